@@ -1,0 +1,36 @@
+# Two commands do everything: `make figures` and `make test`. Each sets up .venv first.
+PYTHON ?= python3
+PROFILE ?= ci
+BIN := .venv/bin
+
+.PHONY: figures check test lint lab benchmarks clean
+
+figures: .venv/installed
+	$(BIN)/dmlkit reproduce --profile $(PROFILE)
+
+# The figures again, and an error naming every number that is not the committed one.
+check: .venv/installed
+	$(BIN)/dmlkit reproduce --profile $(PROFILE) --check
+
+test: lint
+	$(BIN)/python -m pytest --numprocesses auto --dist loadscope
+
+lint: .venv/installed
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+lab: .venv/installed
+	$(BIN)/jupyter lab notebooks
+
+benchmarks: .venv/installed
+	$(BIN)/python -m benchmarks
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv build data/runs data/glyphs

@@ -1,0 +1,184 @@
+"""The command line: ``dmlkit reproduce | train | data | student | doctor``."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+    help="Learn, teach and honestly test deep metric learning.",
+)
+console = Console()
+
+Root = Annotated[
+    Path | None, typer.Option(help="Folder of the data sets; else $DMLKIT_DATA, else data/.")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+
+
+def _fail(error: Exception) -> typer.Exit:
+    """One readable line instead of a traceback, and a non-zero exit status."""
+    Console(stderr=True).print(f"[bold red]error:[/] {error}", highlight=False, soft_wrap=True)
+    return typer.Exit(1)
+
+
+def _use_root(root: Path | None) -> None:
+    if root is not None:
+        os.environ["DMLKIT_DATA"] = str(root.resolve())
+
+
+def _literals(settings: list[str]) -> dict[str, Any]:
+    """``lr=0.001`` -> {"lr": 0.001}: values are JSON; what is no JSON is a string.
+
+    >>> _literals(["steps=10", "metric=euclidean"])
+    {'steps': 10, 'metric': 'euclidean'}
+    """
+    found: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise ValueError(f"a setting is NAME=VALUE, but this is {setting!r}")
+        try:
+            found[name] = json.loads(value)
+        except json.JSONDecodeError:
+            found[name] = value
+    return found
+
+
+@app.command()
+def train(
+    loss: Annotated[str, typer.Option(help="Short name; see dmlkit.losses.names().")] = (
+        "triplet_semihard"
+    ),
+    data: Annotated[str, typer.Option(help="glyphs, omniglot, …")] = "glyphs",
+    root: Root = None,
+    steps: Annotated[int, typer.Option(min=1)] = 300,
+    seed: int = 0,
+    device: Device = "auto",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Any other field of Experiment as NAME=JSON; repeatable."),
+    ] = None,
+) -> None:
+    """Train one Experiment (or load its Run), and score it on unseen classes beside baselines."""
+    _use_root(root)
+    from dmlkit import training
+
+    try:
+        experiment = training.Experiment(
+            loss=loss, data=data, steps=steps, seed=seed, **_literals(settings or [])
+        )
+        baselines = training.baselines(experiment)
+        done = training.run(experiment, device=device)
+    except (ValueError, TypeError, OSError, ArithmeticError, RuntimeError) as error:
+        raise _fail(error) from error
+    table = Table(title=f"{data}, {experiment.split} classes, never seen in training")
+    table.add_column("embedding")
+    for name in done.scores:
+        table.add_column(name, justify="right")
+    for label, scores in (baselines | {f"{loss}, {steps} steps": done.scores}).items():
+        table.add_row(label, *(f"{100 * score:.1f}" for score in scores.values()))
+    console.print(table)
+    how = "loaded from" if done.loaded else f"trained in {done.seconds:.0f} s, kept in"
+    console.print(f"Run {done.path.name}, {how} {done.path.parent}", soft_wrap=True)
+
+
+@app.command()
+def data(
+    name: Annotated[str, typer.Argument(help="glyphs, omniglot, …")],
+    root: Root = None,
+) -> None:
+    """Check that a data set is there and complete (Glyphs are made), and count its splits."""
+    from dmlkit.data import load
+
+    table = Table(title=name)
+    for column in ("split", "images", "classes", "groups"):
+        table.add_column(column, justify="right")
+    try:
+        for split in ("train", "val", "test"):
+            images = load(name, split, root=root)
+            table.add_row(
+                split, str(len(images)), str(images.num_classes), str(len(set(images.groups)))
+            )
+    except (ValueError, OSError) as error:
+        raise _fail(error) from error
+    console.print(table)
+
+
+@app.command()
+def reproduce(
+    notebooks: Annotated[
+        list[str] | None, typer.Argument(help="e.g. 00 01_measuring_retrieval; none means all.")
+    ] = None,
+    profile: Annotated[str, typer.Option(help="smoke, ci or full.")] = "ci",
+    workers: Annotated[int | None, typer.Option(min=1, help="Notebooks at a time.")] = None,
+    check: Annotated[bool, typer.Option(help="Compare with the committed numbers.")] = False,
+    force: Annotated[bool, typer.Option(help="Run also what has not changed.")] = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="A notebook parameter as NAME=JSON.")
+    ] = None,
+) -> None:
+    """Run the course's notebooks and make their figures."""
+    from dmlkit import reproduce as room
+
+    try:
+        good = room.reproduce(
+            notebooks or (), profile=profile, workers=workers, check=check, force=force,
+            parameters=_literals(settings or []),
+        )  # fmt: skip
+    except (ValueError, OSError) as error:
+        raise _fail(error) from error
+    if not good:
+        raise typer.Exit(1)
+
+
+@app.command()
+def student(
+    folder: Annotated[Path, typer.Argument(help="Where the students' notebooks go.")] = Path(
+        "build/student"
+    ),
+) -> None:
+    """Copy the course without its solutions: what stands between the markers becomes a stub."""
+    from dmlkit import ROOT, course
+
+    for path in course.student_notebooks(ROOT / "notebooks", folder):
+        console.print(path)
+
+
+@app.command()
+def doctor() -> None:
+    """Tell what this machine offers dmlkit, and what is missing."""
+    import platform
+    from importlib import metadata
+
+    import torch
+
+    from dmlkit import ROOT, cache_folder
+
+    table = Table(title="dmlkit doctor", show_header=False)
+    table.add_row("python", platform.python_version())
+    for package in ("torch", "torchvision", "faiss-cpu", "numpy", "papermill", "umap-learn"):
+        table.add_row(package, metadata.version(package))
+    table.add_row("cores", str(os.cpu_count()))
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none (the CPU will do)"
+    table.add_row("GPU", gpu)
+    table.add_row("project", str(ROOT))
+    table.add_row("cache", str(cache_folder()))
+    table.add_row("DMLKIT_DATA", os.environ.get("DMLKIT_DATA", "not set: data/"))
+    console.print(table)
+    folder = cache_folder()
+    while not folder.exists():
+        folder = folder.parent
+    if not os.access(folder, os.W_OK):
+        raise _fail(OSError(f"{folder} cannot be written to: set DMLKIT_CACHE to one that can"))
+
+
+if __name__ == "__main__":
+    sys.exit(app())

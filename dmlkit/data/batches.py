@@ -1,0 +1,127 @@
+"""Batch samplers: which images make up batch number ``step``, a pure function of (seed, step)."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Indices = NDArray[np.int64]
+
+
+def _checked(labels: ArrayLike) -> NDArray[np.integer]:
+    """Labels as a one-dimensional, non-empty integer array."""
+    array = np.asarray(labels)
+    if array.ndim != 1 or not len(array) or not np.issubdtype(array.dtype, np.integer):
+        raise ValueError(
+            "labels must be a non-empty one-dimensional array of integers, "
+            f"not {array.dtype} of shape {array.shape}"
+        )
+    return array
+
+
+def _check_positive(**counts: int) -> None:
+    for name, count in counts.items():
+        if count < 1:
+            raise ValueError(f"{name} must be at least 1, not {count}")
+
+
+class PK:
+    """P distinct classes, K images of each: ``sampler(step)`` gives P·K indices, class after class.
+
+    Within a class images are drawn without replacement where it has K of them, else with.
+    Raises ValueError if ``labels`` holds fewer than P classes. Source: Hermans, Beyer & Leibe,
+    "In Defense of the Triplet Loss" (2017), section 2.
+
+    >>> labels = np.repeat([7, 8, 9], 5)
+    >>> batch = PK(labels, classes=2, per_class=3, seed=0)(step=4)
+    >>> [len(set(labels[batch[:3]])), len(set(labels[batch])), len(set(batch))]
+    [1, 2, 6]
+    """
+
+    def __init__(
+        self, labels: ArrayLike, classes: int = 32, per_class: int = 4, seed: int = 0
+    ) -> None:
+        _check_positive(classes=classes, per_class=per_class)
+        labels = _checked(labels)
+        self.classes, self.per_class, self.seed = classes, per_class, seed
+        self._order = np.argsort(labels, kind="stable")  # class after class
+        _, self._starts, self._counts = np.unique(
+            labels[self._order], return_index=True, return_counts=True
+        )
+        if len(self._counts) < classes:
+            raise ValueError(
+                f"a batch of {classes} classes was asked for, but the labels hold "
+                f"{len(self._counts)}: ask for fewer classes or load more"
+            )
+
+    def __call__(self, step: int) -> Indices:
+        rng = np.random.default_rng([self.seed, step])
+        chosen = rng.choice(len(self._counts), self.classes, replace=False, shuffle=False)
+        counts = self._counts[chosen, None]  # (P, 1)
+        # The K smallest of independent uniform keys are K places drawn without replacement.
+        keys = rng.random((self.classes, max(counts.max(), self.per_class)))
+        keys[np.arange(keys.shape[1]) >= counts] = np.inf
+        places = keys.argsort(axis=1)[:, : self.per_class]  # (P, K)
+        short = np.flatnonzero(counts < self.per_class)
+        if len(short):  # these draw with replacement
+            places[short] = rng.random((len(short), self.per_class)) * counts[short]
+        return self._order[self._starts[chosen, None] + places].ravel()
+
+
+class Episodic(PK):
+    """N-way episodes: class after class, ``support`` images and then ``query`` others.
+
+    ``sampler(step)`` gives ways·(support + query) distinct indices; reshaped to
+    (ways, support + query), the first ``support`` columns are the support set. Classes with fewer
+    than support + query images never take part; raises ValueError if fewer than ``ways`` remain.
+    Source: Snell, Swersky & Zemel, "Prototypical Networks" (2017), algorithm 1.
+
+    >>> labels = np.repeat([0, 1, 2], [10, 3, 10])
+    >>> episode = Episodic(labels, ways=2, support=2, query=3)(step=0).reshape(2, 5)
+    >>> sorted(set(labels[episode[:, :2]].ravel().tolist()))
+    [0, 2]
+    """
+
+    def __init__(
+        self, labels: ArrayLike, ways: int = 12, support: int = 5, query: int = 5, seed: int = 0
+    ) -> None:
+        _check_positive(ways=ways, support=support, query=query)
+        labels = _checked(labels)
+        self.ways, self.support, self.query = ways, support, query
+        _, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        self._usable = np.flatnonzero(counts[inverse] >= support + query)
+        usable_classes = int((counts >= support + query).sum())
+        if usable_classes < ways:
+            raise ValueError(
+                f"an episode of {ways} ways with {support} support and {query} query images "
+                f"was asked for, but only {usable_classes} of {len(counts)} classes have "
+                f"{support + query} images: ask for fewer ways or smaller sets"
+            )
+        super().__init__(labels[self._usable], ways, support + query, seed)
+
+    def __call__(self, step: int) -> Indices:
+        return self._usable[super().__call__(step)]
+
+
+class Uniform:
+    """Images drawn regardless of class: every epoch is a fresh permutation, cut into batches.
+
+    ``sampler(step)`` gives ``size`` distinct indices; the last, incomplete batch of an epoch is
+    left out. Raises ValueError if there are fewer images than ``size``.
+
+    >>> sampler = Uniform(np.zeros(6, dtype=int), size=3, seed=0)
+    >>> sorted(np.concatenate([sampler(0), sampler(1)]).tolist())
+    [0, 1, 2, 3, 4, 5]
+    """
+
+    def __init__(self, labels: ArrayLike, size: int = 128, seed: int = 0) -> None:
+        _check_positive(size=size)
+        self.images, self.size, self.seed = len(_checked(labels)), size, seed
+        if self.images < size:
+            raise ValueError(f"a batch of {size} was asked for, but there are {self.images} images")
+        self._epoch, self._permutation = -1, np.empty(0, dtype=np.int64)
+
+    def __call__(self, step: int) -> Indices:
+        epoch, batch = divmod(step, self.images // self.size)
+        if epoch != self._epoch:  # kept between calls only to save time
+            self._permutation = np.random.default_rng([self.seed, epoch]).permutation(self.images)
+            self._epoch = epoch
+        return self._permutation[batch * self.size : (batch + 1) * self.size].copy()

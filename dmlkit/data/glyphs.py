@@ -1,0 +1,430 @@
+"""Glyphs, the embedded default: Unicode characters in the fonts that matplotlib ships."""
+
+import hashlib
+import io
+import json
+import os
+import unicodedata
+import zipfile
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from filelock import FileLock
+from numpy.typing import NDArray
+from torch import Generator, Tensor
+
+from dmlkit import cache_folder
+from dmlkit.data import SPLITS, ImageSet
+
+SIZE = 32  # px, the side of an image
+_BOARD = 64  # px, the side of the board that a character is drawn on
+_BOX = 56  # px, the longest side of its ink there
+_FIT = 0.8  # how much of the image that side takes at scale 1
+_MIN_FACES = 8  # a class is drawn in at least so many faces
+_ALIKE = 0.9  # characters that correlate more than this in one face are one class
+_CHUNK = 1000  # images made at once, whole chunks always: a longer set begins like a shorter one
+
+_STYLES = {  # family -> file names in regular, bold, italic, bold italic
+    "DejaVu Sans": ("", "-Bold", "-Oblique", "-BoldOblique"),
+    "DejaVu Serif": ("", "-Bold", "-Italic", "-BoldItalic"),
+    "DejaVu Sans Mono": ("", "-Bold", "-Oblique", "-BoldOblique"),
+    "STIX General": ("", "Bol", "Italic", "BolIta"),
+}
+FACES = tuple(
+    (family, weight, slant, family.replace(" ", "") + style)
+    for family, styles in _STYLES.items()
+    for style, weight, slant in zip(
+        styles,
+        ("regular", "bold", "regular", "bold"),
+        ("upright", "upright", "italic", "italic"),
+        strict=True,
+    )
+)
+
+
+@dataclass(frozen=True)
+class Level:
+    """How strongly instances vary: ± a bound, a (low, high) range, or a standard deviation."""
+
+    rotation: float = 18.0  # ± degrees
+    shear: float = 0.22  # ±
+    scale: tuple[float, float] = (0.70, 1.05)
+    aspect: float = 0.18  # ± of width against height
+    shift: float = 0.12  # ± of the image's side, less where ink would leave the image
+    stroke: float = 0.55  # ± px on either side of a stroke
+    blur: tuple[float, float] = (0.1, 1.1)  # px, standard deviation
+    contrast: tuple[float, float] = (0.55, 1.0)
+    elastic: float = 0.02  # of the image's side, standard deviation of a smooth warp
+    clutter: float = 0.05  # standard deviation of a smooth background
+    noise: float = 0.10  # standard deviation per pixel
+
+
+LEVELS = {
+    "default": Level(),
+    "hard": Level(
+        shear=0.25,
+        aspect=0.20,
+        stroke=0.60,
+        blur=(0.1, 1.2),
+        contrast=(0.5, 1.0),
+        elastic=0.04,
+        clutter=0.08,
+        noise=0.12,
+    ),
+}
+
+
+def load(
+    split: str,
+    root: Path | None = None,
+    check: bool = True,  # noqa: ARG001 - nothing published to compare with; the checksum always is
+    train_classes: int = 300,
+    val_classes: int = 100,
+    test_classes: int = 100,
+    per_class: int = 40,
+    val_per_class: int = 20,
+    test_per_class: int = 20,
+    level: str = "default",
+    class_split: int = 0,
+    seed: int = 0,
+) -> ImageSet:
+    """Glyphs: (1, 32, 32) uint8 images of characters, ink high, one character a class.
+
+    ``class_split`` seeds the order of all classes: test takes the first, val the next, train those
+    after them, so val and test stay as they are whatever training takes. ``seed`` draws faces and
+    jitter of the strength ``level``. Groups are scripts; the attributes are ``family``, ``weight``,
+    ``slant`` and ``face``. Class names are Unicode's: ``unicodedata.lookup`` gives the character.
+
+    Made on first use and kept in ``root/glyphs``, else in ``$DMLKIT_CACHE/glyphs``. Raises
+    ValueError for a value out of range or a damaged cache, OSError where the cache cannot be
+    written.
+    """
+    counts = dict(train_classes=train_classes, val_classes=val_classes, test_classes=test_classes)
+    sizes = dict(per_class=per_class, val_per_class=val_per_class, test_per_class=test_per_class)
+    recipe = {**counts, **sizes, "level": level, "class_split": class_split, "seed": seed}
+    _check(recipe)
+    path = (root or cache_folder()) / "glyphs" / f"{_key(recipe)}.npz"
+    if not path.exists():
+        _make(path, recipe)
+    codes, faces, images = _read(path, split)
+    characters = [chr(code) for code in codes]
+    labels = np.repeat(np.arange(len(codes)), len(images) // max(len(codes), 1))
+    described = np.array(FACES)[faces].reshape(-1, 4)  # (N, 4)
+    columns = ("family", "weight", "slant", "face")
+    return ImageSet(
+        images=torch.from_numpy(images),
+        labels=labels,
+        groups=np.array([group(character) for character in characters], dtype=np.str_)[labels],
+        class_names=tuple(unicodedata.name(character) for character in characters),
+        attributes={name: described[:, i] for i, name in enumerate(columns)},
+    )
+
+
+def _check(recipe: dict[str, int | str]) -> None:
+    if recipe["level"] not in LEVELS:
+        raise ValueError(f"no level {recipe['level']!r}: there are {', '.join(LEVELS)}")
+    for name, value in recipe.items():
+        least = 1 if name.endswith("per_class") else 0
+        if name != "level" and (type(value) is not int or value < least):
+            raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}")
+
+
+def _key(recipe: dict[str, int | str]) -> str:
+    """Hash of all that decides the bytes: the recipe, this file, and the libraries."""
+    versions = {name: version(name) for name in ("numpy", "torch", "matplotlib")}
+    source = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    stated = json.dumps([recipe, source, versions], sort_keys=True)
+    return hashlib.sha256(stated.encode()).hexdigest()[:16]
+
+
+def _make(path: Path, recipe: dict[str, int | str]) -> None:
+    """Generate the file, once however many processes ask, and put it in place whole."""
+    temporary = path.with_suffix(".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_suffix(".lock")):
+            if path.exists():
+                return
+            try:
+                temporary.write_bytes(_generate(recipe))
+                os.replace(temporary, path)
+            finally:
+                temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise OSError(
+            f"cannot write the Glyphs cache {path} ({error}): make room there, or set "
+            "$DMLKIT_CACHE to a folder that can be written"
+        ) from error
+
+
+def _read(path: Path, split: str) -> tuple[NDArray, NDArray, NDArray]:
+    """Codes (C,), faces (N,) and images (N, 1, H, W) of a split, verified by their checksum."""
+    try:
+        with np.load(path) as file:
+            parts = file[f"{split}_codes"], file[f"{split}_faces"], file[f"{split}_images"]
+            intact = str(file[f"{split}_sha256"]) == _sha256(*parts)
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(_damaged(path, str(error))) from error
+    if not intact:
+        raise ValueError(_damaged(path, "the checksum differs"))
+    return parts
+
+
+def _damaged(path: Path, reason: str) -> str:
+    return (
+        f"the Glyphs cache {path} is damaged ({reason}): expected the file that dmlkit wrote. "
+        "Delete it, and it is made anew"
+    )
+
+
+def _sha256(*arrays: NDArray) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array))
+    return digest.hexdigest()
+
+
+def _generate(recipe: dict[str, int | str]) -> bytes:
+    """All three splits, as the bytes of one .npz file."""
+    alphabet = draw_alphabet()
+    wanted = [int(recipe[f"{split}_classes"]) for split in ("test", "val", "train")]
+    if sum(wanted) > len(alphabet.codes):
+        raise ValueError(
+            f"test, val and train ask for {' + '.join(map(str, wanted))} classes, "
+            f"but there are {len(alphabet.codes)}: ask for fewer"
+        )
+    order = np.random.default_rng(int(recipe["class_split"])).permutation(len(alphabet.codes))
+    test, val, train, _ = np.split(order, np.cumsum(wanted))
+    members: dict[str, NDArray] = {}
+    for number, (split, classes) in enumerate(zip(SPLITS, (train, val, test), strict=True)):
+        per_class = int(recipe["per_class" if split == "train" else f"{split}_per_class"])
+        seeds = np.random.SeedSequence([int(recipe["seed"]), number])
+        generator = Generator().manual_seed(int(seeds.generate_state(1)[0]))
+        repeated = np.repeat(classes, per_class)
+        faces, images = _instances(alphabet, repeated, LEVELS[str(recipe["level"])], generator)
+        parts = alphabet.codes[classes], faces, images
+        names = [f"{split}_codes", f"{split}_faces", f"{split}_images"]
+        members |= dict(zip(names, parts, strict=True))
+        members[f"{split}_sha256"] = np.array(_sha256(*parts))
+    file = io.BytesIO()
+    np.savez(file, **members)  # type: ignore[arg-type]
+    return file.getvalue()
+
+
+# Characters -------------------------------------------------------------------------------------
+
+
+class Alphabet(NamedTuple):
+    """The characters that are classes, as drawn by each face."""
+
+    codes: NDArray[np.int64]  # (C,) Unicode code points, rising
+    ink: NDArray[np.uint8]  # (C, 16, 64, 64) the ink fits a centred box of 56 px
+    drawn: NDArray[np.bool_]  # (C, 16) whether the face has the character
+
+
+_SCRIPTS = ("LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "GEORGIAN", "HEBREW", "ARABIC", "LAO")
+_CATEGORIES = {"N": "numbers", "P": "punctuation", "Sm": "math"}
+
+
+def group(character: str) -> str:
+    """The script of a character, or the kind of sign it is.
+
+    >>> [group(character) for character in "aéЖ→≤5!♞"]
+    ['latin', 'latin-accented', 'cyrillic', 'arrows', 'math', 'numbers', 'punctuation', 'symbols']
+    """
+    name, category = unicodedata.name(character), unicodedata.category(character)
+    script = name.split()[0]
+    if script in _SCRIPTS:
+        accented = script == "LATIN" and " WITH " in name
+        return "latin-accented" if accented else script.lower()
+    if "ARROW" in name or "HARPOON" in name:
+        return "arrows"
+    return _CATEGORIES.get(category) or _CATEGORIES.get(category[0], "symbols")
+
+
+def _is_candidate(character: str) -> bool:
+    """Whether a character may be a class: a letter, number, punctuation mark or symbol by itself."""
+    category, name = unicodedata.category(character), unicodedata.name(character, "")
+    return (
+        category[0] in "LNPS"
+        and category not in ("Lm", "Sk")  # modifiers
+        and not name.startswith(("BOX DRAWINGS", "BRAILLE"))
+        # Mathematical letters are letters in another face, and the face is no class here.
+        and not unicodedata.decomposition(character).startswith("<font>")
+    )
+
+
+def draw_alphabet() -> Alphabet:
+    """Draw every candidate in every face, and keep one of each set of look-alikes."""
+    from matplotlib import get_data_path  # a slow import, needed on first use only
+    from matplotlib.ft2font import FT2Font
+
+    folder = Path(get_data_path()) / "fonts" / "ttf"
+    # A font in memory loads glyphs four times as fast as one that is read from its file.
+    fonts = [FT2Font(io.BytesIO((folder / f"{face[3]}.ttf").read_bytes())) for face in FACES]
+    maps = [font.get_charmap() for font in fonts]
+    every = sorted({code for charmap in maps for code in charmap if _is_candidate(chr(code))})
+    glyphs = np.array([[charmap.get(code, 0) for charmap in maps] for code in every])  # 0: .notdef
+    frequent = (glyphs > 0).sum(axis=1) >= _MIN_FACES
+    codes, glyphs = np.array(every)[frequent], glyphs[frequent]  # (C,), (C, 16)
+    ink = np.zeros((*glyphs.shape, _BOARD, _BOARD), dtype=np.uint8)
+    for k, font in enumerate(fonts):
+        for i in np.flatnonzero(glyphs[:, k]):
+            _draw(font, glyphs[i, k], ink[i, k])
+    drawn = ink.any(axis=(2, 3))
+    kept = _distinct(ink, drawn)
+    return Alphabet(codes[kept], ink[kept], drawn[kept])
+
+
+def _draw(font: "FT2Font", glyph: int, board: NDArray[np.uint8]) -> None:  # noqa: F821
+    """Draw one glyph so that the longest side of its ink fills the box, centred on the board."""
+    from matplotlib.ft2font import LoadFlags
+
+    size = 32.0  # px, only to learn the glyph's proportions
+    for _ in range(2):
+        font.set_size(size, 72)
+        drawing = font.load_glyph(glyph, LoadFlags.NO_HINTING)
+        left, bottom, right, top = drawing.bbox  # in 1/64 px
+        longest = max(right - left, top - bottom)
+        if not longest:
+            return
+        size *= 64 * _BOX / longest
+    x = (_BOARD - (right - left) / 64) / 2 - left // 64  # matplotlib adds the left bearing
+    y = (_BOARD - (top - bottom) / 64) / 2
+    font.draw_glyph_to_bitmap(board, int(x), int(y), drawing)
+
+
+def _distinct(ink: NDArray[np.uint8], drawn: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Which characters to keep so that no two of them look alike in a face that has both.
+
+    Normalised correlation at 16 x 16. Pixels are rounded to integers whose products sum exactly in
+    float32, so that the choice does not hang on how a machine orders its sums.
+    """
+    alike = np.zeros((len(ink), len(ink)), dtype=bool)
+    for k in range(len(FACES)):
+        members = np.flatnonzero(drawn[:, k])
+        coarse = ink[members, k].reshape(-1, 16, _BOARD // 16, 16, _BOARD // 16)
+        x = coarse.mean(axis=(2, 4), dtype=np.float32).reshape(len(members), -1)  # (M, 256)
+        x = np.round((x - x.mean(axis=1, keepdims=True)) / 2)
+        bound = np.sqrt(_ALIKE * (x**2).sum(axis=1))
+        alike[np.ix_(members, members)] |= x @ x.T > np.outer(bound, bound)
+    kept: list[int] = []
+    for i in range(len(ink)):
+        if not alike[i, kept].any():
+            kept.append(i)
+    return np.array(kept)
+
+
+# Instances --------------------------------------------------------------------------------------
+# In float64 until the last rounding, so that machines that order or fuse operations differently
+# still agree on every byte.
+
+
+def _instances(
+    alphabet: Alphabet, classes: NDArray[np.int64], level: Level, generator: Generator
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """One face and one image for each entry of ``classes``: (N,) -> (N,), (N, 1, 32, 32)."""
+    ink, drawn = torch.from_numpy(alphabet.ink), torch.from_numpy(alphabet.drawn)
+    listed = drawn.int().argsort(dim=1, descending=True, stable=True)  # (C, 16) its faces first
+    faces = torch.empty(len(classes), dtype=torch.uint8)
+    images = torch.empty(len(classes), 1, SIZE, SIZE, dtype=torch.uint8)
+    for start in range(0, len(classes), _CHUNK):
+        chunk = torch.from_numpy(np.resize(classes[start : start + _CHUNK], _CHUNK))  # repeated
+        place = (_uniform(0, 1, generator) * drawn[chunk].sum(dim=1)).long()
+        face = listed[chunk, place]
+        made = _photograph(_warp(ink[chunk, face].double() / 255, level, generator), level, generator)
+        left = len(classes) - start
+        faces[start : start + _CHUNK] = face[:left]
+        images[start : start + _CHUNK, 0] = (made * 255).round().to(torch.uint8)[:left]
+    return faces.numpy(), images.numpy()
+
+
+def _uniform(low: float, high: float, generator: Generator) -> Tensor:
+    return low + (high - low) * torch.rand(_CHUNK, dtype=torch.float64, generator=generator)
+
+
+def _either_side(bound: float, generator: Generator) -> Tensor:
+    return _uniform(-bound, bound, generator)
+
+
+def _smooth(waves: int, generator: Generator) -> Tensor:
+    """Random fields of unit variance made of the ``waves`` longest cosines: (N, 32, 32)."""
+    pixels = (torch.arange(SIZE, dtype=torch.float64) + 0.5) / SIZE
+    basis = torch.cos(torch.pi * pixels[:, None] * torch.arange(waves))  # (32, waves)
+    basis = basis / basis.norm(dim=1, keepdim=True)
+    weights = torch.randn(_CHUNK, waves, waves, dtype=torch.float64, generator=generator)
+    return basis @ weights @ basis.T
+
+
+def _warp(ink: Tensor, level: Level, generator: Generator) -> Tensor:
+    """Turn, shear, scale, stretch, shift and bend: (N, 64, 64) -> (N, 32, 32)."""
+    angle = torch.deg2rad(_either_side(level.rotation, generator))
+    shear = _either_side(level.shear, generator)
+    scale = _uniform(*level.scale, generator) * _FIT * _BOARD / _BOX
+    stretch = (1 + _either_side(level.aspect, generator)).sqrt()
+    cos, sin, width, height = angle.cos(), angle.sin(), scale * stretch, scale / stretch
+    # rotation · shear · scale, from the board to the image, both in [-1, 1]²
+    rows = [cos * width, (cos * shear - sin) * height, sin * width, (sin * shear + cos) * height]
+    matrix = torch.stack(rows, dim=1).view(-1, 2, 2)
+
+    half = torch.stack([ink.any(dim=1).sum(dim=1), ink.any(dim=2).sum(dim=1)], dim=1) / _BOARD
+    room = (1 - (matrix.abs() @ half.double()[:, :, None])).clamp(min=0)  # (N, 2, 1)
+    asked = torch.stack([_either_side(2 * level.shift, generator) for _ in range(2)], dim=1)
+    shift = asked[:, :, None].clamp(-room, room)
+
+    axis = (torch.arange(SIZE, dtype=torch.float64) + 0.5) * 2 / SIZE - 1
+    pixels = torch.stack(torch.meshgrid(axis, axis, indexing="xy")).view(2, -1)  # (2, 1024)
+    bend = torch.stack([_smooth(4, generator) for _ in range(2)], dim=1).view(-1, 2, SIZE * SIZE)
+    source = torch.linalg.inv(matrix) @ (pixels - shift + 2 * level.elastic * bend)  # (N, 2, 1024)
+    grid = source.transpose(1, 2).reshape(-1, SIZE, SIZE, 2)
+    return F.grid_sample(ink[:, None], grid, align_corners=False)[:, 0]
+
+
+def _photograph(image: Tensor, level: Level, generator: Generator) -> Tensor:
+    """Thicken or thin strokes, blur, lower the contrast, add clutter and noise: (N, 32, 32)."""
+    stroke = _either_side(level.stroke, generator)[:, None, None]
+    grown = F.max_pool2d(image[:, None], 3, stride=1, padding=1)[:, 0]
+    thinned = -F.max_pool2d(-image[:, None], 3, stride=1, padding=1)[:, 0]
+    image = image + stroke * torch.where(stroke > 0, grown - image, image - thinned)
+
+    width = _uniform(*level.blur, generator)[:, None, None]
+    apart = torch.arange(SIZE, dtype=torch.float64)
+    kernel = torch.exp(-((apart[:, None] - apart) ** 2) / (2 * width**2))  # (N, 32, 32)
+    kernel = kernel / kernel.sum(dim=2, keepdim=True)
+    image = kernel @ image @ kernel.transpose(1, 2)
+
+    image = image * _uniform(*level.contrast, generator)[:, None, None]
+    noise = torch.randn(image.shape, dtype=torch.float64, generator=generator)
+    image = image + level.clutter * _smooth(8, generator) + level.noise * noise
+    return image.clamp(0, 1)
+
+
+def jitter(images: Tensor, generator: Generator, strength: float = 1.0) -> Tensor:
+    """Fresh light augmentation: each image turned, sheared, scaled, shifted, its contrast changed.
+
+    (B, C, H, W) uint8, or float in [0, 1], to float of the same shape, channels last, on the
+    images' device. At strength 1: ±10°, shear ±0.1, scale ±10 %, shift ±6 % of a side, contrast
+    ±20 %; at 0 the images stay as they are. The draws come from the generator's own device, so a
+    CPU generator gives the same ones everywhere.
+
+    >>> jitter(torch.full((2, 1, 8, 8), 255, dtype=torch.uint8), Generator().manual_seed(0)).shape
+    torch.Size([2, 1, 8, 8])
+    """
+    bounds = torch.tensor([0.1745, 0.1, 0.1, 0.12, 0.12, 0.2], device=generator.device)
+    draws = torch.rand(len(images), 6, generator=generator, device=generator.device)
+    draws = ((2 * draws - 1) * bounds * strength).to(images.device, non_blocking=True)
+    angle, shear, zoom, right, down, contrast = draws.unbind(dim=1)
+    cos, sin, scale = angle.cos(), angle.sin(), 1 + zoom
+    rows = [cos * scale, (cos * shear - sin) * scale, right]
+    rows += [sin * scale, (sin * shear + cos) * scale, down]
+    matrix = torch.stack(rows, dim=1).view(-1, 2, 3)
+    values = images.float() / 255 if images.dtype == torch.uint8 else images
+    values = values.contiguous(memory_format=torch.channels_last)
+    grid = F.affine_grid(matrix.to(values.dtype), list(images.shape), align_corners=False)
+    warped = F.grid_sample(values, grid, padding_mode="reflection", align_corners=False)
+    return warped * (1 + contrast.to(values.dtype))[:, None, None, None]

@@ -1,0 +1,86 @@
+"""The sphere: norms, distances, and which pairs of a batch share a label."""
+
+import torch
+from torch import Tensor
+
+
+def norms(x: Tensor, keepdim: bool = False) -> Tensor:
+    """Euclidean norm of every row, ‖x‖: (..., d) -> (...), with zero gradient at a zero row.
+
+    >>> norms(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([5., 0.])
+    """
+    return torch.linalg.vector_norm(x, dim=-1, keepdim=keepdim)
+
+
+def normalise(x: Tensor) -> Tensor:
+    """Project every row onto the unit sphere, x / ‖x‖: (..., d) -> (..., d); a zero row stays zero.
+
+    >>> normalise(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]])
+    """
+    length = norms(x, keepdim=True)
+    return x / torch.where(length > 0, length, 1)
+
+
+def squared_distances(x: Tensor, y: Tensor | None = None) -> Tensor:
+    """Squared Euclidean distances between rows, ‖x_i − y_j‖²: (M, d), (N, d) -> (M, N).
+
+    Computed as ‖x‖² + ‖y‖² − 2xᵀy after moving both to the mean of y, which leaves distances
+    alone and keeps the subtraction accurate far from the origin. What lies below the rounding
+    error of that subtraction is exactly 0, with zero gradient: equal rows have distance 0.
+
+    >>> squared_distances(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
+    tensor([[ 0., 25.],
+            [25.,  0.]])
+    """
+    y = x if y is None else y
+    centre = y.detach().mean(dim=0)
+    x, y = x - centre, y - centre
+    xx = (x * x).sum(dim=1)[:, None]  # (M, 1)
+    yy = (y * y).sum(dim=1)[None, :]  # (1, N)
+    squared = xx + yy - 2 * x @ y.T  # (M, N)
+    noise = 4 * torch.finfo(x.dtype).eps * (xx + yy).detach()
+    return torch.where(squared > noise, squared, 0)
+
+
+def distances(x: Tensor, y: Tensor | None = None) -> Tensor:
+    """Euclidean distances between rows, ‖x_i − y_j‖: (M, d), (N, d) -> (M, N).
+
+    The gradient is finite everywhere, and zero where the distance is 0.
+
+    >>> distances(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
+    tensor([[0., 5.],
+            [5., 0.]])
+    """
+    squared = squared_distances(x, y)
+    positive = squared > 0
+    return torch.where(positive, torch.where(positive, squared, 1).sqrt(), 0)
+
+
+def same_label(labels: Tensor, others: Tensor | None = None) -> Tensor:
+    """Which pairs share a label, the pair of a row with itself left out: (B,) -> (B, B) bool.
+
+    With ``others`` (N,), the rows of two different sets are compared and nothing is left out.
+
+    >>> same_label(torch.tensor([7, 7, 9]))
+    tensor([[False,  True, False],
+            [ True, False, False],
+            [False, False, False]])
+    """
+    if others is not None:
+        return labels[:, None] == others[None, :]
+    same = labels[:, None] == labels[None, :]
+    return same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+
+
+def different_label(labels: Tensor, others: Tensor | None = None) -> Tensor:
+    """Which pairs have different labels: (B,) -> (B, B), or (B,), (N,) -> (B, N), bool.
+
+    >>> different_label(torch.tensor([7, 7, 9]))
+    tensor([[False, False,  True],
+            [False, False,  True],
+            [ True,  True, False]])
+    """
+    return labels[:, None] != (labels if others is None else others)[None, :]

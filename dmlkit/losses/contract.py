@@ -1,0 +1,58 @@
+"""What every loss of this package promises: loss(embeddings, labels) -> scalar."""
+
+import torch
+from torch import Tensor, nn
+
+
+class EmbeddingLoss(nn.Module):
+    """A loss of raw embeddings (B, d) and int64 labels (B,), returning a scalar.
+
+    Half-precision embeddings are computed on in float32, whatever the autocast state. A batch
+    without a positive or a negative pair gives a zero that still has a gradient path. A subclass
+    writes its equation in ``loss``.
+
+    Raises:
+        ValueError: embeddings are not (B, d), or labels are not (B,).
+        TypeError: embeddings are not floating point, or labels are not int64.
+    """
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """Check the batch, then compute the loss in float32 (float64 stays float64)."""
+        check_batch(embeddings, labels)
+        half = embeddings.dtype in (torch.float16, torch.bfloat16)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            return self.loss(embeddings.float() if half else embeddings, labels)
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """The equation."""
+        raise NotImplementedError
+
+
+def check_batch(embeddings: Tensor, labels: Tensor) -> None:
+    """Refuse what is not a batch, naming what was expected and what came.
+
+    >>> check_batch(torch.zeros(4, 2), torch.zeros(3, dtype=torch.int64))
+    Traceback (most recent call last):
+    ValueError: labels must be (4,), one for each of the 4 embeddings, but are (3,)
+    """
+    if embeddings.ndim != 2:
+        raise ValueError(f"embeddings must be (B, d), but are {tuple(embeddings.shape)}")
+    if not embeddings.is_floating_point():
+        raise TypeError(f"embeddings must be floating point, but are {embeddings.dtype}")
+    B = len(embeddings)
+    if labels.shape != (B,):
+        raise ValueError(
+            f"labels must be ({B},), one for each of the {B} embeddings, "
+            f"but are {tuple(labels.shape)}"
+        )
+    if labels.dtype != torch.int64:
+        raise TypeError(f"labels must be torch.int64, but are {labels.dtype}")
+
+
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean of the values where the mask holds, and a zero with a gradient path where it never does.
+
+    >>> masked_mean(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([True, True, False]))
+    tensor(1.5000)
+    """
+    return torch.where(mask, values, 0).sum() / mask.sum().clamp_min(1)

@@ -1,0 +1,157 @@
+"""Losses of whole groups: a class is its prototype, or a batch is a clustering to be got right."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from dmlkit import geometry
+from dmlkit.losses.contract import EmbeddingLoss, masked_mean
+
+
+class PrototypicalLoss(EmbeddingLoss):
+    """Classify every query by its distances to the prototypes of its episode's classes.
+
+    L = mean over queries q of −log softmax_k(−‖q − μ_k‖²)_y, with μ_k the mean of the support of
+    class k. In the batch, the first half of a class's rows (rounded up) is its support and the
+    rest are its queries; embeddings are not normalised. With several ``episodes``, the batch is so
+    many consecutive equal parts, and a query sees the classes of its own part only.
+
+    Source: Snell, Swersky and Zemel 2017, "Prototypical Networks for Few-shot Learning",
+    equations 1 and 2.
+
+    Raises:
+        ValueError: fewer than one episode, or a batch that does not divide into the episodes.
+
+    >>> x = torch.tensor([[0.0, 0.0], [1.0, 0.0], [3.0, 0.0], [3.0, 0.0]])
+    >>> PrototypicalLoss()(x, torch.tensor([5, 5, 6, 6]))  # mean of log(1 + e⁻³), log(1 + e⁻⁹)
+    tensor(0.0244)
+    """
+
+    def __init__(self, episodes: int = 1) -> None:
+        super().__init__()
+        if episodes < 1:
+            raise ValueError(f"episodes must be at least 1, but is {episodes}")
+        self.episodes = episodes
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        B = len(labels)
+        if B % self.episodes:
+            raise ValueError(f"a batch of {B} does not divide into {self.episodes} equal episodes")
+        episode = torch.arange(B, device=labels.device) * self.episodes // B  # (B,)
+        together = geometry.same_label(episode, episode)  # (B, B)
+        same = geometry.same_label(labels, labels) & together  # (B, B), a row with itself too
+        rank = same.tril(-1).sum(dim=1)  # (B,): how many rows of the class come before
+        support = 2 * rank < same.sum(dim=1)  # (B,)
+        mean_of = (same & support).to(embeddings)  # (B, B): row i averages the support of i's class
+        mu = mean_of / mean_of.sum(dim=1, keepdim=True) @ embeddings  # (B, d): μ_y of every row
+        D2 = geometry.squared_distances(embeddings, mu)  # (B, B)
+        one_per_class = together & (rank == 0)  # (B, B)
+        classes = torch.where(one_per_class, -D2, -torch.inf).logsumexp(dim=1)  # log Σ_k e^−D²
+        return masked_mean(D2.diagonal() + classes, ~support)
+
+
+class StructuredClusteringLoss(EmbeddingLoss):
+    """The true clustering shall score higher than every other, by a margin of how wrong that is.
+
+    L = [max over |S| = |Y| of (F(X, S) + γ(1 − NMI(g(S), Y))) − F̃(X)]₊ with the facility location
+    score F(X, S) = −Σ_i min_{j∈S} D_ij and its oracle F̃(X) = Σ_k max_{j∈k} (−Σ_{i∈k} D_ij); S are
+    medoids, |Y| is the number of classes in the batch, g assigns each point to its nearest medoid,
+    NMI divides by the geometric mean of the entropies, D is the distance on the unit sphere.
+
+    The maximum is sought greedily, then by ``pam_steps`` rounds in which each medoid may be swapped
+    for a member of its cluster; the search carries no gradient. It takes |Y| (1 + pam_steps)
+    batched steps and O(B²) memory. That loop follows the labels, so that this loss cannot be
+    captured by ``torch.compile`` as one graph.
+
+    Source: Song, Jegelka, Rathod and Murphy 2017, "Deep Metric Learning via Facility Location".
+
+    >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
+    >>> StructuredClusteringLoss()(x, torch.tensor([5, 5, 6, 6]))  # 0 + 1 − (−2√2)
+    tensor(3.8284)
+    """
+
+    def __init__(self, gamma: float = 1.0, pam_steps: int = 5) -> None:
+        super().__init__()
+        self.gamma = gamma
+        self.pam_steps = pam_steps
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        D = geometry.distances(geometry.normalise(embeddings))  # (B, B)
+        with torch.no_grad():
+            y = labels.unique(return_inverse=True)[1]  # (B,), 0..|Y|-1
+            S = find_medoids(D, y, self.gamma, self.pam_steps)  # (|Y|,)
+            g = D[:, S].argmin(dim=1)  # (B,)
+            same = geometry.same_label(y, y)  # (B, B)
+            nmi = _nmi(g, y, moved=torch.zeros_like(same[:1])).squeeze()
+            cost = torch.where(same, D, 0).sum(dim=0)  # (B,): Σ_{i∈k} D_ij, were j the medoid
+            own = torch.where(same, cost, torch.inf).argmin(dim=1)  # (B,): the best of i's class
+        F = -D.gather(1, S[g][:, None]).sum()
+        F_oracle = -D.gather(1, own[:, None]).sum()
+        return (F + self.gamma * (1 - nmi).to(F) - F_oracle).relu()
+
+
+def find_medoids(D: Tensor, y: Tensor, gamma: float, pam_steps: int) -> Tensor:
+    """Medoids S that make F(X, S) + γ(1 − NMI(g(S), Y)) large: greedy choice, then PAM swaps.
+
+    Distances (B, B) and classes 0..|Y|−1 (B,) -> indices (|Y|,).
+
+    >>> D = torch.tensor([[0.0, 1.0, 9.0], [1.0, 0.0, 9.0], [9.0, 9.0, 0.0]])
+    >>> find_medoids(D, torch.tensor([0, 0, 1]), gamma=0.0, pam_steps=0)
+    tensor([0, 2])
+    """
+    size = int(y.max()) + 1
+    S = y.new_zeros(0)
+    for _ in range(size):  # add the point that gains most
+        score = _scores_with(D, D[:, S], y, gamma)
+        S = torch.cat([S, score.index_fill(0, S, -torch.inf).argmax()[None]])
+    for _ in range(pam_steps):
+        before = S.clone()
+        g = D[:, S].argmin(dim=1)  # (B,)
+        g[S] = torch.arange(size, device=g.device)  # also among duplicates
+        for k in range(size):  # swap the medoid of cluster k for its best member
+            members = (g == k).nonzero()[:, 0]
+            others = D[:, S]
+            others[:, k] = torch.inf
+            S[k] = members[_scores_with(D[members], others, y, gamma).argmax()]
+        if torch.equal(S, before):
+            break
+    return S
+
+
+def _scores_with(candidates: Tensor, medoids: Tensor, y: Tensor, gamma: float) -> Tensor:
+    """F + γ(1 − NMI) after adding each candidate to the medoids: (M, B), (B, K) -> (M,)."""
+    nobody = medoids.new_full((len(y), 1), torch.inf)  # so that K may be 0
+    nearest, g = torch.cat([medoids, nobody], dim=1).min(dim=1)  # (B,), (B,)
+    moved = candidates < nearest  # (M, B): who goes over to the candidate
+    F = -torch.minimum(candidates, nearest).sum(dim=1)  # (M,)
+    return F + gamma * (1 - _nmi(g, y, moved).to(F.dtype))
+
+
+def _nmi(g: Tensor, y: Tensor, moved: Tensor) -> Tensor:
+    """Normalised mutual information of clusters and classes, I(g, Y) / √(H(g) H(Y)).
+
+    Clusters (B,) and classes (B,), integers from 0, and for each of M candidates the points that
+    leave their cluster for a new one, (M, B) bool -> (M,), in O(M·B) time and memory. Where
+    neither grouping has any entropy they agree: 1.
+
+    >>> g, y = torch.tensor([1, 1, 0, 0]), torch.tensor([0, 0, 1, 1])
+    >>> _nmi(g, y, torch.tensor([[False, False, False, False], [False, True, True, False]]))
+    tensor([1.0000, 0.4082], dtype=torch.float64)
+    """
+    clusters, classes = g.max() + 1, y.max() + 1
+    cells, cell = (g * classes + y).unique(return_inverse=True)  # the (cluster, class) in use
+    H_y = _entropy(y[None])  # (1,)
+    H_g = _entropy(torch.where(moved, clusters, g))  # (M,)
+    information = H_y + H_g - _entropy(torch.where(moved, len(cells) + y, cell))
+    split = torch.minimum(H_y, H_g) > 1e-9  # else rounding error of a single group
+    both_whole = (torch.maximum(H_y, H_g) <= 1e-9).to(H_g)
+    return torch.where(split, information / torch.where(split, H_y * H_g, 1).sqrt(), both_whole)
+
+
+def _entropy(groups: Tensor) -> Tensor:
+    """H = log B − Σ n log n / B in nats, n the sizes of the groups in a row: (M, B) -> (M,)."""
+    B = groups.shape[1]
+    n = torch.zeros(len(groups), int(groups.max()) + 1, dtype=torch.float64, device=groups.device)
+    n.scatter_add_(1, groups, n.new_ones(1, 1).expand_as(groups))
+    return math.log(B) - torch.xlogy(n, n).sum(dim=1) / B

@@ -1,0 +1,382 @@
+"""Proxy losses: each class has a learnt point, and a batch is compared with those points only."""
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dmlkit import geometry
+from dmlkit.losses.contract import EmbeddingLoss, masked_mean
+
+
+class ProxyTripletLoss(EmbeddingLoss):
+    """The triplet loss with proxies in the place of positive and negative.
+
+    L = mean over samples and all z ≠ y of [‖x − p̂_y‖² − ‖x − p̂_z‖² + m]₊, with x and p̂ on the
+    unit sphere; proxies are (C, d).
+
+    Source: Movshovitz-Attias et al. 2017, "No Fuss Distance Metric Learning using Proxies".
+
+    >>> loss = ProxyTripletLoss(num_classes=2, dim=2)
+    >>> _ = loss.proxies.data.copy_(torch.eye(2))
+    >>> loss(torch.tensor([[1.0, 0.0]]), torch.tensor([1])).detach()  # [2 − 0 + 1]₊
+    tensor(3.)
+    """
+
+    def __init__(self, num_classes: int, dim: int, margin: float = 1.0) -> None:
+        super().__init__()
+        self.proxies = nn.Parameter(torch.randn(num_classes, dim))
+        self.margin = margin
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        D2 = 2 - 2 * _cosines(embeddings, self.proxies)  # (B, C): ‖x − p̂_z‖²
+        D2_y = D2.gather(1, labels[:, None])  # (B, 1): ‖x − p̂_y‖²
+        hinge = (D2_y - D2 + self.margin).relu()  # (B, C)
+        return masked_mean(hinge, ~_one_hot(labels, D2))
+
+
+class ProxyNCALoss(EmbeddingLoss):
+    """Be nearer to the own proxy than to a soft minimum over all other proxies.
+
+    L = mean of −log(exp(−D²_y) / Σ_{z≠y} exp(−D²_z)) = mean of D²_y + LSE_{z≠y}(−D²_z), where
+    D²_z = ‖s·x − s·p̂_z‖², x and p̂ on the unit sphere and s the scale; proxies are (C, d). The own
+    proxy is not in the sum, so the loss may be negative: this is no softmax over classes.
+
+    Source: Movshovitz-Attias et al. 2017, "No Fuss Distance Metric Learning using Proxies".
+
+    >>> loss = ProxyNCALoss(num_classes=2, dim=2)
+    >>> _ = loss.proxies.data.copy_(torch.eye(2))
+    >>> loss(torch.tensor([[1.0, 0.0]]), torch.tensor([0])).detach()  # 0 − 3²·2
+    tensor(-18.)
+    """
+
+    def __init__(self, num_classes: int, dim: int, scale: float = 3.0) -> None:
+        super().__init__()
+        self.proxies = nn.Parameter(torch.randn(num_classes, dim))
+        self.scale = scale
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        # D²_z = 2s² − 2s²·xᵀp̂_z; the constant cancels between D²_y and the sum
+        s = 2 * self.scale**2 * _cosines(embeddings, self.proxies)  # (B, C): −D²_z + 2s²
+        own = _one_hot(labels, s)  # (B, C): z = y
+        other = _masked_logsumexp(s, ~own, dim=1)  # (B,): LSE over z ≠ y
+        return masked_mean(other - s.gather(1, labels[:, None])[:, 0], ~own.all(dim=1))
+
+
+class ProxyNCAPlusPlusLoss(EmbeddingLoss):
+    """Proxy-NCA as a probability: the own proxy is in the sum, and a temperature sharpens it.
+
+    L = mean of −log softmax(−D²/T)_y, where D²_z = ‖x − p̂_z‖², x and p̂ on the unit sphere;
+    proxies are (C, d). Since D² = 2 − 2xᵀp̂, it equals the normalised softmax at σ = T/2.
+
+    Source: Teh, DeVries and Taylor 2020, "ProxyNCA++: Revisiting and Revitalizing Proxy
+    Neighborhood Component Analysis".
+
+    >>> loss = ProxyNCAPlusPlusLoss(num_classes=2, dim=2)
+    >>> _ = loss.proxies.data.copy_(torch.eye(2))
+    >>> loss(torch.tensor([[1.0, 0.0]]), torch.tensor([1])).detach()  # log(1 + exp(9·2))
+    tensor(18.)
+    """
+
+    def __init__(self, num_classes: int, dim: int, temperature: float = 1 / 9) -> None:
+        super().__init__()
+        self.proxies = nn.Parameter(torch.randn(num_classes, dim))
+        self.temperature = temperature
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        D2 = 2 - 2 * _cosines(embeddings, self.proxies)  # (B, C): ‖x − p̂_z‖²
+        return F.cross_entropy(-D2 / self.temperature, labels)
+
+
+class NormalizedSoftmaxLoss(EmbeddingLoss):
+    """Classify by the cosine to each class's proxy, sharpened by a temperature.
+
+    L = mean of −log softmax(xᵀp̂ / σ)_y, with x and p̂ on the unit sphere; proxies are (C, d).
+
+    Source: Zhai and Wu 2019, "Classification is a Strong Baseline for Deep Metric Learning",
+    equation 3 (the temperature is their σ, which the 2019 comparison study's equation 15 omits).
+
+    >>> loss = NormalizedSoftmaxLoss(num_classes=2, dim=2)
+    >>> _ = loss.proxies.data.copy_(torch.eye(2))
+    >>> loss(torch.tensor([[2.0, 0.0]]), torch.tensor([0])).item() < 1e-6
+    True
+    """
+
+    def __init__(self, num_classes: int, dim: int, temperature: float = 0.05) -> None:
+        super().__init__()
+        self.proxies = nn.Parameter(torch.randn(num_classes, dim))
+        self.temperature = temperature
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        cosine = _cosines(embeddings, self.proxies)  # (B, C): xᵀp̂
+        return F.cross_entropy(cosine / self.temperature, labels)
+
+
+class CosFaceLoss(EmbeddingLoss):
+    """Normalised softmax whose own class must win by a margin in cosine.
+
+    L = mean of −log softmax(s(cos θ_z − m·[z = y]))_y, θ_z the angle between embedding and proxy;
+    proxies are (C, d). A scale of 64 is for faces; small data want about 16.
+
+    Source: Wang et al. 2018, "CosFace: Large Margin Cosine Loss for Deep Face Recognition",
+    equation 4.
+
+    >>> loss = CosFaceLoss(num_classes=2, dim=2)
+    >>> _ = loss.proxies.data.copy_(torch.eye(2))
+    >>> loss(torch.tensor([[2.0, 0.0]]), torch.tensor([1])).detach()  # 64·(1 − (0 − 0.35))
+    tensor(86.4000)
+    """
+
+    def __init__(
+        self, num_classes: int, dim: int, margin: float = 0.35, scale: float = 64.0
+    ) -> None:
+        super().__init__()
+        self.proxies = nn.Parameter(torch.randn(num_classes, dim))
+        self.margin = margin
+        self.scale = scale
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        cosine, y = _cosines(embeddings, self.proxies), labels[:, None]  # (B, C), (B, 1)
+        target = cosine.gather(1, y) - self.margin  # (B, 1): cos θ_y − m
+        return F.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
+
+
+class ArcFaceLoss(EmbeddingLoss):
+    """Normalised softmax whose own class must win by a margin in angle.
+
+    L = mean of −log softmax(s·t)_y, where t_z = cos θ_z for z ≠ y and t_y = cos(θ_y + m), θ_z the
+    angle between embedding and proxy. Past θ_y > π − m, where cos(θ_y + m) would rise again,
+    t_y = cos θ_y − m·sin m. The margin is in radians; proxies are (C, d). A scale of 64 is for
+    faces; small data want about 16.
+
+    Source: Deng et al. 2019, "ArcFace: Additive Angular Margin Loss for Deep Face Recognition",
+    equation 3; the branch is that of the authors' code.
+
+    >>> loss = ArcFaceLoss(num_classes=2, dim=2)
+    >>> _ = loss.proxies.data.copy_(torch.eye(2))
+    >>> loss(torch.tensor([[2.0, 0.0]]), torch.tensor([1])).detach()  # 64·(1 − cos(π/2 + 0.5))
+    tensor(94.6832)
+    """
+
+    def __init__(
+        self, num_classes: int, dim: int, margin: float = 0.5, scale: float = 64.0
+    ) -> None:
+        super().__init__()
+        self.proxies = nn.Parameter(torch.randn(num_classes, dim))
+        self.margin = margin
+        self.scale = scale
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        cosine, y = _cosines(embeddings, self.proxies), labels[:, None]  # (B, C), (B, 1)
+        cos_y = cosine.gather(1, y)  # (B, 1)
+        sin_y = _root(1 - cos_y * cos_y)  # no acos: its gradient at cos θ = ±1 is infinite
+        cos_m, sin_m = math.cos(self.margin), math.sin(self.margin)
+        target = torch.where(
+            cos_y >= -cos_m,  # θ_y ≤ π − m
+            cos_y * cos_m - sin_y * sin_m,  # cos(θ_y + m)
+            cos_y - self.margin * sin_m,
+        )
+        return F.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
+
+
+class SphereFaceLoss(EmbeddingLoss):
+    """Softmax of the embedding's own length, whose own class must win m times over in angle.
+
+    L = mean of −log softmax(‖f‖·t)_y, where t_z = cos θ_z for z ≠ y and
+    t_y = (λ cos θ_y + ψ(θ_y)) / (1 + λ), with ψ(θ) = (−1)^k cos(mθ) − 2k on kπ/m ≤ θ ≤ (k + 1)π/m,
+    which falls monotonically. Proxies are (C, d), and only their directions count.
+
+    Training starts near the plain softmax: λ = max(λ_min, λ_max / (1 + γ·step)) falls with the
+    number of calls in training mode, ``step``, which is saved with the module's state. Without
+    ``anneal``, λ = 0.
+
+    Source: Liu et al. 2017, "SphereFace: Deep Hypersphere Embedding for Face Recognition"; the
+    schedule's numbers are those of the authors' code.
+
+    Raises:
+        ValueError: the margin is not a whole number from 1.
+
+    >>> loss = SphereFaceLoss(num_classes=2, dim=2, anneal=False)
+    >>> _ = loss.proxies.data.copy_(torch.eye(2))
+    >>> loss(torch.tensor([[2.0, 0.0]]), torch.tensor([1])).detach()  # log(1 + exp(2·(1 + 3)))
+    tensor(8.0003)
+    """
+
+    step: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        dim: int,
+        margin: int = 4,
+        anneal: bool = True,
+        lambda_max: float = 1000.0,
+        lambda_min: float = 5.0,
+        gamma: float = 0.12,
+    ) -> None:
+        super().__init__()
+        if margin != int(margin) or margin < 1:
+            raise ValueError(f"margin multiplies the angle: a whole number from 1, not {margin!r}")
+        self.proxies = nn.Parameter(torch.randn(num_classes, dim))
+        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+        self.margin = int(margin)
+        self.anneal = anneal
+        self.lambda_max, self.lambda_min, self.gamma = lambda_max, lambda_min, gamma
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        cosine, y = _cosines(embeddings, self.proxies), labels[:, None]  # (B, C), (B, 1)
+        target = cosine.gather(1, y)  # (B, 1): cos θ_y
+        if self.anneal:
+            weight = self._next_lambda(cosine.dtype)
+            target = (weight * target + self._psi(target)) / (1 + weight)
+        else:
+            target = self._psi(target)
+        length = geometry.norms(embeddings, keepdim=True)  # (B, 1): ‖f‖
+        return F.cross_entropy(length * cosine.scatter(1, y, target), labels)
+
+    def _next_lambda(self, dtype: torch.dtype) -> Tensor:
+        """λ of this call, a tensor of one number: the counter never leaves the device."""
+        if self.training:
+            self.step.add_(1)
+        return (self.lambda_max / (1 + self.gamma * self.step.to(dtype))).clamp_min(self.lambda_min)
+
+    def _psi(self, cosine: Tensor) -> Tensor:
+        """ψ(θ) as a polynomial of cos θ; k is constant on each piece, and has no gradient."""
+        below, multiple = torch.ones_like(cosine), cosine  # cos(0·θ), cos(1·θ)
+        for _ in range(self.margin - 1):  # cos((j + 1)θ) = 2 cos θ cos(jθ) − cos((j − 1)θ)
+            below, multiple = multiple, 2 * cosine * multiple - below
+        theta = cosine.detach().clamp(-1, 1).acos()
+        k = (self.margin / math.pi * theta).floor()
+        return (1 - 2 * (k % 2)) * multiple - 2 * k
+
+
+class ProxyAnchorLoss(EmbeddingLoss):
+    """Each proxy gathers its own class's samples and drives off all others, hard ones first.
+
+    L = 1/|P⁺| Σ_{p∈P⁺} log(1 + Σ_{x∈X⁺_p} exp(−α(s(x, p) − δ)))
+      + 1/C Σ_p log(1 + Σ_{x∈X⁻_p} exp(α(s(x, p) + δ))),
+    where s is the cosine, X⁺_p and X⁻_p are the batch's samples of p's class and of all others,
+    and P⁺ are the proxies whose class is in the batch; proxies are (C, d).
+
+    Source: Kim et al. 2020, "Proxy Anchor Loss for Deep Metric Learning", equation 4.
+
+    >>> loss = ProxyAnchorLoss(num_classes=2, dim=2)
+    >>> _ = loss.proxies.data.copy_(torch.eye(2))
+    >>> loss(torch.tensor([[2.0, 0.0]]), torch.tensor([0])).detach()  # 0 + log(1 + exp(3.2)) / 2
+    tensor(1.6200)
+    """
+
+    def __init__(
+        self, num_classes: int, dim: int, margin: float = 0.1, alpha: float = 32.0
+    ) -> None:
+        super().__init__()
+        self.proxies = nn.Parameter(torch.randn(num_classes, dim))
+        self.margin = margin
+        self.alpha = alpha
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        s = _cosines(embeddings, self.proxies)  # (B, C)
+        own = _one_hot(labels, s)  # (B, C): x ∈ X⁺_p
+        gather = _masked_logsumexp(-self.alpha * (s - self.margin), own, dim=0)  # (C,)
+        drive_off = _masked_logsumexp(self.alpha * (s + self.margin), ~own, dim=0)  # (C,)
+        one = s.new_zeros(())  # logaddexp(0, L) = log(1 + exp L)
+        pull, push = torch.logaddexp(one, gather), torch.logaddexp(one, drive_off)
+        return masked_mean(pull, own.any(dim=0)) + push.mean()
+
+
+class SoftTripleLoss(EmbeddingLoss):
+    """Classify by a soft nearest of several centres for each class, and let spare centres merge.
+
+    S_c = Σ_k softmax_k(xᵀŵ_ck / γ) xᵀŵ_ck,
+    L = mean of −log softmax(λ(S − δ·[c = y]))_y + τ/(CK(K−1)) Σ_c Σ_{j<k} ‖ŵ_cj − ŵ_ck‖,
+    with x and the centres ŵ on the unit sphere. Here λ is ``scale``, γ ``temperature``, δ
+    ``margin`` and τ ``regularisation``. The centres are the proxies, (C, K, d), so that
+    ``proxies[labels]`` are a sample's own.
+
+    Source: Qian et al. 2019, "SoftTriple Loss: Deep Metric Learning Without Triplet Sampling".
+
+    >>> loss = SoftTripleLoss(num_classes=2, dim=2, centres=3)
+    >>> _ = loss.proxies.data.copy_(torch.eye(2)[:, None])  # each class's centres have merged
+    >>> loss(torch.tensor([[2.0, 0.0]]), torch.tensor([1])).detach()  # 20·(1 − (0 − 0.01))
+    tensor(20.2000)
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        dim: int,
+        centres: int = 10,
+        scale: float = 20.0,
+        temperature: float = 0.1,
+        margin: float = 0.01,
+        regularisation: float = 0.2,
+    ) -> None:
+        super().__init__()
+        self.proxies = nn.Parameter(torch.randn(num_classes, centres, dim))
+        self.scale = scale
+        self.temperature = temperature
+        self.margin = margin
+        self.regularisation = regularisation
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        C, K, _ = self.proxies.shape
+        x = geometry.normalise(embeddings)  # (B, d)
+        xw, ww = _Products.apply(x, self.proxies.to(x.dtype))  # (B, CK), (C, K, K)
+        n = _root(ww.diagonal(dim1=1, dim2=2))  # (C, K): ‖w‖
+        n = torch.where(n > 0, n, 1)
+        cosine = (xw / n.flatten()).view(-1, C, K)  # xᵀŵ
+        S = ((cosine / self.temperature).softmax(dim=2) * cosine).sum(dim=2)  # (B, C)
+        y = labels[:, None]
+        logits = self.scale * S.scatter(1, y, S.gather(1, y) - self.margin)
+        D = _root(2 - 2 * ww / (n[:, :, None] * n[:, None, :]))  # (C, K, K): ‖ŵ_cj − ŵ_ck‖
+        spread = D.triu(diagonal=1).sum() / max(C * K * (K - 1), 1)
+        return F.cross_entropy(logits, labels) + self.regularisation * spread
+
+
+class _Products(torch.autograd.Function):
+    """xWᵀ and each class's own WWᵀ: (B, d), (C, K, d) -> (B, CK), (C, K, K).
+
+    Autograd alone would hold three gradients of W's size at once; here they share one, which at
+    11,318 classes, 10 centres and 512 dimensions saves 460 MB.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(x, w)
+        return x @ w.flatten(0, 1).T, w @ w.mT
+
+    @staticmethod
+    def backward(ctx: Any, d_xw: Tensor, d_ww: Tensor) -> tuple[Tensor, Tensor]:
+        x, w = ctx.saved_tensors
+        d_w = (d_ww + d_ww.mT) @ w  # (C, K, d)
+        d_w.view(-1, w.shape[2]).addmm_(d_xw.T, x)
+        return d_xw @ w.flatten(0, 1), d_w
+
+
+def _cosines(embeddings: Tensor, proxies: Tensor) -> Tensor:
+    """Cosine of every embedding to every proxy: (B, d), (C, d) -> (B, C); 0 for a zero row."""
+    if embeddings.shape[1] != proxies.shape[1]:
+        raise ValueError(
+            f"embeddings have {embeddings.shape[1]} dimensions, but the proxies have "
+            f"{proxies.shape[1]}: build the loss with dim={embeddings.shape[1]}"
+        )
+    p = geometry.normalise(proxies.to(embeddings.dtype))  # (C, d)
+    return geometry.normalise(embeddings) @ p.T
+
+
+def _one_hot(labels: Tensor, cosines: Tensor) -> Tensor:
+    """Which of the (B, C) columns is the row's own class; a label outside 0..C−1 is an error."""
+    return torch.zeros_like(cosines, dtype=torch.bool).scatter(1, labels[:, None], True)
+
+
+def _masked_logsumexp(values: Tensor, mask: Tensor, dim: int) -> Tensor:
+    """LSE where the mask holds; where it never does, the lowest finite number, without gradient."""
+    return torch.where(mask, values, torch.finfo(values.dtype).min).logsumexp(dim)
+
+
+def _root(squared: Tensor) -> Tensor:
+    """√x, and 0 with zero gradient where x ≤ 0."""
+    positive = squared > 0
+    return torch.where(positive, torch.where(positive, squared, 1).sqrt(), 0)

@@ -1,0 +1,352 @@
+"""The sphere: SEC holds norms together, heated-up softmax, and SEE's synthetic points."""
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dmlkit import geometry
+from dmlkit.losses.contract import EmbeddingLoss
+
+DIRECTIONS = ("simplex", "rotated", "random")
+
+
+class SphericalConstraint(nn.Module):
+    """SEC: hold the norms of the raw embeddings together, as an addition to any loss.
+
+    L = η · mean_i (n_i − μ)², n_i = ‖f_i‖, with μ the batch's mean norm (``target="mean"``), its
+    moving average μ ← (1 − ρ)μ + ρ·mean(n) (``"ema"``, ρ the ``momentum``), or a fixed norm;
+    ``target=0.0`` is the L2 penalty. The gradient at f_i is (2η/B)(n_i − μ) f_i/n_i: it points
+    along the embedding, where the gradient of an angular loss has no part.
+
+    Embeddings are (B, d), in the units of the model's output; labels are taken and not used, so
+    that a constraint can stand wherever a loss can. The first training batch starts the average,
+    later ones move it before it is used; in evaluation mode it rests. It is part of the state.
+
+    Source: Zhang, Li and Zhang 2020, "Deep Metric Learning with Spherical Embedding"; the L2
+    penalty is that of Sohn 2016.
+
+    Raises:
+        ValueError: unknown target, momentum outside (0, 1], or embeddings that are not (B, d).
+
+    >>> SphericalConstraint(weight=0.5)(torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
+    tensor(2.)
+    """
+
+    average: Tensor
+    started: Tensor
+
+    def __init__(
+        self, weight: float = 1.0, target: float | str = "mean", momentum: float = 1.0
+    ) -> None:
+        super().__init__()
+        named = target in ("mean", "ema")
+        if not named and (isinstance(target, str) or not 0 <= target < math.inf):
+            raise ValueError(f"target must be 'mean', 'ema' or a norm >= 0, but is {target!r}")
+        if not 0 < momentum <= 1:
+            raise ValueError(f"momentum must be in (0, 1], but is {momentum}")
+        self.weight = weight
+        self.target = target
+        self.momentum = momentum
+        self.register_buffer("average", torch.zeros(()))
+        self.register_buffer("started", torch.zeros((), dtype=torch.bool))
+
+    def forward(self, embeddings: Tensor, labels: Tensor | None = None) -> Tensor:  # noqa: ARG002
+        """The penalty of one batch, in float32 for half precision."""
+        if embeddings.ndim != 2:
+            raise ValueError(f"embeddings must be (B, d), but are {tuple(embeddings.shape)}")
+        n = geometry.norms(embeddings.to(torch.promote_types(embeddings.dtype, torch.float32)))
+        return self.weight * (n - self._mu(n)).square().mean()  # n (B,)
+
+    def _mu(self, n: Tensor) -> Tensor | float:
+        if self.target == "mean":
+            return n.mean()
+        if not isinstance(self.target, str):
+            return self.target
+        first = (~self.started).to(n.dtype)
+        momentum = self.momentum if self.training else 0.0
+        rho = momentum + (1 - momentum) * first  # 1 on the first batch, without a branch
+        mu = (1 - rho) * self.average + rho * n.detach().mean()
+        if self.training:
+            self.average.copy_(mu)
+            self.started.fill_(True)
+        return mu
+
+
+class HeatedUpSoftmaxLoss(EmbeddingLoss):
+    """Normalised softmax whose temperature rises late in training, to move the easy samples too.
+
+    L = mean of −log softmax(α xᵀp̂)_y, with x and p̂ on the unit sphere, proxies (C, d), and α the
+    inverse temperature: ``alpha`` for the first ``switch_at`` training batches, ``final_alpha``
+    after them (never, where ``switch_at`` is None). At a large α hard samples have large
+    gradients and easy ones almost none. The loss counts the batches that it sees in training
+    mode in its state, so a training loop need not know of it; the paper also divides the
+    learning rate by 10 at the switch, which is the loop's.
+
+    Source: Zhang, Yu, Karaman, Zhang and Chang 2018, "Heated-Up Softmax Embedding".
+
+    >>> loss = HeatedUpSoftmaxLoss(num_classes=2, dim=2, alpha=2, final_alpha=1, switch_at=1)
+    >>> _ = loss.proxies.data.copy_(torch.eye(2))
+    >>> x, y = torch.tensor([[3.0, 0.0]]), torch.tensor([0])
+    >>> loss(x, y), loss(x, y)  # log(1 + e⁻²), then log(1 + e⁻¹)
+    (tensor(0.1269, ...), tensor(0.3133, ...))
+    """
+
+    step: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        dim: int,
+        alpha: float = 16.0,
+        final_alpha: float = 4.0,
+        switch_at: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.proxies = nn.Parameter(torch.randn(num_classes, dim))
+        self.alpha = alpha
+        self.final_alpha = final_alpha
+        self.switch_at = math.inf if switch_at is None else switch_at
+        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        x = geometry.normalise(embeddings)  # (B, d)
+        p = geometry.normalise(self.proxies)  # (C, d)
+        early = (self.step < self.switch_at).to(x.dtype)
+        alpha = self.alpha * early + self.final_alpha * (1 - early)
+        if self.training:
+            self.step += 1
+        return F.cross_entropy(alpha * (x @ p.T), labels)  # logits (B, C)
+
+
+def simplex(points: int, like: Tensor | None = None) -> Tensor:
+    """Vertices of the regular simplex of n + 1 points in n dimensions: int -> (n + 1, n).
+
+    Unit rows with ⟨μ_i, μ_j⟩ = −1/n and sum 0, the first of them e₁: row k is μ_k in the basis
+    v_1 ... v_n of SEE's Algorithm 1, whose α has the closed form
+    α_jj = √((n + 1)(n − j + 1) / (n(n − j + 2))) and α_kj = −α_jj/(n − j + 1) for k > j. The
+    printed recursion takes the root of a rounding error for α_{n+1,n+1}, which is exactly 0.
+    ``like`` gives dtype and device.
+
+    >>> simplex(2)
+    tensor([[ 1.0000,  0.0000],
+            [-0.5000,  0.8660],
+            [-0.5000, -0.8660]])
+    """
+    n = points
+    like = torch.empty(0) if like is None else like
+    k = torch.arange(1, n + 2, dtype=like.dtype, device=like.device)[:, None]  # (n+1, 1)
+    j = k[:n].T  # (1, n)
+    diagonal = ((n + 1) * (n - j + 1) / (n * (n - j + 2))).sqrt()
+    return torch.where(k == j, diagonal, torch.where(k > j, -diagonal / (n - j + 1), 0))
+
+
+def expand(
+    embeddings: Tensor,
+    proxies: Tensor,
+    points: int,
+    generator: torch.Generator | None = None,
+    directions: str = "simplex",
+) -> Tensor:
+    """Synthetic points around each sample's proxy, as far apart as can be: (B, n, d).
+
+    With z and w the embedding and its proxy on the unit sphere (raw rows are normalised here)
+    and r = z − ⟨w,z⟩w, the points are z_k = ⟨w,z⟩w + ‖r‖μ_k, k = 2 ... n + 1, on the unit sphere
+    and as near to w as z is. {r/‖r‖, μ_2, ..., μ_{n+1}} are the vertices of a regular simplex
+    orthogonal to w, so that sample and points average to ⟨w,z⟩w and lie √(2(1 + 1/n))‖r‖ apart.
+    As r vanishes the points shrink onto the sample; below rounding they are the sample itself.
+
+    ``directions`` is ``"simplex"``; ``"rotated"``, the same turned about w and r by an orthogonal
+    matrix drawn once for the batch (``"simplex"`` with a generator is that too); or ``"random"``,
+    n independent directions orthogonal to w, the baseline of the same norms. What is random
+    comes from the generator, or else from torch's default one on the device. Gradients reach
+    embeddings and proxies.
+
+    Source: Le and Woo 2024, "SEE: Spherical Embedding Expansion for Improving Deep Metric
+    Learning", Algorithm 1 and equation 2, with two reflections in place of Gram-Schmidt.
+
+    Raises:
+        ValueError: more points than d − 1, unequal shapes, unknown directions.
+
+    >>> expand(torch.tensor([[0.6, 0.8]]), torch.tensor([[1.0, 0.0]]), points=1)
+    tensor([[[ 0.6000, -0.8000]]])
+    """
+    _check_expansion(points, embeddings.shape[-1], directions)
+    if embeddings.ndim != 2 or embeddings.shape != proxies.shape:
+        raise ValueError(
+            "embeddings and proxies must both be (B, d), the proxy of each sample in its row, "
+            f"but are {tuple(embeddings.shape)} and {tuple(proxies.shape)}"
+        )
+    z, w = geometry.normalise(embeddings), geometry.normalise(proxies)  # (B, d)
+    centre = (w * z).sum(dim=1, keepdim=True) * w
+    r = z - centre
+    if directions == "random":
+        mu = _random_directions(w, points, generator)  # (B, n, d)
+        return centre[:, None] + geometry.norms(r, keepdim=True)[:, None] * mu
+    mu = simplex(points, like=z)[1:, 1:]  # (n, n-1): μ_k without its part along r
+    if directions == "rotated" or generator is not None:
+        mu = mu @ _random_rows(points - 1, z.shape[1] - 2, z, generator)  # (n, d-2)
+    mu = F.pad(mu, (2, z.shape[1] - 2 - mu.shape[1]))  # (n, d): e₁ stands for w, e₂ for r
+    return _place(mu, w, r, centre - r / points)
+
+
+def _place(mu: Tensor, w: Tensor, r: Tensor, centre: Tensor) -> Tensor:
+    """centre + ‖r‖H₁H₂μ, with H₁e₁ = ±w and H₂e₂ = ±H₁r/‖r‖: (n, d), (B, d) ... -> (B, n, d).
+
+    H = I − 2uuᵀ/uᵀu with u = v ± e_a takes e_a to ∓v; there uᵀu = 2|u_a|. μ has no part along e₁
+    and e₂, so H₁H₂μ is orthogonal to w and r and keeps μ's inner products.
+    """
+    n, d = mu.shape
+    radius = geometry.norms(r, keepdim=True)  # (B, 1)
+    h = r / torch.where(radius > 0, radius, 1)
+    u1 = _towards(w, 0)
+    b1 = 1 / u1[:, :1].abs()
+    u2 = _towards(h - (u1 * h).sum(dim=1, keepdim=True) * b1 * u1, 1)  # from H₁r/‖r‖
+    c2 = u2 @ mu.T / u2[:, 1:2].abs()  # (B, n): H₂μ = μ − c₂u₂
+    c1 = (u1 @ mu.T - c2 * (u1 * u2).sum(dim=1, keepdim=True)) * b1  # H₁H₂μ = μ − c₂u₂ − c₁u₁
+    c = torch.stack([-radius * c1, -radius * c2, torch.ones_like(c1)], dim=2)  # (B, n, 3)
+    scaled = (radius @ mu.reshape(1, -1)).view(-1, n, d)  # ‖r‖μ
+    return torch.baddbmm(scaled, c, torch.stack([u1, u2, centre], dim=1))
+
+
+def _towards(v: Tensor, axis: int) -> Tensor:
+    """The reflection vector v ± e_axis, with the sign of v along that axis: (B, d) -> (B, d)."""
+    sign = torch.where(v[:, axis : axis + 1] >= 0, 1.0, -1.0)  # (B, 1)
+    e = torch.arange(v.shape[1], device=v.device) == axis  # (d,)
+    return v + sign * e
+
+
+def _random_rows(rows: int, dim: int, like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """The first rows of a random orthogonal matrix, uniform over all of them: (rows, dim)."""
+    gaussian = torch.randn(dim, rows, generator=generator, dtype=like.dtype, device=like.device)
+    q, triangle = torch.linalg.qr(gaussian)
+    return (q * triangle.diagonal().sign()).T
+
+
+def _random_directions(w: Tensor, points: int, generator: torch.Generator | None) -> Tensor:
+    """Independent unit vectors orthogonal to each row of w: (B, d) -> (B, points, d)."""
+    B, d = w.shape
+    g = torch.randn(B, points, d, generator=generator, dtype=w.dtype, device=w.device)
+    w = w[:, None]  # (B, 1, d)
+    return geometry.normalise(g - (g * w).sum(dim=2, keepdim=True) * w)
+
+
+def _check_expansion(points: int, dim: int, directions: str) -> None:
+    if directions not in DIRECTIONS:
+        raise ValueError(f"directions must be one of {DIRECTIONS}, but is {directions!r}")
+    if not 1 <= points <= dim - 1:
+        raise ValueError(
+            f"points must be 1 to d - 1 = {dim - 1} in d = {dim} dimensions, but n = {points}: "
+            "a regular simplex of n + 1 vertices orthogonal to the proxy needs n dimensions"
+        )
+
+
+class SphericalExpansion(EmbeddingLoss):
+    """SEE: any proxy loss on the batch, and again on synthetic points spread around its proxies.
+
+    L = L_ML(real) + λ·L_ML(synthetic), λ the ``weight``, the synthetic points those of
+    :func:`expand`: unit rows, ``points`` a sample, under the sample's label. The second term is
+    the wrapped loss's own average over them, as in the authors' code; the paper's equation 3
+    prints a sum over the points of a sample, which is λ·n in the place of λ.
+
+    ``loss`` is a module with ``proxies`` (C, d), or the short name of one, made with
+    ``num_classes``, ``dim`` and ``loss_args``. With ``detach`` the second term reaches the
+    proxies alone, never the encoder, as in the authors' code; the paper does not say so.
+    ``directions`` are those of :func:`expand`, by default a simplex turned at random for every
+    batch with torch's default generator: a fixed one lies in nearly the same few coordinates for
+    every sample and step.
+
+    Curriculum: only the B·rate samples nearest to their proxies are expanded, where the rate
+    rises by half a cosine from ``start_rate`` to ``end_rate`` over ``steps`` training batches and
+    stays there (``steps=0``: from the first batch; None: every sample is expanded). The authors'
+    scripts take 8 points, weight 0.2 and rates 0 to 0.4. The count of batches is part of the
+    state; evaluation mode does not count. Because it decides the shape of the synthetic batch,
+    ``torch.compile`` breaks the graph there, and ``fullgraph=True`` needs ``steps=None``.
+    A schedule inside the wrapped loss sees two batches a step, real and synthetic.
+
+    A sample on its proxy is repeated (see :func:`expand`), which is where the points go as it
+    nears the proxy: the objective stays continuous, and the row adds no direction of its own.
+
+    Source: Le and Woo 2024, equations 3 and 4.
+
+    Raises:
+        ValueError: a loss without proxies (C, d), too many points, a rate outside [0, 1].
+
+    >>> see = SphericalExpansion("normalized_softmax", points=2, num_classes=5, dim=4)
+    >>> see(torch.randn(3, 4), torch.tensor([0, 4, 4])).shape
+    torch.Size([])
+    """
+
+    def __init__(
+        self,
+        loss: nn.Module | str = "proxy_anchor",
+        points: int = 8,
+        weight: float = 0.2,
+        detach: bool = False,
+        directions: str = "rotated",
+        start_rate: float = 0.0,
+        end_rate: float = 0.4,
+        steps: int | None = None,
+        num_classes: int | None = None,
+        dim: int | None = None,
+        loss_args: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        if isinstance(loss, str):
+            from dmlkit.losses import build  # the table names this class too
+
+            loss = build(loss, num_classes=num_classes, dim=dim, **loss_args or {})
+        elif loss_args:
+            raise ValueError("loss_args go with the name of a loss, but loss is a module")
+        proxies = getattr(loss, "proxies", None)
+        if proxies is None or proxies.ndim != 2:
+            have = "has none" if proxies is None else f"has them as {tuple(proxies.shape)}"
+            raise ValueError(f"loss must have proxies (C, d), but {type(loss).__name__} {have}")
+        _check_expansion(points, proxies.shape[1], directions)
+        if not (0 <= start_rate <= 1 and 0 <= end_rate <= 1):
+            raise ValueError(f"rates must be in [0, 1], but are {start_rate} and {end_rate}")
+        self.inner = loss
+        self.points = points
+        self.weight = weight
+        self.detach = detach
+        self.directions = directions
+        self.start_rate = start_rate
+        self.end_rate = end_rate
+        self.steps = steps
+        self.step = 0  # a Python int: it decides shapes, so the device must never be asked
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        real = self.inner(embeddings, labels)
+        B = len(embeddings)
+        k = B if self.steps is None else self._expanded(B)
+        if k == 0:
+            return real
+        w = self.inner.get_parameter("proxies")[labels]  # (B, d)
+        if self.detach:
+            embeddings, w = embeddings.detach(), w.detach()
+        if k < B:
+            with torch.no_grad():
+                z, towards = geometry.normalise(embeddings), geometry.normalise(w)
+                nearest = (z * towards).sum(dim=1).topk(k).indices  # (k,)
+            embeddings, w, labels = embeddings[nearest], w[nearest], labels[nearest]
+        synthetic = expand(embeddings, w, self.points, directions=self.directions)  # (k, n, d)
+        again = labels.repeat_interleave(self.points)
+        return real + self.weight * self.inner(synthetic.flatten(0, 1), again)
+
+    @torch.compiler.disable
+    def _expanded(self, batch: int) -> int:
+        """How many samples of a batch are expanded now; counts the batch in training mode."""
+        progress = min(self.step / self.steps, 1) if self.steps else 1
+        rise = (1 - math.cos(math.pi * progress)) / 2
+        self.step += self.training
+        return round(batch * (self.start_rate + (self.end_rate - self.start_rate) * rise))
+
+    def get_extra_state(self) -> Tensor:
+        """The count of training batches, as a tensor for every way of saving a state."""
+        return torch.tensor(self.step)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take up the count of a saved state."""
+        self.step = int(state)

@@ -1,0 +1,433 @@
+"""Run the notebooks of the course with papermill, keep their figures, and check their numbers.
+
+Every notebook has a cell tagged ``parameters``, whose defaults are the profile ``smoke``; the other
+profiles are in the notebook's own metadata, ``{"dmlkit": {"profiles": {"ci": {...}, ...}}}``. A
+notebook runs in a process of its own and writes its figures into a staging folder; they reach
+``build/<profile>/figures`` (and ``figures/`` for ``ci``) when the whole notebook has succeeded.
+"""
+
+import hashlib
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import joblib
+import nbformat
+import papermill
+import psutil
+from filelock import FileLock, Timeout
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+import dmlkit
+from dmlkit.plotting import leaves, versions, write_whole
+
+PROFILES = ("smoke", "ci", "full")
+
+# The whole of what a notebook's own process does; papermill is given JSON, so that no parameter
+# changes its type on the way.
+_PAPERMILL = "import json, sys, papermill; papermill.execute_notebook(**json.loads(sys.argv[1]))"
+_TRACE_LINES = 25
+_ATTEMPTS = 2  # for a kernel that does not start; nothing else is tried again
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One notebook to run."""
+
+    name: str
+    source: Path
+    parameters: dict[str, Any]
+    inputs: str  # hash of all that the figures depend on
+    build: Path
+
+    @property
+    def figures(self) -> Path:
+        return self.build / "figures"
+
+    @property
+    def staging(self) -> Path:
+        return self.build / "staging" / self.name
+
+    def stamp(self) -> dict[str, Any]:
+        """What the last run that succeeded left: inputs, seconds, hashes of its figures."""
+        with suppress(OSError, ValueError):
+            return dict(json.loads((self.build / f"{self.name}.stamp.json").read_text()))
+        return {}
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The process of a notebook that runs."""
+
+    job: _Job
+    attempt: int
+    process: subprocess.Popen[bytes]
+    began: float = field(default_factory=time.monotonic)
+
+
+def reproduce(
+    notebooks: Sequence[str] = (),
+    profile: str = "smoke",
+    workers: int | None = None,
+    check: bool = False,
+    force: bool = False,
+    timeout_minutes: float = 120,
+    parameters: Mapping[str, Any] | None = None,
+    project: Path | None = None,
+    console: Console | None = None,
+) -> bool:
+    """Run notebooks and keep their figures; True if everything that was asked for was done.
+
+    ``notebooks`` names them (``"00"``, ``"00_start_here"``); none means the whole course, in order.
+    ``parameters`` override the profile's, in every notebook named; figures made so stay in
+    ``build/``. A notebook is skipped if nothing that its figures depend on has changed, unless
+    ``force``. With ``check`` (profile ``ci`` only) nothing is published: the numbers are compared
+    with those in ``figures/``, within the tolerances stated there.
+
+    ``workers`` notebooks run at a time and share the cores. One is the default, since a sweep fills
+    every core by itself, and a measured time counts only on a machine that does nothing else.
+
+    Errors in what was asked for (``ValueError``, ``TypeError``) come before anything runs. A
+    notebook that fails or takes longer than ``timeout_minutes`` leaves earlier figures as they
+    were, and the others go on.
+    """
+    project, console = project or dmlkit.ROOT, console or Console()
+    if profile not in PROFILES:
+        raise ValueError(f"unknown profile {profile!r}: expected one of {', '.join(PROFILES)}")
+    if check and profile != "ci":
+        raise ValueError(f"check compares with figures/, made by 'ci', not by {profile!r}")
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers is {workers}: expected 1 or more")
+    if not timeout_minutes > 0:
+        raise ValueError(f"timeout_minutes is {timeout_minutes}: expected more than 0")
+    sources = _find(project / "notebooks", notebooks)
+    jobs = [_job(source, profile, parameters or {}, project) for source in sources]
+    failed = set()
+    with _alone(project / "build" / profile):
+        to_run = [job for job in jobs if force or not _is_unchanged(job)]
+        for job in jobs:
+            if job not in to_run:
+                console.print(Text(f"unchanged  {job.name}"))
+        for job, complaint in _run_all(to_run, workers or 1, 60 * timeout_minutes, console):
+            if complaint:
+                failed.add(job.name)
+                console.print(Text(complaint), soft_wrap=True)
+        succeeded = [job for job in jobs if job.name not in failed]
+        if check:
+            drifted = [line for job in succeeded for line in _drift(job, project / "figures")]
+            summary = f"{len(drifted)} differences from figures/" if drifted else "no drift"
+            console.print(Text("\n".join([*drifted, summary])), soft_wrap=True)
+            return not failed and not drifted
+        if profile == "ci" and not parameters:
+            for job in succeeded:
+                _install(job.name, job.figures, project / "figures")
+    return not failed
+
+
+def drift(committed: Mapping[str, Any], made: Mapping[str, Any]) -> list[str]:
+    """Name every number that moved from the committed ``a`` to ``b`` beyond its tolerance.
+
+    |b − a| ≤ tolerance · max(1, |a|), with the tolerances of the committed record. Both arguments
+    map a figure's name to its JSON; text must be equal, and nothing may be missing or additional.
+
+    >>> old = {"toy": {"numbers": {"recall": 0.80, "n": 5}, "tolerance": {"default": 0.02}}}
+    >>> new = {"toy": {"numbers": {"recall": 0.83, "n": 5}}}
+    >>> drift(old, new)
+    ['toy: recall: committed 0.8, now 0.83, may differ by 0.02']
+    """
+    lines = []
+    for name in sorted(committed.keys() | made.keys()):
+        if name not in made or name not in committed:
+            where = "committed, but not made" if name in committed else "made, but not committed"
+            lines.append(f"{name}: {where}")
+            continue
+        old, new = (dict(leaves(record[name]["numbers"])) for record in (committed, made))
+        for key in old | new:
+            moved = _moved(key, old, new, committed[name]["tolerance"])
+            if moved:
+                lines.append(f"{name}: {key}: {moved}")
+    return lines
+
+
+def _moved(
+    key: str, old: Mapping[str, Any], new: Mapping[str, Any], tolerances: Mapping[str, float]
+) -> str:
+    if key not in new or key not in old:
+        return f"committed {old.get(key, 'without it')!r}, now {new.get(key, 'without it')!r}"
+    a, b = old[key], new[key]
+    moved = f"committed {a!r}, now {b!r}"
+    if not (type(a) in (int, float) and type(b) in (int, float)):
+        return "" if a == b else moved
+    matches = [name for name in tolerances if f"{key}/".startswith(f"{name}/")]
+    bound = tolerances[max(matches, key=len, default="default")] * max(1, abs(a))
+    # The last factor forgives rounding: 0.82 − 0.8 is a little more than 0.02.
+    return "" if abs(b - a) <= bound * (1 + 1e-9) else f"{moved}, may differ by {bound:.3g}"
+
+
+def _find(folder: Path, names: Sequence[str]) -> list[Path]:
+    """Notebooks by name or number; none named: all that have a number, in order."""
+    known = {path.stem: path for path in sorted(folder.glob("*.ipynb"))}
+    course = {stem: path for stem, path in known.items() if stem[:1].isdigit()}
+    if not names and not course:
+        raise ValueError(f"there are no notebooks in {folder}")
+    found = {}
+    for name in names:
+        stem = Path(name).name.removesuffix(".ipynb")
+        matches = [s for s in known if s == stem] or [s for s in course if s.split("_")[0] == stem]
+        if len(matches) != 1:
+            raise ValueError(f"no notebook is called {name!r}; there are: {', '.join(known)}")
+        found[matches[0]] = known[matches[0]]
+    return list((found or course).values())
+
+
+def _job(source: Path, profile: str, given: Mapping[str, Any], project: Path) -> _Job:
+    """Read a notebook, settle its parameters, and hash what its figures depend on."""
+    try:
+        notebook = nbformat.read(source, as_version=4)
+    except (ValueError, nbformat.reader.NotJSONError) as error:
+        raise ValueError(f"{source} is not a notebook: {error}") from error
+    profiles = notebook.metadata.get("dmlkit", {}).get("profiles", {})
+    if profile != "smoke" and profile not in profiles:
+        raise ValueError(f"{source.name} has no profile {profile!r} in metadata.dmlkit.profiles")
+    parameters = {"profile": profile, **profiles.get(profile, {}), **given}
+    known = papermill.inspect_notebook(str(source))
+    for key, value in parameters.items():
+        if key not in known:
+            there = ", ".join(known) or "none"
+            raise ValueError(f"{source.name} has no parameter {key!r}; it has: {there}")
+        if not _is_literal(value):
+            kind = type(value).__name__
+            raise TypeError(f"parameter {key!r} is {value!r}, a {kind}: expected a JSON literal")
+    cells = [[c.cell_type, c.source, c.metadata.get("tags", [])] for c in notebook.cells]
+    data = os.environ.get("DMLKIT_DATA")
+    digest = hashlib.sha256(json.dumps([cells, parameters, versions(), data]).encode())
+    package = Path(dmlkit.__file__).parent
+    tables = [*project.glob("data/reported/*"), *project.glob("data/tuning/*")]
+    for path in sorted([*package.rglob("*.py"), *filter(Path.is_file, tables)]):
+        digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
+    build = project / "build" / profile
+    return _Job(source.stem, source, parameters, digest.hexdigest(), build)
+
+
+def _is_literal(value: Any) -> bool:
+    """Exact types only: papermill writes a tuple as a string, and fails at a NumPy scalar."""
+    if type(value) is list:
+        return all(map(_is_literal, value))
+    if type(value) is dict:
+        return all(type(key) is str and _is_literal(item) for key, item in value.items())
+    return type(value) in (str, int, bool, type(None)) or (
+        type(value) is float and math.isfinite(value)
+    )
+
+
+@contextmanager
+def _alone(build: Path) -> Iterator[None]:
+    """Hold the build folder of a profile; its staging folder does not outlive that."""
+    build.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(build / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise RuntimeError(f"another process is reproducing into {build}: wait for it") from None
+    try:
+        yield
+    finally:
+        shutil.rmtree(build / "staging", ignore_errors=True)
+        lock.release()
+
+
+def _run_all(
+    jobs: Sequence[_Job], workers: int, seconds: float, console: Console
+) -> Iterator[tuple[_Job, str]]:
+    """Run jobs, ``workers`` at a time; yield each as it ends, with what went wrong, or ''."""
+    waiting, running = [(job, 1) for job in jobs], list[_Run]()
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    about = TextColumn("{task.fields[about]}")
+    with Progress(*columns, about, console=console, transient=True) as table:
+        rows = {job.name: _row(table, job) for job in jobs}
+        try:
+            while waiting or running:
+                while waiting and len(running) < workers:
+                    running.append(_start(*waiting.pop(0), max(1, joblib.cpu_count() // workers)))
+                    table.start_task(rows[running[-1].job.name])
+                time.sleep(0.1)
+                for run in list(running):
+                    elapsed, name = time.monotonic() - run.began, run.job.name
+                    table.update(rows[name], completed=elapsed)
+                    status = run.process.poll()
+                    if status is None and elapsed <= seconds:
+                        continue
+                    _kill(run)
+                    running.remove(run)
+                    if status and run.attempt < _ATTEMPTS and not _begun(_cells(run.job)):
+                        waiting.insert(0, (run.job, run.attempt + 1))
+                        continue
+                    complaint = _settle(run.job, status, elapsed)
+                    table.remove_task(rows[name])
+                    word = "failed   " if complaint else "done     "
+                    console.print(Text(f"{word}  {name}  {elapsed:.0f} s"))
+                    yield run.job, complaint
+        finally:
+            for run in running:
+                _kill(run)
+
+
+def _row(table: Progress, job: _Job) -> TaskID:
+    before = job.stamp().get("seconds")
+    about = f"of about {before:.0f} s" if before else ""
+    return table.add_task(job.name, start=False, total=before, about=about)
+
+
+def _start(job: _Job, attempt: int, threads: int) -> _Run:
+    shutil.rmtree(job.staging, ignore_errors=True)
+    (job.staging / "figures").mkdir(parents=True)
+    order = {
+        "input_path": str(job.source),
+        "output_path": str(job.staging / "executed.ipynb"),
+        "parameters": job.parameters,
+        "kernel_name": "python3",
+        "progress_bar": False,
+        "cwd": str(job.source.parent),
+    }
+    environment = {
+        "OMP_NUM_THREADS": str(threads),
+        "LOKY_MAX_CPU_COUNT": str(threads),  # what joblib.cpu_count() answers
+        **os.environ,
+        "DMLKIT_FIGURES": str(job.staging / "figures"),
+        "JUPYTER_PREFER_ENV_PATH": "1",  # python3 is the running Python, whatever the user has
+        "JUPYTER_RUNTIME_DIR": str(job.staging / "jupyter"),  # goes with the staging folder
+        "IPYTHONDIR": str(job.staging / "ipython"),  # no personal start-up files
+    }
+    environment.pop("MPLBACKEND", None)  # a kernel then draws inline
+    with (job.staging / "log.txt").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _PAPERMILL, json.dumps(order)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=job.source.parent,
+            env=environment,
+            start_new_session=True,  # Ctrl-C reaches only us, and we end the whole tree
+        )
+    return _Run(job, attempt, process)
+
+
+def _kill(run: _Run) -> None:
+    """End a run with all it started: a kernel and its workers are in sessions of their own."""
+    if run.process.poll() is None:  # else its id may be another's by now
+        root = psutil.Process(run.process.pid)
+        for process in [root, *root.children(recursive=True)]:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        run.process.wait()
+
+
+def _settle(job: _Job, status: int | None, seconds: float) -> str:
+    """Keep what a run that succeeded made; else keep its partial copy and say what went wrong."""
+    executed, staged = job.staging / "executed.ipynb", job.staging / "figures"
+    failed = job.build / f"{job.name}.failed.ipynb"
+    complaint = _complaint(job, status, seconds)
+    if complaint:
+        if executed.exists():
+            os.replace(executed, failed)
+            complaint += f"\nas far as it ran: {failed}"
+        return complaint
+    _install(job.name, staged, job.figures)
+    os.replace(executed, job.build / f"{job.name}.ipynb")
+    failed.unlink(missing_ok=True)
+    hashes = {path.name: _hash(path) for path in sorted(staged.iterdir())}
+    stamp = {"inputs": job.inputs, "seconds": round(seconds, 1), "figures": hashes}
+    content = json.dumps(stamp, indent=1).encode()
+    write_whole({job.build / f"{job.name}.stamp.json": content})
+    return ""
+
+
+def _complaint(job: _Job, status: int | None, seconds: float) -> str:
+    """What is wrong with a run that ended (``status`` None: was ended), or ''."""
+    cells = _cells(job)
+    begun = _begun(cells)
+    ran = begun and len(begun) == len(cells) and not begun[-1].metadata.papermill.exception
+    if status == 0 and ran:
+        records = _figures(job.staging / "figures").values()
+        others = {record["provenance"]["notebook"] for record in records} - {job.name}
+        return f"plotting.start names another notebook: {', '.join(others)}" if others else ""
+    lines = []
+    if begun:
+        own = [cell for cell in begun if "injected-parameters" not in cell.metadata.get("tags", [])]
+        total = len(nbformat.read(job.source, as_version=4).cells)
+        lines += [f"cell {len(own)} of {total} of {job.source.name}:", begun[-1].source, ""]
+    if status is None:
+        lines.append(f"the time limit was reached after {seconds:.0f} s")
+    errors = [o for o in begun[-1].get("outputs", []) if o.output_type == "error"] if begun else []
+    for error in errors:
+        trace = Text.from_ansi("\n".join(error.traceback)).plain.splitlines()
+        lines += trace[-_TRACE_LINES:] or [f"{error.ename}: {error.evalue}"]
+    if status is not None and not errors:
+        lines += (job.staging / "log.txt").read_text(errors="replace").splitlines()[-_TRACE_LINES:]
+    return "\n".join(lines)
+
+
+def _cells(job: _Job) -> list[nbformat.NotebookNode]:
+    """The cells of the executed copy, without those in which papermill reports an error."""
+    with suppress(OSError, ValueError):  # not there, or cut off in the middle of a write
+        cells = nbformat.read(job.staging / "executed.ipynb", as_version=4).cells
+        return [cell for cell in cells if "papermill" in cell.metadata]
+    return []
+
+
+def _begun(cells: Sequence[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
+    """Cells that began to run: papermill's own ``status`` says "completed" after a dead kernel."""
+    return [cell for cell in cells if cell.metadata.papermill.start_time]
+
+
+def _is_unchanged(job: _Job) -> bool:
+    """Whether the inputs are those of the last run, and its figures are there as it left them."""
+    stamp = job.stamp()
+    if stamp.get("inputs") != job.inputs or not (job.build / f"{job.name}.ipynb").exists():
+        return False
+    kept = {job.figures / name: value for name, value in stamp["figures"].items()}
+    return all(path.exists() and _hash(path) == value for path, value in kept.items())
+
+
+def _hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _figures(folder: Path, notebook: str | None = None) -> dict[str, Any]:
+    """The JSON of every figure in a folder, or of those that one notebook made."""
+    records = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            if notebook in (None, record["provenance"]["notebook"]):
+                records[path.stem] = record
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} is not the record of a figure: {error!r}") from error
+    return records
+
+
+def _install(notebook: str, source: Path, target: Path) -> None:
+    """Put a notebook's figures where they belong, and take away those that it no longer makes."""
+    names = _figures(source, notebook)
+    gone = _figures(target, notebook).keys() - names
+    target.mkdir(parents=True, exist_ok=True)
+    files = [f"{name}{ending}" for name in names for ending in (".png", ".json")]
+    write_whole({target / file: (source / file).read_bytes() for file in files})
+    for name in gone:
+        for ending in (".png", ".json"):
+            (target / f"{name}{ending}").unlink(missing_ok=True)
+
+
+def _drift(job: _Job, published: Path) -> list[str]:
+    return drift(_figures(published, job.name), _figures(job.figures, job.name))

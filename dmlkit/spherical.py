@@ -1,0 +1,17 @@
+"""The sphere under its own address: what dmlkit.losses.spherical holds."""
+
+from dmlkit.losses.spherical import (
+    HeatedUpSoftmaxLoss,
+    SphericalConstraint,
+    SphericalExpansion,
+    expand,
+    simplex,
+)
+
+__all__ = [
+    "HeatedUpSoftmaxLoss",
+    "SphericalConstraint",
+    "SphericalExpansion",
+    "expand",
+    "simplex",
+]

@@ -1,0 +1,62 @@
+"""The ways to install agree with each other, and the project says nothing of one machine."""
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {re.split(r"[<>=\[;]", line)[0].strip().lower() for line in requirements}
+
+
+def test_environment_yml_is_in_step_with_pyproject():
+    dependencies = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    pip = next(entry["pip"] for entry in dependencies if isinstance(entry, dict))
+    assert sorted(pip) == sorted([*PROJECT["dependencies"], "--editable ."])
+    assert f"python{PROJECT['requires-python']}" in dependencies
+
+
+def test_the_owners_packages_are_required():
+    owners = "torch torchvision jupyterlab papermill matplotlib seaborn umap-learn faiss-cpu nbval"
+    assert set(owners.split()) <= names(PROJECT["dependencies"])
+
+
+def test_every_requirement_is_pinned_by_the_constraints():
+    pinned = names((ROOT / "constraints.txt").read_text().splitlines())
+    assert names(PROJECT["dependencies"]) <= pinned
+    assert names(PROJECT["optional-dependencies"]["dev"]) <= pinned
+
+
+def test_constraints_take_a_torch_that_torchvision_can_be_imported_with():
+    pin = re.search(r"^torch==(\d+)\.(\d+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert pin, "constraints.txt does not pin torch"
+    assert tuple(map(int, pin.groups())) >= (2, 14)
+
+
+def tracked() -> list[Path]:
+    try:
+        listed = subprocess.run(
+            ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git checkout")
+    return [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+def test_no_file_names_a_path_of_a_machine():
+    absolute = re.compile(r"(?<![\w.:/])/(?:work|tmp|root|home|Users)/\w")
+    text = {".py", ".md", ".toml", ".ipynb", ".yml", ".json", ".txt", ".cff"}
+    found = [
+        f"{path.relative_to(ROOT)}: {match.group()}"
+        for path in tracked()
+        if path.suffix in text and path != Path(__file__)
+        for match in absolute.finditer(path.read_text())
+    ]
+    assert not found

@@ -1,0 +1,375 @@
+"""Neighbours and scores against hand-worked cases, loops in float64, and the reference library."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+
+from dmlkit import retrieval
+from dmlkit.retrieval import evaluate, map_at_r, nearest_neighbours, nmi, r_precision, recall_at_k
+
+LINE = np.array([[0.0], [1.0], [3.0], [7.0]])
+
+
+def clusters(classes=6, per_class=5, d=4, spread=1.0, seed=0):
+    """Overlapping classes, shuffled: embeddings (N, d) float64, labels (N,) int64."""
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.repeat(np.arange(classes), per_class))
+    centres = rng.normal(size=(classes, d))
+    return centres[labels] + spread * rng.normal(size=(len(labels), d)), labels
+
+
+def ranking(query, gallery, own=None):
+    """Indices of the gallery by (float32 squared distance, index), without the query itself."""
+    squared = [
+        np.float32(sum((a - b) ** 2 for a, b in zip(query, g, strict=True))) for g in gallery
+    ]
+    return sorted((j for j in range(len(gallery)) if j != own), key=lambda j: (squared[j], j))
+
+
+def loop_scores(x, labels, gallery=None, gallery_labels=None, ks=(1, 2, 4)):
+    """Every score as its definition reads, one query at a time, in Python's float64."""
+    recall, precision, average = {k: [] for k in ks}, [], []
+    for q, label in enumerate(labels):
+        if gallery is None:
+            order, found = ranking(x[q], x, own=q), labels
+        else:
+            order, found = ranking(x[q], gallery), gallery_labels
+        hits = [found[j] == label for j in order]
+        for k in ks:
+            recall[k].append(any(hits[:k]))
+        R = sum(hits)
+        if R:
+            precision.append(sum(hits[:R]) / R)
+            average.append(sum(sum(hits[:i]) / i for i in range(1, R + 1) if hits[i - 1]) / R)
+    scores = {f"recall_at_{k}": np.mean(recall[k]) for k in ks}
+    return scores | {"r_precision": np.mean(precision), "map_at_r": np.mean(average)}
+
+
+def without_nmi(scores):
+    return {name: score for name, score in scores.items() if name != "nmi"}
+
+
+@pytest.fixture(params=["faiss", "products"])
+def route(request, monkeypatch):
+    """Both routes to the neighbours: the GPU's is the same code on any device."""
+    if request.param == "products":
+        by_products = retrieval._by_products
+        monkeypatch.setattr(
+            retrieval, "_by_faiss", lambda x, y, index, k, own: by_products(x, y, k, own)
+        )
+
+
+# Hand-worked
+
+
+def test_line_by_hand():
+    # Nearest first: 0 -> 1, 3, 7; 1 -> 0, 3, 7; 3 -> 1, 0, 7; 7 -> 3, 1, 0.
+    indices, distances = nearest_neighbours(LINE, 3)
+    np.testing.assert_array_equal(indices, [[1, 2, 3], [0, 2, 3], [1, 0, 3], [2, 1, 0]])
+    np.testing.assert_array_equal(distances, [[1, 3, 7], [1, 2, 6], [2, 3, 4], [4, 6, 7]])
+    # First of one's own class at rank 2, 3, 2, 2.
+    assert recall_at_k(LINE, np.array([0, 1, 0, 1]), (1, 2, 3)) == {1: 0, 2: 0.75, 3: 1}
+
+
+@pytest.mark.parametrize(
+    "correct, expected_r_precision, expected_map",
+    [([1], 0.1, 0.1), ([1, 10], 0.2, 0.12), ([1, 2], 0.2, 0.2), (range(1, 11), 1.0, 1.0)],
+)
+def test_the_reality_checks_four_retrievals(correct, expected_r_precision, expected_map):
+    """Musgrave et al. (2020): ten relevant items, of which those at these ranks are in the top 10."""
+    ranks = np.arange(1, 31)
+    relevant = np.isin(ranks, correct) | (ranks > 20 + len(correct))
+    assert relevant.sum() == 10
+    sets = (np.zeros((1, 1)), np.array([1]), ranks[:, None], relevant.astype(np.int64))
+    assert recall_at_k(sets[0], sets[1], (1,), *sets[2:]) == {1: 1.0}
+    assert r_precision(*sets) == pytest.approx(expected_r_precision)
+    assert map_at_r(*sets) == pytest.approx(expected_map)
+
+
+def test_cosine_by_hand():
+    x = np.array([[2.0, 0.0], [0.0, 5.0], [-1.0, 0.0], [3.0, 3.0]])
+    indices, cosines = nearest_neighbours(x, 3, metric="cosine")
+    np.testing.assert_array_equal(indices[0], [3, 1, 2])
+    np.testing.assert_allclose(cosines[0], [math.sqrt(0.5), 0, -1], atol=1e-7)
+    indices, distances = nearest_neighbours(x, 3)  # as given: the lengths count
+    np.testing.assert_array_equal(indices[0], [2, 3, 1])
+    np.testing.assert_allclose(distances[0], [3, math.sqrt(10), math.sqrt(29)], rtol=1e-7)
+
+
+# Oracles
+
+
+@pytest.mark.usefixtures("route")
+@pytest.mark.parametrize("offset", [0.0, 1e4], ids=["centred", "far"])
+@pytest.mark.parametrize("scale", [1e-25, 1.0, 1e25])
+def test_neighbours_equal_a_float64_loop(offset, scale):
+    rng = np.random.default_rng(0)
+    x = ((rng.normal(size=(150, 8)) + offset) * scale).astype(np.float32)
+    indices, distances = nearest_neighbours(x, 20)
+    exact = x.astype(np.float64) / scale
+    for q, found in enumerate(indices):
+        np.testing.assert_array_equal(found, ranking(exact[q], exact, own=q)[:20])
+    expected = np.linalg.norm(exact[:, None] - exact[indices], axis=2)
+    np.testing.assert_allclose(distances / scale, expected, rtol=2e-7)
+
+
+@pytest.mark.usefixtures("route")
+@pytest.mark.parametrize("own_gallery", [True, False])
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_scores_equal_loops(own_gallery, metric):
+    x, labels = clusters(classes=12, per_class=7, seed=1)
+    x, labels = np.vstack([x, x[:3] + 1]), np.append(labels, [90, 91, 92])  # three lone queries
+    y, gallery_labels = (None, None) if own_gallery else clusters(classes=12, seed=2)
+    unit = lambda z: z / np.linalg.norm(z, axis=1, keepdims=True)  # noqa: E731
+    seen = [z if z is None or metric == "euclidean" else unit(z) for z in (x, y)]
+    expected = loop_scores(seen[0], labels, seen[1], gallery_labels)
+    found = evaluate(x, labels, y, gallery_labels, ks=(1, 2, 4), metric=metric)
+    assert without_nmi(found) == pytest.approx(expected, abs=1e-12)
+    sets = (x, labels, y, gallery_labels)
+    assert r_precision(*sets, metric=metric) == found["r_precision"]
+    assert map_at_r(*sets, metric=metric) == found["map_at_r"]
+    recalls = recall_at_k(x, labels, (1, 2, 4), y, gallery_labels, metric)
+    assert recalls == {k: found[f"recall_at_{k}"] for k in (1, 2, 4)}
+
+
+def test_equals_pytorch_metric_learning():
+    """Its lone queries are left out of precision at 1 too, so this set has none."""
+    x, labels = clusters(classes=30, per_class=6, d=16, seed=3)
+    x = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+    include = ("precision_at_1", "r_precision", "mean_average_precision_at_r", "NMI")
+    calculator = AccuracyCalculator(include=include, device=torch.device("cpu"))
+    theirs = calculator.get_accuracy(torch.from_numpy(x), torch.from_numpy(labels))
+    ours = evaluate(x, labels, seed=1234)  # the seed of faiss's own default
+    assert ours["recall_at_1"] == pytest.approx(theirs["precision_at_1"])
+    assert ours["r_precision"] == pytest.approx(theirs["r_precision"])
+    assert ours["map_at_r"] == pytest.approx(theirs["mean_average_precision_at_r"])
+    assert ours["nmi"] == pytest.approx(theirs["NMI"])
+
+
+def test_blocks_change_nothing(monkeypatch):
+    x, labels = clusters(classes=20, seed=4)
+    whole, neighbours = evaluate(x, labels), nearest_neighbours(x, 7)
+    monkeypatch.setattr(retrieval, "_ENTRIES", 64)
+    assert evaluate(x, labels) == whole
+    for a, b in zip(nearest_neighbours(x, 7), neighbours, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_evaluate_searches_once(monkeypatch):
+    calls, search = [], retrieval._search
+    monkeypatch.setattr(retrieval, "_search", lambda *a, **k: calls.append(a[2]) or search(*a, **k))
+    x, labels = clusters(per_class=9)
+    evaluate(x, labels, ks=(1, 4))
+    assert calls == [8]  # R = 8 is more than K = 4
+
+
+# Rules
+
+
+@pytest.mark.usefixtures("route")
+def test_ties_stand_in_the_order_of_their_index():
+    rng = np.random.default_rng(5)
+    grid = rng.integers(0, 4, size=(300, 3)).astype(np.float32)  # 64 places: copies, many ties
+    indices, _ = nearest_neighbours(grid, 10)
+    for q, found in enumerate(indices):
+        np.testing.assert_array_equal(found, ranking(grid[q].tolist(), grid.tolist(), own=q)[:10])
+
+
+@pytest.mark.usefixtures("route")
+def test_a_collapsed_embedding_scores_at_chance():
+    labels = np.repeat(np.arange(50), 6)
+    x = np.full((300, 8), 0.3, dtype=np.float32)
+    indices, distances = nearest_neighbours(x, 3)
+    np.testing.assert_array_equal(
+        indices[:5], [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2], [0, 1, 2]]
+    )
+    assert not distances.any()
+    scores = evaluate(x, labels, ks=(1, 6))
+    assert scores["recall_at_1"] == pytest.approx(6 / 300)  # the first class alone is found
+    assert scores["recall_at_6"] == pytest.approx(6 / 300)
+    assert scores["nmi"] == 0
+
+
+@pytest.mark.usefixtures("route")
+def test_a_copy_of_the_query_counts_and_the_query_does_not():
+    x = np.array([[0.0, 1], [5, 5], [0, 1], [9, 0]])
+    indices, distances = nearest_neighbours(x, 1)
+    np.testing.assert_array_equal(indices[:, 0], [2, 0, 0, 1])
+    assert distances[0, 0] == 0
+    assert recall_at_k(x, np.array([4, 4, 7, 7]), (1,)) == {1: 0.25}  # the copy is of another class
+    indices, _ = nearest_neighbours(x, 2, gallery=x)  # a gallery is taken as it is
+    np.testing.assert_array_equal(indices[:, 0], [0, 1, 0, 3])
+
+
+def test_a_query_without_relevant_item_misses_and_is_left_out():
+    x, labels = LINE, np.array([0, 0, 5, 6])
+    assert recall_at_k(x, labels, (1, 3)) == {1: 0.5, 3: 0.5}
+    assert r_precision(x, labels) == 1
+    assert map_at_r(x, labels) == 1
+
+
+@pytest.mark.parametrize("offset", [2**24, 2**62, -(2**63)])
+def test_labels_are_compared_as_integers(offset):
+    labels = offset + np.array([0, 1, 0, 1])  # float32, or float64, would merge them
+    assert recall_at_k(LINE, labels, (1, 2, 3)) == {1: 0, 2: 0.75, 3: 1}
+    assert r_precision(LINE, labels) == 0
+    assert nmi(np.array([[0.0], [0.1], [9.0], [9.1]]), labels[[0, 2, 1, 3]]) == 1
+
+
+def test_k_beyond_the_gallery():
+    labels = np.array([0, 1, 0, 1])
+    assert recall_at_k(LINE, labels, (3, 4, 1000)) == {3: 1, 4: 1, 1000: 1}
+    assert nearest_neighbours(LINE, 3)[0].shape == (4, 3)
+    assert nearest_neighbours(LINE, 4, gallery=LINE)[0].shape == (4, 4)
+    with pytest.raises(ValueError, match="k: expected 1 to 3, .* got 4"):
+        nearest_neighbours(LINE, 4)
+
+
+def test_the_kind_of_the_queries_comes_back():
+    for kind in (torch.float32, torch.bfloat16, torch.float64, torch.int64):
+        indices, distances = nearest_neighbours(torch.tensor(LINE, dtype=kind), 2)
+        assert (indices.dtype, distances.dtype) == (torch.int64, torch.float32)
+        assert indices.tolist() == [[1, 2], [0, 2], [1, 0], [2, 1]]
+    leaf = torch.tensor(LINE, requires_grad=True)
+    assert not nearest_neighbours(leaf, 1)[1].requires_grad
+    frozen = np.asfortranarray(LINE[::-1])
+    frozen.setflags(write=False)
+    indices, distances = nearest_neighbours(frozen, 1, gallery=torch.tensor(LINE))
+    assert isinstance(indices, np.ndarray)
+    assert indices.tolist() == [[3], [2], [1], [0]]
+    assert recall_at_k(leaf, torch.tensor([0, 1, 0, 1], dtype=torch.int32), [2]) == {2: 0.75}
+
+
+def test_nmi_is_deterministic_and_fits_its_extremes():
+    x, labels = clusters(classes=10, per_class=10, spread=0.7)
+    assert nmi(x, labels, seed=3) == nmi(x, labels, seed=3)
+    assert len({nmi(x, labels, seed=seed) for seed in range(4)}) > 1
+    assert nmi(x, np.arange(len(x))) == 1  # as many clusters as points
+    assert nmi(x, labels, seed=3) == pytest.approx(nmi(x + 1e4, labels + 7, seed=3))
+
+
+# Bad input
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_embeddings_that_are_not_finite_are_refused(bad):
+    x, labels = clusters()
+    x[[4, 11], 2] = bad
+    message = rf"{'{}'}: 2 of 30 rows \(the first at index 4\) are not finite"
+    for call in (evaluate, recall_at_k, r_precision, map_at_r, nmi):
+        with pytest.raises(ValueError, match=message.format("embeddings")):
+            call(x, labels)
+    with pytest.raises(ValueError, match=message.format("queries")):
+        nearest_neighbours(x, 1)
+    with pytest.raises(ValueError, match=message.format("gallery")):
+        r_precision(x[:4], labels[:4], x, labels)
+
+
+@pytest.mark.parametrize(
+    "labels, got",
+    [
+        (np.zeros(4), r"torch.float64 of shape \(4,\)"),
+        (np.zeros((4, 1), dtype=np.int64), r"torch.int64 of shape \(4, 1\)"),
+        (np.zeros(3, dtype=np.int64), r"torch.int64 of shape \(3,\)"),
+        (np.zeros(4, dtype=bool), r"torch.bool of shape \(4,\)"),
+        (np.zeros(4, dtype=np.uint64), r"torch.uint64 of shape \(4,\)"),
+    ],
+)
+def test_labels_of_the_wrong_shape_or_dtype_are_refused(labels, got):
+    for call in (evaluate, recall_at_k, r_precision, map_at_r, nmi):
+        with pytest.raises(
+            ValueError, match=r"labels: expected int64 of shape \(4,\), .* got " + got
+        ):
+            call(LINE, labels)
+    with pytest.raises(ValueError, match="gallery_labels: expected int64"):
+        evaluate(LINE, np.zeros(4, dtype=np.int64), LINE, labels)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"embeddings": np.zeros((0, 2)), "labels": []}, r"embeddings: .* got .* \(0, 2\)"),
+        ({"embeddings": np.zeros((4, 0))}, r"embeddings: .* got .* \(4, 0\)"),
+        ({"embeddings": np.zeros(4)}, r"embeddings: .* shape \(items, dimensions\)"),
+        ({"embeddings": LINE + 1j}, r"embeddings: expected real numbers"),
+        ({"embeddings": LINE[:1], "labels": [1]}, r"embeddings: .* got one row"),
+        ({"gallery": LINE}, "gallery and gallery_labels: expected both"),
+        ({"gallery_labels": np.arange(4)}, "gallery and gallery_labels: expected both"),
+        ({"gallery": np.zeros((0, 1)), "gallery_labels": []}, r"gallery: .* got .* \(0, 1\)"),
+        (
+            {"gallery": np.ones((4, 3)), "gallery_labels": [0] * 4},
+            "gallery: .* columns .* 1, got 3",
+        ),
+        ({"gallery": LINE, "gallery_labels": [5] * 4}, "labels: .* do not occur in gallery_labels"),
+        ({"labels": [0, 1, 2, 3]}, "labels: .* all differ"),
+        ({"ks": ()}, "ks: expected one or more"),
+        ({"ks": (0, 1)}, "ks: expected one or more"),
+        ({"ks": (1.5,)}, "ks: expected an integer, got 1.5"),
+        ({"metric": "manhattan"}, "metric: .* got 'manhattan'"),
+        ({"metric": "cosine"}, r"embeddings: 1 of 4 rows \(the first at index 0\) are zero"),
+    ],
+)
+def test_bad_input_is_named(arguments, message):
+    defaults = {"embeddings": LINE, "labels": [0, 1, 0, 1]}
+    arguments = defaults | arguments
+    for name in {"labels", "gallery_labels"} & set(arguments):
+        arguments[name] = np.array(arguments[name], dtype=np.int64)
+    with pytest.raises(ValueError, match=message):
+        evaluate(**arguments)
+
+
+# Properties
+
+sets = st.builds(
+    clusters,
+    classes=st.integers(2, 8),
+    per_class=st.integers(2, 6),
+    d=st.integers(1, 6),
+    spread=st.floats(0.1, 2),
+    seed=st.integers(0, 10**6),
+)
+quick = settings(max_examples=25, deadline=None)
+
+
+@quick
+@given(sets, st.integers(0, 10**6))
+def test_order_names_rotation_and_length_do_not_matter(data, seed):
+    x, labels = data
+    rng = np.random.default_rng(seed)
+    scores = without_nmi(evaluate(x, labels))
+    order = rng.permutation(len(x))
+    assert without_nmi(evaluate(x[order], labels[order])) == pytest.approx(scores)
+    names = rng.choice(2**62, size=labels.max() + 1, replace=False)
+    assert without_nmi(evaluate(x, names[labels])) == scores
+    rotation, _ = np.linalg.qr(rng.normal(size=(x.shape[1], x.shape[1])))
+    assert without_nmi(evaluate(x @ rotation, labels)) == pytest.approx(scores)
+    cosine = without_nmi(evaluate(x, labels, metric="cosine"))
+    lengths = rng.uniform(0.1, 10, size=(len(x), 1))
+    if x.shape[1] > 1:  # on a line every direction is tied
+        assert without_nmi(evaluate(x * lengths, labels, metric="cosine")) == pytest.approx(cosine)
+
+
+@quick
+@given(sets)
+def test_scores_are_fractions_and_recall_rises_with_k(data):
+    x, labels = data
+    scores = evaluate(x, labels, ks=range(1, len(x)))
+    recalls = [scores[f"recall_at_{k}"] for k in range(1, len(x))]
+    assert recalls == sorted(recalls)
+    assert recalls[-1] == 1
+    assert 0 <= scores["map_at_r"] <= scores["r_precision"] <= 1
+    assert 0 <= scores["nmi"] <= 1 + 1e-12
+
+
+@quick
+@given(st.integers(2, 8), st.integers(2, 6), st.integers(0, 10**6))
+def test_separated_classes_score_one(classes, per_class, seed):
+    x, labels = clusters(classes, per_class, d=classes, spread=1e-3, seed=seed)
+    x += 10 * np.eye(classes)[labels]
+    scores = without_nmi(evaluate(x, labels))
+    assert set(scores.values()) == {1.0}
