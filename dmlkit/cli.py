@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,6 +10,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+
+_SOLUTION = re.compile(
+    r"^([ \t]*)### BEGIN SOLUTION$.*?^[ \t]*### END SOLUTION$", re.MULTILINE | re.DOTALL
+)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -121,6 +126,7 @@ def reproduce(
     workers: Annotated[int | None, typer.Option(min=1, help="Notebooks at a time.")] = None,
     check: Annotated[bool, typer.Option(help="Compare with the committed numbers.")] = False,
     force: Annotated[bool, typer.Option(help="Run also what has not changed.")] = False,
+    timeout: Annotated[float, typer.Option(help="Minutes that one notebook may take.")] = 120,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A notebook parameter as NAME=JSON.")
     ] = None,
@@ -131,12 +137,23 @@ def reproduce(
     try:
         good = room.reproduce(
             notebooks or (), profile=profile, workers=workers, check=check, force=force,
-            parameters=_literals(settings or []),
+            timeout_minutes=timeout, parameters=_literals(settings or []),
         )  # fmt: skip
-    except (ValueError, OSError) as error:
+    except (ValueError, TypeError, OSError, RuntimeError) as error:
         raise _fail(error) from error
     if not good:
         raise typer.Exit(1)
+
+
+def _without_solution(source: str) -> str:
+    """Code whose solution, marked as nbgrader marks it, has become a stub.
+
+    >>> print(_without_solution("a = 1\\n    ### BEGIN SOLUTION\\n    b\\n    ### END SOLUTION\\nc"))
+    a = 1
+        raise NotImplementedError("your turn")
+    c
+    """
+    return _SOLUTION.sub(r'\1raise NotImplementedError("your turn")', source)
 
 
 @app.command()
@@ -146,10 +163,18 @@ def student(
     ),
 ) -> None:
     """Copy the course without its solutions: what stands between the markers becomes a stub."""
-    from dmlkit import ROOT, course
+    import nbformat
 
-    for path in course.student_notebooks(ROOT / "notebooks", folder):
-        console.print(path)
+    from dmlkit import ROOT
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for source in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
+        notebook = nbformat.read(source, as_version=4)
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                cell.source = _without_solution(cell.source)
+        nbformat.write(notebook, folder / source.name)
+        console.print(folder / source.name)
 
 
 @app.command()

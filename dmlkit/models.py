@@ -2,16 +2,19 @@
 
 import inspect
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from torch import Tensor, nn
 
 
 class ConvNet(nn.Sequential):
-    """A small convolutional network: per width, 3 × 3 convolution, 2 × 2 max-pool, BatchNorm, ReLU.
+    """A small convolutional network: a strided convolution, then per width a 3 × 3 convolution and
+    2 × 2 max-pool, each followed by BatchNorm and ReLU, and the head.
 
-    Images (B, channels, size, size) -> raw embeddings (B, dim). Pooling comes before BatchNorm and
-    ReLU: those two then touch a quarter of the memory, which is what bounds them on a CPU.
+    Images (B, channels, size, size) -> raw embeddings (B, dim). Only the first layer, whose output
+    is the largest, is strided instead of pooled, and pooling comes before BatchNorm and ReLU: those
+    layers are bound by memory on a CPU, and generalise as well this way.
 
     Raises:
         ValueError: the image is too small to be halved once per width, or the head is unknown.
@@ -23,7 +26,7 @@ class ConvNet(nn.Sequential):
     def __init__(
         self,
         dim: int,
-        widths: Sequence[int] = (16, 32, 64, 128),
+        widths: Sequence[int] = (16, 24, 48, 96),
         head: str = "linear",
         channels: int = 1,
         size: int = 32,
@@ -31,15 +34,20 @@ class ConvNet(nn.Sequential):
         side = size // 2 ** len(widths)
         if side < 1:
             raise ValueError(
-                f"{len(widths)} poolings need images of {2 ** len(widths)}, not {size}"
+                f"{len(widths)} halvings need images of at least {2 ** len(widths)} pixels a side, "
+                f"but these have {size}"
             )
-        layers: list[nn.Module] = []
-        for before, after in zip([channels, *widths], widths, strict=False):
+        layers: list[nn.Module] = [
+            nn.Conv2d(channels, widths[0], 4, stride=2, padding=1, bias=False),
+            nn.BatchNorm2d(widths[0]),
+            nn.ReLU(inplace=True),
+        ]
+        for before, after in pairwise(widths):
             layers += [
                 nn.Conv2d(before, after, 3, padding=1, bias=False),
                 nn.MaxPool2d(2),
                 nn.BatchNorm2d(after),
-                nn.ReLU(),
+                nn.ReLU(inplace=True),
             ]
         super().__init__(*layers, nn.Flatten(), *build_head(head, widths[-1] * side**2, dim))
 

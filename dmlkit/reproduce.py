@@ -98,9 +98,13 @@ def reproduce(
     ``workers`` notebooks run at a time and share the cores. One is the default, since a sweep fills
     every core by itself, and a measured time counts only on a machine that does nothing else.
 
-    Errors in what was asked for (``ValueError``, ``TypeError``) come before anything runs. A
-    notebook that fails or takes longer than ``timeout_minutes`` leaves earlier figures as they
-    were, and the others go on.
+    A notebook that fails or takes longer than ``timeout_minutes`` leaves earlier figures as they
+    were, and the others go on. Before anything runs:
+
+    Raises:
+        ValueError: unknown notebook, profile or parameter; a file that is no notebook.
+        TypeError: a parameter that is no JSON literal.
+        RuntimeError: another process is reproducing the same profile.
     """
     project, console = project or dmlkit.ROOT, console or Console()
     if profile not in PROFILES:
@@ -125,10 +129,7 @@ def reproduce(
                 console.print(Text(complaint), soft_wrap=True)
         succeeded = [job for job in jobs if job.name not in failed]
         if check:
-            drifted = [line for job in succeeded for line in _drift(job, project / "figures")]
-            summary = f"{len(drifted)} differences from figures/" if drifted else "no drift"
-            console.print(Text("\n".join([*drifted, summary])), soft_wrap=True)
-            return not failed and not drifted
+            return _agrees(succeeded, project / "figures", console) and not failed
         if profile == "ci" and not parameters:
             for job in succeeded:
                 _install(job.name, job.figures, project / "figures")
@@ -158,6 +159,16 @@ def drift(committed: Mapping[str, Any], made: Mapping[str, Any]) -> list[str]:
             if moved:
                 lines.append(f"{name}: {key}: {moved}")
     return lines
+
+
+def _agrees(jobs: Sequence[_Job], published: Path, console: Console) -> bool:
+    """Compare what notebooks made with what is published, and print every difference."""
+    lines = []
+    for job in jobs:
+        lines += drift(_figures(published, job.name), _figures(job.figures, job.name))
+    summary = f"{len(lines)} differences from figures/" if lines else "no drift"
+    console.print(Text("\n".join([*lines, summary])), soft_wrap=True)
+    return not lines
 
 
 def _moved(
@@ -254,7 +265,10 @@ def _run_all(
     waiting, running = [(job, 1) for job in jobs], list[_Run]()
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     about = TextColumn("{task.fields[about]}")
-    with Progress(*columns, about, console=console, transient=True) as table:
+    table = Progress(
+        *columns, about, console=console, transient=True, disable=not console.is_terminal
+    )
+    with table:
         rows = {job.name: _row(table, job) for job in jobs}
         try:
             while waiting or running:
@@ -270,7 +284,7 @@ def _run_all(
                         continue
                     _kill(run)
                     running.remove(run)
-                    if status and run.attempt < _ATTEMPTS and not _begun(_cells(run.job)):
+                    if status and run.attempt < _ATTEMPTS and not _begun(run.job):
                         waiting.insert(0, (run.job, run.attempt + 1))
                         continue
                     complaint = _settle(run.job, status, elapsed)
@@ -355,10 +369,9 @@ def _settle(job: _Job, status: int | None, seconds: float) -> str:
 
 def _complaint(job: _Job, status: int | None, seconds: float) -> str:
     """What is wrong with a run that ended (``status`` None: was ended), or ''."""
-    cells = _cells(job)
-    begun = _begun(cells)
-    ran = begun and len(begun) == len(cells) and not begun[-1].metadata.papermill.exception
-    if status == 0 and ran:
+    begun = _begun(job)
+    # sys.exit() in a cell ends a notebook early, which papermill takes for success.
+    if status == 0 and begun and not begun[-1].metadata.papermill.exception:
         records = _figures(job.staging / "figures").values()
         others = {record["provenance"]["notebook"] for record in records} - {job.name}
         return f"plotting.start names another notebook: {', '.join(others)}" if others else ""
@@ -374,21 +387,21 @@ def _complaint(job: _Job, status: int | None, seconds: float) -> str:
         trace = Text.from_ansi("\n".join(error.traceback)).plain.splitlines()
         lines += trace[-_TRACE_LINES:] or [f"{error.ename}: {error.evalue}"]
     if status is not None and not errors:
-        lines += (job.staging / "log.txt").read_text(errors="replace").splitlines()[-_TRACE_LINES:]
+        log = (job.staging / "log.txt").read_text(errors="replace").splitlines()
+        lines += [*log[-_TRACE_LINES:], f"papermill ended with exit status {status}"]
     return "\n".join(lines)
 
 
-def _cells(job: _Job) -> list[nbformat.NotebookNode]:
-    """The cells of the executed copy, without those in which papermill reports an error."""
+def _begun(job: _Job) -> list[nbformat.NotebookNode]:
+    """Cells of the executed copy that began to run.
+
+    Not those in which papermill reports an error; and its ``status`` is of no use, since it says
+    "completed" of every cell after a dead kernel.
+    """
     with suppress(OSError, ValueError):  # not there, or cut off in the middle of a write
         cells = nbformat.read(job.staging / "executed.ipynb", as_version=4).cells
-        return [cell for cell in cells if "papermill" in cell.metadata]
+        return [cell for cell in cells if cell.metadata.get("papermill", {}).get("start_time")]
     return []
-
-
-def _begun(cells: Sequence[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
-    """Cells that began to run: papermill's own ``status`` says "completed" after a dead kernel."""
-    return [cell for cell in cells if cell.metadata.papermill.start_time]
 
 
 def _is_unchanged(job: _Job) -> bool:
@@ -427,7 +440,3 @@ def _install(notebook: str, source: Path, target: Path) -> None:
     for name in gone:
         for ending in (".png", ".json"):
             (target / f"{name}{ending}").unlink(missing_ok=True)
-
-
-def _drift(job: _Job, published: Path) -> list[str]:
-    return drift(_figures(published, job.name), _figures(job.figures, job.name))

@@ -3,12 +3,12 @@
 import functools
 import itertools
 import multiprocessing
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from dataclasses import fields, replace
 from typing import Any
 
+import joblib
 import numpy as np
 import pandas as pd
 from scipy import stats
@@ -25,7 +25,7 @@ def default_executor() -> ProcessPoolExecutor:
     context = multiprocessing.get_context(method)
     if method == "forkserver":
         context.set_forkserver_preload(["dmlkit.training"])
-    return ProcessPoolExecutor(os.cpu_count(), mp_context=context)
+    return ProcessPoolExecutor(joblib.cpu_count(), mp_context=context)
 
 
 def sweep(

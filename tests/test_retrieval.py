@@ -16,9 +16,9 @@ LINE = np.array([[0.0], [1.0], [3.0], [7.0]])
 
 
 def clusters(classes=6, per_class=5, d=4, spread=1.0, seed=0):
-    """Overlapping classes, shuffled: embeddings (N, d) float64, labels (N,) int64."""
+    """Overlapping classes of unequal size, shuffled: (N, d) float64, (N,) int64."""
     rng = np.random.default_rng(seed)
-    labels = rng.permutation(np.repeat(np.arange(classes), per_class))
+    labels = rng.permutation(np.repeat(np.arange(classes), per_class + np.arange(classes) % 3))
     centres = rng.normal(size=(classes, d))
     return centres[labels] + spread * rng.normal(size=(len(labels), d)), labels
 
@@ -81,7 +81,7 @@ def test_line_by_hand():
     [([1], 0.1, 0.1), ([1, 10], 0.2, 0.12), ([1, 2], 0.2, 0.2), (range(1, 11), 1.0, 1.0)],
 )
 def test_the_reality_checks_four_retrievals(correct, expected_r_precision, expected_map):
-    """Musgrave et al. (2020): ten relevant items, of which those at these ranks are in the top 10."""
+    """Musgrave et al. (2020): ten relevant items, those at these ranks in the top ten."""
     ranks = np.arange(1, 31)
     relevant = np.isin(ranks, correct) | (ranks > 20 + len(correct))
     assert relevant.sum() == 10
@@ -116,6 +116,24 @@ def test_neighbours_equal_a_float64_loop(offset, scale):
         np.testing.assert_array_equal(found, ranking(exact[q], exact, own=q)[:20])
     expected = np.linalg.norm(exact[:, None] - exact[indices], axis=2)
     np.testing.assert_allclose(distances / scale, expected, rtol=2e-7)
+
+
+@pytest.mark.usefixtures("route")
+def test_neighbours_closer_than_float32_products_can_tell():
+    """Two tight groups, far apart: in float32 products each group is one point."""
+    rng = np.random.default_rng(6)
+    x = 1e-3 * rng.normal(size=(200, 64)) + np.repeat([[0.0], [100.0]], 100, axis=0)
+    indices, _ = nearest_neighbours(x, 5)
+    for q, found in enumerate(indices):
+        np.testing.assert_array_equal(found, ranking(x[q], x, own=q)[:5])
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_faiss_alone_decides_ordinary_rows(offset, monkeypatch):
+    monkeypatch.setattr(retrieval, "_by_products", None)  # exact too, but slower
+    x = np.random.default_rng(7).normal(size=(3000, 16)).astype(np.float32) + np.float32(offset)
+    for k in (1, 20, 200):
+        assert nearest_neighbours(x, k)[0].shape == (3000, k)
 
 
 @pytest.mark.usefixtures("route")
@@ -165,7 +183,7 @@ def test_evaluate_searches_once(monkeypatch):
     monkeypatch.setattr(retrieval, "_search", lambda *a, **k: calls.append(a[2]) or search(*a, **k))
     x, labels = clusters(per_class=9)
     evaluate(x, labels, ks=(1, 4))
-    assert calls == [8]  # R = 8 is more than K = 4
+    assert calls == [10]  # R = 10 in the largest class is more than K = 4
 
 
 # Rules
@@ -208,7 +226,7 @@ def test_a_copy_of_the_query_counts_and_the_query_does_not():
 
 def test_a_query_without_relevant_item_misses_and_is_left_out():
     x, labels = LINE, np.array([0, 0, 5, 6])
-    assert recall_at_k(x, labels, (1, 3)) == {1: 0.5, 3: 0.5}
+    assert recall_at_k(x, labels, (1, 3, 4)) == {1: 0.5, 3: 0.5, 4: 0.5}
     assert r_precision(x, labels) == 1
     assert map_at_r(x, labels) == 1
 
@@ -226,7 +244,7 @@ def test_k_beyond_the_gallery():
     assert recall_at_k(LINE, labels, (3, 4, 1000)) == {3: 1, 4: 1, 1000: 1}
     assert nearest_neighbours(LINE, 3)[0].shape == (4, 3)
     assert nearest_neighbours(LINE, 4, gallery=LINE)[0].shape == (4, 4)
-    with pytest.raises(ValueError, match="k: expected 1 to 3, .* got 4"):
+    with pytest.raises(ValueError, match=r"k: expected 1 to 3, .* got 4"):
         nearest_neighbours(LINE, 4)
 
 
@@ -245,12 +263,13 @@ def test_the_kind_of_the_queries_comes_back():
     assert recall_at_k(leaf, torch.tensor([0, 1, 0, 1], dtype=torch.int32), [2]) == {2: 0.75}
 
 
-def test_nmi_is_deterministic_and_fits_its_extremes():
+def test_nmi_is_deterministic_and_fits_its_extremes(capfd):
     x, labels = clusters(classes=10, per_class=10, spread=0.7)
     assert nmi(x, labels, seed=3) == nmi(x, labels, seed=3)
     assert len({nmi(x, labels, seed=seed) for seed in range(4)}) > 1
     assert nmi(x, np.arange(len(x))) == 1  # as many clusters as points
     assert nmi(x, labels, seed=3) == pytest.approx(nmi(x + 1e4, labels + 7, seed=3))
+    assert capfd.readouterr().err == ""  # where faiss writes its warnings
 
 
 # Bad input
@@ -260,7 +279,7 @@ def test_nmi_is_deterministic_and_fits_its_extremes():
 def test_embeddings_that_are_not_finite_are_refused(bad):
     x, labels = clusters()
     x[[4, 11], 2] = bad
-    message = rf"{'{}'}: 2 of 30 rows \(the first at index 4\) are not finite"
+    message = rf"{'{}'}: 2 of 36 rows \(the first at index 4\) are not finite"
     for call in (evaluate, recall_at_k, r_precision, map_at_r, nmi):
         with pytest.raises(ValueError, match=message.format("embeddings")):
             call(x, labels)

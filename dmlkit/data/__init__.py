@@ -64,8 +64,8 @@ class ImageSet:
     def fingerprint(self) -> str:
         """SHA-256 of pixels and labels, in hexadecimal."""
         digest = hashlib.sha256(repr(tuple(self.images.shape)).encode())
-        digest.update(np.ascontiguousarray(self.images))
-        digest.update(np.ascontiguousarray(self.labels))
+        digest.update(np.ascontiguousarray(self.images).data)
+        digest.update(np.ascontiguousarray(self.labels).data)
         return digest.hexdigest()
 
 

@@ -6,10 +6,12 @@ import json
 import os
 import unicodedata
 import zipfile
+from collections import Counter
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -21,13 +23,16 @@ from torch import Generator, Tensor
 from dmlkit import cache_folder
 from dmlkit.data import SPLITS, ImageSet
 
+if TYPE_CHECKING:
+    from matplotlib.ft2font import FT2Font, GlyphIndexType
+
 SIZE = 32  # px, the side of an image
-_BOARD = 64  # px, the side of the board that a character is drawn on
-_BOX = 56  # px, the longest side of its ink there
-_FIT = 0.8  # how much of the image that side takes at scale 1
+_BOARD = 48  # px, the side of the board that a character is drawn on
+_BOX = 42  # px, the longest side of its ink there
+_FIT = 0.7  # how much of the image that side takes at scale 1
 _MIN_FACES = 8  # a class is drawn in at least so many faces
 _ALIKE = 0.9  # characters that correlate more than this in one face are one class
-_CHUNK = 1000  # images made at once, whole chunks always: a longer set begins like a shorter one
+_CHUNK = 250  # images made at once, whole chunks always: a longer set begins like a shorter one
 
 _STYLES = {  # family -> file names in regular, bold, italic, bold italic
     "DejaVu Sans": ("", "-Bold", "-Oblique", "-BoldOblique"),
@@ -58,8 +63,8 @@ class Level:
     shift: float = 0.12  # ± of the image's side, less where ink would leave the image
     stroke: float = 0.55  # ± px on either side of a stroke
     blur: tuple[float, float] = (0.1, 1.1)  # px, standard deviation
-    contrast: tuple[float, float] = (0.55, 1.0)
-    elastic: float = 0.02  # of the image's side, standard deviation of a smooth warp
+    contrast: tuple[float, float] = (0.55, 1.0)  # brightness of the strongest ink
+    elastic: float = 0.02  # of the image's side, root mean square length of a smooth warp
     clutter: float = 0.05  # standard deviation of a smooth background
     noise: float = 0.10  # standard deviation per pixel
 
@@ -104,9 +109,17 @@ def load(
     ValueError for a value out of range or a damaged cache, OSError where the cache cannot be
     written.
     """
-    counts = dict(train_classes=train_classes, val_classes=val_classes, test_classes=test_classes)
-    sizes = dict(per_class=per_class, val_per_class=val_per_class, test_per_class=test_per_class)
-    recipe = {**counts, **sizes, "level": level, "class_split": class_split, "seed": seed}
+    recipe: dict[str, int | str] = {
+        "train_classes": train_classes,
+        "val_classes": val_classes,
+        "test_classes": test_classes,
+        "per_class": per_class,
+        "val_per_class": val_per_class,
+        "test_per_class": test_per_class,
+        "level": level,
+        "class_split": class_split,
+        "seed": seed,
+    }
     _check(recipe)
     path = (root or cache_folder()) / "glyphs" / f"{_key(recipe)}.npz"
     if not path.exists():
@@ -185,7 +198,7 @@ def _damaged(path: Path, reason: str) -> str:
 def _sha256(*arrays: NDArray) -> str:
     digest = hashlib.sha256()
     for array in arrays:
-        digest.update(np.ascontiguousarray(array))
+        digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 
@@ -223,11 +236,11 @@ class Alphabet(NamedTuple):
     """The characters that are classes, as drawn by each face."""
 
     codes: NDArray[np.int64]  # (C,) Unicode code points, rising
-    ink: NDArray[np.uint8]  # (C, 16, 64, 64) the ink fits a centred box of 56 px
+    ink: NDArray[np.uint8]  # (C, 16, 48, 48) the ink fits a centred box of 42 px
     drawn: NDArray[np.bool_]  # (C, 16) whether the face has the character
 
 
-_SCRIPTS = ("LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "GEORGIAN", "HEBREW", "ARABIC", "LAO")
+_SCRIPTS = ("LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "GEORGIAN", "LAO")
 _CATEGORIES = {"N": "numbers", "P": "punctuation", "Sm": "math"}
 
 
@@ -248,7 +261,7 @@ def group(character: str) -> str:
 
 
 def _is_candidate(character: str) -> bool:
-    """Whether a character may be a class: a letter, number, punctuation mark or symbol by itself."""
+    """Whether a character may be a class: a letter, number, punctuation mark or symbol."""
     category, name = unicodedata.category(character), unicodedata.name(character, "")
     return (
         category[0] in "LNPS"
@@ -265,24 +278,29 @@ def draw_alphabet() -> Alphabet:
     from matplotlib.ft2font import FT2Font
 
     folder = Path(get_data_path()) / "fonts" / "ttf"
+    missing = [face[3] for face in FACES if not (folder / f"{face[3]}.ttf").is_file()]
+    if missing:
+        raise RuntimeError(
+            f"matplotlib's folder {folder} lacks {', '.join(missing)}: "
+            "install matplotlib from PyPI or conda-forge, which ship these fonts"
+        )
     # A font in memory loads glyphs four times as fast as one that is read from its file.
     fonts = [FT2Font(io.BytesIO((folder / f"{face[3]}.ttf").read_bytes())) for face in FACES]
     maps = [font.get_charmap() for font in fonts]
-    every = sorted({code for charmap in maps for code in charmap if _is_candidate(chr(code))})
-    glyphs = np.array([[charmap.get(code, 0) for charmap in maps] for code in every])  # 0: .notdef
-    frequent = (glyphs > 0).sum(axis=1) >= _MIN_FACES
-    codes, glyphs = np.array(every)[frequent], glyphs[frequent]  # (C,), (C, 16)
+    frequent = (c for c, n in Counter(chain.from_iterable(maps)).items() if n >= _MIN_FACES)
+    codes = sorted(code for code in frequent if _is_candidate(chr(code)))
+    glyphs = np.array([[charmap.get(code, 0) for charmap in maps] for code in codes])  # (C, 16)
     ink = np.zeros((*glyphs.shape, _BOARD, _BOARD), dtype=np.uint8)
-    for k, font in enumerate(fonts):
-        for i in np.flatnonzero(glyphs[:, k]):
-            _draw(font, glyphs[i, k], ink[i, k])
-    drawn = ink.any(axis=(2, 3))
+    drawn = np.zeros(glyphs.shape, dtype=bool)
+    for i, k in zip(*np.nonzero(glyphs), strict=True):  # glyph 0 is .notdef
+        drawn[i, k] = _draw(fonts[k], glyphs[i, k], ink[i, k])
     kept = _distinct(ink, drawn)
-    return Alphabet(codes[kept], ink[kept], drawn[kept])
+    kept = kept[drawn[kept].sum(axis=1) >= _MIN_FACES]  # a face may list a character and be blank
+    return Alphabet(np.array(codes)[kept], ink[kept], drawn[kept])
 
 
-def _draw(font: "FT2Font", glyph: int, board: NDArray[np.uint8]) -> None:  # noqa: F821
-    """Draw one glyph so that the longest side of its ink fills the box, centred on the board."""
+def _draw(font: "FT2Font", glyph: "GlyphIndexType", board: NDArray[np.uint8]) -> bool:
+    """Draw one glyph, its ink centred and filling the box; returns whether it has any ink."""
     from matplotlib.ft2font import LoadFlags
 
     size = 32.0  # px, only to learn the glyph's proportions
@@ -292,11 +310,12 @@ def _draw(font: "FT2Font", glyph: int, board: NDArray[np.uint8]) -> None:  # noq
         left, bottom, right, top = drawing.bbox  # in 1/64 px
         longest = max(right - left, top - bottom)
         if not longest:
-            return
+            return False
         size *= 64 * _BOX / longest
     x = (_BOARD - (right - left) / 64) / 2 - left // 64  # matplotlib adds the left bearing
     y = (_BOARD - (top - bottom) / 64) / 2
     font.draw_glyph_to_bitmap(board, int(x), int(y), drawing)
+    return True
 
 
 def _distinct(ink: NDArray[np.uint8], drawn: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -306,13 +325,12 @@ def _distinct(ink: NDArray[np.uint8], drawn: NDArray[np.bool_]) -> NDArray[np.in
     float32, so that the choice does not hang on how a machine orders its sums.
     """
     alike = np.zeros((len(ink), len(ink)), dtype=bool)
-    for k in range(len(FACES)):
-        members = np.flatnonzero(drawn[:, k])
-        coarse = ink[members, k].reshape(-1, 16, _BOARD // 16, 16, _BOARD // 16)
-        x = coarse.mean(axis=(2, 4), dtype=np.float32).reshape(len(members), -1)  # (M, 256)
-        x = np.round((x - x.mean(axis=1, keepdims=True)) / 2)
-        bound = np.sqrt(_ALIKE * (x**2).sum(axis=1))
-        alike[np.ix_(members, members)] |= x @ x.T > np.outer(bound, bound)
+    for face, present in zip(ink.swapaxes(0, 1), drawn.T, strict=True):
+        pixels = torch.from_numpy(face)[:, None].float()
+        x = F.avg_pool2d(pixels, _BOARD // 16, divisor_override=1).flatten(1).numpy()  # (C, 256)
+        x = np.round((x - x.mean(axis=1, keepdims=True)) / 9)
+        bound = np.where(present, np.sqrt(_ALIKE * (x**2).sum(axis=1)), np.float32(np.inf))
+        alike |= x @ x.T > np.outer(bound, bound)
     kept: list[int] = []
     for i in range(len(ink)):
         if not alike[i, kept].any():
@@ -337,7 +355,7 @@ def _instances(
         chunk = torch.from_numpy(np.resize(classes[start : start + _CHUNK], _CHUNK))  # repeated
         place = (_uniform(0, 1, generator) * drawn[chunk].sum(dim=1)).long()
         face = listed[chunk, place]
-        made = _photograph(_warp(ink[chunk, face].double() / 255, level, generator), level, generator)
+        made = _photograph(_warp(ink[chunk, face], level, generator), level, generator)
         left = len(classes) - start
         faces[start : start + _CHUNK] = face[:left]
         images[start : start + _CHUNK, 0] = (made * 255).round().to(torch.uint8)[:left]
@@ -362,7 +380,7 @@ def _smooth(waves: int, generator: Generator) -> Tensor:
 
 
 def _warp(ink: Tensor, level: Level, generator: Generator) -> Tensor:
-    """Turn, shear, scale, stretch, shift and bend: (N, 64, 64) -> (N, 32, 32)."""
+    """Turn, shear, scale, stretch, shift and bend: (N, 48, 48) -> (N, 32, 32)."""
     angle = torch.deg2rad(_either_side(level.rotation, generator))
     shear = _either_side(level.shear, generator)
     scale = _uniform(*level.scale, generator) * _FIT * _BOARD / _BOX
@@ -377,19 +395,26 @@ def _warp(ink: Tensor, level: Level, generator: Generator) -> Tensor:
     asked = torch.stack([_either_side(2 * level.shift, generator) for _ in range(2)], dim=1)
     shift = asked[:, :, None].clamp(-room, room)
 
-    axis = (torch.arange(SIZE, dtype=torch.float64) + 0.5) * 2 / SIZE - 1
+    axis = _centres(SIZE).double()
     pixels = torch.stack(torch.meshgrid(axis, axis, indexing="xy")).view(2, -1)  # (2, 1024)
-    bend = torch.stack([_smooth(4, generator) for _ in range(2)], dim=1).view(-1, 2, SIZE * SIZE)
-    source = torch.linalg.inv(matrix) @ (pixels - shift + 2 * level.elastic * bend)  # (N, 2, 1024)
+    bend = torch.stack([_smooth(3, generator) for _ in range(2)], dim=1).view(-1, 2, SIZE * SIZE)
+    pixels = pixels - shift + 2**0.5 * level.elastic * bend
+    source = torch.linalg.inv(matrix) @ pixels  # (N, 2, 1024)
     grid = source.transpose(1, 2).reshape(-1, SIZE, SIZE, 2)
-    return F.grid_sample(ink[:, None], grid, align_corners=False)[:, 0]
+    return F.grid_sample(ink[:, None].double() / 255, grid, align_corners=False)[:, 0]
+
+
+def _largest(image: Tensor) -> Tensor:
+    """The largest of each pixel and its eight neighbours, ten times as fast as max_pool2d."""
+    padded = F.pad(image, (1, 1, 1, 1))
+    rows = padded[:, :-2].maximum(padded[:, 1:-1]).maximum(padded[:, 2:])
+    return rows[:, :, :-2].maximum(rows[:, :, 1:-1]).maximum(rows[:, :, 2:])
 
 
 def _photograph(image: Tensor, level: Level, generator: Generator) -> Tensor:
     """Thicken or thin strokes, blur, lower the contrast, add clutter and noise: (N, 32, 32)."""
     stroke = _either_side(level.stroke, generator)[:, None, None]
-    grown = F.max_pool2d(image[:, None], 3, stride=1, padding=1)[:, 0]
-    thinned = -F.max_pool2d(-image[:, None], 3, stride=1, padding=1)[:, 0]
+    grown, thinned = _largest(image), -_largest(-image)
     image = image + stroke * torch.where(stroke > 0, grown - image, image - thinned)
 
     width = _uniform(*level.blur, generator)[:, None, None]
@@ -398,6 +423,8 @@ def _photograph(image: Tensor, level: Level, generator: Generator) -> Tensor:
     kernel = kernel / kernel.sum(dim=2, keepdim=True)
     image = kernel @ image @ kernel.transpose(1, 2)
 
+    # Else thin strokes would vanish when they are thinned and blurred.
+    image = image / image.amax(dim=(1, 2), keepdim=True).clamp(min=0.25)
     image = image * _uniform(*level.contrast, generator)[:, None, None]
     noise = torch.randn(image.shape, dtype=torch.float64, generator=generator)
     image = image + level.clutter * _smooth(8, generator) + level.noise * noise
@@ -415,16 +442,23 @@ def jitter(images: Tensor, generator: Generator, strength: float = 1.0) -> Tenso
     >>> jitter(torch.full((2, 1, 8, 8), 255, dtype=torch.uint8), Generator().manual_seed(0)).shape
     torch.Size([2, 1, 8, 8])
     """
+    # radians, slope, share of the size, and half sides twice; last, share of the contrast
     bounds = torch.tensor([0.1745, 0.1, 0.1, 0.12, 0.12, 0.2], device=generator.device)
     draws = torch.rand(len(images), 6, generator=generator, device=generator.device)
     draws = ((2 * draws - 1) * bounds * strength).to(images.device, non_blocking=True)
-    angle, shear, zoom, right, down, contrast = draws.unbind(dim=1)
-    cos, sin, scale = angle.cos(), angle.sin(), 1 + zoom
-    rows = [cos * scale, (cos * shear - sin) * scale, right]
-    rows += [sin * scale, (sin * shear + cos) * scale, down]
-    matrix = torch.stack(rows, dim=1).view(-1, 2, 3)
-    values = images.float() / 255 if images.dtype == torch.uint8 else images
-    values = values.contiguous(memory_format=torch.channels_last)
-    grid = F.affine_grid(matrix.to(values.dtype), list(images.shape), align_corners=False)
+    angle, shear, zoom, right, down, contrast = draws[:, :, None, None].unbind(dim=1)
+    cos, sin, scale = angle.cos(), angle.sin(), 1 + zoom  # (B, 1, 1)
+    y, x = (_centres(side, images.device) for side in images.shape[2:])
+    y = y[:, None]
+    # Twice as fast as affine_grid, and grid_sample reads this layout as well as its own.
+    across = cos * scale * x + ((cos * shear - sin) * scale * y + right)
+    along = sin * scale * x + ((sin * shear + cos) * scale * y + down)
+    grid = torch.stack([across, along], dim=1).permute(0, 2, 3, 1)  # (B, H, W, 2)
+    values = images.float() / 255 if images.dtype == torch.uint8 else images.float()
     warped = F.grid_sample(values, grid, padding_mode="reflection", align_corners=False)
-    return warped * (1 + contrast.to(values.dtype))[:, None, None, None]
+    return (warped * (1 + contrast)[:, None]).contiguous(memory_format=torch.channels_last)
+
+
+def _centres(side: int, device: torch.device | None = None) -> Tensor:
+    """The centres of ``side`` pixels over [-1, 1], as grid_sample counts them."""
+    return (torch.arange(side, device=device) * 2 + 1) / side - 1

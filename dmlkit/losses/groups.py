@@ -3,10 +3,11 @@
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.losses.contract import EmbeddingLoss, masked_mean
+from dmlkit.losses.contract import EmbeddingLoss
 
 
 class PrototypicalLoss(EmbeddingLoss):
@@ -14,8 +15,9 @@ class PrototypicalLoss(EmbeddingLoss):
 
     L = mean over queries q of −log softmax_k(−‖q − μ_k‖²)_y, with μ_k the mean of the support of
     class k. In the batch, the first half of a class's rows (rounded up) is its support and the
-    rest are its queries; embeddings are not normalised. With several ``episodes``, the batch is so
-    many consecutive equal parts, and a query sees the classes of its own part only.
+    rest are its queries; a class with a single row takes no part. Embeddings are not normalised.
+    With several ``episodes``, the batch is so many consecutive equal parts, and a query sees the
+    classes of its own part only.
 
     Source: Snell, Swersky and Zemel 2017, "Prototypical Networks for Few-shot Learning",
     equations 1 and 2.
@@ -35,20 +37,50 @@ class PrototypicalLoss(EmbeddingLoss):
         self.episodes = episodes
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        B = len(labels)
-        if B % self.episodes:
-            raise ValueError(f"a batch of {B} does not divide into {self.episodes} equal episodes")
-        episode = torch.arange(B, device=labels.device) * self.episodes // B  # (B,)
-        together = geometry.same_label(episode, episode)  # (B, B)
-        same = geometry.same_label(labels, labels) & together  # (B, B), a row with itself too
-        rank = same.tril(-1).sum(dim=1)  # (B,): how many rows of the class come before
-        support = 2 * rank < same.sum(dim=1)  # (B,)
-        mean_of = (same & support).to(embeddings)  # (B, B): row i averages the support of i's class
-        mu = mean_of / mean_of.sum(dim=1, keepdim=True) @ embeddings  # (B, d): μ_y of every row
-        D2 = geometry.squared_distances(embeddings, mu)  # (B, B)
-        one_per_class = together & (rank == 0)  # (B, B)
-        classes = torch.where(one_per_class, -D2, -torch.inf).logsumexp(dim=1)  # log Σ_k e^−D²
-        return masked_mean(D2.diagonal() + classes, ~support)
+        (B, d), E = embeddings.shape, self.episodes
+        if B % E:
+            raise ValueError(f"a batch of {B} does not divide into {E} equal episodes")
+        K = max(B // E // 2, 1)  # no more classes have a query, and no more queries are there
+        k, q, y = split_episodes(labels.view(E, B // E), K)  # (E, B/E), (E, K), (E, K)
+        episode = torch.arange(E, device=labels.device)[:, None]  # (E, 1)
+        slot = (k + episode * (K + 1)).flatten()  # (B,)
+        query = (q + episode * (B // E)).flatten()  # (EK,)
+
+        x = embeddings - embeddings.detach().mean(dim=0)  # precise far from the origin
+        n = x.new_zeros(E * (K + 1)).index_add(0, slot, x.new_ones(B))  # (E(K+1),)
+        mu = x.new_zeros(E * (K + 1), d).index_add(0, slot, x) / n.clamp_min(1)[:, None]
+        n, mu = n.view(E, K + 1)[:, :K], mu.view(E, K + 1, d)[:, :K]  # slot K was for the others
+        # −‖q − μ‖² + ‖q‖², where the softmax does not see ‖q‖²; an empty slot shall not be seen
+        empty = F.pad(n[:, 1:] == 0, (1, 0))  # (E, K): where there is one class, slot 0 has it
+        offset = (-mu.square().sum(dim=2)).masked_fill(empty, -torch.inf)  # (E, K)
+        x = x.index_select(0, query).view(E, K, d)
+        logits = torch.baddbmm(offset[:, None], x, mu.mT, alpha=2).flatten(0, 1)  # (EK, K)
+        total = F.cross_entropy(logits, y.flatten(), ignore_index=-1, reduction="sum")
+        return total / (y >= 0).sum().clamp_min(1)
+
+
+def split_episodes(labels: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Which rows of each episode are support, and which are queries: labels (E, b) -> indices.
+
+    Returns the class of each support row, 0, 1, …, and ``most`` for all other rows, (E, b); the
+    queries' rows (E, most), padded with any other rows; their classes (E, most), padded with −1.
+
+    >>> split_episodes(torch.tensor([[7, 3, 7, 3, 5]]), most=2)
+    (tensor([[1, 0, 2, 2, 2]]), tensor([[3, 2]]), tensor([[0, 1]]))
+    """
+    y, order = labels.sort(dim=1, stable=True)  # class by class, in the batch's order
+    begins = torch.ones_like(F.pad(y, (0, 1)), dtype=torch.bool)  # (E, b + 1)
+    begins[:, 1:-1] = y[:, 1:] != y[:, :-1]
+    first, alone = begins[:, :-1], begins[:, :-1] & begins[:, 1:]  # (E, b)
+    k = torch.where(alone, most, (first & ~alone).cumsum(dim=1) - 1)
+    place = torch.arange(y.shape[1], device=y.device)
+    rank = place - torch.where(first, place, 0).cummax(dim=1).values  # within the class
+    size = torch.zeros_like(begins, dtype=k.dtype).scatter_add_(1, k, torch.ones_like(k))
+    support = 2 * rank < size.gather(1, k)
+    query = ~support & ~alone
+    support_class = torch.empty_like(k).scatter_(1, order, torch.where(support, k, most))
+    chosen = query.int().argsort(dim=1, descending=True, stable=True)[:, :most]
+    return support_class, order.gather(1, chosen), torch.where(query, k, -1).gather(1, chosen)
 
 
 class StructuredClusteringLoss(EmbeddingLoss):
@@ -86,9 +118,9 @@ class StructuredClusteringLoss(EmbeddingLoss):
             nmi = _nmi(g, y, moved=torch.zeros_like(same[:1])).squeeze()
             cost = torch.where(same, D, 0).sum(dim=0)  # (B,): Σ_{i∈k} D_ij, were j the medoid
             own = torch.where(same, cost, torch.inf).argmin(dim=1)  # (B,): the best of i's class
-        F = -D.gather(1, S[g][:, None]).sum()
-        F_oracle = -D.gather(1, own[:, None]).sum()
-        return (F + self.gamma * (1 - nmi).to(F) - F_oracle).relu()
+        score = -D.gather(1, S[g][:, None]).sum()  # F(X, S)
+        oracle = -D.gather(1, own[:, None]).sum()  # F̃(X)
+        return (score + self.gamma * (1 - nmi).to(D.dtype) - oracle).relu()
 
 
 def find_medoids(D: Tensor, y: Tensor, gamma: float, pam_steps: int) -> Tensor:
@@ -124,8 +156,8 @@ def _scores_with(candidates: Tensor, medoids: Tensor, y: Tensor, gamma: float) -
     nobody = medoids.new_full((len(y), 1), torch.inf)  # so that K may be 0
     nearest, g = torch.cat([medoids, nobody], dim=1).min(dim=1)  # (B,), (B,)
     moved = candidates < nearest  # (M, B): who goes over to the candidate
-    F = -torch.minimum(candidates, nearest).sum(dim=1)  # (M,)
-    return F + gamma * (1 - _nmi(g, y, moved).to(F.dtype))
+    score = -torch.minimum(candidates, nearest).sum(dim=1)  # (M,): F(X, S)
+    return score + gamma * (1 - _nmi(g, y, moved).to(score.dtype))
 
 
 def _nmi(g: Tensor, y: Tensor, moved: Tensor) -> Tensor:

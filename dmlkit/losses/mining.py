@@ -4,13 +4,14 @@ import torch
 from torch import Tensor
 
 
+@torch.no_grad()
 def semihard_negatives(D: Tensor, negative: Tensor) -> Tensor:
     """For every anchor a and positive p, the nearest negative farther than p, else the farthest.
 
     n*(a, p) = argmin over n with D_an > D_ap of D_an, else argmax over n of D_an.
-    Distances (B, B) and the mask of negatives (B, B) -> indices (B, B); entries of (a, p) that are
-    no positive pair, and rows without a negative, mean nothing. Each row is sorted once, so the
-    cost is O(B² log B) time and O(B²) memory, not the B³ of all triplets.
+    Distances (B, B), never below 0, and the mask of negatives (B, B) -> indices (B, B); entries of
+    (a, p) that are no positive pair, and rows without a negative, mean nothing. Each row is sorted
+    once, so the cost is O(B² log B) time and O(B²) memory, not the B³ of all triplets.
 
     Source: Schroff, Kalenichenko and Philbin 2015, "FaceNet", section 3.2.
 
@@ -18,8 +19,73 @@ def semihard_negatives(D: Tensor, negative: Tensor) -> Tensor:
     >>> semihard_negatives(D, torch.tensor([[False, False, True, True]]))[0, 1]
     tensor(3)
     """
-    order_of_negatives = torch.where(negative, D, torch.inf)
-    ascending, index = order_of_negatives.sort(dim=1)  # (B, B), negatives first
-    farther = torch.searchsorted(ascending, D.contiguous(), right=True)  # first one beyond p
-    farthest = (negative.sum(dim=1, keepdim=True) - 1).clamp_min(0)
-    return index.gather(1, torch.minimum(farther, farthest))
+    # The bits of a float that is not negative, read as an integer, keep its order and sort faster;
+    # one more for p puts it behind the negatives that are exactly as far.
+    bits = D.view(torch.int64 if D.dtype == torch.float64 else torch.int32)
+    order = (bits + ~negative).argsort(dim=1)  # (B, B), nearest first
+    is_negative = negative.to(D.dtype).gather(1, order)
+    rank = torch.arange(D.shape[1], dtype=D.dtype, device=D.device)
+    farthest = (is_negative * rank).amax(dim=1, keepdim=True)  # (B, 1)
+    candidate = torch.lerp(farthest, rank, is_negative)  # a negative's rank, else the farthest's
+    following = candidate.flip(1).cummin(dim=1).values.flip(1).long()
+    return torch.empty_like(order).scatter_(1, order, order.gather(1, following))
+
+
+@torch.no_grad()
+def active_triplets(D: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Tensor:
+    """In how many active triplets each pair stands: (B, B) three times -> signed counts (B, B).
+
+    A triplet is active where D_ap − D_an + m > 0. The count c of a pair (a, p) is positive, that
+    of a pair (a, n) negative, all others are 0, so that over all triplets
+    Σ [D_ap − D_an + m]₊ = Σ_ij c_ij D_ij + m N, with N = Σ_ij [c_ij]₊ active triplets.
+    Only the few positives of each row are sorted, and each negative finds its place among them:
+    O(B² log B) time and O(B²) memory.
+
+    >>> D = torch.tensor([[0.0, 1.0, 3.0, 0.5]])
+    >>> negative = torch.tensor([[False, False, True, True]])
+    >>> active_triplets(D, torch.tensor([[False, True, False, False]]), negative, margin=0.2)
+    tensor([[ 0.,  1.,  0., -1.]])
+    """
+    B = D.shape[1]
+    reach, order = torch.where(positive, D + margin, torch.inf).sort(dim=1)  # (B, B)
+    positives = torch.searchsorted(reach, torch.full_like(reach[:, :1], torch.inf))  # (B, 1)
+    short = torch.searchsorted(reach, torch.where(negative, D, torch.inf), right=True)
+    one = torch.ones_like(D[:, :1]).expand_as(D)
+    negatives = D.new_zeros(len(D), B + 1).scatter_add_(1, short, one)[:, :B].cumsum(dim=1)
+    count = torch.empty_like(D).scatter_(1, order, negatives)  # of the positives
+    count = torch.where(negative, short.to(D.dtype) - positives, count)
+    return torch.where(positive | negative, count, 0)
+
+
+@torch.no_grad()
+def distance_weighted_negatives(
+    D: Tensor, negative: Tensor, dim: int, cutoff: float = 0.5, farthest: float = 1.4
+) -> Tensor:
+    """For every anchor and positive, a negative drawn so that all distances are equally likely.
+
+    P(n | a) ∝ 1 / q(D_an) with q(D) = D^{d−2} (1 − D²/4)^{(d−3)/2}, the density of the distance
+    between two uniform points of the unit sphere in d dimensions. A distance below the cutoff
+    weighs as much as the cutoff; beyond ``farthest`` the loss is mostly zero, so nothing is drawn
+    there, unless an anchor has no nearer negative: then all of its negatives are equally likely,
+    as in the authors' code. Each (a, p) has a draw of its own, from torch's default generator on
+    the device of D.
+
+    Distances on the unit sphere (B, B) and the mask of negatives (B, B) -> indices (B, B); entries
+    of (a, p) that are no positive pair, and rows without a negative, mean nothing.
+
+    Source: Wu, Manmatha, Smola and Krähenbühl 2017, "Sampling Matters in Deep Embedding Learning",
+    section 4.
+
+    >>> D = torch.tensor([[0.0, 1.0, 1.0, 1.5]])
+    >>> distance_weighted_negatives(D, torch.tensor([[False, False, True, True]]), dim=8)[0, 1]
+    tensor(2)
+    """
+    squared = D.clamp(cutoff, farthest).square()
+    log_q = (dim - 2) / 2 * squared.log() + (dim - 3) / 2 * torch.log1p(-squared / 4)  # (B, B)
+    # What lies beyond is equally likely, D being clamped, and drawn only if a row has nothing else.
+    log_weight = -log_q - 1e6 * (D - farthest).relu().sign()
+    log_weight = torch.where(negative, log_weight, torch.finfo(D.dtype).min)
+    cumulative = log_weight.softmax(dim=1).cumsum(dim=1)  # (B, B)
+    draw = torch.rand_like(D) * cumulative[:, -1:]
+    draw = torch.where(negative, 0, draw)  # only positives need one
+    return torch.searchsorted(cumulative, draw, right=True).clamp_(max=D.shape[1] - 1)

@@ -1,6 +1,10 @@
 """Losses of pairs and triplets, in the course's order: every pair of the batch is a spring."""
 
-from torch import Tensor
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from dmlkit import geometry
 from dmlkit.losses import mining
@@ -28,20 +32,28 @@ class ContrastiveLoss(EmbeddingLoss):
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         D = geometry.distances(geometry.normalise(embeddings))  # (B, B)
-        pull = (D - self.positive_margin).relu()
-        push = (self.negative_margin - D).relu()
-        positive = geometry.same_label(labels) & (pull > 0)
-        negative = geometry.different_label(labels) & (push > 0)
-        return masked_mean(pull, positive) + masked_mean(push, negative)
+        pull = torch.where(geometry.same_label(labels), D - self.positive_margin, 0).relu()
+        push = torch.where(geometry.different_label(labels), self.negative_margin - D, 0).relu()
+        return _mean_of_active(pull) + _mean_of_active(push)
 
 
 class TripletLoss(EmbeddingLoss):
     """Every positive shall be nearer to its anchor than a negative, by a margin.
 
-    L = mean over (a, p) of [D²ap − D²an + m]₊ on the unit sphere. Which n counts is the mining;
-    ``"semihard"`` takes the nearest negative that is farther than p, else the farthest negative.
+    L = mean over triplets (a, p, n) of [D²ap − D²an + m]₊ on the unit sphere. Which triplets count
+    is the mining:
 
-    Source: Schroff, Kalenichenko and Philbin 2015, "FaceNet", equation 3 and section 3.2.
+    - ``"semihard"``: each (a, p) with the nearest negative that is farther than p, else with the
+      farthest negative;
+    - ``"hard"``: each a with its farthest positive and its nearest negative;
+    - ``"all"``: every triplet whose term is not zero (a mean over all would fade as training
+      succeeds);
+    - ``"distance"``: each (a, p) with a negative drawn by its distance, as in ``MarginLoss``, from
+      torch's default generator on the device.
+
+    Source: Schroff, Kalenichenko and Philbin 2015, "FaceNet", equation 3 and section 3.2; hard and
+    all: Hermans, Beyer and Leibe 2017, "In Defense of the Triplet Loss for Person
+    Re-Identification"; distance: Wu et al. 2017, "Sampling Matters in Deep Embedding Learning".
 
     Raises:
         ValueError: unknown mining.
@@ -53,15 +65,292 @@ class TripletLoss(EmbeddingLoss):
 
     def __init__(self, margin: float = 0.2, mining: str = "semihard") -> None:
         super().__init__()
-        if mining not in ("semihard",):
-            raise ValueError(f"mining must be 'semihard', but is {mining!r}")
+        if mining not in ("semihard", "hard", "all", "distance"):
+            raise ValueError(
+                f"mining must be 'semihard', 'hard', 'all' or 'distance', but is {mining!r}"
+            )
         self.margin = margin
         self.mining = mining
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         D2 = geometry.squared_distances(geometry.normalise(embeddings))  # (B, B)
-        positive = geometry.same_label(labels)
-        negative = geometry.different_label(labels)
-        n = mining.semihard_negatives(D2.detach(), negative)  # (B, B): for each (a, p), an index
+        positive, negative = geometry.same_label(labels), geometry.different_label(labels)
+        if self.mining == "all":
+            count = mining.active_triplets(D2.detach(), positive, negative, self.margin)
+            N = count.relu().sum()
+            return ((count * D2).sum() + self.margin * N) / N.clamp_min(1)
+        if self.mining == "hard":
+            farthest = torch.where(positive, D2, -torch.inf).amax(dim=1)  # (B,)
+            nearest = torch.where(negative, D2, torch.inf).amin(dim=1)  # (B,)
+            complete = farthest.isfinite() & nearest.isfinite()
+            return masked_mean((farthest - nearest + self.margin).relu(), complete)
+        if self.mining == "semihard":
+            n = mining.semihard_negatives(D2.detach(), negative)  # (B, B): an index for each (a, p)
+        else:
+            n = mining.distance_weighted_negatives(
+                D2.detach().sqrt(), negative, dim=embeddings.shape[1]
+            )
         hinge = (D2 - D2.gather(1, n) + self.margin).relu()
-        return masked_mean(hinge, positive & negative.any(dim=1, keepdim=True))
+        return masked_mean(hinge, positive & _has_negatives(labels))
+
+
+class LiftedStructureLoss(EmbeddingLoss):
+    """Pull each positive pair, and push all negatives of both its ends at once.
+
+    L = 1/(2|P|) Σ over positive pairs {i, j} of
+    [log(Σ_{k: y_k≠y_i} e^{m − D_ik} + Σ_{l: y_l≠y_j} e^{m − D_jl}) + D_ij]₊²,
+    with D the distance of the raw embeddings (not normalised). Each row's sum is taken once for
+    all of its pairs: O(B²).
+
+    Source: Oh Song, Xiang, Jegelka and Savarese 2016, "Deep Metric Learning via Lifted Structured
+    Feature Embedding", equation 4.
+
+    >>> x = torch.tensor([[0.0], [1.0], [2.0]])
+    >>> LiftedStructureLoss()(x, torch.tensor([5, 5, 6]))  # ½ [log(e^{1 − 2} + e^{1 − 1}) + 1]₊²
+    tensor(0.8623)
+    """
+
+    def __init__(self, margin: float = 1.0) -> None:
+        super().__init__()
+        self.margin = margin
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        D = geometry.distances(embeddings)  # (B, B)
+        push = _logsumexp(self.margin - D, geometry.different_label(labels))  # (B,)
+        term = (torch.logaddexp(push[:, None], push[None, :]) + D).relu().square()  # (B, B)
+        return masked_mean(term, geometry.same_label(labels)) / 2
+
+
+class NPairsLoss(EmbeddingLoss):
+    """Classify each class's positive among the positives of all classes, by raw dot product.
+
+    L = mean over classes c of log(1 + Σ_{c'≠c} exp(f_cᵀf⁺_{c'} − f_cᵀf⁺_c)), plus optionally
+    λ mean_c (‖f_c‖² + ‖f⁺_c‖²). f_c is the class's first sample in the batch, f⁺_c its second;
+    further samples, and classes of one sample, stand aside.
+
+    Source: Sohn 2016, "Improved Deep Metric Learning with Multi-class N-pair Loss Objective"; in
+    the papers' experiments λ is 2e-3 · 0.25.
+
+    >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    >>> NPairsLoss()(x, torch.tensor([5, 5, 6, 6]))  # log(1 + e^{0 − 1})
+    tensor(0.3133)
+    """
+
+    def __init__(self, l2_weight: float = 0.0) -> None:
+        super().__init__()
+        self.l2_weight = l2_weight
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        first, second, is_pair = _first_two_of_each_class(labels)  # (S,), S slots
+        f = embeddings.index_select(0, first)  # (S, d)
+        f_positive = embeddings.index_select(0, second)  # (S, d)
+        logits = (f @ f_positive.T).masked_fill(~is_pair, torch.finfo(f.dtype).min)  # (S, S)
+        own = torch.arange(len(f), device=f.device)
+        loss = F.cross_entropy(logits, own, reduction="none")  # log(1 + Σ exp(other − own))
+        penalty = f.square().sum(dim=1) + f_positive.square().sum(dim=1)
+        return masked_mean(loss + self.l2_weight * penalty, is_pair)
+
+
+class AngularLoss(EmbeddingLoss):
+    """Bound the angle at a negative of the triangle that it forms with a positive pair.
+
+    L = mean over positive pairs (a, p) of
+    log(1 + Σ_n exp(4t(a + p)ᵀn − 2(1 + t)aᵀp)) + λ L_N-pairs, with t = tan²α, on the unit sphere;
+    the N-pairs term sees the raw embeddings, as ``NPairsLoss`` does. With E_an = exp(4t aᵀn), and
+    0 where n is no negative of a, the sum over n of all pairs at once is a matrix product,
+    Σ_n E_an E_pn: O(B³) multiplications, but O(B²) memory.
+
+    Source: Wang, Zhou, Wen, Liu and Lin 2017, "Deep Metric Learning with Angular Loss".
+
+    Raises:
+        ValueError: an angle that is not above 0 and at most 70 degrees, where E would overflow.
+
+    >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    >>> AngularLoss(45)(x, torch.tensor([5, 5, 6]))  # log(1 + e^{0 − 4})
+    tensor(0.0181)
+    """
+
+    def __init__(self, degrees: float = 45.0, n_pairs_weight: float = 0.0) -> None:
+        super().__init__()
+        if not 0 < degrees <= 70:
+            raise ValueError(f"degrees must be above 0 and at most 70, but are {degrees}")
+        self.t = math.tan(math.radians(degrees)) ** 2
+        self.n_pairs_weight = n_pairs_weight
+        self.n_pairs = NPairsLoss()
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        x = geometry.normalise(embeddings)  # (B, d)
+        s = x @ x.T  # (B, B)
+        E = torch.where(geometry.different_label(labels), (4 * self.t * s).exp(), 0)
+        # The product is symmetric, and so is its gradient: twice that of the left factor is the
+        # whole, and spares a matrix product.
+        negatives = (2 * E - E.detach()) @ E.detach().T  # Σ_n exp(4t(a + p)ᵀn)
+        term = torch.log1p(negatives * (-2 * (1 + self.t) * s).exp())
+        angular = masked_mean(term, geometry.same_label(labels))
+        if self.n_pairs_weight == 0:
+            return angular
+        return angular + self.n_pairs_weight * self.n_pairs.loss(embeddings, labels)
+
+
+class MultiSimilarityLoss(EmbeddingLoss):
+    """Weigh each pair by its similarity, and by the other similarities of its anchor.
+
+    L = mean over anchors of (1/α) log(1 + Σ_p e^{−α(s − λ)}) + (1/β) log(1 + Σ_n e^{β(s − λ)}),
+    s the cosine. Of an anchor's positives only those less similar than its most similar negative
+    plus ε count, and of its negatives only those more similar than its least similar positive
+    minus ε.
+
+    Source: Wang, Han, Huang, Dong and Scott 2019, "Multi-Similarity Loss with General Pair
+    Weighting for Deep Metric Learning".
+
+    >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    >>> MultiSimilarityLoss()(x, torch.tensor([5, 6, 5])) > 0.3
+    tensor(True)
+    """
+
+    def __init__(
+        self, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5, epsilon: float = 0.1
+    ) -> None:
+        super().__init__()
+        self.alpha = alpha
+        self.beta = beta
+        self.base = base
+        self.epsilon = epsilon
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        x = geometry.normalise(embeddings)  # (B, d)
+        s = x @ x.T  # (B, B)
+        positive, negative = geometry.same_label(labels), geometry.different_label(labels)
+        most = torch.where(negative, s, -torch.inf).amax(dim=1, keepdim=True)  # (B, 1)
+        least = torch.where(positive, s, torch.inf).amin(dim=1, keepdim=True)  # (B, 1)
+        pull = positive * (most + self.epsilon - s).detach().relu().sign()  # (B, B): 0 or 1
+        push = negative * (s - least + self.epsilon).detach().relu().sign()
+        pull_sum = _log1p_sum_exp(-self.alpha * (s - self.base), pull)  # (B,)
+        push_sum = _log1p_sum_exp(self.beta * (s - self.base), push)
+        return (pull_sum / self.alpha + push_sum / self.beta).mean()
+
+
+class RankedListLoss(EmbeddingLoss):
+    """Keep all positives inside a hypersphere around the anchor, and all negatives outside it.
+
+    L = mean over anchors of (1 − λ) L_P + λ L_N, with D the distance on the unit sphere;
+    L_P = the mean over the anchor's non-trivial positives, D > α − m, of D − (α − m);
+    L_N = Σ_n w_n (α − D_n) / Σ_n w_n over its non-trivial negatives, D < α, with
+    w_n = exp(T(α − D_n)). The gradient passes through the weights too.
+
+    Source: Wang, Hua, Kodirov, Hu, Garnier and Robertson 2019, "Ranked List Loss for Deep Metric
+    Learning".
+
+    >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    >>> RankedListLoss()(x, torch.tensor([5, 5]))  # ½ (2 − 0.8)
+    tensor(0.6000)
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.2,
+        margin: float = 0.4,
+        temperature: float = 10.0,
+        negative_weight: float = 0.5,
+    ) -> None:
+        super().__init__()
+        self.alpha = alpha
+        self.margin = margin
+        self.temperature = temperature
+        self.negative_weight = negative_weight
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        D = geometry.distances(geometry.normalise(embeddings))  # (B, B)
+        pull = torch.where(geometry.same_label(labels), D - (self.alpha - self.margin), 0).relu()
+        push = torch.where(geometry.different_label(labels), self.alpha - D, 0).relu()
+        L_P = pull.sum(dim=1) / pull.detach().sign().sum(dim=1).clamp_min(1)  # (B,)
+        hardest = push.detach().amax(dim=1, keepdim=True)  # (B, 1)
+        w = (self.temperature * (push - hardest)).exp() * push.detach().sign()  # 0 if trivial
+        L_N = (w * push).sum(dim=1) / w.sum(dim=1).clamp_min(1)  # (B,); the hardest has w = 1
+        return ((1 - self.negative_weight) * L_P + self.negative_weight * L_N).mean()
+
+
+class MarginLoss(EmbeddingLoss):
+    """Positives inside a learnt radius, negatives outside it, sampled evenly over distances.
+
+    L = Σ over triplets (a, p, n) of [m + D_ap − β]₊ + [m + β − D_an]₊, divided by the number of
+    terms that are not zero; D is the distance on the unit sphere, and β = β_c is learnt for the
+    class c of the anchor. Each positive pair draws one negative, ∝ q(D)⁻¹: see
+    ``mining.distance_weighted_negatives``; the draws come from torch's default generator on the
+    device. The parameter ``beta`` is (C,); give it a learning rate of its own.
+
+    Source: Wu, Manmatha, Smola and Krähenbühl 2017, "Sampling Matters in Deep Embedding Learning".
+
+    >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]])
+    >>> MarginLoss(num_classes=2)(x, torch.tensor([0, 0, 1])).item()  # 0.2 + 2 − 1.2, and 0 of √2
+    1.0
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        margin: float = 0.2,
+        beta: float = 1.2,
+        cutoff: float = 0.5,
+        farthest: float = 1.4,
+    ) -> None:
+        super().__init__()
+        self.margin = margin
+        self.cutoff = cutoff
+        self.farthest = farthest
+        self.beta = nn.Parameter(torch.full((num_classes,), float(beta)))
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        D = geometry.distances(geometry.normalise(embeddings))  # (B, B)
+        n = mining.distance_weighted_negatives(
+            D.detach(),
+            geometry.different_label(labels),
+            dim=embeddings.shape[1],
+            cutoff=self.cutoff,
+            farthest=self.farthest,
+        )
+        beta = self.beta[labels][:, None]  # (B, 1), by class label
+        pair = geometry.same_label(labels) & _has_negatives(labels)
+        pull = torch.where(pair, self.margin + D - beta, 0).relu()
+        push = torch.where(pair, self.margin + beta - D.gather(1, n), 0).relu()
+        active = pull.count_nonzero() + push.count_nonzero()
+        return (pull + push).sum() / active.clamp_min(1)
+
+
+def _has_negatives(labels: Tensor) -> Tensor:
+    """Whether the batch has two classes, so that every anchor has a negative: (B,) -> ()."""
+    return (labels != labels[:1]).any()
+
+
+def _logsumexp(values: Tensor, mask: Tensor) -> Tensor:
+    """log Σ exp(value) where the mask holds: (M, N) -> (M,), the lowest finite number if nowhere.
+
+    A finite fill keeps the gradient of a row without entries at 0, where −∞ would make it NaN.
+    """
+    return torch.where(mask, values, torch.finfo(values.dtype).min).logsumexp(dim=1)
+
+
+def _log1p_sum_exp(z: Tensor, weight: Tensor) -> Tensor:
+    """log(1 + Σ w e^z) of every row, w being 0 or 1: (M, N), (M, N) -> (M,), without overflow."""
+    z = z * weight
+    top = z.detach().amax(dim=1, keepdim=True).clamp_min(0)  # (M, 1)
+    total = ((z - top).exp() * weight).sum(dim=1)  # (M,)
+    top = top.squeeze(1)
+    return top + torch.log1p(total + torch.expm1(-top))
+
+
+def _mean_of_active(hinge: Tensor) -> Tensor:
+    """Mean of the values above 0, none of them being below: (M, N) -> ()."""
+    return hinge.sum() / hinge.count_nonzero().clamp_min(1)
+
+
+def _first_two_of_each_class(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Indices of each class's first and second sample: (B,) -> (S,), (S,), and which slots count.
+
+    There are S = ⌈B/2⌉ slots, as many as a batch may need, so that no shape depends on the labels.
+    """
+    y, order = labels.sort(stable=True)
+    follows = F.pad(y[1:] == y[:-1], (1, 0))  # (B,): same class as the one before
+    first = ~follows & follows.roll(-1)  # a class begins, and has a second
+    slot = first.int().argsort(descending=True, stable=True)[: (len(labels) + 1) // 2]
+    return order[slot], order.roll(-1)[slot], first[slot]

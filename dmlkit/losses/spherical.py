@@ -42,8 +42,8 @@ class SphericalConstraint(nn.Module):
         self, weight: float = 1.0, target: float | str = "mean", momentum: float = 1.0
     ) -> None:
         super().__init__()
-        named = target in ("mean", "ema")
-        if not named and (isinstance(target, str) or not 0 <= target < math.inf):
+        fixed = isinstance(target, int | float) and 0 <= target < math.inf
+        if not fixed and target not in ("mean", "ema"):
             raise ValueError(f"target must be 'mean', 'ema' or a norm >= 0, but is {target!r}")
         if not 0 < momentum <= 1:
             raise ValueError(f"momentum must be in (0, 1], but is {momentum}")
@@ -137,10 +137,10 @@ def simplex(points: int, like: Tensor | None = None) -> Tensor:
     """
     n = points
     like = torch.empty(0) if like is None else like
-    k = torch.arange(1, n + 2, dtype=like.dtype, device=like.device)[:, None]  # (n+1, 1)
-    j = k[:n].T  # (1, n)
-    diagonal = ((n + 1) * (n - j + 1) / (n * (n - j + 2))).sqrt()
-    return torch.where(k == j, diagonal, torch.where(k > j, -diagonal / (n - j + 1), 0))
+    m = torch.arange(n, 0, -1, dtype=like.dtype, device=like.device)  # (n,): n − j + 1
+    diagonal = ((n + 1) / n * (m / (m + 1))).sqrt()  # α_jj
+    below = (diagonal / m).expand(n + 1, n).tril(-1)  # −α_kj
+    return torch.eye(n + 1, n, dtype=m.dtype, device=m.device) * diagonal - below
 
 
 def expand(
@@ -156,13 +156,14 @@ def expand(
     and r = z − ⟨w,z⟩w, the points are z_k = ⟨w,z⟩w + ‖r‖μ_k, k = 2 ... n + 1, on the unit sphere
     and as near to w as z is. {r/‖r‖, μ_2, ..., μ_{n+1}} are the vertices of a regular simplex
     orthogonal to w, so that sample and points average to ⟨w,z⟩w and lie √(2(1 + 1/n))‖r‖ apart.
-    As r vanishes the points shrink onto the sample; below rounding they are the sample itself.
+    As r vanishes the points shrink onto the sample, and at r = 0 they are the sample itself.
 
-    ``directions`` is ``"simplex"``; ``"rotated"``, the same turned about w and r by an orthogonal
-    matrix drawn once for the batch (``"simplex"`` with a generator is that too); or ``"random"``,
-    n independent directions orthogonal to w, the baseline of the same norms. What is random
-    comes from the generator, or else from torch's default one on the device. Gradients reach
-    embeddings and proxies.
+    ``directions`` is ``"simplex"``; ``"rotated"``, the same turned at random about w and r
+    (``"simplex"`` with a generator is that too); or ``"random"``, n independent directions
+    orthogonal to w, the baseline of the same norms. To turn, one orthogonal matrix is drawn for
+    the batch, and signs of the coordinates for each sample: every turn is uniform, and no two
+    samples of a batch are turned alike. What is random comes from the generator, or else from
+    torch's default one on the device. Gradients reach embeddings and proxies.
 
     Source: Le and Woo 2024, "SEE: Spherical Embedding Expansion for Improving Deep Metric
     Learning", Algorithm 1 and equation 2, with two reflections in place of Gram-Schmidt.
@@ -186,19 +187,23 @@ def expand(
         mu = _random_directions(w, points, generator)  # (B, n, d)
         return centre[:, None] + geometry.norms(r, keepdim=True)[:, None] * mu
     mu = simplex(points, like=z)[1:, 1:]  # (n, n-1): μ_k without its part along r
-    if directions == "rotated" or generator is not None:
-        mu = mu @ _random_rows(points - 1, z.shape[1] - 2, z, generator)  # (n, d-2)
-    mu = F.pad(mu, (2, z.shape[1] - 2 - mu.shape[1]))  # (n, d): e₁ stands for w, e₂ for r
-    return _place(mu, w, r, centre - r / points)
+    centre = centre - r / points
+    if directions == "simplex" and generator is None:
+        return _place(mu, w, r, centre)
+    mu = mu @ _random_rows(points - 1, z.shape[1] - 2, z, generator)  # (n, d-2)
+    flip = 2 * torch.empty_like(z).bernoulli_(generator=generator) - 1  # (B, d): ±1
+    return flip[:, None] * _place(mu, flip * w, flip * r, flip * centre)
 
 
 def _place(mu: Tensor, w: Tensor, r: Tensor, centre: Tensor) -> Tensor:
-    """centre + ‖r‖H₁H₂μ, with H₁e₁ = ±w and H₂e₂ = ±H₁r/‖r‖: (n, d), (B, d) ... -> (B, n, d).
+    """centre + ‖r‖H₁H₂μ, where H₁e₁ = ±w and H₂e₂ = ±H₁r/‖r‖: (n, <d-1), (B, d) -> (B, n, d).
 
     H = I − 2uuᵀ/uᵀu with u = v ± e_a takes e_a to ∓v; there uᵀu = 2|u_a|. μ has no part along e₁
-    and e₂, so H₁H₂μ is orthogonal to w and r and keeps μ's inner products.
+    and e₂, so H₁H₂μ is orthogonal to w and r and keeps μ's inner products. At r = 0 nothing is
+    divided by 0, and all that is left is the centre: the sample itself.
     """
-    n, d = mu.shape
+    n, d = len(mu), w.shape[1]
+    mu = F.pad(mu, (2, d - 2 - mu.shape[1]))  # (n, d): its coordinates are those along e₃ ...
     radius = geometry.norms(r, keepdim=True)  # (B, 1)
     h = r / torch.where(radius > 0, radius, 1)
     u1 = _towards(w, 0)
@@ -228,7 +233,7 @@ def _random_rows(rows: int, dim: int, like: Tensor, generator: torch.Generator |
 def _random_directions(w: Tensor, points: int, generator: torch.Generator | None) -> Tensor:
     """Independent unit vectors orthogonal to each row of w: (B, d) -> (B, points, d)."""
     B, d = w.shape
-    g = torch.randn(B, points, d, generator=generator, dtype=w.dtype, device=w.device)
+    g = w.new_empty(B, points, d).normal_(generator=generator)
     w = w[:, None]  # (B, 1, d)
     return geometry.normalise(g - (g * w).sum(dim=2, keepdim=True) * w)
 
@@ -318,9 +323,9 @@ class SphericalExpansion(EmbeddingLoss):
         self.step = 0  # a Python int: it decides shapes, so the device must never be asked
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        real = self.inner(embeddings, labels)
         B = len(embeddings)
         k = B if self.steps is None else self._expanded(B)
+        real = self.inner(embeddings, labels)
         if k == 0:
             return real
         w = self.inner.get_parameter("proxies")[labels]  # (B, d)

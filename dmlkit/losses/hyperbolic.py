@@ -1,0 +1,105 @@
+"""Hyperbolic embeddings: distances grow exponentially towards the edge of the Poincaré ball."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dmlkit import geometry
+from dmlkit.losses.contract import EmbeddingLoss
+
+
+class HyperbolicLoss(EmbeddingLoss):
+    """Tell each positive from the anchor's negatives by their distances in the Poincaré ball.
+
+    L = mean over ordered positive pairs (a, p) of
+    −log(e^{−d_ap/τ} / (e^{−d_ap/τ} + Σ_n e^{−d_an/τ})), n over all negatives of a, and d the
+    distance on exp₀ of the embeddings, clipped to a radius. With ``c`` 0 the ball becomes the unit
+    sphere, and −d the cosine: NT-Xent. With two images a class this is the published loss; with
+    more, its authors sum over pairs of views, where here, as in NT-Xent, each positive pair is a
+    term whose denominator holds all negatives of its anchor and no other positive.
+
+    Source: Ermolov et al. 2022, "Hyperbolic Vision Transformers", section 3; clipping from Guo et
+    al. 2022, "Clipped Hyperbolic Classifiers Are Super-Hyperbolic Classifiers".
+
+    Raises:
+        ValueError: negative ``c``, or a temperature or clip that is not positive.
+
+    >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
+    >>> HyperbolicLoss(c=0.0, temperature=1.0)(x, torch.tensor([5, 5, 6]))  # log(1 + e⁻²)
+    tensor(0.1269)
+    """
+
+    def __init__(self, c: float = 0.1, temperature: float = 0.2, clip: float = 2.3) -> None:
+        super().__init__()
+        if c < 0 or temperature <= 0 or clip <= 0:
+            raise ValueError(
+                "c must be at least 0, temperature and clip must be positive, "
+                f"but are {c}, {temperature}, {clip}"
+            )
+        self.c = c
+        self.temperature = temperature
+        self.clip = clip
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        positive, negative = geometry.same_label(labels), geometry.different_label(labels)
+        return self.between(embeddings, embeddings, labels, positive, negative)
+
+    def between(
+        self,
+        anchors: Tensor,
+        others: Tensor,
+        labels: Tensor,  # noqa: ARG002
+        positive: Tensor,
+        negative: Tensor,
+    ) -> Tensor:
+        """The equation over the pairs of B anchors and N others that two (B, N) masks admit."""
+        s = self._similarities(anchors, others)  # (B, N), divided by τ
+        hidden = (~negative).to(s.dtype) * -1e30  # finite, so that a row may hide everything
+        rivals = (s + hidden).logsumexp(dim=1, keepdim=True)  # (B, 1): log Σ_n e^s
+        terms = F.softplus(rivals - s, threshold=40)  # (B, N): log(1 + Σ_n e^s / e^s_ap)
+        weight = positive.to(s.dtype)
+        return (terms * weight).sum() / weight.sum().clamp_min(1)
+
+    def _similarities(self, anchors: Tensor, others: Tensor) -> Tensor:
+        if self.c == 0:
+            return geometry.normalise(anchors) / self.temperature @ geometry.normalise(others).T
+        x, y = (exponential_map(u, self.c, self.clip) for u in (anchors, others))
+        return poincare_distances(x, y, self.c) / -self.temperature
+
+
+def exponential_map(u: Tensor, c: float, clip: float = float("inf")) -> Tensor:
+    """Carry tangent vectors at the origin into the Poincaré ball of radius 1/√c.
+
+    exp₀(u) = tanh(√c‖u‖) u / (√c‖u‖), after shortening u to the length ``clip``:
+    (M, d) -> (M, d). c = 0 leaves (shortened) vectors as they are.
+
+    >>> exponential_map(torch.tensor([[3.0, 4.0]]), c=1.0, clip=0.5)  # tanh 0.5 = 0.4621
+    tensor([[0.2773, 0.3697]])
+    """
+    n = geometry.norms(u, keepdim=True)  # (M, 1)
+    length = n.clamp_max(clip)
+    if c > 0:
+        length = torch.tanh(c**0.5 * length) / c**0.5
+    return u * torch.where(n > 0, length / torch.where(n > 0, n, 1), 1)
+
+
+def poincare_distances(x: Tensor, y: Tensor, c: float) -> Tensor:
+    """Distances in the Poincaré ball of radius 1/√c: (M, d), (N, d) -> (M, N).
+
+    d_c(x, y) = (2/√c) artanh(√c‖−x ⊕ y‖), computed in the equal form
+    (2/√c) arsinh(√c‖x − y‖ / √((1 − c‖x‖²)(1 − c‖y‖²))), which loses no digits where artanh does,
+    near the edge. Points on or beyond the edge count as just inside it. At c = 0 this is the limit
+    2‖x − y‖. Gradients are finite everywhere, and zero where the distance is 0.
+
+    Source: Ganea, Bécigneul and Hofmann 2018, "Hyperbolic Neural Networks".
+
+    >>> poincare_distances(torch.zeros(1, 2), torch.tensor([[0.5, 0.0]]), c=1.0)  # 2 artanh 0.5
+    tensor([[1.0986]])
+    """
+    D = geometry.distances(x, y)  # (M, N)
+    if c == 0:
+        return 2 * D
+    room_x, room_y = (
+        (1 - c * z.square().sum(dim=1)).clamp_min(torch.finfo(z.dtype).eps).rsqrt() for z in (x, y)
+    )
+    return 2 / c**0.5 * torch.asinh(c**0.5 * D * room_x[:, None] * room_y[None, :])

@@ -1,0 +1,307 @@
+"""What every loss in the table promises, whatever its equation: run over all names."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
+
+from dmlkit import losses
+
+CLASSES = 6  # of a loss with proxies; no batch below has as many dimensions
+
+# Losses of the sphere, where the length of an embedding does not count.
+NORMALISED = {
+    *("contrastive", "triplet_semihard", "triplet_hard", "triplet_all", "triplet_distance"),
+    *("angular", "multi_similarity", "ranked_list", "margin", "structured_clustering", "xbm"),
+    *("proxy_triplet", "proxy_nca", "proxy_nca_pp", "normalized_softmax", "cosface", "arcface"),
+    *("proxy_anchor", "soft_triple", "heated_up_softmax"),
+}
+# The order of a class's samples means something: support and query, first and second.
+ORDERED = {"prototypical", "n_pairs"}
+DRAWN = {"triplet_distance", "margin"}  # each place in the batch draws its own random number
+# Its greedy search meets exact ties (two points make one cluster of either), which fall by place
+# in the batch or by rounding; test_groups.py compares the search with an exhaustive one instead.
+TIED = {"structured_clustering"}
+# The number of medoids is the number of classes in the batch: the labels decide shapes and steps.
+NOT_ONE_GRAPH = {"structured_clustering"}
+
+every_loss = pytest.mark.parametrize("name", losses.names())
+
+
+def every_loss_but(exceptions: set[str]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("name", [n for n in losses.names() if n not in exceptions])
+
+
+few_examples = settings(max_examples=8, deadline=None, derandomize=True, database=None)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
+    """A shuffled batch of raw float64 embeddings (B, d) of classes of unequal sizes."""
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
+    sizes = draw(st.lists(st.integers(1, 4), min_size=2, max_size=CLASSES - 1))
+    classes = torch.randperm(CLASSES, generator=generator)[: len(sizes)]
+    labels = classes.repeat_interleave(torch.tensor(sizes))
+    labels = labels[torch.randperm(len(labels), generator=generator)]
+    dim = draw(st.sampled_from([4, 8]))
+    x = torch.randn(len(labels), dim, generator=generator, dtype=torch.float64)
+    return draw(st.sampled_from([0.3, 0.6])) * x, labels
+
+
+def plain(batch: int, dim: int, classes: int = 3) -> tuple[Tensor, Tensor]:
+    """A batch for what no property varies: float64 embeddings, labels 0, 1, 2, 0, 1, 2, …"""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(batch, dim, generator=generator, dtype=torch.float64)
+    return x, torch.arange(batch) % classes
+
+
+def make(name: str, dim: int, dtype: torch.dtype = torch.float64) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return losses.build(name, num_classes=CLASSES, dim=dim).to(dtype)
+
+
+def value(loss: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """The loss of a first batch: a schedule or memory stays untouched, draws are the same."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return copy.deepcopy(loss)(x, y)
+
+
+def value_and_gradient(loss: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    x = x.detach().clone().requires_grad_()
+    L = value(loss, x, y)
+    return L.detach(), torch.autograd.grad(L, x)[0]
+
+
+def assert_close(actual: Tensor, expected: Tensor, tolerance: float = 1e-9) -> None:
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+@every_loss_but(DRAWN | TIED)
+@few_examples
+@given(batches(), st.randoms(use_true_random=False))
+def test_order_of_the_batch_does_not_count(name, batch, random):
+    x, y = batch
+    order = torch.tensor(random.sample(range(len(y)), len(y)))
+    if name in ORDERED:  # mix the classes, but keep each class's samples in their order
+        kept = torch.empty_like(order)
+        kept[y[order].argsort(stable=True)] = y.argsort(stable=True)
+        order = kept
+    loss = make(name, x.shape[1])
+    before, gradient = value_and_gradient(loss, x, y)
+    after, permuted = value_and_gradient(loss, x[order], y[order])
+    assert_close(after, before)
+    assert_close(permuted, gradient[order])
+
+
+@every_loss_but(TIED)
+@few_examples
+@given(batches(), st.lists(st.integers(-(2**63), 2**63 - 1), min_size=CLASSES, unique=True))
+def test_names_of_classes_do_not_count(name, batch, other_names):
+    """Any int64 for a loss of pairs; a loss with a parameter per class has those permuted alike."""
+    x, y = batch
+    loss = make(name, x.shape[1])
+    renamed = copy.deepcopy(loss)
+    others = torch.tensor(other_names[:CLASSES])
+    if list(loss.parameters()):
+        others = others.argsort()  # a permutation of the classes
+        for old, new in zip(loss.parameters(), renamed.parameters(), strict=True):
+            rows = new.detach().view(CLASSES, -1)
+            rows[others] = old.detach().view(CLASSES, -1).clone()
+    assert_close(value(renamed, x, others[y]), value(loss, x, y))
+
+
+@every_loss_but(TIED)
+@few_examples
+@given(batches())
+def test_rotation_does_not_count(name, batch):
+    x, y = batch
+    Q = torch.linalg.qr(plain(x.shape[1], x.shape[1])[0])[0]
+    loss = make(name, x.shape[1])
+    turned = copy.deepcopy(loss)
+    for w in turned.parameters():
+        if w.shape[-1] == x.shape[1]:
+            w.data = w.data @ Q
+    before, gradient = value_and_gradient(loss, x, y)
+    after, rotated = value_and_gradient(turned, x @ Q, y)
+    assert_close(after, before)
+    assert_close(rotated, gradient @ Q)
+
+
+@every_loss_but(set(losses.names()) - NORMALISED)
+@few_examples
+@given(batches(), st.integers(-8, 8))
+def test_length_does_not_count_on_the_sphere(name, batch, power):
+    """L(αx) = L(x) with α a power of two, the gradient falls as 1/α and has no radial part."""
+    x, y = batch
+    loss = make(name, x.shape[1])
+    before, gradient = value_and_gradient(loss, x, y)
+    after, scaled = value_and_gradient(loss, 2.0**power * x, y)
+    assert_close(after, before)
+    assert_close(2.0**power * scaled, gradient)
+    assert_close((gradient * x).sum(dim=1), torch.zeros(len(x), dtype=x.dtype))
+
+
+@every_loss_but(NORMALISED)
+def test_length_counts_off_the_sphere(name):
+    x, y = plain(12, 4)
+    loss = make(name, 4)
+    assert value(loss, 2 * x, y) != value(loss, x, y)
+
+
+def degenerate() -> dict[str, tuple[Tensor, Tensor]]:
+    x = torch.randn(CLASSES, 4, generator=torch.Generator().manual_seed(0))
+    apart, paired = torch.arange(CLASSES), torch.arange(CLASSES) // 2
+    return {
+        "one class": (x, torch.zeros_like(apart)),
+        "all classes different": (x, apart),
+        "one sample": (x[:1], apart[:1]),
+        "two of one class": (x[:2], paired[:2]),
+        "two of two classes": (x[:2], apart[:2]),
+        "duplicates within classes": (x[paired], paired),
+        "duplicates across classes": (torch.cat([x, x]), torch.cat([paired, (paired + 1) % 3])),
+        "whole batch equal": (x[:1].expand(CLASSES, 4), paired),
+        "opposite": (torch.cat([x, -x]), torch.cat([paired, paired])),
+        "a zero vector": (x * (apart > 0)[:, None], paired),
+        "all zero": (0 * x, paired),
+        "norms of 1e-6": (1e-6 * x, paired),
+        "norms of 1e6": (1e6 * x, paired),
+        "norms from 1e-6 to 1e6": (x * torch.logspace(-6, 6, CLASSES)[:, None], paired),
+        "on the proxies' axes": (torch.eye(4)[paired], paired),
+    }
+
+
+@every_loss
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("case", degenerate())
+def test_degenerate_batches_have_finite_values_and_gradients(name, dtype, case):
+    x, y = degenerate()[case]
+    x = x.to(dtype).requires_grad_()
+    loss = make(name, 4, torch.float32)
+    for w in loss.parameters():  # some proxies on the samples, some opposite, where a cosine is ±1
+        if w.shape[-1] == 4:
+            w.data.view(CLASSES, -1, 4)[:4] = (
+                torch.tensor([1, 1, -1, 3])[:, None, None] * torch.eye(4)[:, None]
+            )
+    L = loss(x, y)
+    assert L.shape == ()
+    assert L.dtype == torch.float32
+    assert L.isfinite()
+    assert L.requires_grad
+    for gradient in torch.autograd.grad(L, [x, *loss.parameters()], materialize_grads=True):
+        assert gradient.isfinite().all()
+
+
+@every_loss
+def test_a_sample_alone_has_nothing_to_learn(name):
+    loss = make(name, 4)
+    if not list(loss.parameters()):
+        x, y = plain(1, 4)
+        L = loss(x.requires_grad_(), y)
+        L.backward()
+        assert L == 0
+        assert (x.grad == 0).all()
+
+
+@every_loss_but(TIED | DRAWN)  # where a draw differs between precisions
+@few_examples
+@given(batches())
+def test_single_precision_is_close_to_double(name, batch):
+    x, y = batch
+    single = value(make(name, x.shape[1], torch.float32), x.float(), y)
+    assert_close(single.double(), value(make(name, x.shape[1]), x.float().double(), y), 1e-3)
+
+
+@every_loss
+def test_autocast_does_not_change_the_loss(name):
+    x, y = plain(12, 4)
+    x = x.bfloat16().requires_grad_()
+    loss = make(name, 4, torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = value(loss, x, y)
+    inside.backward()
+    assert x.grad.dtype == torch.bfloat16
+    assert torch.equal(inside, value(loss, x.float(), y))
+
+
+@every_loss_but(NOT_ONE_GRAPH)
+def test_compiles_as_one_graph(name):
+    torch.compiler.reset()
+    loss = make(name, 8)
+    x, y = plain(12, 8)
+    compiled = torch.compile(copy.deepcopy(loss), backend="eager", fullgraph=True)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        L = compiled(x.requires_grad_(), y)
+    expected, gradient = value_and_gradient(loss, x, y)
+    assert_close(L, expected)
+    assert_close(torch.autograd.grad(L, x)[0], gradient)
+
+
+class NothingLeavesTheDevice(TorchFunctionMode):
+    """Refuses what carries values to the host, which on a CPU would pass unseen."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        name = getattr(func, "__name__", "")
+        assert name not in ("cpu", "numpy", "tolist", "item", "__array__"), name
+        return func(*args, **(kwargs or {}))
+
+
+@every_loss_but(NOT_ONE_GRAPH)
+def test_no_value_decides_a_shape_or_a_step(name):
+    """Tensors without values know no item(), no nonzero() and no index by a boolean mask."""
+    loss = make(name, 8)
+    with FakeTensorMode(allow_non_fake_inputs=True), NothingLeavesTheDevice():
+        x, y = torch.randn(12, 8, dtype=torch.float64, requires_grad=True), torch.arange(12) % 3
+        loss(x, y).backward()
+
+
+@pytest.mark.parametrize("name", sorted(NOT_ONE_GRAPH & set(losses.names())))
+def test_the_exceptions_are_exceptions(name):
+    loss = make(name, 8)
+    with FakeTensorMode(allow_non_fake_inputs=True), pytest.raises(RuntimeError):
+        loss(torch.randn(12, 8, dtype=torch.float64), torch.arange(12) % 3)
+
+
+@every_loss
+def test_large_labels_are_not_merged(name):
+    """2²⁴ and 2²⁴ + 1 are one number in float32."""
+    loss = make(name, 4)
+    if not list(loss.parameters()):
+        x, y = plain(12, 4, classes=2)
+        assert value(loss, x, y) != 0
+        assert value(loss, x, y + 2**24) == value(loss, x, y)
+
+
+@every_loss
+def test_refuses_what_is_no_batch(name):
+    loss = make(name, 4)
+    x, y = plain(6, 4)
+    for wrong_x, wrong_y, error in (
+        (x[:, :, None], y, ValueError),
+        (x[0], y, ValueError),
+        (x, y[:, None], ValueError),
+        (x, y[:5], ValueError),
+        (x, y.int(), TypeError),
+        (x, y.double(), TypeError),
+        (x.long(), y, TypeError),
+    ):
+        with pytest.raises(error, match=r"embeddings|labels"):
+            loss(wrong_x, wrong_y)
+
+
+@every_loss
+def test_state_round_trip(name):
+    """Two batches on, a copy made from the saved state gives the same third loss."""
+    x, y = plain(12, 8)
+    original, restored = make(name, 8), losses.build(name, num_classes=CLASSES, dim=8).double()
+    original(x, y)
+    original(x.flip(1), y)
+    restored.load_state_dict(original.state_dict())
+    assert torch.equal(value(restored, x.roll(1, 1), y), value(original, x.roll(1, 1), y))

@@ -1,0 +1,168 @@
+"""Cross-batch memory against the library, the authors' procedure, and its own saved state."""
+
+import copy
+
+import pytest
+import torch
+from pytorch_metric_learning import losses as pml
+from torch import Tensor
+
+from dmlkit.losses.contract import EmbeddingLoss
+from dmlkit.losses.hyperbolic import HyperbolicLoss
+from dmlkit.losses.memory import CrossBatchMemory
+from dmlkit.losses.pairs import ContrastiveLoss
+from dmlkit.losses.proxies import NormalizedSoftmaxLoss
+from tests.losses.oracles import assert_same, batch
+
+
+def batches(generator: torch.Generator, count: int) -> list[tuple[Tensor, Tensor]]:
+    return [batch(generator, classes=4, per_class=3, dim=5) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (ContrastiveLoss(), pml.ContrastiveLoss(pos_margin=0, neg_margin=0.5)),
+        (HyperbolicLoss(c=0.0), pml.NTXentLoss(temperature=0.2)),
+    ],
+)
+@pytest.mark.parametrize("size", [12, 30, 100])
+def test_memory_term_equals_the_library(generator, ours, theirs, size):
+    """Over six batches of 12: while it fills, when it wraps around, and never full."""
+    memory = CrossBatchMemory(ours, dim=5, size=size, weight=0.7).double()
+    library = pml.CrossBatchMemory(theirs, embedding_size=5, memory_size=size)
+    for x, y in batches(generator, 6):
+        assert_same(
+            lambda z, y=y: memory(z, y),
+            lambda z, y=y: ours(z, y) + 0.7 * library(z, y),
+            x,
+        )
+
+
+class PublishedContrastive(EmbeddingLoss):
+    """The contrastive loss of the XBM paper, on cosines: (1/B) Σ_i (Σ⁺ (1 − s) + Σ⁻ s [s > λ])."""
+
+    def between(self, x, y, labels, positive, negative):
+        s = torch.nn.functional.normalize(x) @ torch.nn.functional.normalize(y).T
+        return ((1 - s) * positive + s * (negative & (s > 0.5))).sum() / len(x)
+
+    def loss(self, x, labels):
+        same = labels[:, None] == labels
+        return self.between(x, x, labels, same & ~torch.eye(len(x), dtype=bool), ~same)
+
+
+def test_equals_the_authors_procedure(generator):
+    """Enqueue, then batch loss + w · memory loss; pairs at cosine 1, its own copies, left out."""
+    ours = CrossBatchMemory(PublishedContrastive(), dim=5, size=24, weight=0.5).double()
+    queue: list[tuple[Tensor, int]] = []
+
+    def criterion(u, y, reference):
+        total = u.new_zeros(())
+        for i in range(len(u)):
+            for r, label in reference:
+                s = u[i] @ r
+                if label == y[i] and s < 1 - 1e-5:
+                    total = total + 1 - s
+                if label != y[i] and s > 0.5:
+                    total = total + s
+        return total / len(u)
+
+    for x, y in batches(generator, 4):
+        unit = torch.nn.functional.normalize(x)
+        queue = [*queue, *zip(unit, y.tolist(), strict=True)][-24:]
+
+        def oracle(z, y=y, queue=queue):
+            u = torch.nn.functional.normalize(z)
+            own = list(zip(u, y.tolist(), strict=True))
+            return criterion(u, y, own) + 0.5 * criterion(u, y, queue)
+
+        assert_same(lambda z, y=y: ours(z, y), oracle, x)
+
+
+def test_state_is_saved_whole(generator):
+    """A restored memory goes on where it stood: it writes over the oldest, and so its losses agree.
+
+    The library's wrapper does not save its position: restored, it writes over the wrong places.
+    """
+    history = batches(generator, 7)
+
+    def run(loss, part):
+        return torch.stack([loss(x, y) for x, y in part])
+
+    ours = [CrossBatchMemory(dim=5, size=30, start=1).double() for _ in range(2)]
+    theirs = [
+        pml.CrossBatchMemory(pml.ContrastiveLoss(0, 0.5), 5, memory_size=30) for _ in range(2)
+    ]
+    for pair, agree in ((ours, True), (theirs, False)):
+        run(pair[0], history[:4])
+        pair[1].load_state_dict({k: v.clone() for k, v in pair[0].state_dict().items()})
+        unbroken, restored = run(pair[0], history[4:]), run(pair[1], history[4:])
+        assert torch.equal(unbroken, restored) == agree
+
+
+def test_nothing_is_remembered_before_the_start(generator):
+    memory, plain = CrossBatchMemory(dim=5, size=30, start=2).double(), ContrastiveLoss()
+    values = [(memory(x, y), plain(x, y), len(y)) for x, y in batches(generator, 4)]
+    assert all(value == batch_alone for value, batch_alone, _ in values[:2])
+    assert all(value > batch_alone for value, batch_alone, _ in values[2:])
+    assert memory.filled == 24
+    assert memory.step == 4
+
+
+def test_the_memory_carries_no_gradient(generator):
+    memory = CrossBatchMemory(dim=5, size=30).double()
+    first, second = batches(generator, 2)
+    x = first[0].requires_grad_()
+    memory(x, first[1])
+    z = second[0].requires_grad_()
+    memory(z, second[1]).backward()
+    assert x.grad is None
+    assert z.grad.abs().sum() > 0
+
+
+def test_a_later_batch_does_not_disturb_an_earlier_backward_pass(generator):
+    """Gradients of two batches at once, as with accumulated gradients, equal those one by one."""
+    together, apart = CrossBatchMemory(HyperbolicLoss(), dim=5, size=20).double(), None
+    apart = copy.deepcopy(together)
+    xs = [(x.requires_grad_(), y) for x, y in batches(generator, 3)]
+    values = [together(x, y) for x, y in xs]
+    gradients = torch.autograd.grad(sum(values), [x for x, _ in xs])
+    for gradient, (x, y) in zip(gradients, xs, strict=True):
+        torch.testing.assert_close(gradient, torch.autograd.grad(apart(x, y), x)[0])
+
+
+def test_evaluation_does_not_remember(generator):
+    memory = CrossBatchMemory(dim=5, size=30).double()
+    first, second = batches(generator, 2)
+    memory(*first)
+    before = copy.deepcopy(memory.state_dict())
+    memory.eval()
+    assert memory(*second) > ContrastiveLoss()(*second)  # it does compare
+    assert all(torch.equal(v, before[k]) for k, v in memory.state_dict().items())
+
+
+def test_single_precision_memory_takes_other_precisions(generator):
+    memory = CrossBatchMemory(dim=5, size=30)
+    for x, y in batches(generator, 2):
+        for dtype in (torch.bfloat16, torch.float64):
+            z = x.to(dtype).requires_grad_()
+            memory(z, y).backward()
+            assert z.grad.isfinite().all()
+    assert memory.queue.dtype == torch.float32
+
+
+def test_refusals(generator):
+    x, y = batch(generator)
+    with pytest.raises(ValueError, match="batch of 24 does not fit into a memory of 20"):
+        CrossBatchMemory(dim=8, size=20).double()(x, y)
+    with pytest.raises(ValueError, match="needs dim"):
+        CrossBatchMemory()
+    with pytest.raises(ValueError, match="loss_args"):
+        CrossBatchMemory(ContrastiveLoss(), dim=8, loss_args={"negative_margin": 1.0})
+    with pytest.raises(TypeError, match="NormalizedSoftmaxLoss cannot compare"):
+        CrossBatchMemory(NormalizedSoftmaxLoss(6, 8), dim=8)
+
+
+def test_a_loss_by_name_with_arguments():
+    loss = CrossBatchMemory("contrastive", dim=8, loss_args={"negative_margin": 0.9})
+    assert loss.inner.negative_margin == 0.9

@@ -1,0 +1,703 @@
+"""SEC, heated-up softmax and SEE: every identity, Algorithm 1 as printed, and the norms' theory."""
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import dmlkit.spherical
+from benchmarks.sphere import alpha, gram_schmidt
+from dmlkit import geometry, losses
+from dmlkit.losses import NormalizedSoftmaxLoss
+from dmlkit.losses.spherical import (
+    HeatedUpSoftmaxLoss,
+    SphericalConstraint,
+    SphericalExpansion,
+    expand,
+    simplex,
+)
+from tests.losses.oracles import assert_same, batch
+
+F64 = torch.float64
+
+
+def unit(*shape, generator, dtype=F64):
+    return F.normalize(torch.randn(*shape, generator=generator, dtype=dtype), dim=-1)
+
+
+def close(actual, expected, tolerance=1e-12):
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+def gradient(function, x):
+    x = x.detach().clone().requires_grad_()
+    return torch.autograd.grad(function(x), x)[0]
+
+
+# ------------------------------------------------------------------ SEC
+
+
+@pytest.mark.parametrize("target", ["mean", "ema"])
+def test_constraint_at_momentum_1_is_the_variance_of_the_norms(target, generator):
+    constraint = SphericalConstraint(weight=0.7, target=target, momentum=1.0).double()
+    for _ in range(2):  # the second batch must forget the first
+        x, _ = batch(generator)
+        n = x.norm(dim=1)
+        close(constraint(x), 0.7 * n.var(unbiased=False))
+        f = gradient(constraint, x)
+        close(f, 2 * 0.7 / len(x) * ((n - n.mean()) / n)[:, None] * x)
+
+
+def test_detaching_the_mean_norm_changes_nothing(generator):
+    x, _ = batch(generator)
+    assert_same(
+        SphericalConstraint(weight=0.7),
+        lambda f: 0.7 * (f.norm(dim=1) - f.norm(dim=1).mean().detach()).square().mean(),
+        x,
+    )
+
+
+@pytest.mark.parametrize("name", ["triplet_semihard", "normalized_softmax"])
+def test_constraint_pulls_at_right_angles_to_an_angular_loss(name, generator):
+    x, y = batch(generator)
+    loss = losses.build(name, num_classes=6, dim=8).double()
+    angular = gradient(lambda f: loss(f, y), x)
+    radial = gradient(SphericalConstraint(), x)
+    assert (angular.norm(dim=1) > 1e-3).any()
+    assert (radial.norm(dim=1) > 1e-3).any()
+    close((angular * radial).sum(dim=1), torch.zeros(len(x), dtype=F64))
+    both = gradient(lambda f: loss(f, y) + SphericalConstraint()(f, y), x)
+    close(both, angular + radial)
+
+
+@pytest.mark.parametrize("target", [0.0, 2, 2.5])
+def test_constraint_to_a_fixed_norm(target, generator):
+    x, _ = batch(generator)
+    assert_same(
+        SphericalConstraint(weight=0.3, target=target),
+        lambda f: sum(0.3 * (row.norm() - target) ** 2 for row in f) / len(f),
+        x,
+    )
+
+
+def test_moving_average_follows_its_recursion_and_rests_in_evaluation(generator):
+    constraint = SphericalConstraint(target="ema", momentum=0.3).double()
+    first, _ = batch(generator)
+    constraint.eval()
+    close(constraint(first), first.norm(dim=1).var(unbiased=False))  # nothing is known yet
+    constraint.train()
+    mu = None
+    for _ in range(4):
+        x, _ = batch(generator)
+        n = x.norm(dim=1)
+        mu = n.mean() if mu is None else 0.7 * mu + 0.3 * n.mean()
+        close(constraint(x), ((n - mu) ** 2).mean())
+    constraint.eval()
+    for _ in range(2):
+        close(constraint(x), ((n - mu) ** 2).mean())
+        close(gradient(constraint, x), 2 / len(x) * ((n - mu) / n)[:, None] * x)
+
+
+def test_moving_average_resumes_from_its_state(generator):
+    batches = [batch(generator)[0] for _ in range(6)]
+    whole, before, after = (SphericalConstraint(target="ema", momentum=0.1) for _ in range(3))
+    expected = [whole(x) for x in batches]
+    for x in batches[:3]:
+        before(x)
+    after.load_state_dict(before.state_dict())
+    assert [after(x) for x in batches[3:]] == expected[3:]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_constraint_is_finite_where_a_norm_is_0_or_large(dtype):
+    x = torch.tensor([[0.0, 0.0], [6e4, 1.0], [1e-6, 0.0]], dtype=dtype, requires_grad=True)
+    penalty = SphericalConstraint()(x)
+    penalty.backward()
+    assert penalty.dtype == torch.float32
+    assert penalty.isfinite()
+    assert x.grad.isfinite().all()
+    assert (x.grad[0] == 0).all()
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"target": "median"}, "'median'"),
+        ({"target": -1.0}, "-1.0"),
+        ({"target": math.inf}, "inf"),
+        ({"target": "ema", "momentum": 0.0}, "momentum must be in"),
+    ],
+)
+def test_constraint_names_a_bad_argument(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        SphericalConstraint(**arguments)
+
+
+def test_constraint_refuses_what_is_not_a_batch():
+    with pytest.raises(ValueError, match=r"\(B, d\), but are \(4,\)"):
+        SphericalConstraint()(torch.ones(4))
+
+
+# ------------------------------------------------------------------ heated-up softmax
+
+
+def test_heated_up_softmax_is_normalised_softmax_at_two_temperatures(generator):
+    x, y = batch(generator)
+    loss = HeatedUpSoftmaxLoss(6, 8, alpha=12.3, final_alpha=3.1, switch_at=2).double()
+    for a in (12.3, 12.3, 3.1, 3.1):
+        oracle = NormalizedSoftmaxLoss(6, 8, temperature=1 / a).double()
+        oracle.proxies = loss.proxies
+        loss.eval()  # which does not count
+        assert_same(partial(loss, labels=y), partial(oracle, labels=y), x)
+        loss.train()
+        ours, theirs = loss(x, y), oracle(x, y)
+        close(ours, theirs)
+        close(*(torch.autograd.grad(value, loss.proxies)[0] for value in (ours, theirs)))
+
+
+def test_heated_up_softmax_resumes_before_its_switch(generator):
+    x, y = batch(generator)
+    before, after = (HeatedUpSoftmaxLoss(6, 8, switch_at=3).double() for _ in range(2))
+    for _ in range(2):
+        before(x, y)
+    after.load_state_dict(before.state_dict())
+    third, fourth = before(x, y), before(x, y)
+    assert third != fourth
+    assert (after(x, y), after(x, y)) == (third, fourth)
+
+
+def test_heated_up_softmax_without_a_switch_stays_at_its_alpha(generator):
+    x, y = batch(generator)
+    loss = HeatedUpSoftmaxLoss(6, 8).double()
+    assert len({loss(x, y).item() for _ in range(5)}) == 1
+
+
+def test_a_large_alpha_leaves_the_easy_samples_almost_without_gradient():
+    easy, hard = torch.tensor([[0.1, 1.0]], dtype=F64), torch.tensor([[1.0, 0.2]], dtype=F64)
+    shares = []
+    for a in (4.0, 16.0):
+        loss = HeatedUpSoftmaxLoss(2, 2, alpha=a).double()
+        loss.proxies.data.copy_(torch.eye(2))
+
+        angular = partial(loss, labels=torch.tensor([1]))
+        size = [gradient(angular, x).norm().item() for x in (easy, hard)]
+        shares.append(size[0] / size[1])
+    assert shares[1] < 1e-4 < 1e-2 < shares[0]
+
+
+# ------------------------------------------------------------------ the simplex of SEE
+
+
+def recursion(n, dtype):
+    """α as printed, each sum from left to right: the same rounding on every machine."""
+    a = np.zeros((n + 1, n + 1), dtype)
+    one, n_ = dtype(1), dtype(n)
+    a[0, 0], a[1:, 0] = one, -one / n_
+    with np.errstate(invalid="ignore"):
+        for k in range(1, n + 1):
+            a[k, k] = np.sqrt(one - np.add.accumulate(a[k, :k] * a[k, :k])[-1])
+            if k < n:
+                sums = np.add.accumulate(a[k + 1 :, :k] * a[k, :k], axis=1)[:, -1]
+                a[k + 1 :, k] = -(one + n_ * sums) / (n_ * a[k, k])
+    return a
+
+
+def test_simplex_is_the_recursion_of_algorithm_1_without_its_last_column():
+    for n in range(1, 129):
+        printed = torch.from_numpy(recursion(n, np.float64))
+        close(simplex(n, like=printed), printed[:, :n])
+    close(simplex(9, like=printed), alpha(9, F64)[:, :9])
+
+
+def test_printed_recursion_is_nan_for_many_n_and_only_in_its_last_entry():
+    """α_{n+1,n+1} = √(1 − Σα²) is √0, and rounding decides the sign of that 0.
+
+    How many of the 128 depends on the order of the sums (58 in the authors' code with torch on
+    one machine); from left to right it is 63, the first of them 7.
+    """
+    bad = [n for n in range(1, 129) if np.isnan(recursion(n, np.float32)).any()]
+    assert len(bad) == 63
+    assert bad[0] == 7
+    for n in range(1, 129):
+        a = recursion(n, np.float32)
+        assert np.isfinite(a[:, :n]).all()
+        assert np.isnan(a[n, n]) == (n in bad)
+        assert np.isnan(a[n, n]) or a[n, n] < 5e-3  # √ε is not 0 either
+        assert simplex(n).isfinite().all()
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(F64, 1e-12), (torch.float32, 1e-5)])
+def test_simplex_inner_products_and_sum(dtype, tolerance):
+    for n in range(1, 129):
+        mu = simplex(n, like=torch.empty(0, dtype=dtype))
+        gram = (1 + 1 / n) * torch.eye(n + 1, dtype=dtype) - 1 / n
+        assert (mu @ mu.T - gram).abs().max() < tolerance
+        assert mu.sum(dim=0).abs().max() < tolerance
+
+
+# ------------------------------------------------------------------ expand
+
+
+@pytest.mark.parametrize("randomised", [False, True])
+@pytest.mark.parametrize("dtype, tolerance", [(F64, 1e-12), (torch.float32, 1e-5)])
+def test_identities_of_the_expansion_for_every_n(dtype, tolerance, randomised, generator):
+    for n in range(1, 129):
+        for d in (n + 1, n + 9):  # n <= d - 1 is feasible, its bound included
+            z, w = (unit(3, d, generator=generator, dtype=dtype) for _ in range(2))
+            points = expand(3 * z, w / 5, n, generator if randomised else None)
+            assert points.shape == (3, n, d)
+            assert points.dtype == dtype
+            everyone = torch.cat([z[:, None], points], dim=1)  # (3, n+1, d)
+            cosine = (z * w).sum(dim=1)
+            centre = cosine[:, None] * w
+            r = everyone - centre[:, None]
+            square = (z - centre).square().sum(dim=1)[:, None, None]  # ‖r‖²
+            eye = torch.eye(n + 1, dtype=dtype)
+            apart = (everyone[:, None] - everyone[:, :2, None]).square().sum(dim=3)
+            residuals = {
+                "⟨μ_i, μ_j⟩ = −1/n": r @ r.mT - square * ((1 + 1 / n) * eye - 1 / n),
+                "as near to the proxy": everyone @ w[:, :, None] - cosine[:, None, None],
+                "on the unit sphere": points.norm(dim=2) - 1,
+                "Σμ = 0": everyone.mean(dim=1) - centre,
+                "2‖r‖²(1 + 1/n) apart": apart - 2 * square * (1 + 1 / n) * (1 - eye[:2]),
+            }
+            worst = {name: residual.abs().max().item() for name, residual in residuals.items()}
+            assert max(worst.values()) < tolerance, (n, d, worst)
+
+
+@pytest.mark.parametrize("n, d", [(1, 3), (2, 4), (3, 5), (8, 20), (16, 64), (40, 128)])
+def test_expansion_is_algorithm_1_up_to_an_orthogonal_map(n, d, generator):
+    a = alpha(n, F64).nan_to_num(0)  # its last entry is √0, whatever the sign of the rounding
+    for z, w in zip(unit(4, d, generator=generator), unit(4, d, generator=generator), strict=True):
+        printed = torch.cat([torch.stack([w, z]), gram_schmidt(z, w, a, generator)])
+        ours = torch.cat([torch.stack([w, z]), expand(z[None], w[None], n)[0]])
+        close(ours @ ours.T, printed @ printed.T)  # equal Gram matrices: one map takes all to all
+
+
+def test_expansion_of_one_point_is_the_reflection_of_the_sample_about_its_proxy(generator):
+    z, w = unit(5, 7, generator=generator), unit(5, 7, generator=generator)
+    close(expand(z, w, 1)[:, 0], 2 * (z * w).sum(dim=1, keepdim=True) * w - z)
+
+
+@pytest.mark.parametrize("directions", ["simplex", "rotated", "random"])
+@pytest.mark.parametrize("n, d", [(1, 2), (1, 3), (2, 3), (3, 6)])
+def test_gradient_of_the_expansion(directions, n, d, generator):
+    z = torch.randn(4, d, dtype=F64, generator=generator)
+    w = torch.randn(4, d, dtype=F64, generator=generator)
+    w[0], w[1], w[2] = torch.eye(d)[0], -2 * torch.eye(d)[0], torch.eye(d)[1]  # signs of the frame
+
+    def points(z, w):
+        drawn = torch.Generator().manual_seed(5)
+        fixed = directions == "simplex"
+        return expand(z, w, n, None if fixed else drawn, directions=directions)
+
+    assert torch.autograd.gradcheck(points, (z.requires_grad_(), w.requires_grad_()))
+
+
+@pytest.mark.parametrize("directions", ["simplex", "rotated", "random"])
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+@pytest.mark.parametrize("n, d", [(1, 2), (2, 3), (8, 64)])
+def test_a_sample_on_its_proxy_is_repeated(n, d, dtype, directions, generator):
+    w = torch.randn(6, d, dtype=dtype, generator=generator)
+    w[0] = torch.eye(d)[0]
+    scale = torch.tensor([1, -1, 1e6, 1e-6, -3, 0], dtype=dtype)[:, None]
+    z, w = (scale * w).requires_grad_(), w.requires_grad_()
+    points = expand(z, w, n, directions=directions)
+    close(points, F.normalize(z, eps=1e-30)[:, None].expand(-1, n, -1), 4 * torch.finfo(dtype).eps)
+    (points * torch.randn(points.shape, dtype=dtype, generator=generator)).sum().backward()
+    assert z.grad.isfinite().all()
+    assert w.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("directions", ["simplex", "rotated", "random"])
+def test_expansion_is_finite_for_extreme_rows(directions):
+    rows = torch.tensor([[0.0, 0, 0], [1e6, 1e6, 0], [1e-6, 0, 0], [1e-30, 0, 0], [1, 1e-8, 0]])
+    z = rows.repeat_interleave(5, dim=0).requires_grad_()
+    w = rows.repeat(5, 1).requires_grad_()
+    points = expand(z, w, 2, directions=directions)
+    points.square().sum().backward()
+    assert points.isfinite().all()
+    assert z.grad.isfinite().all()
+    assert w.grad.isfinite().all()
+
+
+def test_random_directions_keep_the_norms_and_lie_nearer_than_a_simplex(generator):
+    n, d = 8, 64
+    z, w = unit(200, d, generator=generator), unit(200, d, generator=generator)
+    points = expand(z, w, n, generator, directions="random")
+    cosine = (z * w).sum(dim=1, keepdim=True)
+    close(points.norm(dim=2), torch.ones(200, n, dtype=F64))
+    close((points * w[:, None]).sum(dim=2), cosine.expand(-1, n))
+    mu = (points - (cosine * w)[:, None]) / (1 - cosine**2).sqrt()[:, :, None]
+    inner = (mu @ mu.mT)[:, ~torch.eye(n, dtype=torch.bool)]
+    # independent directions in d − 1 dimensions: mean 0 and variance 1/(d − 1), not −1/n and 0
+    assert abs(inner.mean()) < 4 / math.sqrt(inner.numel() / 2 * (d - 1))
+    assert abs(inner.var() * (d - 1) - 1) < 0.1
+
+
+def test_a_generator_turns_the_simplex_evenly_about_proxy_and_sample(generator):
+    z, w = unit(1, 5, generator=generator), unit(1, 5, generator=generator)
+    assert (expand(z, w, 2) == expand(z, w, 2)).all()
+    again = [expand(z, w, 2, torch.Generator().manual_seed(1)) for _ in range(2)]
+    assert (again[0] == again[1]).all()
+    named = expand(z, w, 2, torch.Generator().manual_seed(1), directions="rotated")
+    assert (again[0] == named).all()
+    r = z - (z * w).sum() * w
+    across = torch.stack([expand(z, w, 2, generator)[0, 0] for _ in range(500)])
+    across = F.normalize(across - (z * w).sum() * w + r / 2)  # (500, 5), orthogonal to w and r
+    assert across.mean(dim=0).norm() < 4 / math.sqrt(500)
+    plane = torch.eye(5, dtype=F64) - w.T @ w - r.T @ r / (r @ r.T)
+    assert (across.T @ across / 500 - plane / 3).abs().max() < 4 / math.sqrt(500)
+
+
+def test_a_generator_turns_each_sample_of_a_batch_differently(generator):
+    z, w = unit(400, 64, generator=generator), unit(400, 64, generator=generator)
+    centre = (z * w).sum(dim=1, keepdim=True) * w
+    across = expand(z, w, 3, generator) - centre[:, None] + (z - centre)[:, None] / 3
+    across = F.normalize(across, dim=2)  # orthogonal to w and r of its sample
+    assert across.mean(dim=0).norm(dim=1).max() < 2 / math.sqrt(400)
+    fixed = F.normalize(expand(z, w, 3) - centre[:, None] + (z - centre)[:, None] / 3, dim=2)
+    assert fixed.mean(dim=0).norm(dim=1).min() > 0.9  # which is why a fixed frame is not enough
+
+
+@pytest.mark.parametrize("n", [0, 4, 9])
+def test_expansion_names_n_d_and_the_bound(n):
+    with pytest.raises(ValueError, match=rf"1 to d - 1 = 3 in d = 4 dimensions, but n = {n}"):
+        expand(torch.ones(2, 4), torch.ones(2, 4), n)
+
+
+def test_expansion_names_what_else_is_wrong():
+    with pytest.raises(ValueError, match=r"\(2, 4\) and \(3, 4\)"):
+        expand(torch.ones(2, 4), torch.ones(3, 4), 2)
+    with pytest.raises(ValueError, match="'cube'"):
+        expand(torch.ones(2, 4), torch.ones(2, 4), 2, directions="cube")
+
+
+# ------------------------------------------------------------------ SEE around a loss
+
+
+class Recorder(nn.Module):
+    """A proxy loss that remembers the batches it was given."""
+
+    def __init__(self, num_classes, dim):
+        super().__init__()
+        self.proxies = nn.Parameter(torch.randn(num_classes, dim, dtype=F64))
+        self.batches = []
+
+    def forward(self, embeddings, labels):
+        self.batches.append((embeddings, labels))
+        return (F.normalize(embeddings) * self.proxies[labels]).sum()
+
+
+def proxy_losses():
+    """Every loss of the table that owns proxies (C, d)."""
+    for name in losses.names():
+        loss = losses.build(name, num_classes=6, dim=8)
+        proxies = dict(loss.named_parameters(recurse=False)).get("proxies")
+        if proxies is not None and proxies.ndim == 2:
+            yield name
+
+
+def test_objective_is_the_loss_and_lambda_times_the_loss_on_every_point(generator):
+    x, y = batch(generator)
+    inner = NormalizedSoftmaxLoss(6, 8).double()
+    see = SphericalExpansion(inner, points=3, weight=0.7, directions="simplex")
+
+    def oracle(f):
+        total = inner(f, y)
+        for z, label in zip(f, y, strict=True):
+            for point in expand(z[None], inner.proxies[label][None], 3)[0]:
+                total = total + 0.7 * inner(point[None], label[None]) / (3 * len(f))
+        return total
+
+    assert_same(lambda f: see(f, y), oracle, x)
+    values = see(x, y), oracle(x)
+    close(*(torch.autograd.grad(value, inner.proxies)[0] for value in values), 1e-10)
+
+
+def test_detached_points_reach_the_proxies_alone(generator):
+    x, y = batch(generator)
+    x.requires_grad_()
+    inner = NormalizedSoftmaxLoss(6, 8).double()
+
+    def gradients(loss):
+        return torch.autograd.grad(loss(x, y), (x, inner.proxies))
+
+    real = gradients(inner)
+    expansion = partial(SphericalExpansion, inner, points=3, weight=1.0, directions="simplex")
+    detached, felt = (gradients(expansion(detach=detach)) for detach in (True, False))
+
+    assert (detached[0] == real[0]).all()
+    assert (felt[0] - real[0]).abs().max() > 1e-3
+    points = expand(x, inner.proxies[y], 3).detach().flatten(0, 1)
+    synthetic = torch.autograd.grad(inner(points, y.repeat_interleave(3)), inner.proxies)[0]
+    close(detached[1], real[1] + synthetic)
+    assert (felt[1] - detached[1]).abs().max() > 1e-3  # points move with their proxies
+
+
+@pytest.mark.parametrize("name", tuple(proxy_losses()))
+@pytest.mark.parametrize("detach", [True, False])
+def test_expansion_goes_around_every_proxy_loss(name, detach, generator):
+    torch.manual_seed(0)
+    see = SphericalExpansion(name, points=3, detach=detach, num_classes=6, dim=8).double()
+    x, y = batch(generator)
+    x[:6] = see.inner.proxies.detach()[y[:6]]  # r = 0
+    x[6] = 0
+    x.requires_grad_()
+    value = see(x, y)
+    value.backward()
+    assert value.isfinite()
+    assert x.grad.isfinite().all()
+    assert see.inner.proxies.grad.isfinite().all()
+    assert see.inner.proxies.grad.abs().max() > 0
+
+
+def test_objective_is_continuous_where_a_sample_meets_its_proxy(generator):
+    inner = NormalizedSoftmaxLoss(6, 8).double()
+    see = SphericalExpansion(inner, points=3, weight=1.0, directions="simplex")
+    y = torch.arange(6)
+    on = inner.proxies.detach().clone()
+    near = on + 1e-9 * torch.randn(6, 8, dtype=F64, generator=generator)
+    close(see(on, y), 2 * inner(on, y))
+    close(see(near, y), see(on, y), 1e-6)
+
+
+def test_half_precision_is_computed_in_float32(generator):
+    x, y = batch(generator)
+    see = SphericalExpansion("normalized_softmax", points=3, num_classes=6, dim=8)
+    x = x.bfloat16().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = see(x, y)
+    value.backward()
+    assert value.dtype == torch.float32
+    assert x.grad.isfinite().all()
+
+
+def test_curriculum_expands_the_nearest_samples_at_a_rate_rising_by_half_a_cosine(generator):
+    x, y = batch(generator)  # 24 samples
+    see = SphericalExpansion(Recorder(6, 8), points=2, start_rate=0.1, end_rate=0.6, steps=5)
+    cosine = F.cosine_similarity(x, see.inner.proxies[y])
+    for step in range(8):
+        see.inner.batches.clear()
+        see(x, y)
+        (real, _), (points, labels) = see.inner.batches
+        assert real is x
+        rate = 0.1 + 0.5 * (1 - math.cos(math.pi * min(step, 5) / 5)) / 2
+        nearest = cosine.argsort(descending=True)[: round(24 * rate)]
+        assert (labels == y[nearest].repeat_interleave(2)).all()
+        kept = (points * F.normalize(see.inner.proxies)[labels]).sum(dim=1)
+        close(kept, cosine[nearest].repeat_interleave(2))
+
+
+def test_curriculum_that_starts_at_0_begins_with_the_loss_alone(generator):
+    x, y = batch(generator)
+    see = SphericalExpansion(Recorder(6, 8), points=2, steps=4)
+    see.eval()
+    for _ in range(9):
+        assert see(x, y) == see.inner(x, y)  # evaluation does not count
+    see.train()
+    assert see(x, y) == see.inner(x, y)
+    assert see(x, y) != see.inner(x, y)
+    constant = SphericalExpansion(Recorder(6, 8), points=2, steps=0)
+    constant(x, y)
+    assert len(constant.inner.batches[1][0]) == 2 * round(24 * 0.4)
+
+
+def test_expansion_resumes_from_its_state(generator, tmp_path):
+    x, y = batch(generator)
+
+    def make():
+        return SphericalExpansion("normalized_softmax", 3, steps=6, num_classes=6, dim=8).double()
+
+    def values(see, steps):
+        return [(torch.manual_seed(step), see(x, y))[1] for step in steps]
+
+    whole, before, after = make(), make(), make()
+    before.load_state_dict(whole.state_dict())
+    expected = values(whole, range(6))
+    assert values(before, range(3)) == expected[:3]
+    torch.save(before.state_dict(), tmp_path / "state.pt")
+    after.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    assert values(after, range(3, 6)) == expected[3:]
+    assert len(set(expected)) == 6
+
+
+def test_expansion_is_made_from_json_literals():
+
+    see = SphericalExpansion(
+        loss="normalized_softmax", loss_args={"temperature": 0.3}, num_classes=6, dim=8, points=2
+    )
+    assert isinstance(see.inner, NormalizedSoftmaxLoss)
+    assert see.inner.temperature == 0.3
+    assert [name for name, _ in see.named_parameters()] == ["inner.proxies"]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"loss": "contrastive"}, "ContrastiveLoss has none"),
+        ({"points": 8}, "1 to d - 1 = 7"),
+        ({"directions": "cube"}, "'cube'"),
+        ({"end_rate": 1.5}, "0.0 and 1.5"),
+        ({"loss": Recorder(6, 8), "loss_args": {"margin": 1}}, "loss is a module"),
+    ],
+)
+def test_expansion_names_a_bad_argument(arguments, message):
+    defaults = {"loss": "normalized_softmax", "points": 2, "num_classes": 6, "dim": 8}
+    with pytest.raises(ValueError, match=message):
+        SphericalExpansion(**defaults | arguments)
+
+
+def test_expansion_refuses_proxies_that_are_not_one_a_class():
+    inner = Recorder(6, 8)
+    inner.proxies = nn.Parameter(torch.zeros(6, 2, 8))
+    with pytest.raises(ValueError, match=r"Recorder has them as \(6, 2, 8\)"):
+        SphericalExpansion(inner)
+
+
+# ------------------------------------------------------------------ torch.compile
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        SphericalConstraint,
+        lambda: SphericalConstraint(target="ema", momentum=0.2),
+        lambda: HeatedUpSoftmaxLoss(6, 8, switch_at=1),
+        lambda: SphericalExpansion("normalized_softmax", 3, num_classes=6, dim=8),
+        lambda: SphericalExpansion(
+            "normalized_softmax", 3, directions="random", num_classes=6, dim=8
+        ),
+    ],
+)
+def test_whole_graph_is_traced(make, generator):
+    torch.compiler.reset()
+    x, y = batch(generator)
+    eager, compiled = make().double(), make().double()
+    compiled.load_state_dict(eager.state_dict())
+    traced = torch.compile(compiled, backend="eager", fullgraph=True)
+    for step in range(3):
+        values = [(torch.manual_seed(step), f(x[step:], y[step:]))[1] for f in (eager, traced)]
+        close(values[0], values[1])
+
+
+# torch.compile meets this warning wherever a graph resumes, and hides it unless it is an error.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_curriculum_is_compiled_with_a_break(generator):
+    torch.compiler.reset()
+    x, y = batch(generator)
+    eager, compiled = (
+        SphericalExpansion("normalized_softmax", 3, num_classes=6, dim=8, steps=5).double()
+        for _ in range(2)
+    )
+    compiled.load_state_dict(eager.state_dict())
+    traced = torch.compile(compiled, backend="eager")
+    for step in range(7):
+        values = [(torch.manual_seed(step), f(x, y))[1] for f in (eager, traced)]
+        close(values[0], values[1])
+
+
+# ------------------------------------------------------------------ norms and angular losses
+
+
+@pytest.fixture
+def angular(generator):
+    """An angular loss of free embeddings, and unit embeddings to start from."""
+    loss = NormalizedSoftmaxLoss(6, 8, temperature=0.3).double()
+    loss.proxies.data.copy_(unit(6, 8, generator=generator))
+    x, y = batch(generator)
+    return lambda f: loss(f, y), F.normalize(x)
+
+
+def test_gradient_of_normalisation_is_the_jacobian_of_heated_up_softmax(generator):
+    f = torch.randn(5, dtype=F64, generator=generator)
+    n = f.norm()
+    jacobian = torch.autograd.functional.jacobian(geometry.normalise, f)
+
+    close(jacobian, (torch.eye(5, dtype=F64) - torch.outer(f, f) / n**2) / n)
+
+
+def test_gradient_is_orthogonal_to_the_embedding_and_falls_as_1_over_the_norm(angular):
+    loss, x = angular
+    at_1 = gradient(loss, x)
+    assert (at_1.norm(dim=1) > 1e-4).all()
+    for n in torch.logspace(-3, 3, 7, dtype=F64):
+        g = gradient(loss, n * x)
+        close((g * n * x).sum(dim=1), torch.zeros(len(x), dtype=F64))
+        close(g * n, at_1)
+
+
+def walk(loss, start, make, steps=10):
+    """Free embeddings after a number of steps of an optimiser."""
+    f = nn.Parameter(start.clone())
+    optimiser = make([f])
+    for _ in range(steps):
+        optimiser.zero_grad()
+        loss(f).backward()
+        optimiser.step()
+    return f.detach()
+
+
+def turned(before, after):
+    """Angle between rows, from the part of ``after`` across ``before``: exact for small angles."""
+    x = F.normalize(before)
+    along = (after * x).sum(dim=1, keepdim=True)
+    return torch.atan2((after - along * x).norm(dim=1), along[:, 0])
+
+
+def test_sgd_lets_norms_grow_and_turns_by_lr_g_over_the_norm_squared(angular, generator):
+    loss, x = angular
+    n = torch.rand(len(x), 1, dtype=F64, generator=generator) * 3 + 0.1
+    f, lr = n * x, 0.7
+    y = x.clone().requires_grad_()
+    free = torch.autograd.grad(loss(y), y)[0]  # ∂L/∂x, here with its radial part already 0
+    G = (free - (free * x).sum(dim=1, keepdim=True) * x).norm(dim=1)
+    after = walk(loss, f, lambda p: torch.optim.SGD(p, lr=lr), steps=1)
+    g = gradient(loss, f)
+    close(after.norm(dim=1) ** 2, n[:, 0] ** 2 + lr**2 * g.norm(dim=1) ** 2)
+    close(turned(f, after).tan(), lr * G / n[:, 0] ** 2)
+    assert (after.norm(dim=1) > f.norm(dim=1)).all()
+
+
+OPTIMISERS = {
+    "SGD": (lambda p: torch.optim.SGD(p, lr=1e-7), -2),
+    "heavy ball": (lambda p: torch.optim.SGD(p, lr=1e-7, momentum=0.9), -2),
+    "Nesterov": (lambda p: torch.optim.SGD(p, lr=1e-7, momentum=0.9, nesterov=True), -2),
+    "Adam": (lambda p: torch.optim.Adam(p, lr=1e-7, eps=1e-20), -1),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_slope_of_the_angular_step_against_the_norm(name, angular):
+    loss, x = angular
+    make, expected = OPTIMISERS[name]
+    n = torch.logspace(-1, 1, 9, dtype=F64)
+    angles = torch.stack([turned(m * x, walk(loss, m * x, make)) for m in n])  # (9, B)
+    slopes = np.polyfit(n.log().numpy(), angles.log().numpy(), 1)[0]  # (B,)
+    np.testing.assert_allclose(slopes, expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("name, factor", [("SGD", 100), ("heavy ball", 100), ("Adam", 1)])
+def test_adam_turns_as_far_whatever_the_size_of_the_gradient(name, factor, angular):
+    loss, x = angular
+    make, _ = OPTIMISERS[name]
+
+    small = turned(x, walk(loss, x, make))
+    large = turned(x, walk(lambda f: 100 * loss(f), x, make))
+
+    close(large, factor * small, 1e-4)
+
+
+def test_norms_can_shrink_under_adam(angular):
+    loss, x = angular
+    after = walk(loss, x, lambda p: torch.optim.Adam(p, lr=1e-3), steps=1)
+    assert (after.norm(dim=1) < 1 - 1e-4).any()
+
+
+def test_sphere_has_its_own_address():
+    assert all(hasattr(losses.spherical, name) for name in dmlkit.spherical.__all__)
+    assert dmlkit.spherical.expand is expand

@@ -1,0 +1,261 @@
+"""The course's standard, as far as a machine can check it, for every notebook in notebooks/."""
+
+import ast
+import copy
+import io
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
+from rich.console import Console
+
+import dmlkit
+from dmlkit import reproduce
+
+FOLDER = dmlkit.ROOT / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+COURSE = [path for path in NOTEBOOKS if path.stem[0].isdigit()]
+KEEP = {"keep_output", "nbval-check-output"}
+ANNOTATIONS = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict}
+
+
+def problems(notebook: NotebookNode, name: str) -> list[str]:
+    """What a notebook called ``name`` lacks of the standard."""
+    checks = (_parameters, _outputs, _cells, _figures, _exercises, _prose)
+    found = [problem for check in checks for problem in check(notebook)]
+    if notebook.metadata.get("kernelspec", {}).get("name") != "python3":
+        found.append("the kernel is not called python3")
+    starts = [call for call in _calls(notebook) if _name(call) == "plotting.start"]
+    if [_text(call.args[0]) for call in starts if call.args] != [name]:
+        found.append(f"plotting.start is not called once, with {name!r}")
+    return found
+
+
+def _code(notebook: NotebookNode) -> list[NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def _markdown(notebook: NotebookNode) -> str:
+    return "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+
+
+def _calls(notebook: NotebookNode) -> Iterator[ast.Call]:
+    for cell in _code(notebook):
+        plain = "\n".join(line for line in cell.source.splitlines() if line[:1] not in ("%", "!"))
+        yield from (node for node in ast.walk(ast.parse(plain)) if isinstance(node, ast.Call))
+
+
+def _name(call: ast.Call) -> str:
+    return ast.unparse(call.func)
+
+
+def _text(node: ast.expr | None) -> str:
+    """A literal string, or the code of what is not one; '' for nothing."""
+    if node is None:
+        return ""
+    return node.value if isinstance(node, ast.Constant) else ast.unparse(node)
+
+
+def _parameters(notebook: NotebookNode) -> Iterator[str]:
+    tagged = [cell for cell in _code(notebook) if "parameters" in cell.metadata.get("tags", [])]
+    if len(tagged) != 1:
+        yield f"{len(tagged)} cells are tagged parameters, expected one"
+        return
+    names = set()
+    for statement in ast.parse(tagged[0].source).body:
+        code = ast.unparse(statement)
+        if not isinstance(statement, ast.AnnAssign) or statement.value is None:
+            yield f"parameters: {code!r} is not annotated, such as 'seeds: int = 3'"
+            continue
+        names.add(ast.unparse(statement.target))
+        try:
+            value = ast.literal_eval(statement.value)
+            literal = json.loads(json.dumps(value)) == value
+        except (ValueError, TypeError):
+            literal = False
+        kind = ANNOTATIONS.get(ast.unparse(statement.annotation).split("[")[0])
+        if not literal or kind is None or type(value) is not kind:
+            yield f"parameters: {code!r} is not a JSON literal of its type"
+    if any("=" in line.partition("#")[2] for line in tagged[0].source.splitlines()):
+        yield "parameters: a comment holds '=', which papermill takes for a value"
+    if missing := {"profile", "seeds", "device"} - names:
+        yield f"parameters: {', '.join(sorted(missing))} missing"
+    profiles = notebook.metadata.get("dmlkit", {}).get("profiles", {})
+    if profiles.keys() != {"ci", "full"}:
+        yield "metadata.dmlkit.profiles does not hold exactly ci and full"
+    if unknown := {key for values in profiles.values() for key in values} - names:
+        yield f"metadata.dmlkit.profiles set {', '.join(sorted(unknown))}, which is no parameter"
+
+
+def _outputs(notebook: NotebookNode) -> Iterator[str]:
+    for cell in _code(notebook):
+        tags = KEEP.intersection(cell.metadata.get("tags", []))
+        first = cell.source.partition("\n")[0]
+        if tags and tags != KEEP:
+            yield f"{first!r} has one of the tags {sorted(KEEP)}, not both"
+        if cell.outputs and not tags:
+            yield f"{first!r} is committed with its output"
+        if tags and not cell.outputs:
+            yield f"{first!r} should keep its output, but has none"
+        if cell.execution_count is not None and not tags:
+            yield f"{first!r} is committed with its execution count"
+
+
+def _cells(notebook: NotebookNode) -> Iterator[str]:
+    cells = notebook.cells
+    introduced = 0
+    for before, cell in zip([None, *cells], cells, strict=False):
+        if cell.cell_type == "code":
+            introduced += before is not None and before.cell_type == "markdown"
+            if (lines := len(cell.source.splitlines())) > 25:
+                yield f"{cell.source.partition(chr(10))[0]!r} has {lines} lines, above 25"
+    if introduced < 0.8 * len(_code(notebook)):
+        yield f"only {introduced} of {len(_code(notebook))} code cells follow a sentence"
+
+
+def _figures(notebook: NotebookNode) -> Iterator[str]:
+    details = "".join(re.findall(r"<details>.*?</details>", _markdown(notebook), re.DOTALL))
+    for name, given in saved(notebook):
+        for argument in ("alt", "caption"):
+            if not _text(given.get(argument)).strip():
+                yield f"figure {name!r} has no {argument}"
+        if f"(../figures/{name}.png)" not in details:
+            yield f"figure {name!r} is not shown from ../figures/ in a <details>"
+
+
+def saved(notebook: NotebookNode) -> Iterator[tuple[str, dict[str, ast.expr]]]:
+    """Name and arguments of every figure that a notebook saves."""
+    for call in _calls(notebook):
+        if _name(call) == "plotting.save":
+            places = ("fig", "name", "data", "alt", "caption")
+            given: dict[str, Any] = dict(zip(places, call.args, strict=False))
+            given |= {str(keyword.arg): keyword.value for keyword in call.keywords}
+            yield _text(given.get("name")), given
+
+
+def _exercises(notebook: NotebookNode) -> Iterator[str]:
+    exercises = 0
+    for cell in _code(notebook):
+        lines = [line.strip() for line in cell.source.splitlines()]
+        begins, ends = lines.count("### BEGIN SOLUTION"), lines.count("### END SOLUTION")
+        exercises += begins
+        if begins != ends:
+            yield f"{lines[0]!r} has {begins} BEGIN SOLUTION and {ends} END SOLUTION"
+    if exercises < 2:
+        yield f"{exercises} exercises between ### BEGIN SOLUTION and ### END SOLUTION, expected 2"
+
+
+def _prose(notebook: NotebookNode) -> Iterator[str]:
+    prose = _markdown(notebook)
+    if not notebook.cells[0].source.startswith("# "):
+        yield "the first cell does not begin with the title"
+    for word in ("Objectives", "Recap", "Notation"):
+        if not re.search(rf"^(#+ |\*\*){word}", prose, re.MULTILINE):
+            yield f"nothing is headed {word!r}"
+    for profile in reproduce.PROFILES:
+        if not re.search(rf"^\| *`?{profile}`? *\|.*\d", prose, re.MULTILINE):
+            yield f"the table of minutes has no row for {profile!r}"
+    if not re.search(r"\*\*Predict", prose):
+        yield "the reader is never asked to predict ('**Predict')"
+    if prose.count("<details>") != prose.count("</details>"):
+        yield "a <details> is not closed"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_notebook_meets_the_standard(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert problems(notebook, path.stem) == []
+
+
+def test_every_figure_has_one_notebook_and_is_committed() -> None:
+    names = [name for path in COURSE for name, _ in saved(nbformat.read(path, as_version=4))]
+    assert len(names) == len(set(names))
+    committed = {path.stem for path in (dmlkit.ROOT / "figures").glob("*.json")}
+    pictures = {path.stem for path in (dmlkit.ROOT / "figures").glob("*.png")}
+    assert committed == pictures == set(names)
+
+
+def test_the_template_runs(tmp_path: Path) -> None:
+    (tmp_path / "notebooks").mkdir()
+    shutil.copy(FOLDER / "template.ipynb", tmp_path / "notebooks")
+    page = io.StringIO()
+    done = reproduce.reproduce(["template"], project=tmp_path, console=Console(file=page))
+    assert done, page.getvalue()
+    assert (tmp_path / "build" / "smoke" / "figures" / "template_spread.png").exists()
+
+
+@pytest.fixture(scope="module")
+def template() -> NotebookNode:
+    return nbformat.read(FOLDER / "template.ipynb", as_version=4)
+
+
+def _replace(old: str, new: str) -> Callable[[NotebookNode], None]:
+    def change(notebook: NotebookNode) -> None:
+        changed = 0
+        for cell in notebook.cells:
+            changed += old in cell.source
+            cell.source = cell.source.replace(old, new)
+        assert changed, f"the template does not hold {old!r}"
+
+    return change
+
+
+def _append(**cell: Any) -> Callable[[NotebookNode], None]:
+    return lambda notebook: notebook.cells.append(new_code_cell("x = 1", **cell))
+
+
+def _without_prose(notebook: NotebookNode) -> None:
+    notebook.cells = [new_markdown_cell(_markdown(notebook)), *_code(notebook)]
+
+
+ALT = "The spread of the cosines falls on a straight line of slope −1/2 in log-log axes."
+BROKEN: list[tuple[str, Callable[[NotebookNode], Any]]] = [
+    ("seeds = 3' is not annotated", _replace("seeds: int =", "seeds =")),
+    ("is not a JSON literal", _replace("seeds: int = 3", "seeds: int = 2 + 1")),
+    ("is not a JSON literal", _replace("seeds: int = 3", "seeds: list = (1, 2)")),
+    ("is not a JSON literal", _replace("seeds: int = 3", "seeds: int = '3'")),
+    ("a comment holds '='", _replace("# smoke, ci or full", "# default=smoke")),
+    ("parameters: device missing", _replace('device: str = "auto"', 'place: str = "auto"')),
+    ("0 cells are tagged parameters", lambda nb: nb.cells[2].metadata.pop("tags")),
+    ("exactly ci and full", lambda nb: nb.metadata.dmlkit.profiles.pop("ci")),
+    ("which is no parameter", lambda nb: nb.metadata.dmlkit.profiles.ci.update(x=1)),
+    ("committed with its output", _append(outputs=[new_output("stream", text="1")])),
+    ("committed with its execution count", _append(execution_count=1)),
+    ("not both", _append(metadata={"tags": ["keep_output"]})),
+    ("keep its output, but has none", _append(metadata={"tags": sorted(KEEP)})),
+    ("not called python3", lambda nb: nb.metadata.kernelspec.update(name="dml")),
+    ("has 26 lines", lambda nb: nb.cells.append(new_code_cell("x = 1\n" * 26))),
+    ("code cells follow a sentence", _without_prose),
+    ("has no alt", _replace("    alt=", "    other=")),
+    ("has no caption", _replace("    caption=", "    other=")),
+    ("has no alt", _replace(f'alt="{ALT}"', 'alt=" "')),
+    ("not shown from ../figures/", _replace("../figures/", "figures/")),
+    ("not shown from ../figures/", _replace("<details><summary>The reference", "<summary>The")),
+    ("BEGIN SOLUTION and 0 END", _replace("### END SOLUTION", "# end")),
+    ("0 exercises", _replace("SOLUTION", "ANSWER")),
+    ("begin with the title", lambda nb: nb.cells.pop(0)),
+    ("headed 'Objectives'", _replace("Objectives", "Goals")),
+    ("headed 'Recap'", _replace("## Recap", "## End")),
+    ("headed 'Notation'", _replace("## Notation", "## Symbols")),
+    ("no row for 'ci'", _replace("| `ci` |", "| `continuous` |")),
+    ("asked to predict", _replace("**Predict.**", "")),
+    ("not closed", _replace("</details>", "")),
+    ("plotting.start is not called once", _replace('start("template"', 'start("other"')),
+]
+
+
+@pytest.mark.parametrize("expected, change", BROKEN, ids=[text for text, _ in BROKEN])
+def test_the_checker_sees_what_is_broken(
+    template: NotebookNode, expected: str, change: Callable[[NotebookNode], Any]
+) -> None:
+    notebook = copy.deepcopy(template)
+    change(notebook)
+    assert any(expected in problem for problem in problems(notebook, "template"))

@@ -1,0 +1,238 @@
+"""Figures: the look, the PNG with its numbers, and what is refused."""
+
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from matplotlib.figure import Figure
+from PIL import Image
+from scipy import stats
+
+import dmlkit
+from dmlkit import plotting
+
+mpl.use("Agg")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for figures, after ``start``; the look is put back afterwards."""
+    monkeypatch.setenv("DMLKIT_FIGURES", str(tmp_path / "figures"))
+    monkeypatch.setattr(plotting, "_provenance", None)
+    with mpl.rc_context():
+        plotting.start("00_toy", profile="smoke", seeds=3, device="cpu", steps=300)
+        yield tmp_path / "figures"
+    plt.close("all")
+
+
+def line() -> Figure:
+    fig, axes = plt.subplots()
+    axes.plot([0, 1, 4])
+    return fig
+
+
+def record(folder: Path, name: str = "toy") -> dict:
+    return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def test_save_writes_the_picture_and_everything_beside_it(folder: Path) -> None:
+    images = SimpleNamespace(fingerprint="abc")
+    data = {"recall": 0.123456789, "steps": 300}
+    plotting.save(line(), "toy", data, "A line.", "It rises.", datasets={"glyphs": images})
+    assert sorted(path.name for path in folder.iterdir()) == ["toy.json", "toy.png"]
+    kept = record(folder)
+    assert kept["alt"] == "A line."
+    assert kept["caption"] == "It rises."
+    assert kept["numbers"] == {"recall": 0.123457, "steps": 300}
+    assert kept["tolerance"] == {"default": 0.02}
+    provenance = kept["provenance"]
+    assert provenance["notebook"] == "00_toy"
+    assert provenance["profile"] == "smoke"
+    assert provenance["seeds"] == 3
+    assert provenance["device"] == "cpu"
+    assert provenance["parameters"] == {"steps": 300}
+    assert provenance["datasets"] == {"glyphs": "abc"}
+    assert provenance["versions"]["numpy"] == np.__version__
+    with Image.open(folder / "toy.png") as picture:
+        assert picture.format == "PNG"
+        assert "Software" not in picture.info
+
+
+def test_equal_input_gives_equal_bytes(folder: Path) -> None:
+    contents = []
+    for _ in range(2):
+        plotting.save(line(), "toy", {"x": [1, 2]}, "A line.")
+        contents.append([path.read_bytes() for path in sorted(folder.iterdir())])
+    assert contents[0] == contents[1]
+
+
+def test_without_the_variable_figures_go_to_the_build_folder(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DMLKIT_FIGURES")
+    monkeypatch.setattr(dmlkit, "ROOT", tmp_path)
+    plotting.save(line(), "toy", {}, "A line.")
+    assert (tmp_path / "build" / "smoke" / "figures" / "toy.png").exists()
+
+
+def test_the_reader_gets_alt_text_and_caption_once(folder: Path) -> None:
+    fig = line()
+    shown = plotting.save(fig, "toy", {}, 'A <line> & "dots".', "Less < more.")
+    page = shown._repr_html_()
+    assert 'alt="A &lt;line&gt; &amp; &quot;dots&quot;."' in page
+    assert "<figcaption>Less &lt; more.</figcaption>" in page
+    assert 'src="data:image/png;base64,iVBOR' in page
+    assert repr(shown) == 'Figure toy: A <line> & "dots".'
+    assert not plt.fignum_exists(fig.number)  # else the notebook shows it again, without alt text
+
+
+def test_numbers_of_every_kind_become_json(folder: Path) -> None:
+    data = {
+        "frame": pd.DataFrame({"loss": ["a", "b"], "recall": [0.5, 1 / 3]}),
+        "series": pd.Series([1, 2]),
+        "array": np.arange(4, dtype=np.float32).reshape(2, 2),
+        "tensor": torch.tensor([0.5]),
+        "scalars": (np.int64(2), np.float32(0.1), True, None, "text"),
+        "nested": {5: {"mean": 1e-12 / 3}},
+    }
+    plotting.save(line(), "toy", data, "A line.")
+    assert record(folder)["numbers"] == {
+        "frame": {"loss": ["a", "b"], "recall": [0.5, 0.333333]},
+        "series": [1, 2],
+        "array": [[0, 1], [2, 3]],
+        "tensor": [0.5],
+        "scalars": [2, 0.1, True, None, "text"],
+        "nested": {"5": {"mean": 3.33333e-13}},
+    }
+
+
+@pytest.mark.parametrize("path", ["/home/someone/photos", "C:\\someone\\photos"])
+def test_no_absolute_path_is_kept(folder: Path, path: str) -> None:
+    plotting.start("00_toy", profile="smoke", seeds=1, device="cpu", folder=path)
+    plotting.save(line(), "toy", {}, "A line.")
+    assert record(folder)["provenance"]["parameters"] == {"folder": "photos"}
+    with pytest.raises(ValueError, match="number 'where' is the absolute path"):
+        plotting.save(line(), "toy", {"where": path}, "A line.")
+
+
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        ({"alt": " "}, ValueError, "empty alt text"),
+        ({"name": "Toy figure"}, ValueError, "use only a-z"),
+        ({"name": "../toy"}, ValueError, "use only a-z"),
+        ({"data": {"a": [1, math.nan]}}, ValueError, "number 'a/1' is nan"),
+        ({"data": {"a": np.float32(math.inf)}}, ValueError, "number 'a' is inf"),
+        ({"data": {"a": Path("b")}}, TypeError, "number 'a' is a pathlib"),
+        ({"data": {"a": 1}, "tolerance": {"b": 0.1}}, ValueError, "tolerance for 'b'"),
+        ({"data": {"a": 1}, "tolerance": -1}, ValueError, "tolerance of 'default' is -1"),
+        ({"data": {"a": 1}, "tolerance": math.nan}, ValueError, "tolerance of 'default' is nan"),
+    ],
+)
+def test_bad_input_is_named_and_leaves_nothing(
+    folder: Path, arguments: dict, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        plotting.save(**{"fig": line(), "name": "toy", "data": {}, "alt": "A line."} | arguments)
+    assert not folder.exists()
+
+
+def test_save_before_start_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plotting, "_provenance", None)
+    with pytest.raises(RuntimeError, match="call start first"):
+        plotting.save(line(), "toy", {}, "A line.")
+
+
+def test_tolerances_by_key_keep_the_default(folder: Path) -> None:
+    data = {"recall": {"triplet": 0.5}, "seconds": 3.0}
+    plotting.save(line(), "toy", data, "A line.", tolerance={"recall/triplet": 0.1, "seconds": 2})
+    kept = record(folder)["tolerance"]
+    assert kept == {"default": 0.02, "recall/triplet": 0.1, "seconds": 2}
+
+
+def test_a_large_picture_is_made_small_and_stays_readable(folder: Path) -> None:
+    noise = torch.rand(6, 16, 1, 32, 32, generator=torch.Generator().manual_seed(0))
+    fig, _ = plotting.contact_sheet(noise)
+    shown = plotting.save(fig, "toy", {}, "Noise.")
+    assert len(shown.png) <= plotting.MAX_BYTES
+    with Image.open(folder / "toy.png") as picture:
+        assert picture.width >= 80 * plotting.WIDTH
+
+
+def test_a_picture_that_cannot_be_made_small_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plotting, "MAX_BYTES", 1000)
+    with pytest.raises(
+        ValueError, match="kB at 80 dpi and 32 colours, above 1 kB: make it smaller"
+    ):
+        plotting.save(line(), "toy", {}, "A line.")
+    assert not folder.exists()
+
+
+def test_files_of_one_write_all_appear_or_none(tmp_path: Path) -> None:
+    there, not_there = tmp_path / "a", tmp_path / "no folder" / "b"
+    there.write_bytes(b"old")
+    with pytest.raises(FileNotFoundError):
+        plotting.write_whole({there: b"new", not_there: b"new"})
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
+
+
+def test_curve_draws_the_mean_and_its_t_interval(folder: Path) -> None:
+    values = np.array([[0.2, 0.5], [0.4, 0.5], [0.6, 0.5]])
+    fig, axes = plt.subplots()
+    numbers = plotting.curve(axes, [10, 20], values, "triplet", color="black")
+    low, high = stats.t.interval(0.95, 2, 0.4, stats.sem(values[:, 0]))
+    assert numbers["n"] == 3
+    np.testing.assert_allclose(numbers["mean"], [0.4, 0.5])
+    np.testing.assert_allclose(numbers["low"], [low, 0.5])
+    np.testing.assert_allclose(numbers["high"], [high, 0.5])
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), [0.4, 0.5])
+    assert len(axes.collections) == 1
+    plotting.save(fig, "toy", {"triplet": numbers}, "A curve.")  # what it returns can be saved
+
+
+def test_curve_of_one_seed_claims_no_interval(folder: Path) -> None:
+    _, axes = plt.subplots()
+    numbers = plotting.curve(axes, [10, 20], [[0.2, 0.5]], "triplet")
+    assert numbers.keys() == {"x", "mean", "n"}
+    assert not axes.collections
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_contact_sheet_puts_every_picture_in_its_place(folder: Path, channels: int) -> None:
+    images = torch.arange(6, dtype=torch.uint8).mul(40).reshape(2, 3, 1, 1, 1)
+    images = images.expand(2, 3, channels, 5, 4)  # picture (r, k) is all 40 · (3r + k)
+    _, axes = plotting.contact_sheet(images, rows=["first", "second"], columns=["a", "b", "c"])
+    sheet = np.asarray(axes.images[0].get_array())
+    rows = [round(y) for y in axes.get_yticks()]
+    columns = [round(x) for x in axes.get_xticks()]
+    centres = sheet[np.ix_(rows, columns)]  # (2, 3, 3)
+    expected = np.array([[0, 40, 80], [120, 160, 200]]) / 255
+    np.testing.assert_allclose(centres, expected[..., None].repeat(3, -1), atol=1e-6)
+
+
+def test_neighbours_frame_right_and_wrong_differently(folder: Path) -> None:
+    found = torch.zeros(1, 3, 1, 8, 8)
+    fig = plotting.neighbours(found[:, 0], found, [[True, False, True]])
+    axes = fig.axes[0]
+    frames = [(patch.get_edgecolor(), patch.get_linestyle()) for patch in axes.patches]
+    assert len(frames) == 3
+    assert frames[0] == frames[2]
+    assert frames[0][0] != frames[1][0]
+    assert frames[0][1] != frames[1][1]
+    assert len(axes.lines) == 1  # the cross of the wrong one
+
+
+def test_pictures_of_the_wrong_shape_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"not \(2, 1, 8, 8\)"):
+        plotting.contact_sheet(torch.zeros(2, 1, 8, 8))
+    with pytest.raises(ValueError, match=r"and \(1, 2\)"):
+        plotting.neighbours(torch.zeros(1, 1, 8, 8), torch.zeros(1, 3, 1, 8, 8), [[True, False]])

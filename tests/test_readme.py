@@ -1,0 +1,60 @@
+"""Every shell and Python block of the README does what it says."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+COMMANDS = [
+    line.split("#")[0].strip()
+    for language, block in BLOCKS
+    if language == "sh"
+    for line in block.splitlines()
+]
+
+
+def test_every_block_is_of_a_kind_that_is_executed_here():
+    assert {language for language, _ in BLOCKS} == {"sh", "python", "bibtex"}
+    assert {shlex.split(command)[0] for command in COMMANDS} == {"make", "dmlkit"}
+
+
+def test_python_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr("dmlkit.training.dmlkit.cache_folder", lambda: tmp_path)
+    namespace = {}
+    for language, block in BLOCKS:
+        if language == "python":
+            exec(block, namespace)
+    assert namespace["history"]["loss"].notna().all()
+    assert list(namespace["frame"]["seed"]) == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("dmlkit")])
+def test_dmlkit_commands(command, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "dmlkit.cli", *shlex.split(command)[1:]],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("make")])
+def test_make_commands_exist(command):
+    """`make test` runs this very test, so make only tells what it would do."""
+    done = subprocess.run(
+        [*shlex.split(command), "--dry-run"], cwd=ROOT, capture_output=True, text=True,
+        env=os.environ | {"MAKEFLAGS": ""},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_local_link_leads_somewhere():
+    targets = re.findall(r"\]\(((?!https?:)[^)#]+)\)", README)
+    assert targets
+    assert not [target for target in targets if not (ROOT / target).exists()]

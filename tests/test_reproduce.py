@@ -1,0 +1,413 @@
+"""Running notebooks: what is kept, skipped, refused, ended and compared."""
+
+import io
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import nbformat
+import numpy as np
+import psutil
+import pytest
+from filelock import FileLock
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from rich.console import Console
+
+import dmlkit
+from dmlkit import reproduce
+
+PARAMETERS = """profile: str = "smoke"
+seeds: int = 1
+device: str = "cpu"
+rates: list = [0.5]  # learning rates
+"""
+
+# What plotting.save leaves, without the seconds that it takes to import it.
+FIGURE = """
+import json, os, pathlib, sys
+
+figures = pathlib.Path(os.environ["DMLKIT_FIGURES"])
+numbers = {{
+    "recall": 0.8, "rates": rates, "cwd": os.getcwd(), "prefix": sys.prefix,
+    "backend": os.environ["MPLBACKEND"],
+}}
+record = {{
+    "numbers": numbers, "tolerance": {{"default": 0.02}}, "provenance": {{"notebook": "{0}"}},
+}}
+(figures / "{0}.png").write_bytes(b"a picture")
+(figures / "{0}.json").write_text(json.dumps(record))
+"""
+
+
+def write(project: Path, name: str, *sources: str, **profiles: Any) -> Path:
+    """A notebook with a title, parameters and code cells."""
+    cells = [
+        new_markdown_cell("# Title"),
+        new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]}),
+        *map(new_code_cell, sources),
+    ]
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    metadata = {"kernelspec": kernel, "dmlkit": {"profiles": {"ci": profiles, "full": {}}}}
+    path = project / "notebooks" / f"{name}.ipynb"
+    path.parent.mkdir(exist_ok=True)
+    nbformat.write(new_notebook(cells=cells, metadata=metadata), path)
+    return path
+
+
+def run(project: Path, *notebooks: str, terminal: bool = False, **arguments: Any) -> tuple:
+    """Reproduce, and what it printed."""
+    page = io.StringIO()
+    console = Console(file=page, width=200, force_terminal=terminal)
+    done = reproduce.reproduce(notebooks, project=project, console=console, **arguments)
+    return done, page.getvalue()
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name != ".lock")
+
+
+def test_a_notebook_runs_once_is_published_and_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A user's own kernel of the same name, and a headless backend, must not get in the way.
+    kernel = tmp_path / "jupyter" / "kernels" / "python3" / "kernel.json"
+    kernel.parent.mkdir(parents=True)
+    kernel.write_text(json.dumps({"argv": ["false"], "display_name": "x", "language": "python"}))
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))
+    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "0")
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    write(tmp_path, "00_toy", FIGURE.format("00_toy"), rates=[1e-05, 0.25])
+    build, published = tmp_path / "build" / "ci", tmp_path / "figures"
+
+    done, page = run(tmp_path, profile="ci")
+    assert done, page
+    assert "done       00_toy" in page
+    assert files(build) == ["00_toy.ipynb", "00_toy.stamp.json", "figures"]
+    assert files(build / "figures") == files(published) == ["00_toy.json", "00_toy.png"]
+    record = json.loads((published / "00_toy.json").read_text())
+    numbers = record["numbers"]
+    assert numbers["rates"] == [1e-05, 0.25]
+    assert Path(numbers["cwd"]).samefile(tmp_path / "notebooks")
+    assert numbers["prefix"] == sys.prefix
+    assert "inline" in numbers["backend"]
+
+    with monkeypatch.context() as patch:  # from here on, nothing may run
+        patch.setattr(reproduce, "_start", None)
+        (published / "00_toy.png").unlink()
+        assert run(tmp_path, profile="ci") == (True, "unchanged  00_toy\n")
+        assert files(published) == ["00_toy.json", "00_toy.png"]  # published again
+        assert run(tmp_path, profile="ci", check=True) == (True, "unchanged  00_toy\nno drift\n")
+
+        record["numbers"]["recall"] = 0.83
+        committed = json.dumps(record)
+        (published / "00_toy.json").write_text(committed)
+        done, page = run(tmp_path, profile="ci", check=True)
+        assert not done
+        assert "00_toy: recall: committed 0.83, now 0.8, may differ by 0.02" in page
+        assert (published / "00_toy.json").read_text() == committed
+
+        (build / "figures" / "00_toy.png").write_bytes(b"another picture")
+        with pytest.raises(TypeError, match="not callable"):
+            run(tmp_path, profile="ci")
+
+
+def test_failures_are_shown_others_go_on_and_earlier_figures_stay(tmp_path: Path) -> None:
+    write(tmp_path, "00_error", FIGURE.format("00_error"), "ratio = 1 / 0", "print('after')")
+    write(tmp_path, "01_dead", "import os; os._exit(1)", "print('after')")
+    write(tmp_path, "02_exit", "raise SystemExit", "print('after')")
+    write(tmp_path, "03_good", FIGURE.format("03_good"))
+    figures = tmp_path / "build" / "smoke" / "figures"
+    figures.mkdir(parents=True)
+    (figures / "00_error.png").write_bytes(b"an earlier picture")
+
+    done, page = run(tmp_path, workers=4, terminal=True)
+    assert not done
+    for name in ("00_error", "01_dead", "02_exit"):
+        assert f"failed     {name}" in page
+        assert not (figures.parent / f"{name}.ipynb").exists()
+        assert (figures.parent / f"{name}.failed.ipynb").exists()
+    assert "cell 4 of 5 of 00_error.ipynb:\nratio = 1 / 0" in page
+    assert "ZeroDivisionError: division by zero" in page
+    assert "cell 3 of 4 of 01_dead.ipynb:\nimport os" in page
+    assert "DeadKernelError" in page
+    assert "cell 3 of 4 of 02_exit.ipynb:\nraise SystemExit" in page
+    assert "done       03_good" in page
+    assert files(figures) == ["00_error.png", "03_good.json", "03_good.png"]
+    assert (figures / "00_error.png").read_bytes() == b"an earlier picture"
+    assert not (figures.parent / "staging").exists()
+    assert not (tmp_path / "figures").exists()  # only ci publishes
+
+
+def test_the_time_limit_ends_the_kernel_and_what_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = """
+import os, pathlib, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+pathlib.Path("../beside").write_text(f"{os.getpid()} {child.pid}")
+os.replace("../beside", "../pids")
+time.sleep(600)
+"""
+    write(tmp_path, "00_slow", source)
+    pids = tmp_path / "pids"
+    # The clock jumps once the cell runs, however long the kernel took to start.
+    clock = SimpleNamespace(sleep=time.sleep, monotonic=lambda: 1e12 if pids.exists() else 0.0)
+    monkeypatch.setattr(reproduce, "time", clock)
+    done, page = run(tmp_path, timeout_minutes=5)
+    assert not done
+    assert "cell 3 of 3 of 00_slow.ipynb:" in page
+    assert "the time limit was reached" in page
+    assert all(_ends(int(pid)) for pid in pids.read_text().split())
+
+
+def _ends(pid: int) -> bool:
+    """Whether a process is gone, or soon: a signal takes a moment to arrive."""
+    for _ in range(100):
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_an_interrupt_ends_the_run_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "00_toy")
+    pid = tmp_path / "pid"
+    script = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    monkeypatch.setattr(reproduce, "_PAPERMILL", script)
+
+    def sleep(seconds: float) -> None:
+        time.sleep(seconds)
+        if pid.exists() and pid.read_text():
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(reproduce, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path)
+    assert _ends(int(pid.read_text()))
+    assert files(tmp_path / "build" / "smoke") == []
+
+
+@pytest.mark.parametrize("begun, attempts", [(False, 2), (True, 1)])
+def test_only_a_kernel_that_did_not_start_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool, attempts: int
+) -> None:
+    write(tmp_path, "00_toy")
+    papermill = {"start_time": "now" if begun else None, "exception": None}
+    cell = new_code_cell("1", metadata={"papermill": papermill})
+    copy = nbformat.writes(new_notebook(cells=[cell]))
+    script = f"""import json, sys
+open({str(tmp_path / "attempts")!r}, "a").write("x")
+open(json.loads(sys.argv[1])["output_path"], "w").write({copy!r})
+sys.exit("Kernel died before replying to kernel_info")"""
+    monkeypatch.setattr(reproduce, "_PAPERMILL", script)
+    done, page = run(tmp_path)
+    assert not done
+    assert "Kernel died before replying" in page
+    assert len((tmp_path / "attempts").read_text()) == attempts
+
+
+def figure(notebook: str) -> str:
+    return json.dumps({"provenance": {"notebook": notebook}})
+
+
+def test_figures_under_the_name_of_another_notebook_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "00_toy")
+    cell = new_code_cell("1", metadata={"papermill": {"start_time": "now", "exception": False}})
+    copy = nbformat.writes(new_notebook(cells=[cell]))
+    script = f"""import json, os, sys
+open(json.loads(sys.argv[1])["output_path"], "w").write({copy!r})
+open(os.environ["DMLKIT_FIGURES"] + "/toy.json", "w").write({figure("01_x")!r})"""
+    monkeypatch.setattr(reproduce, "_PAPERMILL", script)
+    done, page = run(tmp_path)
+    assert not done
+    assert "plotting.start names another notebook: 01_x" in page
+    assert not (tmp_path / "build" / "smoke" / "figures").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        ({"notebooks": ["07"]}, ValueError, "no notebook is called '07'; there are: 00_toy, 01_x"),
+        ({"profile": "quick"}, ValueError, "unknown profile 'quick': expected one of smoke, ci"),
+        ({"check": True}, ValueError, "check compares with figures/, made by 'ci'"),
+        ({"workers": 0}, ValueError, "workers is 0"),
+        ({"timeout_minutes": 0}, ValueError, "timeout_minutes is 0"),
+        ({"parameters": {"sede": 3}}, ValueError, "00_toy.ipynb has no parameter 'sede'; it has: "),
+        ({"parameters": {"rates": (1, 2)}}, TypeError, "'rates' is .1, 2., a tuple"),
+        ({"parameters": {"rates": [np.float64(1)]}}, TypeError, "'rates' is .* a list"),
+        ({"parameters": {"seeds": np.int64(3)}}, TypeError, "a int64: expected a JSON literal"),
+        ({"parameters": {"device": Path("cpu")}}, TypeError, "a PosixPath"),
+        ({"parameters": {"seeds": float("nan")}}, TypeError, "'seeds' is nan, a float"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_runs(
+    tmp_path: Path, arguments: dict, error: type[Exception], message: str
+) -> None:
+    write(tmp_path, "00_toy")
+    write(tmp_path, "01_x")
+    with pytest.raises(error, match=message):
+        reproduce.reproduce(**arguments, project=tmp_path)
+    assert not (tmp_path / "build").exists()
+
+
+def test_notebooks_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="there are no notebooks in"):
+        reproduce.reproduce(project=tmp_path)
+    path = write(tmp_path, "00_toy")
+    notebook = nbformat.read(path, as_version=4)
+    notebook.metadata.dmlkit.profiles.pop("ci")
+    nbformat.write(notebook, path)
+    with pytest.raises(ValueError, match=r"00_toy\.ipynb has no profile 'ci'"):
+        reproduce.reproduce(profile="ci", project=tmp_path)
+    path.write_text("{")
+    with pytest.raises(ValueError, match=r"00_toy\.ipynb is not a notebook"):
+        reproduce.reproduce(project=tmp_path)
+
+
+def test_a_second_process_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, "00_toy")
+    build = tmp_path / "build" / "smoke"
+    build.mkdir(parents=True)
+    with FileLock(build / ".lock"), pytest.raises(RuntimeError, match="another process"):
+        run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "names, expected",
+    [
+        ([], ["00_toy", "01_x", "10_y"]),  # the course in order, without the template
+        (["10", "00_toy"], ["10_y", "00_toy"]),
+        (["notebooks/01_x.ipynb", "01"], ["01_x"]),
+        (["template"], ["template"]),
+    ],
+)
+def test_notebooks_are_found_by_name_and_number(
+    tmp_path: Path, names: list[str], expected: list[str]
+) -> None:
+    for name in ("10_y", "00_toy", "template", "01_x"):
+        write(tmp_path, name)
+    found = reproduce._find(tmp_path / "notebooks", names)
+    assert [path.stem for path in found] == expected
+
+
+def test_inputs_are_all_that_figures_depend_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, "00_toy", "x = 1")
+    package = tmp_path / "dmlkit"
+    package.mkdir()
+    module = package / "__init__.py"
+    module.write_text("")
+    monkeypatch.setattr(dmlkit, "__file__", str(module))
+
+    def inputs(profile: str = "smoke", **parameters: Any) -> str:
+        return reproduce._job(path, profile, parameters, tmp_path).inputs
+
+    first = inputs()
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[2].execution_count = 5
+    notebook.cells[2].outputs = [nbformat.v4.new_output("stream", text="1")]
+    nbformat.write(notebook, path)
+    assert inputs() == first  # an output is no input
+
+    seen = {first, inputs("ci"), inputs(seeds=2)}
+    notebook.cells[2].source = "x = 2"
+    nbformat.write(notebook, path)
+    seen.add(inputs())
+    module.write_text("y = 1")
+    seen.add(inputs())
+    table = tmp_path / "data" / "reported" / "cub.csv"
+    table.parent.mkdir(parents=True)
+    table.write_text("loss,recall")
+    seen.add(inputs())
+    monkeypatch.setattr(reproduce, "versions", lambda: {"torch": "0"})
+    seen.add(inputs())
+    monkeypatch.setenv("DMLKIT_DATA", "elsewhere")
+    seen.add(inputs())
+    assert len(seen) == 8
+
+
+def test_figures_that_a_notebook_no_longer_makes_go_and_those_of_others_stay(
+    tmp_path: Path,
+) -> None:
+    source, target = tmp_path / "new", tmp_path / "old"
+    for folder, name, notebook in (
+        *((source, "kept", "00_toy"), (target, "kept", "00_toy")),
+        *((target, "dropped", "00_toy"), (target, "other", "01_x")),
+    ):
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.json").write_text(figure(notebook))
+        (folder / f"{name}.png").write_bytes(folder.name.encode())
+    reproduce._install("00_toy", source, target)
+    assert files(target) == ["kept.json", "kept.png", "other.json", "other.png"]
+    assert (target / "kept.png").read_bytes() == b"new"
+    (target / "broken.json").write_text("{")
+    with pytest.raises(ValueError, match=r"broken\.json is not the record of a figure"):
+        reproduce._install("00_toy", source, target)
+
+
+def made(**numbers: Any) -> dict[str, Any]:
+    tolerance = {"default": 0.02, "slope": 0.5, "slope/sgd": 0, "steps": 0}
+    return {"toy": {"numbers": numbers, "tolerance": tolerance}}
+
+
+@pytest.mark.parametrize(
+    "old, new, lines",
+    [
+        ({"r": 0.80}, {"r": 0.82}, []),  # at the bound
+        ({"r": 0.80}, {"r": 0.779}, ["r: committed 0.8, now 0.779, may differ by 0.02"]),
+        ({"r": 500.0}, {"r": 509}, []),  # relative above 1: 500 · 0.02 = 10
+        ({"r": 500}, {"r": 511}, ["r: committed 500, now 511, may differ by 10"]),
+        ({"slope": {"adam": 1}}, {"slope": {"adam": 1.4}}, []),
+        ({"slope": {"sgd": 1}}, {"slope": {"sgd": 1.4}}, ["slope/sgd: .*may differ by 0$"]),
+        ({"steps": 300}, {"steps": 300}, []),
+        ({"a": [1, 2]}, {"a": [1]}, ["a/1: committed 2, now 'without it'"]),
+        ({"a": 1}, {"a": 1, "b": 2}, ["b: committed 'without it', now 2"]),
+        ({"a": "x"}, {"a": "y"}, ["a: committed 'x', now 'y'"]),
+        ({"a": 1}, {"a": None}, ["a: committed 1, now None"]),
+        ({"a": True}, {"a": False}, ["a: committed True, now False"]),
+    ],
+)
+def test_drift_names_each_number_beyond_its_tolerance(
+    old: dict, new: dict, lines: list[str]
+) -> None:
+    found = reproduce.drift(made(**old), made(**new))
+    assert len(found) == len(lines)
+    for line, pattern in zip(found, lines, strict=True):
+        assert re.match(f"toy: {pattern}", line)
+
+
+def test_drift_goes_by_the_committed_tolerance_and_names_figures(tmp_path: Path) -> None:
+    loose = {"toy": {"numbers": {"r": 0.5}, "tolerance": {"default": 1.0}}}
+    assert reproduce.drift(made(r=0.1), loose) != []
+    assert reproduce.drift(loose, made(r=0.1)) == []
+    assert reproduce.drift(made(), {}) == ["toy: committed, but not made"]
+    assert reproduce.drift({}, made()) == ["toy: made, but not committed"]
+
+
+def test_kernels_share_the_cores_and_success_needs_an_executed_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "00_toy")
+    out = tmp_path / "threads"
+    script = f"import os; open({str(out)!r}, 'w').write(os.environ['OMP_NUM_THREADS'])"
+    monkeypatch.setattr(reproduce, "_PAPERMILL", script)
+    monkeypatch.setattr(reproduce.joblib, "cpu_count", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    done, page = run(tmp_path, workers=3)
+    assert out.read_text() == "2"
+    assert "OMP_NUM_THREADS" not in os.environ
+    assert not done  # the process succeeded, but it ran no notebook
+    assert "papermill ended with exit status 0" in page
