@@ -148,9 +148,9 @@ def reproduce(
 def _without_solution(source: str) -> str:
     """Code whose solution, marked as nbgrader marks it, has become a stub.
 
-    >>> print(_without_solution("a = 1\\n    ### BEGIN SOLUTION\\n    b\\n    ### END SOLUTION\\nc"))
-    a = 1
-        raise NotImplementedError("your turn")
+    >>> print(_without_solution("a\\n  ### BEGIN SOLUTION\\n  b\\n  ### END SOLUTION\\nc"))
+    a
+      raise NotImplementedError("your turn")
     c
     """
     return _SOLUTION.sub(r'\1raise NotImplementedError("your turn")', source)

@@ -424,10 +424,11 @@ def _train(
         while trainer.step < experiment.steps:
             trainer.advance()
             step, last = trainer.step, trainer.step == experiment.steps
-            if step % CHECK_EVERY == 0 or last:
+            look = last or step % experiment.monitor_every == 0
+            if look or step % CHECK_EVERY == 0:
                 bar.set_postfix(loss=f"{trainer.check_finite():.3f}")
                 bar.update(step - bar.n)
-            if step % experiment.monitor_every == 0 or last:
+            if look:
                 for split, images in monitor.items():
                     embeddings = embed(trainer.model, images)
                     recall = retrieval.recall_at_k(

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,8 @@ def omniglot(
     """
     if train_on not in _OMNIGLOT_MD5:
         raise ValueError(f"train_on must be one of {', '.join(_OMNIGLOT_MD5)}, not {train_on!r}")
+    if size < 1:
+        raise ValueError(f"size must be at least 1, not {size}")
     if split == "val" and not validation:
         raise ValueError(
             "omniglot has a val split only with validation=True, which takes every fourth "
@@ -133,7 +136,7 @@ def _decode(archive: zipfile.ZipFile, characters: _Characters, size: int) -> Ima
     for image, entry in zip(images, entries, strict=True):
         try:
             drawing = Image.open(io.BytesIO(archive.read(entry))).convert("L")
-        except (OSError, zipfile.BadZipFile) as error:
+        except (OSError, zipfile.BadZipFile, zlib.error) as error:
             raise ValueError(f"{entry.filename} cannot be read ({error})") from error
         shrunk = drawing.resize((size, size), Image.Resampling.BOX)
         image[0] = 255 - np.asarray(shrunk)  # the files hold dark ink on white

@@ -32,9 +32,13 @@ class ContrastiveLoss(EmbeddingLoss):
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         D = geometry.distances(geometry.normalise(embeddings))  # (B, B)
-        pull = torch.where(geometry.same_label(labels), D - self.positive_margin, 0).relu()
-        push = torch.where(geometry.different_label(labels), self.negative_margin - D, 0).relu()
-        return _mean_of_active(pull) + _mean_of_active(push)
+        pull = geometry.same_label(labels) & (D > self.positive_margin)
+        push = geometry.different_label(labels) & (D < self.negative_margin)
+        pulls, pushes = pull.count_nonzero(), push.count_nonzero()
+        # An active hinge is linear in D: mean⁺ (D − m₊) + mean⁻ (m₋ − D) = Σ w D − m₊ + m₋.
+        w = pull.to(D.dtype) / pulls.clamp_min(1) - push.to(D.dtype) / pushes.clamp_min(1)
+        margins = self.negative_margin * (pushes > 0) - self.positive_margin * (pulls > 0)
+        return (w * D).sum() + margins
 
 
 class TripletLoss(EmbeddingLoss):
@@ -337,11 +341,6 @@ def _log1p_sum_exp(z: Tensor, weight: Tensor) -> Tensor:
     total = ((z - top).exp() * weight).sum(dim=1)  # (M,)
     top = top.squeeze(1)
     return top + torch.log1p(total + torch.expm1(-top))
-
-
-def _mean_of_active(hinge: Tensor) -> Tensor:
-    """Mean of the values above 0, none of them being below: (M, N) -> ()."""
-    return hinge.sum() / hinge.count_nonzero().clamp_min(1)
 
 
 def _first_two_of_each_class(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,0 +1,230 @@
+"""Every loss against pytorch-metric-learning's: time and peak memory of forward plus backward.
+
+``python -m benchmarks.losses lifted_structure 512`` runs one case.
+"""
+
+import json
+import math
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from pytorch_metric_learning import distances, miners, regularizers
+from pytorch_metric_learning import losses as pml
+from torch import Tensor
+
+from dmlkit import ROOT, losses
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+Row = dict[str, str | int | float | None]
+
+PER_CLASS = 4
+PROXIES = 1000  # classes of a proxy loss where it is timed; the batch has a few of them
+SECONDS = 10.0  # to spend on the repeats of one case
+OURS: dict[str, dict[str, Any]] = {"hyperbolic": {"c": 0.0}}  # theirs knows the sphere alone
+CUBIC = {"lifted_structure", "hyperbolic"}  # theirs: 22 s and 8 GB at B = 512, so nothing beyond
+# Theirs builds a mask of (C·K)² = 113,180² entries; ours of the other searches |Y| times through
+# (B, B), which at B = 4096 takes many minutes.
+NOT_AT_FULL_SIZE = {"theirs": {"soft_triple"}, "ours": {"structured_clustering"}}
+
+
+def _mined(loss: Any, miner: Any) -> Loss:
+    return lambda x, y: loss(x, y, miner(x, y))
+
+
+def _triplets(miner: Any = None) -> Loss:
+    loss = pml.TripletMarginLoss(margin=0.2, distance=distances.LpDistance(power=2))
+    return _mined(loss, miner) if miner else loss
+
+
+def _prototypical(loss: Any) -> Loss:
+    """Theirs takes prototypes: their making is part of the work."""
+
+    def with_prototypes(x: Tensor, y: Tensor) -> Tensor:
+        by_class = x[y.argsort(stable=True)].view(-1, PER_CLASS, x.shape[1])
+        support, queries = by_class.chunk(2, dim=1)
+        classes = y.unique()
+        labels = classes.repeat_interleave(queries.shape[1])
+        return loss(queries.flatten(0, 1), labels, ref_emb=support.mean(1), ref_labels=classes)
+
+    return with_prototypes
+
+
+def _with_memory(dim: int) -> Loss:
+    pairs = pml.ContrastiveLoss(pos_margin=0, neg_margin=0.5)
+    memory = pml.CrossBatchMemory(pairs, embedding_size=dim, memory_size=4096)
+    return lambda x, y: pairs(x, y) + memory(x, y)
+
+
+OURS["xbm"] = {"size": 4096}
+_RAW = distances.LpDistance(normalize_embeddings=False)
+# name -> their equivalent for C classes in d dimensions; no entry: they have none.
+THEIRS: dict[str, Callable[[int, int], Loss]] = {
+    "contrastive": lambda C, d: pml.ContrastiveLoss(pos_margin=0, neg_margin=0.5),
+    "triplet_semihard": lambda C, d: _triplets(
+        miners.TripletMarginMiner(margin=0.2, type_of_triplets="semihard")
+    ),
+    "triplet_hard": lambda C, d: _triplets(miners.BatchHardMiner()),
+    "triplet_all": lambda C, d: _triplets(),
+    "triplet_distance": lambda C, d: _triplets(miners.DistanceWeightedMiner()),
+    "lifted_structure": lambda C, d: pml.LiftedStructureLoss(distance=_RAW),
+    "n_pairs": lambda C, d: pml.NPairsLoss(
+        distance=distances.DotProductSimilarity(normalize_embeddings=False)
+    ),
+    "angular": lambda C, d: pml.AngularLoss(45),
+    "multi_similarity": lambda C, d: _mined(
+        pml.MultiSimilarityLoss(alpha=2, beta=50, base=0.5), miners.MultiSimilarityMiner(0.1)
+    ),
+    "ranked_list": lambda C, d: pml.RankedListLoss(margin=0.4, Tn=10, alpha=1.2, imbalance=0.5),
+    "margin": lambda C, d: _mined(
+        pml.MarginLoss(margin=0.2, beta=1.2, learn_beta=True, num_classes=C),
+        miners.DistanceWeightedMiner(),
+    ),
+    "prototypical": lambda C, d: _prototypical(
+        pml.NCALoss(distance=distances.LpDistance(normalize_embeddings=False, power=2))
+    ),
+    "proxy_nca_pp": lambda C, d: pml.ProxyNCALoss(C, d, softmax_scale=9),
+    "normalized_softmax": lambda C, d: pml.NormalizedSoftmaxLoss(C, d, temperature=0.05),
+    "cosface": lambda C, d: pml.CosFaceLoss(C, d, margin=0.35, scale=64),
+    "arcface": lambda C, d: pml.ArcFaceLoss(C, d, margin=math.degrees(0.5), scale=64),
+    "sphereface": lambda C, d: pml.SphereFaceLoss(C, d, margin=4, scale=1),
+    "proxy_anchor": lambda C, d: pml.ProxyAnchorLoss(C, d, margin=0.1, alpha=32),
+    "soft_triple": lambda C, d: pml.SoftTripleLoss(
+        C,
+        d,
+        weight_regularizer=regularizers.SparseCentersRegularizer(C, 10),
+        weight_reg_weight=0.2,
+    ),
+    "xbm": lambda C, d: _with_memory(d),
+    "hyperbolic": lambda C, d: pml.NTXentLoss(temperature=0.2),
+}
+
+
+def rows(sizes: tuple[int, ...] = (512, 2048)) -> list[Row]:
+    """Every loss at every size with time and memory; then memory alone at the full sizes."""
+    timed = [case(name, B) for name in losses.names() for B in sizes]
+    return timed + [full_size(name) for name in losses.names()]
+
+
+def case(name: str, batch: int, dim: int = 128) -> Row:
+    """Time and memory of one loss, ours and theirs, at one batch size."""
+    classes = PROXIES if _has_proxies(name) else batch // PER_CLASS
+    beyond = name not in THEIRS or (name in CUBIC and batch > 512)
+    row: Row = {"what": f"{name}, B = {batch}, d = {dim}", "against": "pytorch-metric-learning"}
+    row |= _times(name, batch, dim, classes, ("ours",) if beyond else ("ours", "theirs"))
+    for side in ("ours", "theirs"):
+        skip = side == "theirs" and beyond
+        row[f"{side}_mb"] = None if skip else peak_memory(name, side, batch, dim, classes)
+    return row
+
+
+def full_size(name: str) -> Row:
+    """Memory where it hurts: a pair loss at B = 4096, a proxy loss at the size of SOP."""
+    proxies = _has_proxies(name)
+    batch, dim, classes = (128, 512, 11_318) if proxies else (4096, 128, 4096 // PER_CLASS)
+    what = f"{name}, B = {batch}, d = {dim}" + (f", C = {classes}" if proxies else "")
+    row: Row = {"what": what, "against": "pytorch-metric-learning"}
+    for side, skipped in NOT_AT_FULL_SIZE.items():
+        ask = name not in skipped and (side == "ours" or (proxies and name in THEIRS))
+        row[f"{side}_mb"] = peak_memory(name, side, batch, dim, classes) if ask else None
+    return row
+
+
+def peak_memory(name: str, side: str, batch: int, dim: int, classes: int) -> float | None:
+    """MB beyond what stood before the step, in a process of its own; None where that failed."""
+    sizes = [str(n) for n in (batch, dim, classes)]
+    command = [sys.executable, "-m", "benchmarks.losses", "--peak", name, side, *sizes]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return float(done.stdout) if done.returncode == 0 else None
+
+
+def _has_proxies(name: str) -> bool:
+    return hasattr(losses.build(name, num_classes=2, dim=4), "proxies")
+
+
+def _make(name: str, side: str, dim: int, classes: int) -> Loss:
+    if side == "theirs":
+        return THEIRS[name](classes, dim)
+    return losses.build(name, num_classes=classes, dim=dim, **OURS.get(name, {}))
+
+
+def _batch(size: int, dim: int) -> tuple[Tensor, Tensor]:
+    """A shuffled PK batch, of norms near 5."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(size // PER_CLASS).repeat_interleave(PER_CLASS)
+    x = torch.randn(size, dim, generator=generator) * 5 / dim**0.5
+    return x.requires_grad_(), labels[torch.randperm(size, generator=generator)]
+
+
+def _times(name: str, batch: int, dim: int, classes: int, sides: tuple[str, ...]) -> Row:
+    """Medians in ms of interleaved repeats on one thread, their ratio, and its spread.
+
+    The spread is half the distance between the quartiles of the repeats' ratios, relative to the
+    ratio. What takes over two seconds is timed once.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    x, y = _batch(batch, dim)
+    made = {side: _make(name, side, dim, classes) for side in sides}
+    first = {side: _seconds(loss, x, y) for side, loss in made.items()}
+    seconds = {side: [t] if t > 2 else [] for side, t in first.items()}
+    quick = [side for side in sides if not seconds[side]]
+    repeats = max(5, min(50, int(SECONDS / max(sum(first[side] for side in quick), 1e-3))))
+    for _ in range(repeats if quick else 0):
+        for side in quick:
+            seconds[side].append(_seconds(made[side], x, y))
+    torch.set_num_threads(threads)
+    row: Row = {f"{side}_ms": 1e3 * statistics.median(t) for side, t in seconds.items()}
+    if "theirs" in sides:
+        ratio = statistics.median(seconds["theirs"]) / statistics.median(seconds["ours"])
+        theirs = seconds["theirs"] * (len(seconds["ours"]) // len(seconds["theirs"]))
+        each = [t / o for t, o in zip(theirs, seconds["ours"], strict=True)]
+        quartiles = statistics.quantiles(each) if len(each) > 1 else [ratio] * 3
+        row |= {"ratio": ratio, "spread": (quartiles[2] - quartiles[0]) / 2 / ratio}
+    return row
+
+
+def _seconds(loss: Loss, x: Tensor, y: Tensor) -> float:
+    x.grad = None
+    start = time.perf_counter()
+    loss(x, y).backward()
+    return time.perf_counter() - start
+
+
+def _print_peak(name: str, side: str, batch: int, dim: int, classes: int) -> None:
+    torch.set_num_threads(1)
+    loss = _make(name, side, dim, classes)
+    _seconds(_make(name, side, dim, 4), *_batch(16, dim))  # what a first call loads is not counted
+    x, y = _batch(batch, dim)
+    clear = Path("/proc/self/clear_refs")
+    if clear.exists():
+        clear.write_text("5")  # the peak so far becomes what is in use now
+    before = _peak()
+    _seconds(loss, x, y)
+    print(json.dumps((_peak() - before) / 2**20))
+
+
+def _peak() -> int:
+    """The process's largest resident size, in bytes.
+
+    Linux hands ``ru_maxrss`` of the parent on to a child, so that its own status is read there.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if "VmHWM" in line)
+        return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS: bytes
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--peak":
+        _print_peak(sys.argv[2], sys.argv[3], *(int(n) for n in sys.argv[4:]))
+    else:
+        for size in sys.argv[2:] or ["512"]:
+            print(json.dumps(case(sys.argv[1], int(size)), indent=1))

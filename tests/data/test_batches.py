@@ -1,0 +1,125 @@
+"""Batch samplers: what a batch holds, and that it depends on seed and step alone."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dmlkit.data.batches import PK, Episodic, Uniform
+
+steps = st.integers(0, 2**40)
+seeds = st.integers(0, 2**32)
+
+
+@st.composite
+def labelled(draw: st.DrawFn) -> np.ndarray:
+    """Shuffled labels of 1 to 8 classes of any int64 value, with 1 to 9 images each."""
+    values = draw(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=8, unique=True))
+    counts = draw(st.lists(st.integers(1, 9), min_size=len(values), max_size=len(values)))
+    labels = np.repeat(np.array(values, dtype=np.int64), counts)
+    return np.random.default_rng(draw(seeds)).permutation(labels)
+
+
+@given(labelled(), st.integers(1, 6), seeds, steps, st.data())
+def test_pk_batch_has_distinct_classes_and_no_needless_repeats(labels, per_class, seed, step, data):
+    present, counts = np.unique(labels, return_counts=True)
+    classes = data.draw(st.integers(1, len(present)))
+    batch = PK(labels, classes, per_class, seed)(step)
+    assert batch.dtype == np.int64
+    assert batch.shape == (classes * per_class,)
+    drawn = labels[batch].reshape(classes, per_class)
+    assert (drawn == drawn[:, :1]).all()
+    assert len(np.unique(drawn[:, 0])) == classes
+    for label, images in zip(drawn[:, 0], batch.reshape(classes, per_class), strict=True):
+        if counts[present == label].item() >= per_class:
+            assert len(set(images)) == per_class
+
+
+@given(labelled(), seeds, steps, st.data())
+def test_episode_holds_distinct_images_of_large_enough_classes(labels, seed, step, data):
+    counts = np.unique(labels, return_counts=True)[1]
+    support, query = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 5))
+    usable = int((counts >= support + query).sum())
+    if not usable:
+        with pytest.raises(ValueError, match=f"only 0 of {len(counts)} classes"):
+            Episodic(labels, 1, support, query)
+        return
+    ways = data.draw(st.integers(1, usable))
+    episode = Episodic(labels, ways, support, query, seed)(step)
+    drawn = labels[episode].reshape(ways, support + query)
+    assert len(set(episode)) == ways * (support + query)
+    assert (drawn == drawn[:, :1]).all()
+    assert len(np.unique(drawn[:, 0])) == ways
+
+
+@given(st.integers(1, 40), seeds, st.integers(0, 10**6), st.data())
+def test_uniform_visits_every_image_at_most_once_an_epoch(images, seed, epoch, data):
+    size = data.draw(st.integers(1, images))
+    sampler, batches = Uniform(np.zeros(images, dtype=int), size, seed), images // size
+    epochs = [sampler(epoch * batches + i) for i in range(batches)]
+    seen = np.concatenate(epochs)
+    assert all(len(batch) == size for batch in epochs)
+    assert len(set(seen)) == len(seen) == batches * size
+    assert set(seen) <= set(range(images))
+
+
+def samplers(seed: int) -> list[Callable[[int], np.ndarray]]:
+    labels = np.repeat(np.arange(20), 12)
+    return [PK(labels, 8, 4, seed), Episodic(labels, 5, 3, 3, seed), Uniform(labels, 32, seed)]
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_batches_are_a_pure_function_of_seed_and_step(which):
+    order = [3, 900, 0, 3, 7]
+    first = [samplers(1)[which](step) for step in order]  # a fresh sampler for each
+    shared = samplers(1)[which]
+    again = [shared(step) for step in reversed(order)][::-1]
+    for a, b in zip(first, again, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(first[0], first[1])
+    assert not np.array_equal(first[0], samplers(2)[which](3))
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_changing_a_batch_does_not_change_the_next(which):
+    sampler = samplers(0)[which]
+    before = sampler(0).copy()
+    sampler(0)[:] = -1
+    np.testing.assert_array_equal(sampler(0), before)
+
+
+def test_pk_draws_every_class_and_every_image_equally_often():
+    labels = np.repeat(np.arange(10), [5, 20] * 5)
+    sampler = PK(labels, classes=5, per_class=5)
+    drawn = np.concatenate([sampler(step) for step in range(4000)])
+    expected = np.where(labels % 2, 0.5 * 5 / 20, 0.5)  # chance of an image to be in a batch
+    share = np.bincount(drawn, minlength=len(labels)) / 4000
+    assert np.abs(share - expected).max() < 5 * np.sqrt(0.25 / 4000)  # five standard errors
+
+
+def test_samplers_leave_the_global_random_state_alone():
+    before = np.random.get_state()[1].copy()  # noqa: NPY002 - the state under test
+    for sampler in samplers(0):
+        sampler(0)
+    np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: PK([0, 0, 1], classes=3), "3 classes was asked for, but the labels hold 2"),
+        (lambda: PK([0, 1], classes=0), "classes must be at least 1, not 0"),
+        (lambda: PK([0, 1], classes=2, per_class=0), "per_class must be at least 1"),
+        (lambda: PK([]), "non-empty"),
+        (lambda: PK([[0, 1]]), r"shape \(1, 2\)"),
+        (lambda: PK([0.0, 1.0]), "integers, not float64"),
+        (lambda: Episodic([0, 0, 1, 1], ways=2, support=1, query=2), "only 0 of 2 classes"),
+        (lambda: Episodic([0, 0], ways=1, support=0, query=1), "support must be at least 1"),
+        (lambda: Uniform([0, 1], size=3), "a batch of 3 was asked for, but there are 2 images"),
+    ],
+)
+def test_bad_arguments_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,100 @@
+"""ImageSet and load: what every data set has in common."""
+
+import numpy as np
+import pytest
+import torch
+
+from dmlkit import data
+from dmlkit.data import ImageSet, load
+
+
+def small(**changes) -> ImageSet:
+    parts = {
+        "images": torch.arange(3 * 16, dtype=torch.uint8).reshape(3, 1, 4, 4),
+        "labels": np.array([1, 0, 1]),
+        "groups": np.array(["x", "y", "x"]),
+        "class_names": ("a", "b"),
+        "attributes": {"weight": np.array(["bold", "bold", "regular"])},
+    }
+    return ImageSet(**parts | changes)
+
+
+def test_an_image_set_is_indexed_and_counted():
+    images = small()
+    assert len(images) == 3
+    assert images.num_classes == 2
+    assert torch.equal(images[2], images.images[2])
+
+
+def test_fingerprint_follows_pixels_and_labels_only():
+    images = small()
+    assert images.fingerprint == small(groups=np.array(["p", "q", "r"])).fingerprint
+    changed = images.images.clone()
+    changed[0, 0, 0, 0] += 1
+    others = [
+        small(images=changed),
+        small(labels=np.array([0, 1, 1])),
+        small(images=images.images.reshape(3, 1, 2, 8)),
+    ]
+    assert len({images.fingerprint, *(other.fingerprint for other in others)}) == 4
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (
+            {"images": torch.empty(0, 1, 4, 4), "labels": np.empty(0, int), "groups": np.empty(0)},
+            "the split is empty",
+        ),
+        ({"labels": np.array([0, 1])}, "one entry for each of 3 images.*'labels': 2"),
+        ({"attributes": {"slant": np.array(["upright"])}}, "'slant': 1"),
+        ({"labels": np.array([0, 0, 0])}, r"each of 0\.\.1"),
+        ({"labels": np.array([0, 1, 2])}, r"each of 0\.\.1"),
+        ({"labels": np.array([0, 1, 1], dtype=np.int32)}, "must be int64.*not int32"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        small(**changes)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: load("mnist"), "no data set 'mnist': there are glyphs, omniglot"),
+        (lambda: load("glyphs", "dev"), "no split 'dev': there are train, val, test"),
+        (lambda: load("glyphs", size=3), "glyphs has no argument size: it has train_classes.*seed"),
+        (lambda: load("omniglot", seed=3), "omniglot has no argument seed: it has train_on"),
+    ],
+)
+def test_load_lists_what_exists(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_load_looks_in_root_then_in_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLKIT_DATA", str(tmp_path / "environment"))
+    with pytest.raises(FileNotFoundError, match="environment"):
+        load("omniglot")
+    with pytest.raises(FileNotFoundError, match="named"):
+        load("omniglot", root=tmp_path / "named")
+    monkeypatch.delenv("DMLKIT_DATA")
+    monkeypatch.setattr(data, "ROOT", tmp_path / "project")
+    with pytest.raises(FileNotFoundError, match=r"project.data"):
+        load("omniglot")
+
+
+def test_a_repeated_load_gives_the_same_object(monkeypatch, tmp_path):
+    calls = []
+
+    def loader(split, root, check=True, sizes=()):
+        calls.append((split, root, check, sizes))
+        return small()
+
+    monkeypatch.setattr(data, "_loaders", lambda: {"toy": loader})
+    first = load("toy", root=tmp_path, sizes=[1, 2])
+    assert load("toy", "train", root=str(tmp_path), sizes=[1, 2]) is first
+    assert load("toy", "test", root=tmp_path, sizes=[1, 2]) is not first
+    assert load("toy", root=tmp_path, sizes=[2, 1]) is not first
+    assert calls[0] == ("train", tmp_path, True, (1, 2))
+    assert len(calls) == 3
