@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ Row = dict[str, str | int | float | None]
 PER_CLASS = 4
 PROXIES = 1000  # classes of a proxy loss where it is timed; the batch has a few of them
 SECONDS = 10.0  # to spend on the repeats of one case
-OURS: dict[str, dict[str, Any]] = {"hyperbolic": {"c": 0.0}}  # theirs knows the sphere alone
+MEMORY = 4096  # of XBM
 CUBIC = {"lifted_structure", "hyperbolic"}  # theirs: 22 s and 8 GB at B = 512, so nothing beyond
 # Theirs builds a mask of (C·K)² = 113,180² entries; ours of the other searches |Y| times through
 # (B, B), which at B = 4096 takes many minutes.
@@ -56,54 +57,73 @@ def _prototypical(loss: Any) -> Loss:
     return with_prototypes
 
 
-def _with_memory(dim: int) -> Loss:
-    pairs = pml.ContrastiveLoss(pos_margin=0, neg_margin=0.5)
-    memory = pml.CrossBatchMemory(pairs, embedding_size=dim, memory_size=4096)
-    return lambda x, y: pairs(x, y) + memory(x, y)
+class _BatchAndMemory:
+    """Theirs is the memory's term alone; both start full, where a step costs the most."""
+
+    def __init__(self, dim: int) -> None:
+        self.pairs = pml.ContrastiveLoss(pos_margin=0, neg_margin=0.5)
+        self.memory = pml.CrossBatchMemory(self.pairs, embedding_size=dim, memory_size=MEMORY)
+        self.memory.embedding_memory.normal_()
+        self.memory.label_memory.random_(PROXIES)
+        self.memory.has_been_filled = True
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.pairs(x, y) + self.memory(x, y)
 
 
-OURS["xbm"] = {"size": 4096}
+def _our_memory(dim: int) -> Loss:
+    loss: Any = losses.build("xbm", num_classes=PROXIES, dim=dim, size=MEMORY)
+    loss.queue.normal_()
+    loss.queue_labels.random_(PROXIES)
+    loss.filled.fill_(MEMORY)
+    return loss
+
+
 _RAW = distances.LpDistance(normalize_embeddings=False)
-# name -> their equivalent for C classes in d dimensions; no entry: they have none.
-THEIRS: dict[str, Callable[[int, int], Loss]] = {
-    "contrastive": lambda C, d: pml.ContrastiveLoss(pos_margin=0, neg_margin=0.5),
-    "triplet_semihard": lambda C, d: _triplets(
+# Their equivalents; a loss that is in neither table has none.
+THEIRS: dict[str, Callable[[], Loss]] = {
+    "contrastive": partial(pml.ContrastiveLoss, pos_margin=0, neg_margin=0.5),
+    "triplet_semihard": lambda: _triplets(
         miners.TripletMarginMiner(margin=0.2, type_of_triplets="semihard")
     ),
-    "triplet_hard": lambda C, d: _triplets(miners.BatchHardMiner()),
-    "triplet_all": lambda C, d: _triplets(),
-    "triplet_distance": lambda C, d: _triplets(miners.DistanceWeightedMiner()),
-    "lifted_structure": lambda C, d: pml.LiftedStructureLoss(distance=_RAW),
-    "n_pairs": lambda C, d: pml.NPairsLoss(
-        distance=distances.DotProductSimilarity(normalize_embeddings=False)
+    "triplet_hard": lambda: _triplets(miners.BatchHardMiner()),
+    "triplet_all": _triplets,
+    "triplet_distance": lambda: _triplets(miners.DistanceWeightedMiner()),
+    "lifted_structure": partial(pml.LiftedStructureLoss, distance=_RAW),
+    "n_pairs": partial(
+        pml.NPairsLoss, distance=distances.DotProductSimilarity(normalize_embeddings=False)
     ),
-    "angular": lambda C, d: pml.AngularLoss(45),
-    "multi_similarity": lambda C, d: _mined(
+    "angular": partial(pml.AngularLoss, 45),
+    "multi_similarity": lambda: _mined(
         pml.MultiSimilarityLoss(alpha=2, beta=50, base=0.5), miners.MultiSimilarityMiner(0.1)
     ),
-    "ranked_list": lambda C, d: pml.RankedListLoss(margin=0.4, Tn=10, alpha=1.2, imbalance=0.5),
-    "margin": lambda C, d: _mined(
+    "ranked_list": partial(pml.RankedListLoss, margin=0.4, Tn=10, alpha=1.2, imbalance=0.5),
+    "prototypical": lambda: _prototypical(
+        pml.NCALoss(distance=distances.LpDistance(normalize_embeddings=False, power=2))
+    ),
+    "hyperbolic": partial(pml.NTXentLoss, temperature=0.2),
+}
+# And those with a parameter, for C classes in d dimensions.
+THEIRS_WITH_PARAMETERS: dict[str, Callable[[int, int], Loss]] = {
+    "margin": lambda C, _: _mined(
         pml.MarginLoss(margin=0.2, beta=1.2, learn_beta=True, num_classes=C),
         miners.DistanceWeightedMiner(),
     ),
-    "prototypical": lambda C, d: _prototypical(
-        pml.NCALoss(distance=distances.LpDistance(normalize_embeddings=False, power=2))
-    ),
-    "proxy_nca_pp": lambda C, d: pml.ProxyNCALoss(C, d, softmax_scale=9),
-    "normalized_softmax": lambda C, d: pml.NormalizedSoftmaxLoss(C, d, temperature=0.05),
-    "cosface": lambda C, d: pml.CosFaceLoss(C, d, margin=0.35, scale=64),
-    "arcface": lambda C, d: pml.ArcFaceLoss(C, d, margin=math.degrees(0.5), scale=64),
-    "sphereface": lambda C, d: pml.SphereFaceLoss(C, d, margin=4, scale=1),
-    "proxy_anchor": lambda C, d: pml.ProxyAnchorLoss(C, d, margin=0.1, alpha=32),
+    "proxy_nca_pp": partial(pml.ProxyNCALoss, softmax_scale=9),
+    "normalized_softmax": partial(pml.NormalizedSoftmaxLoss, temperature=0.05),
+    "cosface": partial(pml.CosFaceLoss, margin=0.35, scale=64),
+    "arcface": partial(pml.ArcFaceLoss, margin=math.degrees(0.5), scale=64),
+    "sphereface": partial(pml.SphereFaceLoss, margin=4, scale=1),
+    "proxy_anchor": partial(pml.ProxyAnchorLoss, margin=0.1, alpha=32),
     "soft_triple": lambda C, d: pml.SoftTripleLoss(
         C,
         d,
         weight_regularizer=regularizers.SparseCentersRegularizer(C, 10),
         weight_reg_weight=0.2,
     ),
-    "xbm": lambda C, d: _with_memory(d),
-    "hyperbolic": lambda C, d: pml.NTXentLoss(temperature=0.2),
+    "xbm": lambda _, d: _BatchAndMemory(d),
 }
+SHARED = THEIRS.keys() | THEIRS_WITH_PARAMETERS.keys()
 
 
 def rows(sizes: tuple[int, ...] = (512, 2048)) -> list[Row]:
@@ -115,7 +135,7 @@ def rows(sizes: tuple[int, ...] = (512, 2048)) -> list[Row]:
 def case(name: str, batch: int, dim: int = 128) -> Row:
     """Time and memory of one loss, ours and theirs, at one batch size."""
     classes = PROXIES if _has_proxies(name) else batch // PER_CLASS
-    beyond = name not in THEIRS or (name in CUBIC and batch > 512)
+    beyond = name not in SHARED or (name in CUBIC and batch > 512)
     row: Row = {"what": f"{name}, B = {batch}, d = {dim}", "against": "pytorch-metric-learning"}
     row |= _times(name, batch, dim, classes, ("ours",) if beyond else ("ours", "theirs"))
     for side in ("ours", "theirs"):
@@ -131,7 +151,7 @@ def full_size(name: str) -> Row:
     what = f"{name}, B = {batch}, d = {dim}" + (f", C = {classes}" if proxies else "")
     row: Row = {"what": what, "against": "pytorch-metric-learning"}
     for side, skipped in NOT_AT_FULL_SIZE.items():
-        ask = name not in skipped and (side == "ours" or (proxies and name in THEIRS))
+        ask = name not in skipped and (side == "ours" or (proxies and name in SHARED))
         row[f"{side}_mb"] = peak_memory(name, side, batch, dim, classes) if ask else None
     return row
 
@@ -149,9 +169,14 @@ def _has_proxies(name: str) -> bool:
 
 
 def _make(name: str, side: str, dim: int, classes: int) -> Loss:
+    if side == "theirs" and name in THEIRS:
+        return THEIRS[name]()
     if side == "theirs":
-        return THEIRS[name](classes, dim)
-    return losses.build(name, num_classes=classes, dim=dim, **OURS.get(name, {}))
+        return THEIRS_WITH_PARAMETERS[name](classes, dim)
+    if name == "xbm":
+        return _our_memory(dim)
+    args = {"c": 0.0} if name == "hyperbolic" else {}  # theirs knows the sphere alone
+    return losses.build(name, num_classes=classes, dim=dim, **args)
 
 
 def _batch(size: int, dim: int) -> tuple[Tensor, Tensor]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SIZE = 32  # px, the side of an image
 _BOARD = 48  # px, the side of the board that a character is drawn on
-_BOX = 42  # px, the longest side of its ink there
+_BOX = 42  # px, the longest side of its outline there
 _FIT = 0.7  # how much of the image that side takes at scale 1
 _MIN_FACES = 8  # a class is drawn in at least so many faces
 _ALIKE = 0.9  # characters that correlate more than this in one face are one class
@@ -178,7 +178,7 @@ def _make(path: Path, recipe: dict[str, int | str]) -> None:
 def _read(path: Path, split: str) -> tuple[NDArray, NDArray, NDArray]:
     """Codes (C,), faces (N,) and images (N, 1, H, W) of a split, verified by their checksum."""
     try:
-        with np.load(path) as file:
+        with path.open("rb") as content, np.load(content) as file:
             parts = file[f"{split}_codes"], file[f"{split}_faces"], file[f"{split}_images"]
             intact = str(file[f"{split}_sha256"]) == _sha256(*parts)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
@@ -236,7 +236,7 @@ class Alphabet(NamedTuple):
     """The characters that are classes, as drawn by each face."""
 
     codes: NDArray[np.int64]  # (C,) Unicode code points, rising
-    ink: NDArray[np.uint8]  # (C, 16, 48, 48) the ink fits a centred box of 42 px
+    ink: NDArray[np.uint8]  # (C, 16, 48, 48), outlines in a centred box of 42 px
     drawn: NDArray[np.bool_]  # (C, 16) whether the face has the character
 
 
@@ -300,7 +300,7 @@ def draw_alphabet() -> Alphabet:
 
 
 def _draw(font: "FT2Font", glyph: "GlyphIndexType", board: NDArray[np.uint8]) -> bool:
-    """Draw one glyph, its ink centred and filling the box; returns whether it has any ink."""
+    """Draw one glyph, its outline centred in the box; returns whether it has one."""
     from matplotlib.ft2font import LoadFlags
 
     size = 32.0  # px, only to learn the glyph's proportions

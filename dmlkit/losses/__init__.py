@@ -8,13 +8,56 @@ from typing import Any
 from torch import nn
 
 from dmlkit.losses.contract import EmbeddingLoss
-from dmlkit.losses.pairs import ContrastiveLoss, TripletLoss
-from dmlkit.losses.proxies import NormalizedSoftmaxLoss
+from dmlkit.losses.groups import PrototypicalLoss, StructuredClusteringLoss
+from dmlkit.losses.hyperbolic import HyperbolicLoss
+from dmlkit.losses.memory import CrossBatchMemory
+from dmlkit.losses.pairs import (
+    AngularLoss,
+    ContrastiveLoss,
+    LiftedStructureLoss,
+    MarginLoss,
+    MultiSimilarityLoss,
+    NPairsLoss,
+    RankedListLoss,
+    TripletLoss,
+)
+from dmlkit.losses.proxies import (
+    ArcFaceLoss,
+    CosFaceLoss,
+    NormalizedSoftmaxLoss,
+    ProxyAnchorLoss,
+    ProxyNCALoss,
+    ProxyNCAPlusPlusLoss,
+    ProxyTripletLoss,
+    SoftTripleLoss,
+    SphereFaceLoss,
+)
+from dmlkit.losses.spherical import HeatedUpSoftmaxLoss, SphericalExpansion
 
 __all__ = [
+    "AngularLoss",
+    "ArcFaceLoss",
     "ContrastiveLoss",
+    "CosFaceLoss",
+    "CrossBatchMemory",
     "EmbeddingLoss",
+    "HeatedUpSoftmaxLoss",
+    "HyperbolicLoss",
+    "LiftedStructureLoss",
+    "MarginLoss",
+    "MultiSimilarityLoss",
+    "NPairsLoss",
     "NormalizedSoftmaxLoss",
+    "PrototypicalLoss",
+    "ProxyAnchorLoss",
+    "ProxyNCALoss",
+    "ProxyNCAPlusPlusLoss",
+    "ProxyTripletLoss",
+    "RankedListLoss",
+    "SoftTripleLoss",
+    "SphereFaceLoss",
+    "SphericalExpansion",
+    "StructuredClusteringLoss",
     "TripletLoss",
     "build",
     "names",
@@ -23,7 +66,30 @@ __all__ = [
 _TABLE: dict[str, Callable[..., nn.Module]] = {
     "contrastive": ContrastiveLoss,
     "triplet_semihard": partial(TripletLoss, mining="semihard"),
+    "triplet_hard": partial(TripletLoss, mining="hard"),
+    "triplet_all": partial(TripletLoss, mining="all"),
+    "triplet_distance": partial(TripletLoss, mining="distance"),
+    "lifted_structure": LiftedStructureLoss,
+    "n_pairs": NPairsLoss,
+    "angular": AngularLoss,
+    "multi_similarity": MultiSimilarityLoss,
+    "ranked_list": RankedListLoss,
+    "margin": MarginLoss,
+    "prototypical": PrototypicalLoss,
+    "structured_clustering": StructuredClusteringLoss,
+    "proxy_triplet": ProxyTripletLoss,
+    "proxy_nca": ProxyNCALoss,
+    "proxy_nca_pp": ProxyNCAPlusPlusLoss,
     "normalized_softmax": NormalizedSoftmaxLoss,
+    "heated_up_softmax": HeatedUpSoftmaxLoss,
+    "cosface": CosFaceLoss,
+    "arcface": ArcFaceLoss,
+    "sphereface": SphereFaceLoss,
+    "proxy_anchor": ProxyAnchorLoss,
+    "soft_triple": SoftTripleLoss,
+    "xbm": CrossBatchMemory,
+    "hyperbolic": HyperbolicLoss,
+    "spherical_expansion": SphericalExpansion,
 }
 
 

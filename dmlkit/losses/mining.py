@@ -67,8 +67,8 @@ def distance_weighted_negatives(
     between two uniform points of the unit sphere in d dimensions. A distance below the cutoff
     weighs as much as the cutoff; beyond ``farthest`` the loss is mostly zero, so nothing is drawn
     there, unless an anchor has no nearer negative: then all of its negatives are equally likely,
-    as in the authors' code. Each (a, p) has a draw of its own, from torch's default generator on
-    the device of D.
+    as in public code of the paper. Each (a, p) has a draw of its own, from torch's default
+    generator on the device of D.
 
     Distances on the unit sphere (B, B) and the mask of negatives (B, B) -> indices (B, B); entries
     of (a, p) that are no positive pair, and rows without a negative, mean nothing.

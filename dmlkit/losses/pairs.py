@@ -32,13 +32,13 @@ class ContrastiveLoss(EmbeddingLoss):
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         D = geometry.distances(geometry.normalise(embeddings))  # (B, B)
-        pull = geometry.same_label(labels) & (D > self.positive_margin)
-        push = geometry.different_label(labels) & (D < self.negative_margin)
+        pull = geometry.same_label(labels) & D.gt(self.positive_margin)
+        push = geometry.different_label(labels) & D.lt(self.negative_margin)
         pulls, pushes = pull.count_nonzero(), push.count_nonzero()
         # An active hinge is linear in D: mean⁺ (D − m₊) + mean⁻ (m₋ − D) = Σ w D − m₊ + m₋.
         w = pull.to(D.dtype) / pulls.clamp_min(1) - push.to(D.dtype) / pushes.clamp_min(1)
-        margins = self.negative_margin * (pushes > 0) - self.positive_margin * (pulls > 0)
-        return (w * D).sum() + margins
+        pulls, pushes = pulls.sign().to(D.dtype), pushes.sign().to(D.dtype)  # 1 if there is any
+        return (w * D).sum() - self.positive_margin * pulls + self.negative_margin * pushes
 
 
 class TripletLoss(EmbeddingLoss):
@@ -50,8 +50,8 @@ class TripletLoss(EmbeddingLoss):
     - ``"semihard"``: each (a, p) with the nearest negative that is farther than p, else with the
       farthest negative;
     - ``"hard"``: each a with its farthest positive and its nearest negative;
-    - ``"all"``: every triplet whose term is not zero (a mean over all would fade as training
-      succeeds);
+    - ``"all"``: every triplet, the mean being over those whose term is not zero, as a mean over all
+      fades while training succeeds;
     - ``"distance"``: each (a, p) with a negative drawn by its distance, as in ``MarginLoss``, from
       torch's default generator on the device.
 
@@ -270,7 +270,7 @@ class RankedListLoss(EmbeddingLoss):
         L_P = pull.sum(dim=1) / pull.detach().sign().sum(dim=1).clamp_min(1)  # (B,)
         hardest = push.detach().amax(dim=1, keepdim=True)  # (B, 1)
         w = (self.temperature * (push - hardest)).exp() * push.detach().sign()  # 0 if trivial
-        L_N = (w * push).sum(dim=1) / w.sum(dim=1).clamp_min(1)  # (B,); the hardest has w = 1
+        L_N = (w * push).sum(dim=1) / w.sum(dim=1).clamp_min(0.5)  # (B,); the hardest has w = 1
         return ((1 - self.negative_weight) * L_P + self.negative_weight * L_N).mean()
 
 

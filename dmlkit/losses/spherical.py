@@ -69,9 +69,9 @@ class SphericalConstraint(nn.Module):
         momentum = self.momentum if self.training else 0.0
         rho = momentum + (1 - momentum) * first  # 1 on the first batch, without a branch
         mu = (1 - rho) * self.average + rho * n.detach().mean()
-        if self.training:
-            self.average.copy_(mu)
-            self.started.fill_(True)
+        if self.training:  # not in place: a compiled backward could then see the next state
+            self.average = mu.to(self.average.dtype)
+            self.started = torch.ones_like(self.started)
         return mu
 
 
@@ -117,7 +117,7 @@ class HeatedUpSoftmaxLoss(EmbeddingLoss):
         early = (self.step < self.switch_at).to(x.dtype)
         alpha = self.alpha * early + self.final_alpha * (1 - early)
         if self.training:
-            self.step += 1
+            self.step = self.step + 1  # not in place, as above
         return F.cross_entropy(alpha * (x @ p.T), labels)  # logits (B, C)
 
 

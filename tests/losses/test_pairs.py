@@ -1,35 +1,436 @@
 """Pair and triplet losses against plain loops from the formulas, and against the library."""
 
-import torch
-from pytorch_metric_learning import losses as pml
-from torch import Tensor
+import math
+from collections.abc import Callable, Iterator
 
-from dmlkit import losses
+import pytest
+import torch
+import torch.nn.functional as F
+from pytorch_metric_learning import distances as pml_distances
+from pytorch_metric_learning import losses as pml
+from pytorch_metric_learning import miners as pml_miners
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dmlkit import geometry
+from dmlkit.losses import mining, pairs
 from tests.losses.oracles import assert_same, batch
 
+UNEVEN = torch.tensor([7, 3, 3, 7, 9, 3, 5, 5, 7, 3, 11, 5])  # one to four samples a class
 
-def test_contrastive_equals_the_library(generator):
+
+def unit(x: Tensor) -> Tensor:
+    return x / x.norm(dim=1, keepdim=True)
+
+
+def positives(y: Tensor, a: int) -> list[int]:
+    return [j for j in range(len(y)) if j != a and y[j] == y[a]]
+
+
+def negatives(y: Tensor, a: int) -> list[int]:
+    return [j for j in range(len(y)) if y[j] != y[a]]
+
+
+def positive_pairs(y: Tensor) -> Iterator[tuple[int, int]]:
+    return ((a, p) for a in range(len(y)) for p in positives(y, a))
+
+
+def mean_of_active(terms: list[Tensor]) -> Tensor:
+    values = torch.stack(terms).relu()
+    return values.sum() / max(int((values > 0).sum()), 1)
+
+
+@pytest.fixture(params=["PK", "uneven"])
+def x_and_y(request: pytest.FixtureRequest, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     x, y = batch(generator)
-    theirs = pml.ContrastiveLoss(pos_margin=0, neg_margin=0.5)
-    assert_same(lambda z: losses.ContrastiveLoss()(z, y), lambda z: theirs(z, y), x)
+    return (x, y) if request.param == "PK" else (x[: len(UNEVEN)], UNEVEN)
+
+
+# Contrastive
+
+
+@pytest.mark.parametrize("margins", [(0.0, 0.5), (0.3, 1.4)])
+def test_contrastive_equals_the_loop_and_the_library(x_and_y, margins):
+    x, y = x_and_y
+    near, far = margins
+
+    def loop(z: Tensor) -> Tensor:
+        u = unit(z)
+        pull = [(u[i] - u[j]).norm() - near for i, j in positive_pairs(y)]
+        push = [far - (u[i] - u[j]).norm() for i in range(len(y)) for j in negatives(y, i)]
+        return mean_of_active(pull) + mean_of_active(push)
+
+    ours = pairs.ContrastiveLoss(*margins)
+    assert_same(lambda z: ours(z, y), loop, x)
+    theirs = pml.ContrastiveLoss(pos_margin=near, neg_margin=far)
+    assert_same(lambda z: ours(z, y), lambda z: theirs(z, y), x)
+
+
+# Triplet
 
 
 def semihard_loop(x: Tensor, y: Tensor, margin: float) -> Tensor:
     """FaceNet, section 3.2, word by word."""
-    u = x / x.norm(dim=1, keepdim=True)
+    u = unit(x)
     terms = []
     for a in range(len(x)):
         D = {j: (u[a] - u[j]).square().sum() for j in range(len(x))}
-        negatives = [n for n in D if y[n] != y[a]]
-        for p in (j for j in D if j != a and y[j] == y[a]):
-            farther = [n for n in negatives if D[n] > D[p]]
-            n = min(farther, key=D.__getitem__) if farther else max(negatives, key=D.__getitem__)
+        for p in positives(y, a):
+            farther = [n for n in negatives(y, a) if D[n] > D[p]]
+            n = min(farther, key=D.get) if farther else max(negatives(y, a), key=D.get)
             terms.append((D[p] - D[n] + margin).relu())
     return torch.stack(terms).mean()
 
 
-def test_semihard_triplet_equals_the_loop(generator):
-    for classes, margin in ((2, 0.2), (6, 0.2), (6, 1.0)):
-        x, y = batch(generator, classes)
-        ours = losses.TripletLoss(margin=margin)
-        assert_same(lambda z: ours(z, y), lambda z: semihard_loop(z, y, margin), x)  # noqa: B023
+def hard_loop(x: Tensor, y: Tensor, margin: float) -> Tensor:
+    u = unit(x)
+    terms = []
+    for a in range(len(x)):
+        if positives(y, a):
+            p = max((u[a] - u[p]).square().sum() for p in positives(y, a))
+            n = min((u[a] - u[n]).square().sum() for n in negatives(y, a))
+            terms.append((p - n + margin).relu())
+    return torch.stack(terms).mean()
+
+
+def all_loop(x: Tensor, y: Tensor, margin: float) -> Tensor:
+    u = unit(x)
+    terms = [
+        (u[a] - u[p]).square().sum() - (u[a] - u[n]).square().sum() + margin
+        for a, p in positive_pairs(y)
+        for n in negatives(y, a)
+    ]
+    return mean_of_active(terms)
+
+
+@pytest.mark.parametrize("margin", [0.05, 0.2, 1.0])
+@pytest.mark.parametrize(
+    "kind, loop", [("semihard", semihard_loop), ("hard", hard_loop), ("all", all_loop)]
+)
+def test_triplet_equals_the_loop(x_and_y, kind, loop, margin):
+    x, y = x_and_y
+    ours = pairs.TripletLoss(margin, kind)
+    assert_same(lambda z: ours(z, y), lambda z: loop(z, y, margin), x)
+
+
+def test_all_triplets_equal_the_loop_where_samples_coincide(generator):
+    x, y = batch(generator, classes=3)
+    x = torch.cat([x, x, x[:3]])  # the same point in several classes, and twice in one
+    y = torch.cat([y, y.roll(1), y[:3]])
+    ours = pairs.TripletLoss(0.2, "all")(x, y)
+    torch.testing.assert_close(ours, all_loop(x, y, 0.2), rtol=1e-10, atol=1e-10)
+
+
+def test_all_triplets_equal_the_library(x_and_y):
+    x, y = x_and_y
+    theirs = pml.TripletMarginLoss(margin=0.2, distance=pml_distances.LpDistance(power=2))
+    ours = pairs.TripletLoss(0.2, "all")
+    assert_same(lambda z: ours(z, y), lambda z: theirs(z, y), x)
+
+
+def drawn(x: Tensor, y: Tensor, seed: int) -> list[tuple[int, int, int]]:
+    """The triplets that distance-weighted mining draws from this seed."""
+    D = geometry.distances(geometry.normalise(x))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        n = mining.distance_weighted_negatives(D, geometry.different_label(y), x.shape[1])
+    return [(a, p, int(n[a, p])) for a, p in positive_pairs(y)]
+
+
+def seeded(loss: nn.Module, y: Tensor, seed: int) -> Callable[[Tensor], Tensor]:
+    def call(x: Tensor) -> Tensor:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return loss(x, y)
+
+    return call
+
+
+def test_distance_weighted_triplet_equals_the_loop(x_and_y):
+    x, y = x_and_y
+    triplets = drawn(x, y, seed=3)
+    assert all(y[a] != y[n] for a, _, n in triplets)
+
+    def loop(z: Tensor) -> Tensor:
+        u = unit(z)
+        terms = [
+            (u[a] - u[p]).square().sum() - (u[a] - u[n]).square().sum() + 0.7
+            for a, p, n in triplets
+        ]
+        return torch.stack(terms).relu().mean()
+
+    assert_same(seeded(pairs.TripletLoss(0.7, "distance"), y, seed=3), loop, x)
+
+
+def test_triplet_refuses_unknown_mining():
+    with pytest.raises(ValueError, match="'semihard', 'hard', 'all' or 'distance', but is 'soft'"):
+        pairs.TripletLoss(mining="soft")
+
+
+# Lifted structure
+
+
+@pytest.mark.parametrize("margin", [1.0, 3.0])
+def test_lifted_structure_equals_the_loop_and_the_library(x_and_y, margin):
+    x, y = x_and_y
+
+    def loop(z: Tensor) -> Tensor:
+        terms = []
+        for i, j in positive_pairs(y):
+            if i < j:
+                push = sum((margin - (z[i] - z[k]).norm()).exp() for k in negatives(y, i))
+                push = push + sum((margin - (z[j] - z[k]).norm()).exp() for k in negatives(y, j))
+                terms.append((push.log() + (z[i] - z[j]).norm()).relu().square())
+        return torch.stack(terms).sum() / (2 * len(terms))
+
+    ours = pairs.LiftedStructureLoss(margin)
+    assert_same(lambda z: ours(z, y), loop, x)
+    raw = pml_distances.LpDistance(normalize_embeddings=False)
+    theirs = pml.LiftedStructureLoss(neg_margin=margin, distance=raw)
+    assert_same(lambda z: ours(z, y), lambda z: theirs(z, y), x)
+
+
+# N-pairs
+
+
+def n_pairs_loop(x: Tensor, y: Tensor, l2_weight: float = 0.0) -> Tensor:
+    firsts = [y.tolist().index(c) for c in y.unique() if (y == c).sum() > 1]
+    firsts = [(a, positives(y, a)[0]) for a in firsts]
+    terms = []
+    for a, p in firsts:
+        others = [(x[a] @ x[q] - x[a] @ x[p]).exp() for _, q in firsts if q != p]
+        penalty = x[a].square().sum() + x[p].square().sum()
+        terms.append((1 + sum(others)).log() + l2_weight * penalty)
+    return torch.stack(terms).mean()
+
+
+@pytest.mark.parametrize("l2_weight", [0.0, 2e-3 * 0.25])
+def test_n_pairs_equals_the_loop(x_and_y, l2_weight):
+    x, y = x_and_y
+    ours = pairs.NPairsLoss(l2_weight)
+    assert_same(lambda z: ours(z, y), lambda z: n_pairs_loop(z, y, l2_weight), x)
+
+
+@pytest.mark.parametrize("per_class", [2, 4])
+def test_n_pairs_equals_the_library(generator, per_class):
+    x, y = batch(generator, per_class=per_class)
+    raw = pml_distances.DotProductSimilarity(normalize_embeddings=False)
+    theirs = pml.NPairsLoss(distance=raw)
+    assert_same(lambda z: pairs.NPairsLoss()(z, y), lambda z: theirs(z, y), x)
+
+
+def test_n_pairs_rewards_similarity_to_the_positive():
+    """A distance in place of the dot product, as printed in the comparison study, would not."""
+    y = torch.tensor([0, 0, 1, 1])
+    matching = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    crossed = matching[[0, 2, 1, 3]]
+    assert pairs.NPairsLoss()(matching, y) < pairs.NPairsLoss()(crossed, y)
+
+
+# Angular
+
+
+@pytest.mark.parametrize("degrees, n_pairs_weight", [(45, 0.0), (30, 0.5), (60, 2.0)])
+def test_angular_equals_the_loop(x_and_y, degrees, n_pairs_weight):
+    x, y = x_and_y
+    t = math.tan(math.radians(degrees)) ** 2
+
+    def loop(z: Tensor) -> Tensor:
+        u = unit(z)
+        terms = []
+        for a, p in positive_pairs(y):
+            own = 2 * (1 + t) * (u[a] @ u[p])
+            others = sum((4 * t * (u[a] + u[p]) @ u[n] - own).exp() for n in negatives(y, a))
+            terms.append((1 + others).log())
+        return torch.stack(terms).mean() + n_pairs_weight * n_pairs_loop(z, y)
+
+    ours = pairs.AngularLoss(degrees, n_pairs_weight)
+    assert_same(lambda z: ours(z, y), loop, x)
+
+
+def test_angular_equals_the_library_on_the_sphere(x_and_y):
+    """It leaves negatives as they come, so that it agrees on normalised input alone."""
+    x, y = x_and_y
+    x = unit(x)
+    ours, theirs = pairs.AngularLoss(45)(x, y), pml.AngularLoss(45)(x, y)
+    torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-7)  # its angle is float32
+    assert not torch.isclose(pml.AngularLoss(45)(3 * x, y), theirs)
+    torch.testing.assert_close(pairs.AngularLoss(45)(3 * x, y), ours)
+
+
+@pytest.mark.parametrize("degrees", [0, 71, -45])
+def test_angular_refuses_an_angle_out_of_range(degrees):
+    with pytest.raises(ValueError, match=f"above 0 and at most 70, but are {degrees}"):
+        pairs.AngularLoss(degrees)
+
+
+def test_angular_is_finite_at_its_largest_angle():
+    """A batch that drives every exponent to its extremes, in float32."""
+    a = torch.tensor([1.0, 0.0])
+    x = torch.stack([a, a, -a, -a, a, -a]).requires_grad_()
+    value = pairs.AngularLoss(70)(x, torch.tensor([0, 0, 1, 1, 2, 2]))
+    value.backward()
+    assert value.isfinite()
+    assert x.grad.isfinite().all()
+
+
+# Multi-similarity
+
+
+@pytest.mark.parametrize("epsilon", [0.1, -0.2])
+def test_multi_similarity_equals_the_loop_and_the_library(x_and_y, epsilon):
+    x, y = x_and_y
+    alpha, beta, base = 2.0, 50.0, 0.5
+
+    def loop(z: Tensor) -> Tensor:
+        s = unit(z) @ unit(z).T
+        terms = []
+        for a in range(len(y)):
+            P, N = positives(y, a), negatives(y, a)
+            pull = [p for p in P if s[a, p] - epsilon < max(s[a, n] for n in N)]
+            push = [n for n in N if P and s[a, n] + epsilon > min(s[a, p] for p in P)]
+            pull_sum = sum([(-alpha * (s[a, p] - base)).exp() for p in pull], s.new_zeros(()))
+            push_sum = sum([(beta * (s[a, n] - base)).exp() for n in push], s.new_zeros(()))
+            terms.append((1 + pull_sum).log() / alpha + (1 + push_sum).log() / beta)
+        return torch.stack(terms).mean()
+
+    ours = pairs.MultiSimilarityLoss(alpha, beta, base, epsilon)
+    assert_same(lambda z: ours(z, y), loop, x)
+    theirs = pml.MultiSimilarityLoss(alpha, beta, base)
+    miner = pml_miners.MultiSimilarityMiner(epsilon)
+    assert_same(lambda z: ours(z, y), lambda z: theirs(z, y, miner(z, y)), x)
+
+
+def test_multi_similarity_does_not_overflow_at_a_sharp_scale():
+    x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [1.0, 0.0]])
+    value = pairs.MultiSimilarityLoss(alpha=500.0, beta=1000.0)(x, torch.tensor([0, 0, 1]))
+    # Anchor 0: s⁺ = −1, s⁻ = 1; anchor 1: s⁺ = s⁻ = −1; anchor 2 has no positive.
+    torch.testing.assert_close(value, torch.tensor((1.5 + 0.5 + 1.5 + 0.0 + 0.0) / 3))
+
+
+# Ranked list
+
+
+@pytest.mark.parametrize("temperature, weight", [(10.0, 0.5), (0.0, 0.3), (300.0, 0.5)])
+def test_ranked_list_equals_the_loop(x_and_y, temperature, weight):
+    x, y = x_and_y
+    alpha, margin = 1.2, 0.4
+
+    def loop(z: Tensor) -> Tensor:
+        u = unit(z)
+        terms = []
+        for a in range(len(y)):
+            pull = [(u[a] - u[p]).norm() - (alpha - margin) for p in positives(y, a)]
+            push = [alpha - (u[a] - u[n]).norm() for n in negatives(y, a)]
+            push = torch.stack([v for v in push if v > 0] or [z.new_zeros(())])
+            L_N = (F.softmax(temperature * push, dim=0) * push).sum()
+            L_P = mean_of_active(pull) if pull else 0
+            terms.append((1 - weight) * L_P + weight * L_N)
+        return torch.stack(terms).mean()
+
+    ours = pairs.RankedListLoss(alpha, margin, temperature, weight)
+    assert_same(lambda z: ours(z, y), loop, x)
+
+
+def test_ranked_list_equals_the_library(x_and_y):
+    """It adds 1e-5 per sample to each sum of weights: hence the tolerance."""
+    x, y = x_and_y
+    with pytest.warns(UserWarning, match="temperature values may lead to overflow"):
+        theirs = pml.RankedListLoss(margin=0.4, Tn=10, alpha=1.2, imbalance=0.5)
+    ours = pairs.RankedListLoss()
+    assert_same(lambda z: ours(z, y), lambda z: theirs(z, y), x, tolerance=3e-4)
+
+
+# Margin
+
+
+def margin_loss(num_classes: int, generator: torch.Generator) -> pairs.MarginLoss:
+    loss = pairs.MarginLoss(num_classes).double()
+    loss.beta.data = 1.0 + 0.5 * torch.rand(num_classes, generator=generator, dtype=torch.float64)
+    return loss
+
+
+def test_margin_equals_the_loop_and_the_library_on_the_same_triplets(x_and_y, generator):
+    x, y = x_and_y
+    y = y + 40  # no label is an index into this batch
+    ours = margin_loss(60, generator)
+    triplets = drawn(x, y, seed=5)
+
+    def loop(z: Tensor, beta: Tensor) -> Tensor:
+        u = unit(z)
+        terms = []
+        for a, p, n in triplets:
+            terms.append(0.2 + (u[a] - u[p]).norm() - beta[y[a]])
+            terms.append(0.2 + beta[y[a]] - (u[a] - u[n]).norm())
+        return mean_of_active(terms)
+
+    assert_same(seeded(ours, y, seed=5), lambda z: loop(z, ours.beta), x)
+    theirs = pml.MarginLoss(margin=0.2, learn_beta=True, num_classes=60).double()
+    theirs.beta.data = ours.beta.data.clone()
+    tuples = tuple(torch.tensor(indices) for indices in zip(*triplets, strict=True))
+    assert_same(seeded(ours, y, seed=5), lambda z: theirs(z, y, tuples), x)
+
+    gradient = torch.autograd.grad(seeded(ours, y, seed=5)(x), ours.beta)[0]
+    torch.testing.assert_close(gradient, torch.autograd.grad(loop(x, ours.beta), ours.beta)[0])
+    torch.testing.assert_close(gradient, torch.autograd.grad(theirs(x, y, tuples), theirs.beta)[0])
+    absent = [c for c in range(60) if c not in y]
+    assert gradient.count_nonzero() > 1
+    assert gradient[absent].count_nonzero() == 0
+
+
+def test_margin_draws_anew_from_the_default_generator(generator):
+    x, y = batch(generator, classes=12, dim=3)
+    loss = pairs.MarginLoss(12)
+    values = [seeded(loss, y, seed)(x).item() for seed in (0, 0, 1)]
+    assert values[0] == values[1] != values[2]
+
+
+# All of them
+
+EVERY: dict[str, Callable[[], nn.Module]] = {
+    "contrastive": lambda: pairs.ContrastiveLoss(0.1, 1.4),
+    **{kind: lambda kind=kind: pairs.TripletLoss(0.9, kind)
+       for kind in ("semihard", "hard", "all", "distance")},
+    "lifted_structure": pairs.LiftedStructureLoss,
+    "n_pairs": lambda: pairs.NPairsLoss(0.01),
+    "angular": lambda: pairs.AngularLoss(40, n_pairs_weight=0.5),
+    "multi_similarity": pairs.MultiSimilarityLoss,
+    "ranked_list": pairs.RankedListLoss,
+    "margin": lambda: pairs.MarginLoss(12).double(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_gradient_equals_finite_differences(generator, name):
+    x, y = batch(generator, classes=3, per_class=3, dim=4)
+    loss = seeded(EVERY[name](), y, seed=1)
+    assert torch.autograd.gradcheck(loss, x.requires_grad_())
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name != "margin"])
+def test_labels_that_float32_cannot_tell_apart_are_two_classes(generator, name):
+    x, y = batch(generator, classes=4, per_class=3)
+    loss = EVERY[name]()
+    torch.testing.assert_close(
+        seeded(loss, y + 2**24, seed=1)(x), seeded(loss, y, seed=1)(x), rtol=0, atol=0
+    )
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_memory_is_quadratic_in_the_batch(name):
+    """No tensor of the forward or backward pass has more than a few times B² elements."""
+    B = 96
+    x = torch.randn(B, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    y = torch.arange(B) // 8
+    sizes = []
+
+    class Sizes(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **(kwargs or {}))
+            leaves = result if isinstance(result, tuple | list) else [result]
+            sizes.extend(leaf.numel() for leaf in leaves if isinstance(leaf, Tensor))
+            return result
+
+    with Sizes():
+        EVERY[name]()(x, y).backward()
+    assert B * B // 4 <= max(sizes) <= 2 * B * B

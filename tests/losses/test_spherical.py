@@ -17,6 +17,7 @@ from dmlkit.losses.spherical import (
     HeatedUpSoftmaxLoss,
     SphericalConstraint,
     SphericalExpansion,
+    _random_rows,
     expand,
     simplex,
 )
@@ -95,7 +96,10 @@ def test_moving_average_follows_its_recursion_and_rests_in_evaluation(generator)
         x, _ = batch(generator)
         n = x.norm(dim=1)
         mu = n.mean() if mu is None else 0.7 * mu + 0.3 * n.mean()
-        close(constraint(x), ((n - mu) ** 2).mean())
+        f = x.clone().requires_grad_()
+        penalty = constraint(f)
+        close(penalty, ((n - mu) ** 2).mean())
+        close(torch.autograd.grad(penalty, f)[0], 2 / len(x) * ((n - mu) / n)[:, None] * x)
     constraint.eval()
     for _ in range(2):
         close(constraint(x), ((n - mu) ** 2).mean())
@@ -354,6 +358,13 @@ def test_a_generator_turns_the_simplex_evenly_about_proxy_and_sample(generator):
     assert (across.T @ across / 500 - plane / 3).abs().max() < 4 / math.sqrt(500)
 
 
+def test_random_frames_are_orthonormal_and_prefer_no_direction(generator):
+    like = torch.empty(0, dtype=F64)
+    rows = torch.stack([_random_rows(2, 4, like, generator) for _ in range(500)])  # (500, 2, 4)
+    close(rows @ rows.mT, torch.eye(2, dtype=F64).expand(500, 2, 2))
+    assert rows.mean(dim=0).abs().max() < 4 / math.sqrt(500 * 4)  # without signs, far from 0
+
+
 def test_a_generator_turns_each_sample_of_a_batch_differently(generator):
     z, w = unit(400, 64, generator=generator), unit(400, 64, generator=generator)
     centre = (z * w).sum(dim=1, keepdim=True) * w
@@ -396,7 +407,7 @@ class Recorder(nn.Module):
 def proxy_losses():
     """Every loss of the table that owns proxies (C, d)."""
     for name in losses.names():
-        loss = losses.build(name, num_classes=6, dim=8)
+        loss = losses.build(name, num_classes=6, dim=12)
         proxies = dict(loss.named_parameters(recurse=False)).get("proxies")
         if proxies is not None and proxies.ndim == 2:
             yield name
@@ -443,8 +454,8 @@ def test_detached_points_reach_the_proxies_alone(generator):
 @pytest.mark.parametrize("detach", [True, False])
 def test_expansion_goes_around_every_proxy_loss(name, detach, generator):
     torch.manual_seed(0)
-    see = SphericalExpansion(name, points=3, detach=detach, num_classes=6, dim=8).double()
-    x, y = batch(generator)
+    see = SphericalExpansion(name, points=3, detach=detach, num_classes=6, dim=12).double()
+    x, y = batch(generator, dim=12)
     x[:6] = see.inner.proxies.detach()[y[:6]]  # r = 0
     x[6] = 0
     x.requires_grad_()
@@ -583,6 +594,8 @@ def test_whole_graph_is_traced(make, generator):
     for step in range(3):
         values = [(torch.manual_seed(step), f(x[step:], y[step:]))[1] for f in (eager, traced)]
         close(values[0], values[1])
+    for name, state in eager.state_dict().items():
+        close(state, compiled.state_dict()[name])
 
 
 # torch.compile meets this warning wherever a graph resumes, and hides it unless it is an error.

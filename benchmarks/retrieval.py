@@ -1,0 +1,105 @@
+"""Retrieval's marks: time against product and top-k alone, memory, and the reference library.
+
+Each case runs in a process of its own, so that its peak memory is its own too (Linux only).
+Random embeddings of the size of SOP's test set, 60,502 × 64 in 11,316 classes, and 6,000 of them
+where the reference library's memory, quadratic by default, has to fit.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import faiss
+import torch
+from torch import Tensor
+
+from dmlkit import ROOT
+from dmlkit.retrieval import map_at_r, recall_at_k
+
+ITEMS, CLASSES, DIM, SMALL = 60_502, 11_316, 64, 6_000
+KS = (1, 10, 100, 1000)
+
+Row = dict[str, str | float]
+
+
+def product_and_topk(x: Tensor, _: Tensor) -> None:
+    for block in x.split(512):  # the quickest of 32, 128, 512 and 1024 on two cores
+        (block @ x.T).topk(KS[-1] + 1, dim=1)
+
+
+def faiss_search(x: Tensor, _: Tensor) -> None:
+    index = faiss.IndexFlatL2(DIM)
+    index.add(x.numpy())
+    for block in x.split(4096):
+        index.search(block.numpy(), KS[-1] + 1)
+
+
+def recalls(x: Tensor, labels: Tensor) -> None:
+    recall_at_k(x, labels, KS)
+
+
+def recall_and_map(x: Tensor, labels: Tensor) -> None:
+    recall_at_k(x[:SMALL], labels[:SMALL], (1,))
+    map_at_r(x[:SMALL], labels[:SMALL])
+
+
+def reference_library(x: Tensor, labels: Tensor) -> None:
+    from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+
+    include = ("precision_at_1", "mean_average_precision_at_r")
+    calculator = AccuracyCalculator(include=include, device=torch.device("cpu"))
+    calculator.get_accuracy(x[:SMALL], labels[:SMALL])
+
+
+CASES: dict[str, Callable[[Tensor, Tensor], None]] = {
+    case.__name__: case
+    for case in (product_and_topk, faiss_search, recalls, recall_and_map, reference_library)
+}
+
+
+def rows() -> list[Row]:
+    """One row for each mark; ``ratio`` is their time over ours, so more is better."""
+    found = {name: _child(name) for name in CASES}
+    alone = min(("product_and_topk", "faiss_search"), key=lambda name: found[name]["s"])
+    large, small = f"Recall@{KS}, {ITEMS} x {DIM}", f"Recall@1 and MAP@R, {SMALL} x {DIM}"
+    compared = [
+        (large, "recalls", alone, "ratio at least 0.67, ours under 1000 MB"),
+        (small, "recall_and_map", "reference_library", "ratio at least 5"),
+    ]
+    return [
+        {"what": what, "against": other, "mark": mark}
+        | {f"ours_{unit}": value for unit, value in found[ours].items()}
+        | {f"theirs_{unit}": value for unit, value in found[other].items()}
+        | {"ratio": found[other]["s"] / found[ours]["s"]}
+        for what, ours, other, mark in compared
+    ]
+
+
+def _child(name: str) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.retrieval", name]
+    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE)
+    return json.loads(done.stdout)
+
+
+def _measure(name: str) -> dict[str, float]:
+    """Seconds of one case, and the megabytes that it needs beyond its input, at the peak."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.nn.functional.normalize(torch.randn(ITEMS, DIM, generator=generator))
+    labels = torch.arange(ITEMS) * CLASSES // ITEMS
+    CASES[name](x[:2000], labels[:2000])  # load what it needs
+    before, start = _memory("VmRSS"), time.perf_counter()
+    CASES[name](x, labels)
+    return {"s": time.perf_counter() - start, "mb": _memory("VmHWM") - before}
+
+
+def _memory(field: str) -> float:
+    """A size of this process in MB. Unlike ru_maxrss it does not begin with the parent's peak."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in status if line.startswith(field)).split()[1]) / 1024
+
+
+if __name__ == "__main__":
+    print(json.dumps(_measure(sys.argv[1])))
