@@ -163,10 +163,14 @@ def _make(path: Path, recipe: dict[str, int | str]) -> None:
         with FileLock(path.with_suffix(".lock")):
             if path.exists():
                 return
+            threads = torch.get_num_threads()
             try:
+                # Little of this runs in parallel: on busy cores more threads cost thrice the time.
+                torch.set_num_threads(1)
                 temporary.write_bytes(_generate(recipe))
                 os.replace(temporary, path)
             finally:
+                torch.set_num_threads(threads)
                 temporary.unlink(missing_ok=True)
     except OSError as error:
         raise OSError(

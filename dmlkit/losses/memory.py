@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from dmlkit import geometry
-from dmlkit.losses.contract import EmbeddingLoss, masked_mean
+from dmlkit.losses.contract import EmbeddingLoss
 from dmlkit.losses.pairs import ContrastiveLoss
 
 
@@ -112,5 +112,10 @@ def _between(
     if not isinstance(loss, ContrastiveLoss):
         return cast(Any, loss).between(x, y, labels, positive, negative)
     D = geometry.distances(geometry.normalise(x), geometry.normalise(y))  # (B, M)
-    pull, push = (D - loss.positive_margin).relu(), (loss.negative_margin - D).relu()
-    return masked_mean(pull, positive & (pull > 0)) + masked_mean(push, negative & (push > 0))
+    pull = (positive & (D.detach() > loss.positive_margin)).to(D.dtype)  # the non-zero terms
+    push = (negative & (D.detach() < loss.negative_margin)).to(D.dtype)
+    n, m = pull.sum(), push.sum()
+    # mean⁺ (D − m₊) + mean⁻ (m₋ − D), each distance met once, with its weight in the two means
+    weight = pull.div_(n.clamp_min(1)).sub_(push.div_(m.clamp_min(1)))  # (B, M)
+    margins = loss.negative_margin * m.clamp_max(1) - loss.positive_margin * n.clamp_max(1)
+    return (weight * D).sum() + margins

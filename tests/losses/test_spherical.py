@@ -538,10 +538,8 @@ def test_expansion_resumes_from_its_state(generator, tmp_path):
 
 
 def test_expansion_is_made_from_json_literals():
-
-    see = SphericalExpansion(
-        loss="normalized_softmax", loss_args={"temperature": 0.3}, num_classes=6, dim=8, points=2
-    )
+    arguments = {"loss": "normalized_softmax", "loss_args": {"temperature": 0.3}, "points": 2}
+    see = losses.build("spherical_expansion", num_classes=6, dim=8, **arguments)
     assert isinstance(see.inner, NormalizedSoftmaxLoss)
     assert see.inner.temperature == 0.3
     assert [name for name, _ in see.named_parameters()] == ["inner.proxies"]

@@ -1,0 +1,57 @@
+"""Measure, print and keep: ``python -m benchmarks`` writes benchmarks/RESULTS.md."""
+
+import importlib
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+PARTS = ("training", "retrieval", "sphere", "losses")
+RESULTS = Path(__file__).parent / "RESULTS.md"
+HEAD = """# Benchmarks
+
+Made by `python -m benchmarks` in one run on one machine. What counts is a ratio within the run;
+milliseconds are of that machine.
+"""
+
+
+def table(rows: Sequence[dict]) -> str:
+    """Rows as a Markdown table, with a column for every key that a row has."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    for row in rows:
+        cells = (row.get(column) for column in columns)
+        lines.append("| " + " | ".join(_text(cell) for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def _text(cell: object) -> str:
+    if isinstance(cell, float):
+        return f"{cell:.3g}" if abs(cell) < 1000 else f"{cell:.0f}"
+    return "" if cell is None else str(cell)
+
+
+def main(parts: Sequence[str]) -> None:
+    """Measure the parts asked for; the sections of the others stay as they are."""
+    unknown = set(parts) - set(PARTS)
+    if unknown:
+        raise SystemExit(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    kept = RESULTS.read_text().split("\n## ")[1:] if RESULTS.exists() else []
+    sections = {text.split("\n")[0]: text for text in kept}
+    machine = (
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
+        f"torch {torch.__version__}"
+    )
+    for part in parts or PARTS:
+        made = table(importlib.import_module(f"benchmarks.{part}").rows())
+        print(f"\n## {part}\n\n{made}", flush=True)
+        sections[part] = f"{part}\n\n{machine}\n\n{made}\n"
+        ordered = [sections[name].rstrip() for name in PARTS if name in sections]
+        RESULTS.write_text(HEAD + "\n## " + "\n\n## ".join(ordered) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,107 @@
+"""What the training loop costs: a step against a bare PyTorch loop, and a default Run in full."""
+
+import resource
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from dmlkit import data, retrieval, training
+from dmlkit.training import Experiment
+
+STEPS, ROUNDS = 40, 7
+
+Row = dict[str, str | float]
+
+
+def bare_steps(experiment: Experiment) -> Iterator[None]:
+    """The loop that one would write by hand: the same batches, model, loss and optimiser."""
+    train = data.load(experiment.data)
+    model = training.build_model(experiment, train).to(memory_format=torch.channels_last)
+    loss = training.build_objective(experiment, train)
+    optimizer = torch.optim.Adam(model.parameters(), lr=experiment.lr, fused=True)
+    labels = torch.from_numpy(train.labels)
+    sampler = training.batches.PK(train.labels, seed=0, **experiment.sampler_args)
+    for step in range(experiment.steps):
+        index = torch.from_numpy(sampler(step))
+        images = (train.images[index].float() / 255).contiguous(memory_format=torch.channels_last)
+        value = loss(model(images), labels[index])
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        yield
+
+
+def our_steps(experiment: Experiment) -> Iterator[None]:
+    """The package's own step, with its record of losses, norms and gradients."""
+    train = data.load(experiment.data)
+    model = training.build_model(experiment, train)
+    objective = training.build_objective(experiment, train)
+    fabric = training.open_fabric(experiment, "cpu")
+    trainer = training.Trainer(experiment, model, objective, train, fabric)
+    while trainer.step < experiment.steps:
+        trainer.advance()
+        yield
+
+
+def seconds(steps: Iterator[None], count: int) -> float:
+    began = time.process_time()
+    for _ in range(count):
+        next(steps)
+    return time.process_time() - began
+
+
+def step_rows() -> list[Row]:
+    """Rounds of each kind in turn, so that what else the machine does falls on all alike."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    experiment = replace(Experiment(), steps=STEPS * (ROUNDS + 1))
+    kinds = {
+        "bare PyTorch loop": bare_steps(experiment),
+        "dmlkit": our_steps(experiment),
+        "dmlkit with SEC": our_steps(replace(experiment, constraint={"weight": 0.1})),
+        "dmlkit with jitter": our_steps(replace(experiment, augment=True)),
+    }
+    times: dict[str, list[float]] = {name: [] for name in kinds}
+    for steps in kinds.values():
+        seconds(steps, STEPS)  # warm-up
+    for _ in range(ROUNDS):
+        for name, steps in kinds.items():
+            times[name].append(seconds(steps, STEPS))
+    torch.set_num_threads(threads)
+    bare = times["bare PyTorch loop"]
+    return [
+        {
+            "what": f"training step, {name}",
+            "ms": 1000 * statistics.median(spent) / STEPS,
+            "against": "bare PyTorch loop",
+            "ratio": statistics.median(a / b for a, b in zip(spent, bare, strict=True)),
+        }
+        for name, spent in times.items()
+    ]
+
+
+def run_row() -> Row:
+    """Core-seconds of a default Run: training, embedding, scoring; process start left out."""
+    experiment = Experiment(split="val")
+    train, images = (data.load(experiment.data, split) for split in ("train", "val"))
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    model = training.build_model(experiment, train)
+    objective = training.build_objective(experiment, train)
+    training.fit(model, objective, train, experiment, device="cpu", progress=False)
+    scores = retrieval.evaluate(training.embed(model, images), images.labels, metric="cosine")
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {
+        "what": f"default Run, {experiment.steps} steps, R@1 on validation classes "
+        f"{100 * scores['recall_at_1']:.1f} %",
+        "core-seconds": spent,
+        "against": "8 core-seconds",
+        "ratio": spent / 8,
+    }
+
+
+def rows() -> list[Row]:
+    return [*step_rows(), run_row()]
