@@ -107,11 +107,16 @@ def data(
     for column in ("split", "images", "classes", "groups"):
         table.add_column(column, justify="right")
     try:
-        for split in ("train", "val", "test"):
-            images = load(name, split, root=root)
-            table.add_row(
-                split, str(len(images)), str(images.num_classes), str(len(set(images.groups)))
-            )
+        for split in ("train", "test", "val"):
+            try:
+                images = load(name, split, root=root)
+            except ValueError as error:
+                if split != "val":
+                    raise
+                table.caption = str(error)
+                continue
+            counts = len(images), images.num_classes, len(set(images.groups))
+            table.add_row(split, *map(str, counts))
     except (ValueError, OSError) as error:
         raise _fail(error) from error
     console.print(table)

@@ -317,7 +317,7 @@ def _remeasure(
     x: Tensor, y: Tensor, candidates: Tensor, k: int, own: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The k nearest among each query's candidates (b, c), by differences in float64."""
-    squared = torch.empty(candidates.shape, device=x.device)  # (b, c)
+    squared = torch.empty(candidates.shape, dtype=torch.float32, device=x.device)  # (b, c)
     size = max(1, _ENTRIES // 16 // (candidates.shape[1] * y.shape[1]))  # 2 MB stay in the cache
     for start in range(0, len(x), size):
         near = candidates[start : start + size]
