@@ -26,7 +26,7 @@ class ConvNet(nn.Sequential):
     def __init__(
         self,
         dim: int,
-        widths: Sequence[int] = (16, 24, 48, 96),
+        widths: Sequence[int] = (8, 16, 32, 96),
         head: str = "linear",
         channels: int = 1,
         size: int = 32,

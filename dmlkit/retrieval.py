@@ -6,7 +6,8 @@ The rules, which every function here keeps:
   the unit sphere first. On the sphere both give the same order.
 - **The query.** Without a gallery every item queries all the others. It is left out by its index,
   never by its distance, so an exact copy of it elsewhere in the set counts like any other item.
-- **Ties.** Squared distances are summed in float64 and compared as float32; equal ones stand in
+- **Ties.** Embeddings count as float32; their squared distances are summed in float64 and compared
+  as float32; equal ones stand in
   the order of their index in the gallery, an order that knows nothing of the query's label.
 - **A query with no relevant item** (a class with one image) is a miss in Recall@K, as the field
   counts it, and is left out of R-precision and MAP@R, where R = 0 leaves nothing to average.
@@ -153,7 +154,7 @@ def nmi(embeddings: Array, labels: Array, seed: int = 0, metric: Metric = "eucli
     """
     x, _, _ = _prepare(embeddings, None, metric)
     classes = _labels(labels, x, "labels").cpu().numpy()
-    points = x.float().cpu().numpy()
+    points = x.cpu().numpy()
     kmeans = faiss.Kmeans(
         points.shape[1],
         len(np.unique(classes)),
@@ -266,7 +267,7 @@ def _search(x: Tensor, y: Tensor, k: int, exclude_self: bool) -> Iterator[tuple[
     on_cpu = x.device.type == "cpu"
     index = faiss.IndexFlatL2(y.shape[1])
     if on_cpu:
-        index.add(y.float().numpy())
+        index.add(y.numpy())
     # faiss wants thousands of queries at a time: a hundred at a time cost it four times as much.
     size = min(4096, _ENTRIES // k) if on_cpu else _ENTRIES // len(y)
     for rows in torch.arange(len(x), device=x.device).split(max(1, size)):
@@ -281,9 +282,10 @@ def _by_products(x: Tensor, y: Tensor, k: int, own: Tensor) -> tuple[Tensor, Ten
     What lies below the rounding of float64 is tied. In place, for twice the speed of
     ``geometry.squared_distances``, which serves gradients.
     """
-    xx, yy = x.square().sum(dim=1, keepdim=True), y.square().sum(dim=1)  # (b, 1), (N,)
-    noise = 4 * torch.finfo(x.dtype).eps * (xx + yy.max())  # (b, 1)
-    squared = torch.addmm(yy, x, y.T, alpha=-2).add_(xx)  # (b, N)
+    X, Y = x.double(), y.double()
+    xx, yy = X.square().sum(dim=1, keepdim=True), Y.square().sum(dim=1)  # (b, 1), (N,)
+    noise = 4 * torch.finfo(X.dtype).eps * (xx + yy.max())  # (b, 1)
+    squared = torch.addmm(yy, X, Y.T, alpha=-2).add_(xx)  # (b, N)
     squared = torch.maximum(squared, noise, out=squared).float()
     everything = torch.arange(len(y), device=y.device)
     candidates, _ = _smallest(squared, everything, min(k + 1 + _SPARE, len(y)))
@@ -299,7 +301,7 @@ def _by_faiss(
     neighbour (many copies of one point, say), and is done over from the matrix.
     """
     count = min(k + 1 + _SPARE, len(y))
-    rounded, candidates = map(torch.from_numpy, index.search(x.float().numpy(), count))
+    rounded, candidates = map(torch.from_numpy, index.search(x.numpy(), count))
     indices, squared = _remeasure(x, y, candidates, k, own)
     if count < len(y):
         # |rounded − exact| ≤ c ε (‖x‖ + ‖y‖)², and ‖y‖ ≤ ‖x‖ + distance for the y that matter.
@@ -321,7 +323,7 @@ def _remeasure(
     size = max(1, _ENTRIES // 16 // (candidates.shape[1] * y.shape[1]))  # 2 MB stay in the cache
     for start in range(0, len(x), size):
         near = candidates[start : start + size]
-        differences = y.index_select(0, near.flatten()).view(*near.shape, -1)  # (_, c, d)
+        differences = y.index_select(0, near.flatten()).double().view(*near.shape, -1)  # (_, c, d)
         differences -= x[start : start + size, None]
         squared[start : start + size] = differences.square_().sum(dim=2)
     squared.masked_fill_(candidates == own[:, None], math.inf)
@@ -344,10 +346,11 @@ def _smallest(squared: Tensor, indices: Tensor, k: int) -> tuple[Tensor, Tensor]
 def _prepare(
     embeddings: Array, gallery: Array | None, metric: Metric, name: str = "embeddings"
 ) -> tuple[Tensor, Tensor, float]:
-    """Queries and gallery in float64 near the origin, and the unit that distances are now in.
+    """Queries and gallery in float32 near the origin, and the unit that distances are now in.
 
-    Distances do not feel the shift, but faiss's float32 does. Shift and unit are a multiple of,
-    and itself, a power of two: float32 embeddings lose no bit, and what was tied remains tied.
+    A shift leaves distances alone, and spares faiss's float32 the rounding of large numbers. The
+    unit, a power of two, bounds the spread round the mean, and embeddings are shifted only if they
+    are so far away that float32 input loses no bit: what was tied remains tied.
     """
     if metric not in ("euclidean", "cosine"):
         raise ValueError(f"metric: expected 'euclidean' or 'cosine', got {metric!r}")
@@ -362,9 +365,9 @@ def _prepare(
     centre = y.mean(dim=0)
     spread = max((x - centre).abs().max().item(), (y - centre).abs().max().item())
     unit = math.ldexp(1.0, math.frexp(spread)[1])
-    centre = (centre / unit).round() * unit
-    x = (x - centre) / unit
-    return x, x if gallery is None else (y - centre) / unit, unit
+    centre = torch.where(centre.abs() > 3 * unit, (centre / unit).round() * unit, 0)
+    x = ((x - centre) / unit).float()
+    return x, x if gallery is None else ((y - centre) / unit).float(), unit
 
 
 def _matrix(embeddings: Array, name: str, metric: Metric) -> Tensor:

@@ -78,23 +78,22 @@ class CrossBatchMemory(EmbeddingLoss):
             self.register_buffer(name, torch.zeros((), dtype=torch.int64))
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        slots = self._remember(embeddings.detach(), labels)  # (B,)
-        slot = torch.arange(len(self.queue), device=labels.device)  # (M,)
+        B, M = len(labels), len(self.queue)
+        slots = (self.position + torch.arange(B, device=labels.device)) % M  # (B,)
+        if self.training:
+            self._remember(embeddings.detach(), labels, slots)
         same = geometry.same_label(labels, self.queue_labels)  # (B, M)
-        known = slot < self.filled  # (M,)
-        own = slots[:, None] == slot  # (B, M)
-        memory = self.queue.to(embeddings)
-        pairs = embeddings, memory, labels, same & known & ~own, ~same & known
+        known = torch.arange(M, device=labels.device) < self.filled  # (M,)
+        positive = same & known
+        if self.training:
+            positive.scatter_(1, slots[:, None], False)  # a sample's own copy
+        pairs = embeddings, self.queue.to(embeddings), labels, positive, ~same & known
         return self.inner(embeddings, labels) + self.weight * _between(self.inner, *pairs)
 
-    def _remember(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """Put the batch into the queue: -> its places there (B,), or −1 in evaluation mode."""
+    def _remember(self, embeddings: Tensor, labels: Tensor, slots: Tensor) -> None:
         B, M = len(labels), len(self.queue)
         if B > M:
             raise ValueError(f"a batch of {B} does not fit into a memory of {M}: give size={B}")
-        if not self.training:
-            return torch.full_like(labels, -1)
-        slots = (self.position + torch.arange(B, device=labels.device)) % M
         # New tensors, not changed ones: a backward pass may still need the memory of its step.
         self.queue = self.queue.index_copy(0, slots, embeddings.to(self.queue))
         self.queue_labels = self.queue_labels.index_copy(0, slots, labels)
@@ -102,7 +101,6 @@ class CrossBatchMemory(EmbeddingLoss):
         self.position = (self.position + kept) % M
         self.filled = (self.filled + kept).clamp_max(M)
         self.step = self.step + 1
-        return slots
 
 
 def _between(

@@ -81,7 +81,7 @@ def distance_weighted_negatives(
     tensor(2)
     """
     squared = D.clamp(cutoff, farthest).square()
-    log_q = (dim - 2) / 2 * squared.log() + (dim - 3) / 2 * torch.log1p(-squared / 4)  # (B, B)
+    log_q = (dim - 2) / 2 * squared.log() + (dim - 3) / 2 * (1 - squared / 4).log()  # (B, B)
     # What lies beyond is equally likely, D being clamped, and drawn only if a row has nothing else.
     log_weight = -log_q - 1e6 * (D - farthest).relu().sign()
     log_weight = torch.where(negative, log_weight, torch.finfo(D.dtype).min)

@@ -314,9 +314,9 @@ class MarginLoss(EmbeddingLoss):
             farthest=self.farthest,
         )
         beta = self.beta[labels][:, None]  # (B, 1), by class label
-        pair = geometry.same_label(labels) & _has_negatives(labels)
-        pull = torch.where(pair, self.margin + D - beta, 0).relu()
-        push = torch.where(pair, self.margin + beta - D.gather(1, n), 0).relu()
+        pair = (geometry.same_label(labels) & _has_negatives(labels)).to(D.dtype)
+        pull = (pair * (D - (beta - self.margin))).relu()
+        push = (pair * (beta + self.margin - D.gather(1, n))).relu()
         active = pull.count_nonzero() + push.count_nonzero()
         return (pull + push).sum() / active.clamp_min(1)
 
