@@ -64,7 +64,7 @@ def train(
     ),
     data: Annotated[str, typer.Option(help="glyphs, omniglot, …")] = "glyphs",
     root: Root = None,
-    steps: Annotated[int, typer.Option(min=1)] = 250,
+    steps: Annotated[int, typer.Option(min=1)] = 280,
     seed: int = 0,
     device: Device = "auto",
     settings: Annotated[

@@ -64,7 +64,7 @@ class Experiment:
     optimizer_args: Mapping[str, Any] = field(default_factory=dict)
     lr: float = 5e-3
     decay: float = 0.3  # share of the steps, at the end, over which lr falls linearly to 0
-    steps: int = 250
+    steps: int = 280
     seed: int = 0
     monitor: tuple[str, ...] = ()  # splits whose Recall@1 the history follows
     monitor_every: int = 50  # steps
