@@ -57,7 +57,7 @@ def build_head(name: str, features: int, dim: int) -> list[nn.Module]:
     learnt scale and shift, as Zhai and Wu 2019 use before a normalised softmax).
 
     >>> build_head("layer_norm", 128, 64)
-    [LayerNorm((128,), eps=1e-05, elementwise_affine=False, bias=True), Linear(...)]
+    [LayerNorm((128,), ...elementwise_affine=False...), Linear(in_features=128, ...)]
     """
     heads: dict[str, list[nn.Module]] = {
         "linear": [],

@@ -212,13 +212,14 @@ def test_a_device_that_is_not_there_is_refused(store, device):
 
 def test_any_loss_of_the_reference_library_fits_as_it_is():
     train = data.load("glyphs", "train", **TINY.data_args)
+    gently = replace(TINY, lr=1e-5)  # rounding differs, and large steps would magnify it
     histories = []
     for loss in (losses.ContrastiveLoss(), pml.ContrastiveLoss(pos_margin=0, neg_margin=0.5)):
         with torch.random.fork_rng():
             torch.manual_seed(0)
             model = models.build("convnet", dim=8, image=train[0])
-        histories.append(training.fit(model, loss, train, TINY, device="cpu", progress=False))
-    np.testing.assert_allclose(histories[0]["loss"], histories[1]["loss"], rtol=1e-3)
+        histories.append(training.fit(model, loss, train, gently, device="cpu", progress=False))
+    np.testing.assert_allclose(histories[0]["loss"], histories[1]["loss"], rtol=1e-4)
 
 
 def test_training_learns():

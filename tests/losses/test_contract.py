@@ -19,11 +19,15 @@ NORMALISED = {
     *("contrastive", "triplet_semihard", "triplet_hard", "triplet_all", "triplet_distance"),
     *("angular", "multi_similarity", "ranked_list", "margin", "structured_clustering", "xbm"),
     *("proxy_triplet", "proxy_nca", "proxy_nca_pp", "normalized_softmax", "cosface", "arcface"),
-    *("proxy_anchor", "soft_triple", "heated_up_softmax"),
+    *("proxy_anchor", "soft_triple", "heated_up_softmax", "spherical_expansion"),
 }
 # The order of a class's samples means something: support and query, first and second.
 ORDERED = {"prototypical", "n_pairs"}
-DRAWN = {"triplet_distance", "margin"}  # each place in the batch draws its own random number
+# Each place in the batch draws its own random number.
+DRAWN = {"triplet_distance", "margin", "spherical_expansion"}
+# Its synthetic points lie in a frame drawn in coordinates, whatever way the batch is turned.
+FRAMED = {"spherical_expansion"}
+ARGS = {"spherical_expansion": {"points": 3}}  # at most d - 1
 # Its greedy search meets exact ties (two points make one cluster of either), which fall by place
 # in the batch or by rounding; test_groups.py compares the search with an exhaustive one instead.
 TIED = {"structured_clustering"}
@@ -63,7 +67,7 @@ def plain(batch: int, dim: int, classes: int = 3) -> tuple[Tensor, Tensor]:
 def make(name: str, dim: int, dtype: torch.dtype = torch.float64) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return losses.build(name, num_classes=CLASSES, dim=dim).to(dtype)
+        return losses.build(name, num_classes=CLASSES, dim=dim, **ARGS.get(name, {})).to(dtype)
 
 
 def value(loss: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -117,7 +121,7 @@ def test_names_of_classes_do_not_count(name, batch, other_names):
     assert_close(value(renamed, x, others[y]), value(loss, x, y))
 
 
-@every_loss_but(TIED)
+@every_loss_but(TIED | FRAMED)
 @few_examples
 @given(batches())
 def test_rotation_does_not_count(name, batch):
@@ -300,7 +304,8 @@ def test_refuses_what_is_no_batch(name):
 def test_state_round_trip(name):
     """Two batches on, a copy made from the saved state gives the same third loss."""
     x, y = plain(12, 8)
-    original, restored = make(name, 8), losses.build(name, num_classes=CLASSES, dim=8).double()
+    original = make(name, 8)
+    restored = losses.build(name, num_classes=CLASSES, dim=8, **ARGS.get(name, {})).double()
     original(x, y)
     original(x.flip(1), y)
     restored.load_state_dict(original.state_dict())
