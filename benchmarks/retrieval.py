@@ -1,8 +1,8 @@
-"""Retrieval's marks: time against product and top-k alone, memory, and the reference library.
+"""Retrieval's marks: time against the search alone, memory, and pytorch-metric-learning.
 
 Each case runs in a process of its own, so that its peak memory is its own too (Linux only).
 Random embeddings of the size of SOP's test set, 60,502 × 64 in 11,316 classes, and 6,000 of them
-where the reference library's memory, quadratic by default, has to fit.
+where pytorch-metric-learning's memory, quadratic by default, has to fit.
 """
 
 import json
@@ -26,7 +26,7 @@ Row = dict[str, str | float]
 
 
 def product_and_topk(x: Tensor, _: Tensor) -> None:
-    for block in x.split(512):  # the quickest of 32, 128, 512 and 1024 on two cores
+    for block in x.split(512):  # the quickest of 32, 128, 512 and 1024 on one core
         (block @ x.T).topk(KS[-1] + 1, dim=1)
 
 
@@ -46,7 +46,7 @@ def recall_and_map(x: Tensor, labels: Tensor) -> None:
     map_at_r(x[:SMALL], labels[:SMALL])
 
 
-def reference_library(x: Tensor, labels: Tensor) -> None:
+def pytorch_metric_learning(x: Tensor, labels: Tensor) -> None:
     from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
     include = ("precision_at_1", "mean_average_precision_at_r")
@@ -56,18 +56,18 @@ def reference_library(x: Tensor, labels: Tensor) -> None:
 
 CASES: dict[str, Callable[[Tensor, Tensor], None]] = {
     case.__name__: case
-    for case in (product_and_topk, faiss_search, recalls, recall_and_map, reference_library)
+    for case in (product_and_topk, faiss_search, recalls, recall_and_map, pytorch_metric_learning)
 }
 
 
 def rows() -> list[Row]:
     """One row for each mark; ``ratio`` is their time over ours, so more is better."""
     found = {name: _child(name) for name in CASES}
-    alone = min(("product_and_topk", "faiss_search"), key=lambda name: found[name]["s"])
     large, small = f"Recall@{KS}, {ITEMS} x {DIM}", f"Recall@1 and MAP@R, {SMALL} x {DIM}"
     compared = [
-        (large, "recalls", alone, "ratio at least 0.67, ours under 1000 MB"),
-        (small, "recall_and_map", "reference_library", "ratio at least 5"),
+        (large, "recalls", "product_and_topk", "ratio at least 0.67, ours under 1000 MB"),
+        (large, "recalls", "faiss_search", "ratio at least 0.67"),
+        (small, "recall_and_map", "pytorch_metric_learning", "ratio at least 5"),
     ]
     return [
         {"what": what, "against": other, "mark": mark}
@@ -89,7 +89,7 @@ def _measure(name: str) -> dict[str, float]:
     generator = torch.Generator().manual_seed(0)
     x = torch.nn.functional.normalize(torch.randn(ITEMS, DIM, generator=generator))
     labels = torch.arange(ITEMS) * CLASSES // ITEMS
-    CASES[name](x[:2000], labels[:2000])  # load what it needs
+    CASES[name](x[:1200], labels[:1200])  # load what it needs
     before, start = _memory("VmRSS"), time.perf_counter()
     CASES[name](x, labels)
     return {"s": time.perf_counter() - start, "mb": _memory("VmHWM") - before}

@@ -84,12 +84,13 @@ def train(
         done = training.run(experiment, device=device)
     except (ValueError, TypeError, OSError, ArithmeticError, RuntimeError) as error:
         raise _fail(error) from error
-    table = Table(title=f"{data}, {experiment.split} classes, never seen in training")
-    table.add_column("embedding")
+    table = Table(title=f"{data}, {experiment.split} classes, never seen in training (%)")
+    columns = baselines | {f"{loss}, {steps} steps": done.scores}
+    table.add_column("score")
+    for label in columns:
+        table.add_column(label, justify="right")
     for name in done.scores:
-        table.add_column(name, justify="right")
-    for label, scores in (baselines | {f"{loss}, {steps} steps": done.scores}).items():
-        table.add_row(label, *(f"{100 * score:.1f}" for score in scores.values()))
+        table.add_row(name, *(f"{100 * scores[name]:.1f}" for scores in columns.values()))
     console.print(table)
     how = "loaded from" if done.loaded else f"trained in {done.seconds:.0f} s, kept in"
     console.print(f"Run {done.path.name}, {how} {done.path.parent}", soft_wrap=True)
