@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import faiss
 import filelock
 import lightning_fabric
 import numpy as np
@@ -257,14 +258,16 @@ def open_fabric(experiment: Experiment, device: str = "auto") -> lightning_fabri
 @contextmanager
 def _pinned_numerics(threads: int) -> Iterator[None]:
     """The same sums in the same order on every repeat, and the caller's random state untouched."""
-    before = torch.get_num_threads()
+    before, searching = torch.get_num_threads(), faiss.omp_get_max_threads()
     torch.set_num_threads(threads)
+    faiss.omp_set_num_threads(threads)
     deterministic = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
     try:
         with torch.random.fork_rng(), deterministic:
             yield
     finally:
         torch.set_num_threads(before)
+        faiss.omp_set_num_threads(searching)
 
 
 class Trainer:

@@ -84,8 +84,8 @@ class TripletLoss(EmbeddingLoss):
             N = count.relu().sum()
             return ((count * D2).sum() + self.margin * N) / N.clamp_min(1)
         if self.mining == "hard":
-            farthest = torch.where(positive, D2, -torch.inf).amax(dim=1)  # (B,)
-            nearest = torch.where(negative, D2, torch.inf).amin(dim=1)  # (B,)
+            farthest = torch.where(positive, D2, -torch.inf).max(dim=1).values  # (B,)
+            nearest = torch.where(negative, D2, torch.inf).min(dim=1).values  # (B,)
             complete = farthest.isfinite() & nearest.isfinite()
             return masked_mean((farthest - nearest + self.margin).relu(), complete)
         if self.mining == "semihard":
