@@ -11,6 +11,7 @@ figures: .venv/installed
 
 test: lint
 	$(BIN)/python -m pytest --numprocesses auto --dist loadscope
+	$(BIN)/python -m pytest --numprocesses auto --dist loadscope --nbval-lax --nbval-current-env notebooks
 
 lint: .venv/installed
 	$(BIN)/ruff check
