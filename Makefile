@@ -11,7 +11,7 @@ figures: .venv/installed
 
 test: lint
 	$(BIN)/python -m pytest --numprocesses auto --dist loadscope
-	$(BIN)/python -m pytest --numprocesses auto --dist loadscope --nbval-lax --nbval-current-env notebooks
+	$(BIN)/python -m pytest --numprocesses auto --dist loadscope --nbval-lax --nbval-current-env notebooks/*.ipynb
 
 lint: .venv/installed
 	$(BIN)/ruff check
