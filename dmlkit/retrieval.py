@@ -3,12 +3,15 @@
 The rules, which every function here keeps:
 
 - **Metric.** ``"euclidean"`` takes embeddings as they are given; ``"cosine"`` projects them onto
-  the unit sphere first. On the sphere both give the same order.
+  the unit sphere first. On the sphere both give the same order. ``"hamming"`` keeps one bit of
+  every number, whether it is above 0, and counts the bits that differ. ``"poincare"`` carries
+  embeddings into the Poincaré ball as ``HyperbolicLoss`` does; another curvature or radius than
+  that loss's defaults is given as ``{"name": "poincare", "c": 1.0, "clip": 2.3}``.
 - **The query.** Without a gallery every item queries all the others. It is left out by its index,
   never by its distance, so an exact copy of it elsewhere in the set counts like any other item.
 - **Ties.** Embeddings count as float32; their squared distances are summed in float64 and compared
-  as float32; equal ones stand in
-  the order of their index in the gallery, an order that knows nothing of the query's label.
+  as float32; equal ones stand in the order of their index in the gallery, an order that knows
+  nothing of the query's label.
 - **A query with no relevant item** (a class with one image) is a miss in Recall@K, as the field
   counts it, and is left out of R-precision and MAP@R, where R = 0 leaves nothing to average.
 - **K beyond the gallery** means the whole gallery in Recall@K; ``nearest_neighbours``, which
@@ -21,8 +24,9 @@ Arrays may be NumPy's or torch's. CPU goes through faiss, a GPU tensor stays whe
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import faiss
 import numpy as np
@@ -31,14 +35,16 @@ from sklearn.metrics import normalized_mutual_info_score
 from torch import Tensor
 
 from dmlkit.geometry import normalise
+from dmlkit.losses.hyperbolic import exponential_map
 
 Array = np.ndarray | Tensor
-Metric = Literal["euclidean", "cosine"]
+Metric = Literal["euclidean", "cosine", "hamming", "poincare"] | Mapping[str, Any]
 Score = Callable[[Tensor, Tensor], Tensor]  # hits (b, k) bool, R (b,) -> (b,), NaN to leave out
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _SPARE = 16  # candidates beyond k: faiss's rounding may have swapped those next to the boundary
 _ENTRIES = 2**22  # of one block of a matrix: 32 MB in float64
+_CURVATURE, _CLIP = 0.1, 2.3  # HyperbolicLoss's own
 
 
 def nearest_neighbours(
@@ -46,10 +52,10 @@ def nearest_neighbours(
 ) -> tuple[Array, Array]:
     """The k nearest items of every query, nearest first: (Q, d), (N, d) -> (Q, k), (Q, k).
 
-    Returns indices (int64) into the gallery, and Euclidean distances in the embeddings' own unit
-    (float32, rising) or cosines (float32, falling). The neighbours are exact. Without a gallery
-    the queries are their own gallery, each without itself. NumPy in, NumPy out; a tensor's result
-    is on its device.
+    Returns indices (int64) into the gallery, and distances (float32, rising; Euclidean ones in the
+    embeddings' own unit, Hamming ones in bits) or cosines (float32, falling). The neighbours are
+    exact. Without a gallery the queries are their own gallery, each without itself. NumPy in,
+    NumPy out; a tensor's result is on its device.
 
     Raises ValueError for what the module refuses, and for a k beyond the gallery.
 
@@ -60,16 +66,15 @@ def nearest_neighbours(
            [1., 2.],
            [2., 3.]], dtype=float32))
     """
-    x, y, unit = _prepare(queries, gallery, metric, "queries")
-    available = len(y) - (gallery is None)
+    sets = _prepare(queries, gallery, metric, "queries")
+    available = len(sets.y) - (gallery is None)
     if not 1 <= _integer(k, "k") <= available:
         raise ValueError(
             f"k: expected 1 to {available}, the number of items a query has to choose from, got {k}"
         )
-    blocks = list(_search(x, y, k, exclude_self=gallery is None))
+    blocks = list(_search(sets, k, exclude_self=gallery is None))
     indices = torch.cat([block[0] for block in blocks])
-    squared = torch.cat([block[1] for block in blocks]).double() * unit**2
-    found = squared.sqrt().float() if metric == "euclidean" else (1 - squared / 2).float()
+    found = _in_own_unit(torch.cat([block[1] for block in blocks]).double(), sets).float()
     return (indices, found) if isinstance(queries, Tensor) else (indices.numpy(), found.numpy())
 
 
@@ -144,7 +149,8 @@ def nmi(embeddings: Array, labels: Array, seed: int = 0, metric: Metric = "eucli
     """NMI: how much of the classes a k-means clustering of the embeddings finds again.
 
     NMI = 2 I(clusters; classes) / (H(clusters) + H(classes)), k-means with as many clusters as
-    there are classes, 20 iterations from a random start that ``seed`` fixes. In 0..1.
+    there are classes, 20 iterations from a random start that ``seed`` fixes. In 0..1. Bits, and
+    points of the Poincaré ball, are clustered by their Euclidean distances.
     Embeddings (N, d), labels (N,). Errors as in ``recall_at_k``; one-image classes are welcome.
 
     Source: Manning et al., Introduction to Information Retrieval (2008), Section 16.3.
@@ -152,7 +158,7 @@ def nmi(embeddings: Array, labels: Array, seed: int = 0, metric: Metric = "eucli
     >>> nmi(np.array([[0.0], [0.1], [5.0], [5.1]]), np.array([3, 3, 8, 8]))
     1.0
     """
-    x, _, _ = _prepare(embeddings, None, metric)
+    x = _prepare(embeddings, None, metric).x
     classes = _labels(labels, x, "labels").cpu().numpy()
     points = x.cpu().numpy()
     kmeans = faiss.Kmeans(
@@ -232,7 +238,8 @@ def _average(
     if (gallery is None) != (gallery_labels is None):
         raise ValueError("gallery and gallery_labels: expected both or neither, got one of them")
     own = int(gallery is None)  # items of the gallery that are the query itself
-    x, y, _ = _prepare(embeddings, gallery, metric)
+    sets = _prepare(embeddings, gallery, metric)
+    x, y = sets.x, sets.y
     of_query = _labels(labels, x, "labels")
     of_item = of_query if gallery_labels is None else _labels(gallery_labels, y, "gallery_labels")
     R = _relevant_items(of_query, of_item) - own  # (Q,)
@@ -244,7 +251,7 @@ def _average(
     depth = min(max(k, int(R.max())) if up_to_r else k, len(y) - own)
     values: dict[str, list[Tensor]] = {name: [] for name in scores}
     start = 0
-    for indices, _ in _search(x, y, depth, exclude_self=gallery is None):
+    for indices, _ in _search(sets, depth, exclude_self=gallery is None):
         rows = slice(start, start := start + len(indices))
         hits = of_item[indices] == of_query[rows, None]  # (b, depth)
         for name, score in scores.items():
@@ -259,24 +266,63 @@ def _relevant_items(labels: Tensor, gallery_labels: Tensor) -> Tensor:
     return torch.where(classes[at] == labels, counts[at], 0)
 
 
-# Exact neighbours: candidates by one of two routes, then one measure that decides
+# Exact neighbours: candidates by one of three routes, then one measure that decides
 
 
-def _search(x: Tensor, y: Tensor, k: int, exclude_self: bool) -> Iterator[tuple[Tensor, Tensor]]:
+class _Sets(NamedTuple):
+    """Queries and gallery as they are compared, and what their squared distances mean."""
+
+    x: Tensor  # (Q, d) float32
+    y: Tensor  # (N, d) float32; x itself where the queries are their own gallery
+    unit: float  # of a distance
+    metric: str
+    c: float  # curvature of the Poincaré ball
+    room_x: Tensor | None = None  # (Q,) in that ball: 1 − c‖x‖²
+    room_y: Tensor | None = None  # (N,)
+
+
+def _search(sets: _Sets, k: int, exclude_self: bool) -> Iterator[tuple[Tensor, Tensor]]:
     """The k nearest rows of y for each row of x, in blocks: indices (b, k), squared (b, k)."""
-    on_cpu = x.device.type == "cpu"
-    index = faiss.IndexFlatL2(y.shape[1])
-    if on_cpu:
-        index.add(y.numpy())
+    x, y = sets.x, sets.y
     # faiss wants thousands of queries at a time: a hundred at a time cost it four times as much.
-    size = min(4096, _ENTRIES // k) if on_cpu else _ENTRIES // len(y)
+    size = min(4096, _ENTRIES // k)
+    if x.device.type != "cpu" or sets.metric == "poincare":  # faiss knows no curved space
+        size = _ENTRIES // len(y)
+        route = partial(_by_products, y=y, k=k, room=sets.room_y)
+    elif sets.metric == "hamming":
+        route = partial(_by_bits, index=_binary_index(y), k=k)
+    else:
+        route = partial(_by_faiss, y=y, index=_flat_index(y), k=k)
     for rows in torch.arange(len(x), device=x.device).split(max(1, size)):
-        own = rows if exclude_self else torch.full_like(rows, -1)  # (b,) each query's place in y
-        yield _by_faiss(x[rows], y, index, k, own) if on_cpu else _by_products(x[rows], y, k, own)
+        # each query's place in y, (b,)
+        yield route(x[rows], rows if exclude_self else torch.full_like(rows, -1))
 
 
-def _by_products(x: Tensor, y: Tensor, k: int, own: Tensor) -> tuple[Tensor, Tensor]:
-    """Neighbours by the matrix of all distances, ‖x‖² + ‖y‖² − 2xᵀy.
+def _flat_index(y: Tensor) -> faiss.IndexFlatL2:
+    index = faiss.IndexFlatL2(y.shape[1])
+    index.add(y.numpy())
+    return index
+
+
+def _binary_index(y: Tensor) -> faiss.IndexBinaryFlat:
+    codes = np.packbits(y.numpy() > 0, axis=1)  # (N, ⌈d/8⌉)
+    index = faiss.IndexBinaryFlat(8 * codes.shape[1])
+    index.add(codes)
+    return index
+
+
+def _by_bits(x: Tensor, own: Tensor, index: faiss.IndexBinaryFlat, k: int) -> tuple[Tensor, Tensor]:
+    """Neighbours by faiss's Hamming distances, which are whole numbers, ties by index."""
+    codes = np.packbits(x.numpy() > 0, axis=1)
+    differing, candidates = index.search(codes, min(k + 1, index.ntotal))
+    squared, indices = torch.from_numpy(differing).float(), torch.from_numpy(candidates)
+    return _smallest(squared.masked_fill_(indices == own[:, None], math.inf), indices, k)
+
+
+def _by_products(
+    x: Tensor, own: Tensor, y: Tensor, k: int, room: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Neighbours by the matrix of all distances, (‖x‖² + ‖y‖² − 2xᵀy) / room.
 
     In float64: float32 products lose near neighbours to rounding, and on a GPU may be TF32.
     What lies below the rounding of float64 is tied. In place, for twice the speed of
@@ -286,14 +332,15 @@ def _by_products(x: Tensor, y: Tensor, k: int, own: Tensor) -> tuple[Tensor, Ten
     xx, yy = X.square().sum(dim=1, keepdim=True), Y.square().sum(dim=1)  # (b, 1), (N,)
     noise = 4 * torch.finfo(X.dtype).eps * (xx + yy.max())  # (b, 1)
     squared = torch.addmm(yy, X, Y.T, alpha=-2).add_(xx)  # (b, N)
-    squared = torch.maximum(squared, noise, out=squared).float()
+    squared = torch.maximum(squared, noise, out=squared)
+    squared = (squared if room is None else squared.div_(room)).float()
     everything = torch.arange(len(y), device=y.device)
     candidates, _ = _smallest(squared, everything, min(k + 1 + _SPARE, len(y)))
-    return _remeasure(x, y, candidates, k, own)
+    return _remeasure(x, own, y, candidates, k, room)
 
 
 def _by_faiss(
-    x: Tensor, y: Tensor, index: faiss.IndexFlatL2, k: int, own: Tensor
+    x: Tensor, own: Tensor, y: Tensor, index: faiss.IndexFlatL2, k: int
 ) -> tuple[Tensor, Tensor]:
     """Neighbours by faiss, whose float32 distances are wrong by as much as products are.
 
@@ -302,7 +349,7 @@ def _by_faiss(
     """
     count = min(k + 1 + _SPARE, len(y))
     rounded, candidates = map(torch.from_numpy, index.search(x.numpy(), count))
-    indices, squared = _remeasure(x, y, candidates, k, own)
+    indices, squared = _remeasure(x, own, y, candidates, k)
     if count < len(y):
         # |rounded − exact| ≤ c ε (‖x‖ + ‖y‖)², and ‖y‖ ≤ ‖x‖ + distance for the y that matter.
         noise = 2 * math.sqrt(y.shape[1]) * torch.finfo(torch.float32).eps
@@ -311,12 +358,12 @@ def _by_faiss(
         size = max(1, _ENTRIES // len(y))
         for start in range(0, len(doubtful), size):
             rows = doubtful[start : start + size]
-            indices[rows], squared[rows] = _by_products(x[rows], y, k, own[rows])
+            indices[rows], squared[rows] = _by_products(x[rows], own[rows], y, k)
     return indices, squared
 
 
 def _remeasure(
-    x: Tensor, y: Tensor, candidates: Tensor, k: int, own: Tensor
+    x: Tensor, own: Tensor, y: Tensor, candidates: Tensor, k: int, room: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """The k nearest among each query's candidates (b, c), by differences in float64."""
     squared = torch.empty(candidates.shape, dtype=torch.float32, device=x.device)  # (b, c)
@@ -326,6 +373,8 @@ def _remeasure(
         differences = y.index_select(0, near.flatten()).double().view(*near.shape, -1)  # (_, c, d)
         differences -= x[start : start + size, None]
         squared[start : start + size] = differences.square_().sum(dim=2)
+    if room is not None:
+        squared /= room[candidates]
     squared.masked_fill_(candidates == own[:, None], math.inf)
     return _smallest(squared, candidates, k)
 
@@ -340,37 +389,70 @@ def _smallest(squared: Tensor, indices: Tensor, k: int) -> tuple[Tensor, Tensor]
     return keys & 0xFFFFFFFF, (keys >> 32).int().view(torch.float32)
 
 
+def _in_own_unit(squared: Tensor, sets: _Sets) -> Tensor:
+    """What the caller calls a distance, or a cosine, from squared distances (Q, k)."""
+    squared = squared * sets.unit**2
+    if sets.metric == "cosine":
+        return 1 - squared / 2
+    if sets.room_x is not None:
+        return 2 / sets.c**0.5 * (sets.c * squared / sets.room_x[:, None]).sqrt().asinh()
+    return squared if sets.metric == "hamming" else squared.sqrt()
+
+
 # Input
 
 
 def _prepare(
     embeddings: Array, gallery: Array | None, metric: Metric, name: str = "embeddings"
-) -> tuple[Tensor, Tensor, float]:
+) -> _Sets:
     """Queries and gallery in float32 near the origin, and the unit that distances are now in.
 
     A shift leaves distances alone, and spares faiss's float32 the rounding of large numbers. The
     unit, a power of two, bounds the spread round the mean, and embeddings are shifted only if they
     are so far away that float32 input loses no bit: what was tied remains tied.
     """
-    if metric not in ("euclidean", "cosine"):
-        raise ValueError(f"metric: expected 'euclidean' or 'cosine', got {metric!r}")
-    x = _matrix(embeddings, name, metric)
-    y = x if gallery is None else _matrix(gallery, "gallery", metric).to(x.device)
+    kind, c, clip = _parse(metric)
+    x = _matrix(embeddings, name, kind)
+    y = x if gallery is None else _matrix(gallery, "gallery", kind).to(x.device)
     if x.shape[1] != y.shape[1]:
         raise ValueError(
             f"gallery: expected as many columns as {name}, {x.shape[1]}, got {y.shape[1]}"
         )
     if gallery is None and len(x) == 1:
         raise ValueError(f"{name}: expected two or more rows, or a gallery to search, got one row")
+    if kind == "hamming":
+        x = (x > 0).float()
+        return _Sets(x, x if gallery is None else (y > 0).float(), 1.0, kind, c)
+    room_x = room_y = None
+    if kind == "poincare":
+        x, y = exponential_map(x, c, clip), exponential_map(y, c, clip)
+        room_x, room_y = ((1 - c * z.square().sum(dim=1)).clamp_min(1e-15) for z in (x, y))
     centre = y.mean(dim=0)
     spread = max((x - centre).abs().max().item(), (y - centre).abs().max().item())
     unit = math.ldexp(1.0, math.frexp(spread)[1])
     centre = torch.where(centre.abs() > 3 * unit, (centre / unit).round() * unit, 0)
     x = ((x - centre) / unit).float()
-    return x, x if gallery is None else ((y - centre) / unit).float(), unit
+    y = x if gallery is None else ((y - centre) / unit).float()
+    return _Sets(x, y, unit, kind, c, room_x, room_y)
 
 
-def _matrix(embeddings: Array, name: str, metric: Metric) -> Tensor:
+def _parse(metric: Metric) -> tuple[str, float, float]:
+    """A metric's name, curvature and clipping radius."""
+    args: dict[str, Any] = dict(metric) if isinstance(metric, Mapping) else {"name": metric}
+    name = str(args.pop("name", None))
+    c, clip = args.pop("c", _CURVATURE), args.pop("clip", _CLIP)
+    known = name in ("euclidean", "cosine", "hamming", "poincare")
+    if not known or args or (isinstance(metric, Mapping) and name != "poincare"):
+        raise ValueError(
+            "metric: expected 'euclidean', 'cosine', 'hamming', 'poincare' or "
+            f'{{"name": "poincare", "c": ..., "clip": ...}}, got {metric!r}'
+        )
+    if c <= 0 or clip <= 0:
+        raise ValueError(f"metric: expected c and clip above 0, got {c} and {clip}")
+    return name, c, clip
+
+
+def _matrix(embeddings: Array, name: str, metric: str) -> Tensor:
     """Embeddings (N, d), float64, every row finite and, if only its direction counts, of norm 1."""
     x = _tensor(embeddings)
     if x.ndim != 2 or x.numel() == 0 or x.is_complex():

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import faiss
 import filelock
@@ -29,6 +29,7 @@ from dmlkit.data import batches, glyphs
 
 CHECKPOINT_SECONDS = 10.0
 CHECK_EVERY = 25  # steps between looks at the record: each look makes the host wait for the device
+Module = TypeVar("Module", bound=nn.Module)
 HISTORY = ("loss", "norm_mean", "norm_spread", "gradient_norm")
 
 
@@ -120,9 +121,16 @@ class Run:
     def model(self) -> nn.Module:
         """The trained model, on the CPU, ready to embed."""
         train = data.load(self.experiment.data, "train", **self.experiment.data_args)
-        model = build_model(self.experiment, train)
-        model.load_state_dict(torch.load(self.path / "model.pt", weights_only=True))
-        return model.eval()
+        return self._restored(build_model(self.experiment, train), "model.pt")
+
+    def objective(self) -> "Objective":
+        """What it was trained with, on the CPU, with its learnt state: proxies, a memory."""
+        train = data.load(self.experiment.data, "train", **self.experiment.data_args)
+        return self._restored(build_objective(self.experiment, train), "objective.pt")
+
+    def _restored(self, module: Module, file: str) -> Module:
+        module.load_state_dict(torch.load(self.path / file, weights_only=True))
+        return module.eval()
 
 
 def baselines(experiment: Experiment) -> dict[str, dict[str, float]]:
@@ -523,7 +531,8 @@ def run(
             with _pinned_numerics(experiment.threads):
                 result = _score(experiment, model, sets[experiment.split])
             seconds = time.monotonic() - began
-            _publish(path, experiment, model, history, result, provenance, seconds)
+            states = {"model.pt": model, "objective.pt": objective}
+            _publish(path, experiment, states, history, result, provenance, seconds)
             checkpoint.unlink(missing_ok=True)
             return _load(path, loaded=False)
     return _load(path)
@@ -540,7 +549,7 @@ def _score(
 def _publish(
     path: Path,
     experiment: Experiment,
-    model: nn.Module,
+    states: Mapping[str, nn.Module],
     history: pd.DataFrame,
     result: tuple[dict[str, float], np.ndarray, np.ndarray],
     provenance: dict[str, str],
@@ -560,8 +569,9 @@ def _publish(
         (folder / "run.json").write_text(json.dumps(facts, indent=1))
         history.to_csv(folder / "history.csv", index=False)
         np.savez(folder / "embeddings.npz", embeddings=embeddings, labels=labels)
-        weights = {name: value.cpu() for name, value in model.state_dict().items()}
-        torch.save(weights, folder / "model.pt")
+        for file, module in states.items():
+            state = {name: value.cpu() for name, value in module.state_dict().items()}
+            torch.save(state, folder / file)
         folder.rename(path)
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
 from dmlkit import retrieval
+from dmlkit.losses.hyperbolic import exponential_map, poincare_distances
 from dmlkit.retrieval import evaluate, map_at_r, nearest_neighbours, nmi, r_precision, recall_at_k
 
 LINE = np.array([[0.0], [1.0], [3.0], [7.0]])
@@ -62,7 +63,7 @@ def route(request, monkeypatch):
     if request.param == "products":
         by_products = retrieval._by_products
         monkeypatch.setattr(
-            retrieval, "_by_faiss", lambda x, y, index, k, own: by_products(x, y, k, own)
+            retrieval, "_by_faiss", lambda x, own, y, index, k: by_products(x, own, y, k)
         )
 
 
@@ -103,7 +104,71 @@ def test_cosine_by_hand():
     np.testing.assert_allclose(distances[0], [3, math.sqrt(10), math.sqrt(29)], rtol=1e-7)
 
 
+def test_hamming_by_hand():
+    x = np.array([[1.0, 2.0, -1.0], [3.0, -1.0, -1.0], [0.0, -9.0, 4.0], [5.0, 1.0, -2.0]])
+    indices, bits = nearest_neighbours(x, 3, metric="hamming")  # 110, 100, 001, 110
+    np.testing.assert_array_equal(indices, [[3, 1, 2], [0, 3, 2], [1, 0, 3], [0, 1, 2]])
+    np.testing.assert_array_equal(bits, [[0, 1, 3], [1, 1, 2], [2, 3, 3], [0, 1, 3]])
+
+
+def test_poincare_by_hand():
+    x = np.array([[0.0, 0.0], [0.5, 0.0], [0.0, -2.0], [-1.0, 0.0]])
+    metric = {"name": "poincare", "c": 1.0, "clip": 1.5}
+    indices, distances = nearest_neighbours(x, 3, metric=metric)
+    np.testing.assert_array_equal(indices[0], [1, 3, 2])
+    np.testing.assert_allclose(distances[0], [1, 2, 3], rtol=1e-6)  # 2‖u‖ from the origin
+    np.testing.assert_allclose(distances[3, indices[3] == 1], [3], rtol=1e-6)  # along a line
+
+
 # Oracles
+
+
+@pytest.mark.parametrize("d", [3, 64, 300])
+@pytest.mark.parametrize("with_gallery", [False, True])
+def test_hamming_equals_counting_differing_signs(d, with_gallery, monkeypatch):
+    x, labels = clusters(d=d, seed=1)
+    y, y_labels = clusters(d=d, seed=2) if with_gallery else (None, None)
+    signs = (x > 0).astype(float), None if y is None else (y > 0).astype(float)
+    sets = {"gallery": y, "gallery_labels": y_labels, "ks": (1, 2, 4)}
+    found = evaluate(x, labels, metric="hamming", **sets)
+    assert without_nmi(found) == pytest.approx(loop_scores(signs[0], labels, signs[1], y_labels))
+    by_bits = nearest_neighbours(x, 5, y, metric="hamming")
+    codes = torch.from_numpy(signs[0] if y is None else signs[1]).float()
+    products = retrieval._by_products
+    monkeypatch.setattr(retrieval, "_by_bits", lambda x, own, index, k: products(x, own, codes, k))
+    by_products = nearest_neighbours(x, 5, y, metric="hamming")
+    np.testing.assert_array_equal(by_bits, by_products)
+
+
+@pytest.mark.parametrize("c", [0.1, 1.0])
+def test_poincare_equals_the_losss_own_distance(c):
+    x, _ = clusters(classes=12, d=3, spread=2.0)
+    points = exponential_map(torch.from_numpy(x), c, clip=2.3)
+    D = poincare_distances(points, points, c).fill_diagonal_(torch.inf)
+    metric = {"name": "poincare", "c": c}
+    indices, distances = nearest_neighbours(x, len(x) - 1, metric=metric)
+    expected = D.sort(dim=1).values[:, :-1].numpy()
+    np.testing.assert_allclose(distances, expected, rtol=1e-5)
+    np.testing.assert_allclose(np.take_along_axis(D.numpy(), indices, 1), expected, rtol=1e-5)
+    assert (nearest_neighbours(x, 5)[0] != indices[:, :5]).any()  # not the Euclidean order
+    if c == 0.1:
+        assert evaluate(x, np.arange(len(x)) % 3, metric="poincare") == evaluate(
+            x, np.arange(len(x)) % 3, metric=metric
+        )
+
+
+@pytest.mark.parametrize(
+    "metric, message",
+    [
+        ("manhattan", "expected 'euclidean', 'cosine', 'hamming', 'poincare'"),
+        ({"name": "poincare", "k": 1}, "got {'name': 'poincare', 'k': 1}"),
+        ({"name": "cosine", "c": 1.0}, "got {'name': 'cosine'"),
+        ({"name": "poincare", "c": 0.0}, "expected c and clip above 0, got 0.0 and 2.3"),
+    ],
+)
+def test_metrics_refused(metric, message):
+    with pytest.raises(ValueError, match=message):
+        nearest_neighbours(LINE, 1, metric=metric)
 
 
 @pytest.mark.usefixtures("route")
@@ -182,7 +247,7 @@ def test_blocks_change_nothing(monkeypatch):
 
 def test_evaluate_searches_once(monkeypatch):
     calls, search = [], retrieval._search
-    monkeypatch.setattr(retrieval, "_search", lambda *a, **k: calls.append(a[2]) or search(*a, **k))
+    monkeypatch.setattr(retrieval, "_search", lambda *a, **k: calls.append(a[1]) or search(*a, **k))
     x, labels = clusters(per_class=9)
     evaluate(x, labels, ks=(1, 4))
     assert calls == [10]  # R = 10 in the largest class is more than K = 4

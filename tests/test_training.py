@@ -14,7 +14,7 @@ import pytest
 import torch
 from pytorch_metric_learning import losses as pml
 
-from dmlkit import data, losses, models, training
+from dmlkit import data, losses, models, retrieval, training
 from dmlkit.training import Experiment
 
 TINY = Experiment(
@@ -75,6 +75,26 @@ def test_a_run_that_is_there_is_loaded_and_is_what_was_trained(store):
     embedded = training.embed(trained.model(), images)
     np.testing.assert_allclose(embedded, trained.embeddings, rtol=1e-5, atol=1e-6)
     assert not list(store.glob("*.checkpoint"))
+
+
+def test_a_run_keeps_what_its_objective_learnt(store):
+    experiment = replace(TINY, loss="normalized_softmax")
+    train = data.load("glyphs", "train", **TINY.data_args)
+    objective = training.build_objective(experiment, train)
+    untrained = objective.loss.proxies.clone()
+    model = training.build_model(experiment, train)
+    training.fit(model, objective, train, experiment, progress=False)
+    kept = run(experiment, store).objective().loss.proxies
+    assert torch.equal(kept, objective.loss.proxies)
+    assert not torch.equal(kept, untrained)
+
+
+@pytest.mark.parametrize("metric", ["hamming", {"name": "poincare", "c": 1.0}])
+def test_a_run_is_scored_by_its_metric(store, metric):
+    result = run(replace(TINY, metric=metric), store)
+    expected = retrieval.evaluate(result.embeddings, result.labels, metric=metric)
+    assert result.scores == expected
+    assert result.scores != retrieval.evaluate(result.embeddings, result.labels)
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])

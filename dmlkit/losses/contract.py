@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from dmlkit import geometry
+
 
 class EmbeddingLoss(nn.Module):
     """A loss of raw embeddings (B, d) and int64 labels (B,), returning a scalar.
@@ -25,6 +27,28 @@ class EmbeddingLoss(nn.Module):
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """The equation."""
+        raise NotImplementedError
+
+
+class PairLoss(EmbeddingLoss):
+    """A loss of anchors with other embeddings: those of the batch itself, or those of a memory.
+
+    A subclass writes its equation in ``between``.
+    """
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """The equation over the pairs of the batch."""
+        positive, negative = geometry.same_label(labels), geometry.different_label(labels)
+        return self.between(embeddings, embeddings, labels, positive, negative)
+
+    def between(
+        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
+    ) -> Tensor:
+        """The equation over the pairs that count.
+
+        Anchors (B, d), others (N, d), the anchors' labels (B,), and the masks (B, N) of positive
+        and of negative pairs -> scalar; a pair that is in neither mask is not seen.
+        """
         raise NotImplementedError
 
 
@@ -55,4 +79,15 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     >>> masked_mean(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([True, True, False]))
     tensor(1.5000)
     """
-    return torch.where(mask, values, 0).sum() / mask.sum().clamp_min(1)
+    return torch.where(mask, values, 0).sum() / mask.count_nonzero().clamp_min(1)
+
+
+def masked_logsumexp(values: Tensor, mask: Tensor, dim: int) -> Tensor:
+    """log Σ exp(value) where the mask holds, and the lowest finite number where it never does.
+
+    A finite fill keeps the gradient of an empty row at 0, where −∞ would make it NaN.
+
+    >>> masked_logsumexp(torch.zeros(2, 2), torch.tensor([[True, True], [True, False]]), dim=1)
+    tensor([0.6931, 0.0000])
+    """
+    return torch.where(mask, values, torch.finfo(values.dtype).min).logsumexp(dim)

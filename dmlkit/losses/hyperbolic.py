@@ -5,10 +5,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.losses.contract import EmbeddingLoss
+from dmlkit.losses.contract import PairLoss
 
 
-class HyperbolicLoss(EmbeddingLoss):
+class HyperbolicLoss(PairLoss):
     """Tell each positive from the anchor's negatives by their distances in the Poincaré ball.
 
     L = mean over ordered positive pairs (a, p) of
@@ -40,17 +40,8 @@ class HyperbolicLoss(EmbeddingLoss):
         self.temperature = temperature
         self.clip = clip
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        positive, negative = geometry.same_label(labels), geometry.different_label(labels)
-        return self.between(embeddings, embeddings, labels, positive, negative)
-
     def between(
-        self,
-        anchors: Tensor,
-        others: Tensor,
-        labels: Tensor,  # noqa: ARG002
-        positive: Tensor,
-        negative: Tensor,
+        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
     ) -> Tensor:
         """The equation over the pairs of B anchors and N others that two (B, N) masks admit."""
         s = self._similarities(anchors, others)  # (B, N), divided by τ

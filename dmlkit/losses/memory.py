@@ -1,13 +1,12 @@
 """Cross-batch memory: compare each batch also with the embeddings of the batches before it."""
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dmlkit import geometry
-from dmlkit.losses.contract import EmbeddingLoss
-from dmlkit.losses.pairs import ContrastiveLoss
+from dmlkit.losses.contract import EmbeddingLoss, PairLoss
 
 
 class CrossBatchMemory(EmbeddingLoss):
@@ -20,9 +19,7 @@ class CrossBatchMemory(EmbeddingLoss):
     neither remembers nor counts.
 
     ``loss`` is a pair loss, or the short name of one, made with ``num_classes``, ``dim`` and
-    ``loss_args``. It must be able to compare two sets: a method
-    ``between(anchors, others, labels, positive, negative)`` of embeddings (B, d) and (N, d), the
-    anchors' labels (B,), and the masks (B, N) of the pairs that count.
+    ``loss_args``; it must be a ``PairLoss``, which can compare two sets.
 
     All of its state (queue, labels, position, how many are filled, step) is in ``state_dict``.
 
@@ -64,10 +61,10 @@ class CrossBatchMemory(EmbeddingLoss):
             loss = build(loss, num_classes=num_classes, dim=dim, **loss_args or {})
         elif loss_args:
             raise ValueError("loss_args go with the name of a loss, but loss is a module")
-        if not (hasattr(loss, "between") or isinstance(loss, ContrastiveLoss)):
+        if not isinstance(loss, PairLoss):
             raise TypeError(
-                f"{type(loss).__name__} cannot compare a batch with a memory: it has no method "
-                "between(anchors, others, labels, positive, negative)"
+                f"{type(loss).__name__} cannot compare a batch with a memory: it is no PairLoss, "
+                "with a method between(anchors, others, labels, positive, negative)"
             )
         self.inner = loss
         self.weight = weight
@@ -88,7 +85,7 @@ class CrossBatchMemory(EmbeddingLoss):
         if self.training:
             positive.scatter_(1, slots[:, None], False)  # a sample's own copy
         pairs = embeddings, self.queue.to(embeddings), labels, positive, ~same & known
-        return self.inner(embeddings, labels) + self.weight * _between(self.inner, *pairs)
+        return self.inner(embeddings, labels) + self.weight * self.inner.between(*pairs)
 
     def _remember(self, embeddings: Tensor, labels: Tensor, slots: Tensor) -> None:
         B, M = len(labels), len(self.queue)
@@ -101,19 +98,3 @@ class CrossBatchMemory(EmbeddingLoss):
         self.position = (self.position + kept) % M
         self.filled = (self.filled + kept).clamp_max(M)
         self.step = self.step + 1
-
-
-def _between(
-    loss: nn.Module, x: Tensor, y: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
-) -> Tensor:
-    """The wrapped loss over the pairs of a batch (B, d) and a memory (M, d)."""
-    if not isinstance(loss, ContrastiveLoss):
-        return cast(Any, loss).between(x, y, labels, positive, negative)
-    D = geometry.distances(geometry.normalise(x), geometry.normalise(y))  # (B, M)
-    pull = (positive & (D.detach() > loss.positive_margin)).to(D.dtype)  # the non-zero terms
-    push = (negative & (D.detach() < loss.negative_margin)).to(D.dtype)
-    n, m = pull.sum(), push.sum()
-    # mean⁺ (D − m₊) + mean⁻ (m₋ − D), each distance met once, with its weight in the two means
-    weight = pull.div_(n.clamp_min(1)).sub_(push.div_(m.clamp_min(1)))  # (B, M)
-    margins = loss.negative_margin * m.clamp_max(1) - loss.positive_margin * n.clamp_max(1)
-    return (weight * D).sum() + margins

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from dmlkit import geometry
 from dmlkit.losses import mining
-from dmlkit.losses.contract import EmbeddingLoss, masked_mean
+from dmlkit.losses.contract import EmbeddingLoss, PairLoss, masked_logsumexp, masked_mean
 
 
-class ContrastiveLoss(EmbeddingLoss):
+class ContrastiveLoss(PairLoss):
     """Pull positives closer than one margin, push negatives farther than another.
 
     L = mean⁺ [D − m₊]₊ + mean⁻ [m₋ − D]₊, each mean over its non-zero pairs; D is the distance on
@@ -30,10 +30,12 @@ class ContrastiveLoss(EmbeddingLoss):
         self.positive_margin = positive_margin
         self.negative_margin = negative_margin
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        D = geometry.distances(geometry.normalise(embeddings))  # (B, B)
-        pull = geometry.same_label(labels) & D.gt(self.positive_margin)
-        push = geometry.different_label(labels) & D.lt(self.negative_margin)
+    def between(
+        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
+    ) -> Tensor:
+        D = geometry.distances(*_on_sphere(anchors, others))  # (B, N)
+        pull = positive & D.gt(self.positive_margin)
+        push = negative & D.lt(self.negative_margin)
         pulls, pushes = pull.count_nonzero(), push.count_nonzero()
         # An active hinge is linear in D: mean⁺ (D − m₊) + mean⁻ (m₋ − D) = Σ w D − m₊ + m₋.
         w = pull.to(D.dtype) / pulls.clamp_min(1) - push.to(D.dtype) / pushes.clamp_min(1)
@@ -41,7 +43,7 @@ class ContrastiveLoss(EmbeddingLoss):
         return (w * D).sum() - self.positive_margin * pulls + self.negative_margin * pushes
 
 
-class TripletLoss(EmbeddingLoss):
+class TripletLoss(PairLoss):
     """Every positive shall be nearer to its anchor than a negative, by a margin.
 
     L = mean over triplets (a, p, n) of [D²ap − D²an + m]₊ on the unit sphere. Which triplets count
@@ -76,9 +78,10 @@ class TripletLoss(EmbeddingLoss):
         self.margin = margin
         self.mining = mining
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        D2 = geometry.squared_distances(geometry.normalise(embeddings))  # (B, B)
-        positive, negative = geometry.same_label(labels), geometry.different_label(labels)
+    def between(
+        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
+    ) -> Tensor:
+        D2 = geometry.squared_distances(*_on_sphere(anchors, others))  # (B, N)
         if self.mining == "all":
             count = mining.active_triplets(D2.detach(), positive, negative, self.margin)
             N = count.relu().sum()
@@ -89,16 +92,16 @@ class TripletLoss(EmbeddingLoss):
             complete = farthest.isfinite() & nearest.isfinite()
             return masked_mean((farthest - nearest + self.margin).relu(), complete)
         if self.mining == "semihard":
-            n = mining.semihard_negatives(D2.detach(), negative)  # (B, B): an index for each (a, p)
+            n = mining.semihard_negatives(D2.detach(), negative)  # (B, N): an index for each (a, p)
         else:
             n = mining.distance_weighted_negatives(
-                D2.detach().sqrt(), negative, dim=embeddings.shape[1]
+                D2.detach().sqrt(), negative, dim=anchors.shape[1]
             )
         hinge = (D2 - D2.gather(1, n) + self.margin).relu()
-        return masked_mean(hinge, positive & _has_negatives(labels))
+        return masked_mean(hinge, positive & _has_negatives(negative))
 
 
-class LiftedStructureLoss(EmbeddingLoss):
+class LiftedStructureLoss(PairLoss):
     """Pull each positive pair, and push all negatives of both its ends at once.
 
     L = 1/(2|P|) Σ over positive pairs {i, j} of
@@ -118,11 +121,17 @@ class LiftedStructureLoss(EmbeddingLoss):
         super().__init__()
         self.margin = margin
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        D = geometry.distances(embeddings)  # (B, B)
-        push = _logsumexp(self.margin - D, geometry.different_label(labels))  # (B,)
-        term = (torch.logaddexp(push[:, None], push[None, :]) + D).relu().square()  # (B, B)
-        return masked_mean(term, geometry.same_label(labels)) / 2
+    def between(
+        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
+    ) -> Tensor:
+        D = geometry.distances(anchors, others)  # (B, N)
+        push = masked_logsumexp(self.margin - D, negative, dim=1)[:, None]  # (B, 1)
+        if others is anchors:
+            push_others = push.T
+        else:
+            push_others = masked_logsumexp(self.margin - D, negative, dim=0)[None, :]  # (1, N)
+        term = (torch.logaddexp(push, push_others) + D).relu().square()  # (B, N)
+        return masked_mean(term, positive) / 2
 
 
 class NPairsLoss(EmbeddingLoss):
@@ -160,9 +169,9 @@ class AngularLoss(EmbeddingLoss):
 
     L = mean over positive pairs (a, p) of
     log(1 + Σ_n exp(4t(a + p)ᵀn − 2(1 + t)aᵀp)) + λ L_N-pairs, with t = tan²α, on the unit sphere;
-    the N-pairs term sees the raw embeddings, as ``NPairsLoss`` does. With E_an = exp(4t aᵀn), and
-    0 where n is no negative of a, the sum over n of all pairs at once is a matrix product,
-    Σ_n E_an E_pn: O(B³) multiplications, but O(B²) memory.
+    the N-pairs term, weighed by λ = ``n_pairs_weight``, is ``NPairsLoss(l2_weight)`` of the raw
+    embeddings. With E_an = exp(4t aᵀn), and 0 where n is no negative of a, the sum over n of all
+    pairs at once is a matrix product, Σ_n E_an E_pn: O(B³) multiplications, but O(B²) memory.
 
     Source: Wang, Zhou, Wen, Liu and Lin 2017, "Deep Metric Learning with Angular Loss".
 
@@ -174,13 +183,15 @@ class AngularLoss(EmbeddingLoss):
     tensor(0.0181)
     """
 
-    def __init__(self, degrees: float = 45.0, n_pairs_weight: float = 0.0) -> None:
+    def __init__(
+        self, degrees: float = 45.0, n_pairs_weight: float = 0.0, l2_weight: float = 0.0
+    ) -> None:
         super().__init__()
         if not 0 < degrees <= 70:
             raise ValueError(f"degrees must be above 0 and at most 70, but are {degrees}")
         self.t = math.tan(math.radians(degrees)) ** 2
         self.n_pairs_weight = n_pairs_weight
-        self.n_pairs = NPairsLoss()
+        self.n_pairs = NPairsLoss(l2_weight)
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         x = geometry.normalise(embeddings)  # (B, d)
@@ -196,7 +207,7 @@ class AngularLoss(EmbeddingLoss):
         return angular + self.n_pairs_weight * self.n_pairs.loss(embeddings, labels)
 
 
-class MultiSimilarityLoss(EmbeddingLoss):
+class MultiSimilarityLoss(PairLoss):
     """Weigh each pair by its similarity, and by the other similarities of its anchor.
 
     L = mean over anchors of (1/α) log(1 + Σ_p e^{−α(s − λ)}) + (1/β) log(1 + Σ_n e^{β(s − λ)}),
@@ -221,20 +232,21 @@ class MultiSimilarityLoss(EmbeddingLoss):
         self.base = base
         self.epsilon = epsilon
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        x = geometry.normalise(embeddings)  # (B, d)
-        s = x @ x.T  # (B, B)
-        positive, negative = geometry.same_label(labels), geometry.different_label(labels)
+    def between(
+        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
+    ) -> Tensor:
+        x, y = _on_sphere(anchors, others)
+        s = x @ y.T  # (B, N)
         most = torch.where(negative, s, -torch.inf).amax(dim=1, keepdim=True)  # (B, 1)
         least = torch.where(positive, s, torch.inf).amin(dim=1, keepdim=True)  # (B, 1)
-        pull = positive * (most + self.epsilon - s).detach().relu().sign()  # (B, B): 0 or 1
+        pull = positive * (most + self.epsilon - s).detach().relu().sign()  # (B, N): 0 or 1
         push = negative * (s - least + self.epsilon).detach().relu().sign()
         pull_sum = _log1p_sum_exp(-self.alpha * (s - self.base), pull)  # (B,)
         push_sum = _log1p_sum_exp(self.beta * (s - self.base), push)
         return (pull_sum / self.alpha + push_sum / self.beta).mean()
 
 
-class RankedListLoss(EmbeddingLoss):
+class RankedListLoss(PairLoss):
     """Keep all positives inside a hypersphere around the anchor, and all negatives outside it.
 
     L = mean over anchors of (1 − λ) L_P + λ L_N, with D the distance on the unit sphere;
@@ -263,10 +275,12 @@ class RankedListLoss(EmbeddingLoss):
         self.temperature = temperature
         self.negative_weight = negative_weight
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        D = geometry.distances(geometry.normalise(embeddings))  # (B, B)
-        pull = torch.where(geometry.same_label(labels), D - (self.alpha - self.margin), 0).relu()
-        push = torch.where(geometry.different_label(labels), self.alpha - D, 0).relu()
+    def between(
+        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
+    ) -> Tensor:
+        D = geometry.distances(*_on_sphere(anchors, others))  # (B, N)
+        pull = torch.where(positive, D - (self.alpha - self.margin), 0).relu()
+        push = torch.where(negative, self.alpha - D, 0).relu()
         L_P = pull.sum(dim=1) / pull.detach().sign().sum(dim=1).clamp_min(1)  # (B,)
         hardest = push.detach().amax(dim=1, keepdim=True)  # (B, 1)
         w = (self.temperature * (push - hardest)).exp() * push.detach().sign()  # 0 if trivial
@@ -274,7 +288,7 @@ class RankedListLoss(EmbeddingLoss):
         return ((1 - self.negative_weight) * L_P + self.negative_weight * L_N).mean()
 
 
-class MarginLoss(EmbeddingLoss):
+class MarginLoss(PairLoss):
     """Positives inside a learnt radius, negatives outside it, sampled evenly over distances.
 
     L = Σ over triplets (a, p, n) of [m + D_ap − β]₊ + [m + β − D_an]₊, divided by the number of
@@ -304,34 +318,34 @@ class MarginLoss(EmbeddingLoss):
         self.farthest = farthest
         self.beta = nn.Parameter(torch.full((num_classes,), float(beta)))
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        D = geometry.distances(geometry.normalise(embeddings))  # (B, B)
+    def between(
+        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
+    ) -> Tensor:
+        D = geometry.distances(*_on_sphere(anchors, others))  # (B, N)
         n = mining.distance_weighted_negatives(
             D.detach(),
-            geometry.different_label(labels),
-            dim=embeddings.shape[1],
+            negative,
+            dim=anchors.shape[1],
             cutoff=self.cutoff,
             farthest=self.farthest,
         )
         beta = self.beta[labels][:, None]  # (B, 1), by class label
-        pair = (geometry.same_label(labels) & _has_negatives(labels)).to(D.dtype)
+        pair = (positive & _has_negatives(negative)).to(D.dtype)
         pull = (pair * (D - (beta - self.margin))).relu()
         push = (pair * (beta + self.margin - D.gather(1, n))).relu()
         active = pull.count_nonzero() + push.count_nonzero()
         return (pull + push).sum() / active.clamp_min(1)
 
 
-def _has_negatives(labels: Tensor) -> Tensor:
-    """Whether the batch has two classes, so that every anchor has a negative: (B,) -> ()."""
-    return (labels != labels[:1]).any()
+def _on_sphere(anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+    """Both sets of embeddings on the unit sphere; one tensor twice if they are one."""
+    x = geometry.normalise(anchors)  # (B, d)
+    return x, x if others is anchors else geometry.normalise(others)  # (N, d)
 
 
-def _logsumexp(values: Tensor, mask: Tensor) -> Tensor:
-    """log Σ exp(value) where the mask holds: (M, N) -> (M,), the lowest finite number if nowhere.
-
-    A finite fill keeps the gradient of a row without entries at 0, where −∞ would make it NaN.
-    """
-    return torch.where(mask, values, torch.finfo(values.dtype).min).logsumexp(dim=1)
+def _has_negatives(negative: Tensor) -> Tensor:
+    """Which anchors have a negative: (B, N) -> (B, 1)."""
+    return negative.sum(dim=1, keepdim=True) > 0
 
 
 def _log1p_sum_exp(z: Tensor, weight: Tensor) -> Tensor:

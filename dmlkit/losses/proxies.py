@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlkit import geometry
-from dmlkit.losses.contract import EmbeddingLoss, masked_mean
+from dmlkit.losses.contract import EmbeddingLoss, masked_logsumexp, masked_mean
 
 
 class ProxyTripletLoss(EmbeddingLoss):
@@ -61,7 +61,7 @@ class ProxyNCALoss(EmbeddingLoss):
         # D²_z = 2s² − 2s²·xᵀp̂_z, whose constant cancels between D²_y and the sum
         near = 2 * self.scale**2 * _cosines(embeddings, self.proxies)  # (B, C): 2s² − D²_z
         own = _one_hot(labels, near)  # (B, C): z = y
-        others = _masked_logsumexp(near, ~own, dim=1)  # (B,): LSE over z ≠ y
+        others = masked_logsumexp(near, ~own, dim=1)  # (B,): LSE over z ≠ y
         return masked_mean(others - near.gather(1, labels[:, None])[:, 0], ~own.all(dim=1))
 
 
@@ -171,7 +171,7 @@ class ArcFaceLoss(EmbeddingLoss):
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         cosine, y = _cosines(embeddings, self.proxies), labels[:, None]  # (B, C), (B, 1)
         cos_y = cosine.gather(1, y)  # (B, 1)
-        sin_y = _root(1 - cos_y * cos_y)  # no acos: its gradient at cos θ = ±1 is infinite
+        sin_y = geometry.root(1 - cos_y * cos_y)  # no acos: its gradient at cos θ = ±1 is infinite
         cos_m, sin_m = math.cos(self.margin), math.sin(self.margin)
         target = torch.where(
             cos_y >= -cos_m,  # θ_y ≤ π − m
@@ -279,8 +279,8 @@ class ProxyAnchorLoss(EmbeddingLoss):
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         s = _cosines(embeddings, self.proxies)  # (B, C)
         own = _one_hot(labels, s)  # (B, C): x ∈ X⁺_p
-        gather = _masked_logsumexp(-self.alpha * (s - self.margin), own, dim=0)  # (C,)
-        drive_off = _masked_logsumexp(self.alpha * (s + self.margin), ~own, dim=0)  # (C,)
+        gather = masked_logsumexp(-self.alpha * (s - self.margin), own, dim=0)  # (C,)
+        drive_off = masked_logsumexp(self.alpha * (s + self.margin), ~own, dim=0)  # (C,)
         one = s.new_zeros(())  # logaddexp(0, L) = log(1 + exp L)
         pull, push = torch.logaddexp(one, gather), torch.logaddexp(one, drive_off)
         return masked_mean(pull, own.any(dim=0)) + push.mean()
@@ -325,13 +325,13 @@ class SoftTripleLoss(EmbeddingLoss):
         C, K, _ = self.proxies.shape
         x = geometry.normalise(embeddings)  # (B, d)
         xw, ww = _Products.apply(x, self.proxies.to(x.dtype))  # (B, CK), (C, K, K)
-        n = _root(ww.diagonal(dim1=1, dim2=2))  # (C, K): ‖w‖
+        n = geometry.root(ww.diagonal(dim1=1, dim2=2))  # (C, K): ‖w‖
         n = torch.where(n > 0, n, 1)
         cosine = (xw / n.flatten()).view(-1, C, K)  # xᵀŵ
         S = ((cosine / self.temperature).softmax(dim=2) * cosine).sum(dim=2)  # (B, C)
         y = labels[:, None]
         logits = self.scale * S.scatter(1, y, S.gather(1, y) - self.margin)
-        D = _root(2 - 2 * ww / (n[:, :, None] * n[:, None, :]))  # (C, K, K): ‖ŵ_cj − ŵ_ck‖
+        D = geometry.root(2 - 2 * ww / (n[:, :, None] * n[:, None, :]))  # (C, K, K): ‖ŵ_cj − ŵ_ck‖
         spread = D.triu(diagonal=1).sum() / max(C * K * (K - 1), 1)
         return F.cross_entropy(logits, labels) + self.regularisation * spread
 
@@ -375,14 +375,3 @@ def _check_dim(embeddings: Tensor, proxies: Tensor) -> None:
 def _one_hot(labels: Tensor, cosines: Tensor) -> Tensor:
     """Which of the (B, C) columns is the row's own class; a label outside 0..C−1 is an error."""
     return torch.zeros_like(cosines, dtype=torch.bool).scatter(1, labels[:, None], True)
-
-
-def _masked_logsumexp(values: Tensor, mask: Tensor, dim: int) -> Tensor:
-    """LSE where the mask holds; where it never does, the lowest finite number, without gradient."""
-    return torch.where(mask, values, torch.finfo(values.dtype).min).logsumexp(dim)
-
-
-def _root(squared: Tensor) -> Tensor:
-    """√x, and 0 with zero gradient where x ≤ 0."""
-    positive = squared > 0
-    return torch.where(positive, torch.where(positive, squared, 1).sqrt(), 0)

@@ -53,7 +53,7 @@ class SphericalConstraint(nn.Module):
         self.register_buffer("average", torch.zeros(()))
         self.register_buffer("started", torch.zeros((), dtype=torch.bool))
 
-    def forward(self, embeddings: Tensor, labels: Tensor | None = None) -> Tensor:  # noqa: ARG002
+    def forward(self, embeddings: Tensor, labels: Tensor | None = None) -> Tensor:
         """The penalty of one batch, in float32 for half precision."""
         if embeddings.ndim != 2:
             raise ValueError(f"embeddings must be (B, d), but are {tuple(embeddings.shape)}")

@@ -4,13 +4,20 @@ import copy
 
 import pytest
 import torch
+from pytorch_metric_learning import distances, miners
 from pytorch_metric_learning import losses as pml
 from torch import Tensor
 
-from dmlkit.losses.contract import EmbeddingLoss
+from dmlkit.losses.contract import PairLoss
 from dmlkit.losses.hyperbolic import HyperbolicLoss
 from dmlkit.losses.memory import CrossBatchMemory
-from dmlkit.losses.pairs import ContrastiveLoss
+from dmlkit.losses.pairs import (
+    ContrastiveLoss,
+    LiftedStructureLoss,
+    MultiSimilarityLoss,
+    RankedListLoss,
+    TripletLoss,
+)
 from dmlkit.losses.proxies import NormalizedSoftmaxLoss
 from tests.losses.oracles import assert_same, batch
 
@@ -20,17 +27,27 @@ def batches(generator: torch.Generator, count: int) -> list[tuple[Tensor, Tensor
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs"),
+    ("ours", "theirs", "miner"),
     [
-        (ContrastiveLoss(), pml.ContrastiveLoss(pos_margin=0, neg_margin=0.5)),
-        (HyperbolicLoss(c=0.0), pml.NTXentLoss(temperature=0.2)),
+        (ContrastiveLoss(), pml.ContrastiveLoss(pos_margin=0, neg_margin=0.5), None),
+        (HyperbolicLoss(c=0.0), pml.NTXentLoss(temperature=0.2), None),
+        (
+            TripletLoss(mining="all"),
+            pml.TripletMarginLoss(margin=0.2, distance=distances.LpDistance(power=2)),
+            None,
+        ),
+        (
+            MultiSimilarityLoss(),
+            pml.MultiSimilarityLoss(alpha=2, beta=50, base=0.5),
+            miners.MultiSimilarityMiner(0.1),
+        ),
     ],
 )
 @pytest.mark.parametrize("size", [12, 30, 100])
-def test_memory_term_equals_the_library(generator, ours, theirs, size):
+def test_memory_term_equals_the_library(generator, ours, theirs, miner, size):
     """Over six batches of 12: while it fills, when it wraps around, and never full."""
     memory = CrossBatchMemory(ours, dim=5, size=size, weight=0.7).double()
-    library = pml.CrossBatchMemory(theirs, embedding_size=5, memory_size=size)
+    library = pml.CrossBatchMemory(theirs, embedding_size=5, memory_size=size, miner=miner)
     for x, y in batches(generator, 6):
         assert_same(
             lambda z, y=y: memory(z, y),
@@ -39,16 +56,50 @@ def test_memory_term_equals_the_library(generator, ours, theirs, size):
         )
 
 
-class PublishedContrastive(EmbeddingLoss):
+PAIR_LOSSES = [
+    ContrastiveLoss(),
+    HyperbolicLoss(),
+    LiftedStructureLoss(),
+    MultiSimilarityLoss(),
+    RankedListLoss(),
+    *(TripletLoss(mining=mining) for mining in ("semihard", "hard", "all")),
+]
+
+
+@pytest.mark.parametrize("loss", PAIR_LOSSES, ids=lambda loss: type(loss).__name__)
+def test_what_the_masks_leave_out_is_not_seen(generator, loss):
+    """Against a copy of the batch, shuffled among strangers, the loss is that of the batch."""
+    x, y = batch(generator, classes=4, per_class=3, dim=5)
+    strangers = 5 * torch.randn(7, 5, generator=generator, dtype=torch.float64)
+    order = torch.randperm(19, generator=generator)
+    others = torch.cat([x, strangers])[order]
+    same = torch.nn.functional.pad(y[:, None] == y, (0, 7))[:, order]
+    known = (order < 12).expand(12, 19)
+    positive = same & ~(order == torch.arange(12)[:, None])
+    assert_same(
+        lambda z: loss.between(z, others, y, positive, ~same & known),
+        lambda z: loss.between(z, x, y, positive[:, order.argsort()[:12]], y[:, None] != y),
+        x,
+    )
+    torch.testing.assert_close(loss.between(x, others, y, positive, ~same & known), loss(x, y))
+
+
+@pytest.mark.parametrize("name", ["margin", "triplet_distance"])
+def test_losses_that_draw_meet_the_memory_too(generator, name):
+    memory = CrossBatchMemory(name, num_classes=4, dim=5, size=30).double()
+    for x, y in batches(generator, 3):
+        z = x.requires_grad_()
+        memory(z, y % 4).backward()
+        assert z.grad.isfinite().all()
+        assert z.grad.abs().sum() > 0
+
+
+class PublishedContrastive(PairLoss):
     """The contrastive loss of the XBM paper, on cosines: (1/B) Σ_i (Σ⁺ (1 − s) + Σ⁻ s [s > λ])."""
 
     def between(self, x, y, labels, positive, negative):
         s = torch.nn.functional.normalize(x) @ torch.nn.functional.normalize(y).T
         return ((1 - s) * positive + s * (negative & (s > 0.5))).sum() / len(x)
-
-    def loss(self, x, labels):
-        same = labels[:, None] == labels
-        return self.between(x, x, labels, same & ~torch.eye(len(x), dtype=bool), ~same)
 
 
 def test_equals_the_authors_procedure(generator):
