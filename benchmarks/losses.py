@@ -32,7 +32,7 @@ MEMORY = 4096  # of XBM
 CUBIC = {"lifted_structure", "hyperbolic"}  # theirs: 22 s and 8 GB at B = 512, so nothing beyond
 # Theirs builds a mask of (C·K)² = 113,180² entries; ours of the other searches |Y| times through
 # (B, B), which at B = 4096 takes many minutes.
-NOT_AT_FULL_SIZE = {"theirs": {"soft_triple"}, "ours": {"structured_clustering"}}
+NOT_AT_FULL_SIZE = {"ours": {"structured_clustering"}, "theirs": {"soft_triple"}}
 
 
 def _mined(loss: Any, miner: Any) -> Loss:
