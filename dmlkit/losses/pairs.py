@@ -34,12 +34,11 @@ class ContrastiveLoss(PairLoss):
         self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
     ) -> Tensor:
         D = geometry.distances(*_on_sphere(anchors, others))  # (B, N)
-        pull = positive & D.gt(self.positive_margin)
-        push = negative & D.lt(self.negative_margin)
-        pulls, pushes = pull.count_nonzero(), push.count_nonzero()
+        pull, push = positive & D.gt(self.positive_margin), negative & D.lt(self.negative_margin)
+        pulls, pushes = (pairs.count_nonzero().to(D.dtype) for pairs in (pull, push))
         # An active hinge is linear in D: mean⁺ (D − m₊) + mean⁻ (m₋ − D) = Σ w D − m₊ + m₋.
-        w = pull.to(D.dtype) / pulls.clamp_min(1) - push.to(D.dtype) / pushes.clamp_min(1)
-        pulls, pushes = pulls.sign().to(D.dtype), pushes.sign().to(D.dtype)  # 1 if there is any
+        w = torch.where(push, -1 / pushes, torch.where(pull, 1 / pulls, 0))  # (B, N)
+        pulls, pushes = pulls.clamp_max(1), pushes.clamp_max(1)  # 1 if there is any
         return (w * D).sum() - self.positive_margin * pulls + self.negative_margin * pushes
 
 
