@@ -128,8 +128,8 @@ SHARED = THEIRS.keys() | THEIRS_WITH_PARAMETERS.keys()
 
 def rows(sizes: tuple[int, ...] = (512, 2048)) -> list[Row]:
     """Every loss at every size with time and memory; then memory alone at the full sizes."""
-    timed = [case(name, B) for name in losses.names() for B in sizes]
-    return timed + [full_size(name) for name in losses.names()]
+    names = [name for name in losses.names() if name != "dreml"]  # which is many networks
+    return [case(name, B) for name in names for B in sizes] + [full_size(name) for name in names]
 
 
 def case(name: str, batch: int, dim: int = 128) -> Row:

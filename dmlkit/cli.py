@@ -1,15 +1,18 @@
-"""The command line: ``dmlkit reproduce | train | data | student | doctor``."""
+"""The command line: ``dmlkit reproduce | train | tune | data | student | doctor``."""
 
 import json
 import os
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from dmlkit.training import Experiment
 
 _SOLUTION = re.compile(
     r"^([ \t]*)### BEGIN SOLUTION$.*?^[ \t]*### END SOLUTION$", re.MULTILINE | re.DOTALL
@@ -80,20 +83,84 @@ def train(
         experiment = training.Experiment(
             loss=loss, data=data, steps=steps, seed=seed, **_literals(settings or [])
         )
-        baselines = training.baselines(experiment)
-        done = training.run(experiment, device=device)
+        columns = training.baselines(experiment)
+        found, where = _trained(experiment, device)
     except (ValueError, TypeError, OSError, ArithmeticError, RuntimeError) as error:
         raise _fail(error) from error
+    columns |= found
     table = Table(title=f"{data}, {experiment.split} classes, never seen in training (%)")
-    columns = baselines | {f"{loss}, {steps} steps": done.scores}
     table.add_column("score")
     for label in columns:
         table.add_column(label, justify="right")
-    for name in done.scores:
+    for name in next(iter(found.values())):
         table.add_row(name, *(f"{100 * scores[name]:.1f}" for scores in columns.values()))
     console.print(table)
+    console.print(where, soft_wrap=True)
+
+
+def _trained(experiment: "Experiment", device: str) -> tuple[dict[str, dict[str, float]], str]:
+    """Scores by the name of what was trained, and a line that says where it is kept."""
+    from dmlkit import ensembles, training
+
+    loss, steps = experiment.loss, experiment.steps
+    if loss == "dreml":
+        ensemble = ensembles.dreml(experiment, device=device, **experiment.loss_args)
+        runs = ensemble.runs
+        found = {
+            f"one member, {steps} steps": runs[0].scores,
+            f"dreml, {len(runs)} such members": ensemble.scores,
+        }
+        return found, f"{len(runs)} Runs, kept in {runs[0].path.parent}"
+    done = training.run(experiment, device=device)
     how = "loaded from" if done.loaded else f"trained in {done.seconds:.0f} s, kept in"
-    console.print(f"Run {done.path.name}, {how} {done.path.parent}", soft_wrap=True)
+    line = f"Run {done.path.name}, {how} {done.path.parent}"
+    return {f"{loss}, {steps} steps": done.scores}, line
+
+
+@app.command()
+def tune(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[LOSS]...", help="Which losses; none means all.")
+    ] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Of every loss.")] = 24,
+    steps: Annotated[int, typer.Option(min=1, help="Of every trial.")] = 280,
+    storage: Annotated[str, typer.Option(help="A file, or a database's URL.")] = "data/tuning.log",
+    output: Annotated[Path, typer.Option(help="Folder of trials.csv and recipes.json.")] = Path(
+        "data/tuning"
+    ),
+    device: Device = "auto",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Any other field of Experiment as NAME=JSON; repeatable."),
+    ] = None,
+) -> None:
+    """Seek good settings of every loss on validation classes, with the same budget for each."""
+    from dmlkit import tuning
+    from dmlkit.training import Experiment
+
+    try:
+        base = Experiment(steps=steps, **_literals(settings or []))
+        found = tuning.tune(storage, names or (), trials, base, device=device)
+    except ImportError as error:
+        raise _fail(ImportError("tuning needs Optuna: pip install 'dmlkit[tune]'")) from error
+    except (ValueError, TypeError, OSError, RuntimeError) as error:
+        raise _fail(error) from error
+    output.mkdir(parents=True, exist_ok=True)
+    recipes = tuning.recipes(found)
+    for name, text in (
+        ("trials.csv", found.to_csv(index=False)),
+        ("recipes.json", json.dumps(recipes, indent=1) + "\n"),
+    ):
+        beside = output / f"{name}.{os.getpid()}"
+        beside.write_text(text)
+        beside.replace(output / name)
+    table = Table(title=f"best of {trials} trials on validation classes, {steps} steps each")
+    for column in ("loss", "R@1 (%)", "default (%)", "settings"):
+        table.add_column(column)
+    for name, mine in found.groupby("loss", sort=False):
+        best, first = 100 * mine["recall_at_1"].max(), 100 * mine["recall_at_1"].iloc[0]
+        table.add_row(str(name), f"{best:.1f}", f"{first:.1f}", json.dumps(recipes[str(name)]))
+    console.print(table)
 
 
 @app.command()

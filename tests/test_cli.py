@@ -1,12 +1,13 @@
 """The command line does what was asked and ends with 0, or says why not and ends with 1."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import nbformat
 import pytest
 from typer.testing import CliRunner
 
-from dmlkit import training
+from dmlkit import study, training
 from dmlkit.cli import app
 
 TINY = [
@@ -32,10 +33,21 @@ def test_train_prints_the_run_beside_its_baselines_and_loads_it_the_next_time(in
     assert "loaded from" in second.output
 
 
+def test_train_dreml_prints_the_ensemble_beside_one_member(invoke, monkeypatch):
+    with ThreadPoolExecutor(1) as executor:
+        monkeypatch.setattr(study, "default_executor", lambda: executor)
+        args = ["--set", 'loss_args={"members": 2, "meta_classes": 4}']
+        result = invoke("train", "--loss", "dreml", *TINY, *args)
+    assert result.exit_code == 0, result.output
+    for label in ("untrained network", "one member, 3 steps", "dreml, 2 such members", "2 Runs"):
+        assert label in result.output
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
         (["train", "--loss", "nope"], "unknown loss 'nope'; there are contrastive"),
+        (["train", "--loss", "dreml", "--set", 'loss_args={"members": 0}'], "1 or more, but is 0"),
         (["train", "--data", "nope"], "no data set 'nope': there are glyphs"),
         (["train", "--device", "tpu"], "unknown device 'tpu'; there are auto, cpu, cuda"),
         (["train", "--set", "lr"], "a setting is NAME=VALUE, but this is 'lr'"),
@@ -58,6 +70,17 @@ def test_data_counts_the_splits(invoke):
     result = invoke("data", "glyphs")
     assert result.exit_code == 0
     assert "12000" in result.output
+
+
+def test_tune_writes_every_trial_and_the_recipes(invoke, tmp_path):
+    small = json.dumps({"train_classes": 40, "val_classes": 20, "test_classes": 20})
+    arguments = ["tune", "contrastive", "--trials", "2", "--steps", "2"]
+    arguments += ["--set", f"data_args={small}", "--output", str(tmp_path / "found")]
+    result = invoke(*arguments, "--storage", str(tmp_path / "study"))
+    assert result.exit_code == 0, result.output
+    assert len((tmp_path / "found" / "trials.csv").read_text().splitlines()) == 3
+    assert list(json.loads((tmp_path / "found" / "recipes.json").read_text())) == ["contrastive"]
+    assert invoke("tune", "nothing").exit_code == 1
 
 
 def test_doctor_tells_versions(invoke):

@@ -1,13 +1,14 @@
 """Every loss of the field under one call, loss(embeddings, labels); here is the table of names."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from torch import nn
 
 from dmlkit.losses.contract import EmbeddingLoss
+from dmlkit.losses.ensembles import MetaClassLoss
 from dmlkit.losses.groups import PrototypicalLoss, StructuredClusteringLoss
 from dmlkit.losses.hyperbolic import HyperbolicLoss
 from dmlkit.losses.memory import CrossBatchMemory
@@ -45,6 +46,7 @@ __all__ = [
     "HyperbolicLoss",
     "LiftedStructureLoss",
     "MarginLoss",
+    "MetaClassLoss",
     "MultiSimilarityLoss",
     "NPairsLoss",
     "NormalizedSoftmaxLoss",
@@ -61,6 +63,7 @@ __all__ = [
     "TripletLoss",
     "build",
     "names",
+    "signature",
 ]
 
 _TABLE: dict[str, Callable[..., nn.Module]] = {
@@ -89,17 +92,37 @@ _TABLE: dict[str, Callable[..., nn.Module]] = {
     "soft_triple": SoftTripleLoss,
     "xbm": CrossBatchMemory,
     "hyperbolic": HyperbolicLoss,
+    "meta_class": MetaClassLoss,
     "spherical_expansion": SphericalExpansion,
 }
 
 
 def names() -> tuple[str, ...]:
-    """Short names of all losses, in the course's order.
+    """Short names of all losses, in the course's order; ``dreml`` is an ensemble, not a module.
 
     >>> "triplet_semihard" in names()
     True
     """
-    return tuple(_TABLE)
+    return (*_TABLE, "dreml")
+
+
+def signature(name: str) -> Mapping[str, inspect.Parameter]:
+    """The arguments of a loss by its short name, with their defaults.
+
+    Raises:
+        ValueError: unknown name, or the name of an ensemble.
+
+    >>> signature("triplet_semihard")["margin"].default
+    0.2
+    """
+    if name == "dreml":
+        raise ValueError(
+            "'dreml' is no loss of one network: dmlkit.ensembles.dreml trains an ensemble, each "
+            "member with the loss 'meta_class'"
+        )
+    if name not in _TABLE:
+        raise ValueError(f"unknown loss {name!r}; there are {', '.join(names())}")
+    return inspect.signature(_TABLE[name]).parameters
 
 
 def build(
@@ -108,15 +131,14 @@ def build(
     """Make a loss by its short name; ``num_classes`` and ``dim`` reach those that own proxies.
 
     Raises:
-        ValueError: unknown name, or a proxy loss without ``num_classes`` and ``dim``.
+        ValueError: unknown name, the name of an ensemble, or a proxy loss without ``num_classes``
+            and ``dim``.
         TypeError: an argument that the loss does not take.
 
     >>> build("normalized_softmax", num_classes=10, dim=4).proxies.shape
     torch.Size([10, 4])
     """
-    if name not in _TABLE:
-        raise ValueError(f"unknown loss {name!r}; there are {', '.join(_TABLE)}")
-    accepted = inspect.signature(_TABLE[name]).parameters
+    accepted = signature(name)
     for argument, value in (("num_classes", num_classes), ("dim", dim)):
         if argument in accepted:
             if value is None:

@@ -35,11 +35,15 @@ TIED = {"structured_clustering"}
 # The number of medoids is the number of classes in the batch: the labels decide shapes and steps.
 NOT_ONE_GRAPH = {"structured_clustering"}
 
-every_loss = pytest.mark.parametrize("name", losses.names())
+# Its proxies are the axes, its classes 0 .. C − 1: turned or renamed, the problem is another one.
+FIXED = {"meta_class"}
+NAMES = [name for name in losses.names() if name != "dreml"]  # which trains an ensemble
+
+every_loss = pytest.mark.parametrize("name", NAMES)
 
 
 def every_loss_but(exceptions: set[str]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("name", [n for n in losses.names() if n not in exceptions])
+    return pytest.mark.parametrize("name", [n for n in NAMES if n not in exceptions])
 
 
 few_examples = settings(max_examples=8, deadline=None, derandomize=True, database=None)
@@ -105,7 +109,7 @@ def test_order_of_the_batch_does_not_count(name, batch, random):
     assert_close(permuted, gradient[order])
 
 
-@every_loss_but(TIED)
+@every_loss_but(TIED | FIXED)
 @few_examples
 @given(batches(), st.lists(st.integers(-(2**63), 2**63 - 1), min_size=CLASSES, unique=True))
 def test_names_of_classes_do_not_count(name, batch, other_names):
@@ -122,7 +126,7 @@ def test_names_of_classes_do_not_count(name, batch, other_names):
     assert_close(value(renamed, x, others[y]), value(loss, x, y))
 
 
-@every_loss_but(TIED | FRAMED)
+@every_loss_but(TIED | FRAMED | FIXED)
 @few_examples
 @given(batches())
 def test_rotation_does_not_count(name, batch):
@@ -139,7 +143,7 @@ def test_rotation_does_not_count(name, batch):
     assert_close(rotated, gradient @ Q)
 
 
-@every_loss_but(set(losses.names()) - NORMALISED)
+@every_loss_but(set(NAMES) - NORMALISED)
 @few_examples
 @given(batches(), st.integers(-8, 8))
 def test_length_does_not_count_on_the_sphere(name, batch, power):
@@ -203,7 +207,7 @@ def test_degenerate_batches_have_finite_values_and_gradients(name, dtype, case):
         assert gradient.isfinite().all()
 
 
-@every_loss
+@every_loss_but(FIXED)
 def test_a_sample_alone_has_nothing_to_learn(name):
     loss = make(name, 4)
     if not list(loss.parameters()):
@@ -267,14 +271,14 @@ def test_no_value_decides_a_shape_or_a_step(name):
         loss(x, y).backward()
 
 
-@pytest.mark.parametrize("name", sorted(NOT_ONE_GRAPH & set(losses.names())))
+@pytest.mark.parametrize("name", sorted(NOT_ONE_GRAPH & set(NAMES)))
 def test_the_exceptions_are_exceptions(name):
     loss = make(name, 8)
     with FakeTensorMode(allow_non_fake_inputs=True), pytest.raises(RuntimeError):
         loss(torch.randn(12, 8, dtype=torch.float64), torch.arange(12) % 3)
 
 
-@every_loss
+@every_loss_but(FIXED)
 def test_large_labels_are_not_merged(name):
     """2²⁴ and 2²⁴ + 1 are one number in float32."""
     loss = make(name, 4)

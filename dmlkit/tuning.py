@@ -1,0 +1,192 @@
+"""Tuning with equal budgets: the same number of trials and steps for every loss, on validation."""
+
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, wait
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from tqdm.auto import tqdm
+
+from dmlkit import losses, study, training
+from dmlkit.training import Experiment
+
+Range = tuple[str, float, float]  # "log" or "linear", lowest, highest
+
+_LR: dict[str, Range] = {"lr": ("log", 1e-3, 2e-2)}
+_PROXY_LR: dict[str, Range] = _LR | {"loss_lr_factor": ("log", 1.0, 100.0)}
+
+#: What is tuned for each loss, and between which bounds. A name with a dot is an argument of the
+#: loss. The first trial is the default, moved within the bounds where it lies outside.
+SPACES: dict[str, dict[str, Range]] = {
+    "contrastive": _LR | {"loss_args.negative_margin": ("linear", 0.2, 1.2)},
+    "triplet_semihard": _LR | {"loss_args.margin": ("log", 0.05, 0.8)},
+    "triplet_hard": _LR | {"loss_args.margin": ("log", 0.05, 0.8)},
+    "triplet_all": _LR | {"loss_args.margin": ("log", 0.05, 0.8)},
+    "triplet_distance": _LR | {"loss_args.margin": ("log", 0.05, 0.8)},
+    "lifted_structure": _LR | {"loss_args.margin": ("linear", 0.2, 2.0)},
+    "n_pairs": _LR | {"loss_args.l2_weight": ("log", 1e-5, 1e-2)},
+    "angular": _LR | {"loss_args.degrees": ("linear", 30.0, 60.0)},
+    "multi_similarity": _LR
+    | {"loss_args.beta": ("log", 10.0, 80.0), "loss_args.base": ("linear", 0.2, 0.8)},
+    "ranked_list": _LR
+    | {"loss_args.alpha": ("linear", 0.8, 1.6), "loss_args.margin": ("linear", 0.1, 0.8)},
+    "margin": _LR
+    | {"loss_args.beta": ("linear", 0.6, 1.4), "loss_args.margin": ("log", 0.05, 0.4)},
+    "prototypical": _LR,
+    "structured_clustering": _LR | {"loss_args.gamma": ("log", 0.1, 10.0)},
+    "proxy_triplet": _PROXY_LR | {"loss_args.margin": ("linear", 0.1, 2.0)},
+    "proxy_nca": _PROXY_LR | {"loss_args.scale": ("linear", 1.0, 6.0)},
+    "proxy_nca_pp": _PROXY_LR | {"loss_args.temperature": ("log", 0.02, 0.5)},
+    "normalized_softmax": _PROXY_LR | {"loss_args.temperature": ("log", 0.02, 0.5)},
+    "heated_up_softmax": _PROXY_LR | {"loss_args.alpha": ("log", 4.0, 64.0)},
+    "cosface": _PROXY_LR
+    | {"loss_args.margin": ("linear", 0.0, 0.5), "loss_args.scale": ("log", 8.0, 64.0)},
+    "arcface": _PROXY_LR
+    | {"loss_args.margin": ("linear", 0.0, 0.6), "loss_args.scale": ("log", 8.0, 64.0)},
+    "sphereface": _PROXY_LR | {"loss_args.lambda_min": ("log", 1.0, 100.0)},
+    "proxy_anchor": _PROXY_LR
+    | {"loss_args.margin": ("linear", 0.0, 0.4), "loss_args.alpha": ("log", 8.0, 64.0)},
+    "soft_triple": _PROXY_LR
+    | {"loss_args.scale": ("log", 8.0, 40.0), "loss_args.temperature": ("log", 0.03, 0.3)},
+    "xbm": _LR | {"loss_args.weight": ("log", 0.1, 2.0)},
+    "hyperbolic": _LR
+    | {"loss_args.temperature": ("log", 0.05, 0.5), "loss_args.c": ("log", 0.01, 1.0)},
+}
+
+
+def tune(
+    storage: Path | str,
+    names: Sequence[str] = (),
+    trials: int = 24,
+    base: Experiment | None = None,
+    executor: Executor | None = None,
+    *,
+    device: str = "auto",
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Seek good settings of every loss on validation classes; one row a trial.
+
+    The score is Recall@1 on the validation split of ``base`` (default: the default Experiment).
+    Optuna's tree-structured Parzen estimator chooses, seeded by loss and trial, so that one worker
+    a loss repeats the very same search. ``storage`` is a file, or the URL of a database, which
+    several machines may share. A search that was broken off goes on; what is done is not repeated.
+    A training that diverges scores 0.
+
+    Raises:
+        ValueError: a loss without a search space.
+
+    >>> sorted(SPACES["contrastive"])
+    ['loss_args.negative_margin', 'lr']
+    """
+    names = tuple(names) or tuple(SPACES)
+    if unknown := sorted(set(names) - set(SPACES)):
+        raise ValueError(f"no search space for {', '.join(unknown)}; there are {', '.join(SPACES)}")
+    base = replace(base or Experiment(), split="val")
+    executor = executor or study.default_executor()
+    pending = {
+        executor.submit(_search, str(storage), replace(base, loss=name), trials, device)
+        for name in names
+    }
+    with tqdm(total=trials * len(names), desc="trials", disable=not progress, leave=False) as bar:
+        while pending:
+            done, pending = wait(pending, timeout=2)
+            for future in done:
+                future.result()
+            bar.update(len(table(storage, names)) - bar.n)
+    return table(storage, names)
+
+
+def table(storage: Path | str, names: Sequence[str] = ()) -> pd.DataFrame:
+    """Every finished trial: loss, trial, settings (JSON), score, seconds, Run, device."""
+    import optuna
+
+    opened = _open(str(storage))
+    there = {summary.study_name for summary in optuna.get_all_study_summaries(opened)}
+    rows = []
+    for name in names or SPACES:
+        if name not in there:
+            continue
+        for trial in optuna.load_study(study_name=name, storage=opened).trials:
+            if trial.state.is_finished():
+                facts = {"loss": name, "trial": trial.number, "settings": json.dumps(trial.params)}
+                rows.append(facts | {"recall_at_1": trial.value} | trial.user_attrs)
+    return pd.DataFrame(rows)
+
+
+def recipes(trials: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """The best settings of each loss, as fields of Experiment; the first of equals.
+
+    >>> rows = [("n_pairs", 0, '{"lr": 0.1}', 0.5), ("n_pairs", 1, '{"loss_args.a": 2}', 0.6)]
+    >>> recipes(pd.DataFrame(rows, columns=["loss", "trial", "settings", "recall_at_1"]))
+    {'n_pairs': {'loss_args': {'a': 2}}}
+    """
+    best = trials.sort_values(["recall_at_1", "trial"], ascending=[False, True])
+    best = best.drop_duplicates("loss").set_index("loss")["settings"]
+    return {name: _fields(json.loads(best[name])) for name in SPACES if name in best}
+
+
+def _fields(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """``{"loss_args.margin": m}`` -> ``{"loss_args": {"margin": m}}``."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        field, _, argument = name.partition(".")
+        if argument:
+            found.setdefault(field, {})[argument] = value
+        else:
+            found[field] = value
+    return found
+
+
+def _search(storage: str, base: Experiment, trials: int, device: str) -> None:
+    """Go on with the search of one loss until it has so many finished trials."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    search = optuna.create_study(
+        study_name=base.loss, storage=_open(storage), direction="maximize", load_if_exists=True
+    )
+    space: dict[str, optuna.distributions.BaseDistribution] = {
+        name: optuna.distributions.FloatDistribution(low, high, log=kind == "log")
+        for name, (kind, low, high) in SPACES[base.loss].items()
+    }
+    if not search.trials:
+        search.enqueue_trial(_defaults(base))
+    while sum(trial.state.is_finished() for trial in search.trials) < trials:
+        search.sampler = optuna.samplers.TPESampler(seed=len(search.trials), n_startup_trials=8)
+        trial = search.ask(space)
+        experiment = replace(base, **_fields(trial.params))
+        try:
+            done = training.run(experiment, device=device, wait=True, progress=False)
+        except training.DivergedError:
+            trial.set_user_attr("run", "diverged")
+            search.tell(trial, 0.0)
+        else:
+            facts = {"seconds": done.seconds, "run": done.path.name}
+            for name, value in (facts | {"device": done.provenance["device"]}).items():
+                trial.set_user_attr(name, value)
+            search.tell(trial, done.scores["recall_at_1"])
+
+
+def _defaults(base: Experiment) -> dict[str, float]:
+    """What the search space's settings are where nobody tunes them, within its bounds."""
+    signature = losses.signature(base.loss)
+    found = {}
+    for name, (_, low, high) in SPACES[base.loss].items():
+        field, _, argument = name.partition(".")
+        value = signature[argument].default if argument else getattr(base, field)
+        found[name] = min(max(float(value), low), high)
+    return found
+
+
+def _open(storage: str) -> Any:
+    """Optuna's storage in a file, or in the database that a URL names."""
+    import optuna
+    from optuna.storages.journal import JournalFileBackend
+
+    if "://" in storage:
+        return optuna.storages.RDBStorage(storage)
+    Path(storage).parent.mkdir(parents=True, exist_ok=True)
+    return optuna.storages.JournalStorage(JournalFileBackend(storage))

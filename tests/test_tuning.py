@@ -1,0 +1,110 @@
+"""Equal budgets, on validation classes, resumable, and the same search when repeated."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import dmlkit
+from dmlkit import losses, training, tuning
+from dmlkit.training import Experiment
+
+TINY = Experiment(
+    data_args={"train_classes": 40, "val_classes": 20, "test_classes": 20},
+    sampler_args={"classes": 4, "per_class": 3},
+    model_args={"widths": [2, 4, 4, 4]},
+    dim=8,
+    steps=3,
+)
+NAMES = ("contrastive", "proxy_nca_pp")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path):
+    """Runs of these tests go elsewhere; Glyphs stay where they are."""
+    kept = dmlkit.cache_folder()
+    monkeypatch.setattr(training.dmlkit, "cache_folder", lambda: tmp_path)
+    (tmp_path / "glyphs").symlink_to(kept / "glyphs")
+
+
+def search(storage, trials, names=NAMES):
+    with ThreadPoolExecutor(1) as executor:
+        return tuning.tune(storage, names, trials, TINY, executor, device="cpu", progress=False)
+
+
+def test_every_loss_gets_the_same_number_of_trials_and_validation_alone(tmp_path, monkeypatch):
+    seen = []
+    run = training.run
+    monkeypatch.setattr(training, "run", lambda e, **a: seen.append(e) or run(e, **a))
+    found = search(tmp_path / "study", trials=2)
+    assert found["loss"].value_counts().to_dict() == dict.fromkeys(NAMES, 2)
+    assert {e.split for e in seen} == {"val"}
+    assert {e.steps for e in seen} == {TINY.steps}
+    assert found["recall_at_1"].between(0, 1).all()
+
+
+def test_a_broken_search_goes_on_and_a_repeated_one_is_the_same(tmp_path, monkeypatch):
+    run, calls = training.run, []
+
+    def breaks(experiment, **args):
+        calls.append(experiment)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return run(experiment, **args)
+
+    monkeypatch.setattr(training, "run", breaks)
+    with pytest.raises(KeyboardInterrupt):
+        search(tmp_path / "broken", 3, NAMES[:1])
+    found = search(tmp_path / "broken", 3, NAMES[:1])
+    assert len(found) == 3
+    assert found["trial"].tolist() == [0, 2, 3]  # the broken one counts for nothing
+    monkeypatch.setattr(training, "run", run)
+    twice = [search(tmp_path / name, 3, NAMES[:1]) for name in ("a", "b")]
+    assert twice[0]["settings"].tolist() == twice[1]["settings"].tolist()
+    assert twice[0]["recall_at_1"].tolist() == twice[1]["recall_at_1"].tolist()
+    calls.clear()
+    monkeypatch.setattr(training, "run", breaks)
+    assert len(search(tmp_path / "a", 3, NAMES[:1])) == 3
+    assert not calls  # what is done is not repeated
+
+
+def test_the_first_trial_is_the_default(tmp_path):
+    found = search(tmp_path / "study", 1)
+    first = json.loads(found.set_index("loss")["settings"]["proxy_nca_pp"])
+    assert first == pytest.approx(
+        {"lr": 5e-3, "loss_lr_factor": 10.0, "loss_args.temperature": 1 / 9}
+    )
+
+
+def test_a_training_that_diverges_scores_nothing(tmp_path, monkeypatch):
+    def diverges(experiment, **args):
+        raise training.DivergedError("the loss became nan")
+
+    monkeypatch.setattr(training, "run", diverges)
+    found = search(tmp_path / "study", 2, NAMES[:1])
+    assert found["recall_at_1"].tolist() == [0.0, 0.0]
+    assert found["run"].tolist() == ["diverged"] * 2
+
+
+def test_the_recipe_is_the_best_trial(tmp_path):
+    found = search(tmp_path / "study", 3)
+    for name, recipe in tuning.recipes(found).items():
+        mine = found[found["loss"] == name]
+        best = mine[mine["recall_at_1"] == mine["recall_at_1"].max()].iloc[0]
+        experiment = Experiment(loss=name, **recipe)
+        assert tuning._fields(json.loads(best["settings"])) == recipe
+        assert experiment.loss_args == recipe["loss_args"]
+
+
+def test_every_loss_of_one_network_has_a_space_of_arguments_that_it_takes():
+    of_others = {"meta_class", "dreml", "spherical_expansion"}  # members, an ensemble, a wrapper
+    assert set(tuning.SPACES) == set(losses.names()) - of_others
+    for name, space in tuning.SPACES.items():
+        defaults = tuning._defaults(Experiment(loss=name))
+        assert defaults.keys() == space.keys()
+        assert all(low <= defaults[key] <= high for key, (_, low, high) in space.items())
+
+
+def test_a_loss_without_a_space_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="no search space for triplet; there are contrastive"):
+        search(tmp_path / "study", 1, ("triplet",))
