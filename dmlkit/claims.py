@@ -10,14 +10,25 @@ Which rule a claim falls under is fixed in ``data/claims.csv`` before anything i
 - ``below``: the claim says that a cost stays under a margin. *Reproduced* if the 95 % interval lies
   wholly below it, *contradicted* if wholly above;
 - ``exact``: an identity. *Reproduced* if the effect, the largest deviation, is within the margin;
-- ``table``: a claim about a published table, which no run of ours can settle.
+- ``table``: a claim about a published table, which no run of ours can settle. The effect is the
+  number of the table's cells that speak against it, n the number looked at: *reproduced* if none.
+
+The evidence is the numbers beside the figures: a notebook puts its verdicts into the figure that
+shows them, and ``ledger`` reads them from there. So many tests make some succeed by chance: the
+ledger also says which verdicts stand after Holm's correction over all of them.
 """
 
 import csv
 import functools
+import json
 import math
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
 
 from dmlkit import ROOT
 
@@ -37,6 +48,7 @@ class Verdict:
     high: float | None
     n: int
     rule: str
+    margin: float
     text: str
 
     def facts(self) -> dict[str, Any]:
@@ -75,8 +87,8 @@ def record(
     """Settle a claim by its rule, from an effect, its interval and the number of repeats.
 
     The interval is the 95 % one for a ``positive`` claim and the 90 % one for an ``equivalent``
-    one (see the module); an ``exact`` claim has none. ``part`` names what was measured where a
-    claim has several parts. Without an interval (one seed) nothing is decided.
+    one (see the module); ``exact`` and ``table`` claims have none. ``part`` names what was measured
+    where a claim has several parts. Without an interval (one seed) nothing is decided.
 
     Raises:
         ValueError: unknown claim, or numbers that are no interval around the effect.
@@ -95,12 +107,14 @@ def record(
     elif not low <= effect <= high:
         raise ValueError(f"{claim}: [{low}, {high}] is no interval around the effect {effect}")
     verdict = _decide(rule, float(effect), low, high, margin)
-    return Verdict(claim, part, verdict, float(effect), low, high, int(n), rule, text)
+    return Verdict(claim, part, verdict, float(effect), low, high, int(n), rule, margin, text)
 
 
 def _decide(rule: str, effect: float, low: float | None, high: float | None, margin: float) -> str:
     if rule == "exact":
         return "reproduced" if abs(effect) <= margin else "contradicted"
+    if rule == "table":
+        return "contradicted" if effect else "reproduced"
     if low is None or high is None:
         return "inconclusive"
     if rule == "positive":
@@ -111,4 +125,95 @@ def _decide(rule: str, effect: float, low: float | None, high: float | None, mar
         return "contradicted" if low > margin or high < -margin else "inconclusive"
     if rule == "below":
         return "reproduced" if high < margin else "contradicted" if low > margin else "inconclusive"
-    raise ValueError(f"a claim of rule {rule!r} is settled by the published tables, not by runs")
+    raise ValueError(f"data/claims.csv: unknown rule {rule!r}")
+
+
+def verdicts(figures: Path | None = None) -> pd.DataFrame:
+    """The ledger: one row for each part of a claim that a figure settles, in the claims' order.
+
+    Columns: claim, part, verdict, effect, low, high, n, rule, figure, notebook, profile, device,
+    ``p`` (two-sided, from the t-interval; of the two one-sided tests where the claim is that there
+    is no difference; none for identities and tables) and ``holm``, whether a verdict that is not
+    inconclusive stands at 5 % after Holm's correction over all rows with a p.
+    """
+    rows = []
+    for path in sorted((figures or ROOT / "figures").glob("*.json")):
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        source = {key: kept["provenance"][key] for key in ("notebook", "profile", "device")}
+        rows += [
+            fact | {"figure": path.stem} | source for fact in kept["numbers"].get("claims", [])
+        ]
+    order = {claim: i for i, claim in enumerate(table())}
+    rows.sort(key=lambda row: (order[row["claim"]], row["figure"]))
+    columns = [f for f in Verdict.__dataclass_fields__ if f != "text"]
+    frame = pd.DataFrame(rows, columns=[*columns, "figure", "notebook", "profile", "device"])
+    frame["p"] = [_p_value(row) for row in rows]
+    frame["holm"] = _holm(frame["p"].to_numpy(float)) & (frame["verdict"] != "inconclusive")
+    return frame
+
+
+def _p_value(row: dict[str, Any]) -> float:
+    """The p-value that a t-interval around a mean of n differences implies."""
+    low, high, n = row["low"], row["high"], row["n"]
+    if low is None or n < 2 or high <= low:
+        return math.nan
+    level = 0.90 if row["rule"] == "equivalent" else 0.95
+    error = (high - low) / 2 / stats.t.ppf((1 + level) / 2, n - 1)
+    if row["rule"] == "positive":
+        return float(2 * stats.t.sf(abs(row["effect"]) / error, n - 1))
+    margin = row.get("margin", MARGIN)
+    if row["rule"] == "below":
+        return float(2 * stats.t.sf(abs(row["effect"] - margin) / error, n - 1))
+    outside = (abs(row["effect"]) - margin) / error  # the nearer of the two bounds
+    return float(stats.t.sf(abs(outside), n - 1))
+
+
+def _holm(p: np.ndarray, level: float = 0.05) -> np.ndarray:
+    """Which hypotheses fall when all are tested at once: the i-th smallest p against α/(m − i).
+
+    >>> _holm(np.array([0.04, 0.001, np.nan, 0.03])).tolist()
+    [False, True, False, False]
+    """
+    known = np.flatnonzero(~np.isnan(p))
+    order = known[np.argsort(p[known])]
+    falls = np.zeros(len(p), dtype=bool)
+    for rank, i in enumerate(order):
+        if p[i] > level / (len(order) - rank):
+            break
+        falls[i] = True
+    return falls
+
+
+def summary(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row a claim: its verdict, or ``mixed`` where its parts disagree, ``open`` without any.
+
+    Columns: verdict, parts (how many of each verdict), holm (verdicts that stand after Holm's
+    correction), figures, profiles.
+    """
+    rows = {}
+    for claim in table():
+        mine = frame[frame["claim"] == claim]
+        counts = mine["verdict"].value_counts().to_dict()
+        tested = mine[mine["p"].notna() & (mine["verdict"] != "inconclusive")]
+        rows[claim] = {
+            "verdict": "open"
+            if not counts
+            else next(iter(counts))
+            if len(counts) == 1
+            else "mixed",
+            "parts": ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items())),
+            "holm": f"{int(tested['holm'].sum())} of {len(tested)}" if len(tested) else "",
+            "figures": ", ".join(dict.fromkeys(mine["figure"])),
+            "profiles": ", ".join(dict.fromkeys(mine["profile"])),
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def markdown(frame: pd.DataFrame) -> str:
+    """The summary as the table of the README."""
+    lines = ["| | claim | verdict | parts | evidence |", "|---|---|---|---|---|"]
+    for name, row in summary(frame).iterrows():
+        figures = [f"[{f}](figures/{f}.png)" for f in row["figures"].split(", ") if f]
+        cells = (table()[str(name)]["claim"], row["verdict"], row["parts"], ", ".join(figures))
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)

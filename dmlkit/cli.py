@@ -1,4 +1,4 @@
-"""The command line: ``dmlkit reproduce | train | tune | data | student | doctor``."""
+"""The command line: ``dmlkit reproduce | train | tune | claims | data | student | doctor``."""
 
 import json
 import os
@@ -160,6 +160,36 @@ def tune(
     for name, mine in found.groupby("loss", sort=False):
         best, first = 100 * mine["recall_at_1"].max(), 100 * mine["recall_at_1"].iloc[0]
         table.add_row(str(name), f"{best:.1f}", f"{first:.1f}", json.dumps(recipes[str(name)]))
+    console.print(table)
+
+
+@app.command()
+def claims(
+    parts: Annotated[bool, typer.Option(help="Every part with its numbers.")] = False,
+    markdown: Annotated[bool, typer.Option(help="As the table of the README.")] = False,
+) -> None:
+    """Print the ledger: what our own runs say of every claim, from the numbers of figures/."""
+    from dmlkit import claims as room
+
+    ledger = room.verdicts()
+    if markdown:
+        typer.echo(room.markdown(ledger))
+        return
+    table = Table(title="the claims of three papers, and what our own runs say")
+    if parts:
+        for column in ("claim", "part", "verdict", "effect", "interval", "n", "Holm", "figure"):
+            table.add_column(column)
+        for row in ledger.itertuples():
+            interval = "" if row.low != row.low else f"[{row.low:+.3g}, {row.high:+.3g}]"
+            numbers = (f"{row.effect:+.3g}", interval, str(row.n), "stands" if row.holm else "")
+            table.add_row(row.claim, row.part, row.verdict, *numbers, row.figure)
+    else:
+        for column in ("", "claim", "verdict", "parts", "after Holm", "figures"):
+            table.add_column(column)
+        for name, row in room.summary(ledger).iterrows():
+            claim = room.table()[str(name)]["claim"]
+            cells = (row["verdict"], row["parts"], row["holm"], row["figures"])
+            table.add_row(str(name), claim, *cells)
     console.print(table)
 
 

@@ -1,8 +1,12 @@
 """A verdict follows from the numbers by the stated rule, and from nothing else."""
 
-import pytest
+import json
 
-from dmlkit import claims
+import numpy as np
+import pytest
+from scipy import stats
+
+from dmlkit import claims, study
 
 CASES = [
     ("C18", 0.02, (0.01, 0.03), "reproduced"),
@@ -19,6 +23,8 @@ CASES = [
     ("B3", 0.2, (0.0, 0.3), "inconclusive"),
     ("B2", 1e-15, None, "reproduced"),
     ("B2", 0.1, None, "contradicted"),
+    ("B10", 0, None, "reproduced"),
+    ("B10", 1, None, "contradicted"),
 ]
 
 
@@ -35,11 +41,73 @@ def test_what_cannot_be_recorded_is_refused():
         claims.record("Z1", 0.0, (-1, 1), n=2)
     with pytest.raises(ValueError, match="no interval around"):
         claims.record("C18", 0.5, (0.0, 0.1), n=2)
-    with pytest.raises(ValueError, match="published tables"):
-        claims.record("B10", 0.5, (0.0, 1.0), n=2)
 
 
 def test_every_claim_has_a_rule():
     rules = {row["rule"] for row in claims.table().values()}
     assert rules == {"positive", "equivalent", "below", "exact", "table"}
     assert len(claims.table()) == 39
+
+
+def write_figure(folder, name, *verdicts, profile="ci"):
+    provenance = {"notebook": "05_proxies", "profile": profile, "device": "cpu", "seeds": 3}
+    numbers = {"claims": [verdict.facts() for verdict in verdicts]}
+    (folder / f"{name}.json").write_text(json.dumps({"numbers": numbers, "provenance": provenance}))
+
+
+def test_the_ledger_is_what_the_figures_say(tmp_path):
+    one = claims.record("C18", 0.02, (0.01, 0.03), n=5, part="spread")
+    two = claims.record("C18", -0.02, (-0.03, -0.01), n=5, part="margin")
+    other = claims.record("B2", 1e-15)
+    write_figure(tmp_path, "b", one, two)
+    write_figure(tmp_path, "a", other, profile="full")
+    (tmp_path / "c.json").write_text(json.dumps({"numbers": {"x": 1}, "provenance": {
+        "notebook": "00", "profile": "ci", "device": "cpu"}}))  # fmt: skip
+    ledger = claims.verdicts(tmp_path)
+    assert ledger["claim"].tolist() == ["B2", "C18", "C18"]
+    assert ledger["part"].tolist() == ["", "spread", "margin"]
+    assert ledger["profile"].tolist() == ["full", "ci", "ci"]
+    summary = claims.summary(ledger)
+    assert len(summary) == 39
+    assert summary.loc["C18", "verdict"] == "mixed"
+    assert summary.loc["C18", "parts"] == "1 contradicted, 1 reproduced"
+    assert summary.loc["B2", ["verdict", "figures", "holm"]].tolist() == ["reproduced", "a", ""]
+    assert summary.loc["A1", "verdict"] == "open"
+
+
+def differences(seed, shift, n=6):
+    return np.random.default_rng(seed).normal(shift, 0.01, size=n)
+
+
+def p_value(tmp_path, claim, values, level=0.95):
+    found = study.interval(values, level)
+    verdict = claims.record(claim, found["mean"], (found["low"], found["high"]), int(found["n"]))
+    write_figure(tmp_path, "one", verdict)
+    return claims.verdicts(tmp_path)["p"].item()
+
+
+@pytest.mark.parametrize("shift", [-0.02, 0.0, 0.004, 0.03])
+def test_p_values_are_those_of_the_t_tests(tmp_path, shift):
+    x = differences(1, shift)
+    expected = stats.ttest_1samp(x, 0.0).pvalue
+    assert p_value(tmp_path, "C18", x) == pytest.approx(expected)
+    expected = stats.ttest_1samp(x, claims.MARGIN).pvalue
+    assert p_value(tmp_path, "B3", x) == pytest.approx(expected)
+    inside = max(
+        stats.ttest_1samp(x, -claims.MARGIN, alternative="greater").pvalue,
+        stats.ttest_1samp(x, claims.MARGIN, alternative="less").pvalue,
+    )
+    if abs(x.mean()) < claims.MARGIN:
+        assert p_value(tmp_path, "C17", x, 0.9) == pytest.approx(inside)
+
+
+def test_holm_takes_back_what_many_tests_find_by_chance(tmp_path):
+    sure = claims.record("C18", 0.05, (0.04, 0.06), n=9, part="sure")
+    just = [claims.record("C18", 0.05, (0.001, 0.099), n=9, part=str(i)) for i in range(9)]
+    write_figure(tmp_path, "many", sure, *just)
+    ledger = claims.verdicts(tmp_path)
+    assert (ledger["verdict"] == "reproduced").all()
+    assert ledger.set_index("part")["holm"].to_dict() == {"sure": True} | {
+        str(i): False for i in range(9)
+    }
+    assert claims.summary(ledger).loc["C18", "holm"] == "1 of 10"

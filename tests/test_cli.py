@@ -7,7 +7,7 @@ import nbformat
 import pytest
 from typer.testing import CliRunner
 
-from dmlkit import study, training
+from dmlkit import claims, study, training
 from dmlkit.cli import app
 
 TINY = [
@@ -81,6 +81,17 @@ def test_tune_writes_every_trial_and_the_recipes(invoke, tmp_path):
     assert len((tmp_path / "found" / "trials.csv").read_text().splitlines()) == 3
     assert list(json.loads((tmp_path / "found" / "recipes.json").read_text())) == ["contrastive"]
     assert invoke("tune", "nothing").exit_code == 1
+
+
+def test_claims_prints_the_ledger(invoke):
+    result = invoke("claims")
+    assert result.exit_code == 0
+    assert "C21" in result.output
+    assert invoke("claims", "--parts").exit_code == 0
+    table = invoke("claims", "--markdown").output.splitlines()
+    assert [line.split(" | ")[0] for line in table[2:]] == [
+        f"| {claim}" for claim in claims.table()
+    ]
 
 
 def test_doctor_tells_versions(invoke):
