@@ -11,6 +11,8 @@ import torch
 
 PARTS = ("training", "retrieval", "sphere", "losses")
 RESULTS = Path(__file__).parent / "RESULTS.md"
+README = Path(__file__).parent.parent / "README.md"
+BETWEEN = "<!-- losses -->\n", "<!-- /losses -->"  # of the README: what is made by this command
 HEAD = """# Benchmarks
 
 Made by `python -m benchmarks` in one run on one machine. What counts is a ratio within the run;
@@ -34,6 +36,32 @@ def _text(cell: object) -> str:
     return "" if cell is None else str(cell)
 
 
+def losses_in_short(results: str) -> str:
+    """The README's table, out of RESULTS.md: ratios of time and memory at both batch sizes."""
+    rows: dict[str, dict[str, dict[str, str]]] = {}
+    for line in results.partition("\n## losses\n")[2].splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| what |"):
+            columns = cells
+        elif len(cells) > 2 and ", B = " in cells[0]:
+            row = dict(zip(columns, cells, strict=True))
+            name, batch = cells[0].split(", ")[:2]
+            if row["ratio"]:
+                rows.setdefault(name, {})[batch] = row
+    lines = [
+        "| loss | B = 512: times faster | MB, ours / theirs | B = 2048: times faster | MB |",
+        "|---|---|---|---|---|",
+    ]
+    for name, sizes in rows.items():
+        cells = [f"`{name}`"]
+        for batch in ("B = 512", "B = 2048"):
+            row = sizes.get(batch, {})
+            cells.append(f"{row['ratio']} ± {row['spread']}" if row else "")
+            cells.append(f"{row['ours_mb']} / {row['theirs_mb'] or 'failed'}" if row else "")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def main(parts: Sequence[str]) -> None:
     """Measure the parts asked for; the sections of the others stay as they are."""
     unknown = set(parts) - set(PARTS)
@@ -51,6 +79,10 @@ def main(parts: Sequence[str]) -> None:
         sections[part] = f"{part}\n\n{machine}\n\n{made}\n"
         ordered = [sections[name].rstrip() for name in PARTS if name in sections]
         RESULTS.write_text(HEAD + "\n## " + "\n\n## ".join(ordered) + "\n")
+        before, _, rest = README.read_text().partition(BETWEEN[0])
+        after = rest.partition(BETWEEN[1])[2]
+        short = losses_in_short(RESULTS.read_text())
+        README.write_text(before + BETWEEN[0] + short + "\n" + BETWEEN[1] + after)
 
 
 if __name__ == "__main__":

@@ -58,3 +58,11 @@ def test_every_local_link_leads_somewhere():
     targets = re.findall(r"\]\(((?!https?:)[^)#]+)\)", README)
     assert targets
     assert not [target for target in targets if not (ROOT / target).exists()]
+
+
+def test_the_table_of_losses_is_that_of_the_benchmarks():
+    from benchmarks.__main__ import BETWEEN, RESULTS, losses_in_short
+
+    shown = README.partition(BETWEEN[0])[2].partition(BETWEEN[1])[0]
+    assert shown.strip() == losses_in_short(RESULTS.read_text())
+    assert shown.count("\n") > 20
