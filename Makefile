@@ -2,6 +2,9 @@
 PYTHON ?= python3
 PROFILE ?= ci
 BIN := .venv/bin
+# Installed without bytecode, which each first import then writes: where this variable forbids that,
+# every process compiles torch anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: figures test lint lab benchmarks clean
 

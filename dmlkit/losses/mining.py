@@ -80,12 +80,13 @@ def distance_weighted_negatives(
     >>> distance_weighted_negatives(D, torch.tensor([[False, False, True, True]]), dim=8)[0, 1]
     tensor(2)
     """
-    squared = D.clamp(cutoff, farthest).square()
-    log_q = (dim - 2) / 2 * squared.log() + (dim - 3) / 2 * (1 - squared / 4).log()  # (B, B)
+    squared = D.clamp(cutoff, farthest).square_()  # in place from here on, to spare memory
+    log_weight = squared.log().mul_(-(dim - 2) / 2)  # (B, B): −log q
+    log_weight += squared.div_(-4).add_(1).log_().mul_(-(dim - 3) / 2)
     # What lies beyond is equally likely, D being clamped, and drawn only if a row has nothing else.
-    log_weight = -log_q - 1e6 * (D - farthest).relu().sign()
-    log_weight = torch.where(negative, log_weight, torch.finfo(D.dtype).min)
-    cumulative = log_weight.softmax(dim=1).cumsum(dim=1)  # (B, B)
-    draw = torch.rand_like(D) * cumulative[:, -1:]
-    draw = torch.where(negative, 0, draw)  # only positives need one
+    log_weight -= torch.sub(D, farthest, out=squared).relu_().sign_().mul_(1e6)
+    log_weight.masked_fill_(~negative, torch.finfo(D.dtype).min)
+    cumulative = torch.softmax(log_weight, dim=1, out=squared).cumsum_(dim=1)  # (B, B)
+    draw = torch.rand(D.shape, dtype=D.dtype, device=D.device, out=log_weight)
+    draw.mul_(cumulative[:, -1:]).masked_fill_(negative, 0)  # only positives need one
     return torch.searchsorted(cumulative, draw, right=True).clamp_(max=D.shape[1] - 1)
