@@ -411,3 +411,20 @@ def test_kernels_share_the_cores_and_success_needs_an_executed_copy(
     assert "OMP_NUM_THREADS" not in os.environ
     assert not done  # the process succeeded, but it ran no notebook
     assert "papermill ended with exit status 0" in page
+
+
+@pytest.mark.parametrize(
+    "old, new, flips",
+    [
+        ("reproduced", "contradicted", True),
+        ("contradicted", "reproduced", True),
+        ("reproduced", "inconclusive", False),
+        ("inconclusive", "contradicted", False),
+    ],
+)
+def test_a_flipped_verdict_is_drift_and_an_undecided_one_is_not(old, new, flips):
+    def figure(verdict):
+        numbers = {"claims": [{"claim": "C20", "verdict": verdict}]}
+        return {"one": {"numbers": numbers, "tolerance": {"default": 0.02}}}
+
+    assert bool(reproduce.drift(figure(old), figure(new))) == flips
