@@ -5,9 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import nbformat
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
-from dmlkit import claims, study, training
+from dmlkit import claims, cli, study, training
 from dmlkit.cli import app
 
 TINY = [
@@ -21,6 +22,7 @@ def invoke(tmp_path, monkeypatch):
     """Glyphs come from the shared cache, Runs go to a folder of this test's own."""
     real = training.run
     monkeypatch.setattr(training, "run", lambda e, **args: real(e, store=tmp_path, **args))
+    monkeypatch.setattr(cli, "console", Console(width=200))  # so that no label is broken
     return lambda *args: CliRunner().invoke(app, [*args], env={"COLUMNS": "200"})
 
 
