@@ -37,6 +37,7 @@ PROFILES = ("smoke", "ci", "full")
 # The whole of what a notebook's own process does; papermill is given JSON, so that no parameter
 # changes its type on the way.
 _PAPERMILL = "import json, sys, papermill; papermill.execute_notebook(**json.loads(sys.argv[1]))"
+_TABLES = ("reported", "tuning", "evidence")  # folders of data/ that notebooks read
 _TRACE_LINES = 25
 _ATTEMPTS = 2  # for a kernel that does not start; nothing else is tried again
 
@@ -227,7 +228,7 @@ def _job(source: Path, profile: str, given: Mapping[str, Any], project: Path) ->
     data = os.environ.get("DMLKIT_DATA")
     digest = hashlib.sha256(json.dumps([cells, parameters, versions(), data]).encode())
     package = Path(dmlkit.__file__).parent
-    tables = [*project.glob("data/reported/*"), *project.glob("data/tuning/*")]
+    tables = [path for name in _TABLES for path in project.glob(f"data/{name}/*")]
     for path in sorted([*package.rglob("*.py"), *filter(Path.is_file, tables)]):
         digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
     build = project / "build" / profile

@@ -328,15 +328,16 @@ def test_inputs_are_all_that_figures_depend_on(
     seen.add(inputs())
     module.write_text("y = 1")
     seen.add(inputs())
-    table = tmp_path / "data" / "reported" / "cub.csv"
-    table.parent.mkdir(parents=True)
-    table.write_text("loss,recall")
-    seen.add(inputs())
+    for folder in ("reported", "tuning", "evidence"):
+        table = tmp_path / "data" / folder / "cub.csv"
+        table.parent.mkdir(parents=True)
+        table.write_text(f"loss,recall of {folder}")
+        seen.add(inputs())
     monkeypatch.setattr(reproduce, "versions", lambda: {"torch": "0"})
     seen.add(inputs())
     monkeypatch.setenv("DMLKIT_DATA", "elsewhere")
     seen.add(inputs())
-    assert len(seen) == 8
+    assert len(seen) == 10
 
 
 def test_figures_that_a_notebook_no_longer_makes_go_and_those_of_others_stay(
