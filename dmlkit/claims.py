@@ -14,8 +14,8 @@ Which rule a claim falls under is fixed in ``data/claims.csv`` before anything i
   number of the table's cells that speak against it, n the number looked at: *reproduced* if none.
 
 The evidence is the numbers beside the figures: a notebook puts its verdicts into the figure that
-shows them, and ``ledger`` reads them from there. So many tests make some succeed by chance: the
-ledger also says which verdicts stand after Holm's correction over all of them.
+shows them, and ``verdicts`` reads them from there. So many tests make some succeed by chance: it
+also says which verdicts stand after Holm's correction over all of them.
 """
 
 import csv
@@ -196,11 +196,7 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
         counts = mine["verdict"].value_counts().to_dict()
         tested = mine[mine["p"].notna() & (mine["verdict"] != "inconclusive")]
         rows[claim] = {
-            "verdict": "open"
-            if not counts
-            else next(iter(counts))
-            if len(counts) == 1
-            else "mixed",
+            "verdict": "mixed" if len(counts) > 1 else next(iter(counts), "open"),
             "parts": ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items())),
             "holm": f"{int(tested['holm'].sum())} of {len(tested)}" if len(tested) else "",
             "figures": ", ".join(dict.fromkeys(mine["figure"])),
@@ -210,7 +206,7 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def markdown(frame: pd.DataFrame) -> str:
-    """The summary as the table of the README."""
+    """The summary as a Markdown table, with links to the figures."""
     lines = ["| | claim | verdict | parts | evidence |", "|---|---|---|---|---|"]
     for name, row in summary(frame).iterrows():
         figures = [f"[{f}](figures/{f}.png)" for f in row["figures"].split(", ") if f]

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +30,10 @@ Root = Annotated[
     Path | None, typer.Option(help="Folder of the data sets; else $DMLKIT_DATA, else data/.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Any other field of Experiment as NAME=JSON; repeatable."),
+]
 
 
 def _fail(error: Exception) -> typer.Exit:
@@ -70,10 +75,7 @@ def train(
     steps: Annotated[int, typer.Option(min=1)] = 280,
     seed: int = 0,
     device: Device = "auto",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Any other field of Experiment as NAME=JSON; repeatable."),
-    ] = None,
+    settings: Settings = None,
 ) -> None:
     """Train one Experiment (or load its Run), and score it on unseen classes beside baselines."""
     _use_root(root)
@@ -129,17 +131,13 @@ def tune(
         "data/tuning"
     ),
     device: Device = "auto",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Any other field of Experiment as NAME=JSON; repeatable."),
-    ] = None,
+    settings: Settings = None,
 ) -> None:
     """Seek good settings of every loss on validation classes, with the same budget for each."""
-    from dmlkit import tuning
-    from dmlkit.training import Experiment
+    from dmlkit import training, tuning
 
     try:
-        base = Experiment(steps=steps, **_literals(settings or []))
+        base = training.Experiment(steps=steps, **_literals(settings or []))
         found = tuning.tune(storage, names or (), trials, base, device=device)
     except ImportError as error:
         raise _fail(ImportError("tuning needs Optuna: pip install 'dmlkit[tune]'")) from error
@@ -151,9 +149,7 @@ def tune(
         ("trials.csv", found.to_csv(index=False)),
         ("recipes.json", json.dumps(recipes, indent=1) + "\n"),
     ):
-        beside = output / f"{name}.{os.getpid()}"
-        beside.write_text(text)
-        beside.replace(output / name)
+        training.write_beside(output / name, partial(Path.write_text, data=text))
     table = Table(title=f"best of {trials} trials on validation classes, {steps} steps each")
     for column in ("loss", "R@1 (%)", "default (%)", "settings"):
         table.add_column(column)
@@ -166,7 +162,7 @@ def tune(
 @app.command()
 def claims(
     parts: Annotated[bool, typer.Option(help="Every part with its numbers.")] = False,
-    markdown: Annotated[bool, typer.Option(help="As the table of the README.")] = False,
+    markdown: Annotated[bool, typer.Option(help="As a Markdown table.")] = False,
 ) -> None:
     """Print the ledger: what our own runs say of every claim, from the numbers of figures/."""
     from dmlkit import claims as room

@@ -142,7 +142,8 @@ def drift(committed: Mapping[str, Any], made: Mapping[str, Any]) -> list[str]:
 
     |b − a| ≤ tolerance · max(1, |a|), with the tolerances of the committed record. Both arguments
     map a figure's name to its JSON; text must be equal, and nothing may be missing or additional.
-    A verdict has moved if it has flipped, not if it became or ceased to be inconclusive.
+    Where numbers may move by as much as themselves (timings, tolerance 1 or more), a verdict has
+    moved if it has flipped, not if it became or ceased to be inconclusive.
 
     >>> old = {"toy": {"numbers": {"recall": 0.80, "n": 5}, "tolerance": {"default": 0.02}}}
     >>> new = {"toy": {"numbers": {"recall": 0.83, "n": 5}}}
@@ -180,12 +181,13 @@ def _moved(
         return f"committed {old.get(key, 'without it')!r}, now {new.get(key, 'without it')!r}"
     a, b = old[key], new[key]
     moved = f"committed {a!r}, now {b!r}"
-    if key.endswith("/verdict") and "inconclusive" in (a, b):
-        return ""  # not a flip: a timing, or another machine's last bits, may leave it undecided
+    matches = [name for name in tolerances if f"{key}/".startswith(f"{name}/")]
+    tolerance = tolerances[max(matches, key=len, default="default")]
+    if key.endswith("/verdict") and tolerance >= 1 and "inconclusive" in (a, b):
+        return ""  # timings: a busy machine may leave them undecided, but must not flip them
     if not (type(a) in (int, float) and type(b) in (int, float)):
         return "" if a == b else moved
-    matches = [name for name in tolerances if f"{key}/".startswith(f"{name}/")]
-    bound = tolerances[max(matches, key=len, default="default")] * max(1, abs(a))
+    bound = tolerance * max(1, abs(a))
     # The last factor forgives rounding: 0.82 − 0.8 is a little more than 0.02.
     return "" if abs(b - a) <= bound * (1 + 1e-9) else f"{moved}, may differ by {bound:.3g}"
 

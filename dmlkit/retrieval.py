@@ -35,7 +35,7 @@ from sklearn.metrics import normalized_mutual_info_score
 from torch import Tensor
 
 from dmlkit.geometry import normalise
-from dmlkit.losses.hyperbolic import exponential_map
+from dmlkit.losses.hyperbolic import HyperbolicLoss, exponential_map
 
 Array = np.ndarray | Tensor
 Metric = Literal["euclidean", "cosine", "hamming", "poincare"] | Mapping[str, Any]
@@ -44,7 +44,7 @@ Score = Callable[[Tensor, Tensor], Tensor]  # hits (b, k) bool, R (b,) -> (b,), 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _SPARE = 16  # candidates beyond k: faiss's rounding may have swapped those next to the boundary
 _ENTRIES = 2**22  # of one block of a matrix: 32 MB in float64
-_CURVATURE, _CLIP = 0.1, 2.3  # HyperbolicLoss's own
+_BALL = HyperbolicLoss()  # whose curvature and clip are those of "poincare"
 
 
 def nearest_neighbours(
@@ -440,7 +440,7 @@ def _parse(metric: Metric) -> tuple[str, float, float]:
     """A metric's name, curvature and clipping radius."""
     args: dict[str, Any] = dict(metric) if isinstance(metric, Mapping) else {"name": metric}
     name = str(args.pop("name", None))
-    c, clip = args.pop("c", _CURVATURE), args.pop("clip", _CLIP)
+    c, clip = args.pop("c", _BALL.c), args.pop("clip", _BALL.clip)
     known = name in ("euclidean", "cosine", "hamming", "poincare")
     if not known or args or (isinstance(metric, Mapping) and name != "poincare"):
         raise ValueError(

@@ -415,7 +415,7 @@ def fit(
             _train(trainer, monitor or {}, checkpoint, progress)
         except KeyboardInterrupt:
             if checkpoint is not None:
-                _write(checkpoint, lambda path: torch.save(trainer.state(), path))
+                write_beside(checkpoint, lambda path: torch.save(trainer.state(), path))
             raise
         return trainer.history()
 
@@ -448,7 +448,7 @@ def _train(
                     trainer.monitored.setdefault(split, {})[step] = recall[1]
             if checkpoint is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
                 trainer.check_finite()
-                _write(checkpoint, lambda path: torch.save(trainer.state(), path))
+                write_beside(checkpoint, lambda path: torch.save(trainer.state(), path))
                 saved = time.monotonic()
 
 
@@ -622,7 +622,7 @@ def _code(module: str) -> str:
     return ast.dump(tree)
 
 
-def _write(path: Path, write: Callable[[Path], object]) -> None:
+def write_beside(path: Path, write: Callable[[Path], object]) -> None:
     """Write beside, then rename: a reader sees the old file or the new one, never a half."""
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     try:
