@@ -180,7 +180,8 @@ def _make(name: str, side: str, dim: int, classes: int) -> Loss:
         return THEIRS_WITH_PARAMETERS[name](classes, dim)
     if name == "xbm":
         return _our_memory(dim)
-    args = {"c": 0.0} if name == "hyperbolic" else {}  # theirs knows the sphere alone
+    # Theirs knows the sphere alone, and is handed its prototypes.
+    args = {"hyperbolic": {"c": 0.0}, "prototypical": {"ways": classes}}.get(name, {})
     return losses.build(name, num_classes=classes, dim=dim, **args)
 
 

@@ -17,34 +17,39 @@ class PrototypicalLoss(EmbeddingLoss):
     class k. In the batch, the first half of a class's rows (rounded up) is its support and the
     rest are its queries; a class with a single row takes no part. Embeddings are not normalised.
     With several ``episodes``, the batch is so many consecutive equal parts, and a query sees the
-    classes of its own part only.
+    classes of its own part only; its first ``ways`` classes by label, or all of them, take part.
+    Where ``ways`` is known it saves work, since a part of b rows may have b/2 classes.
 
     Source: Snell, Swersky and Zemel 2017, "Prototypical Networks for Few-shot Learning",
     equations 1 and 2.
 
     Raises:
-        ValueError: fewer than one episode, or a batch that does not divide into the episodes.
+        ValueError: fewer than one episode or way, or a batch that does not divide into the
+            episodes.
 
     >>> x = torch.tensor([[0.0, 0.0], [1.0, 0.0], [3.0, 0.0], [3.0, 0.0]])
     >>> PrototypicalLoss()(x, torch.tensor([5, 5, 6, 6]))  # mean of log(1 + e⁻³), log(1 + e⁻⁹)
     tensor(0.0244)
     """
 
-    def __init__(self, episodes: int = 1) -> None:
+    def __init__(self, episodes: int = 1, ways: int | None = None) -> None:
         super().__init__()
-        if episodes < 1:
-            raise ValueError(f"episodes must be at least 1, but is {episodes}")
+        for name, value in {"episodes": episodes, "ways": ways}.items():
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, but is {value}")
         self.episodes = episodes
+        self.ways = ways
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         (B, d), E = embeddings.shape, self.episodes
         if B % E:
             raise ValueError(f"a batch of {B} does not divide into {E} equal episodes")
-        K = max(B // E // 2, 1)  # no more classes have a query, and no more queries are there
-        k, q, y = split_episodes(labels.view(E, B // E), K)  # (E, B/E), (E, K), (E, K)
+        Q = max(B // E // 2, 1)  # no more queries are there, and no more classes have one
+        K = min(self.ways or Q, Q)
+        k, q, y = split_episodes(labels.view(E, B // E), K, Q)  # (E, B/E), (E, Q), (E, Q)
         episode = torch.arange(E, device=labels.device)[:, None]  # (E, 1)
         slot = (k + episode * (K + 1)).flatten()  # (B,)
-        query = (q + episode * (B // E)).flatten()  # (EK,)
+        query = (q + episode * (B // E)).flatten()  # (EQ,)
 
         x = embeddings - embeddings.detach().mean(dim=0)  # precise far from the origin
         n = x.new_zeros(E * (K + 1)).index_add(0, slot, x.new_ones(B))  # (E(K+1),)
@@ -53,33 +58,33 @@ class PrototypicalLoss(EmbeddingLoss):
         # −‖q − μ‖² + ‖q‖², where the softmax does not see ‖q‖²; an empty slot shall not be seen
         empty = F.pad(n[:, 1:] == 0, (1, 0))  # (E, K): where there is one class, slot 0 has it
         offset = (-mu.square().sum(dim=2)).masked_fill(empty, -torch.inf)  # (E, K)
-        x = x.index_select(0, query).view(E, K, d)
-        logits = torch.baddbmm(offset[:, None], x, mu.mT, alpha=2).flatten(0, 1)  # (EK, K)
+        x = x.index_select(0, query).view(E, Q, d)
+        logits = torch.baddbmm(offset[:, None], x, mu.mT, alpha=2).flatten(0, 1)  # (EQ, K)
         total = F.cross_entropy(logits, y.flatten(), ignore_index=-1, reduction="sum")
         return total / (y >= 0).sum().clamp_min(1)
 
 
-def split_episodes(labels: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
+def split_episodes(labels: Tensor, ways: int, queries: int) -> tuple[Tensor, Tensor, Tensor]:
     """Which rows of each episode are support, and which are queries: labels (E, b) -> indices.
 
-    Returns the class of each support row, 0, 1, …, and ``most`` for all other rows, (E, b); the
-    queries' rows (E, most), padded with any other rows; their classes (E, most), padded with −1.
+    Returns the class of each support row, 0, 1, …, and ``ways`` for all other rows, (E, b); the
+    queries' rows (E, queries), padded with any other rows; their classes, padded with −1.
 
-    >>> split_episodes(torch.tensor([[7, 3, 7, 3, 5]]), most=2)
+    >>> split_episodes(torch.tensor([[7, 3, 7, 3, 5]]), ways=2, queries=2)
     (tensor([[1, 0, 2, 2, 2]]), tensor([[3, 2]]), tensor([[0, 1]]))
     """
     y, order = labels.sort(dim=1, stable=True)  # class by class, in the batch's order
     begins = torch.ones_like(F.pad(y, (0, 1)), dtype=torch.bool)  # (E, b + 1)
     begins[:, 1:-1] = y[:, 1:] != y[:, :-1]
     first, alone = begins[:, :-1], begins[:, :-1] & begins[:, 1:]  # (E, b)
-    k = torch.where(alone, most, (first & ~alone).cumsum(dim=1) - 1)
+    k = torch.where(alone, ways, (first & ~alone).cumsum(dim=1) - 1).clamp_max(ways)
     place = torch.arange(y.shape[1], device=y.device)
     rank = place - torch.where(first, place, 0).cummax(dim=1).values  # within the class
     size = torch.zeros_like(begins, dtype=k.dtype).scatter_add_(1, k, torch.ones_like(k))
     support = 2 * rank < size.gather(1, k)
-    query = ~support & ~alone
-    support_class = torch.empty_like(k).scatter_(1, order, torch.where(support, k, most))
-    chosen = query.int().argsort(dim=1, descending=True, stable=True)[:, :most]
+    query = ~support & (k < ways)
+    support_class = torch.empty_like(k).scatter_(1, order, torch.where(support, k, ways))
+    chosen = query.int().argsort(dim=1, descending=True, stable=True)[:, :queries]
     return support_class, order.gather(1, chosen), torch.where(query, k, -1).gather(1, chosen)
 
 

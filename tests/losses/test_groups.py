@@ -1,6 +1,7 @@
 """Losses of groups against plain loops, the library, and an exhaustive search over clusterings."""
 
 from collections import Counter
+from functools import partial
 from itertools import combinations
 from math import log, sqrt
 
@@ -59,6 +60,16 @@ def test_prototypical_equals_the_loop_on_uneven_classes(generator, episodes):
     assert_same(lambda z: ours(z, y), lambda z: prototypical_loop(z, y, episodes), x)
 
 
+@pytest.mark.parametrize("ways", [2, 3, 4, 50])
+def test_prototypical_takes_the_first_ways_classes_of_each_episode(generator, ways):
+    x = torch.randn(24, 5, generator=generator, dtype=torch.float64)
+    y = torch.tensor([0, 0, 1, 1, 1, 2, 3, 3, 3, 4, 4, 4, 7, 8, 8, 8, 9, 9, 5, 5, 6, 6, 6, 6])
+    kept = [0, 1, 3, 4][:ways] + [5, 6, 8, 9][:ways]  # 2 and 7 have a single row
+    y_kept = torch.where(torch.isin(y, torch.tensor(kept)), y, -1 - torch.arange(24))
+    oracle = partial(prototypical_loop, y=y_kept, episodes=2)
+    assert_same(lambda z: groups.PrototypicalLoss(2, ways)(z, y), oracle, x)
+
+
 def test_prototypical_keeps_episodes_apart(generator):
     x, y = batch(generator, classes=4, per_class=4)
     alone = groups.PrototypicalLoss()
@@ -81,6 +92,8 @@ def test_prototypical_refuses_parts_that_are_not_equal(generator):
         groups.PrototypicalLoss(episodes=5)(x, y)
     with pytest.raises(ValueError, match="episodes must be at least 1, but is 0"):
         groups.PrototypicalLoss(episodes=0)
+    with pytest.raises(ValueError, match="ways must be at least 1, but is 0"):
+        groups.PrototypicalLoss(ways=0)
 
 
 def small_batch(seed: int) -> tuple[Tensor, Tensor, Tensor]:
