@@ -189,31 +189,77 @@ def claims(
     console.print(table)
 
 
-@app.command()
-def data(
-    name: Annotated[str, typer.Argument(help="glyphs, omniglot, …")],
-    root: Root = None,
-) -> None:
-    """Check that a data set is there and complete (Glyphs are made), and count its splits."""
-    from dmlkit.data import load
+data = typer.Typer(no_args_is_help=True, help="Check data sets, and put them in place.")
+app.add_typer(data, name="data")
 
+
+@data.command()
+def check(
+    name: Annotated[str, typer.Argument(help="glyphs, omniglot, cub, cars, sop, inshop, folder.")],
+    root: Root = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="An argument of the set as NAME=JSON.")
+    ] = None,
+) -> None:
+    """Count a data set's splits, and name what is missing, too few or unreadable in it."""
     table = Table(title=name)
     for column in ("split", "images", "classes", "groups"):
         table.add_column(column, justify="right")
+    wrong: list[str] = []
     try:
+        args = _literals(settings or [])
         for split in ("train", "test", "val"):
             try:
-                images = load(name, split, root=root)
+                counts, found = _inspected(name, split, root, args)
             except ValueError as error:
                 if split != "val":
                     raise
                 table.caption = str(error)
                 continue
-            counts = len(images), images.num_classes, len(set(images.groups))
+            wrong += found
             table.add_row(split, *map(str, counts))
     except (ValueError, OSError) as error:
         raise _fail(error) from error
     console.print(table)
+    for line in wrong:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if wrong:
+        raise _fail(ValueError(f"{name} is not complete: {len(wrong)} faults"))
+
+
+def _inspected(
+    name: str, split: str, root: Path | None, args: dict[str, Any]
+) -> tuple[tuple[int, int, int], list[str]]:
+    """A split's images, classes and groups, and a line for each fault: files are all decoded."""
+    from dmlkit.data import benchmarks, load, pictures
+
+    files = name in (*benchmarks.BENCHMARKS, "folder")
+    images = load(name, split, root, check=not files, **args)
+    wrong: list[str] = []
+    if isinstance(images.images, pictures.Pictures):
+        wrong = list(pictures.unreadable(images.images.paths).values())
+    if name in benchmarks.BENCHMARKS and not args.get("validation"):
+        queries = 0 if images.queries is None else int(images.queries.sum())
+        found = benchmarks.Count(len(images), images.num_classes, queries)
+        wrong += filter(None, [benchmarks.miscounted(name, split, found)])
+    return (len(images), images.num_classes, len(set(images.groups))), wrong
+
+
+@data.command()
+def get(
+    name: Annotated[str, typer.Argument(help="omniglot, cub, cars, sop or inshop.")],
+    root: Root = None,
+) -> None:
+    """Fetch a data set, or say how to come by it; verify it, unpack it, and check it."""
+    from dmlkit import ROOT
+    from dmlkit.data import benchmarks
+
+    folder = root or Path(os.environ.get("DMLKIT_DATA") or ROOT / "data")
+    try:
+        benchmarks.get(name, folder)
+    except (ValueError, OSError) as error:
+        raise _fail(error) from error
+    check(name, folder)
 
 
 @app.command()

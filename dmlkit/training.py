@@ -143,9 +143,11 @@ def baselines(experiment: Experiment) -> dict[str, dict[str, float]]:
     images = data.load(experiment.data, experiment.split, **experiment.data_args)
     with _pinned_numerics(experiment.threads):
         untrained = embed(build_model(experiment, train), images)
-    pixels = to_float(images.images).flatten(1).numpy()
+    shown = images.images
+    small = shown if isinstance(shown, Tensor) else shown.thumbnails()
+    pixels = to_float(small).flatten(1).numpy()
     return {
-        name: retrieval.evaluate(embeddings, images.labels, metric=experiment.metric)
+        name: retrieval.evaluate(**images.compared(embeddings), metric=experiment.metric)
         for name, embeddings in (("raw pixels", pixels), ("untrained network", untrained))
     }
 
@@ -295,10 +297,14 @@ class Trainer:
     ) -> None:
         self.experiment, self.fabric = experiment, fabric
         device = fabric.device
-        self.images = train.images.to(device)
         self.labels = torch.from_numpy(train.labels).to(device)
         self.sampler = choose(_SAMPLERS, "sampler", experiment.sampler)(
             train.labels, seed=experiment.seed, **experiment.sampler_args
+        )
+        self.images = (  # all on the device, to be indexed there; or files, decoded ahead of a step
+            train.images.to(device)
+            if isinstance(train.images, Tensor)
+            else train.images.stream(self.sampler, experiment.seed, experiment.steps, device)
         )
         model = model.to(memory_format=torch.channels_last)
         self.objective = objective.to(device)
@@ -314,7 +320,8 @@ class Trainer:
         seed = experiment.seed * 1_000_003 + step
         torch.manual_seed(seed)  # for losses that sample
         index = torch.from_numpy(self.sampler(step)).to(self.fabric.device, non_blocking=True)
-        images, labels = self.images[index], self.labels[index]
+        images = self.images[index] if isinstance(self.images, Tensor) else self.images(step)
+        labels = self.labels[index]
         images = (
             glyphs.jitter(images, torch.Generator().manual_seed(seed))
             if experiment.augment
@@ -443,7 +450,7 @@ def _train(
                 for split, images in monitor.items():
                     embeddings = embed(trainer.model, images)
                     recall = retrieval.recall_at_k(
-                        embeddings, images.labels, [1], metric=experiment.metric
+                        **images.compared(embeddings), ks=[1], metric=experiment.metric
                     )
                     trainer.monitored.setdefault(split, {})[step] = recall[1]
             if checkpoint is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
@@ -542,7 +549,7 @@ def _score(
     experiment: Experiment, model: nn.Module, images: data.ImageSet
 ) -> tuple[dict[str, float], np.ndarray, np.ndarray]:
     embeddings = embed(model, images)
-    scores = retrieval.evaluate(embeddings, images.labels, metric=experiment.metric)
+    scores = retrieval.evaluate(**images.compared(embeddings), metric=experiment.metric)
     return scores, embeddings, images.labels
 
 
@@ -601,6 +608,7 @@ def _provenance(
     """What decides a Run besides its Experiment: images, executed sources, torch, device."""
     modules = {type(m).__module__ for m in (*model.modules(), *objective.modules())}
     modules |= {module.__name__ for module in (data, batches, glyphs, geometry, retrieval)}
+    modules |= {type(images.images).__module__ for images in sets.values()}
     modules |= {__name__, "dmlkit.losses.mining"}
     sources = sorted(name for name in modules if name.startswith("dmlkit"))
     facts = {f"images of {split}": images.fingerprint[:12] for split, images in sets.items()}

@@ -5,14 +5,16 @@ import inspect
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from dmlkit import ROOT
+from dmlkit.data.pictures import Pictures
 
 SPLITS = ("train", "val", "test")
 
@@ -21,7 +23,9 @@ SPLITS = ("train", "val", "test")
 class ImageSet:
     """Images with one class each: ``len(images)`` of them, image i by ``images[i]``.
 
-    Raises ValueError where the parts do not fit together or the set is empty.
+    ``images`` are a tensor, or Pictures where they are too many for memory. A set that is searched
+    by queries in a gallery of their own says which images are ``queries``. Raises ValueError where
+    the parts do not fit together or the set is empty.
 
     >>> import torch
     >>> two = ImageSet(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), np.array([0, 1]),
@@ -30,16 +34,19 @@ class ImageSet:
     (2, 2, (1, 8, 8))
     """
 
-    images: Tensor  # (N, C, H, W) uint8, ink (or light) is high
+    images: Tensor | Pictures  # (N, C, H, W) uint8, ink (or light) is high
     labels: NDArray[np.int64]  # (N,) in 0..C-1
     groups: NDArray[np.str_]  # (N,), for example the script
     class_names: tuple[str, ...]  # C of them
     attributes: dict[str, NDArray] = field(default_factory=dict)  # name -> (N,)
+    queries: NDArray[np.bool_] | None = None  # (N,); the others are their gallery
 
     def __post_init__(self) -> None:
         if not len(self.labels):
             raise ValueError("the split is empty: it must hold at least one image")
         parts = {"labels": self.labels, "groups": self.groups, **self.attributes}
+        if self.queries is not None:
+            parts["queries"] = self.queries
         lengths = {name: len(part) for name, part in parts.items()}
         if set(lengths.values()) != {len(self.images)}:
             raise ValueError(f"expected one entry for each of {len(self.images)} images: {lengths}")
@@ -62,18 +69,49 @@ class ImageSet:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of pixels and labels, in hexadecimal."""
+        """SHA-256 of pixels (or files) and labels, and of which are queries, in hexadecimal."""
         digest = hashlib.sha256(repr(tuple(self.images.shape)).encode())
-        digest.update(np.ascontiguousarray(self.images).data)
+        if isinstance(self.images, Pictures):
+            digest.update(self.images.digest())
+        else:
+            digest.update(np.ascontiguousarray(self.images).data)
         digest.update(np.ascontiguousarray(self.labels).data)
+        if self.queries is not None:
+            digest.update(np.ascontiguousarray(self.queries).data)
         return digest.hexdigest()
+
+    def compared(self, embeddings: NDArray) -> dict[str, Any]:
+        """What ``dmlkit.retrieval`` scores, as its arguments: (N, d) -> arrays by name.
+
+        Every image with all the others; in a set with queries, those with its gallery.
+
+        >>> import torch
+        >>> two = ImageSet(torch.zeros(2, 1, 8, 8), np.array([0, 0]), np.array(["", ""]), ("a",),
+        ...                queries=np.array([True, False]))
+        >>> list(two.compared(np.zeros((2, 3))))
+        ['embeddings', 'labels', 'gallery', 'gallery_labels']
+        """
+        if self.queries is None:
+            return {"embeddings": embeddings, "labels": self.labels}
+        return {
+            "embeddings": embeddings[self.queries],
+            "labels": self.labels[self.queries],
+            "gallery": embeddings[~self.queries],
+            "gallery_labels": self.labels[~self.queries],
+        }
 
 
 def _loaders() -> dict[str, Callable[..., ImageSet]]:
-    # Imported here because both build on ImageSet.
-    from dmlkit.data import benchmarks, glyphs
+    # Imported here because all build on ImageSet.
+    from dmlkit.data import benchmarks, folder, glyphs
 
-    return {"glyphs": glyphs.load, "omniglot": benchmarks.omniglot}
+    published = {name: partial(benchmarks.load, name) for name in benchmarks.BENCHMARKS}
+    return {
+        "glyphs": glyphs.load,
+        "omniglot": benchmarks.omniglot,
+        **published,
+        "folder": folder.load,
+    }
 
 
 def load(
@@ -87,9 +125,10 @@ def load(
 
     ``root`` is where the files lie: else ``$DMLKIT_DATA``, else ``data/`` (Glyphs, which dmlkit
     makes itself, are kept in ``$DMLKIT_CACHE`` unless ``root`` is given). ``check`` compares files
-    and counts with the published ones. ``args`` are the set's own: see ``dmlkit.data.glyphs.load``
-    and ``dmlkit.data.benchmarks.omniglot``. Raises ValueError for a name, split or argument that
-    does not exist, FileNotFoundError for a missing file.
+    and counts with the published ones. ``args`` are the set's own: see ``load`` in
+    ``dmlkit.data.glyphs``, in ``.benchmarks`` (cub, cars, sop, inshop) and in ``.folder``, and
+    ``dmlkit.data.benchmarks.omniglot``. Raises ValueError for a name, split or argument that does
+    not exist, FileNotFoundError for a missing file.
     """
     loaders = _loaders()
     if name not in loaders:

@@ -1,0 +1,97 @@
+"""Your own pictures: a folder that holds one folder a class."""
+
+import warnings
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from dmlkit.data import ImageSet
+from dmlkit.data.benchmarks import Listing, by_class, image_set, subset
+from dmlkit.data.pictures import unreadable
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+_NAMED = 20  # bad files, at most, in a message
+
+
+def load(
+    split: str,
+    root: Path,
+    check: bool = True,
+    test_share: float = 0.5,
+    validation: bool = False,
+    class_split: int = 0,
+    skip_unreadable: bool = False,
+    crop: int = 224,
+    resize: int = 256,
+    keep_aspect: bool = False,
+    flip: bool = True,
+) -> ImageSet:
+    """Pictures of any size in ``root/CLASS/…``, split by class: test classes are never trained on.
+
+    ``class_split`` draws the order of the classes: the first ``test_share`` of them test, the
+    others train; with ``validation`` half of those are the split "val" instead. Files count as
+    pictures by their suffix (see ``SUFFIXES``), hidden ones do not. ``check`` decodes every one of
+    them; those that cannot be read are an error that lists them, or with ``skip_unreadable`` a
+    warning. Images are ``Pictures``: see there for ``crop``, ``resize``, ``keep_aspect``, ``flip``.
+    Groups are the classes.
+
+    Raises FileNotFoundError where there is no such folder, ValueError where it does not hold one
+    folder a class, or an unreadable picture.
+    """
+    if not 0 <= test_share <= 1:
+        raise ValueError(f"test_share must be 0 to 1, not {test_share}")
+    names, paths, labels = _listed(root)
+    order = np.random.default_rng(class_split).permutation(len(names))
+    tests = np.isin(labels, order[: round(test_share * len(names))])
+    of_image = np.array(names)[labels]
+    parts = np.where(tests, "test", "train")
+    listing = Listing(paths, labels, of_image, of_image, parts)
+    if check or skip_unreadable:
+        bad = _unreadable(paths)
+        if bad and not skip_unreadable:
+            raise ValueError(
+                f"{_described(bad)}; mend or delete them, or pass skip_unreadable=True"
+            )
+        if bad:
+            warnings.warn(f"skipped: {_described(bad)}", stacklevel=2)
+            listing = subset(listing, np.array([path not in bad for path in paths]))
+    half = subset(listing, (listing.parts == "test") == (split == "test"))
+    return image_set(
+        by_class(half, split, validation, class_split),
+        crop=crop, resize=resize, keep_aspect=keep_aspect, flip=flip,
+    )  # fmt: skip
+
+
+def _listed(root: Path) -> tuple[list[str], tuple[Path, ...], np.ndarray]:
+    """The classes, the pictures, and for each of these the place of its class."""
+    if not root.is_dir():
+        raise FileNotFoundError(f"{root} is no folder: expected one that holds one folder a class")
+    classes = {
+        folder.name: sorted(
+            file
+            for file in folder.iterdir()
+            if file.suffix.lower() in SUFFIXES and not file.name.startswith(".")
+        )
+        for folder in sorted(root.iterdir())
+        if folder.is_dir() and not folder.name.startswith((".", "__"))
+    }
+    empty = [name for name, files in classes.items() if not files]
+    if empty or not classes:
+        raise ValueError(
+            f"expected {root} to hold one folder a class, with pictures ({' '.join(SUFFIXES)}) in "
+            f"each, but there are none in {', '.join(empty) or 'it'}"
+        )
+    paths = tuple(file for files in classes.values() for file in files)
+    labels = np.repeat(np.arange(len(classes)), [len(files) for files in classes.values()])
+    return list(classes), paths, labels
+
+
+@lru_cache(maxsize=4)
+def _unreadable(paths: tuple[Path, ...]) -> dict[Path, str]:
+    return unreadable(paths)  # once for all three splits
+
+
+def _described(bad: dict[Path, str]) -> str:
+    more = f"; and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
+    return f"{len(bad)} pictures are unreadable: {'; '.join(list(bad.values())[:_NAMED])}{more}"

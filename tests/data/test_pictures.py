@@ -1,0 +1,208 @@
+"""Pictures stand in for a tensor: the same crops whatever the order, threads or cache."""
+
+import os
+import time
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.transforms.v2 import functional as reference
+
+from dmlkit.data import ImageSet, pictures
+from dmlkit.data.pictures import Pictures, decode, unreadable
+from tests.data.trees import picture, truncate
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def paths(tmp_path):
+    return [picture(tmp_path / f"{i}.jpg", i, size=(40 + i, 60 - i)) for i in range(7)]
+
+
+@pytest.mark.parametrize("keep_aspect", [False, True])
+@pytest.mark.parametrize("size", [(61, 40), (40, 61), (50, 50), (9, 30)])
+def test_centre_crops_are_torchvisions(tmp_path, size, keep_aspect):
+    path = picture(tmp_path / "a.png", 0, size=size)
+    found = Pictures([path], crop=21, resize=32, keep_aspect=keep_aspect)[0]
+    resized = reference.resize(Image.open(path), [32] if keep_aspect else [32, 32])
+    expected = reference.pil_to_tensor(reference.center_crop(resized, [21, 21]))
+    assert torch.equal(found, expected)
+
+
+def test_they_are_indexed_like_a_tensor(paths):
+    some = Pictures(paths, crop=16, resize=20)
+    whole = torch.stack([some[i] for i in range(7)])
+    assert some.shape == whole.shape == (7, 3, 16, 16)
+    assert whole.dtype == torch.uint8
+    assert torch.equal(some[-1], whole[6])
+    for index in (torch.tensor([5, 0, 5]), np.array([2]), [1, 2], slice(1, 6, 2), np.arange(7) > 3):
+        assert torch.equal(some[index], whole[index])
+    for found, expected in zip(some.split(3), whole.split(3), strict=True):
+        assert torch.equal(found, expected)
+    with pytest.raises(IndexError, match="7"):
+        some[7]
+
+
+def stream(some, seed=0, batch=5, **args):
+    def sampler(step):
+        return np.random.default_rng(step).integers(0, len(some), batch)
+
+    return some.stream(sampler, seed, steps=args.get("steps", 6), device=CPU)
+
+
+def test_training_crops_are_a_function_of_seed_and_step(paths, monkeypatch):
+    read = stream(Pictures(paths, crop=16, resize=20))
+    unbroken = [read(step) for step in range(6)]
+    assert all(batch.shape == (5, 3, 16, 16) for batch in unbroken)
+    monkeypatch.setenv("DMLKIT_PICTURE_GB", "0.000002")  # one picture
+    monkeypatch.setattr(pictures.joblib, "cpu_count", lambda: 1)
+    resumed = stream(Pictures(paths, crop=16, resize=20))
+    assert all(torch.equal(resumed(step), unbroken[step]) for step in (4, 5))
+    other = stream(Pictures(paths, crop=16, resize=20), seed=1)
+    assert not torch.equal(other(0), unbroken[0])
+
+
+def test_training_crops_are_places_of_the_picture_and_half_are_mirrored(tmp_path):
+    path = picture(tmp_path / "a.png", 3, size=(8, 8))
+    whole = torch.from_numpy(decode(path, 8).copy()).permute(2, 0, 1)
+    places = {}
+    for top, left in np.ndindex(3, 3):
+        square = whole[:, top : top + 6, left : left + 6]
+        places[square.numpy().tobytes()] = (top, left, False)
+        places[square.flip(2).numpy().tobytes()] = (top, left, True)
+    assert len(places) == 18
+    for flip in (True, False):
+        read = stream(Pictures([path], crop=6, resize=8, flip=flip), batch=360, steps=1)
+        found = [places[crop.contiguous().numpy().tobytes()] for crop in read(0)]
+        counts = np.unique(found, axis=0, return_counts=True)[1]
+        expected = 360 / (18 if flip else 9)
+        assert len(counts) == (18 if flip else 9)
+        assert np.abs(counts - expected).max() < 5 * expected**0.5
+
+
+def test_no_batch_is_begun_beyond_the_last_step(paths):
+    asked = []
+    read = Pictures(paths, 8, 8).stream(
+        lambda step: asked.append(step) or np.array([0]), 0, steps=2, device=CPU
+    )
+    read(0)
+    read(1)
+    assert asked == [0, 1]
+
+
+def test_decoding_goes_on_while_a_step_is_computed(paths, monkeypatch):
+    """The batch after next is ready before it is asked for, so asking for it costs nothing."""
+    decoded = []
+    monkeypatch.setattr(
+        pictures, "decode", lambda path, *_: decoded.append(path) or np.zeros((8, 8, 3), np.uint8)
+    )
+    read = Pictures(paths, 8, 8).stream(lambda step: np.array([step]), 0, steps=7, device=CPU)
+    read(0)
+    deadline = time.monotonic() + 10
+    while len(decoded) < pictures.AHEAD:
+        assert time.monotonic() < deadline, "nothing was decoded ahead"
+        time.sleep(0.001)
+    assert sorted(decoded) == paths[: pictures.AHEAD]
+
+
+def test_what_was_decoded_is_kept_as_far_as_it_fits(paths, monkeypatch):
+    monkeypatch.setenv("DMLKIT_PICTURE_GB", str(3 * 20 * 20 * 3 / 1e9))
+    some = Pictures(paths, 16, 20)
+    before = some[:]
+    assert len(some._kept) == 3
+    for path in paths:
+        os.remove(path)
+    kept = sorted(some._kept)
+    assert torch.equal(some[kept], before[kept])
+    gone = next(i for i in range(7) if i not in kept)
+    with pytest.raises(ValueError, match=rf"{gone}\.jpg cannot be read.*No such file"):
+        some[gone]
+
+
+@pytest.mark.parametrize("mode", ["L", "CMYK", "RGB"])
+@pytest.mark.parametrize("suffix", [".jpg", ".JPG", ".tif"])
+def test_every_mode_becomes_rgb(tmp_path, mode, suffix):
+    colours = decode(picture(tmp_path / "rgb.png", 1), 24).astype(int)
+    found = decode(picture(tmp_path / f"a b{suffix}", 1, mode), 24)
+    assert found.shape == (24, 24, 3)
+    if mode == "L":
+        assert (found[..., 0] == found[..., 2]).all()
+        colours = np.repeat(colours @ [[0.299], [0.587], [0.114]], 3, axis=2)
+    assert np.abs(found - colours).mean() < 12  # JPEG's loss; an inverted CMYK would be far off
+
+
+def test_transparent_pixels_are_white_and_16_bits_are_refused(tmp_path):
+    ink = np.zeros((8, 8, 4), np.uint8)
+    ink[:4, :, 3] = 255
+    Image.fromarray(ink).save(tmp_path / "rgba.png")
+    Image.fromarray(ink).quantize(2).save(tmp_path / "palette.png")
+    for name in ("rgba.png", "palette.png"):
+        found = decode(tmp_path / name, 8)
+        assert (found[:4] == 0).all()
+        assert (found[4:] == 255).all()
+    Image.fromarray(np.full((8, 8), 40000, np.uint16)).save(tmp_path / "deep.png")
+    with pytest.raises(ValueError, match=r"deep\.png cannot be read: expected 8 bits .* I;16"):
+        decode(tmp_path / "deep.png", 8)
+
+
+def test_a_camera_held_upright_gives_an_upright_picture(tmp_path):
+    upright = Image.open(picture(tmp_path / "a.png", 5, size=(64, 32)))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn by 90 degrees to the right to see it upright
+    path = tmp_path / "turned.jpg"
+    upright.transpose(Image.Transpose.ROTATE_90).save(path, exif=exif, quality=95)
+    found = decode(path, 16, keep_aspect=True)
+    assert found.shape == (16, 32, 3)
+    expected = decode(tmp_path / "a.png", 16, keep_aspect=True).astype(int)
+    assert np.abs(found - expected).mean() < 8
+
+
+def test_a_large_jpeg_is_shrunk_while_it_is_decoded(tmp_path):
+    path = picture(tmp_path / "large.jpg", 2, size=(1600, 1200))
+    found = decode(path, 64).astype(int)
+    plain = Image.open(path).resize((64, 64), Image.Resampling.BILINEAR)
+    assert np.abs(found - np.asarray(plain)).max() <= 4
+
+
+def test_unreadable_files_are_named_with_the_reason(paths, tmp_path):
+    truncate(paths[2])
+    paths[4].write_bytes(b"no picture")
+    os.remove(paths[5])
+    found = unreadable(paths)
+    assert list(found) == [paths[2], paths[4], paths[5]]
+    reasons = ("truncated", "cannot identify", "No such file")
+    assert all(reason in found[path] for path, reason in zip(found, reasons, strict=True))
+    assert str(paths[2]) in found[paths[2]]
+    with pytest.raises(ValueError, match=r"2\.jpg cannot be read: .*truncated"):
+        Pictures(paths, 8, 8)[:]
+
+
+def test_the_fingerprint_follows_contents_settings_and_labels(paths):
+    def fingerprint(files=paths, labels=(0, 1, 0, 1, 0, 1, 0), queries=None, **args):
+        images = Pictures(files, **{"crop": 8, "resize": 9} | args)
+        groups = np.array([""] * 7)
+        return ImageSet(images, np.array(labels), groups, ("a", "b"), {}, queries).fingerprint
+
+    first = fingerprint()
+    assert fingerprint([path.rename(path.with_name("x" + path.name)) for path in paths]) == first
+    paths = [path.with_name("x" + path.name) for path in paths]
+    others = [
+        fingerprint(paths[::-1]),
+        fingerprint(paths, (1, 0, 0, 1, 0, 1, 0)),
+        fingerprint(paths, queries=np.arange(7) < 3),
+        fingerprint(paths, crop=7),
+        fingerprint(paths, resize=10),
+        fingerprint(paths, keep_aspect=True),
+        fingerprint(paths, flip=False),
+    ]
+    truncate(paths[6])
+    assert len({first, *others, fingerprint(paths)}) == 9
+
+
+def test_a_crop_larger_than_the_picture_is_refused(paths):
+    with pytest.raises(ValueError, match=r"crop must be 1 to resize \(20\) pixels, not 24"):
+        Pictures(paths, crop=24, resize=20)
+    with pytest.raises(ValueError, match="not 0"):
+        Pictures(paths, crop=0)
