@@ -1,6 +1,7 @@
 """The command line does what was asked and ends with 0, or says why not and ends with 1."""
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import nbformat
@@ -8,8 +9,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from dmlkit import claims, cli, study, training
+from dmlkit import claims, cli, data, study, training
 from dmlkit.cli import app
+from dmlkit.data import benchmarks
+from tests.data import trees
 
 TINY = [
     *("--steps", "3", "--device", "cpu", "--set", 'data_args={"train_classes": 40}'),
@@ -55,7 +58,11 @@ def test_train_dreml_prints_the_ensemble_beside_one_member(invoke, monkeypatch):
         (["train", "--set", "lr"], "a setting is NAME=VALUE, but this is 'lr'"),
         (["train", "--set", "colour=1"], "colour"),
         (["train", "--data", "omniglot", "--root", "nowhere"], "images_background_small1.zip"),
-        (["data", "omniglot", "--root", "nowhere"], "images_background_small1.zip"),
+        (["data", "check", "omniglot", "--root", "nowhere"], "images_background_small1.zip"),
+        (["data", "check", "cub", "--root", "nowhere"], "`dmlkit data get cub --root nowhere`"),
+        (["data", "check", "mnist"], "no data set 'mnist': there are glyphs"),
+        (["data", "check", "cub", "--set", "size=3"], "cub has no argument size"),
+        (["data", "get", "glyphs"], "'glyphs' is not fetched"),
         (["reproduce", "--profile", "nope"], "unknown profile 'nope'"),
         (["reproduce", "99"], "no notebook is called '99'"),
         (["reproduce", "00", "--set", "colour=1"], "no parameter 'colour'"),
@@ -68,10 +75,68 @@ def test_what_cannot_be_done_is_said_in_a_line_and_ends_with_1(invoke, arguments
     assert "Traceback" not in result.output
 
 
-def test_data_counts_the_splits(invoke):
-    result = invoke("data", "glyphs")
+def test_data_check_counts_the_splits(invoke):
+    result = invoke("data", "check", "glyphs")
     assert result.exit_code == 0
     assert "12000" in result.output
+
+
+def test_data_check_names_every_fault(invoke, tmp_path):
+    root = trees.cub(tmp_path / "cub")
+    truncate = trees.truncate(next((root / "images").rglob("*_2.jpg")))
+    missing = next((root / "images").rglob("*_1.jpg"))
+    missing.unlink()
+    result = invoke("data", "check", "cub", "--root", str(tmp_path))
+    assert result.exit_code == 1
+    assert "cub train: expected 5864 images of 100 classes, found 9 images of 3" in result.output
+    assert f"{truncate} cannot be read" in result.output
+    assert f"No such file or directory: '{missing}'" in result.output
+    assert "4 faults" in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_data_check_of_a_folder(invoke, tmp_path):
+    trees.classes(tmp_path)
+    arguments = ["data", "check", "folder", "--root", str(tmp_path), "--set", "validation=true"]
+    result = invoke(*arguments)
+    assert result.exit_code == 0, result.output
+    rows = re.findall(r"(train|test|val)\D+(\d+)\D+(\d+)", result.output)
+    assert rows == [("train", "4", "1"), ("test", "8", "2"), ("val", "4", "1")]
+    bad = trees.truncate(tmp_path / "ant" / "0.png")
+    data._load.cache_clear()  # as in another process
+    result = invoke(*arguments)
+    assert result.exit_code == 1
+    assert str(bad) in result.output
+
+
+def test_data_get_fetches_and_checks_or_says_what_to_do(invoke, tmp_path, monkeypatch):
+    result = invoke("data", "get", "sop", "--root", str(tmp_path))
+    assert result.exit_code == 1
+    assert "Take Stanford_Online_Products.zip (MD5 7f73d41a2f44250d4779881525aea32e)" in (
+        result.stderr
+    )
+    asked = []
+    monkeypatch.setattr(benchmarks, "get", lambda *args: asked.append(args))
+    counts = {"train": benchmarks.Count(9, 3), "test": benchmarks.Count(6, 2)}
+    small = benchmarks.BENCHMARKS["cub"]._replace(published=counts)
+    monkeypatch.setitem(benchmarks.BENCHMARKS, "cub", small)
+    trees.cub(tmp_path / "cub")
+    result = invoke("data", "get", "cub", "--root", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    assert asked == [("cub", tmp_path)]
+    assert "test" in result.output
+
+
+def test_train_on_a_folder_of_pictures(invoke, tmp_path):
+    trees.classes(tmp_path / "pictures")
+    result = invoke(
+        *("train", "--data", "folder", "--steps", "2", "--device", "cpu"),
+        *("--set", 'data_args={"crop": 16, "resize": 16}'),
+        *("--set", 'sampler_args={"classes": 2, "per_class": 2}'),
+        *("--set", 'model_args={"widths": [4, 8]}', "--root", str(tmp_path / "pictures")),
+    )
+    assert result.exit_code == 0, result.output
+    assert "untrained network" in result.output
 
 
 def test_tune_writes_every_trial_and_the_recipes(invoke, tmp_path):

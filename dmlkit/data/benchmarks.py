@@ -69,6 +69,8 @@ def _cub(folder: Path, index: Path) -> Listing:
     """``images.txt``: id, path; ``image_class_labels.txt``: id, class 1..200."""
     classes = dict(_table(index.with_name("image_class_labels.txt"), 2))
     rows = _table(index, 2)
+    if len(rows) != len(classes):
+        raise ValueError(f"it lists {len(rows)} images, but {len(classes)} have a class")
     ids = np.array([int(classes[image]) for image, _ in rows])
     paths = [path for _, path in rows]
     names = [path.split("/")[0] for path in paths]  # 001.Black_footed_Albatross

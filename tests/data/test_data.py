@@ -47,6 +47,7 @@ def test_fingerprint_follows_pixels_and_labels_only():
             "the split is empty",
         ),
         ({"labels": np.array([0, 1])}, "one entry for each of 3 images.*'labels': 2"),
+        ({"queries": np.array([True])}, "'queries': 1"),
         ({"attributes": {"slant": np.array(["upright"])}}, "'slant': 1"),
         ({"labels": np.array([0, 0, 0])}, r"each of 0\.\.1"),
         ({"labels": np.array([0, 1, 2])}, r"each of 0\.\.1"),
@@ -61,15 +62,31 @@ def test_parts_that_do_not_fit_are_refused(changes, message):
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: load("mnist"), "no data set 'mnist': there are glyphs, omniglot"),
+        (
+            lambda: load("mnist"),
+            "no data set 'mnist': there are glyphs, omniglot, cub, cars, sop, in",
+        ),
         (lambda: load("glyphs", "dev"), "no split 'dev': there are train, val, test"),
         (lambda: load("glyphs", size=3), "glyphs has no argument size: it has train_classes.*seed"),
         (lambda: load("omniglot", seed=3), "omniglot has no argument seed: it has train_on"),
+        (lambda: load("cub", size=3), "cub has no argument size: it has validation, class_split"),
     ],
 )
 def test_load_lists_what_exists(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_queries_are_compared_with_their_gallery():
+    embeddings = np.arange(6.0).reshape(3, 2)
+    everything = small().compared(embeddings)
+    assert list(everything) == ["embeddings", "labels"]
+    assert everything["embeddings"] is embeddings
+    parts = small(queries=np.array([False, True, False])).compared(embeddings)
+    assert parts["embeddings"].tolist() == [[2.0, 3.0]]
+    assert parts["labels"].tolist() == [0]
+    assert parts["gallery"].tolist() == [[0.0, 1.0], [4.0, 5.0]]
+    assert parts["gallery_labels"].tolist() == [1, 1]
 
 
 def test_load_looks_in_root_then_in_the_environment(tmp_path, monkeypatch):

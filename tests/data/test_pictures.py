@@ -172,10 +172,10 @@ def test_unreadable_files_are_named_with_the_reason(paths, tmp_path):
     os.remove(paths[5])
     found = unreadable(paths)
     assert list(found) == [paths[2], paths[4], paths[5]]
-    reasons = ("truncated", "cannot identify", "No such file")
+    reasons = ("runcated", "cannot identify", "No such file")
     assert all(reason in found[path] for path, reason in zip(found, reasons, strict=True))
     assert str(paths[2]) in found[paths[2]]
-    with pytest.raises(ValueError, match=r"2\.jpg cannot be read: .*truncated"):
+    with pytest.raises(ValueError, match=r"2\.jpg cannot be read: .*runcated"):
         Pictures(paths, 8, 8)[:]
 
 
