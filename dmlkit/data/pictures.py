@@ -32,7 +32,7 @@ class Pictures:
     of Fehérvári, Ravichandran and Appalaraju 2019, section 4.1.
 
     Threads decode, one a core; Pillow frees them of Python's lock. Decoded pictures are kept up to
-    ``$DMLKIT_PICTURE_GB`` gigabytes a set, else 2 (at 256 × 256 that is 10,900 pictures).
+    ``$DMLKIT_PICTURE_GB`` gigabytes a set, else 2 (10,172 pictures of 256 × 256).
 
     Raises ValueError where ``crop`` exceeds ``resize``, and, later, for a file that is no picture.
 
