@@ -80,12 +80,9 @@ def step_rows() -> list[Row]:
     """A step of the ConvNet against the bare loop, and what SEC and SEE add to a step."""
     experiment = replace(Experiment(), steps=STEPS * (ROUNDS + 1))
     proxy = replace(experiment, loss="normalized_softmax")
-    see = replace(
-        experiment,
-        loss="spherical_expansion",
-        loss_args={"loss": "normalized_softmax", "points": 8},
-    )
-    curriculum = see.loss_args | {"start_rate": 0.4, "end_rate": 0.4, "steps": 1}
+    args = {"loss": "normalized_softmax", "points": 8}
+    see = replace(experiment, loss="spherical_expansion", loss_args=args)
+    curriculum = {**args, "start_rate": 0.4, "end_rate": 0.4, "steps": 1}
     kinds = {
         "bare PyTorch loop": bare_steps(experiment),
         "dmlkit": our_steps(experiment),
