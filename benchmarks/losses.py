@@ -181,7 +181,8 @@ def _make(name: str, side: str, dim: int, classes: int) -> Loss:
     if name == "xbm":
         return _our_memory(dim)
     # Theirs knows the sphere alone, and is handed its prototypes.
-    args = {"hyperbolic": {"c": 0.0}, "prototypical": {"ways": classes}}.get(name, {})
+    known: dict[str, dict[str, Any]] = {"hyperbolic": {"c": 0.0}, "prototypical": {"ways": classes}}
+    args = known.get(name, {})
     return losses.build(name, num_classes=classes, dim=dim, **args)
 
 

@@ -1,5 +1,7 @@
-"""What the training loop costs: a step against a bare PyTorch loop, and a default Run in full."""
+"""What the training loop costs: a step against a bare PyTorch loop, with SEC and with SEE against
+without, on the ConvNet and on a ResNet-18, and a default Run in full."""
 
+import itertools
 import resource
 import statistics
 import tempfile
@@ -9,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+import torchvision
 
 from dmlkit import data, training
 from dmlkit.training import Experiment
@@ -55,31 +58,71 @@ def seconds(steps: Iterator[None], count: int) -> float:
     return time.process_time() - began
 
 
+def resnet_steps(objective: torch.nn.Module) -> Iterator[None]:
+    """A ResNet-18 for 32 x 32 pictures, in the bare loop."""
+    train = data.load("glyphs")
+    model = torchvision.models.resnet18(num_classes=64)
+    model.conv1, model.maxpool = torch.nn.Conv2d(1, 64, 3, 1, 1, bias=False), torch.nn.Identity()
+    model.to(memory_format=torch.channels_last)
+    optimizer = torch.optim.Adam([*model.parameters(), *objective.parameters()], fused=True)
+    sampler = training.batches.PK(train.labels, classes=32, per_class=4, seed=0)
+    for step in itertools.count():
+        index = torch.from_numpy(sampler(step))
+        images = (train.images[index].float() / 255).contiguous(memory_format=torch.channels_last)
+        value = objective(model(images), torch.from_numpy(train.labels)[index])
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        yield
+
+
 def step_rows() -> list[Row]:
-    """Rounds of each kind in turn, so that what else the machine does falls on all alike."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    """A step of the ConvNet against the bare loop, and what SEC and SEE add to a step."""
     experiment = replace(Experiment(), steps=STEPS * (ROUNDS + 1))
+    proxy = replace(experiment, loss="normalized_softmax")
+    args = {"loss": "normalized_softmax", "points": 8}
+    see = replace(experiment, loss="spherical_expansion", loss_args=args)
+    curriculum = {**args, "start_rate": 0.4, "end_rate": 0.4, "steps": 1}
     kinds = {
         "bare PyTorch loop": bare_steps(experiment),
         "dmlkit": our_steps(experiment),
         "dmlkit with SEC": our_steps(replace(experiment, constraint={"weight": 0.1})),
         "dmlkit with jitter": our_steps(replace(experiment, augment=True)),
     }
+    softmaxes = {
+        "normalised softmax": proxy,
+        "normalised softmax with SEE, 40 % of the batch": replace(see, loss_args=curriculum),
+        "normalised softmax with SEE, the whole batch": see,
+    }
+    proxies = {name: our_steps(e) for name, e in softmaxes.items()}
+    with_sec = {"normalised softmax with SEC": replace(proxy, constraint={"weight": 0.1})}
+    train = data.load(experiment.data)
+    resnets = {
+        f"ResNet-18, {name}": resnet_steps(training.build_objective(e, train))
+        for name, e in (softmaxes | with_sec).items()
+    }
+    return [*_in_turn(kinds, STEPS), *_in_turn(proxies, STEPS), *_in_turn(resnets, 1)]
+
+
+def _in_turn(kinds: dict[str, Iterator[None]], count: int) -> list[Row]:
+    """Rounds of each kind in turn, so that what else the machine does falls on all alike; the
+    ratio is to the first kind."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     times: dict[str, list[float]] = {name: [] for name in kinds}
     for steps in kinds.values():
-        seconds(steps, STEPS)  # warm-up
+        seconds(steps, count)  # warm-up
     for _ in range(ROUNDS):
         for name, steps in kinds.items():
-            times[name].append(seconds(steps, STEPS))
+            times[name].append(seconds(steps, count))
     torch.set_num_threads(threads)
-    bare = times["bare PyTorch loop"]
+    first = next(iter(kinds))
     return [
         {
             "what": f"training step, {name}",
-            "ms": 1000 * statistics.median(spent) / STEPS,
-            "against": "bare PyTorch loop",
-            "ratio": statistics.median(a / b for a, b in zip(spent, bare, strict=True)),
+            "ms": 1000 * statistics.median(spent) / count,
+            "against": first,
+            "ratio": statistics.median(a / b for a, b in zip(spent, times[first], strict=True)),
         }
         for name, spent in times.items()
     ]

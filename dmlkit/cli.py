@@ -163,11 +163,27 @@ def tune(
 def claims(
     parts: Annotated[bool, typer.Option(help="Every part with its numbers.")] = False,
     markdown: Annotated[bool, typer.Option(help="As a Markdown table.")] = False,
+    write: Annotated[
+        Path | None, typer.Option(help="Put that table between this file's <!-- claims --> marks.")
+    ] = None,
 ) -> None:
     """Print the ledger: what our own runs say of every claim, from the numbers of figures/."""
     from dmlkit import claims as room
+    from dmlkit import training
 
     ledger = room.verdicts()
+    if write:
+        text = write.read_text(encoding="utf-8")
+        pieces = re.split(r"(?<=<!-- claims -->\n).*(?=<!-- /claims -->)", text, flags=re.DOTALL)
+        if len(pieces) != 2:
+            raise _fail(
+                ValueError(
+                    f"{write} needs a line <!-- claims --> and one <!-- /claims --> below it"
+                )
+            )
+        text = (room.markdown(ledger) + "\n").join(pieces)
+        training.write_beside(write, partial(Path.write_text, data=text))
+        return
     if markdown:
         typer.echo(room.markdown(ledger))
         return

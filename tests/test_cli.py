@@ -161,6 +161,21 @@ def test_claims_prints_the_ledger(invoke):
     ]
 
 
+def test_claims_are_written_between_the_marks_of_a_file(invoke, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- claims -->\nold\n<!-- /claims -->\nafter\n")
+    for _ in range(2):  # the second time changes nothing
+        assert invoke("claims", "--write", str(page)).exit_code == 0
+        table = claims.markdown(claims.verdicts())
+        expected = f"before\n<!-- claims -->\n{table}\n<!-- /claims -->\nafter\n"
+        assert page.read_text() == expected
+    page.write_text("no marks")
+    result = invoke("claims", "--write", str(page))
+    assert result.exit_code == 1
+    assert "needs a line <!-- claims -->" in result.output
+    assert page.read_text() == "no marks"
+
+
 def test_doctor_tells_versions(invoke):
     result = invoke("doctor")
     assert result.exit_code == 0

@@ -1,5 +1,6 @@
 """Every shell and Python block of the README does what it says."""
 
+import json
 import os
 import re
 import shlex
@@ -66,3 +67,27 @@ def test_the_table_of_losses_is_that_of_the_benchmarks():
     shown = README.partition(BETWEEN[0])[2].partition(BETWEEN[1])[0]
     assert shown.strip() == losses_in_short(RESULTS.read_text())
     assert shown.count("\n") > 20
+
+
+def test_the_table_of_claims_is_that_of_the_figures():
+    """A verdict that flips, or loses its evidence, is said here on purpose or not at all.
+
+    Where a part hangs on timings (tolerance 1 or more), it may become or cease to be undecided.
+    """
+    from dmlkit import claims
+
+    shown = README.partition("<!-- claims -->\n")[2].partition("<!-- /claims -->")[0]
+    made = claims.markdown(claims.verdicts())
+    for old, new in zip(shown.splitlines(), made.splitlines(), strict=True):
+        figures = re.findall(r"figures/(\w+)\.png", old)
+        kept = [json.loads((ROOT / "figures" / f"{name}.json").read_text()) for name in figures]
+        if old != new and any(each["tolerance"]["default"] >= 1 for each in kept):
+            changes = [_count(new, v) - _count(old, v) for v in ("reproduced", "contradicted")]
+            assert changes[0] * changes[1] >= 0, f"{old} has become {new}"
+            old, new = (line.split(" | ")[1::3] for line in (old, new))
+        assert old == new
+
+
+def _count(line: str, verdict: str) -> int:
+    found = re.search(rf"(\d+) {verdict}", line)
+    return int(found[1]) if found else 0
