@@ -9,7 +9,8 @@ from pathlib import Path
 
 import torch
 
-PARTS = ("training", "retrieval", "sphere", "losses")
+ON_A_CPU = ("training", "retrieval", "sphere", "losses", "pictures")
+PARTS = (*ON_A_CPU, "gpu")  # which is measured only when it is asked for
 RESULTS = Path(__file__).parent / "RESULTS.md"
 README = Path(__file__).parent.parent / "README.md"
 BETWEEN = "<!-- losses -->\n", "<!-- /losses -->"  # of the README: what is made by this command
@@ -73,7 +74,9 @@ def main(parts: Sequence[str]) -> None:
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
         f"torch {torch.__version__}"
     )
-    for part in parts or PARTS:
+    if torch.cuda.is_available():
+        machine += f", {torch.cuda.get_device_name()}"
+    for part in parts or ON_A_CPU:
         made = table(importlib.import_module(f"benchmarks.{part}").rows())
         print(f"\n## {part}\n\n{made}", flush=True)
         sections[part] = f"{part}\n\n{machine}\n\n{made}\n"

@@ -1,4 +1,4 @@
-"""The command line: ``dmlkit reproduce | train | tune | claims | data | student | doctor``."""
+"""The command line: ``dmlkit reproduce | train | search | tune | claims | data | …``."""
 
 import json
 import os
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -24,12 +25,19 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     help="Learn, teach and honestly test deep metric learning.",
 )
-console = Console()
+console = Console(quiet=int(os.environ.get("RANK", 0)) > 0)  # of torchrun's processes one speaks
 
 Root = Annotated[
     Path | None, typer.Option(help="Folder of the data sets; else $DMLKIT_DATA, else data/.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        envvar="DMLKIT_SCHEDULER",
+        help="Address of a Dask scheduler: sweeps train on its workers, which share data/.",
+    ),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="Any other field of Experiment as NAME=JSON; repeatable."),
@@ -38,13 +46,26 @@ Settings = Annotated[
 
 def _fail(error: Exception) -> typer.Exit:
     """One readable line instead of a traceback, and a non-zero exit status."""
-    Console(stderr=True).print(f"[bold red]error:[/] {error}", highlight=False, soft_wrap=True)
+    line = f"[bold red]error:[/] {escape(str(error))}"
+    Console(stderr=True).print(line, highlight=False, soft_wrap=True)
     return typer.Exit(1)
 
 
 def _use_root(root: Path | None) -> None:
     if root is not None:
         os.environ["DMLKIT_DATA"] = str(root.resolve())
+
+
+def _use_scheduler(address: str | None) -> None:
+    """Let every sweep from here on, those of notebooks too, train on a cluster that is fit."""
+    if address:
+        from dmlkit import study
+
+        os.environ["DMLKIT_SCHEDULER"] = address
+        try:
+            study.default_executor()
+        except (ImportError, OSError, RuntimeError) as error:
+            raise _fail(error) from error
 
 
 def _literals(settings: list[str]) -> dict[str, Any]:
@@ -67,30 +88,39 @@ def _literals(settings: list[str]) -> dict[str, Any]:
 
 @app.command()
 def train(
-    loss: Annotated[str, typer.Option(help="Short name; see dmlkit.losses.names().")] = (
-        "triplet_semihard"
-    ),
-    data: Annotated[str, typer.Option(help="glyphs, omniglot, …")] = "glyphs",
+    recipe: Annotated[
+        str | None, typer.Option(help="A published setting in recipes/, or a path to a .toml file.")
+    ] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(
+            help="Short name; see dmlkit.losses.names().", show_default="triplet_semihard"
+        ),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="glyphs, omniglot, …", show_default="glyphs")
+    ] = None,
     root: Root = None,
-    steps: Annotated[int, typer.Option(min=1)] = 280,
-    seed: int = 0,
+    steps: Annotated[int | None, typer.Option(min=1, show_default="280")] = None,
+    seed: Annotated[int | None, typer.Option(show_default="0")] = None,
     device: Device = "auto",
     settings: Settings = None,
 ) -> None:
     """Train one Experiment (or load its Run), and score it on unseen classes beside baselines."""
     _use_root(root)
-    from dmlkit import training
+    from dmlkit import recipes, training
 
+    given = {"data": data, "steps": steps, "seed": seed}
     try:
-        experiment = training.Experiment(
-            loss=loss, data=data, steps=steps, seed=seed, **_literals(settings or [])
-        )
-        columns = training.baselines(experiment)
+        changes = {name: value for name, value in given.items() if value is not None}
+        experiment = recipes.load(recipe, loss, changes | _literals(settings or []))
+        columns = training.baselines(experiment, device)
         found, where = _trained(experiment, device)
-    except (ValueError, TypeError, OSError, ArithmeticError, RuntimeError) as error:
+    except (ValueError, TypeError, OSError, ArithmeticError, RuntimeError, ImportError) as error:
         raise _fail(error) from error
     columns |= found
-    table = Table(title=f"{data}, {experiment.split} classes, never seen in training (%)")
+    title = f"{experiment.data}, {experiment.split} classes, never seen in training (%)"
+    table = Table(title=title)
     table.add_column("score")
     for label in columns:
         table.add_column(label, justify="right")
@@ -120,6 +150,50 @@ def _trained(experiment: "Experiment", device: str) -> tuple[dict[str, dict[str,
 
 
 @app.command()
+def search(
+    image: Annotated[Path, typer.Argument(help="A picture file.")],
+    run: Annotated[str, typer.Option(help="A Run: its folder, or its name as `train` says it.")],
+    pictures: Annotated[
+        Path | None, typer.Option(help="Folder of pictures to search; else the Run's data set.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Of that data set; else the Run's.")] = None,
+    root: Root = None,
+    count: Annotated[int, typer.Option(min=1, help="How many to find.")] = 5,
+    kind: Annotated[str, typer.Option(help="Of the index: flat, ivfpq or hnsw.")] = "flat",
+    index: Annotated[Path | None, typer.Option(help="Its file; else one in the cache.")] = None,
+    panel: Annotated[Path | None, typer.Option(help="A PNG to write: what was found.")] = None,
+    device: Device = "auto",
+) -> None:
+    """Find the pictures most like one, by the model of a Run; they are indexed the first time."""
+    _use_root(root)
+    from dmlkit import search as room
+    from dmlkit import training
+
+    try:
+        done = room.find_run(run)
+        gallery = room.gallery(done, pictures, split)
+        path = index or room.place_of_index(done, pictures, split)
+        made, built = room.index(done, gallery, path, kind, device)
+        found = room.nearest(done, gallery, made, image, count, device)
+        if panel:
+            figure = room.panel(done, gallery, image, found)
+            training.write_beside(panel, partial(figure.savefig, format="png"))
+    except (ValueError, TypeError, OSError, RuntimeError) as error:
+        raise _fail(error) from error
+    measure = str(made.metric)
+    table = Table(title=f"most like {image.name}")
+    for column in (measure, "class", "picture"):
+        table.add_column(column, overflow="fold")
+    for row in found.to_dict("records"):
+        table.add_row(f"{row[measure]:.3f}", row["class"], row["picture"])
+    console.print(table)
+    recall = made.facts.get("recall")
+    share = "" if recall is None else f"; it finds {recall:.1%} of the exact 10 nearest"
+    how = "built, kept in" if built else "loaded from"
+    console.print(f"{kind} index of {len(made)} pictures, {how} {path}{share}", soft_wrap=True)
+
+
+@app.command()
 def tune(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[LOSS]...", help="Which losses; none means all.")
@@ -131,11 +205,15 @@ def tune(
         "data/tuning"
     ),
     device: Device = "auto",
+    scheduler: Scheduler = None,
     settings: Settings = None,
 ) -> None:
     """Seek good settings of every loss on validation classes, with the same budget for each."""
     from dmlkit import training, tuning
 
+    _use_scheduler(scheduler)
+    if "://" not in storage:
+        storage = str(Path(storage).resolve())  # workers may stand in another folder
     try:
         base = training.Experiment(steps=steps, **_literals(settings or []))
         found = tuning.tune(storage, names or (), trials, base, device=device)
@@ -288,6 +366,7 @@ def reproduce(
     check: Annotated[bool, typer.Option(help="Compare with the committed numbers.")] = False,
     force: Annotated[bool, typer.Option(help="Run also what has not changed.")] = False,
     timeout: Annotated[float, typer.Option(help="Minutes that one notebook may take.")] = 120,
+    scheduler: Scheduler = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A notebook parameter as NAME=JSON.")
     ] = None,
@@ -295,6 +374,7 @@ def reproduce(
     """Run the course's notebooks and make their figures."""
     from dmlkit import reproduce as room
 
+    _use_scheduler(scheduler)
     try:
         good = room.reproduce(
             notebooks or (), profile=profile, workers=workers, check=check, force=force,

@@ -1,11 +1,19 @@
 """A backbone and an embedding head: images in, raw embeddings out."""
 
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+
+from dmlkit import geometry
+
+# torchvision and timm take seconds to import: only the models that are theirs wait for them.
 
 
 class ConvNet(nn.Sequential):
@@ -28,6 +36,7 @@ class ConvNet(nn.Sequential):
         dim: int,
         widths: Sequence[int] = (8, 16, 32, 96),
         head: str = "linear",
+        normalise: bool = False,
         channels: int = 1,
         size: int = 32,
     ) -> None:
@@ -49,30 +58,312 @@ class ConvNet(nn.Sequential):
                 nn.BatchNorm2d(after),
                 nn.ReLU(inplace=True),
             ]
-        super().__init__(*layers, nn.Flatten(), *build_head(head, widths[-1] * side**2, dim))
+        super().__init__(*layers, nn.Flatten())
+        self.head = build_head(head, widths[-1] * side**2, dim, normalise)  # the last of the layers
 
 
-def build_head(name: str, features: int, dim: int) -> list[nn.Module]:
-    """The last layers: ``linear``, or ``layer_norm`` (a linear map of features normalised without
-    learnt scale and shift, as Zhai and Wu 2019 use before a normalised softmax).
+class Embedder(nn.Sequential):
+    """A network of the field between its own pixel scale and an embedding head.
 
-    >>> build_head("layer_norm", 128, 64)
-    [LayerNorm((128,), ...elementwise_affine=False...), Linear(in_features=128, ...)]
+    Pixels 0..1 (B, 1 or 3, H, W) -> embeddings (B, dim). Grey pictures count as three equal
+    channels. With ``freeze_batch_norm`` the backbone's BatchNorm layers keep their statistics in
+    training mode too, and their scale and shift do not learn; the head's BatchNorm always learns.
+    So do the official codes of SEC and Proxy-Anchor (in the latter, scale and shift learn again
+    after the warm-up).
     """
-    heads: dict[str, list[nn.Module]] = {
-        "linear": [],
-        "layer_norm": [nn.LayerNorm(features, elementwise_affine=False)],
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        head: nn.Module,
+        mean: Sequence[float],
+        std: Sequence[float],
+        freeze_batch_norm: bool = False,
+    ) -> None:
+        parts = {"scale": Standardise(mean, std), "backbone": backbone, "head": head}
+        super().__init__(OrderedDict(parts))
+        self.frozen = [
+            layer
+            for layer in backbone.modules()
+            if freeze_batch_norm and isinstance(layer, nn.BatchNorm2d)
+        ]
+        for layer in self.frozen:
+            layer.requires_grad_(False)
+        self.train()
+
+    def train(self, mode: bool = True) -> "Embedder":
+        """As every module's, but what is frozen stays in evaluation mode."""
+        super().train(mode)
+        for layer in self.frozen:
+            layer.eval()
+        return self
+
+
+class Standardise(nn.Module):
+    """(pixels − mean)/std of each channel: (B, 1 or 3, H, W) -> (B, 3, H, W).
+
+    >>> Standardise([0.5, 0.5, 0.5], [0.5, 0.5, 0.5])(torch.ones(1, 1, 2, 2)).shape
+    torch.Size([1, 3, 2, 2])
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        for name, values in (("mean", mean), ("std", std)):
+            self.register_buffer(name, torch.tensor(values).view(-1, 1, 1), persistent=False)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        return (pixels - self.mean) / self.std
+
+
+class GeM(nn.Module):
+    """Generalised mean of each channel: ((1/N) Σ max(x, ε)^p)^(1/p), (B, C, H, W) -> (B, C, 1, 1).
+
+    p is learnt, with the backbone: 1 is the average of what is positive, ∞ the maximum.
+
+    Source: Radenović, Tolias and Chum 2019, "Fine-tuning CNN Image Retrieval with No Human
+    Annotation", equation 3.
+
+    >>> GeM(p=1.0)(torch.tensor([1.0, 2.0, 3.0, 6.0]).view(1, 1, 2, 2)).item()
+    3.0
+    """
+
+    def __init__(self, p: float = 3.0, epsilon: float = 1e-6) -> None:
+        super().__init__()
+        self.p = nn.Parameter(torch.tensor(p))
+        self.epsilon = epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.adaptive_avg_pool2d(x.clamp(min=self.epsilon) ** self.p, 1) ** (1 / self.p)
+
+
+class AverageMax(nn.Module):
+    """Average plus maximum, as in Proxy-Anchor's official code: (B, C, H, W) -> (B, C, 1, 1)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.adaptive_avg_pool2d(x, 1) + F.adaptive_max_pool2d(x, 1)
+
+
+_POOLINGS: dict[str, Callable[[], nn.Module]] = {
+    "average": partial(nn.AdaptiveAvgPool2d, 1),
+    "max": partial(nn.AdaptiveMaxPool2d, 1),
+    "average_max": AverageMax,
+    "gem": GeM,
+}
+
+
+class Tokens(nn.Module):
+    """A vision transformer of timm and what becomes of its tokens: pixels -> features (B, width).
+
+    ``pooling="token"`` takes the class token (where there is a distillation token as well, their
+    mean, as timm does); the others pool over the patches, after the last LayerNorm.
+    """
+
+    def __init__(self, transformer: nn.Module, pooling: str) -> None:
+        super().__init__()
+        self.transformer = transformer
+        self.pool = _entry({"token": lambda: None} | _POOLINGS, "pooling", pooling)()
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        tokens = self.transformer.forward_features(pixels)  # type: ignore[operator]
+        first = self.transformer.num_prefix_tokens  # tokens (B, first + N, width)
+        if self.pool is None:
+            return tokens[:, :first].mean(dim=1)
+        return self.pool(tokens[:, first:].mT.unsqueeze(3)).flatten(1)  # of (B, width, N, 1)
+
+
+class UnitLength(nn.Module):
+    """Embeddings on the unit sphere: (B, dim) -> (B, dim)."""
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        return geometry.normalise(embeddings)
+
+
+def build_head(name: str, features: int, dim: int, normalise: bool = False) -> nn.Sequential:
+    """What turns features (B, features) into embeddings (B, dim): a linear map of them as they are
+    (``linear``), or normalised without learnt scale and shift (``layer_norm``, as Zhai and Wu 2019
+    use before a normalised softmax) or with them (``batch_norm``, SEC's); ``normalise`` puts the
+    embeddings on the unit sphere.
+
+    Raises:
+        ValueError: unknown name.
+
+    >>> [type(layer).__name__ for layer in build_head("layer_norm", 128, 64)]
+    ['LayerNorm', 'Linear']
+    """
+    heads: dict[str, Callable[[], list[nn.Module]]] = {
+        "linear": list,
+        "layer_norm": lambda: [nn.LayerNorm(features, elementwise_affine=False)],
+        "batch_norm": lambda: [nn.BatchNorm1d(features)],
     }
-    if name not in heads:
-        raise ValueError(f"unknown head {name!r}; there are {', '.join(heads)}")
-    return [*heads[name], nn.Linear(features, dim)]
+    before = _entry(heads, "head", name)()
+    return nn.Sequential(*before, nn.Linear(features, dim), *[UnitLength()] * normalise)
 
 
-_TABLE: dict[str, Callable[..., nn.Module]] = {"convnet": ConvNet}
+def resnet(
+    name: str,
+    dim: int,
+    pretrained: bool = False,
+    pooling: str = "average",
+    head: str = "linear",
+    normalise: bool = False,
+    freeze_batch_norm: bool = False,
+    small: bool = False,
+) -> Embedder:
+    """torchvision's ResNet with an embedding head in the place of its classifier.
+
+    ``small`` makes the stem a 3 × 3 convolution without stride or pooling, for 32 × 32 pictures.
+
+    Source: He et al. 2016, "Deep Residual Learning for Image Recognition".
+
+    Raises:
+        ValueError: unknown pooling or head, or pretrained weights for a small stem.
+        OSError: the pretrained weights cannot be had.
+
+    >>> resnet("resnet18", dim=64)(torch.zeros(2, 3, 64, 64)).shape
+    torch.Size([2, 64])
+    """
+    if small and pretrained:
+        raise ValueError("a small stem has no pretrained weights: choose small or pretrained")
+    net = _torchvision(name, pretrained)
+    features = net.fc.in_features
+    net.avgpool, net.fc = _entry(_POOLINGS, "pooling", pooling)(), nn.Identity()
+    if small:
+        net.conv1, net.maxpool = nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.Identity()
+        nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of its training on ImageNet
+    return Embedder(net, build_head(head, features, dim, normalise), mean, std, freeze_batch_norm)
+
+
+def googlenet(
+    dim: int,
+    pretrained: bool = False,
+    pooling: str = "average",
+    head: str = "linear",
+    normalise: bool = False,
+    freeze_batch_norm: bool = False,
+) -> Embedder:
+    """torchvision's GoogLeNet, which has BatchNorm after every convolution (the first of the
+    networks that papers call Inception-BN), with an embedding head in the place of its classifiers.
+
+    Sources: Szegedy et al. 2015, "Going Deeper with Convolutions"; Ioffe and Szegedy 2015, "Batch
+    Normalization".
+
+    Raises:
+        ValueError: unknown pooling or head.
+        OSError: the pretrained weights cannot be had.
+    """
+    # What torchvision calls transform_input turns ImageNet's mean and std into those below.
+    scratch = {"aux_logits": False, "init_weights": True}
+    given = {"transform_input": False} if pretrained else scratch
+    net = _torchvision("googlenet", pretrained, **given)
+    features = net.fc.in_features
+    net.avgpool = _entry(_POOLINGS, "pooling", pooling)()
+    net.dropout, net.fc = nn.Identity(), nn.Identity()
+    half = (0.5, 0.5, 0.5)
+    return Embedder(net, build_head(head, features, dim, normalise), half, half, freeze_batch_norm)
+
+
+def transformer(
+    name: str,
+    dim: int,
+    pretrained: bool = False,
+    pooling: str = "token",
+    head: str = "linear",
+    normalise: bool = False,
+    size: int = 224,
+) -> Embedder:
+    """timm's vision transformer for pictures of ``size`` × ``size`` pixels, with an embedding head.
+
+    Raises:
+        ImportError: timm is not installed.
+        ValueError: unknown pooling or head, or a size that patches of 16 pixels do not fill.
+        OSError: the pretrained weights cannot be had.
+    """
+    try:
+        import timm
+    except ImportError as error:
+        raise ImportError(f"{name} is a model of timm: pip install 'dmlkit[vit]'") from error
+    if size % 16:
+        raise ValueError(f"{name} sees patches of 16 × 16 pixels: {size} is no multiple of 16")
+    make = partial(timm.create_model, name, num_classes=0, img_size=size)
+    net: Any = _huggingface(name, partial(make, pretrained=True)) if pretrained else make()
+    mean, std = net.pretrained_cfg["mean"], net.pretrained_cfg["std"]
+    tokens = Tokens(net, pooling)
+    return Embedder(tokens, build_head(head, net.num_features, dim, normalise), mean, std)
+
+
+def _torchvision(name: str, pretrained: bool, **args: Any) -> Any:
+    from torchvision.models import get_model, get_model_weights
+
+    if not pretrained:
+        return get_model(name, **args)
+    weights = get_model_weights(name).IMAGENET1K_V1  # those that the papers had
+    return _fetched(
+        lambda: get_model(name, weights=weights, **args),
+        weights.url,
+        f"{torch.hub.get_dir()}/checkpoints ($TORCH_HOME/hub/checkpoints)",
+    )
+
+
+def _huggingface(name: str, load: Callable[[], nn.Module]) -> nn.Module:
+    from huggingface_hub.constants import HF_HUB_CACHE
+    from timm.models import get_pretrained_cfg_value
+
+    repository = str(get_pretrained_cfg_value(name, "hf_hub_id"))
+    return _fetched(
+        load,
+        f"https://huggingface.co/{repository}/resolve/main/model.safetensors",
+        f"{HF_HUB_CACHE} ($HF_HOME/hub): run `hf download {repository} model.safetensors` on a "
+        f"machine that has a network, and copy its folder models--{repository.replace('/', '--')}",
+    )
+
+
+def _fetched(load: Callable[[], nn.Module], url: str, folder: str) -> nn.Module:
+    """What the library's own loader makes, or an error that says how to do without a network."""
+    try:
+        return load()
+    except Exception as error:  # each library raises kinds of its own
+        raise OSError(
+            f"no pretrained weights ({type(error).__name__}: {error}); where they cannot be "
+            f"downloaded, place {url.rsplit('/', 1)[1]} from {url} in {folder}"
+        ) from error
+
+
+def _entry(table: dict[str, Callable[[], Any]], kind: str, name: str) -> Callable[[], Any]:
+    if name not in table:
+        raise ValueError(f"unknown {kind} {name!r}; there are {', '.join(table)}")
+    return table[name]
+
+
+_TABLE: dict[str, Callable[..., nn.Module]] = {
+    "convnet": ConvNet,
+    "resnet18": partial(resnet, "resnet18"),
+    "resnet50": partial(resnet, "resnet50"),
+    "googlenet_bn": googlenet,
+    # Those that the official code of SEE and of Ermolov et al. 2022 (hyperbolic) fine-tunes.
+    "vit_s": partial(transformer, "vit_small_patch16_224.augreg_in21k_ft_in1k"),
+    "deit_s": partial(transformer, "deit_small_distilled_patch16_224.fb_in1k"),
+    "dino_s": partial(transformer, "vit_small_patch16_224.dino"),
+}
 
 
 def build(name: str, dim: int, image: Tensor, **args: Any) -> nn.Module:
     """Make a backbone with its head by name, for images shaped like ``image`` (C, H, W).
+
+    Every model takes pixels 0..1 (B, C, H, W) to embeddings (B, dim), and has a ``head``: what
+    turns features into the embedding. All its other parameters are the backbone.
+
+    - ``convnet``: see ``ConvNet``;
+    - ``resnet18`` and ``resnet50`` (11.2 and 23.5 million parameters): see ``resnet``;
+    - ``googlenet_bn`` (5.6 million): see ``googlenet``;
+    - ``vit_s``, ``deit_s`` and ``dino_s`` (21.7 million): see ``transformer``.
+
+    ``pooling`` is average, max, average_max, gem or, for transformers, token; ``build_head`` tells
+    the heads. Pretrained weights come from the library's own loader and cache; torchvision checks
+    the hash of a file that it downloads, not of one that was placed there by hand.
 
     Raises:
         ValueError: unknown name.
@@ -86,5 +377,6 @@ def build(name: str, dim: int, image: Tensor, **args: Any) -> nn.Module:
     accepted = inspect.signature(_TABLE[name]).parameters
     if unknown := sorted(set(args) - set(accepted)):
         raise TypeError(f"model {name!r} takes {', '.join(accepted)}; not {', '.join(unknown)}")
-    channels, size = image.shape[0], image.shape[-1]
-    return _TABLE[name](dim=dim, **({"channels": channels, "size": size} | args))
+    shape = {"channels": image.shape[0], "size": image.shape[-1]}
+    wanted = {key: value for key, value in shape.items() if key in accepted}
+    return _TABLE[name](dim=dim, **(wanted | args))

@@ -98,6 +98,8 @@ def reproduce(
 
     ``workers`` notebooks run at a time and share the cores. One is the default, since a sweep fills
     every core by itself, and a measured time counts only on a machine that does nothing else.
+    Kernels inherit the environment: with ``$DMLKIT_SCHEDULER`` their sweeps train on that cluster
+    (see ``study.cluster_executor``).
 
     A notebook that fails or takes longer than ``timeout_minutes`` leaves earlier figures as they
     were, and the others go on. Before anything runs:

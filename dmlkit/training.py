@@ -8,27 +8,29 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import faiss
 import filelock
 import lightning_fabric
 import numpy as np
 import pandas as pd
 import torch
+from lightning_fabric.utilities import move_data_to_device
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 import dmlkit
-from dmlkit import data, geometry, losses, models, retrieval, spherical
+from dmlkit import data, devices, geometry, losses, models, retrieval, spherical
 from dmlkit.data import batches, glyphs
+from dmlkit.devices import open_fabric, own_random_state, pinned_numerics
 
 CHECKPOINT_SECONDS = 10.0
 CHECK_EVERY = 25  # steps between looks at the record: each look makes the host wait for the device
+_DEVICE_STRIDE = 1_000_000_007  # between the seeds of two devices, far above that of two steps
 Module = TypeVar("Module", bound=nn.Module)
 HISTORY = ("loss", "norm_mean", "norm_spread", "gradient_norm")
 
@@ -39,6 +41,10 @@ class Experiment:
 
     The default is the course's ``ci`` setting: Glyphs, a small ConvNet, 32 classes × 4 images.
     ``steps`` is fixed in advance, and the model after the last one is the one reported.
+
+    Several ``devices`` train as one does on the whole batch, whatever the loss, but for two things:
+    each draws its own dropout and jitter, and BatchNorm takes its statistics from a device's own
+    share of the batch, and keeps those of the first. A frozen BatchNorm has none to take.
 
     Raises:
         TypeError: a field is no JSON literal.
@@ -65,12 +71,16 @@ class Experiment:
     optimizer: str = "adam"
     optimizer_args: Mapping[str, Any] = field(default_factory=dict)
     lr: float = 5e-3
+    backbone_lr_factor: float = 1.0  # a pretrained backbone should move less than its new head
+    warm_up: int = 0  # first steps, in which the backbone rests: a new head would only mislead it
     decay: float = 0.3  # share of the steps, at the end, over which lr falls linearly to 0
     steps: int = 280
     seed: int = 0
     monitor: tuple[str, ...] = ()  # splits whose Recall@1 the history follows
     monitor_every: int = 50  # steps
     precision: str = "32-true"  # as Lightning Fabric names it
+    compile: bool = False  # the model, by torch.compile: faster after a slow start, other last bits
+    devices: int = 1  # GPUs, or processes on a CPU: each embeds its share of every batch
     threads: int = 1  # on a CPU; sums depend on it in the last bit, so it is part of the Run
 
     def __post_init__(self) -> None:
@@ -78,9 +88,12 @@ class Experiment:
         for f in fields(self):
             value = literal[f.name]
             object.__setattr__(self, f.name, tuple(value) if isinstance(value, list) else value)
-        for name in ("dim", "steps", "threads", "monitor_every", "lr"):
+        for name in ("dim", "steps", "threads", "monitor_every", "lr", "devices"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, but is {getattr(self, name)}")
+        for name in ("backbone_lr_factor", "warm_up"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
 
     def _json(self) -> str:
         for f in fields(self):
@@ -133,7 +146,7 @@ class Run:
         return module.eval()
 
 
-def baselines(experiment: Experiment) -> dict[str, dict[str, float]]:
+def baselines(experiment: Experiment, device: str = "auto") -> dict[str, dict[str, float]]:
     """What learning must beat: the scores of raw pixels and of the untrained network.
 
     >>> list(baselines(Experiment(data_args={"train_classes": 40})))
@@ -141,8 +154,9 @@ def baselines(experiment: Experiment) -> dict[str, dict[str, float]]:
     """
     train = data.load(experiment.data, "train", **experiment.data_args)
     images = data.load(experiment.data, experiment.split, **experiment.data_args)
-    with _pinned_numerics(experiment.threads):
-        untrained = embed(build_model(experiment, train), images)
+    with pinned_numerics(experiment.threads):
+        model = build_model(experiment, train).to(devices.kind(device))
+        untrained = embed(model, images)
     shown = images.images
     small = shown if isinstance(shown, Tensor) else shown.thumbnails()
     pixels = to_float(small).flatten(1).numpy()
@@ -162,7 +176,7 @@ class DivergedError(FloatingPointError):
 
 def build_model(experiment: Experiment, train: data.ImageSet) -> nn.Module:
     """The untrained model of an Experiment, the same for the same seed."""
-    with torch.random.fork_rng():
+    with own_random_state():
         torch.manual_seed(experiment.seed)
         return models.build(
             experiment.model, dim=experiment.dim, image=train[0], **experiment.model_args
@@ -185,7 +199,7 @@ class Objective(nn.Module):
 
 def build_objective(experiment: Experiment, train: data.ImageSet) -> Objective:
     """The objective of an Experiment, the same for the same seed."""
-    with torch.random.fork_rng():
+    with own_random_state():
         torch.manual_seed(experiment.seed)
         loss = losses.build(
             experiment.loss,
@@ -219,16 +233,46 @@ def choose(table: Mapping[str, Any], kind: str, name: str) -> Any:
     return table[name]
 
 
+def build_sampler(experiment: Experiment, train: data.ImageSet) -> Callable[[int], np.ndarray]:
+    """The sampler of an Experiment: step -> indices (B,), where B is a multiple of its devices."""
+    make = choose(_SAMPLERS, "sampler", experiment.sampler)
+    sampler = make(train.labels, seed=experiment.seed, **experiment.sampler_args)
+    if (batch := len(sampler(0))) % experiment.devices:
+        raise ValueError(
+            f"devices={experiment.devices} cannot share a batch of {batch} images equally: change "
+            f"devices, or sampler_args ({experiment.sampler_args})"
+        )
+    return sampler
+
+
+def split_parameters(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """The model's backbone and its head: all parameters, where it has no ``head`` of its own."""
+    head = list(getattr(model, "head", model).parameters())
+    in_head = {id(parameter) for parameter in head}
+    return [p for p in model.parameters() if id(p) not in in_head], head
+
+
 def build_optimizer(
     experiment: Experiment, model: nn.Module, objective: nn.Module
 ) -> torch.optim.Optimizer:
-    """The optimiser over the model's parameters and, faster by loss_lr_factor, the loss's own."""
+    """The optimiser over backbone, head and the loss's own parameters, each with a rate of its own.
+
+    Raises:
+        ValueError: unknown optimizer, or backbone settings for a model without a backbone.
+    """
     make = choose(_OPTIMIZERS, "optimizer", experiment.optimizer)
     args = dict(experiment.optimizer_args)
     if "fused" in inspect.signature(make).parameters:
         args.setdefault("fused", True)  # one kernel over all parameters
+    backbone, head = split_parameters(model)
+    if not backbone and (experiment.backbone_lr_factor != 1 or experiment.warm_up):
+        raise ValueError(
+            f"backbone_lr_factor and warm_up need a model with a backbone and a head, but "
+            f"{type(model).__name__} has no attribute 'head', or nothing besides it"
+        )
     groups = [
-        {"params": list(model.parameters()), "base_lr": experiment.lr},
+        {"params": backbone, "base_lr": experiment.lr * experiment.backbone_lr_factor},
+        {"params": head, "base_lr": experiment.lr},
         {
             "params": list(objective.parameters()),
             "base_lr": experiment.lr * experiment.loss_lr_factor,
@@ -246,45 +290,16 @@ def lr_factor(step: int, steps: int, decay: float) -> float:
     return min(1.0, (steps - step) / (decay * steps)) if decay else 1.0
 
 
-def open_fabric(experiment: Experiment, device: str = "auto") -> lightning_fabric.Fabric:
-    """Lightning Fabric on one device: ``auto`` is a CUDA GPU where there is one, else the CPU.
-
-    Raises:
-        ValueError: unknown device, or ``cuda`` where there is none.
-    """
-    there = torch.cuda.is_available()
-    if device not in ("auto", "cpu", "cuda"):
-        raise ValueError(f"unknown device {device!r}; there are auto, cpu, cuda")
-    if device == "cuda" and not there:
-        raise ValueError("device 'cuda' was asked for, but torch sees no CUDA GPU; use 'cpu'")
-    accelerator = "cuda" if there and device != "cpu" else "cpu"
-    return lightning_fabric.Fabric(
-        accelerator=accelerator,
-        devices=1,
-        precision=experiment.precision,  # type: ignore[arg-type]
-    )
-
-
-@contextmanager
-def _pinned_numerics(threads: int) -> Iterator[None]:
-    """The same sums in the same order on every repeat, and the caller's random state untouched."""
-    before, searching = torch.get_num_threads(), faiss.omp_get_max_threads()
-    torch.set_num_threads(threads)
-    faiss.omp_set_num_threads(threads)
-    deterministic = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
-    try:
-        with torch.random.fork_rng(), deterministic:
-            yield
-    finally:
-        torch.set_num_threads(before)
-        faiss.omp_set_num_threads(searching)
-
-
 class Trainer:
     """The state of a training: what a step changes, what a checkpoint holds.
 
     Every random choice of a step is a function of (seed, step), so that a training which goes on
     from a checkpoint is the unbroken one, bit for bit.
+
+    On W devices each embeds every W-th image of the batch, and gathers all embeddings. So each
+    computes the objective of the whole batch, with the same random numbers, memories and proxies,
+    and has its whole gradient: that of the objective's own parameters as it is, that of its own
+    embeddings to take back through the model.
     """
 
     def __init__(
@@ -296,44 +311,44 @@ class Trainer:
         fabric: lightning_fabric.Fabric,
     ) -> None:
         self.experiment, self.fabric = experiment, fabric
-        device = fabric.device
+        device, seed = fabric.device, experiment.seed
+        self.share = slice(fabric.global_rank, None, fabric.world_size)  # of every batch
         self.labels = torch.from_numpy(train.labels).to(device)
-        self.sampler = choose(_SAMPLERS, "sampler", experiment.sampler)(
-            train.labels, seed=experiment.seed, **experiment.sampler_args
-        )
+        self.sampler = build_sampler(experiment, train)
         self.images = (  # all on the device, to be indexed there; or files, decoded ahead of a step
             train.images.to(device)
             if isinstance(train.images, Tensor)
-            else train.images.stream(self.sampler, experiment.seed, experiment.steps, device)
+            else train.images.stream(self.sampler, seed, experiment.steps, device, self.share)
         )
         model = model.to(memory_format=torch.channels_last)
         self.objective = objective.to(device)
         optimizer = build_optimizer(experiment, model.to(device), self.objective)
+        self.resting = split_parameters(model)[0]  # during warm_up
+        if experiment.compile:
+            model = torch.compile(model)  # type: ignore[assignment]
         self.model, self.optimizer = fabric.setup(model, optimizer)
         self.record = torch.full((experiment.steps, len(HISTORY)), torch.nan, device=device)
         self.monitored: dict[str, dict[int, float]] = {}
         self.step = 0
+        self.torn = False  # whether a step has begun and not ended
 
     def advance(self) -> None:
         """One step: batch, embeddings, objective, gradient, update, record."""
         experiment, step = self.experiment, self.step
+        self.torn = True
         seed = experiment.seed * 1_000_003 + step
-        torch.manual_seed(seed)  # for losses that sample
-        index = torch.from_numpy(self.sampler(step)).to(self.fabric.device, non_blocking=True)
-        images = self.images[index] if isinstance(self.images, Tensor) else self.images(step)
-        labels = self.labels[index]
-        images = (
-            glyphs.jitter(images, torch.Generator().manual_seed(seed))
-            if experiment.augment
-            else to_float(images)
-        )
+        own_seed = seed + self.fabric.global_rank * _DEVICE_STRIDE
+        images, labels = self._batch(own_seed)
         factor = lr_factor(step, experiment.steps, experiment.decay)
         for group in self.optimizer.param_groups:
             group["lr"] = group["base_lr"] * factor
-        embeddings = self.model(images.contiguous(memory_format=torch.channels_last))  # (B, d)
+        torch.manual_seed(own_seed)  # for dropout
+        embeddings = self._gathered(self.model(images))  # (B, d)
+        torch.manual_seed(seed)  # for losses that sample, alike on every device
         value = self.objective(embeddings, labels)
         self.optimizer.zero_grad()
         self.fabric.backward(value)
+        self._settle_gradients()
         with torch.no_grad():
             norm = geometry.norms(embeddings.float())
             gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
@@ -342,6 +357,55 @@ class Trainer:
             self.record[step] = torch.stack([value, norm.mean(), spread, gradient_norm])
         self.optimizer.step()
         self.step += 1
+        self.torn = False
+
+    def _batch(self, seed: int) -> tuple[Tensor, Tensor]:
+        """This device's share of the step's images (B/W, C, H, W), and all of its labels (B,)."""
+        index = torch.from_numpy(self.sampler(self.step))
+        if self.fabric.device.type == "cuda":
+            index = index.pin_memory()  # else the copy would wait for the device
+        index = index.to(self.fabric.device, non_blocking=True)
+        images = (
+            self.images[index[self.share]]
+            if isinstance(self.images, Tensor)
+            else self.images(self.step)
+        )
+        images = (
+            glyphs.jitter(images, torch.Generator().manual_seed(seed))
+            if self.experiment.augment
+            else to_float(images)
+        )
+        return images.contiguous(memory_format=torch.channels_last), self.labels[index]
+
+    def _gathered(self, embeddings: Tensor) -> Tensor:
+        """The whole batch's embeddings, in its order: (B/W, d) on each of W devices -> (B, d).
+
+        Going back, each device's own rows of ∂L/∂embeddings, which all devices have in full, go
+        through its model. One process would sum over all rows; DDP takes the mean over the devices
+        of their sums, hence the factor W. Fabric's gather would send the gradients around as well.
+        """
+        W = self.fabric.world_size
+        if W == 1:
+            return embeddings
+        shares = [torch.empty_like(embeddings) for _ in range(W)]
+        torch.distributed.all_gather(shares, embeddings.detach().contiguous())
+        embeddings.register_hook(lambda gradient: gradient * W)
+        shares[self.fabric.global_rank] = embeddings
+        return torch.stack(shares, dim=1).flatten(0, 1)  # row i of device r is row i·W + r
+
+    def _settle_gradients(self) -> None:
+        if self.step < self.experiment.warm_up:
+            for parameter in self.resting:
+                parameter.grad = None  # the optimiser passes over it, and its averages stay empty
+        if self.fabric.world_size > 1:
+            for parameter in self.objective.parameters():
+                if parameter.grad is not None:  # equal but for the last bits of GPUs, which add up
+                    torch.distributed.broadcast(parameter.grad, 0)
+
+    def embed(self, images: data.ImageSet) -> np.ndarray:
+        """Raw embeddings as ``embed`` gives them, under the training's precision."""
+        with self.fabric.autocast():
+            return embed(self.model.module, images)  # not DDP's, whose forward waits for the others
 
     def check_finite(self) -> float:
         """The last loss, or an error naming the first step at which it was not finite."""
@@ -384,6 +448,10 @@ class Trainer:
         self.record.copy_(state["record"])
         self.monitored, self.step = state["monitored"], state["step"]
 
+    def save(self, path: Path) -> None:
+        """Write a checkpoint."""
+        write_beside(path, lambda beside: torch.save(self.state(), beside))
+
 
 def fit(
     model: nn.Module,
@@ -400,11 +468,15 @@ def fit(
 
     Model and loss are trained in place. The Experiment gives batches, optimiser, steps and seed;
     its names of model and loss are not used. With a ``checkpoint`` path the state is saved there
-    every few seconds and when interrupted, and a state found there is gone on from.
+    every few seconds, and when interrupted between two steps; a state found there is gone on from.
+
+    Several ``devices`` have a process each. Under torchrun these are there, and each calls this;
+    else they are started here, are given all arguments, and import the module of a loss of your
+    own: so it cannot be defined in a notebook, and a script needs ``if __name__ == "__main__"``.
 
     Raises:
         DivergedError: the loss is no longer finite.
-        ValueError: unknown sampler, optimizer or device.
+        ValueError: unknown sampler, optimizer or device, or devices that cannot share a batch.
 
     >>> from dmlkit import data, losses, models
     >>> train = data.load("glyphs")
@@ -414,17 +486,54 @@ def fit(
     ['step', 'loss', 'norm_mean', 'norm_spread', 'gradient_norm']
     """
     experiment = experiment or Experiment()
-    with _pinned_numerics(experiment.threads):
-        trainer = Trainer(experiment, model, loss, train, open_fabric(experiment, device))
+    if experiment.devices == 1 or devices.in_group():
+        options = device, monitor or {}, checkpoint, progress
+        return _fit(model, loss, train, experiment, *options).history()
+    build_sampler(experiment, train)  # refuses here what every process would
+    with tempfile.TemporaryDirectory() as folder:  # a checkpoint brings home what they trained
+        checkpoint, work = checkpoint or Path(folder) / "checkpoint", Path(folder) / "work"
+        options = device, monitor or {}, checkpoint, progress
+        torch.save((model, loss, train, experiment, *options), work)
+        devices.spawn(experiment.devices, _fit_in_group, work, checkpoint)
+        alone = replace(experiment, devices=1)
+        return fit(model, loss, train, alone, device=device, checkpoint=checkpoint, progress=False)
+
+
+def _fit_in_group(work: Path, checkpoint: Path) -> None:
+    trainer = _fit(*torch.load(work, weights_only=False))
+    if trainer.fabric.is_global_zero:
+        trainer.save(checkpoint)
+
+
+def _fit(
+    model: nn.Module,
+    loss: nn.Module,
+    train: data.ImageSet,
+    experiment: Experiment,
+    device: str,
+    monitor: Mapping[str, data.ImageSet],
+    checkpoint: Path | None,
+    progress: bool,
+) -> Trainer:
+    """Train in this process, which is alone, or one of a group."""
+    fabric = open_fabric(experiment, device)
+    if not fabric.is_global_zero:  # the first alone evaluates, writes and shows
+        monitor, checkpoint, progress = {}, None, False
+    with pinned_numerics(experiment.threads):
+        trainer = Trainer(experiment, model, loss, train, fabric)
+        state = None if fabric.world_size == 1 else move_data_to_device(trainer.state(), "cpu")
         if checkpoint is not None and checkpoint.exists():
-            trainer.restore(torch.load(checkpoint, map_location=trainer.fabric.device))
+            state = torch.load(checkpoint, map_location="cpu")
+        state = fabric.broadcast(state)  # all begin with the first one's, the loss's state too
+        if state is not None:
+            trainer.restore(state)
         try:
-            _train(trainer, monitor or {}, checkpoint, progress)
+            _train(trainer, monitor, checkpoint, progress)
         except KeyboardInterrupt:
-            if checkpoint is not None:
-                write_beside(checkpoint, lambda path: torch.save(trainer.state(), path))
+            if checkpoint is not None and not trainer.torn:
+                trainer.save(checkpoint)
             raise
-        return trainer.history()
+        return trainer
 
 
 def _train(
@@ -448,14 +557,13 @@ def _train(
                 bar.update(step - bar.n)
             if look:
                 for split, images in monitor.items():
-                    embeddings = embed(trainer.model, images)
                     recall = retrieval.recall_at_k(
-                        **images.compared(embeddings), ks=[1], metric=experiment.metric
+                        **images.compared(trainer.embed(images)), ks=[1], metric=experiment.metric
                     )
                     trainer.monitored.setdefault(split, {})[step] = recall[1]
             if checkpoint is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
                 trainer.check_finite()
-                write_beside(checkpoint, lambda path: torch.save(trainer.state(), path))
+                trainer.save(checkpoint)
                 saved = time.monotonic()
 
 
@@ -469,15 +577,19 @@ def to_float(images: Tensor) -> Tensor:
 
 
 def embed(model: nn.Module, images: data.ImageSet, batch_size: int = 256) -> np.ndarray:
-    """Raw embeddings of all images: (N, dim) float32, in evaluation mode, in the set's order."""
-    device = next(model.parameters()).device
+    """Raw embeddings of all images: (N, dim) float32, in evaluation mode, in the set's order.
+
+    They are computed on the model's device, in its parameters' dtype (or as an autocast around
+    this says).
+    """
+    like = next(model.parameters())
     training = model.training
     model.eval()
     with torch.inference_mode():
-        parts = [
-            model(to_float(part.to(device)).contiguous(memory_format=torch.channels_last))
-            for part in images.images.split(batch_size)
-        ]
+        parts = []
+        for part in images.images.split(batch_size):
+            pixels = to_float(part.to(like.device)).to(like.dtype)
+            parts.append(model(pixels.contiguous(memory_format=torch.channels_last)))
     model.train(training)
     return torch.cat(parts).float().cpu().numpy()
 
@@ -496,53 +608,64 @@ def run(
     Experiment's hash and by that of all else that decides it: the sources it executes, its images,
     torch, the kind of device. So what is loaded is what training now would give.
 
+    It is scored by the model that it keeps, in its parameters' own precision: under bf16-mixed
+    that is float32, as ``Run.model()`` embeds, where the history's monitored scores are bfloat16's.
+    Under torchrun every process calls this, the first one keeps the Run, and all are given it; see
+    ``fit`` for several ``devices``.
+
     Raises:
         RunInProgressError: another process trains it now, and ``wait`` is False.
         DivergedError: the loss is no longer finite.
-        ValueError: an unknown loss, data set, model, sampler, optimizer or device.
+        ValueError: an unknown loss, data set, model, sampler, optimizer or device, or ``devices``
+            that are not there or cannot share a batch.
 
     >>> run(Experiment(steps=0))
     Traceback (most recent call last):
     ValueError: steps must be positive, but is 0
     """
     store = store or dmlkit.cache_folder() / "runs"
+    fabric = open_fabric(experiment, device)
     sets = {
         split: data.load(experiment.data, split, **experiment.data_args)
         for split in dict.fromkeys(("train", experiment.split, *experiment.monitor))
     }
-    with _pinned_numerics(experiment.threads):
+    with pinned_numerics(experiment.threads):
         model = build_model(experiment, sets["train"])
         objective = build_objective(experiment, sets["train"])
-    provenance = _provenance(experiment, model, objective, sets, device)
+    provenance = _provenance(model, objective, sets, fabric.device.type)
     context = hashlib.sha256(json.dumps(provenance, sort_keys=True).encode()).hexdigest()[:12]
     path = store / f"{experiment.hash()}-{context}"
-    if path.exists():
-        return _load(path)
-    store.mkdir(parents=True, exist_ok=True)
-    checkpoint = path.with_suffix(".checkpoint")
-    lock = filelock.FileLock(path.with_suffix(".lock"))
-    try:
-        lock.acquire(timeout=-1 if wait else 0)
-    except filelock.Timeout:
-        raise RunInProgressError(
-            f"another process is training Run {path.name} now: wait for it, then load it"
-        ) from None
-    with lock:
-        if not path.exists():  # it may have been finished while we waited
+    first = fabric.is_global_zero
+    with nullcontext() if path.exists() or not first else _locked(path, wait):
+        loaded = fabric.broadcast(path.exists())  # it may have been finished while we waited
+        if not loaded:
             began = time.monotonic()
+            checkpoint = path.with_suffix(".checkpoint")
             history = fit(
                 model, objective, sets["train"], experiment, device=device,
                 monitor={split: sets[split] for split in experiment.monitor},
                 checkpoint=checkpoint, progress=progress,
             )  # fmt: skip
-            with _pinned_numerics(experiment.threads):
-                result = _score(experiment, model, sets[experiment.split])
-            seconds = time.monotonic() - began
-            states = {"model.pt": model, "objective.pt": objective}
-            _publish(path, experiment, states, history, result, provenance, seconds)
-            checkpoint.unlink(missing_ok=True)
-            return _load(path, loaded=False)
-    return _load(path)
+            if first:
+                with pinned_numerics(experiment.threads):
+                    result = _score(experiment, model, sets[experiment.split])
+                seconds = time.monotonic() - began
+                states = {"model.pt": model, "objective.pt": objective}
+                _publish(path, experiment, states, history, result, provenance, seconds)
+                checkpoint.unlink(missing_ok=True)
+        run = _load(path, loaded) if first else None
+        return fabric.broadcast(run)  # type: ignore[return-value] # the others' is replaced
+
+
+def _locked(path: Path, wait: bool) -> AbstractContextManager[object]:
+    """The right to train a Run, which one process at a time can have."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return filelock.FileLock(path.with_suffix(".lock")).acquire(timeout=-1 if wait else 0)
+    except filelock.Timeout:
+        raise RunInProgressError(
+            f"another process is training Run {path.name} now: wait for it, then load it"
+        ) from None
 
 
 def _score(
@@ -582,7 +705,7 @@ def _publish(
         folder.rename(path)
 
 
-def _load(path: Path, loaded: bool = True) -> Run:
+def _load(path: Path, loaded: bool) -> Run:
     try:
         facts = json.loads((path / "run.json").read_text())
         with np.load(path / "embeddings.npz") as arrays:
@@ -599,7 +722,6 @@ def _load(path: Path, loaded: bool = True) -> Run:
 
 
 def _provenance(
-    experiment: Experiment,
     model: nn.Module,
     objective: nn.Module,
     sets: Mapping[str, data.ImageSet],
@@ -607,7 +729,7 @@ def _provenance(
 ) -> dict[str, str]:
     """What decides a Run besides its Experiment: images, executed sources, torch, device."""
     modules = {type(m).__module__ for m in (*model.modules(), *objective.modules())}
-    modules |= {module.__name__ for module in (data, batches, glyphs, geometry, retrieval)}
+    modules |= {module.__name__ for module in (data, batches, devices, glyphs, geometry, retrieval)}
     modules |= {type(images.images).__module__ for images in sets.values()}
     modules |= {__name__, "dmlkit.losses.mining"}
     sources = sorted(name for name in modules if name.startswith("dmlkit"))
@@ -615,7 +737,7 @@ def _provenance(
     return facts | {
         "sources": hashlib.sha256("".join(map(_code, sources)).encode()).hexdigest()[:12],
         "torch": torch.__version__,
-        "device": open_fabric(experiment, device).device.type,
+        "device": device,
     }
 
 

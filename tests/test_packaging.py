@@ -34,6 +34,14 @@ def test_every_requirement_is_pinned_by_the_constraints():
     assert names(PROJECT["dependencies"]).union(*extras) - {"dmlkit"} <= pinned
 
 
+def test_extras_that_an_error_names_exist_and_are_in_dev():
+    sources = "".join(path.read_text() for path in (ROOT / "dmlkit").rglob("*.py"))
+    extras = PROJECT["optional-dependencies"]
+    named = set(re.findall(r"pip install 'dmlkit\[(\w+)\]'", sources))
+    in_dev = extras["dev"][0].removeprefix("dmlkit[").removesuffix("]").split(",")
+    assert {"cluster", "tune"} <= named <= set(in_dev) <= extras.keys()
+
+
 def test_constraints_take_a_torch_that_torchvision_can_be_imported_with():
     pin = re.search(r"^torch==(\d+)\.(\d+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     assert pin, "constraints.txt does not pin torch"

@@ -1,6 +1,6 @@
 """Sweeps are grids of Runs through any executor; differences are paired; intervals are exact."""
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
@@ -49,6 +49,13 @@ def test_sweep_finishes_the_others_before_it_reports_a_failure():
 def test_sweep_refuses_an_axis_that_means_nothing(axes):
     with pytest.raises(ValueError, match=next(iter(axes))):
         sweep(**axes)
+
+
+def test_without_a_scheduler_the_default_is_one_pool_of_processes_for_the_session(monkeypatch):
+    monkeypatch.setenv("DMLKIT_SCHEDULER", "")
+    pool = study.default_executor()
+    assert isinstance(pool, ProcessPoolExecutor)
+    assert study.default_executor() is pool
 
 
 def test_compare_pairs_by_seed_as_scipy_does():

@@ -1,5 +1,6 @@
 """Experiment -> Run: the same every time, resumed exactly, complete on disk or not there."""
 
+import functools
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import pandas as pd
 import pytest
 import torch
 from pytorch_metric_learning import losses as pml
+from torch import nn
 
 from dmlkit import data, losses, models, retrieval, training
 from dmlkit.training import Experiment
@@ -124,6 +126,33 @@ def test_an_interrupted_run_goes_on_to_the_very_same_result(tmp_path, monkeypatc
     assert_same_run(unbroken, resumed)
 
 
+def test_a_step_that_was_torn_is_no_checkpoint(tmp_path, monkeypatch):
+    """Interrupted in the objective, BatchNorm's averages have moved already, and a memory too."""
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0)
+    train = data.load("glyphs", "train", **TINY.data_args)
+
+    def fit(stop=None, checkpoint=None):
+        calls = []
+
+        def torn(loss, arguments, value):
+            calls.append(value)
+            if len(calls) == stop:
+                raise KeyboardInterrupt
+
+        model, loss = training.build_model(TINY, train), losses.CrossBatchMemory(dim=8, size=64)
+        loss.register_forward_hook(torn)
+        history = training.fit(model, loss, train, TINY, checkpoint=checkpoint, progress=False)
+        return history, model.state_dict(), len(calls)
+
+    history, state, _ = fit()
+    with pytest.raises(KeyboardInterrupt):
+        fit(5, tmp_path / "checkpoint")
+    again = fit(checkpoint=tmp_path / "checkpoint")
+    assert again[2] == 8  # of 12: four were whole
+    pd.testing.assert_frame_equal(again[0], history)
+    torch.testing.assert_close(again[1], state, rtol=0, atol=0)
+
+
 def test_a_killed_process_resumes_from_its_last_checkpoint(tmp_path):
     experiment = replace(TINY, steps=300, monitor=())
     script = (
@@ -208,6 +237,9 @@ def test_bad_names_are_refused_with_what_there_is(store, change, error, message)
         ({"loss_args": {"margin": float("nan")}}, TypeError),
         ({"data_args": {"seed": {1}}}, TypeError),
         ({"steps": 0}, ValueError),
+        ({"devices": 0}, ValueError),
+        ({"warm_up": -1}, ValueError),
+        ({"backbone_lr_factor": -0.1}, ValueError),
         ({"dim": -1}, ValueError),
     ],
 )
@@ -228,6 +260,119 @@ def test_a_device_that_is_not_there_is_refused(store, device):
         pytest.skip("a GPU is there")
     with pytest.raises(ValueError, match=device):
         training.run(TINY, store=store, device=device, progress=False)
+
+
+class TwoParts(nn.Module):
+    """A backbone and a head."""
+
+    def __init__(self):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.body = nn.Sequential(nn.Flatten(), nn.Linear(1024, 8), nn.Tanh())
+            self.head = nn.Linear(8, 8)
+
+    def forward(self, images):
+        return self.head(self.body(images))
+
+
+def moved(experiment):
+    """How far backbone, head and proxies moved, at every step."""
+    train = data.load("glyphs", "train", **TINY.data_args)
+    model, loss = TwoParts(), losses.NormalizedSoftmaxLoss(train.num_classes, 8)
+    nn.init.normal_(loss.proxies, generator=torch.Generator().manual_seed(0))
+    fabric = training.open_fabric(experiment, "cpu")
+    trainer = training.Trainer(experiment, model, loss, train, fabric)
+    parameters = [model.body[1].weight, model.head.weight, loss.proxies]
+    distances = []
+    for _ in range(experiment.steps):
+        before = [parameter.detach().clone() for parameter in parameters]
+        trainer.advance()
+        pairs = zip(parameters, before, strict=True)
+        distances.append([(new.detach() - old).abs().max().item() for new, old in pairs])
+    return np.array(distances)  # (steps, 3)
+
+
+def test_the_backbone_has_a_learning_rate_of_its_own():
+    plain = replace(TINY, optimizer="sgd", lr=0.1, decay=0, steps=1)
+    factor = moved(replace(plain, backbone_lr_factor=0.25)) / moved(plain)
+    np.testing.assert_allclose(factor, [[0.25, 1, 1]], rtol=1e-3)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+def test_the_backbone_rests_while_it_warms_up(optimizer):
+    args = {"momentum": 0.9} if optimizer == "sgd" else {}
+    found = moved(
+        replace(TINY, optimizer=optimizer, optimizer_args=args, warm_up=3, steps=5, decay=0)
+    )
+    assert (found[:3, 0] == 0).all()
+    assert (found[3:, 0] > 0).all()
+    assert (found[:, 1:] > 0).all()
+    if optimizer == "adam":  # whose first step, with nothing averaged yet, is lr in size
+        np.testing.assert_allclose(found[3, 0], TINY.lr, rtol=1e-3)
+
+
+@pytest.mark.parametrize("change", [{"warm_up": 1}, {"backbone_lr_factor": 0.1}])
+def test_a_model_in_one_part_has_no_backbone_to_treat_apart(change):
+    train = data.load("glyphs", "train", **TINY.data_args)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(1024, 8))
+    with pytest.raises(ValueError, match="Sequential has no attribute 'head'"):
+        training.fit(model, losses.TripletLoss(), train, replace(TINY, **change), device="cpu")
+
+
+def test_a_compiled_model_trains_and_is_kept_like_any_other(store, monkeypatch):
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
+    compiled, plain = run(replace(TINY, compile=True), store), run(TINY, store)
+    assert graphs
+    np.testing.assert_allclose(compiled.embeddings, plain.embeddings, rtol=1e-3, atol=1e-4)
+    assert compiled.model().state_dict().keys() == plain.model().state_dict().keys()
+
+
+def test_monitoring_is_in_the_precision_of_training_and_scoring_in_that_of_the_model(store):
+    experiment = replace(TINY, precision="bf16-mixed", steps=2)
+    images = data.load("glyphs", "train", **TINY.data_args)
+    model, seen = training.build_model(experiment, images), []
+    model.head.register_forward_hook(lambda head, inputs, output: seen.append(output.dtype))
+    fabric = training.open_fabric(experiment, "cpu")
+    trainer = training.Trainer(experiment, model, losses.TripletLoss(), images, fabric)
+    trainer.advance()
+    found = trainer.embed(images)
+    assert set(seen) == {torch.bfloat16}
+    assert found.dtype == np.float32
+    result = run(experiment, store)
+    again = training.embed(result.model(), data.load("glyphs", "test", **TINY.data_args))
+    np.testing.assert_allclose(again, result.embeddings, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["64-true", "bf16-true"])
+def test_a_model_of_another_precision_is_trained_and_scored(store, precision):
+    result = run(replace(TINY, precision=precision, steps=6), store)
+    assert np.isfinite(list(result.scores.values())).all()
+    assert result.embeddings.dtype == np.float32
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize("change", [{}, {"loss": "proxy_anchor", "constraint": {"weight": 0.1}}])
+def test_a_step_never_makes_the_host_wait_for_the_gpu(precision, change):
+    experiment = replace(TINY, precision=precision, augment=True, **change)
+    train = data.load("glyphs", "train", **TINY.data_args)
+    model = training.build_model(experiment, train)
+    objective = training.build_objective(experiment, train)
+    fabric = training.open_fabric(experiment, "cuda")
+    trainer = training.Trainer(experiment, model, objective, train, fabric)
+    trainer.advance()  # loads kernels, allocates
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        trainer.advance()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 def test_any_loss_of_the_reference_library_fits_as_it_is():

@@ -56,6 +56,10 @@ class Pictures:
         self._room = float(os.environ.get("DMLKIT_PICTURE_GB") or 2) * 1e9  # bytes
         self._lock = Lock()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process, which keeps decoded pictures of its own."""
+        return Pictures, (self.paths, self.crop, self.resize, self.keep_aspect, self.flip)
+
     def __len__(self) -> int:
         return len(self.paths)
 
@@ -82,11 +86,17 @@ class Pictures:
                 yield started.popleft()()
 
     def stream(
-        self, sampler: Callable[[int], NDArray], seed: int, steps: int, device: torch.device
+        self,
+        sampler: Callable[[int], NDArray],
+        seed: int,
+        steps: int,
+        device: torch.device,
+        share: slice = slice(None),
     ) -> Callable[[int], Tensor]:
         """Training batches: step -> (B, 3, crop, crop) on the device, a function of (seed, step).
 
-        The next batches, up to ``steps`` of them, are decoded while this one is in use.
+        The next batches, up to ``steps`` of them, are decoded while this one is in use. A process
+        that has a ``share`` of each decodes no more than that.
         """
         pool = _threads()  # ends when the stream is no longer held
         started: dict[int, Callable[[], Tensor]] = {}
@@ -96,7 +106,9 @@ class Pictures:
                 if later not in started:
                     index = sampler(later)
                     draws = np.random.default_rng([seed, later, _CROPS]).random((len(index), 3))
-                    started[later] = self._start(pool, index, draws, device.type == "cuda")
+                    started[later] = self._start(
+                        pool, index[share], draws[share], device.type == "cuda"
+                    )
             return started.pop(step)().to(device, non_blocking=True)
 
         return batch

@@ -1,6 +1,7 @@
 """Pictures stand in for a tensor: the same crops whatever the order, threads or cache."""
 
 import os
+import pickle
 import time
 
 import numpy as np
@@ -62,6 +63,33 @@ def test_training_crops_are_a_function_of_seed_and_step(paths, monkeypatch):
     assert all(torch.equal(resumed(step), unbroken[step]) for step in (4, 5))
     other = stream(Pictures(paths, crop=16, resize=20), seed=1)
     assert not torch.equal(other(0), unbroken[0])
+
+
+def test_a_share_of_a_batch_is_what_one_process_has_of_it_and_no_more_is_decoded(
+    paths, monkeypatch
+):
+    def sampler(step):
+        return np.array([step, 6, 5, step])
+
+    read = Pictures(paths, 16, 20).stream(sampler, 0, 2, CPU)
+    whole = [read(step) for step in (0, 1)]
+    decoded = []
+    monkeypatch.setattr(
+        pictures, "decode", lambda path, *args: decoded.append(path) or decode(path, *args)
+    )
+    share = Pictures(paths, 16, 20).stream(sampler, 0, 2, CPU, slice(1, None, 2))
+    for step in (0, 1):
+        assert torch.equal(share(step), whole[step][1::2])
+    assert set(decoded) & set(paths) == {paths[0], paths[1], paths[6]}
+
+
+def test_another_process_gets_the_files_and_the_settings(paths):
+    some = Pictures(paths, 8, 9, keep_aspect=True, flip=False)
+    whole = some[:]
+    other = pickle.loads(pickle.dumps(some))
+    assert other.digest() == some.digest()
+    assert not other._kept
+    assert torch.equal(other[:], whole)
 
 
 def test_training_crops_are_places_of_the_picture_and_half_are_mirrored(tmp_path):

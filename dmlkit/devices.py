@@ -1,0 +1,148 @@
+"""Where a training runs: on one device, or on several, each with a process of its own."""
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import faiss
+import torch
+from lightning_fabric import Fabric
+from torch.multiprocessing.spawn import ProcessException
+
+if TYPE_CHECKING:
+    from dmlkit.training import Experiment
+
+GRACE_SECONDS = 10.0  # for processes to end by themselves when the one that waits is interrupted
+
+
+def kind(device: str) -> str:
+    """``cuda`` or ``cpu``: ``auto`` is CUDA where there is a GPU.
+
+    Raises:
+        ValueError: unknown device, or ``cuda`` where there is none.
+
+    >>> kind("cpu")
+    'cpu'
+    """
+    there = torch.cuda.is_available()
+    if device not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"unknown device {device!r}; there are auto, cpu, cuda")
+    if device == "cuda" and not there:
+        raise ValueError("device 'cuda' was asked for, but torch sees no CUDA GPU; use 'cpu'")
+    return "cuda" if there and device != "cpu" else "cpu"
+
+
+def open_fabric(experiment: "Experiment", device: str = "auto") -> Fabric:
+    """Lightning Fabric on this process's device.
+
+    In a group, which torchrun or ``spawn`` has started, every process has one of the Experiment's
+    devices; a process that is in none is alone, with one device.
+
+    Raises:
+        ValueError: unknown device, more GPUs than there are, or a group of another size.
+    """
+    accelerator, asked = kind(device), experiment.devices
+    processes = int(os.environ["WORLD_SIZE"]) if in_group() else 1
+    machines = int(os.environ.get("GROUP_WORLD_SIZE", 1)) if in_group() else 1
+    if in_group() and processes != asked:
+        raise ValueError(
+            f"{processes} processes were started, but the Experiment has devices={asked}: "
+            f"set devices={processes}, or start {asked}"
+        )
+    if accelerator == "cuda" and asked // machines > (there := torch.cuda.device_count()):
+        raise ValueError(f"devices={asked} were asked for, but torch sees {there} CUDA GPUs")
+    fabric = Fabric(
+        accelerator=accelerator,
+        strategy="ddp" if processes > 1 else "auto",
+        devices=processes // machines,
+        num_nodes=machines,
+        precision=experiment.precision,  # type: ignore[arg-type]
+    )
+    fabric.launch()
+    return fabric
+
+
+def in_group() -> bool:
+    """Whether torchrun, or ``spawn``, has started this process as one of several.
+
+    >>> in_group()
+    False
+    """
+    return torch.distributed.is_torchelastic_launched()
+
+
+def own_random_state() -> AbstractContextManager[None]:
+    """Inside, torch's default random states may be seeded; afterwards they are as they were."""
+    return torch.random.fork_rng(devices=range(torch.cuda.device_count()))
+
+
+@contextmanager
+def pinned_numerics(threads: int) -> Iterator[None]:
+    """The same sums in the same order on every repeat, and the caller's random state untouched."""
+    before, searching = torch.get_num_threads(), faiss.omp_get_max_threads()
+    torch.set_num_threads(threads)
+    faiss.omp_set_num_threads(threads)
+    deterministic = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
+    try:
+        with own_random_state(), deterministic:
+            yield
+    finally:
+        torch.set_num_threads(before)
+        faiss.omp_set_num_threads(searching)
+
+
+def spawn(processes: int, function: Callable[..., object], *work: Any) -> None:
+    """Call ``function(*work)`` in a new group of processes on this machine, and wait for all.
+
+    Each stands as if torchrun had started it. What the first of them raises is raised here.
+
+    Not by Fabric's launcher: it refuses notebooks, and leaves its processes to themselves when
+    this one is interrupted.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    errors = torch.multiprocessing.get_context("spawn").SimpleQueue()
+    group = torch.multiprocessing.start_processes(
+        _member, (processes, port, errors, function, work), processes, join=False
+    )
+    failure = None
+    try:
+        while not group.join():
+            pass
+    except ProcessException as error:
+        failure = error
+    finally:
+        for process in group.processes:  # one that is left may wait for one that has gone
+            process.join(GRACE_SECONDS)
+            process.kill()
+            process.join()
+    if not errors.empty():
+        raise errors.get() from failure
+    if failure:
+        raise failure
+
+
+def _member(
+    rank: int,
+    processes: int,
+    port: int,
+    errors: Any,
+    function: Callable[..., object],
+    work: tuple[Any, ...],
+) -> None:
+    os.environ |= {
+        "TORCHELASTIC_RUN_ID": "dmlkit",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(processes),
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+    }
+    try:
+        function(*work)
+    except BaseException as error:
+        errors.put(error)
+        raise

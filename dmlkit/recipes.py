@@ -1,0 +1,85 @@
+"""Published settings by name: recipes/NAME.toml -> Experiment."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from dmlkit import ROOT
+from dmlkit.training import Experiment
+
+FOLDER = ROOT / "recipes"
+
+
+def names() -> tuple[str, ...]:
+    """The published settings that there are recipes of."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
+
+
+def load(
+    name: str | None, loss: str | None = None, settings: Mapping[str, Any] | None = None
+) -> Experiment:
+    """The Experiment of a recipe (None: of no recipe), with what is given changed.
+
+    A recipe is a file in ``recipes/``, or the path of another ``.toml`` file: a table
+    ``[experiment]`` of fields of Experiment, to which ``[losses.NAME]`` are changes that another
+    ``loss`` brings; where it has a ``base``, the name of a recipe, both are changes to that one's.
+
+    A change that is a table changes entry by entry, but the arguments of another loss, sampler or
+    optimizer start anew. ``settings`` come last, and may name an entry: ``data_args.crop``.
+
+    Raises:
+        ValueError: no such recipe, no TOML, or a name that Experiment has no field of.
+
+    >>> load("sec_cub_googlenet", "multi_similarity", {"data_args.crop": 64}).sampler_args
+    {'classes': 24, 'per_class': 5}
+    """
+    experiment, losses = _read(name) if name else ({}, {})
+    if loss is not None:
+        experiment = _changed(experiment, {"loss": loss} | losses.get(loss, {}))
+    changes: dict[str, Any] = {}
+    for setting, value in (settings or {}).items():
+        field, _, entry = setting.partition(".")
+        changes = _changed(changes, {field: {entry: value} if entry else value})
+    experiment = _changed(experiment, changes)
+    known = [field.name for field in fields(Experiment)]
+    if unknown := sorted(set(experiment) - set(known)):
+        where = f"{name}: " if name else ""
+        raise ValueError(
+            f"{where}Experiment has no field {', '.join(unknown)}; it has {', '.join(known)}"
+        )
+    return Experiment(**experiment)
+
+
+def _read(name: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The fields of a recipe, and their changes by loss, on those of its base."""
+    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(
+            f"no recipe {name!r}: there are {', '.join(names())}, or the path of a .toml file"
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} is no TOML: {error}") from error
+    if unknown := sorted(set(table) - {"base", "experiment", "losses"}):
+        raise ValueError(
+            f"{path}: unknown {', '.join(unknown)}; a recipe has base, [experiment], [losses.NAME]"
+        )
+    experiment, losses = _read(table["base"]) if "base" in table else ({}, {})
+    changes = table.get("losses", {})
+    every = losses | {loss: _changed(losses.get(loss, {}), changes[loss]) for loss in changes}
+    return _changed(experiment, table.get("experiment", {})), every
+
+
+def _changed(found: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields after some of them change; see ``load``."""
+    after = dict(found)
+    for kind in ("loss", "sampler", "optimizer"):
+        if kind in after and changes.get(kind, after[kind]) != after[kind]:
+            after[f"{kind}_args"] = {}
+    for name, value in changes.items():
+        both = isinstance(value, dict) and isinstance(after.get(name), dict)
+        after[name] = after[name] | value if both else value
+    return after

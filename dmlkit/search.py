@@ -1,0 +1,195 @@
+"""Search by picture: a Run's model, the pictures that are searched, an index of them on disk."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+from PIL import Image
+from torch import Tensor, nn
+
+from dmlkit import cache_folder, data, devices, plotting, training
+from dmlkit.data import ImageSet
+from dmlkit.data.folder import SUFFIXES
+from dmlkit.data.pictures import Pictures
+from dmlkit.retrieval import Index
+from dmlkit.training import Run
+
+_SAMPLE = 256  # pictures, at most, whose exact neighbours an approximate index is compared with
+
+
+class Gallery(NamedTuple):
+    """The pictures that are searched, as a Run's model sees them."""
+
+    images: ImageSet
+    names: tuple[str, ...]  # of pictures
+    stamp: str  # another one when a picture was added, removed or changed
+
+    @property
+    def classes(self) -> list[str]:
+        """The class of every picture."""
+        return [self.images.class_names[label] for label in self.images.labels]
+
+
+def find_run(name: str) -> Run:
+    """A Run by its folder, or by its name in ``data/runs`` or the first letters of that.
+
+    Raises FileNotFoundError where there is none, ValueError where there are several.
+    """
+    store = cache_folder() / "runs"
+    named = [Path(name)] if (Path(name) / "run.json").is_file() else []
+    found = named or [path.parent for path in store.glob(f"{Path(name).name}*/run.json")]
+    if not found:
+        raise FileNotFoundError(
+            f"there is no Run {name!r}, neither as a folder nor in {store}: `dmlkit train` makes "
+            "one, and says its name"
+        )
+    if len(found) > 1:
+        raise ValueError(f"{name!r} could be {', '.join(sorted(path.name for path in found))}")
+    return training._load(found[0], loaded=True)
+
+
+def gallery(run: Run, pictures: Path | None = None, split: str | None = None) -> Gallery:
+    """The pictures in a folder and below it, or a split of the Run's data set (default: its own).
+
+    A picture in a folder has the name of the folder that holds it for its class.
+
+    Raises FileNotFoundError where there is no such folder, ValueError for one without pictures,
+    and where both a folder and a split are given.
+    """
+    if pictures and split:
+        raise ValueError(f"give a folder of pictures ({pictures}) or a split ({split}), not both")
+    if pictures is None:
+        experiment = run.experiment
+        images = data.load(experiment.data, split or experiment.split, **experiment.data_args)
+        if isinstance(images.images, Tensor):
+            names = tuple(f"{split or experiment.split} {i}" for i in range(len(images)))
+            return Gallery(images, names, images.fingerprint)
+        paths: Sequence[Path] = images.images.paths
+        return Gallery(images, tuple(map(str, paths)), _stamp(paths))
+    if not pictures.is_dir():
+        raise FileNotFoundError(f"{pictures} is no folder: expected one of pictures")
+    paths = sorted(
+        path for path in pictures.resolve().rglob("*") if path.suffix.lower() in SUFFIXES
+    )
+    if not paths:
+        raise ValueError(f"there is no picture ({' '.join(SUFFIXES)}) in {pictures}")
+    classes, labels = np.unique([path.parent.name for path in paths], return_inverse=True)
+    images = ImageSet(
+        as_seen(run, paths), labels.astype(np.int64), classes[labels], tuple(map(str, classes))
+    )
+    return Gallery(images, tuple(map(str, paths)), _stamp(paths))
+
+
+def as_seen(run: Run, paths: Sequence[Path]) -> Tensor | Pictures:
+    """Picture files as the Run's data set gives its own: (N, C, H, W) uint8.
+
+    Colour is resized and cropped as the Run's pictures are. A Run of Glyphs or Omniglot sees grey
+    ink on 0; the more common half of the tones is taken for the paper.
+    """
+    args = run.experiment.data_args
+    if run.experiment.data in ("glyphs", "omniglot"):
+        return torch.stack([_ink(path, args.get("size", 32)) for path in paths])
+    how = {key: args[key] for key in ("crop", "resize", "keep_aspect") if key in args}
+    return Pictures(paths, **how)
+
+
+def _ink(path: Path, side: int) -> Tensor:
+    try:
+        with Image.open(path) as image:
+            grey = np.array(image.convert("L").resize((side, side), Image.Resampling.BOX))
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    return torch.from_numpy(255 - grey if np.median(grey) > 127 else grey)[None]  # (1, H, W)
+
+
+def _stamp(paths: Sequence[Path]) -> str:
+    """Names, sizes and times of files: their contents would take minutes to read."""
+    facts = [(str(path), (s := path.stat()).st_size, s.st_mtime_ns) for path in paths]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def model(run: Run, images: ImageSet, device: str = "auto") -> nn.Module:
+    """The Run's trained model, without its training images or the weights it began from."""
+    experiment = run.experiment
+    if "pretrained" in experiment.model_args:
+        args = {**experiment.model_args, "pretrained": False}
+        experiment = replace(experiment, model_args=args)
+    made = training.build_model(experiment, images)
+    made.load_state_dict(torch.load(run.path / "model.pt", weights_only=True))
+    return made.eval().to(devices.kind(device))
+
+
+def index(
+    run: Run, gallery: Gallery, path: Path, kind: str = "flat", device: str = "auto"
+) -> tuple[Index, bool]:
+    """The index of a gallery in a file, and whether it was built now.
+
+    It is built where there is none, where the pictures have changed, or where another kind is asked
+    for. An approximate one is compared with exact search: ``facts["recall"]``, of the 10 nearest.
+
+    Raises ValueError for the index of another Run, and for what ``Index.build`` refuses.
+    """
+    if path.exists():
+        found = Index.load(path)
+        if found.facts.get("run") != run.path.name:
+            raise ValueError(
+                f"{path} is an index of Run {found.facts.get('run')}, not of {run.path.name}: "
+                "their embeddings cannot be compared; name another file, or delete this one"
+            )
+        if (found.kind, found.facts["stamp"]) == (kind, gallery.stamp):
+            return found, False
+    embeddings = training.embed(model(run, gallery.images, device), gallery.images)
+    facts = {"run": run.path.name, "stamp": gallery.stamp}
+    made = Index.build(embeddings, kind, run.experiment.metric, facts=facts)
+    if kind != "flat":
+        sample = embeddings[:: -(-len(embeddings) // _SAMPLE)]
+        share = made.recall(sample, embeddings, k=min(10, len(embeddings)))
+        made = replace(made, facts=facts | {"recall": share})
+    made.save(path)
+    return made, True
+
+
+def nearest(
+    run: Run, gallery: Gallery, index: Index, picture: Path, k: int = 5, device: str = "auto"
+) -> pd.DataFrame:
+    """The k pictures of the gallery most like a picture, nearest first, one row each.
+
+    The columns are ``picture``, ``class``, ``place`` (in the gallery), and ``cosine`` or
+    ``euclidean``, by the metric of the index.
+    """
+    query = ImageSet(as_seen(run, [picture]), np.zeros(1, np.int64), np.array([""]), ("query",))
+    embedding = training.embed(model(run, gallery.images, device), query)
+    places, values = index.search(embedding, min(k, len(index)))
+    found = [int(place) for place in places[0] if place >= 0]
+    return pd.DataFrame(
+        {
+            "picture": [gallery.names[place] for place in found],
+            "class": [gallery.classes[place] for place in found],
+            "place": found,
+            str(index.metric): values[0, : len(found)].tolist(),
+        }
+    )
+
+
+def panel(run: Run, gallery: Gallery, picture: Path, found: pd.DataFrame) -> Figure:
+    """The query, and beside it what was found."""
+    query = as_seen(run, [picture])[0:1]
+    pictures = torch.cat([query, gallery.images.images[found["place"].to_numpy()]])
+    values = found.iloc[:, -1]
+    labels = [f"{name[:12]}\n{v:.2f}" for name, v in zip(found["class"], values, strict=True)]
+    figure, _ = plotting.contact_sheet(pictures[None], columns=["query\n", *labels])
+    return figure
+
+
+def place_of_index(run: Run, pictures: Path | None, split: str | None) -> Path:
+    """Where the index of a folder or split is kept, if no file is named."""
+    what = str(pictures.resolve()) if pictures else f"split {split or run.experiment.split}"
+    name = f"{run.path.name}-{hashlib.sha256(what.encode()).hexdigest()[:12]}.index"
+    return cache_folder() / "indices" / name

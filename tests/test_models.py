@@ -1,0 +1,316 @@
+"""Backbones and heads, beside the libraries they come from and the counts those publish."""
+
+import sys
+import urllib.error
+
+import huggingface_hub.constants
+import pytest
+import safetensors.torch
+import timm
+import torch
+import torchvision.models
+import torchvision.transforms.v2.functional as reference
+from torch import nn
+
+from dmlkit import models, training
+
+GREY, RGB = torch.zeros(1, 64, 64), torch.zeros(3, 64, 64)
+SCRATCH = {"googlenet": {"init_weights": False}}  # else it warns of a change to come
+CLASSIFIER = {512: 513_000, 1024: 1_025_000, 384: 385_000}  # ImageNet's: width -> parameters
+
+
+def made(name, image=RGB, seed=0, **args):
+    torch.manual_seed(seed)
+    return models.build(name, dim=8, image=image, **args)
+
+
+def features(net, x):
+    return net.backbone(net.scale(x))
+
+
+def pixels(generator, *shape):
+    return torch.rand(shape or (2, 3, 64, 64), generator=generator)
+
+
+def test_convnet_draws_and_computes_as_the_plain_sequence_of_its_layers(generator):
+    torch.manual_seed(3)
+    plain = nn.Sequential(
+        *(nn.Conv2d(1, 3, 4, stride=2, padding=1, bias=False), nn.BatchNorm2d(3), nn.ReLU()),
+        *(nn.Conv2d(3, 5, 3, padding=1, bias=False), nn.MaxPool2d(2), nn.BatchNorm2d(5)),
+        *(nn.ReLU(), nn.Flatten(), nn.Linear(5 * 16 * 16, 8)),
+    )
+    net = made("convnet", image=GREY, seed=3, widths=(3, 5))
+    for mine, its in zip(net.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(mine, its)
+    x = pixels(generator, 2, 1, 64, 64)
+    assert torch.equal(net(x), plain(x))
+    assert [p.shape for p in net.head.parameters()] == [(8, 5 * 16 * 16), (8,)]
+
+
+@pytest.mark.parametrize(
+    "name, published",  # parameters without ImageNet's classifier: torchvision's and timm's tables
+    [
+        ("resnet18", 11_689_512 - CLASSIFIER[512]),
+        ("resnet50", 23_508_032),
+        ("googlenet_bn", 6_624_904 - CLASSIFIER[1024]),
+        ("vit_s", 22_050_664 - CLASSIFIER[384]),
+        ("dino_s", 21_665_664),
+        ("deit_s", 22_436_432 - 2 * CLASSIFIER[384]),  # one for each of its two tokens
+    ],
+)
+def test_backbones_have_the_published_number_of_parameters(name, published):
+    with torch.device("meta"):
+        net = models.build(name, dim=8, image=torch.zeros(3, 224, 224))
+    head = {id(p) for p in net.head.parameters()}
+    assert sum(p.numel() for p in net.parameters() if id(p) not in head) == published
+    assert len(head) == 2
+
+
+@pytest.mark.parametrize("name", ["resnet18", "googlenet_bn", "deit_s"])
+def test_a_model_embeds_colour_and_grey_and_teaches_its_first_layer(name, generator):
+    net = made(name)
+    x = pixels(generator, 2, 1, 64, 64)
+    embeddings = net(x)
+    assert embeddings.shape == (2, 8)
+    embeddings.square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters())
+    assert next(net.parameters()).grad.abs().sum() > 0
+    net.eval()
+    torch.testing.assert_close(net(x), net(x.expand(-1, 3, -1, -1)))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert net(x).isfinite().all()
+
+
+def test_the_seed_decides_the_model_and_nothing_else_does(generator):
+    class Train:
+        def __getitem__(self, index):
+            return RGB
+
+    def state(seed):
+        torch.rand(1)  # whatever ran before
+        experiment = training.Experiment(model="resnet18", dim=8, seed=seed)
+        return training.build_model(experiment, Train()).state_dict()
+
+    first, again, other = state(1), state(1), state(2)
+    assert all(torch.equal(first[key], again[key]) for key in first)
+    assert not torch.equal(first["backbone.conv1.weight"], other["backbone.conv1.weight"])
+    assert not torch.equal(first["head.0.weight"], other["head.0.weight"])
+
+
+def test_heads_are_a_linear_map_of_features_normalised_in_their_way(generator):
+    x = 5 + 3 * torch.randn(64, 6, generator=generator)
+    centred = {
+        "linear": x,
+        "layer_norm": (x - x.mean(1, keepdim=True))
+        / (x.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt(),
+        "batch_norm": (x - x.mean(0)) / (x.var(0, unbiased=False) + 1e-5).sqrt(),
+    }
+    for name, expected in centred.items():
+        head = models.build_head(name, 6, 4)
+        torch.testing.assert_close(head(x), head[-1](expected), rtol=1e-4, atol=1e-5)
+        learnt = sum(p.numel() for p in head[:-1].parameters())
+        assert learnt == (12 if name == "batch_norm" else 0)
+    unit = models.build_head("linear", 6, 4, normalise=True)(x)
+    torch.testing.assert_close(unit.norm(dim=1), torch.ones(64))
+
+
+def test_generalised_mean_is_its_equation(generator):
+    x = torch.randn(2, 3, 4, 5, generator=generator, dtype=torch.float64)
+    pool = models.GeM(p=2.5).double()
+    for b in range(2):
+        for c in range(3):
+            terms = [max(v, 1e-6) ** 2.5 for v in x[b, c].flatten().tolist()]
+            expected = (sum(terms) / 20) ** (1 / 2.5)
+            assert pool(x)[b, c].item() == pytest.approx(expected, rel=1e-12)
+    assert models.GeM().p.item() == 3
+    assert torch.autograd.gradcheck(lambda p: (x.clamp(min=1e-6) ** p).mean() ** (1 / p), pool.p)
+    pool(x).sum().backward()
+    assert pool.p.grad.abs() > 0
+
+
+def test_generalised_mean_goes_from_the_average_to_the_maximum(generator):
+    x = torch.rand(2, 3, 4, 5, generator=generator, dtype=torch.float64) + 0.1
+    torch.testing.assert_close(models.GeM(p=1.0).double()(x), x.mean((2, 3), keepdim=True))
+    maximum = x.amax((2, 3), keepdim=True)
+    near = models.GeM(p=200.0).double()(x)
+    assert (near <= maximum).all()
+    assert (near >= maximum * 20 ** (-1 / 200)).all()  # the bound where a single one is large
+
+
+def test_pooling_is_of_the_map_of_features(generator):
+    x, pooled = pixels(generator), {}
+    for pooling in ("average", "max", "average_max", "gem"):
+        pooled[pooling] = features(made("resnet18", pooling=pooling), x)
+        assert pooled[pooling].shape == (2, 512)
+    torch.testing.assert_close(pooled["average"] + pooled["max"], pooled["average_max"])
+    some = pooled["average"] > 0.01  # a channel that is nowhere positive has no generalised mean
+    assert some.sum() > 500
+    assert (pooled["average"] < pooled["gem"] * 1.0001)[some].all()
+    assert (pooled["gem"] < pooled["max"] * 1.0001)[some].all()
+    assert not torch.allclose(pooled["average"], pooled["gem"], rtol=0.01)
+
+
+def test_a_transformer_pools_its_patches_not_its_first_tokens(generator):
+    scale, tokens, _ = made("deit_s", pooling="average")
+    x, its = scale(pixels(generator)), tokens.transformer
+    patches = its.forward_features(x)[:, 2:]  # after the class and the distillation token
+    assert patches.shape == (2, 16, 384)
+    torch.testing.assert_close(tokens(x), patches.mean(dim=1))
+    torch.testing.assert_close(models.Tokens(its, "max")(x), patches.amax(dim=1))
+    powers = patches.clamp(min=1e-6) ** 3
+    torch.testing.assert_close(models.Tokens(its, "gem")(x), powers.mean(dim=1) ** (1 / 3))
+
+
+@pytest.mark.parametrize("name", ["vit_s", "deit_s"])
+def test_the_class_token_is_what_timm_gives(name, generator):
+    scale, tokens, _ = made(name).eval()
+    x = scale(pixels(generator))
+    torch.testing.assert_close(tokens(x), tokens.transformer(x))
+
+
+def test_frozen_batch_norm_keeps_its_statistics_and_does_not_learn(generator):
+    def trained(**args):
+        net = made("resnet18", head="batch_norm", **args)
+        before = {key: value.clone() for key, value in net.state_dict().items()}
+        nn.ModuleList([net]).eval().train()  # as a wrapper passes it on
+        optimizer = torch.optim.AdamW(net.parameters(), lr=0.01, weight_decay=0.1)
+        net(pixels(generator)).square().sum().backward()
+        optimizer.step()
+        return {
+            key for key, value in net.state_dict().items() if not torch.equal(value, before[key])
+        }
+
+    norms = {f"backbone.bn1.{part}" for part in ("running_mean", "running_var", "weight", "bias")}
+    frozen, free = trained(freeze_batch_norm=True), trained()
+    assert norms <= free
+    assert not [key for key in frozen if "bn" in key or "downsample.1" in key]
+    learning = {"backbone.conv1.weight", "head.0.running_mean", "head.0.weight", "head.1.weight"}
+    assert learning <= frozen & free
+
+
+def test_a_small_stem_keeps_small_pictures_large():
+    sizes = []
+    for small in (False, True):
+        net = made("resnet18", small=small)
+        net.backbone.layer4.register_forward_hook(lambda *call: sizes.append(call[2].shape[-1]))
+        net(torch.zeros(2, 3, 32, 32))
+    assert sizes == [1, 4]
+
+
+@pytest.mark.parametrize(
+    "name, args, error, message",
+    [
+        ("resnet", {}, ValueError, "unknown model 'resnet'; there are convnet, resnet18, resnet50"),
+        ("resnet18", {"head": "deep"}, ValueError, "unknown head 'deep'; there are linear, layer_"),
+        (
+            "resnet18",
+            {"pooling": "token"},
+            ValueError,
+            "unknown pooling 'token'; there are average",
+        ),
+        (
+            "vit_s",
+            {"pooling": "mean"},
+            ValueError,
+            "unknown pooling 'mean'; there are token, average",
+        ),
+        ("vit_s", {"size": 40}, ValueError, "40 is no multiple of 16"),
+        ("googlenet_bn", {"small": True}, TypeError, "'googlenet_bn' takes dim, .*; not small"),
+        ("resnet18", {"small": True, "pretrained": True}, ValueError, "choose small or pretrained"),
+    ],
+)
+def test_what_there_is_not_is_said(name, args, error, message):
+    with pytest.raises(error, match=message):
+        made(name, **args)
+
+
+def test_without_timm_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(ImportError, match=r"pip install 'dmlkit\[vit\]'"):
+        made("vit_s")
+
+
+@pytest.fixture
+def offline(tmp_path, monkeypatch):
+    """Caches of this test's own, and no network: the libraries' loaders themselves remain."""
+
+    def no_network(*args, **others):
+        raise urllib.error.URLError("no network")
+
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    monkeypatch.setattr(torch.hub, "download_url_to_file", no_network)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "name, file, address, folder",
+    [
+        ("resnet50", "resnet50-0676ba61.pth", "download.pytorch.org/models", "torch/hub/checkp"),
+        ("googlenet_bn", "googlenet-1378be20.pth", "download.pytorch.org/models", "TORCH_HOME"),
+        ("vit_s", "model.safetensors", "timm/vit_small_patch16_224.augreg_in21k_ft_in1k", "hub"),
+        ("deit_s", "model.safetensors", "timm/deit_small_distilled_patch16_224.fb_in1k", "HF_HOME"),
+        ("dino_s", "model.safetensors", "timm/vit_small_patch16_224.dino", "--vit_small_patch16"),
+    ],
+)
+def test_without_a_network_it_is_said_which_file_to_place_where(
+    name, file, address, folder, offline
+):
+    with pytest.raises(OSError, match="no pretrained weights") as raised:
+        made(name, pretrained=True)
+    message = str(raised.value)
+    assert f"place {file} from https://" in message
+    assert f"{address}/" in message
+    assert message.endswith(file) or folder in message.split(" in ", 1)[1]
+    assert str(offline) in message
+
+
+@pytest.mark.parametrize(
+    "name, own, file",
+    [
+        ("resnet18", "resnet18", "resnet18-f37072fd.pth"),
+        ("googlenet_bn", "googlenet", "googlenet-1378be20.pth"),
+    ],
+)
+def test_placed_weights_make_torchvisions_own_features(name, own, file, offline, generator):
+    torch.manual_seed(0)
+    random = torchvision.models.get_model(own, **SCRATCH.get(own, {}))
+    for layer in random.modules():
+        layer.momentum = 1.0  # of BatchNorm: one batch makes its statistics
+    random.train()(2 * pixels(generator, 8, 3, 64, 64) - 1)
+    path = offline / "torch" / "hub" / "checkpoints" / file
+    path.parent.mkdir(parents=True)
+    torch.save(random.state_dict(), path)  # by its name: the loader checks hashes of downloads only
+    weights = torchvision.models.get_model_weights(own).IMAGENET1K_V1
+    its = torchvision.models.get_model(own, weights=weights).eval()
+    its.fc = nn.Identity()
+    preset = weights.transforms()
+    x = pixels(generator)
+    expected = its(reference.normalize(x, preset.mean, preset.std))
+    assert expected.std() > 0.1
+    net = made(name, pretrained=True).eval()
+    torch.testing.assert_close(features(net, x), expected, rtol=1e-3, atol=1e-4)
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(OSError, match=file):
+        made(name, pretrained=True)
+
+
+def test_placed_weights_reach_a_transformer_of_another_size(offline, generator):
+    name = "vit_small_patch16_224.dino"
+    random = timm.create_model(name, num_classes=0)
+    cache = offline / "hub" / f"models--timm--{name}"  # as `hf download` leaves it
+    commit = "0" * 40
+    (cache / "snapshots" / commit).mkdir(parents=True)
+    (cache / "refs").mkdir()
+    (cache / "refs" / "main").write_text(commit)
+    file = cache / "snapshots" / commit / "model.safetensors"
+    safetensors.torch.save_file(random.state_dict(), file)
+    its = timm.create_model(name, pretrained=True, num_classes=0, img_size=64).eval()
+    net = made("dino_s", pretrained=True).eval()
+    blocks = random.blocks.state_dict()
+    mine = net.backbone.transformer.blocks.state_dict()
+    assert all(torch.equal(mine[key], blocks[key]) for key in blocks)
+    x = pixels(generator)
+    expected = its(reference.normalize(x, its.pretrained_cfg["mean"], its.pretrained_cfg["std"]))
+    torch.testing.assert_close(features(net, x), expected, rtol=1e-4, atol=1e-5)
