@@ -66,7 +66,8 @@ class Verdict:
 
 @functools.cache
 def table() -> dict[str, dict[str, str]]:
-    """Every claim by its id: source, where, claim, measure, note, rule.
+    """Every claim by its id: source, where, claim, measure, note, rule, and the ``recipes`` that
+    would settle it on the paper's own data sets, where it is about those.
 
     >>> table()["B2"]["rule"]
     'exact'
@@ -206,10 +207,13 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def markdown(frame: pd.DataFrame) -> str:
-    """The summary as a Markdown table, with links to the figures."""
-    lines = ["| | claim | verdict | parts | evidence |", "|---|---|---|---|---|"]
+    """The summary as a Markdown table, with links to the figures, and the recipes."""
+    columns = ("", "claim", "verdict", "parts", "evidence", "on the paper's own data")
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, row in summary(frame).iterrows():
         figures = [f"[{f}](figures/{f}.png)" for f in row["figures"].split(", ") if f]
-        cells = (table()[str(name)]["claim"], row["verdict"], row["parts"], ", ".join(figures))
+        claim, recipes = (table()[str(name)][key] for key in ("claim", "recipes"))
+        own = ", ".join(f"`{recipe}`" for recipe in recipes.split())
+        cells = (claim, row["verdict"], row["parts"], ", ".join(figures), own)
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)

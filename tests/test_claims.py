@@ -1,12 +1,13 @@
 """A verdict follows from the numbers by the stated rule, and from nothing else."""
 
+import fnmatch
 import json
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from dmlkit import claims, study
+from dmlkit import ROOT, claims, recipes, study
 
 CASES = [
     ("C18", 0.02, (0.01, 0.03), "reproduced"),
@@ -47,6 +48,21 @@ def test_every_claim_has_a_rule():
     rules = {row["rule"] for row in claims.table().values()}
     assert rules == {"positive", "equivalent", "below", "exact", "table"}
     assert len(claims.table()) == 39
+
+
+def test_every_claim_has_a_verdict_and_every_verdict_its_evidence():
+    ledger = claims.verdicts()
+    assert set(ledger["claim"]) == set(claims.table())
+    assert set(ledger["profile"]) <= {"ci", "full"}
+    assert (ledger["n"] > 0).all()
+    for figure in set(ledger["figure"]):
+        assert (ROOT / "figures" / f"{figure}.png").exists()
+
+
+def test_the_recipes_for_the_papers_own_data_exist():
+    named = {pattern for row in claims.table().values() for pattern in row["recipes"].split()}
+    assert named
+    assert not [pattern for pattern in named if not fnmatch.filter(recipes.names(), pattern)]
 
 
 def write_figure(folder, name, *verdicts, profile="ci"):
