@@ -50,6 +50,7 @@ Score = Callable[[Tensor, Tensor], Tensor]  # hits (b, k) bool, R (b,) -> (b,), 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _SPARE = 16  # candidates beyond k: faiss's rounding may have swapped those next to the boundary
 _ENTRIES = 2**22  # of one block of a matrix: 32 MB in float64
+_ON_GPU = 16  # as many times larger blocks, 0.5 GB, keep a GPU busy
 _BALL = HyperbolicLoss()  # whose curvature and clip are those of "poincare"
 
 
@@ -509,7 +510,7 @@ def _search(sets: _Sets, k: int, exclude_self: bool) -> Iterator[tuple[Tensor, T
     # faiss wants thousands of queries at a time: a hundred at a time cost it four times as much.
     size = min(4096, _ENTRIES // k)
     if x.device.type != "cpu" or sets.metric == "poincare":  # faiss knows no curved space
-        size = _ENTRIES // len(y)
+        size = _room(x) // len(y)
         route = partial(_by_products, y=y, k=k, room=sets.room_y)
     elif sets.metric == "hamming":
         route = partial(_by_bits, index=_binary_index(y), k=k)
@@ -518,6 +519,11 @@ def _search(sets: _Sets, k: int, exclude_self: bool) -> Iterator[tuple[Tensor, T
     for rows in torch.arange(len(x), device=x.device).split(max(1, size)):
         # each query's place in y, (b,)
         yield route(x[rows], rows if exclude_self else torch.full_like(rows, -1))
+
+
+def _room(x: Tensor) -> int:
+    """Entries of one block of a matrix where x lies."""
+    return _ENTRIES * (_ON_GPU if x.is_cuda else 1)
 
 
 def _flat_index(y: Tensor) -> faiss.IndexFlatL2:
@@ -589,7 +595,8 @@ def _remeasure(
 ) -> tuple[Tensor, Tensor]:
     """The k nearest among each query's candidates (b, c), by differences in float64."""
     squared = torch.empty(candidates.shape, dtype=torch.float32, device=x.device)  # (b, c)
-    size = max(1, _ENTRIES // 16 // (candidates.shape[1] * y.shape[1]))  # 2 MB stay in the cache
+    entries = _room(x) // (1 if x.is_cuda else 16)  # on a CPU, 2 MB stay in the cache
+    size = max(1, entries // (candidates.shape[1] * y.shape[1]))
     for start in range(0, len(x), size):
         near = candidates[start : start + size]
         differences = y.index_select(0, near.flatten()).double().view(*near.shape, -1)  # (_, c, d)

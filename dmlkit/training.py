@@ -30,6 +30,9 @@ from dmlkit.devices import open_fabric, own_random_state, pinned_numerics
 
 CHECKPOINT_SECONDS = 10.0
 CHECK_EVERY = 25  # steps between looks at the record: each look makes the host wait for the device
+# Fields that Experiment gained later count for its hash only where they are not at their defaults:
+# what was trained before, and is kept as evidence, has the same name as now.
+_LATER = ("backbone_lr_factor", "warm_up", "compile", "devices")
 _DEVICE_STRIDE = 1_000_000_007  # between the seeds of two devices, far above that of two steps
 Module = TypeVar("Module", bound=nn.Module)
 HISTORY = ("loss", "norm_mean", "norm_spread", "gradient_norm")
@@ -108,7 +111,11 @@ class Experiment:
 
     def hash(self) -> str:
         """Twelve hexadecimal digits that name this Experiment."""
-        return hashlib.sha256(self._json().encode()).hexdigest()[:12]
+        literal = json.loads(self._json())
+        for f in fields(self):
+            if f.name in _LATER and literal[f.name] == f.default:
+                del literal[f.name]
+        return hashlib.sha256(json.dumps(literal, sort_keys=True).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True)

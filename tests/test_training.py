@@ -16,7 +16,7 @@ import torch
 from pytorch_metric_learning import losses as pml
 from torch import nn
 
-from dmlkit import data, losses, models, retrieval, training
+from dmlkit import ROOT, data, losses, models, retrieval, training
 from dmlkit.training import Experiment
 
 TINY = Experiment(
@@ -43,6 +43,16 @@ def assert_same_run(a, b):
     pd.testing.assert_frame_equal(a.history, b.history)
     np.testing.assert_array_equal(a.embeddings, b.embeddings)
     assert a.scores == b.scores
+
+
+def test_evidence_that_was_kept_is_found_by_its_hash():
+    """Named when Experiment had fewer fields: what ci trains again must still be that training."""
+    kept = pd.read_csv(ROOT / "data" / "evidence" / "12_comparison.csv")
+    row = kept[(kept["part"] == "equal") & (kept["loss"] == "meta_class") & (kept["k"] == 1)]
+    again = Experiment(loss="meta_class", seed=1, steps=280, data_args={"class_split": 1})
+    assert row["hash"].item() == again.hash()
+    for field in ({"backbone_lr_factor": 0.1}, {"warm_up": 1}, {"compile": True}, {"devices": 2}):
+        assert replace(again, **field).hash() != again.hash()
 
 
 def test_the_same_experiment_gives_the_same_run_bit_for_bit(tmp_path):
