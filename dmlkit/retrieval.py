@@ -311,12 +311,13 @@ class Index:
             y = torch.from_numpy(stored.reshape(len(self), -1))  # not copied
             indices, squared = _by_faiss(x, torch.full((len(x),), -1), y, self.faiss, k)
         else:
-            how = (
-                faiss.SearchParametersIVF(nprobe=effort)  # type: ignore[call-arg]
-                if self.kind == "ivfpq"
-                else faiss.SearchParametersHNSW(efSearch=effort)  # type: ignore[attr-defined]
-            )
-            squared, indices = map(torch.from_numpy, self.faiss.search(x.numpy(), k, params=how))
+            # Set on the index: where a library has imported faiss.contrib.torch_utils (as
+            # pytorch-metric-learning does), search no longer takes params.
+            if self.kind == "ivfpq":
+                self.faiss.nprobe = effort
+            else:
+                self.faiss.hnsw.efSearch = effort
+            squared, indices = map(torch.from_numpy, self.faiss.search(x.numpy(), k))
             squared = squared.clamp_min(0).masked_fill(indices < 0, math.inf)
         found = _in_own_unit(squared.double(), _Sets(x, x, 1.0, str(self.metric), 1.0)).float()
         if isinstance(queries, Tensor):
