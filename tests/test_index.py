@@ -1,6 +1,7 @@
 """The index of dmlkit.retrieval: against exact search, on disk and back, and what it refuses."""
 
 import faiss
+import faiss.contrib.torch_utils  # replaces Index.search, wherever a library imports it
 import numpy as np
 import pytest
 import torch
