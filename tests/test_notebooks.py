@@ -104,6 +104,8 @@ def _outputs(notebook: NotebookNode) -> Iterator[str]:
             yield f"{first!r} is committed with its output"
         if tags and not cell.outputs:
             yield f"{first!r} should keep its output, but has none"
+        if tags and cell.execution_count is None:
+            yield f"{first!r} keeps its output without an execution count: nbval refuses that"
         if cell.execution_count is not None and not tags:
             yield f"{first!r} is committed with its execution count"
 
