@@ -9,9 +9,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: figures test lint lab benchmarks clean
 
 # CHECK=1 compares with the committed figures instead, and names every number that has moved.
-# WORKERS=2 runs two notebooks at a time, for a machine with more than two cores.
 figures: .venv/installed
-	$(BIN)/dmlkit reproduce --profile $(PROFILE) $(if $(WORKERS),--workers $(WORKERS)) $(if $(CHECK),--check)
+	$(BIN)/dmlkit reproduce --profile $(PROFILE) $(if $(CHECK),--check)
 
 test: lint
 	$(BIN)/python -m pytest --numprocesses auto --dist loadscope
