@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from dmlkit.files import write_whole
+
 if TYPE_CHECKING:
     from dmlkit.training import Experiment
 
@@ -167,7 +169,6 @@ def search(
     """Find the pictures most like one, by the model of a Run; they are indexed the first time."""
     _use_root(root)
     from dmlkit import search as room
-    from dmlkit import training
 
     try:
         done = room.find_run(run)
@@ -177,7 +178,7 @@ def search(
         found = room.nearest(done, gallery, made, image, count, device)
         if panel:
             figure = room.panel(done, gallery, image, found)
-            training.write_beside(panel, partial(figure.savefig, format="png"))
+            write_whole({panel: partial(figure.savefig, format="png")})
     except (ValueError, TypeError, OSError, RuntimeError) as error:
         raise _fail(error) from error
     measure = str(made.metric)
@@ -223,11 +224,11 @@ def tune(
         raise _fail(error) from error
     output.mkdir(parents=True, exist_ok=True)
     recipes = tuning.recipes(found)
-    for name, text in (
-        ("trials.csv", found.to_csv(index=False)),
-        ("recipes.json", json.dumps(recipes, indent=1) + "\n"),
-    ):
-        training.write_beside(output / name, partial(Path.write_text, data=text))
+    texts = {
+        "trials.csv": found.to_csv(index=False),
+        "recipes.json": json.dumps(recipes, indent=1) + "\n",
+    }
+    write_whole({output / n: partial(Path.write_text, data=text) for n, text in texts.items()})
     table = Table(title=f"best of {trials} trials on validation classes, {steps} steps each")
     for column in ("loss", "R@1 (%)", "default (%)", "settings"):
         table.add_column(column)
@@ -247,7 +248,6 @@ def claims(
 ) -> None:
     """Print the ledger: what our own runs say of every claim, from the numbers of figures/."""
     from dmlkit import claims as room
-    from dmlkit import training
 
     ledger = room.verdicts()
     if write:
@@ -260,7 +260,7 @@ def claims(
                 )
             )
         text = (room.markdown(ledger) + "\n").join(pieces)
-        training.write_beside(write, partial(Path.write_text, data=text))
+        write_whole({write: partial(Path.write_text, data=text)})
         return
     if markdown:
         typer.echo(room.markdown(ledger))

@@ -10,6 +10,7 @@ import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Protocol
@@ -29,6 +30,7 @@ from torch import Tensor
 
 import dmlkit
 from dmlkit import study
+from dmlkit.files import write_whole
 
 #: Width of a figure that fills a page's text, in inches.
 WIDTH = 6.5
@@ -172,7 +174,8 @@ def save(
         or dmlkit.ROOT / "build" / _provenance["profile"] / "figures"
     )
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole({folder / f"{name}.png": png, folder / f"{name}.json": text.encode()})
+    contents = {folder / f"{name}.png": png, folder / f"{name}.json": text.encode()}
+    write_whole({path: partial(Path.write_bytes, data=data) for path, data in contents.items()})
     width = float(fig.get_figwidth())
     plt.close(fig)  # else the notebook would show it a second time, without its alt text
     return SavedFigure(name, alt, caption, png, width)
@@ -187,19 +190,6 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:  # conda names faiss-cpu otherwise
             continue
     return found
-
-
-def write_whole(contents: Mapping[Path, bytes]) -> None:
-    """Write files that belong together: all are written beside, then all take their names."""
-    written = {path: path.with_name(f".{path.name}.{os.getpid()}") for path in contents}
-    try:
-        for path, beside in written.items():
-            beside.write_bytes(contents[path])
-        for path, beside in written.items():
-            os.replace(beside, path)
-    finally:
-        for beside in written.values():
-            beside.unlink(missing_ok=True)
 
 
 def leaves(numbers: Any, key: str = "") -> Iterator[tuple[str, Any]]:

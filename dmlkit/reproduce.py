@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.text import Text
 
 import dmlkit
-from dmlkit.plotting import leaves, versions, write_whole
+from dmlkit.files import write_whole
+from dmlkit.plotting import leaves, versions
 
 PROFILES = ("smoke", "ci", "full")
 
@@ -371,7 +373,7 @@ def _settle(job: _Job, status: int | None, seconds: float) -> str:
     hashes = {path.name: _hash(path) for path in sorted(staged.iterdir())}
     stamp = {"inputs": job.inputs, "seconds": round(seconds, 1), "figures": hashes}
     content = json.dumps(stamp, indent=1).encode()
-    write_whole({job.build / f"{job.name}.stamp.json": content})
+    write_whole({job.build / f"{job.name}.stamp.json": partial(Path.write_bytes, data=content)})
     return ""
 
 
@@ -444,7 +446,7 @@ def _install(notebook: str, source: Path, target: Path) -> None:
     gone = _figures(target, notebook).keys() - names
     target.mkdir(parents=True, exist_ok=True)
     files = [f"{name}{ending}" for name in names for ending in (".png", ".json")]
-    write_whole({target / file: (source / file).read_bytes() for file in files})
+    write_whole({target / file: partial(shutil.copyfile, source / file) for file in files})
     for name in gone:
         for ending in (".png", ".json"):
             (target / f"{name}{ending}").unlink(missing_ok=True)

@@ -25,7 +25,6 @@ Arrays may be NumPy's or torch's. CPU goes through faiss, a GPU tensor stays whe
 import json
 import math
 import operator
-import os
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -40,6 +39,7 @@ import torch
 from sklearn.metrics import normalized_mutual_info_score
 from torch import Tensor
 
+from dmlkit.files import write_whole
 from dmlkit.geometry import normalise
 from dmlkit.losses.hyperbolic import HyperbolicLoss, exponential_map
 
@@ -346,14 +346,13 @@ class Index:
         """Write one file, all of it or nothing: beside, then renamed."""
         about = {name: getattr(self, name) for name in ("kind", "metric", "effort", "facts")}
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f"{path.name}.{os.getpid()}")
-        try:
+
+        def write(beside: Path) -> None:
             with beside.open("wb") as file:
                 content = faiss.serialize_index(self.faiss)
                 np.savez(file, about=np.array(json.dumps(about)), index=content)
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
+
+        write_whole({path: write})
 
     @classmethod
     def load(cls, path: Path) -> "Index":

@@ -52,7 +52,7 @@ def find_run(name: str) -> Run:
         )
     if len(found) > 1:
         raise ValueError(f"{name!r} could be {', '.join(sorted(path.name for path in found))}")
-    return training._load(found[0], loaded=True)
+    return training.load_run(found[0])
 
 
 def gallery(run: Run, pictures: Path | None = None, split: str | None = None) -> Gallery:

@@ -4,13 +4,14 @@ import ast
 import hashlib
 import inspect
 import json
-import os
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ import dmlkit
 from dmlkit import data, devices, geometry, losses, models, retrieval, spherical
 from dmlkit.data import batches, glyphs
 from dmlkit.devices import open_fabric, own_random_state, pinned_numerics
+from dmlkit.files import write_whole
 
 CHECKPOINT_SECONDS = 10.0
 CHECK_EVERY = 25  # steps between looks at the record: each look makes the host wait for the device
@@ -154,7 +156,9 @@ class Run:
 
 
 def baselines(experiment: Experiment, device: str = "auto") -> dict[str, dict[str, float]]:
-    """What learning must beat: the scores of raw pixels and of the untrained network.
+    """What training must beat: the scores of raw pixels and of the network as it starts.
+
+    Raises ValueError and OSError as ``run`` does.
 
     >>> list(baselines(Experiment(data_args={"train_classes": 40})))
     ['raw pixels', 'untrained network']
@@ -163,13 +167,14 @@ def baselines(experiment: Experiment, device: str = "auto") -> dict[str, dict[st
     images = data.load(experiment.data, experiment.split, **experiment.data_args)
     with pinned_numerics(experiment.threads):
         model = build_model(experiment, train).to(devices.kind(device))
-        untrained = embed(model, images)
+        start = embed(model, images)
+    network = "pretrained" if experiment.model_args.get("pretrained") else "untrained"
     shown = images.images
     small = shown if isinstance(shown, Tensor) else shown.thumbnails()
     pixels = to_float(small).flatten(1).numpy()
     return {
         name: retrieval.evaluate(**images.compared(embeddings), metric=experiment.metric)
-        for name, embeddings in (("raw pixels", pixels), ("untrained network", untrained))
+        for name, embeddings in (("raw pixels", pixels), (f"{network} network", start))
     }
 
 
@@ -457,7 +462,7 @@ class Trainer:
 
     def save(self, path: Path) -> None:
         """Write a checkpoint."""
-        write_beside(path, lambda beside: torch.save(self.state(), beside))
+        write_whole({path: partial(torch.save, self.state())})
 
 
 def fit(
@@ -640,6 +645,8 @@ def run(
         model = build_model(experiment, sets["train"])
         objective = build_objective(experiment, sets["train"])
     provenance = _provenance(model, objective, sets, fabric.device.type)
+    if experiment.model_args.get("pretrained"):
+        provenance["weights"] = _digest(model)
     context = hashlib.sha256(json.dumps(provenance, sort_keys=True).encode()).hexdigest()[:12]
     path = store / f"{experiment.hash()}-{context}"
     first = fabric.is_global_zero
@@ -648,6 +655,8 @@ def run(
         if not loaded:
             began = time.monotonic()
             checkpoint = path.with_suffix(".checkpoint")
+            if first:
+                _tidy(path)
             history = fit(
                 model, objective, sets["train"], experiment, device=device,
                 monitor={split: sets[split] for split in experiment.monitor},
@@ -660,7 +669,7 @@ def run(
                 states = {"model.pt": model, "objective.pt": objective}
                 _publish(path, experiment, states, history, result, provenance, seconds)
                 checkpoint.unlink(missing_ok=True)
-        run = _load(path, loaded) if first else None
+        run = replace(load_run(path), loaded=loaded) if first else None
         return fabric.broadcast(run)  # type: ignore[return-value] # the others' is replaced
 
 
@@ -673,6 +682,15 @@ def _locked(path: Path, wait: bool) -> AbstractContextManager[object]:
         raise RunInProgressError(
             f"another process is training Run {path.name} now: wait for it, then load it"
         ) from None
+
+
+def _tidy(path: Path) -> None:
+    """Remove what processes left that were killed while they wrote this Run, which is locked."""
+    for leftover in path.parent.glob(f"{path.name}.*"):
+        if leftover.is_dir():
+            shutil.rmtree(leftover)
+        elif leftover.suffix not in (".lock", ".checkpoint"):
+            leftover.unlink()
 
 
 def _score(
@@ -712,7 +730,8 @@ def _publish(
         folder.rename(path)
 
 
-def _load(path: Path, loaded: bool) -> Run:
+def load_run(path: Path) -> Run:
+    """The Run that a folder keeps, as ``run`` left it. Raises OSError for any other folder."""
     try:
         facts = json.loads((path / "run.json").read_text())
         with np.load(path / "embeddings.npz") as arrays:
@@ -724,7 +743,7 @@ def _load(path: Path, loaded: bool) -> Run:
         ) from error
     return Run(
         Experiment(**facts["experiment"]), facts["scores"], history, embeddings, labels,
-        facts["seconds"], facts["provenance"], path, loaded,
+        facts["seconds"], facts["provenance"], path, loaded=True,
     )  # fmt: skip
 
 
@@ -748,6 +767,14 @@ def _provenance(
     }
 
 
+def _digest(model: nn.Module) -> str:
+    """SHA-256 of weights, whatever file they came from."""
+    whole = hashlib.sha256()
+    for value in model.state_dict().values():
+        whole.update(value.contiguous().numpy())
+    return whole.hexdigest()[:12]
+
+
 def _code(module: str) -> str:
     """A module's code without comments, docstrings and layout, which change no result."""
     tree = ast.parse(inspect.getsource(sys.modules[module]))
@@ -757,13 +784,3 @@ def _code(module: str) -> str:
         ):
             node.body = node.body[1:]
     return ast.dump(tree)
-
-
-def write_beside(path: Path, write: Callable[[Path], object]) -> None:
-    """Write beside, then rename: a reader sees the old file or the new one, never a half."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        write(beside)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)

@@ -177,14 +177,6 @@ def test_a_picture_that_cannot_be_made_small_is_refused(
     assert not folder.exists()
 
 
-def test_files_of_one_write_all_appear_or_none(tmp_path: Path) -> None:
-    there, not_there = tmp_path / "a", tmp_path / "no folder" / "b"
-    there.write_bytes(b"old")
-    with pytest.raises(FileNotFoundError):
-        plotting.write_whole({there: b"new", not_there: b"new"})
-    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
-
-
 def test_curve_draws_the_mean_and_its_t_interval(folder: Path) -> None:
     values = np.array([[0.2, 0.5], [0.4, 0.5], [0.6, 0.5]])
     fig, axes = plt.subplots()

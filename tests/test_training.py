@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import torchvision
 from pytorch_metric_learning import losses as pml
 from torch import nn
 
@@ -183,6 +184,40 @@ def test_a_killed_process_resumes_from_its_last_checkpoint(tmp_path):
     child.wait()
     assert not [path for path in store.iterdir() if path.is_dir() and (path / "run.json").exists()]
     assert_same_run(run(experiment, store), run(experiment, tmp_path / "unbroken"))
+
+
+def test_what_killed_processes_left_of_a_run_is_removed_before_it_trains(tmp_path):
+    name = run(TINY, tmp_path / "first").path.name
+    store = tmp_path / "second"
+    (store / f"{name}.x7a_").mkdir(parents=True)
+    (store / f"{name}.x7a_" / "model.pt").write_bytes(b"half")
+    (store / f"{name}.checkpoint.123").write_bytes(b"half")
+    (store / f"{name[:-1]}.checkpoint").write_bytes(b"another Run's")
+    assert not run(TINY, store).loaded
+    assert {path.name for path in store.iterdir()} - {f"{name}.lock"} == {
+        name,
+        f"{name[:-1]}.checkpoint",
+    }
+
+
+def test_a_pretrained_run_is_known_by_the_weights_that_it_starts_from(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    placed = tmp_path / "hub" / "checkpoints" / "resnet18-f37072fd.pth"
+    placed.parent.mkdir(parents=True)
+    experiment = replace(
+        TINY, model="resnet18", model_args={"pretrained": True}, steps=1, monitor=()
+    )
+    paths = []
+    for seed in (0, 1, 0):
+        torch.manual_seed(seed)
+        torch.save(torchvision.models.resnet18().state_dict(), placed)
+        found = run(experiment, tmp_path / "runs")
+        assert len(found.provenance["weights"]) == 12
+        paths.append((found.path, found.loaded))
+    assert paths[0] == (paths[2][0], False)
+    assert paths[1] != paths[0]
+    assert [loaded for _, loaded in paths] == [False, False, True]
+    assert list(training.baselines(experiment)) == ["raw pixels", "pretrained network"]
 
 
 def test_a_second_process_may_not_train_the_same_run(store, monkeypatch):

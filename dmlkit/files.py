@@ -1,0 +1,29 @@
+"""Files that are there whole, or not at all."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+
+def write_whole(writers: Mapping[Path, Callable[[Path], object]]) -> None:
+    """Write files that belong together: each beside its place, then all take their names.
+
+    A reader sees an old file or a new one, never a half. Each writer is called with the path that
+    it has to write; where one raises, no file changes.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "score.txt")
+    ...     write_whole({path: lambda beside: beside.write_text("0.8")})
+    ...     print(path.read_text(), len(list(Path(folder).iterdir())))
+    0.8 1
+    """
+    written = {path: path.with_name(f"{path.name}.{os.getpid()}") for path in writers}
+    try:
+        for path, beside in written.items():
+            writers[path](beside)
+        for path, beside in written.items():
+            beside.replace(path)
+    finally:
+        for beside in written.values():
+            beside.unlink(missing_ok=True)
