@@ -197,6 +197,7 @@ def load(
     resize: int = 256,
     keep_aspect: bool = False,
     flip: bool = True,
+    scale: Sequence[float] | None = None,
 ) -> ImageSet:
     """CUB-200-2011, Cars-196, Stanford Online Products or In-Shop, split by class as published.
 
@@ -209,7 +210,7 @@ def load(
 
     With ``validation`` half of the training classes, drawn by ``class_split``, still train, and
     the others are the split "val". Images are ``Pictures``: see there for ``crop``, ``resize``,
-    ``keep_aspect`` and ``flip``. ``check`` compares counts, and wants every file to be there.
+    ``keep_aspect``, ``flip`` and ``scale``. ``check`` compares counts, and wants every file there.
 
     Raises FileNotFoundError where the index or a picture is missing, ValueError where the index is
     not in the published format or a count is another.
@@ -232,7 +233,7 @@ def load(
         _check_files(name, half.paths)
     return image_set(
         by_class(half, split, validation, class_split),
-        crop=crop, resize=resize, keep_aspect=keep_aspect, flip=flip,
+        crop=crop, resize=resize, keep_aspect=keep_aspect, flip=flip, scale=scale,
     )  # fmt: skip
 
 

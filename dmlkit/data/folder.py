@@ -1,6 +1,7 @@
 """Your own pictures: a folder that holds one folder a class."""
 
 import warnings
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -26,6 +27,7 @@ def load(
     resize: int = 256,
     keep_aspect: bool = False,
     flip: bool = True,
+    scale: Sequence[float] | None = None,
 ) -> ImageSet:
     """Pictures of any size in ``root/CLASS/…``, split by class: test classes are never trained on.
 
@@ -33,8 +35,8 @@ def load(
     others train; with ``validation`` half of those are the split "val" instead. Files count as
     pictures by their suffix (see ``SUFFIXES``), hidden ones do not. ``check`` decodes every one of
     them; those that cannot be read are an error that lists them, or with ``skip_unreadable`` a
-    warning. Images are ``Pictures``: see there for ``crop``, ``resize``, ``keep_aspect``, ``flip``.
-    Groups are the classes.
+    warning. Images are ``Pictures``: see there for ``crop``, ``resize``, ``keep_aspect``, ``flip``
+    and ``scale``. Groups are the classes.
 
     Raises FileNotFoundError where there is no such folder, ValueError where it does not hold one
     folder a class, or an unreadable picture.
@@ -59,7 +61,7 @@ def load(
     half = subset(listing, (listing.parts == "test") == (split == "test"))
     return image_set(
         by_class(half, split, validation, class_split),
-        crop=crop, resize=resize, keep_aspect=keep_aspect, flip=flip,
+        crop=crop, resize=resize, keep_aspect=keep_aspect, flip=flip, scale=scale,
     )  # fmt: skip
 
 

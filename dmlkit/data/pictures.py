@@ -21,6 +21,7 @@ from tqdm.auto import tqdm
 
 AHEAD = 3  # batches in the making: the one that is asked for, and those after it
 _CROPS = 1  # sets a step's crops apart from its sampler, which draws from (seed, step)
+_TRIES = 10  # at a rectangle that fits, as torchvision
 
 
 class Pictures:
@@ -31,10 +32,19 @@ class Pictures:
     mirrored half of the time, by ``stream``, which is what training reads. The defaults are those
     of Fehérvári, Ravichandran and Appalaraju 2019, section 4.1.
 
+    With ``scale`` = (low, high) ``stream`` cuts a rectangle out of H × W instead, at random:
+
+        h = √(s H W / r),  w = √(s H W r),  s ~ U(low, high),  log r ~ U(log 3/4, log 4/3)
+
+    and resizes it bilinearly to ``crop`` pixels a side. The first of ten draws that fits is taken,
+    else the largest rectangle in the centre with r in 3/4..4/3: torchvision's RandomResizedCrop,
+    after Szegedy et al., "Going Deeper with Convolutions" (2015), section 6.
+
     Threads decode, one a core; Pillow frees them of Python's lock. Decoded pictures are kept up to
     ``$DMLKIT_PICTURE_GB`` gigabytes a set, else 2 (10,172 pictures of 256 × 256).
 
-    Raises ValueError where ``crop`` exceeds ``resize``, and, later, for a file that is no picture.
+    Raises ValueError where ``crop`` exceeds ``resize`` or ``scale`` is no range of shares, and,
+    later, for a file that is no picture.
 
     >>> Pictures([Path("a.jpg"), Path("b.jpg")], crop=32, resize=40).shape
     torch.Size([2, 3, 32, 32])
@@ -47,18 +57,23 @@ class Pictures:
         resize: int = 256,
         keep_aspect: bool = False,
         flip: bool = True,
+        scale: Sequence[float] | None = None,
     ) -> None:
         if not 1 <= crop <= resize:
             raise ValueError(f"crop must be 1 to resize ({resize}) pixels, not {crop}")
+        if scale is not None and not (np.size(scale) == 2 and 0 < scale[0] <= scale[1] <= 1):
+            raise ValueError(f"scale must be a pair of shares, 0 < low <= high <= 1, not {scale}")
         self.paths = tuple(paths)
         self.crop, self.resize, self.keep_aspect, self.flip = crop, resize, keep_aspect, flip
+        self.scale = None if scale is None else (float(scale[0]), float(scale[1]))
         self._kept: dict[int, NDArray[np.uint8]] = {}
         self._room = float(os.environ.get("DMLKIT_PICTURE_GB") or 2) * 1e9  # bytes
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For another process, which keeps decoded pictures of its own."""
-        return Pictures, (self.paths, self.crop, self.resize, self.keep_aspect, self.flip)
+        settings = (self.crop, self.resize, self.keep_aspect, self.flip, self.scale)
+        return Pictures, (self.paths, *settings)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -100,12 +115,14 @@ class Pictures:
         """
         pool = _threads()  # ends when the stream is no longer held
         started: dict[int, Callable[[], Tensor]] = {}
+        numbers = 3 if self.scale is None else 3 + 2 * _TRIES  # a picture
 
         def batch(step: int) -> Tensor:
             for later in range(step, min(step + AHEAD, steps)):
                 if later not in started:
                     index = sampler(later)
-                    draws = np.random.default_rng([seed, later, _CROPS]).random((len(index), 3))
+                    rng = np.random.default_rng([seed, later, _CROPS])
+                    draws = rng.random((len(index), numbers))
                     started[later] = self._start(
                         pool, index[share], draws[share], device.type == "cuda"
                     )
@@ -121,6 +138,8 @@ class Pictures:
         """SHA-256 of the files' contents, and of all that makes pixels of them."""
         settings = (self.crop, self.resize, self.keep_aspect, self.flip, PIL.__version__)
         whole = hashlib.sha256(repr(settings).encode())
+        if self.scale is not None:  # without it, digests are those from before there was one
+            whole.update(repr(self.scale).encode())
         with _threads() as pool:
             for one in pool.map(_sha256, self.paths):
                 whole.update(one)
@@ -151,8 +170,10 @@ class Pictures:
         return finish
 
     def _cropped(self, i: int, draw: NDArray[np.float64] | None) -> NDArray[np.uint8]:
-        """The centre, or the place (and the mirror) that three numbers in [0, 1) choose."""
+        """The centre, or the place (and the mirror) that numbers in [0, 1) choose."""
         picture, side = self._picture(i), self.crop
+        if draw is not None and self.scale is not None:  # which leaves no room
+            picture = _rectangle(picture, self.scale, side, draw)
         room = np.array(picture.shape[:2]) - side
         if draw is None:
             top, left = (round(free / 2) for free in room.tolist())
@@ -172,6 +193,24 @@ class Pictures:
                 self._room -= picture.nbytes
                 self._kept[i] = picture
         return picture
+
+
+def _rectangle(
+    picture: NDArray[np.uint8], scale: tuple[float, float], side: int, draw: NDArray[np.float64]
+) -> NDArray[np.uint8]:
+    """What ``scale`` cuts: ``draw`` is its top, left, the mirror, and s and r of each try."""
+    (height, width), (low, high) = picture.shape[:2], scale
+    for s, r in draw[3:].reshape(_TRIES, 2).tolist():
+        area, ratio = height * width * (low + s * (high - low)), (4 / 3) ** (2 * r - 1)
+        h, w = round((area / ratio) ** 0.5), round((area * ratio) ** 0.5)
+        if 0 < h <= height and 0 < w <= width:
+            top, left = int(draw[0] * (height - h + 1)), int(draw[1] * (width - w + 1))
+            break
+    else:
+        h, w = min(height, round(width * 4 / 3)), min(width, round(height * 4 / 3))
+        top, left = (height - h) // 2, (width - w) // 2
+    found = Image.fromarray(picture[top : top + h, left : left + w])
+    return np.asarray(found.resize((side, side), Image.Resampling.BILINEAR))
 
 
 def decode(path: Path, size: int, keep_aspect: bool = False) -> NDArray[np.uint8]:

@@ -1,17 +1,22 @@
 """Pictures stand in for a tensor: the same crops whatever the order, threads or cache."""
 
+import hashlib
 import os
 import pickle
 import time
 
 import numpy as np
+import PIL
 import pytest
 import torch
 from PIL import Image
+from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.v2 import functional as reference
 
+from dmlkit import data
 from dmlkit.data import ImageSet, pictures
 from dmlkit.data.pictures import Pictures, decode, unreadable
+from tests.data import trees
 from tests.data.trees import picture, truncate
 
 CPU = torch.device("cpu")
@@ -65,31 +70,35 @@ def test_training_crops_are_a_function_of_seed_and_step(paths, monkeypatch):
     assert not torch.equal(other(0), unbroken[0])
 
 
+@pytest.mark.parametrize("scale", [None, (0.2, 1)])
 def test_a_share_of_a_batch_is_what_one_process_has_of_it_and_no_more_is_decoded(
-    paths, monkeypatch
+    paths, monkeypatch, scale
 ):
     def sampler(step):
         return np.array([step, 6, 5, step])
 
-    read = Pictures(paths, 16, 20).stream(sampler, 0, 2, CPU)
+    read = Pictures(paths, 16, 20, scale=scale).stream(sampler, 0, 2, CPU)
     whole = [read(step) for step in (0, 1)]
     decoded = []
     monkeypatch.setattr(
         pictures, "decode", lambda path, *args: decoded.append(path) or decode(path, *args)
     )
-    share = Pictures(paths, 16, 20).stream(sampler, 0, 2, CPU, slice(1, None, 2))
+    some = Pictures(paths, 16, 20, scale=scale)
+    share = some.stream(sampler, 0, 2, CPU, slice(1, None, 2))
     for step in (0, 1):
         assert torch.equal(share(step), whole[step][1::2])
     assert set(decoded) & set(paths) == {paths[0], paths[1], paths[6]}
 
 
 def test_another_process_gets_the_files_and_the_settings(paths):
-    some = Pictures(paths, 8, 9, keep_aspect=True, flip=False)
+    some = Pictures(paths, 8, 9, keep_aspect=True, flip=False, scale=[0.25, 1])
     whole = some[:]
     other = pickle.loads(pickle.dumps(some))
+    assert other.scale == some.scale == (0.25, 1)
     assert other.digest() == some.digest()
     assert not other._kept
     assert torch.equal(other[:], whole)
+    assert torch.equal(stream(other)(1), stream(some)(1))
 
 
 def test_training_crops_are_places_of_the_picture_and_half_are_mirrored(tmp_path):
@@ -108,6 +117,93 @@ def test_training_crops_are_places_of_the_picture_and_half_are_mirrored(tmp_path
         expected = 360 / (18 if flip else 9)
         assert len(counts) == (18 if flip else 9)
         assert np.abs(counts - expected).max() < 5 * expected**0.5
+
+
+def test_without_a_scale_crops_and_digests_are_those_from_before_there_was_one(paths):
+    """They are part of what committed Runs say, so they are written out here."""
+    some, batch = Pictures(paths, 16, 20, keep_aspect=True), np.array([6, 0, 3, 0])
+    found = some.stream(lambda step: batch, 5, 9, CPU)(7)
+    draws = np.random.default_rng([5, 7, 1]).random((4, 3))
+    for crop, i, (y, x, mirror) in zip(found, batch, draws, strict=True):
+        whole = decode(paths[i], 20, True)
+        top, left = int(y * (whole.shape[0] - 15)), int(x * (whole.shape[1] - 15))
+        expected = whole[top : top + 16, left : left + 16][:, :: -1 if mirror < 0.5 else 1]
+        assert np.array_equal(crop.permute(1, 2, 0), expected)
+    settings = repr((16, 20, True, True, PIL.__version__)).encode()
+    files = [hashlib.sha256(path.read_bytes()).digest() for path in paths]
+    assert some.digest() == hashlib.sha256(settings + b"".join(files)).digest()
+
+
+def torchvisions(monkeypatch, picture, scale, draw):
+    """RandomResizedCrop's top, left, height and width where its random numbers are ``draw``'s."""
+    tries, place = iter(draw[3:].tolist()), iter(draw[:2].tolist())
+
+    def uniform(tensor, low, high):
+        return torch.tensor(float(low) + (float(high) - float(low)) * next(tries)).double()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.Tensor, "uniform_", uniform)
+        patched.setattr(
+            torch, "randint", lambda low, high, size: torch.tensor(int(next(place) * high))
+        )
+        return RandomResizedCrop.get_params(picture, list(scale), [3 / 4, 4 / 3])
+
+
+@pytest.mark.parametrize("scale, flip", [((0.16, 1), True), ((0.9, 1), False), ((0.3, 0.3), True)])
+@pytest.mark.parametrize("size", [(61, 40), (40, 61), (50, 50), (20, 95), (150, 30)])
+def test_scaled_crops_are_torchvisions(tmp_path, monkeypatch, size, scale, flip):
+    path = picture(tmp_path / "a.png", 0, size=size)
+    some = Pictures([path], 21, 32, keep_aspect=True, flip=flip, scale=scale)
+    found = stream(some, seed=3, batch=24)(2)
+    whole = Image.fromarray(decode(path, 32, True))
+    for crop, draw in zip(found, np.random.default_rng([3, 2, 1]).random((24, 23)), strict=True):
+        at = torchvisions(monkeypatch, whole, scale, draw)
+        expected = reference.pil_to_tensor(reference.resized_crop(whole, *at, [21, 21]))
+        assert torch.equal(crop, expected.flip(2) if flip and draw[2] < 0.5 else expected)
+    assert torch.equal(some[0], Pictures([path], 21, 32, keep_aspect=True)[0])  # the centre, still
+    assert torch.equal(next(some.split(1))[0], some[0])
+
+
+def test_scaled_crops_are_uniform_in_area_and_in_the_logarithm_of_their_aspect(monkeypatch):
+    """In a picture whose pixels say where they are."""
+    rectangles = []
+    cut = Image.fromarray
+    monkeypatch.setattr(
+        pictures.Image, "fromarray", lambda part: rectangles.append(part) or cut(part)
+    )
+    rows, columns = np.mgrid[:200, :200].astype(np.uint8)
+    monkeypatch.setattr(pictures, "decode", lambda *_: np.stack([rows, columns, rows], axis=2))
+    stream(Pictures(["a"], 8, 200, scale=(0.1, 0.5)), batch=2000, steps=1)(0)
+    height, width = np.array([part.shape[:2] for part in rectangles], float).T
+    area, aspect = height * width / 200**2, np.log(width / height) / np.log(4 / 3)
+    for found, low, high in ((area, 0.1, 0.5), (aspect, -1, 1)):  # all fit, so neither is biased
+        assert low - 0.03 < found.min() < low + 0.03
+        assert high - 0.03 < found.max() < high + 0.03
+        deviation = (high - low) / 12**0.5
+        assert abs(found.mean() - (low + high) / 2) < 4 * deviation / 2000**0.5
+        assert abs(found.std() - deviation) < 0.03 * deviation
+    top, left = np.array([part[0, 0, :2] for part in rectangles], float).T
+    for found, room in ((top, 200 - height), (left, 200 - width)):
+        assert abs((found / room).mean() - 0.5) < 4 / (12 * 2000) ** 0.5
+        assert (found / room).min() < 0.01
+        assert (found / room).max() > 0.99
+
+
+def test_data_sets_pass_a_list_on(tmp_path):
+    trees.cub(tmp_path)
+    for name, root in (("cub", tmp_path), ("folder", tmp_path / "images")):
+        some = data.load(name, "train", root, check=False, crop=8, resize=9, scale=[0.2, 1])
+        assert some.images.scale == (0.2, 1)
+
+
+@pytest.mark.parametrize("size, at", [((21, 120), (46, 28)), ((120, 21), (46, 28))])
+def test_of_a_very_long_picture_the_middle_is_cut(tmp_path, size, at):
+    path = picture(tmp_path / "a.png", 2, size=size)
+    found = stream(Pictures([path], 8, 21, keep_aspect=True, flip=False, scale=(0.9, 1)))(0)
+    first, length = at  # 21 · 4/3 of 120 pixels, as none of 90 % has an aspect of 3/4 to 4/3
+    box = (0, first, 21, first + length) if size[0] == 21 else (first, 0, first + length, 21)
+    middle = Image.open(path).crop(box).resize((8, 8), Image.Resampling.BILINEAR)
+    assert all(torch.equal(crop, reference.pil_to_tensor(middle)) for crop in found)
 
 
 def test_no_batch_is_begun_beyond_the_last_step(paths):
@@ -224,9 +320,12 @@ def test_the_fingerprint_follows_contents_settings_and_labels(paths):
         fingerprint(paths, resize=10),
         fingerprint(paths, keep_aspect=True),
         fingerprint(paths, flip=False),
+        fingerprint(paths, scale=[0.16, 1]),
+        fingerprint(paths, scale=[0.2, 1]),
     ]
+    assert fingerprint(paths, scale=(0.2, 1.0)) == others[-1]
     truncate(paths[6])
-    assert len({first, *others, fingerprint(paths)}) == 9
+    assert len({first, *others, fingerprint(paths)}) == 11
 
 
 def test_a_crop_larger_than_the_picture_is_refused(paths):
@@ -234,3 +333,11 @@ def test_a_crop_larger_than_the_picture_is_refused(paths):
         Pictures(paths, crop=24, resize=20)
     with pytest.raises(ValueError, match="not 0"):
         Pictures(paths, crop=0)
+
+
+@pytest.mark.parametrize(
+    "scale", [(0, 1), (0.5, 0.2), (0.5, 1.1), (0.5,), (0.1, 0.5, 1), 0.5, (float("nan"), 1)]
+)
+def test_what_is_no_range_of_shares_is_refused(paths, scale):
+    with pytest.raises(ValueError, match="a pair of shares, 0 < low <= high <= 1, not"):
+        Pictures(paths, crop=8, resize=9, scale=scale)
