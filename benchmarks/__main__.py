@@ -57,7 +57,8 @@ def losses_in_short(results: str) -> str:
         cells = [f"`{name}`"]
         for batch in ("B = 512", "B = 2048"):
             row = sizes.get(batch, {})
-            cells.append(f"{row['ratio']} ± {row['spread']}" if row else "")
+            spread = f"{float(row['spread_percent']):.0f} %" if row else ""
+            cells.append(f"{row['ratio']} ± {spread}" if row else "")
             cells.append(f"{row['ours_mb']} / {row['theirs_mb'] or 'failed'}" if row else "")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

@@ -198,7 +198,7 @@ def _times(name: str, batch: int, dim: int, classes: int, sides: tuple[str, ...]
     """Medians in ms of interleaved repeats on one thread, their ratio, and its spread.
 
     Milliseconds are of processor time, which other work on the machine touches least. The spread
-    is half the distance between the quartiles of the repeats' ratios, relative to the ratio. What
+    is half the distance between the quartiles of the repeats' ratios, in percent of the ratio. What
     takes over two seconds is timed once.
     """
     threads = torch.get_num_threads()
@@ -219,7 +219,7 @@ def _times(name: str, batch: int, dim: int, classes: int, sides: tuple[str, ...]
         theirs = seconds["theirs"] * (len(seconds["ours"]) // len(seconds["theirs"]))
         each = [t / o for t, o in zip(theirs, seconds["ours"], strict=True)]
         quartiles = statistics.quantiles(each) if len(each) > 1 else [ratio] * 3
-        row |= {"ratio": ratio, "spread": (quartiles[2] - quartiles[0]) / 2 / ratio}
+        row |= {"ratio": ratio, "spread_percent": 50 * (quartiles[2] - quartiles[0]) / ratio}
     return row
 
 

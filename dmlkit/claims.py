@@ -50,10 +50,12 @@ class Verdict:
     rule: str
     margin: float
     text: str
+    kept: bool = False
 
     def facts(self) -> dict[str, Any]:
         """The numbers to keep beside a figure: ``plotting.save(..., data={"claims": [...]})``."""
-        return {key: value for key, value in asdict(self).items() if key != "text"}
+        left_out = {"text"} if self.kept else {"text", "kept"}
+        return {key: value for key, value in asdict(self).items() if key not in left_out}
 
     def __str__(self) -> str:
         part = f" ({self.part})" if self.part else ""
@@ -84,12 +86,14 @@ def record(
     *,
     part: str = "",
     margin: float = MARGIN,
+    kept: bool = False,
 ) -> Verdict:
     """Settle a claim by its rule, from an effect, its interval and the number of repeats.
 
     The interval is the 95 % one for a ``positive`` claim and the 90 % one for an ``equivalent``
     one (see the module); ``exact`` and ``table`` claims have none. ``part`` names what was measured
-    where a claim has several parts. Without an interval (one seed) nothing is decided.
+    where a claim has several parts. Without an interval (one seed) nothing is decided. ``kept``
+    says that the Runs behind it were trained once, and are kept in ``data/evidence``.
 
     Raises:
         ValueError: unknown claim, or numbers that are no interval around the effect.
@@ -108,7 +112,8 @@ def record(
     elif not low <= effect <= high:
         raise ValueError(f"{claim}: [{low}, {high}] is no interval around the effect {effect}")
     verdict = _decide(rule, float(effect), low, high, margin)
-    return Verdict(claim, part, verdict, float(effect), low, high, int(n), rule, margin, text)
+    effect = float(effect)
+    return Verdict(claim, part, verdict, effect, low, high, int(n), rule, margin, text, kept)
 
 
 def _decide(rule: str, effect: float, low: float | None, high: float | None, margin: float) -> str:
@@ -132,10 +137,11 @@ def _decide(rule: str, effect: float, low: float | None, high: float | None, mar
 def verdicts(figures: Path | None = None) -> pd.DataFrame:
     """The ledger: one row for each part of a claim that a figure settles, in the claims' order.
 
-    Columns: claim, part, verdict, effect, low, high, n, rule, figure, notebook, profile, device,
-    ``p`` (two-sided, from the t-interval; of the two one-sided tests where the claim is that there
-    is no difference; none for identities and tables) and ``holm``, whether a verdict that is not
-    inconclusive stands at 5 % after Holm's correction over all rows with a p.
+    Columns: claim, part, verdict, effect, low, high, n, rule, margin, kept, figure, notebook,
+    profile, device, ``made_with`` (the profile that trained its Runs, ``kept Runs``, or the
+    ``paper's table``), ``p`` (two-sided, from the t-interval; of the two one-sided tests where the
+    claim is that there is no difference; none for identities and tables) and ``holm``, whether a
+    verdict that is not inconclusive stands at 5 % after Holm's correction over all rows with a p.
     """
     rows = []
     for path in sorted((figures or ROOT / "figures").glob("*.json")):
@@ -148,6 +154,11 @@ def verdicts(figures: Path | None = None) -> pd.DataFrame:
     rows.sort(key=lambda row: (order[row["claim"]], row["figure"]))
     columns = [f for f in Verdict.__dataclass_fields__ if f != "text"]
     frame = pd.DataFrame(rows, columns=[*columns, "figure", "notebook", "profile", "device"])
+    frame["made_with"] = [
+        "paper's table" if row["rule"] == "table" else "kept Runs" if row.get("kept") else
+        row["profile"] for row in rows
+    ]  # fmt: skip
+    frame["kept"] = frame["kept"].eq(True)
     frame["p"] = [_p_value(row) for row in rows]
     frame["holm"] = _holm(frame["p"].to_numpy(float)) & (frame["verdict"] != "inconclusive")
     return frame
@@ -186,10 +197,10 @@ def _holm(p: np.ndarray, level: float = 0.05) -> np.ndarray:
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row a claim: its verdict, or ``mixed`` where its parts disagree, ``open`` without any.
+    """One row a claim: its verdict, ``mixed`` where its parts have several, ``open`` without any.
 
     Columns: verdict, parts (how many of each verdict), holm (verdicts that stand after Holm's
-    correction), figures, profiles.
+    correction, of those that were tested and decided), made_with, figures.
     """
     rows = {}
     for claim in table():
@@ -200,20 +211,24 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
             "verdict": "mixed" if len(counts) > 1 else next(iter(counts), "open"),
             "parts": ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items())),
             "holm": f"{int(tested['holm'].sum())} of {len(tested)}" if len(tested) else "",
+            "made_with": ", ".join(dict.fromkeys(mine["made_with"])),
             "figures": ", ".join(dict.fromkeys(mine["figure"])),
-            "profiles": ", ".join(dict.fromkeys(mine["profile"])),
         }
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def markdown(frame: pd.DataFrame) -> str:
     """The summary as a Markdown table, with links to the figures, and the recipes."""
-    columns = ("", "claim", "verdict", "parts", "evidence", "on the paper's own data")
+    columns = (
+        "", "claim", "verdict", "parts", "after Holm", "made with", "evidence",
+        "on the paper's own data",
+    )  # fmt: skip
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, row in summary(frame).iterrows():
         figures = [f"[{f}](figures/{f}.png)" for f in row["figures"].split(", ") if f]
         claim, recipes = (table()[str(name)][key] for key in ("claim", "recipes"))
         own = ", ".join(f"`{recipe}`" for recipe in recipes.split())
-        cells = (claim, row["verdict"], row["parts"], ", ".join(figures), own)
+        known = (row["verdict"], row["parts"], row["holm"], row["made_with"])
+        cells = (claim, *known, ", ".join(figures), own)
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)

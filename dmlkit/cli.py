@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -219,7 +220,8 @@ def tune(
         base = training.Experiment(steps=steps, **_literals(settings or []))
         found = tuning.tune(storage, names or (), trials, base, device=device)
     except ImportError as error:
-        raise _fail(ImportError("tuning needs Optuna: pip install 'dmlkit[tune]'")) from error
+        message = "tuning needs Optuna: pip install --editable '.[tune]'"
+        raise _fail(ImportError(message)) from error
     except (ValueError, TypeError, OSError, RuntimeError) as error:
         raise _fail(error) from error
     output.mkdir(parents=True, exist_ok=True)
@@ -265,17 +267,22 @@ def claims(
     if markdown:
         typer.echo(room.markdown(ledger))
         return
-    table = Table(title="the claims of three papers, and what our own runs say")
+    title = "the claims of three papers, and what our own runs say"
+    table = Table(title=title, box=SIMPLE_HEAD, show_edge=False, padding=0)
+    columns: tuple[str, ...] = ("", "claim", "verdict", "parts", "after Holm", "figures")
     if parts:
-        for column in ("claim", "part", "verdict", "effect", "interval", "n", "Holm", "figure"):
-            table.add_column(column)
+        columns = ("claim", "part", "verdict", "effect", "interval", "n", "Holm", "figure")
+    whole = {"verdict": 12, "parts": 15, "effect": 9, "interval": 11}  # no word or number is broken
+    for column in columns:
+        table.add_column(column, overflow="fold", min_width=whole.get(column))
+    if parts:
         for row in ledger.itertuples():
             interval = "" if row.low != row.low else f"[{row.low:+.3g}, {row.high:+.3g}]"
-            numbers = (f"{row.effect:+.3g}", interval, str(row.n), "stands" if row.holm else "")
+            tested = row.p == row.p and row.verdict != "inconclusive"
+            holm = ("stands" if row.holm else "falls") if tested else ""
+            numbers = (f"{row.effect:+.3g}", interval, str(row.n), holm)
             table.add_row(row.claim, row.part, row.verdict, *numbers, row.figure)
     else:
-        for column in ("", "claim", "verdict", "parts", "after Holm", "figures"):
-            table.add_column(column)
         for name, row in room.summary(ledger).iterrows():
             claim = room.table()[str(name)]["claim"]
             cells = (row["verdict"], row["parts"], row["holm"], row["figures"])
@@ -399,9 +406,9 @@ def _without_solution(source: str) -> str:
 
 @app.command()
 def student(
-    folder: Annotated[Path, typer.Argument(help="Where the students' notebooks go.")] = Path(
-        "build/student"
-    ),
+    folder: Annotated[
+        Path, typer.Argument(help="Where the students' notebooks go, beside figures/.")
+    ] = Path("student"),
 ) -> None:
     """Copy the course without its solutions: what stands between the markers becomes a stub."""
     import nbformat

@@ -285,7 +285,7 @@ def transformer(
     try:
         import timm
     except ImportError as error:
-        raise ImportError(f"{name} is a model of timm: pip install 'dmlkit[vit]'") from error
+        raise ImportError(f"{name} is a model of timm: pip install --editable '.[vit]'") from error
     if size % 16:
         raise ValueError(f"{name} sees patches of 16 × 16 pixels: {size} is no multiple of 16")
     make = partial(timm.create_model, name, num_classes=0, img_size=size)

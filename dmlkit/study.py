@@ -93,7 +93,7 @@ def _client(address: str) -> Any:
     try:
         import distributed
     except ImportError as error:
-        raise ImportError("a cluster needs Dask: pip install 'dmlkit[cluster]'") from error
+        raise ImportError("a cluster needs Dask: pip install --editable '.[cluster]'") from error
     try:
         return distributed.Client(address, timeout=ANSWER_SECONDS, set_as_default=False)
     except (OSError, ValueError) as error:

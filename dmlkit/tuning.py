@@ -70,10 +70,10 @@ def tune(
     """Seek good settings of every loss on validation classes; one row a trial.
 
     The score is Recall@1 on the validation split of ``base`` (default: the default Experiment).
-    Optuna's tree-structured Parzen estimator chooses, seeded by loss and trial, so that one worker
-    a loss repeats the very same search. ``storage`` is a file, or the URL of a database, which
-    several machines may share. A search that was broken off goes on; what is done is not repeated.
-    A training that diverges scores 0.
+    Optuna's tree-structured Parzen estimator chooses, seeded by the trial's number alone, so that
+    one worker a loss repeats the very same search. ``storage`` is a file, or the URL of a database,
+    which several machines may share. A search that was broken off goes on; what is done is not
+    repeated. A training that diverges scores 0.
 
     Raises:
         ValueError: a loss without a search space.

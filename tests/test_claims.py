@@ -75,20 +75,27 @@ def test_the_ledger_is_what_the_figures_say(tmp_path):
     one = claims.record("C18", 0.02, (0.01, 0.03), n=5, part="spread")
     two = claims.record("C18", -0.02, (-0.03, -0.01), n=5, part="margin")
     other = claims.record("B2", 1e-15)
-    write_figure(tmp_path, "b", one, two)
+    longer = claims.record("C19", 0.02, (0.01, 0.03), n=5, kept=True)
+    printed = claims.record("C2", 0, n=3)
+    write_figure(tmp_path, "b", one, two, longer, printed)
     write_figure(tmp_path, "a", other, profile="full")
     (tmp_path / "c.json").write_text(json.dumps({"numbers": {"x": 1}, "provenance": {
         "notebook": "00", "profile": "ci", "device": "cpu"}}))  # fmt: skip
     ledger = claims.verdicts(tmp_path)
-    assert ledger["claim"].tolist() == ["B2", "C18", "C18"]
-    assert ledger["part"].tolist() == ["", "spread", "margin"]
-    assert ledger["profile"].tolist() == ["full", "ci", "ci"]
+    assert ledger["claim"].tolist() == ["B2", "C2", "C18", "C18", "C19"]
+    assert ledger["part"].tolist() == ["", "", "spread", "margin", ""]
+    made_with = ["full", "paper's table", "ci", "ci", "kept Runs"]
+    assert ledger["made_with"].tolist() == made_with
+    assert ledger["kept"].tolist() == [False] * 4 + [True]
     summary = claims.summary(ledger)
     assert len(summary) == 39
     assert summary.loc["C18", "verdict"] == "mixed"
     assert summary.loc["C18", "parts"] == "1 contradicted, 1 reproduced"
     assert summary.loc["B2", ["verdict", "figures", "holm"]].tolist() == ["reproduced", "a", ""]
+    assert summary.loc["C19", "made_with"] == "kept Runs"
     assert summary.loc["A1", "verdict"] == "open"
+    row = next(row for row in claims.markdown(ledger).splitlines() if row.startswith("| C18"))
+    assert "| mixed | 1 contradicted, 1 reproduced | 2 of 2 | ci | [b]" in row
 
 
 def differences(seed, shift, n=6):

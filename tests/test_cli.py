@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from dmlkit import claims, cli, data, study, training
+from dmlkit import ROOT, claims, cli, data, study, training
 from dmlkit.cli import app
 from dmlkit.data import benchmarks
 from tests.data import trees
@@ -163,6 +163,25 @@ def test_claims_prints_the_ledger(invoke):
     ]
 
 
+def test_claims_are_whole_in_80_columns(invoke, monkeypatch):
+    monkeypatch.setattr(cli, "console", Console(width=80))
+    ledger = claims.verdicts()
+    shown = invoke("claims", "--parts").output
+    for verdict, count in ledger["verdict"].value_counts().items():
+        assert shown.count(verdict) == count
+    tested = ledger["p"].notna() & (ledger["verdict"] != "inconclusive")
+    rows = [line.split() for line in shown.splitlines() if re.match(r"[ABC]\d", line)]
+    assert len(rows) == len(ledger)
+    assert sum("stands" in row for row in rows) == ledger["holm"].sum()
+    assert sum("falls" in row for row in rows) == (tested & ~ledger["holm"]).sum()
+    for output in (shown, invoke("claims").output):
+        assert "…" not in output
+        assert max(map(len, output.splitlines())) <= 80
+    _, head, _, *body = shown.splitlines()
+    figures = "".join(line[head.index("figure") :].strip() for line in body)
+    assert figures == "".join(ledger["figure"])  # folded, but nothing is cut off
+
+
 def test_claims_are_written_between_the_marks_of_a_file(invoke, tmp_path):
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- claims -->\nold\n<!-- /claims -->\nafter\n")
@@ -184,13 +203,20 @@ def test_doctor_tells_versions(invoke):
     assert "torch" in result.output
 
 
-def test_student_copies_have_no_solutions_and_are_notebooks(invoke, tmp_path):
-    result = invoke("student", str(tmp_path / "copies"))
+def test_student_copies_have_no_solutions_and_are_notebooks_that_find_the_figures(
+    invoke, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "figures").symlink_to(ROOT / "figures")
+    result = invoke("student")
     assert result.exit_code == 0
-    copies = sorted((tmp_path / "copies").glob("*.ipynb"))
+    copies = sorted((tmp_path / "student").glob("*.ipynb"))
     assert copies
     for path in copies:
         nbformat.validate(nbformat.read(path, as_version=4))
         text = json.dumps(json.loads(path.read_text()))
         assert "SOLUTION" not in text
         assert text.count("your turn") >= 2
+        pictures = re.findall(r"\]\((\.\./[^)]+)\)", text)
+        assert pictures
+        assert not [name for name in pictures if not (path.parent / name).exists()]

@@ -71,7 +71,7 @@ class Cluster:
 
     def runs(self) -> set[str]:
         """All that the store holds, but for locks, which stay."""
-        return {path.name for path in (self.cache / "runs").iterdir() if path.suffix != ".lock"}
+        return {path.name for path in self.cache.glob("runs/*") if path.suffix != ".lock"}
 
     def idle(self) -> bool:
         states = self.client.run_on_scheduler(
@@ -267,7 +267,7 @@ def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "distributed", None)
     result = CliRunner().invoke(cli.app, ["reproduce", "--scheduler", "127.0.0.1:1"])
     assert result.exit_code == 1
-    assert "pip install 'dmlkit[cluster]'" in result.stderr
+    assert "pip install --editable '.[cluster]'" in result.stderr
 
 
 def test_tuning_searches_on_workers(

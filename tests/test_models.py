@@ -226,7 +226,7 @@ def test_what_there_is_not_is_said(name, args, error, message):
 
 def test_without_timm_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(ImportError, match=r"pip install 'dmlkit\[vit\]'"):
+    with pytest.raises(ImportError, match=r"pip install --editable '\.\[vit\]'"):
         made("vit_s")
 
 

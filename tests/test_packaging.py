@@ -37,7 +37,7 @@ def test_every_requirement_is_pinned_by_the_constraints():
 def test_extras_that_an_error_names_exist_and_are_in_dev():
     sources = "".join(path.read_text() for path in (ROOT / "dmlkit").rglob("*.py"))
     extras = PROJECT["optional-dependencies"]
-    named = set(re.findall(r"pip install 'dmlkit\[(\w+)\]'", sources))
+    named = set(re.findall(r"pip install --editable '\.\[(\w+)\]'", sources))
     in_dev = extras["dev"][0].removeprefix("dmlkit[").removesuffix("]").split(",")
     assert {"cluster", "tune"} <= named <= set(in_dev) <= extras.keys()
 
