@@ -185,6 +185,16 @@ def test_every_figure_has_one_notebook_and_is_committed() -> None:
     assert committed == pictures == set(names)
 
 
+@pytest.mark.parametrize("path", COURSE, ids=lambda path: path.stem)
+def test_committed_figures_have_the_words_of_their_notebook(path: Path) -> None:
+    """`--check` compares numbers only."""
+    for name, given in saved(nbformat.read(path, as_version=4)):
+        committed = json.loads((dmlkit.ROOT / "figures" / f"{name}.json").read_text("utf-8"))
+        for argument in ("alt", "caption"):
+            if isinstance(given[argument], ast.Constant):  # else it holds parameters
+                assert committed[argument] == _text(given[argument]), name
+
+
 def test_the_template_runs(tmp_path: Path) -> None:
     (tmp_path / "notebooks").mkdir()
     shutil.copy(FOLDER / "template.ipynb", tmp_path / "notebooks")
