@@ -618,7 +618,8 @@ def run(
 
     A Run lies in a folder of the ``store`` (data/runs, see ``dmlkit.cache_folder``), named by the
     Experiment's hash and by that of all else that decides it: the sources it executes, its images,
-    torch, the kind of device. So what is loaded is what training now would give.
+    the pretrained weights it starts from, torch, the kind of device. So what is loaded is what
+    training now would give.
 
     It is scored by the model that it keeps, in its parameters' own precision: under bf16-mixed
     that is float32, as ``Run.model()`` embeds, where the history's monitored scores are bfloat16's.
