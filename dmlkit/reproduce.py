@@ -37,8 +37,15 @@ from dmlkit.plotting import leaves, versions
 PROFILES = ("smoke", "ci", "full")
 
 # The whole of what a notebook's own process does; papermill is given JSON, so that no parameter
-# changes its type on the way.
-_PAPERMILL = "import json, sys, papermill; papermill.execute_notebook(**json.loads(sys.argv[1]))"
+# changes its type on the way. For each output that a widget captures, nbclient would send a message
+# to the kernel: where the reply that it waits for arrives meanwhile, it waits for ever (its issue
+# 312). The message only keeps up a copy, in the kernel, of what is shown.
+_PAPERMILL = """
+import json, sys, papermill
+from nbclient.output_widget import OutputWidget
+OutputWidget.sync_state = lambda self: None
+papermill.execute_notebook(**json.loads(sys.argv[1]))
+"""
 _TABLES = ("reported", "tuning", "evidence")  # folders of data/ that notebooks read
 _TRACE_LINES = 25
 _ATTEMPTS = 2  # for a kernel that does not start; nothing else is tried again

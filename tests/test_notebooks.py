@@ -28,7 +28,7 @@ ANNOTATIONS = {"str": str, "int": int, "float": float, "bool": bool, "list": lis
 
 def problems(notebook: NotebookNode, name: str) -> list[str]:
     """What a notebook called ``name`` lacks of the standard."""
-    checks = (_parameters, _outputs, _cells, _figures, _exercises, _prose)
+    checks = (_parameters, _outputs, _cells, _figures, _widgets, _exercises, _prose)
     found = [problem for check in checks for problem in check(notebook)]
     if notebook.metadata.get("kernelspec", {}).get("name") != "python3":
         found.append("the kernel is not called python3")
@@ -140,6 +140,13 @@ def saved(notebook: NotebookNode) -> Iterator[tuple[str, dict[str, ast.expr]]]:
             given: dict[str, Any] = dict(zip(places, call.args, strict=False))
             given |= {str(keyword.arg): keyword.value for keyword in call.keywords}
             yield _text(given.get("name")), given
+
+
+def _widgets(notebook: NotebookNode) -> Iterator[str]:
+    # Plain papermill can wait for ever for a cell whose widget captures outputs (nbclient, 312).
+    for name in map(_name, _calls(notebook)):
+        if re.search(r"\b(interact|interact_manual|interactive_output|Output)$", name):
+            yield f"{name} captures what a cell shows: draw into an ipywidgets.Image"
 
 
 def _exercises(notebook: NotebookNode) -> Iterator[str]:
@@ -260,6 +267,10 @@ BROKEN: list[tuple[str, Callable[[NotebookNode], Any]]] = [
     ("no row for 'ci'", _replace("| `ci` |", "| `continuous` |")),
     ("asked to predict", _replace("**Predict.**", "")),
     ("not closed", _replace("</details>", "")),
+    (
+        "ipywidgets.interact captures",
+        lambda nb: nb.cells.append(new_code_cell("ipywidgets.interact(f, a=1)")),
+    ),
     ("plotting.start is not called once", _replace('start("template"', 'start("other"')),
 ]
 

@@ -216,6 +216,17 @@ sys.exit("Kernel died before replying to kernel_info")"""
     assert len((tmp_path / "attempts").read_text()) == attempts
 
 
+def test_what_a_widget_captures_sends_nothing_to_the_kernel(tmp_path: Path) -> None:
+    # Such a message can hide the reply that papermill waits for, and it then waits for ever.
+    captured = """import ipywidgets
+output = ipywidgets.Output()
+with output:
+    print("captured")"""
+    write(tmp_path, "00_toy", captured, "assert output.outputs == (), output.outputs")
+    done, page = run(tmp_path, timeout_minutes=1)
+    assert done, page
+
+
 def figure(notebook: str) -> str:
     return json.dumps({"provenance": {"notebook": notebook}})
 
