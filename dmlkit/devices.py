@@ -73,6 +73,20 @@ def in_group() -> bool:
     return torch.distributed.is_torchelastic_launched()
 
 
+def seed(number: int) -> None:
+    """Seed torch's default random states, those of GPUs only where they are in use.
+
+    ``torch.manual_seed`` would note a stack trace for each kind of GPU that may come into use
+    later, which is dear in every step.
+
+    >>> seed(0)
+    """
+    if torch.cuda.is_initialized():
+        torch.manual_seed(number)
+    else:
+        torch.default_generator.manual_seed(number)
+
+
 def own_random_state() -> AbstractContextManager[None]:
     """Inside, torch's default random states may be seeded; afterwards they are as they were."""
     return torch.random.fork_rng(devices=range(torch.cuda.device_count()))

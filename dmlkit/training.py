@@ -1,6 +1,7 @@
 """Experiment in, Run out: one plain training loop that knows no loss by name."""
 
 import ast
+import functools
 import hashlib
 import inspect
 import json
@@ -11,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -354,9 +354,9 @@ class Trainer:
         factor = lr_factor(step, experiment.steps, experiment.decay)
         for group in self.optimizer.param_groups:
             group["lr"] = group["base_lr"] * factor
-        torch.manual_seed(own_seed)  # for dropout
+        devices.seed(own_seed)  # for dropout
         embeddings = self._gathered(self.model(images))  # (B, d)
-        torch.manual_seed(seed)  # for losses that sample, alike on every device
+        devices.seed(seed)  # for losses that sample, alike on every device
         value = self.objective(embeddings, labels)
         self.optimizer.zero_grad()
         self.fabric.backward(value)
@@ -462,7 +462,7 @@ class Trainer:
 
     def save(self, path: Path) -> None:
         """Write a checkpoint."""
-        write_whole({path: partial(torch.save, self.state())})
+        write_whole({path: functools.partial(torch.save, self.state())})
 
 
 def fit(
@@ -645,9 +645,7 @@ def run(
     with pinned_numerics(experiment.threads):
         model = build_model(experiment, sets["train"])
         objective = build_objective(experiment, sets["train"])
-    provenance = _provenance(model, objective, sets, fabric.device.type)
-    if experiment.model_args.get("pretrained"):
-        provenance["weights"] = _digest(model)
+    provenance = _provenance(experiment, model, objective, sets, fabric.device.type)
     context = hashlib.sha256(json.dumps(provenance, sort_keys=True).encode()).hexdigest()[:12]
     path = store / f"{experiment.hash()}-{context}"
     first = fabric.is_global_zero
@@ -749,20 +747,24 @@ def load_run(path: Path) -> Run:
 
 
 def _provenance(
+    experiment: Experiment,
     model: nn.Module,
     objective: nn.Module,
     sets: Mapping[str, data.ImageSet],
     device: str,
 ) -> dict[str, str]:
-    """What decides a Run besides its Experiment: images, executed sources, torch, device."""
+    """What decides a Run besides its Experiment: images, weights, sources, torch, device."""
     modules = {type(m).__module__ for m in (*model.modules(), *objective.modules())}
     modules |= {module.__name__ for module in (data, batches, devices, glyphs, geometry, retrieval)}
     modules |= {type(images.images).__module__ for images in sets.values()}
     modules |= {__name__, "dmlkit.losses.mining"}
     sources = sorted(name for name in modules if name.startswith("dmlkit"))
     facts = {f"images of {split}": images.fingerprint[:12] for split, images in sets.items()}
+    if experiment.model_args.get("pretrained"):
+        facts["weights"] = _digest(model)
+    code = "".join(_code(inspect.getsource(sys.modules[name])) for name in sources)
     return facts | {
-        "sources": hashlib.sha256("".join(map(_code, sources)).encode()).hexdigest()[:12],
+        "sources": hashlib.sha256(code.encode()).hexdigest()[:12],
         "torch": torch.__version__,
         "device": device,
     }
@@ -776,12 +778,13 @@ def _digest(model: nn.Module) -> str:
     return whole.hexdigest()[:12]
 
 
-def _code(module: str) -> str:
-    """A module's code without comments, docstrings and layout, which change no result."""
-    tree = ast.parse(inspect.getsource(sys.modules[module]))
+@functools.cache  # a Run that is only loaded would spend most of its time here
+def _code(source: str) -> str:
+    """SHA-256 of a module's code without comments, docstrings, layout: they change no result."""
+    tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module) and ast.get_docstring(
             node, clean=False
         ):
             node.body = node.body[1:]
-    return ast.dump(tree)
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
