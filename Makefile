@@ -8,9 +8,11 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: figures test lint lab benchmarks clean
 
-# CHECK=1 compares with the committed figures instead, and names every number that has moved.
+# CHECK=1 compares with the committed figures instead, and names every number that has moved;
+# TIMEOUT=15 ends a notebook that takes longer than so many minutes, and names its cell.
 figures: .venv/installed
-	$(BIN)/dmlkit reproduce --profile $(PROFILE) $(if $(CHECK),--check)
+	$(BIN)/dmlkit reproduce --profile $(PROFILE) $(if $(CHECK),--check) \
+		$(if $(TIMEOUT),--timeout $(TIMEOUT))
 
 test: lint
 	$(BIN)/python -m pytest --numprocesses auto --dist loadscope
