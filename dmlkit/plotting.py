@@ -104,13 +104,11 @@ def start(
     """Set the one look of every figure, and say where the figures to come are from.
 
     Called once at the top of a notebook, with its name and all of its parameters. An absolute path
-    among the parameters keeps only its last part, so that figures do not depend on the machine. The
-    processes of the first sweep are made ready meanwhile (see ``study.warm_up``).
+    among the parameters keeps only its last part, so that figures do not depend on the machine.
 
     >>> start("00_start_here", profile="smoke", seeds=3, device="cpu", steps=300)
     """
     global _provenance
-    study.warm_up()
     sns.set_theme("paper", "whitegrid", "colorblind", font="DejaVu Sans", rc=_LOOK)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"

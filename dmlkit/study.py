@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from dataclasses import fields, replace
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ import dmlkit
 from dmlkit import devices, training
 from dmlkit.training import Experiment
 
-_START_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 ANSWER_SECONDS = 10  # that a Dask scheduler may take to answer
 _LOST = ConnectionError("cancelled: the cluster was lost; what was finished will be loaded")
 _START = (
@@ -39,24 +37,14 @@ def default_executor() -> Executor:
     return cluster_executor(address) if address else _local_executor()
 
 
-def warm_up() -> None:
-    """Let the processes of ``default_executor`` begin to import torch while this one goes on."""
-    if not os.environ.get("DMLKIT_SCHEDULER") and _START_METHOD == "forkserver":
-        multiprocessing.set_forkserver_preload(["dmlkit.training"])
-        forkserver.ensure_running()
-
-
 @functools.cache
 def _local_executor() -> ProcessPoolExecutor:
     """Kept for the whole session, so that each process imports torch only once."""
-    warm_up()
-    context = multiprocessing.get_context(_START_METHOD)
-    # The server that they are forked from may be older than what this process has set since.
-    return ProcessPoolExecutor(joblib.cpu_count(), context, _take, (dict(os.environ),))
-
-
-def _take(environment: Mapping[str, str]) -> None:
-    os.environ.update(environment)
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    context = multiprocessing.get_context(method)
+    if method == "forkserver":
+        context.set_forkserver_preload(["dmlkit.training"])
+    return ProcessPoolExecutor(joblib.cpu_count(), mp_context=context)
 
 
 def cluster_executor(address: str) -> Executor:

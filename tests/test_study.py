@@ -1,6 +1,5 @@
 """Sweeps are grids of Runs through any executor; differences are paired; intervals are exact."""
 
-import os
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
@@ -57,14 +56,6 @@ def test_without_a_scheduler_the_default_is_one_pool_of_processes_for_the_sessio
     pool = study.default_executor()
     assert isinstance(pool, ProcessPoolExecutor)
     assert study.default_executor() is pool
-
-
-def test_processes_have_what_was_set_after_they_were_warmed_up(monkeypatch):
-    monkeypatch.setenv("DMLKIT_SCHEDULER", "")
-    study.warm_up()
-    monkeypatch.setenv("DMLKIT_CACHE", "elsewhere")
-    with study._local_executor.__wrapped__() as pool:
-        assert pool.submit(os.getenv, "DMLKIT_CACHE").result() == "elsewhere"
 
 
 def test_compare_pairs_by_seed_as_scipy_does():
