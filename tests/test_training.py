@@ -17,7 +17,7 @@ import torchvision
 from pytorch_metric_learning import losses as pml
 from torch import nn
 
-from dmlkit import ROOT, data, losses, models, retrieval, training
+from dmlkit import ROOT, data, devices, losses, models, retrieval, training
 from dmlkit.training import Experiment
 
 TINY = Experiment(
@@ -400,6 +400,30 @@ def test_a_model_of_another_precision_is_trained_and_scored(store, precision):
     result = run(replace(TINY, precision=precision, steps=6), store)
     assert np.isfinite(list(result.scores.values())).all()
     assert result.embeddings.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        "cpu",
+        pytest.param(
+            "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+        ),
+    ],
+)
+def test_a_step_is_seeded_as_torch_seeds(device):
+    torch.empty(1, device=device)  # a GPU is in use by the first step
+    with devices.own_random_state():
+        torch.manual_seed(7)
+        expected = torch.rand(3, device=device)
+        devices.seed(7)
+        assert torch.equal(torch.rand(3, device=device), expected)
+
+
+def test_a_run_is_named_by_what_its_sources_do_not_by_how_they_read():
+    code = training._code("def f():\n    return 1")
+    assert training._code('"""Why."""\ndef f():\n    """One."""\n    return 1  # one') == code
+    assert training._code("def f():\n    return 2") != code
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
