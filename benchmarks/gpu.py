@@ -24,10 +24,10 @@ from torch import Tensor, nn
 from benchmarks import sphere
 from dmlkit import data, geometry, losses, training
 from dmlkit.data import batches
-from dmlkit.devices import open_fabric, pinned_numerics
 from dmlkit.retrieval import recall_at_k
 from dmlkit.spherical import expand
 from dmlkit.training import Experiment
+from dmlkit.training.devices import open_fabric, pinned_numerics
 
 Row = dict[str, Any]
 Step = Callable[[], object]
@@ -45,7 +45,7 @@ class Sizes:
     classes: int = 11_318  # of a proxy loss: SOP's, the most of the usual sets
     dim: int = 512
     ways: int = 32  # classes of a batch, with 4 images each
-    warm_up: int = 3  # steps, in which cuDNN, the allocator and the optimiser settle
+    frozen_steps: int = 3  # steps, in which cuDNN, the allocator and the optimizer settle
     steps: int = 5  # of a round
     convnet_steps: int = 50  # which are short
     rounds: int = 7
@@ -56,7 +56,7 @@ class Sizes:
 FULL = Sizes()
 TINY = Sizes(
     model="convnet", pixels=16, images=32, classes=20, dim=32, ways=4,
-    warm_up=1, steps=1, convnet_steps=1, rounds=2, items=1100, cores=1,
+    frozen_steps=1, steps=1, convnet_steps=1, rounds=2, items=1100, cores=1,
 )  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def expand_rows(size: Sizes, device: torch.device) -> Iterator[Row]:
     B, n = 4 * size.ways, 16
     generator = torch.Generator(device).manual_seed(0)
     z, w = (
-        geometry.normalise(torch.randn(B, size.dim, generator=generator, device=device))
+        geometry.normalize(torch.randn(B, size.dim, generator=generator, device=device))
         for _ in range(2)
     )  # (B, d)
     alpha = sphere.alpha(n).nan_to_num(0).to(device)
@@ -135,9 +135,9 @@ def expand_rows(size: Sizes, device: torch.device) -> Iterator[Row]:
 def retrieval_rows(size: Sizes, device: torch.device) -> Iterator[Row]:
     """Recall@K on the device against faiss's search alone on all cores."""
     generator = torch.Generator().manual_seed(0)
-    centres, noise = torch.randn(2, size.items, size.dim, generator=generator)
+    centers, noise = torch.randn(2, size.items, size.dim, generator=generator)
     labels = torch.arange(size.items) * 11_316 // 60_502  # as many to a class as in SOP
-    x = geometry.normalise(centres[labels] + 2 * noise)
+    x = geometry.normalize(centers[labels] + 2 * noise)
     X, Y = x.to(device), labels.to(device)
     few = slice(0, 2000)
     if recall_at_k(x[few], labels[few], KS) != recall_at_k(X[few], Y[few], KS):
@@ -149,7 +149,9 @@ def retrieval_rows(size: Sizes, device: torch.device) -> Iterator[Row]:
         for block in x.split(4096):
             index.search(block.numpy(), k + 1)
 
-    once = replace(size, warm_up=0, steps=1, rounds=min(size.rounds, 3))  # faiss takes its time
+    once = replace(
+        size, frozen_steps=0, steps=1, rounds=min(size.rounds, 3)
+    )  # faiss is slow
     for ks in (KS[:1], KS):
         ours, theirs = partial(recall_at_k, X, Y, ks), partial(search, ks[-1])
         row = _in_turn(ours, theirs, once, device, size.cores)
@@ -254,7 +256,7 @@ def _in_turn(ours: Step, theirs: Step, size: Sizes, device: torch.device, thread
     """
     with pinned_numerics(threads):
         for step in (ours, theirs):
-            _seconds(step, size.warm_up, device)
+            _seconds(step, size.frozen_steps, device)
         watched = _watched(ours, device)
         spent = [
             (_seconds(ours, size.steps, device), _seconds(theirs, size.steps, device))

@@ -103,7 +103,7 @@ def training_batches(pictures: Pictures, labels: np.ndarray, classes: int) -> in
 
 
 def evaluation(pictures: Pictures) -> int:
-    """Centre crops of all, as ``training.embed`` reads them."""
+    """Center crops of all, as ``training.embed`` reads them."""
     return sum(len(part) for part in pictures.split(256))
 
 

@@ -26,8 +26,8 @@ def alpha(points: int, dtype: torch.dtype = torch.float32) -> Tensor:
 def gram_schmidt(z: Tensor, w: Tensor, a: Tensor, generator: torch.Generator) -> Tensor:
     """Algorithm 1 for one unit sample and its unit proxy, as printed: (d,), (d,) -> (n, d)."""
     n, d = len(a) - 1, len(z)
-    centre = (w @ z) * w
-    r = z - centre
+    center = (w @ z) * w
+    r = z - center
     v = z.new_empty(n + 2, d)
     v[0], v[1] = w, r / r.norm()
     for i in range(2, n + 2):
@@ -35,17 +35,17 @@ def gram_schmidt(z: Tensor, w: Tensor, a: Tensor, generator: torch.Generator) ->
         x = x - (v[:i] @ x) @ v[:i]
         v[i] = x / x.norm()
     mu = a @ v[1:]  # (n+1, d)
-    return centre + r.norm() * mu[1:]
+    return center + r.norm() * mu[1:]
 
 
 def batched_qr(z: Tensor, w: Tensor, points: int) -> Tensor:
     """The same points from one batched QR decomposition: (B, d), (B, d) -> (B, n, d)."""
-    centre = (w * z).sum(dim=1, keepdim=True) * w
-    r = z - centre
+    center = (w * z).sum(dim=1, keepdim=True) * w
+    r = z - center
     random = torch.randn(len(z), z.shape[1], points - 1)
     q = torch.linalg.qr(torch.cat([w[:, :, None], r[:, :, None], random], dim=2)).Q
     mu = simplex(points)[1:, 1:] @ q[:, :, 2:].mT  # (B, n, d)
-    return (centre - r / points)[:, None] + geometry.norms(r)[:, None, None] * mu
+    return (center - r / points)[:, None] + geometry.norms(r)[:, None, None] * mu
 
 
 def rows() -> list[dict[str, float | str]]:
@@ -56,7 +56,7 @@ def rows() -> list[dict[str, float | str]]:
 def _compare(batch: int, points: int, dim: int) -> list[dict[str, float | str]]:
     generator = torch.Generator().manual_seed(0)
     z, w = (
-        geometry.normalise(torch.randn(batch, dim, generator=generator)) for _ in range(2)
+        geometry.normalize(torch.randn(batch, dim, generator=generator)) for _ in range(2)
     )  # (B, d)
     a = alpha(points).nan_to_num(0)  # α_{n+1,n+1} is exactly 0
 

@@ -22,7 +22,7 @@ Row = dict[str, str | float]
 
 
 def bare_steps(experiment: Experiment) -> Iterator[None]:
-    """The loop that one would write by hand: the same batches, model, loss and optimiser."""
+    """The loop that one would write by hand: the same batches, model, loss and optimizer."""
     train = data.load(experiment.data)
     model = training.build_model(experiment, train).to(memory_format=torch.channels_last)
     loss = training.build_objective(experiment, train)
@@ -90,12 +90,12 @@ def step_rows() -> list[Row]:
         "dmlkit with jitter": our_steps(replace(experiment, augment=True)),
     }
     softmaxes = {
-        "normalised softmax": proxy,
-        "normalised softmax with SEE, 40 % of the batch": replace(see, loss_args=curriculum),
-        "normalised softmax with SEE, the whole batch": see,
+        "normalized softmax": proxy,
+        "normalized softmax with SEE, 40 % of the batch": replace(see, loss_args=curriculum),
+        "normalized softmax with SEE, the whole batch": see,
     }
     proxies = {name: our_steps(e) for name, e in softmaxes.items()}
-    with_sec = {"normalised softmax with SEC": replace(proxy, constraint={"weight": 0.1})}
+    with_sec = {"normalized softmax with SEC": replace(proxy, constraint={"weight": 0.1})}
     train = data.load(experiment.data)
     resnets = {
         f"ResNet-18, {name}": resnet_steps(training.build_objective(e, train))

@@ -53,7 +53,7 @@ class Verdict:
     kept: bool = False
 
     def facts(self) -> dict[str, Any]:
-        """The numbers to keep beside a figure: ``plotting.save(..., data={"claims": [...]})``."""
+        """The numbers to keep beside a figure: ``figures.save(..., data={"claims": [...]})``."""
         left_out = {"text"} if self.kept else {"text", "kept"}
         return {key: value for key, value in asdict(self).items() if key not in left_out}
 

@@ -111,7 +111,8 @@ def train(
 ) -> None:
     """Train one Experiment (or load its Run), and score it on unseen classes beside baselines."""
     _use_root(root)
-    from dmlkit import recipes, training
+    from dmlkit import training
+    from dmlkit.extras import recipes
 
     given = {"data": data, "steps": steps, "seed": seed}
     try:
@@ -135,11 +136,12 @@ def train(
 
 def _trained(experiment: "Experiment", device: str) -> tuple[dict[str, dict[str, float]], str]:
     """Scores by the name of what was trained, and a line that says where it is kept."""
-    from dmlkit import ensembles, training
+    from dmlkit import training
+    from dmlkit.extras import dreml
 
     loss, steps = experiment.loss, experiment.steps
     if loss == "dreml":
-        ensemble = ensembles.dreml(experiment, device=device, **experiment.loss_args)
+        ensemble = dreml.dreml(experiment, device=device, **experiment.loss_args)
         runs = ensemble.runs
         found = {
             f"one member, {steps} steps": runs[0].scores,
@@ -169,7 +171,7 @@ def search(
 ) -> None:
     """Find the pictures most like one, by the model of a Run; they are indexed the first time."""
     _use_root(root)
-    from dmlkit import search as room
+    from dmlkit.extras import search as room
 
     try:
         done = room.find_run(run)
@@ -211,7 +213,8 @@ def tune(
     settings: Settings = None,
 ) -> None:
     """Seek good settings of every loss on validation classes, with the same budget for each."""
-    from dmlkit import training, tuning
+    from dmlkit import training
+    from dmlkit.extras import tuning
 
     _use_scheduler(scheduler)
     if "://" not in storage:

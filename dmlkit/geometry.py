@@ -13,10 +13,10 @@ def norms(x: Tensor, keepdim: bool = False) -> Tensor:
     return torch.linalg.vector_norm(x, dim=-1, keepdim=keepdim)
 
 
-def normalise(x: Tensor) -> Tensor:
+def normalize(x: Tensor) -> Tensor:
     """Project every row onto the unit sphere, x / ‖x‖: (..., d) -> (..., d); a zero row stays zero.
 
-    >>> normalise(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    >>> normalize(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]])
     """
@@ -24,10 +24,10 @@ def normalise(x: Tensor) -> Tensor:
     return x / torch.where(length > 0, length, 1)
 
 
-def root(squared: Tensor) -> Tensor:
+def safe_sqrt(squared: Tensor) -> Tensor:
     """√ of numbers that rounding may have left below 0, with a zero gradient where it is 0.
 
-    >>> root(torch.tensor([4.0, 0.0, -1e-9]))
+    >>> safe_sqrt(torch.tensor([4.0, 0.0, -1e-9]))
     tensor([2., 0., 0.])
     """
     # The gradient of √ at 0 is infinite, and that of ``where`` passes none of it.
@@ -46,8 +46,8 @@ def squared_distances(x: Tensor, y: Tensor | None = None) -> Tensor:
             [25.,  0.]])
     """
     y = x if y is None else y
-    centre = y.detach().mean(dim=0)
-    x, y = x - centre, y - centre
+    center = y.detach().mean(dim=0)
+    x, y = x - center, y - center
     total = (x * x).sum(dim=1)[:, None] + (y * y).sum(dim=1)  # (M, N): ‖x‖² + ‖y‖²
     squared = torch.addmm(total, x, y.T, alpha=-2)  # (M, N)
     # Equal rows were seen to leave 4.5 ε (‖x‖² + ‖y‖²) at d = 128, and 27 at d = 4096.

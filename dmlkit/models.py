@@ -22,7 +22,7 @@ class ConvNet(nn.Sequential):
 
     Images (B, channels, size, size) -> raw embeddings (B, dim). Only the first layer, whose output
     is the largest, is strided instead of pooled, and pooling comes before BatchNorm and ReLU: those
-    layers are bound by memory on a CPU, and generalise as well this way.
+    layers are bound by memory on a CPU, and generalize as well this way.
 
     Raises:
         ValueError: the image is too small to be halved once per width, or the head is unknown.
@@ -36,7 +36,7 @@ class ConvNet(nn.Sequential):
         dim: int,
         widths: Sequence[int] = (8, 16, 32, 96),
         head: str = "linear",
-        normalise: bool = False,
+        normalize: bool = False,
         channels: int = 1,
         size: int = 32,
     ) -> None:
@@ -59,13 +59,13 @@ class ConvNet(nn.Sequential):
                 nn.ReLU(inplace=True),
             ]
         super().__init__(*layers, nn.Flatten())
-        self.head = build_head(head, widths[-1] * side**2, dim, normalise)  # the last of the layers
+        self.head = build_head(head, widths[-1] * side**2, dim, normalize)  # the last of the layers
 
 
 class Embedder(nn.Sequential):
     """A network of the field between its own pixel scale and an embedding head.
 
-    Pixels 0..1 (B, 1 or 3, H, W) -> embeddings (B, dim). Grey pictures count as three equal
+    Pixels 0..1 (B, 1 or 3, H, W) -> embeddings (B, dim). Gray pictures count as three equal
     channels. With ``freeze_batch_norm`` the backbone's BatchNorm layers keep their statistics in
     training mode too, and their scale and shift do not learn; the head's BatchNorm always learns.
     So do the official codes of SEC and Proxy-Anchor (in the latter, scale and shift learn again
@@ -80,7 +80,7 @@ class Embedder(nn.Sequential):
         std: Sequence[float],
         freeze_batch_norm: bool = False,
     ) -> None:
-        parts = {"scale": Standardise(mean, std), "backbone": backbone, "head": head}
+        parts = {"scale": Standardize(mean, std), "backbone": backbone, "head": head}
         super().__init__(OrderedDict(parts))
         self.frozen = [
             layer
@@ -99,10 +99,10 @@ class Embedder(nn.Sequential):
         return self
 
 
-class Standardise(nn.Module):
+class Standardize(nn.Module):
     """(pixels − mean)/std of each channel: (B, 1 or 3, H, W) -> (B, 3, H, W).
 
-    >>> Standardise([0.5, 0.5, 0.5], [0.5, 0.5, 0.5])(torch.ones(1, 1, 2, 2)).shape
+    >>> Standardize([0.5, 0.5, 0.5], [0.5, 0.5, 0.5])(torch.ones(1, 1, 2, 2)).shape
     torch.Size([1, 3, 2, 2])
     """
 
@@ -119,9 +119,9 @@ class Standardise(nn.Module):
 
 
 class GeM(nn.Module):
-    """Generalised mean of each channel: ((1/N) Σ max(x, ε)^p)^(1/p), (B, C, H, W) -> (B, C, 1, 1).
+    """Generalized mean of each channel: ((1/N) Σ max(x, ε)^p)^(1/p), (B, C, H, W) -> (B, C, 1, 1).
 
-    p is learnt, with the backbone: 1 is the average of what is positive, ∞ the maximum.
+    p is learned, with the backbone: 1 is the average of what is positive, ∞ the maximum.
 
     Source: Radenović, Tolias and Chum 2019, "Fine-tuning CNN Image Retrieval with No Human
     Annotation", equation 3.
@@ -178,13 +178,13 @@ class UnitLength(nn.Module):
     """Embeddings on the unit sphere: (B, dim) -> (B, dim)."""
 
     def forward(self, embeddings: Tensor) -> Tensor:
-        return geometry.normalise(embeddings)
+        return geometry.normalize(embeddings)
 
 
-def build_head(name: str, features: int, dim: int, normalise: bool = False) -> nn.Sequential:
+def build_head(name: str, features: int, dim: int, normalize: bool = False) -> nn.Sequential:
     """What turns features (B, features) into embeddings (B, dim): a linear map of them as they are
-    (``linear``), or normalised without learnt scale and shift (``layer_norm``, as Zhai and Wu 2019
-    use before a normalised softmax) or with them (``batch_norm``, SEC's); ``normalise`` puts the
+    (``linear``), or normalized without learned scale and shift (``layer_norm``, as Zhai and Wu 2019
+    use before a normalized softmax) or with them (``batch_norm``, SEC's); ``normalize`` puts the
     embeddings on the unit sphere.
 
     Raises:
@@ -199,7 +199,7 @@ def build_head(name: str, features: int, dim: int, normalise: bool = False) -> n
         "batch_norm": lambda: [nn.BatchNorm1d(features)],
     }
     before = _entry(heads, "head", name)()
-    return nn.Sequential(*before, nn.Linear(features, dim), *[UnitLength()] * normalise)
+    return nn.Sequential(*before, nn.Linear(features, dim), *[UnitLength()] * normalize)
 
 
 def resnet(
@@ -208,7 +208,7 @@ def resnet(
     pretrained: bool = False,
     pooling: str = "average",
     head: str = "linear",
-    normalise: bool = False,
+    normalize: bool = False,
     freeze_batch_norm: bool = False,
     small: bool = False,
 ) -> Embedder:
@@ -234,7 +234,7 @@ def resnet(
         net.conv1, net.maxpool = nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.Identity()
         nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of its training on ImageNet
-    return Embedder(net, build_head(head, features, dim, normalise), mean, std, freeze_batch_norm)
+    return Embedder(net, build_head(head, features, dim, normalize), mean, std, freeze_batch_norm)
 
 
 def googlenet(
@@ -242,7 +242,7 @@ def googlenet(
     pretrained: bool = False,
     pooling: str = "average",
     head: str = "linear",
-    normalise: bool = False,
+    normalize: bool = False,
     freeze_batch_norm: bool = False,
 ) -> Embedder:
     """torchvision's GoogLeNet, which has BatchNorm after every convolution (the first of the
@@ -263,7 +263,7 @@ def googlenet(
     net.avgpool = _entry(_POOLINGS, "pooling", pooling)()
     net.dropout, net.fc = nn.Identity(), nn.Identity()
     half = (0.5, 0.5, 0.5)
-    return Embedder(net, build_head(head, features, dim, normalise), half, half, freeze_batch_norm)
+    return Embedder(net, build_head(head, features, dim, normalize), half, half, freeze_batch_norm)
 
 
 def transformer(
@@ -272,7 +272,7 @@ def transformer(
     pretrained: bool = False,
     pooling: str = "token",
     head: str = "linear",
-    normalise: bool = False,
+    normalize: bool = False,
     size: int = 224,
 ) -> Embedder:
     """timm's vision transformer for pictures of ``size`` × ``size`` pixels, with an embedding head.
@@ -292,7 +292,7 @@ def transformer(
     net: Any = _huggingface(name, partial(make, pretrained=True)) if pretrained else make()
     mean, std = net.pretrained_cfg["mean"], net.pretrained_cfg["std"]
     tokens = Tokens(net, pooling)
-    return Embedder(tokens, build_head(head, net.num_features, dim, normalise), mean, std)
+    return Embedder(tokens, build_head(head, net.num_features, dim, normalize), mean, std)
 
 
 def _torchvision(name: str, pretrained: bool, **args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Exact neighbours, the scores of retrieval (Recall@K, R-precision, MAP@R, NMI), a search index.
+"""Exact neighbors, the scores of retrieval (Recall@K, R-precision, MAP@R, NMI), a search index.
 
 The rules, which every function here keeps:
 
@@ -14,7 +14,7 @@ The rules, which every function here keeps:
   nothing of the query's label.
 - **A query with no relevant item** (a class with one image) is a miss in Recall@K, as the field
   counts it, and is left out of R-precision and MAP@R, where R = 0 leaves nothing to average.
-- **K beyond the gallery** means the whole gallery in Recall@K; ``nearest_neighbours``, which
+- **K beyond the gallery** means the whole gallery in Recall@K; ``nearest_neighbors``, which
   promises k columns, refuses it.
 - **Refused:** empty sets, NaN or infinite embeddings, zero rows under cosine, labels that are not
   integers, one per row, and labels none of which has a relevant item.
@@ -22,15 +22,10 @@ The rules, which every function here keeps:
 Arrays may be NumPy's or torch's. CPU goes through faiss, a GPU tensor stays where it is.
 """
 
-import json
 import math
 import operator
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import faiss
@@ -39,8 +34,7 @@ import torch
 from sklearn.metrics import normalized_mutual_info_score
 from torch import Tensor
 
-from dmlkit.files import write_whole
-from dmlkit.geometry import normalise
+from dmlkit.geometry import normalize
 from dmlkit.losses.hyperbolic import HyperbolicLoss, exponential_map
 
 Array = np.ndarray | Tensor
@@ -54,19 +48,19 @@ _ON_GPU = 16  # as many times larger blocks, 0.5 GB, keep a GPU busy
 _BALL = HyperbolicLoss()  # whose curvature and clip are those of "poincare"
 
 
-def nearest_neighbours(
+def nearest_neighbors(
     queries: Array, k: int, gallery: Array | None = None, metric: Metric = "euclidean"
 ) -> tuple[Array, Array]:
     """The k nearest items of every query, nearest first: (Q, d), (N, d) -> (Q, k), (Q, k).
 
     Returns indices (int64) into the gallery, and distances (float32, rising; Euclidean ones in the
-    embeddings' own unit, Hamming ones in bits) or cosines (float32, falling). The neighbours are
+    embeddings' own unit, Hamming ones in bits) or cosines (float32, falling). The neighbors are
     exact. Without a gallery the queries are their own gallery, each without itself. NumPy in,
     NumPy out; a tensor's result is on its device.
 
     Raises ValueError for what the module refuses, and for a k beyond the gallery.
 
-    >>> nearest_neighbours(np.array([[0.0], [1.0], [3.0]]), k=2)
+    >>> nearest_neighbors(np.array([[0.0], [1.0], [3.0]]), k=2)
     (array([[1, 2],
            [0, 2],
            [1, 0]]), array([[1., 3.],
@@ -95,7 +89,7 @@ def recall_at_k(
 ) -> dict[int, float]:
     """Recall@K: the share of queries with an item of their own class among the K nearest.
 
-    Recall@K = (1/Q) Σ_q 1[some i ≤ K: rel_q(i)], where rel_q(i) says whether the i-th neighbour of
+    Recall@K = (1/Q) Σ_q 1[some i ≤ K: rel_q(i)], where rel_q(i) says whether the i-th neighbor of
     q has q's label. Embeddings (Q, d), labels (Q,); gallery (N, d), gallery_labels (N,).
     In 0..1. Raises ValueError for what the module refuses.
 
@@ -190,7 +184,7 @@ def evaluate(
     seed: int = 0,
     metric: Metric = "euclidean",
 ) -> dict[str, float]:
-    """Every score of this module from one search for neighbours.
+    """Every score of this module from one search for neighbors.
 
     Keys: ``recall_at_K`` for each K of ``ks``, ``r_precision``, ``map_at_r``, and ``nmi`` (of the
     embeddings, not of the gallery, with ``seed``). Shapes and errors as in ``recall_at_k``.
@@ -204,223 +198,7 @@ def evaluate(
     return found | {"nmi": nmi(embeddings, labels, seed, metric)}
 
 
-# An index: built once, searched many times, kept in a file
-
-# "np": codes as they come; faiss would spend most of its time on an order that we never use.
-_FACTORY = {"flat": "Flat", "ivfpq": "IVF{nlist},PQ{m}x{nbits}np", "hnsw": "HNSW{M},Flat"}
-_EFFORT: dict[str, int | None] = {"flat": None, "ivfpq": 8, "hnsw": 64}
-_UNREADABLE = (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile)
-
-
-@dataclass(frozen=True, eq=False)
-class Index:
-    """An embedded set, ready to be searched: every item, or only those that look promising.
-
-    - ``"flat"`` compares a query with all N embeddings: the neighbours of ``nearest_neighbours``.
-    - ``"ivfpq"`` keeps m · nbits bits of an embedding instead of 32 d. k-means makes ``nlist``
-      cells; in each, what is left of an embedding is cut in ``m`` parts, each replaced by the
-      nearest of 2^nbits centroids. A query looks into its ``effort`` nearest cells (faiss: nprobe).
-      Distances are those to the replaced embeddings.
-    - ``"hnsw"`` keeps the embeddings and links each with about ``M`` near ones. A query walks along
-      the links, and keeps the ``effort`` best items seen so far (faiss: efSearch).
-
-    ``facts``, JSON literals, say what the items are, and are kept with them.
-
-    Sources: Jégou, Douze and Schmid, Product Quantization for Nearest Neighbor Search (2011);
-    Malkov and Yashunin, Efficient and Robust Approximate Nearest Neighbor Search Using Hierarchical
-    Navigable Small World Graphs (2020).
-
-    >>> index = Index.build(np.array([[0.0], [1.0], [3.0]]), metric="euclidean")
-    >>> index.search(np.array([[2.5]]), k=2)
-    (array([[2, 1]]), array([[0.5, 1.5]], dtype=float32))
-    """
-
-    kind: str
-    metric: Metric
-    effort: int | None  # of a search, unless it says otherwise; None where there is no such choice
-    faiss: Any  # its typing stubs know no index's own attributes
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def build(
-        cls,
-        embeddings: Array,
-        kind: str = "flat",
-        metric: Metric = "cosine",
-        *,
-        seed: int = 0,
-        effort: int | None = None,
-        facts: Mapping[str, Any] | None = None,
-        **args: int,
-    ) -> "Index":
-        """Index embeddings (N, d), as float32; the same for the same seed, so on one thread.
-
-        ``args`` of ivfpq: ``nlist`` (default 4√N, but at most N/39, so that a cell's centroid has
-        39 embeddings to learn from), ``m`` (default about d/4; must divide d), ``nbits`` (8). Of
-        hnsw: ``M`` (32), ``ef_construction`` (40), the effort of each insertion.
-
-        Raises ValueError for what the module refuses, another metric than euclidean and cosine, an
-        unknown kind, fewer embeddings than centroids, an ``m`` that does not divide d; TypeError
-        for an argument that the kind does not have.
-        """
-        if kind not in _FACTORY:
-            raise ValueError(f"kind: expected one of {', '.join(_FACTORY)}, got {kind!r}")
-        if metric not in ("euclidean", "cosine"):
-            raise ValueError(f"metric: an index knows 'euclidean' and 'cosine', not {metric!r}")
-        x = _matrix(embeddings, "embeddings", str(metric)).float().cpu().numpy()
-        N, d = x.shape
-        settings = _settings(kind, N, d, args)
-        index: Any = faiss.index_factory(d, _FACTORY[kind].format(**settings))
-        if kind == "ivfpq":
-            for clustering in (index.cp, index.pq.cp):
-                clustering.seed = seed
-                clustering.min_points_per_centroid = 1  # else faiss complains on stderr
-            # faiss's 25 rounds on 256 points a centroid take ten times as long, and find no more.
-            index.pq.cp.niter, index.pq.cp.max_points_per_centroid = 10, 64
-        if kind == "hnsw":
-            index.hnsw.efConstruction = settings["ef_construction"]
-            index.hnsw.rng = faiss.RandomGenerator(seed)  # type: ignore[attr-defined]
-        with _one_thread():
-            index.train(x)
-            index.add(x)
-        return cls(kind, metric, _effort(kind, effort), index, dict(facts or {}))
-
-    def __len__(self) -> int:
-        return self.faiss.ntotal
-
-    def search(self, queries: Array, k: int, effort: int | None = None) -> tuple[Array, Array]:
-        """The k nearest items of every query: (Q, d) -> (Q, k), (Q, k), as ``nearest_neighbours``.
-
-        Where an approximate search comes upon fewer than k items, the rest have the index −1 and
-        are infinitely far away.
-
-        Raises ValueError for what the module refuses, another d than the index has, a k beyond it,
-        an effort below 1 or of a flat index.
-        """
-        x = _matrix(queries, "queries", str(self.metric)).float().cpu()
-        if x.shape[1] != self.faiss.d:
-            raise ValueError(
-                f"queries: this index holds embeddings of {self.faiss.d} dimensions, but these "
-                f"have {x.shape[1]}; are they another model's?"
-            )
-        if not 1 <= _integer(k, "k") <= len(self):
-            raise ValueError(f"k: expected 1 to {len(self)}, the items of the index, got {k}")
-        effort = self.effort if effort is None else _effort(self.kind, effort)
-        if self.kind == "flat":
-            stored = faiss.rev_swig_ptr(self.faiss.get_xb(), x.shape[1] * len(self))
-            y = torch.from_numpy(stored.reshape(len(self), -1))  # not copied
-            indices, squared = _by_faiss(x, torch.full((len(x),), -1), y, self.faiss, k)
-        else:
-            # Set on the index: where a library has imported faiss.contrib.torch_utils (as
-            # pytorch-metric-learning does), search no longer takes params.
-            if self.kind == "ivfpq":
-                self.faiss.nprobe = effort
-            else:
-                self.faiss.hnsw.efSearch = effort
-            squared, indices = map(torch.from_numpy, self.faiss.search(x.numpy(), k))
-            squared = squared.clamp_min(0).masked_fill(indices < 0, math.inf)
-        found = _in_own_unit(squared.double(), _Sets(x, x, 1.0, str(self.metric), 1.0)).float()
-        if isinstance(queries, Tensor):
-            return indices.to(queries.device), found.to(queries.device)
-        return indices.numpy(), found.numpy()
-
-    def recall(
-        self, queries: Array, gallery: Array, k: int = 10, effort: int | None = None
-    ) -> float:
-        """Of the k exact neighbours of every query, the share that the index finds, in 0..1.
-
-        ``gallery`` (N, d) are the embeddings that the index was built of.
-
-        >>> x = np.random.default_rng(0).normal(size=(500, 8))
-        >>> Index.build(x, "hnsw").recall(x, x, k=1)
-        1.0
-        """
-        if len(gallery) != len(self):
-            raise ValueError(f"gallery: the index has {len(self)} items, but this {len(gallery)}")
-        exact, _ = nearest_neighbours(queries, k, gallery, self.metric)
-        found, _ = self.search(queries, k, effort)
-        hits = torch.as_tensor(found)[:, :, None] == torch.as_tensor(exact)[:, None, :]  # (Q, k, k)
-        return hits.any(dim=2).double().mean().item()
-
-    def save(self, path: Path) -> None:
-        """Write one file, all of it or nothing: beside, then renamed."""
-        about = {name: getattr(self, name) for name in ("kind", "metric", "effort", "facts")}
-        path.parent.mkdir(parents=True, exist_ok=True)
-
-        def write(beside: Path) -> None:
-            with beside.open("wb") as file:
-                content = faiss.serialize_index(self.faiss)
-                np.savez(file, about=np.array(json.dumps(about)), index=content)
-
-        write_whole({path: write})
-
-    @classmethod
-    def load(cls, path: Path) -> "Index":
-        """Read what ``save`` wrote. Raises FileNotFoundError; ValueError for any other file."""
-        if not path.is_file():
-            raise FileNotFoundError(f"there is no index {path}: build one, and save it there")
-        try:
-            with path.open("rb") as file, np.load(file) as kept:
-                about = json.loads(str(kept["about"]))
-                return cls(faiss=faiss.deserialize_index(kept["index"]), **about)
-        except (*_UNREADABLE, TypeError) as error:
-            raise ValueError(
-                f"{path} is no index that can be read ({error}): delete it, and build it anew"
-            ) from error
-
-
-def _settings(kind: str, N: int, d: int, args: Mapping[str, int]) -> dict[str, int]:
-    """Arguments of an index of N embeddings in d dimensions, defaults included."""
-    known = {
-        "flat": {},
-        "ivfpq": {
-            "nlist": max(1, min(round(4 * N**0.5), N // 39)),
-            "m": max(m for m in range(1, max(1, d // 4) + 1) if d % m == 0),
-            "nbits": 8,
-        },
-        "hnsw": {"M": 32, "ef_construction": 40},
-    }[kind]
-    if unknown := sorted(args.keys() - known.keys()):
-        there = ", ".join(known) or "none"
-        raise TypeError(f"{kind} has no argument {', '.join(unknown)}; it has: {there}")
-    settings = known | {name: _integer(value, name) for name, value in args.items()}
-    if wrong := [f"{name}={value}" for name, value in settings.items() if value < 1]:
-        raise ValueError(f"{kind}: expected integers from 1, got {', '.join(wrong)}")
-    if kind == "ivfpq":
-        if d % settings["m"]:
-            raise ValueError(f"m: {settings['m']} parts of equal size cannot make {d} dimensions")
-        centroids = max(settings["nlist"], 2 ** settings["nbits"])
-        if centroids > N:
-            raise ValueError(
-                f"ivfpq: {centroids} centroids (nlist={settings['nlist']}, 2^nbits="
-                f"{2 ** settings['nbits']}) cannot be learnt from {N} embeddings; give more of "
-                "these, lower nlist or nbits, or take kind='flat', which is quick at this size"
-            )
-    return settings
-
-
-def _effort(kind: str, effort: int | None) -> int | None:
-    if effort is None:
-        return _EFFORT[kind]
-    if _EFFORT[kind] is None or _integer(effort, "effort") < 1:
-        raise ValueError(
-            f"effort: expected an integer from 1, of ivfpq or hnsw, got {effort} of {kind}"
-        )
-    return effort
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Several threads would link a graph in the order in which they happen to come."""
-    before = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    try:
-        yield
-    finally:
-        faiss.omp_set_num_threads(before)
-
-
-# Scores: from which neighbours are relevant to one number per query
+# Scores: from which neighbors are relevant to one number per query
 
 
 def _recalls(ks: Sequence[int]) -> dict[str, Score]:
@@ -489,7 +267,7 @@ def _relevant_items(labels: Tensor, gallery_labels: Tensor) -> Tensor:
     return torch.where(classes[at] == labels, counts[at], 0)
 
 
-# Exact neighbours: candidates by one of three routes, then one measure that decides
+# Exact neighbors: candidates by one of three routes, then one measure that decides
 
 
 class _Sets(NamedTuple):
@@ -540,7 +318,7 @@ def _binary_index(y: Tensor) -> faiss.IndexBinaryFlat:
 
 
 def _by_bits(x: Tensor, own: Tensor, index: faiss.IndexBinaryFlat, k: int) -> tuple[Tensor, Tensor]:
-    """Neighbours by faiss's Hamming distances, which are whole numbers, ties by index."""
+    """Neighbors by faiss's Hamming distances, which are whole numbers, ties by index."""
     codes = np.packbits(x.numpy() > 0, axis=1)
     differing, candidates = index.search(codes, min(k + 1, index.ntotal))
     squared, indices = torch.from_numpy(differing).float(), torch.from_numpy(candidates)
@@ -550,9 +328,9 @@ def _by_bits(x: Tensor, own: Tensor, index: faiss.IndexBinaryFlat, k: int) -> tu
 def _by_products(
     x: Tensor, own: Tensor, y: Tensor, k: int, room: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Neighbours by the matrix of all distances, (‖x‖² + ‖y‖² − 2xᵀy) / room.
+    """Neighbors by the matrix of all distances, (‖x‖² + ‖y‖² − 2xᵀy) / room.
 
-    In float64: float32 products lose near neighbours to rounding, and on a GPU may be TF32.
+    In float64: float32 products lose near neighbors to rounding, and on a GPU may be TF32.
     What lies below the rounding of float64 is tied. In place, for twice the speed of
     ``geometry.squared_distances``, which serves gradients.
     """
@@ -570,10 +348,10 @@ def _by_products(
 def _by_faiss(
     x: Tensor, own: Tensor, y: Tensor, index: faiss.IndexFlatL2, k: int
 ) -> tuple[Tensor, Tensor]:
-    """Neighbours by faiss, whose float32 distances are wrong by as much as products are.
+    """Neighbors by faiss, whose float32 distances are wrong by as much as products are.
 
     A row whose k-th distance lies within that rounding of its last candidate may have lost a
-    neighbour (many copies of one point, say), and is done over from the matrix.
+    neighbor (many copies of one point, say), and is done over from the matrix.
     """
     count = min(k + 1 + _SPARE, len(y))
     rounded, candidates = map(torch.from_numpy, index.search(x.numpy(), count))
@@ -656,12 +434,12 @@ def _prepare(
     if kind == "poincare":
         x, y = exponential_map(x, c, clip), exponential_map(y, c, clip)
         room_x, room_y = ((1 - c * z.square().sum(dim=1)).clamp_min(1e-15) for z in (x, y))
-    centre = y.mean(dim=0)
-    spread = max((x - centre).abs().max().item(), (y - centre).abs().max().item())
+    center = y.mean(dim=0)
+    spread = max((x - center).abs().max().item(), (y - center).abs().max().item())
     unit = math.ldexp(1.0, math.frexp(spread)[1])
-    centre = torch.where(centre.abs() > 3 * unit, (centre / unit).round() * unit, 0)
-    x = ((x - centre) / unit).float()
-    y = x if gallery is None else ((y - centre) / unit).float()
+    center = torch.where(center.abs() > 3 * unit, (center / unit).round() * unit, 0)
+    x = ((x - center) / unit).float()
+    y = x if gallery is None else ((y - center) / unit).float()
     return _Sets(x, y, unit, kind, c, room_x, room_y)
 
 
@@ -693,7 +471,7 @@ def _matrix(embeddings: Array, name: str, metric: str) -> Tensor:
     _refuse(~x.isfinite().all(dim=1), name, "are not finite; did the training diverge?")
     if metric == "cosine":
         _refuse((x == 0).all(dim=1), name, "are zero and have no cosine; use metric='euclidean'")
-        x = normalise(x)
+        x = normalize(x)
     return x
 
 

@@ -1,26 +1,21 @@
 """Many experiments: sweeps over axes and seeds, paired differences, ranks, intervals."""
 
 import functools
-import hashlib
 import itertools
 import multiprocessing
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 import joblib
 import numpy as np
 import pandas as pd
-import torch
 from scipy import stats
 from tqdm.auto import tqdm
 
-import dmlkit
-from dmlkit import devices, training
+from dmlkit import training
 from dmlkit.training import Experiment
 
 ANSWER_SECONDS = 10  # that a Dask scheduler may take to answer
@@ -34,7 +29,11 @@ _START = (
 def default_executor() -> Executor:
     """One process a core; or the Dask cluster whose address ``$DMLKIT_SCHEDULER`` holds."""
     address = os.environ.get("DMLKIT_SCHEDULER")
-    return cluster_executor(address) if address else _local_executor()
+    if not address:
+        return _local_executor()
+    from dmlkit.extras import cluster  # an extra: Dask is not there unless it is asked for
+
+    return cluster.cluster_executor(address)
 
 
 @functools.cache
@@ -45,87 +44,6 @@ def _local_executor() -> ProcessPoolExecutor:
     if method == "forkserver":
         context.set_forkserver_preload(["dmlkit.training"])
     return ProcessPoolExecutor(joblib.cpu_count(), mp_context=context)
-
-
-def cluster_executor(address: str) -> Executor:
-    """The workers of a Dask cluster, once each is found to train the very Runs of this process.
-
-    Scheduler and workers need this environment, and the workers a file system shared with this
-    process: what ``dmlkit.cache_folder()`` names there must be the same folder as here. On every
-    machine, from the project's folder, with the same ``DMLKIT_CACHE`` and ``DMLKIT_DATA``::
-
-        dask worker ADDRESS --nworkers PROCESSES --nthreads 1 --memory-limit 0
-
-    An Experiment of several ``devices`` needs ``DASK_DISTRIBUTED__WORKER__DAEMON=False`` there too:
-    each device has a process, and Dask's workers may else start none.
-
-    The trainings of a worker that dies are taken over by another, from their last checkpoints; the
-    lock of a Run keeps two from training it. What has begun when a sweep is interrupted goes on to
-    its end; the rest is cancelled.
-
-    Raises:
-        ImportError: Dask is not installed.
-        ConnectionError: no scheduler answers at the address.
-        RuntimeError: it has no workers; or some have several threads, another store, other
-            sources, another torch or another kind of device, and so would train other Runs.
-    """
-    client = _client(address)
-    if client.status != "running":  # that scheduler has gone; there may be a new one
-        _client.cache_clear()
-        client = _client(address)
-    store = dmlkit.cache_folder() / "runs"
-    store.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=store, prefix=".seen.") as mark:
-        found = client.run(_unfit, _origin(), Path(mark.name).name, on_error="return")
-    if not found:
-        raise RuntimeError(f"the Dask scheduler at {address} has no workers. {_START}")
-    wrong = [f"{worker}: {reason}" for worker, reason in found.items() if reason]
-    if wrong:
-        raise RuntimeError(
-            f"{len(wrong)} of {len(found)} Dask workers at {address} would not train the Runs of "
-            f"this process, whose store is {store}:\n" + "\n".join([*wrong, _START])
-        )
-    return client.get_executor(pure=False)  # a training leaves a Run: each call counts
-
-
-@functools.cache
-def _client(address: str) -> Any:
-    try:
-        import distributed
-    except ImportError as error:
-        raise ImportError("a cluster needs Dask: pip install --editable '.[cluster]'") from error
-    try:
-        return distributed.Client(address, timeout=ANSWER_SECONDS, set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise ConnectionError(
-            f"no Dask scheduler answers at {address!r} within {ANSWER_SECONDS} s: start one with "
-            f"`dask scheduler`, which prints its address ({error})"
-        ) from error
-
-
-@functools.cache  # a worker may outlive an edit of the sources, and goes on with what it imported
-def _origin() -> dict[str, str]:
-    """What names the Runs of this process, whatever their Experiments."""
-    sources = sorted(Path(dmlkit.__file__).parent.rglob("*.py"))
-    return {
-        "sources of dmlkit": hashlib.sha256(
-            b"".join(path.read_bytes() for path in sources)
-        ).hexdigest()[:12],
-        "torch": torch.__version__,
-        "kind of device": devices.kind("auto"),
-    }
-
-
-def _unfit(asker: Mapping[str, str], mark: str, dask_worker: Any) -> str:
-    """Why this Dask worker would not train the asker's Runs, or ''."""
-    threads, store = dask_worker.state.nthreads, dmlkit.cache_folder() / "runs"
-    mine = _origin()
-    wrong = [f"{key} {mine[key]}, not {asker[key]}" for key in mine if mine[key] != asker[key]]
-    if threads > 1:  # torch's threads and random state belong to a process, not to a thread
-        wrong.append(f"{threads} threads, not 1")
-    if not (store / mark).exists():
-        wrong.append(f"its store {store} is another folder")
-    return ", ".join(wrong)
 
 
 def sweep(

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dmlkit import ROOT, claims, recipes, study
+from dmlkit import ROOT, claims, study
+from dmlkit.extras import recipes
 
 CASES = [
     ("C18", 0.02, (0.01, 0.03), "reproduced"),

@@ -56,7 +56,7 @@ def test_train_dreml_prints_the_ensemble_beside_one_member(invoke, monkeypatch):
         (["train", "--data", "nope"], "no data set 'nope': there are glyphs"),
         (["train", "--device", "tpu"], "unknown device 'tpu'; there are auto, cpu, cuda"),
         (["train", "--set", "lr"], "a setting is NAME=VALUE, but this is 'lr'"),
-        (["train", "--set", "colour=1"], "Experiment has no field colour; it has loss, loss_args"),
+        (["train", "--set", "color=1"], "Experiment has no field color; it has loss, loss_args"),
         (["train", "--recipe", "nope"], "no recipe 'nope': there are sec_cars_googlenet, sec_cub"),
         (["train", "--recipe", "see_cub_vit_s", "--root", "nowhere"], "`dmlkit data get cub"),
         (["train", "--data", "omniglot", "--root", "nowhere"], "images_background_small1.zip"),
@@ -67,7 +67,7 @@ def test_train_dreml_prints_the_ensemble_beside_one_member(invoke, monkeypatch):
         (["data", "get", "glyphs"], "'glyphs' is not fetched"),
         (["reproduce", "--profile", "nope"], "unknown profile 'nope'"),
         (["reproduce", "99"], "no notebook is called '99'"),
-        (["reproduce", "00", "--set", "colour=1"], "no parameter 'colour'"),
+        (["reproduce", "00", "--set", "color=1"], "no parameter 'color'"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line_and_ends_with_1(invoke, arguments, message):

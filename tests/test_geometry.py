@@ -34,23 +34,23 @@ def test_gradients_are_right_and_finite_where_the_distance_is_zero(generator):
     x = torch.randn(5, 3, generator=generator, dtype=torch.float64, requires_grad=True)
     y = torch.randn(4, 3, generator=generator, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(geometry.distances, (x, y))
-    assert torch.autograd.gradcheck(geometry.normalise, (x,))
+    assert torch.autograd.gradcheck(geometry.normalize, (x,))
     same = torch.ones(4, 3, requires_grad=True)
     geometry.distances(same).sum().backward()
     assert torch.equal(same.grad, torch.zeros(4, 3))
 
 
 @pytest.mark.parametrize("norm", [1e-6, 1.0, 1e6])
-def test_normalised_rows_have_norm_one(generator, norm):
+def test_normalized_rows_have_norm_one(generator, norm):
     x = torch.randn(8, 5, generator=generator)
     x = x / x.norm(dim=1, keepdim=True) * norm
-    torch.testing.assert_close(geometry.norms(geometry.normalise(x)), torch.ones(8))
+    torch.testing.assert_close(geometry.norms(geometry.normalize(x)), torch.ones(8))
 
 
 def test_a_zero_row_stays_zero_with_a_finite_gradient():
     x = torch.zeros(2, 3, requires_grad=True)
-    geometry.normalise(x).sum().backward()
-    assert torch.equal(geometry.normalise(x), torch.zeros(2, 3))
+    geometry.normalize(x).sum().backward()
+    assert torch.equal(geometry.normalize(x), torch.zeros(2, 3))
     assert torch.isfinite(x.grad).all()
 
 

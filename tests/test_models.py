@@ -67,7 +67,7 @@ def test_backbones_have_the_published_number_of_parameters(name, published):
 
 
 @pytest.mark.parametrize("name", ["resnet18", "googlenet_bn", "deit_s"])
-def test_a_model_embeds_colour_and_grey_and_teaches_its_first_layer(name, generator):
+def test_a_model_embeds_color_and_grey_and_teaches_its_first_layer(name, generator):
     net = made(name)
     x = pixels(generator, 2, 1, 64, 64)
     embeddings = net(x)
@@ -97,24 +97,24 @@ def test_the_seed_decides_the_model_and_nothing_else_does(generator):
     assert not torch.equal(first["head.0.weight"], other["head.0.weight"])
 
 
-def test_heads_are_a_linear_map_of_features_normalised_in_their_way(generator):
+def test_heads_are_a_linear_map_of_features_normalized_in_their_way(generator):
     x = 5 + 3 * torch.randn(64, 6, generator=generator)
-    centred = {
+    centered = {
         "linear": x,
         "layer_norm": (x - x.mean(1, keepdim=True))
         / (x.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt(),
         "batch_norm": (x - x.mean(0)) / (x.var(0, unbiased=False) + 1e-5).sqrt(),
     }
-    for name, expected in centred.items():
+    for name, expected in centered.items():
         head = models.build_head(name, 6, 4)
         torch.testing.assert_close(head(x), head[-1](expected), rtol=1e-4, atol=1e-5)
-        learnt = sum(p.numel() for p in head[:-1].parameters())
-        assert learnt == (12 if name == "batch_norm" else 0)
-    unit = models.build_head("linear", 6, 4, normalise=True)(x)
+        learned = sum(p.numel() for p in head[:-1].parameters())
+        assert learned == (12 if name == "batch_norm" else 0)
+    unit = models.build_head("linear", 6, 4, normalize=True)(x)
     torch.testing.assert_close(unit.norm(dim=1), torch.ones(64))
 
 
-def test_generalised_mean_is_its_equation(generator):
+def test_generalized_mean_is_its_equation(generator):
     x = torch.randn(2, 3, 4, 5, generator=generator, dtype=torch.float64)
     pool = models.GeM(p=2.5).double()
     for b in range(2):
@@ -128,7 +128,7 @@ def test_generalised_mean_is_its_equation(generator):
     assert pool.p.grad.abs() > 0
 
 
-def test_generalised_mean_goes_from_the_average_to_the_maximum(generator):
+def test_generalized_mean_goes_from_the_average_to_the_maximum(generator):
     x = torch.rand(2, 3, 4, 5, generator=generator, dtype=torch.float64) + 0.1
     torch.testing.assert_close(models.GeM(p=1.0).double()(x), x.mean((2, 3), keepdim=True))
     maximum = x.amax((2, 3), keepdim=True)
@@ -143,7 +143,7 @@ def test_pooling_is_of_the_map_of_features(generator):
         pooled[pooling] = features(made("resnet18", pooling=pooling), x)
         assert pooled[pooling].shape == (2, 512)
     torch.testing.assert_close(pooled["average"] + pooled["max"], pooled["average_max"])
-    some = pooled["average"] > 0.01  # a channel that is nowhere positive has no generalised mean
+    some = pooled["average"] > 0.01  # a channel that is nowhere positive has no generalized mean
     assert some.sum() > 500
     assert (pooled["average"] < pooled["gem"] * 1.0001)[some].all()
     assert (pooled["gem"] < pooled["max"] * 1.0001)[some].all()

@@ -32,9 +32,9 @@ def problems(notebook: NotebookNode, name: str) -> list[str]:
     found = [problem for check in checks for problem in check(notebook)]
     if notebook.metadata.get("kernelspec", {}).get("name") != "python3":
         found.append("the kernel is not called python3")
-    starts = [call for call in _calls(notebook) if _name(call) == "plotting.start"]
+    starts = [call for call in _calls(notebook) if _name(call) == "figures.begin_notebook"]
     if [_text(call.args[0]) for call in starts if call.args] != [name]:
-        found.append(f"plotting.start is not called once, with {name!r}")
+        found.append(f"figures.begin_notebook is not called once, with {name!r}")
     return found
 
 
@@ -135,7 +135,7 @@ def _figures(notebook: NotebookNode) -> Iterator[str]:
 def saved(notebook: NotebookNode) -> Iterator[tuple[str, dict[str, ast.expr]]]:
     """Name and arguments of every figure that a notebook saves."""
     for call in _calls(notebook):
-        if _name(call) == "plotting.save":
+        if _name(call) == "figures.save":
             places = ("fig", "name", "data", "alt", "caption")
             given: dict[str, Any] = dict(zip(places, call.args, strict=False))
             given |= {str(keyword.arg): keyword.value for keyword in call.keywords}
@@ -271,7 +271,7 @@ BROKEN: list[tuple[str, Callable[[NotebookNode], Any]]] = [
         "ipywidgets.interact captures",
         lambda nb: nb.cells.append(new_code_cell("ipywidgets.interact(f, a=1)")),
     ),
-    ("plotting.start is not called once", _replace('start("template"', 'start("other"')),
+    ("figures.begin_notebook is not called once", _replace('start("template"', 'start("other"')),
 ]
 
 

@@ -27,7 +27,7 @@ device: str = "cpu"
 rates: list = [0.5]  # learning rates
 """
 
-# What plotting.save leaves, without the seconds that it takes to import it.
+# What figures.save leaves, without the seconds that it takes to import it.
 FIGURE = """
 import json, os, pathlib, sys
 
@@ -243,7 +243,7 @@ open(os.environ["DMLKIT_FIGURES"] + "/toy.json", "w").write({figure("01_x")!r})"
     monkeypatch.setattr(reproduce, "_PAPERMILL", script)
     done, page = run(tmp_path)
     assert not done
-    assert "plotting.start names another notebook: 01_x" in page
+    assert "figures.begin_notebook names another notebook: 01_x" in page
     assert not (tmp_path / "build" / "smoke" / "figures").exists()
 
 

@@ -1,4 +1,4 @@
-"""Neighbours and scores against hand-worked cases, loops in float64, and the reference library."""
+"""Neighbors and scores against hand-worked cases, loops in float64, and the reference library."""
 
 import math
 
@@ -11,7 +11,7 @@ from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
 from dmlkit import retrieval
 from dmlkit.losses.hyperbolic import exponential_map, poincare_distances
-from dmlkit.retrieval import evaluate, map_at_r, nearest_neighbours, nmi, r_precision, recall_at_k
+from dmlkit.retrieval import evaluate, map_at_r, nearest_neighbors, nmi, r_precision, recall_at_k
 
 LINE = np.array([[0.0], [1.0], [3.0], [7.0]])
 
@@ -20,8 +20,8 @@ def clusters(classes=6, per_class=5, d=4, spread=1.0, seed=0):
     """Overlapping classes of unequal size, shuffled: (N, d) float64, (N,) int64."""
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.repeat(np.arange(classes), per_class + np.arange(classes) % 3))
-    centres = rng.normal(size=(classes, d))
-    return centres[labels] + spread * rng.normal(size=(len(labels), d)), labels
+    centers = rng.normal(size=(classes, d))
+    return centers[labels] + spread * rng.normal(size=(len(labels), d)), labels
 
 
 def unit(x):
@@ -59,7 +59,7 @@ def without_nmi(scores):
 
 @pytest.fixture(params=["faiss", "products"])
 def route(request, monkeypatch):
-    """Both routes to the neighbours: the GPU's is the same code on any device."""
+    """Both routes to the neighbors: the GPU's is the same code on any device."""
     if request.param == "products":
         by_products = retrieval._by_products
         monkeypatch.setattr(
@@ -72,7 +72,7 @@ def route(request, monkeypatch):
 
 def test_line_by_hand():
     # Nearest first: 0 -> 1, 3, 7; 1 -> 0, 3, 7; 3 -> 1, 0, 7; 7 -> 3, 1, 0.
-    indices, distances = nearest_neighbours(LINE, 3)
+    indices, distances = nearest_neighbors(LINE, 3)
     np.testing.assert_array_equal(indices, [[1, 2, 3], [0, 2, 3], [1, 0, 3], [2, 1, 0]])
     np.testing.assert_array_equal(distances, [[1, 3, 7], [1, 2, 6], [2, 3, 4], [4, 6, 7]])
     # First of one's own class at rank 2, 3, 2, 2.
@@ -96,17 +96,17 @@ def test_the_reality_checks_four_retrievals(correct, expected_r_precision, expec
 
 def test_cosine_by_hand():
     x = np.array([[2.0, 0.0], [0.0, 5.0], [-1.0, 0.0], [3.0, 3.0]])
-    indices, cosines = nearest_neighbours(x, 3, metric="cosine")
+    indices, cosines = nearest_neighbors(x, 3, metric="cosine")
     np.testing.assert_array_equal(indices[0], [3, 1, 2])
     np.testing.assert_allclose(cosines[0], [math.sqrt(0.5), 0, -1], atol=1e-7)
-    indices, distances = nearest_neighbours(x, 3)  # as given: the lengths count
+    indices, distances = nearest_neighbors(x, 3)  # as given: the lengths count
     np.testing.assert_array_equal(indices[0], [2, 3, 1])
     np.testing.assert_allclose(distances[0], [3, math.sqrt(10), math.sqrt(29)], rtol=1e-7)
 
 
 def test_hamming_by_hand():
     x = np.array([[1.0, 2.0, -1.0], [3.0, -1.0, -1.0], [0.0, -9.0, 4.0], [5.0, 1.0, -2.0]])
-    indices, bits = nearest_neighbours(x, 3, metric="hamming")  # 110, 100, 001, 110
+    indices, bits = nearest_neighbors(x, 3, metric="hamming")  # 110, 100, 001, 110
     np.testing.assert_array_equal(indices, [[3, 1, 2], [0, 3, 2], [1, 0, 3], [0, 1, 2]])
     np.testing.assert_array_equal(bits, [[0, 1, 3], [1, 1, 2], [2, 3, 3], [0, 1, 3]])
 
@@ -114,7 +114,7 @@ def test_hamming_by_hand():
 def test_poincare_by_hand():
     x = np.array([[0.0, 0.0], [0.5, 0.0], [0.0, -2.0], [-1.0, 0.0]])
     metric = {"name": "poincare", "c": 1.0, "clip": 1.5}
-    indices, distances = nearest_neighbours(x, 3, metric=metric)
+    indices, distances = nearest_neighbors(x, 3, metric=metric)
     np.testing.assert_array_equal(indices[0], [1, 3, 2])
     np.testing.assert_allclose(distances[0], [1, 2, 3], rtol=1e-6)  # 2‖u‖ from the origin
     np.testing.assert_allclose(distances[3, indices[3] == 1], [3], rtol=1e-6)  # along a line
@@ -132,11 +132,11 @@ def test_hamming_equals_counting_differing_signs(d, with_gallery, monkeypatch):
     sets = {"gallery": y, "gallery_labels": y_labels, "ks": (1, 2, 4)}
     found = evaluate(x, labels, metric="hamming", **sets)
     assert without_nmi(found) == pytest.approx(loop_scores(signs[0], labels, signs[1], y_labels))
-    by_bits = nearest_neighbours(x, 5, y, metric="hamming")
+    by_bits = nearest_neighbors(x, 5, y, metric="hamming")
     codes = torch.from_numpy(signs[0] if y is None else signs[1]).float()
     products = retrieval._by_products
     monkeypatch.setattr(retrieval, "_by_bits", lambda x, own, index, k: products(x, own, codes, k))
-    by_products = nearest_neighbours(x, 5, y, metric="hamming")
+    by_products = nearest_neighbors(x, 5, y, metric="hamming")
     np.testing.assert_array_equal(by_bits, by_products)
 
 
@@ -146,11 +146,11 @@ def test_poincare_equals_the_losss_own_distance(c):
     points = exponential_map(torch.from_numpy(x), c, clip=2.3)
     D = poincare_distances(points, points, c).fill_diagonal_(torch.inf)
     metric = {"name": "poincare", "c": c}
-    indices, distances = nearest_neighbours(x, len(x) - 1, metric=metric)
+    indices, distances = nearest_neighbors(x, len(x) - 1, metric=metric)
     expected = D.sort(dim=1).values[:, :-1].numpy()
     np.testing.assert_allclose(distances, expected, rtol=1e-5)
     np.testing.assert_allclose(np.take_along_axis(D.numpy(), indices, 1), expected, rtol=1e-5)
-    assert (nearest_neighbours(x, 5)[0] != indices[:, :5]).any()  # not the Euclidean order
+    assert (nearest_neighbors(x, 5)[0] != indices[:, :5]).any()  # not the Euclidean order
     if c == 0.1:
         assert evaluate(x, np.arange(len(x)) % 3, metric="poincare") == evaluate(
             x, np.arange(len(x)) % 3, metric=metric
@@ -168,16 +168,16 @@ def test_poincare_equals_the_losss_own_distance(c):
 )
 def test_metrics_refused(metric, message):
     with pytest.raises(ValueError, match=message):
-        nearest_neighbours(LINE, 1, metric=metric)
+        nearest_neighbors(LINE, 1, metric=metric)
 
 
 @pytest.mark.usefixtures("route")
-@pytest.mark.parametrize("offset", [0.0, 1e4], ids=["centred", "far"])
+@pytest.mark.parametrize("offset", [0.0, 1e4], ids=["centered", "far"])
 @pytest.mark.parametrize("scale", [1e-25, 1.0, 1e25])
-def test_neighbours_equal_a_float64_loop(offset, scale):
+def test_neighbors_equal_a_float64_loop(offset, scale):
     rng = np.random.default_rng(0)
     x = ((rng.normal(size=(150, 8)) + offset) * scale).astype(np.float32)
-    indices, distances = nearest_neighbours(x, 20)
+    indices, distances = nearest_neighbors(x, 20)
     exact = x.astype(np.float64) / scale
     for q, found in enumerate(indices):
         np.testing.assert_array_equal(found, ranking(exact[q], exact, own=q)[:20])
@@ -186,12 +186,12 @@ def test_neighbours_equal_a_float64_loop(offset, scale):
 
 
 @pytest.mark.usefixtures("route")
-def test_neighbours_closer_than_float32_products_can_tell():
+def test_neighbors_closer_than_float32_products_can_tell():
     """Two tight groups, far apart: in float32 products, which faiss uses, each is one point."""
     rng = np.random.default_rng(6)
     x = 1e-3 * rng.normal(size=(2200, 64)) + np.repeat([[0.0], [100.0]], 1100, axis=0)
     x = x.astype(np.float32).astype(np.float64)
-    indices, _ = nearest_neighbours(x, 5)  # faiss subtracts below 128,000 numbers
+    indices, _ = nearest_neighbors(x, 5)  # faiss subtracts below 128,000 numbers
     for q in range(0, len(x), 100):
         np.testing.assert_array_equal(indices[q], ranking(x[q], x, own=q)[:5])
 
@@ -201,7 +201,7 @@ def test_faiss_alone_decides_ordinary_rows(offset, monkeypatch):
     monkeypatch.setattr(retrieval, "_by_products", None)  # exact too, but slower
     x = np.random.default_rng(7).normal(size=(3000, 16)).astype(np.float32) + np.float32(offset)
     for k in (1, 20, 200):
-        assert nearest_neighbours(x, k)[0].shape == (3000, k)
+        assert nearest_neighbors(x, k)[0].shape == (3000, k)
 
 
 @pytest.mark.usefixtures("route")
@@ -238,10 +238,10 @@ def test_equals_pytorch_metric_learning():
 
 def test_blocks_change_nothing(monkeypatch):
     x, labels = clusters(classes=20, seed=4)
-    whole, neighbours = evaluate(x, labels), nearest_neighbours(x, 7)
+    whole, neighbors = evaluate(x, labels), nearest_neighbors(x, 7)
     monkeypatch.setattr(retrieval, "_ENTRIES", 64)
     assert evaluate(x, labels) == whole
-    for a, b in zip(nearest_neighbours(x, 7), neighbours, strict=True):
+    for a, b in zip(nearest_neighbors(x, 7), neighbors, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
@@ -260,11 +260,11 @@ def test_evaluate_searches_once(monkeypatch):
 def test_ties_stand_in_the_order_of_their_index():
     rng = np.random.default_rng(5)
     grid = rng.integers(0, 4, size=(300, 3)).astype(np.float32)  # 64 places: copies, many ties
-    indices, _ = nearest_neighbours(grid, 10)
+    indices, _ = nearest_neighbors(grid, 10)
     for q, found in enumerate(indices):
         np.testing.assert_array_equal(found, ranking(grid[q], grid, own=q)[:10])
     copies = rng.normal(size=(7, 64))[rng.integers(0, 7, size=2101)]  # 300 of each
-    indices, _ = nearest_neighbours(copies, 5)
+    indices, _ = nearest_neighbors(copies, 5)
     for q in range(0, len(copies), 50):
         np.testing.assert_array_equal(indices[q], ranking(copies[q], copies, own=q)[:5])
 
@@ -273,7 +273,7 @@ def test_ties_stand_in_the_order_of_their_index():
 def test_a_collapsed_embedding_scores_at_chance():
     labels = np.repeat(np.arange(50), 6)
     x = np.full((300, 8), 0.3, dtype=np.float32)
-    indices, distances = nearest_neighbours(x, 3)
+    indices, distances = nearest_neighbors(x, 3)
     np.testing.assert_array_equal(
         indices[:5], [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2], [0, 1, 2]]
     )
@@ -287,11 +287,11 @@ def test_a_collapsed_embedding_scores_at_chance():
 @pytest.mark.usefixtures("route")
 def test_a_copy_of_the_query_counts_and_the_query_does_not():
     x = np.array([[0.0, 1], [5, 5], [0, 1], [9, 0]])
-    indices, distances = nearest_neighbours(x, 1)
+    indices, distances = nearest_neighbors(x, 1)
     np.testing.assert_array_equal(indices[:, 0], [2, 0, 0, 1])
     assert distances[0, 0] == 0
     assert recall_at_k(x, np.array([4, 4, 7, 7]), (1,)) == {1: 0.25}  # the copy is of another class
-    indices, _ = nearest_neighbours(x, 2, gallery=x)  # a gallery is taken as it is
+    indices, _ = nearest_neighbors(x, 2, gallery=x)  # a gallery is taken as it is
     np.testing.assert_array_equal(indices[:, 0], [0, 1, 0, 3])
 
 
@@ -313,22 +313,22 @@ def test_labels_are_compared_as_integers(offset):
 def test_k_beyond_the_gallery():
     labels = np.array([0, 1, 0, 1])
     assert recall_at_k(LINE, labels, (3, 4, 1000)) == {3: 1, 4: 1, 1000: 1}
-    assert nearest_neighbours(LINE, 3)[0].shape == (4, 3)
-    assert nearest_neighbours(LINE, 4, gallery=LINE)[0].shape == (4, 4)
+    assert nearest_neighbors(LINE, 3)[0].shape == (4, 3)
+    assert nearest_neighbors(LINE, 4, gallery=LINE)[0].shape == (4, 4)
     with pytest.raises(ValueError, match=r"k: expected 1 to 3, .* got 4"):
-        nearest_neighbours(LINE, 4)
+        nearest_neighbors(LINE, 4)
 
 
 def test_the_kind_of_the_queries_comes_back():
     for kind in (torch.float32, torch.bfloat16, torch.float64, torch.int64):
-        indices, distances = nearest_neighbours(torch.tensor(LINE, dtype=kind), 2)
+        indices, distances = nearest_neighbors(torch.tensor(LINE, dtype=kind), 2)
         assert (indices.dtype, distances.dtype) == (torch.int64, torch.float32)
         assert indices.tolist() == [[1, 2], [0, 2], [1, 0], [2, 1]]
     leaf = torch.tensor(LINE, requires_grad=True)
-    assert not nearest_neighbours(leaf, 1)[1].requires_grad
+    assert not nearest_neighbors(leaf, 1)[1].requires_grad
     frozen = np.asfortranarray(LINE[::-1])
     frozen.setflags(write=False)
-    indices, distances = nearest_neighbours(frozen, 1, gallery=torch.tensor(LINE))
+    indices, distances = nearest_neighbors(frozen, 1, gallery=torch.tensor(LINE))
     assert isinstance(indices, np.ndarray)
     assert indices.tolist() == [[3], [2], [1], [0]]
     assert recall_at_k(leaf, torch.tensor([0, 1, 0, 1], dtype=torch.int32), [2]) == {2: 0.75}
@@ -355,7 +355,7 @@ def test_embeddings_that_are_not_finite_are_refused(bad):
         with pytest.raises(ValueError, match=message.format("embeddings")):
             call(x, labels)
     with pytest.raises(ValueError, match=message.format("queries")):
-        nearest_neighbours(x, 1)
+        nearest_neighbors(x, 1)
     with pytest.raises(ValueError, match=message.format("gallery")):
         r_precision(x[:4], labels[:4], x, labels)
 
@@ -426,7 +426,7 @@ sets = st.builds(
 
 
 def separated(x):
-    """Whether no rounding of float32 can swap two neighbours of a query."""
+    """Whether no rounding of float32 can swap two neighbors of a query."""
     distances = np.sort(np.linalg.norm(x[:, None] - x, axis=2), axis=1)
     return np.diff(distances, axis=1).min() > 1e-5 * distances.max()
 

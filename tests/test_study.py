@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from dmlkit import study, training
-from tests.test_training import TINY
+from tests.training.test_training import TINY
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def test_sweep_finishes_the_others_before_it_reports_a_failure():
     assert sweep(loss=["contrastive"])["loaded"].all()
 
 
-@pytest.mark.parametrize("axes", [{"colour": ["red"]}, {"seed": []}])
+@pytest.mark.parametrize("axes", [{"color": ["red"]}, {"seed": []}])
 def test_sweep_refuses_an_axis_that_means_nothing(axes):
     with pytest.raises(ValueError, match=next(iter(axes))):
         sweep(**axes)

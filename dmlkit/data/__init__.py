@@ -80,7 +80,7 @@ class ImageSet:
             digest.update(np.ascontiguousarray(self.queries).data)
         return digest.hexdigest()
 
-    def compared(self, embeddings: NDArray) -> dict[str, Any]:
+    def retrieval_sets(self, embeddings: NDArray) -> dict[str, Any]:
         """What ``dmlkit.retrieval`` scores, as its arguments: (N, d) -> arrays by name.
 
         Every image with all the others; in a set with queries, those with its gallery.
@@ -88,7 +88,7 @@ class ImageSet:
         >>> import torch
         >>> two = ImageSet(torch.zeros(2, 1, 8, 8), np.array([0, 0]), np.array(["", ""]), ("a",),
         ...                queries=np.array([True, False]))
-        >>> list(two.compared(np.zeros((2, 3))))
+        >>> list(two.retrieval_sets(np.zeros((2, 3))))
         ['embeddings', 'labels', 'gallery', 'gallery_labels']
         """
         if self.queries is None:

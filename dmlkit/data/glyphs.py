@@ -240,7 +240,7 @@ class Alphabet(NamedTuple):
     """The characters that are classes, as drawn by each face."""
 
     codes: NDArray[np.int64]  # (C,) Unicode code points, rising
-    ink: NDArray[np.uint8]  # (C, 16, 48, 48), outlines in a centred box of 42 px
+    ink: NDArray[np.uint8]  # (C, 16, 48, 48), outlines in a centered box of 42 px
     drawn: NDArray[np.bool_]  # (C, 16) whether the face has the character
 
 
@@ -304,7 +304,7 @@ def draw_alphabet() -> Alphabet:
 
 
 def _draw(font: "FT2Font", glyph: "GlyphIndexType", board: NDArray[np.uint8]) -> bool:
-    """Draw one glyph, its outline centred in the box; returns whether it has one."""
+    """Draw one glyph, its outline centered in the box; returns whether it has one."""
     from matplotlib.ft2font import LoadFlags
 
     size = 32.0  # px, only to learn the glyph's proportions
@@ -325,7 +325,7 @@ def _draw(font: "FT2Font", glyph: "GlyphIndexType", board: NDArray[np.uint8]) ->
 def _distinct(ink: NDArray[np.uint8], drawn: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Which characters to keep so that no two of them look alike in a face that has both.
 
-    Normalised correlation at 16 x 16. Pixels are rounded to integers whose products sum exactly in
+    Normalized correlation at 16 x 16. Pixels are rounded to integers whose products sum exactly in
     float32, so that the choice does not hang on how a machine orders its sums.
     """
     alike = np.zeros((len(ink), len(ink)), dtype=bool)
@@ -399,7 +399,7 @@ def _warp(ink: Tensor, level: Level, generator: Generator) -> Tensor:
     asked = torch.stack([_either_side(2 * level.shift, generator) for _ in range(2)], dim=1)
     shift = asked[:, :, None].clamp(-room, room)
 
-    axis = _centres(SIZE).double()
+    axis = _centers(SIZE).double()
     pixels = torch.stack(torch.meshgrid(axis, axis, indexing="xy")).view(2, -1)  # (2, 1024)
     bend = torch.stack([_smooth(3, generator) for _ in range(2)], dim=1).view(-1, 2, SIZE * SIZE)
     pixels = pixels - shift + 2**0.5 * level.elastic * bend
@@ -409,7 +409,7 @@ def _warp(ink: Tensor, level: Level, generator: Generator) -> Tensor:
 
 
 def _largest(image: Tensor) -> Tensor:
-    """The largest of each pixel and its eight neighbours, ten times as fast as max_pool2d."""
+    """The largest of each pixel and its eight neighbors, ten times as fast as max_pool2d."""
     padded = F.pad(image, (1, 1, 1, 1))
     rows = padded[:, :-2].maximum(padded[:, 1:-1]).maximum(padded[:, 2:])
     return rows[:, :, :-2].maximum(rows[:, :, 1:-1]).maximum(rows[:, :, 2:])
@@ -452,7 +452,7 @@ def jitter(images: Tensor, generator: Generator, strength: float = 1.0) -> Tenso
     draws = ((2 * draws - 1) * bounds * strength).to(images.device, non_blocking=True)
     angle, shear, zoom, right, down, contrast = draws[:, :, None, None].unbind(dim=1)
     cos, sin, scale = angle.cos(), angle.sin(), 1 + zoom  # (B, 1, 1)
-    y, x = (_centres(side, images.device) for side in images.shape[2:])
+    y, x = (_centers(side, images.device) for side in images.shape[2:])
     y = y[:, None]
     # Twice as fast as affine_grid, and grid_sample reads this layout as well as its own.
     across = cos * scale * x + ((cos * shear - sin) * scale * y + right)
@@ -463,6 +463,6 @@ def jitter(images: Tensor, generator: Generator, strength: float = 1.0) -> Tenso
     return (warped * (1 + contrast)[:, None]).contiguous(memory_format=torch.channels_last)
 
 
-def _centres(side: int, device: torch.device | None = None) -> Tensor:
-    """The centres of ``side`` pixels over [-1, 1], as grid_sample counts them."""
+def _centers(side: int, device: torch.device | None = None) -> Tensor:
+    """The centers of ``side`` pixels over [-1, 1], as grid_sample counts them."""
     return (torch.arange(side, device=device) * 2 + 1) / side - 1

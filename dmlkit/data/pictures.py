@@ -28,7 +28,7 @@ class Pictures:
     """Picture files in place of ImageSet's tensor: (N, 3, crop, crop) uint8, RGB.
 
     A picture is resized to ``resize`` pixels a side (with ``keep_aspect`` only its shorter side
-    is), then cropped: in the centre by ``[index]`` and ``split``; at random, and with ``flip``
+    is), then cropped: in the center by ``[index]`` and ``split``; at random, and with ``flip``
     mirrored half of the time, by ``stream``, which is what training reads. The defaults are those
     of Fehérvári, Ravichandran and Appalaraju 2019, section 4.1.
 
@@ -37,7 +37,7 @@ class Pictures:
         h = √(s H W / r),  w = √(s H W r),  s ~ U(low, high),  log r ~ U(log 3/4, log 4/3)
 
     and resizes it bilinearly to ``crop`` pixels a side. The first of ten draws that fits is taken,
-    else the largest rectangle in the centre with r in 3/4..4/3: torchvision's RandomResizedCrop,
+    else the largest rectangle in the center with r in 3/4..4/3: torchvision's RandomResizedCrop,
     after Szegedy et al., "Going Deeper with Convolutions" (2015), section 6.
 
     Threads decode, one a core; Pillow frees them of Python's lock. Decoded pictures are kept up to
@@ -83,14 +83,14 @@ class Pictures:
         return torch.Size((len(self), 3, self.crop, self.crop))
 
     def __getitem__(self, index: Any) -> Tensor:
-        """Centre crops, by whatever indexes an array: (3, crop, crop) or (B, 3, crop, crop)."""
+        """Center crops, by whatever indexes an array: (3, crop, crop) or (B, 3, crop, crop)."""
         chosen = np.arange(len(self))[index.cpu().numpy() if isinstance(index, Tensor) else index]
         with _threads() as pool:
             batch = self._start(pool, np.atleast_1d(chosen))()
         return batch if np.ndim(chosen) else batch[0]
 
     def split(self, size: int) -> Iterator[Tensor]:
-        """Centre crops of all pictures, ``size`` at a time, as Tensor.split gives them."""
+        """Center crops of all pictures, ``size`` at a time, as Tensor.split gives them."""
         with _threads() as pool:
             started: deque[Callable[[], Tensor]] = deque()
             for first in range(0, len(self), size):
@@ -170,7 +170,7 @@ class Pictures:
         return finish
 
     def _cropped(self, i: int, draw: NDArray[np.float64] | None) -> NDArray[np.uint8]:
-        """The centre, or the place (and the mirror) that numbers in [0, 1) choose."""
+        """The center, or the place (and the mirror) that numbers in [0, 1) choose."""
         picture, side = self._picture(i), self.crop
         if draw is not None and self.scale is not None:  # which leaves no room
             picture = _rectangle(picture, self.scale, side, draw)
@@ -216,7 +216,7 @@ def _rectangle(
 def decode(path: Path, size: int, keep_aspect: bool = False) -> NDArray[np.uint8]:
     """A picture file as RGB, ``size`` pixels a side, or a shorter side: (H, W, 3) uint8.
 
-    It is turned upright as its camera says. Grey-scale, CMYK and palettes become RGB; what is
+    It is turned upright as its camera says. Gray-scale, CMYK and palettes become RGB; what is
     transparent becomes white. Raises ValueError, with the path, for what cannot be read in full.
 
     >>> decode(Path("nothing.jpg"), 32)

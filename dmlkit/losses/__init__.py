@@ -117,7 +117,7 @@ def signature(name: str) -> Mapping[str, inspect.Parameter]:
     """
     if name == "dreml":
         raise ValueError(
-            "'dreml' is no loss of one network: dmlkit.ensembles.dreml trains an ensemble, each "
+            "'dreml' is no loss of one network: dmlkit.extras.dreml.dreml trains an ensemble, each "
             "member with the loss 'meta_class'"
         )
     if name not in _TABLE:

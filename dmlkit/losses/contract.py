@@ -33,15 +33,15 @@ class EmbeddingLoss(nn.Module):
 class PairLoss(EmbeddingLoss):
     """A loss of anchors with other embeddings: those of the batch itself, or those of a memory.
 
-    A subclass writes its equation in ``between``.
+    A subclass writes its equation in ``pair_loss``.
     """
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """The equation over the pairs of the batch."""
         positive, negative = geometry.same_label(labels), geometry.different_label(labels)
-        return self.between(embeddings, embeddings, labels, positive, negative)
+        return self.pair_loss(embeddings, embeddings, labels, positive, negative)
 
-    def between(
+    def pair_loss(
         self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
     ) -> Tensor:
         """The equation over the pairs that count.

@@ -1,4 +1,4 @@
-"""The loss of one member of an ensemble; ``dmlkit.ensembles`` trains all of them."""
+"""The loss of one member of an ensemble; ``dmlkit.extras.dreml`` trains all of them."""
 
 import torch
 import torch.nn.functional as F

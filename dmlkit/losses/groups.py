@@ -15,7 +15,7 @@ class PrototypicalLoss(EmbeddingLoss):
 
     L = mean over queries q of −log softmax_k(−‖q − μ_k‖²)_y, with μ_k the mean of the support of
     class k. In the batch, the first half of a class's rows (rounded up) is its support and the
-    rest are its queries; a class with a single row takes no part. Embeddings are not normalised.
+    rest are its queries; a class with a single row takes no part. Embeddings are not normalized.
     With several ``episodes``, the batch is so many consecutive equal parts, and a query sees the
     classes of its own part only; its first ``ways`` classes by label, or all of them, take part.
     Where ``ways`` is known it saves work, since a part of b rows may have b/2 classes.
@@ -114,7 +114,7 @@ class StructuredClusteringLoss(EmbeddingLoss):
         self.pam_steps = pam_steps
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        D = geometry.distances(geometry.normalise(embeddings))  # (B, B)
+        D = geometry.distances(geometry.normalize(embeddings))  # (B, B)
         with torch.no_grad():
             y = labels.unique(return_inverse=True)[1]  # (B,), 0..|Y|-1
             S = find_medoids(D, y, self.gamma, self.pam_steps)  # (|Y|,)
@@ -166,7 +166,7 @@ def _scores_with(candidates: Tensor, medoids: Tensor, y: Tensor, gamma: float) -
 
 
 def _nmi(g: Tensor, y: Tensor, moved: Tensor) -> Tensor:
-    """Normalised mutual information of clusters and classes, I(g, Y) / √(H(g) H(Y)).
+    """Normalized mutual information of clusters and classes, I(g, Y) / √(H(g) H(Y)).
 
     Clusters (B,) and classes (B,), integers from 0, and for each of M candidates the points that
     leave their cluster for a new one, (M, B) bool -> (M,), in O(M·B) time and memory. Where

@@ -40,7 +40,7 @@ class HyperbolicLoss(PairLoss):
         self.temperature = temperature
         self.clip = clip
 
-    def between(
+    def pair_loss(
         self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
     ) -> Tensor:
         """The equation over the pairs of B anchors and N others that two (B, N) masks admit."""
@@ -53,7 +53,7 @@ class HyperbolicLoss(PairLoss):
 
     def _similarities(self, anchors: Tensor, others: Tensor) -> Tensor:
         if self.c == 0:
-            return geometry.normalise(anchors) / self.temperature @ geometry.normalise(others).T
+            return geometry.normalize(anchors) / self.temperature @ geometry.normalize(others).T
         x, y = (exponential_map(u, self.c, self.clip) for u in (anchors, others))
         return poincare_distances(x, y, self.c) / -self.temperature
 

@@ -64,7 +64,7 @@ class CrossBatchMemory(EmbeddingLoss):
         if not isinstance(loss, PairLoss):
             raise TypeError(
                 f"{type(loss).__name__} cannot compare a batch with a memory: it is no PairLoss, "
-                "with a method between(anchors, others, labels, positive, negative)"
+                "with a method pair_loss(anchors, others, labels, positive, negative)"
             )
         self.inner = loss
         self.weight = weight
@@ -85,7 +85,7 @@ class CrossBatchMemory(EmbeddingLoss):
         if self.training:
             positive.scatter_(1, slots[:, None], False)  # a sample's own copy
         pairs = embeddings, self.queue.to(embeddings), labels, positive, ~same & known
-        return self.inner(embeddings, labels) + self.weight * self.inner.between(*pairs)
+        return self.inner(embeddings, labels) + self.weight * self.inner.pair_loss(*pairs)
 
     def _remember(self, embeddings: Tensor, labels: Tensor, slots: Tensor) -> None:
         B, M = len(labels), len(self.queue)

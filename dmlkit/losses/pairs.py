@@ -30,7 +30,7 @@ class ContrastiveLoss(PairLoss):
         self.positive_margin = positive_margin
         self.negative_margin = negative_margin
 
-    def between(
+    def pair_loss(
         self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
     ) -> Tensor:
         D = geometry.distances(*_on_sphere(anchors, others))  # (B, N)
@@ -77,7 +77,7 @@ class TripletLoss(PairLoss):
         self.margin = margin
         self.mining = mining
 
-    def between(
+    def pair_loss(
         self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
     ) -> Tensor:
         D2 = geometry.squared_distances(*_on_sphere(anchors, others))  # (B, N)
@@ -105,7 +105,7 @@ class LiftedStructureLoss(PairLoss):
 
     L = 1/(2|P|) Σ over positive pairs {i, j} of
     [log(Σ_{k: y_k≠y_i} e^{m − D_ik} + Σ_{l: y_l≠y_j} e^{m − D_jl}) + D_ij]₊²,
-    with D the distance of the raw embeddings (not normalised). Each row's sum is taken once for
+    with D the distance of the raw embeddings (not normalized). Each row's sum is taken once for
     all of its pairs: O(B²).
 
     Source: Oh Song, Xiang, Jegelka and Savarese 2016, "Deep Metric Learning via Lifted Structured
@@ -120,7 +120,7 @@ class LiftedStructureLoss(PairLoss):
         super().__init__()
         self.margin = margin
 
-    def between(
+    def pair_loss(
         self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
     ) -> Tensor:
         D = geometry.distances(anchors, others)  # (B, N)
@@ -193,7 +193,7 @@ class AngularLoss(EmbeddingLoss):
         self.n_pairs = NPairsLoss(l2_weight)
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        x = geometry.normalise(embeddings)  # (B, d)
+        x = geometry.normalize(embeddings)  # (B, d)
         s = x @ x.T  # (B, B)
         E = torch.where(geometry.different_label(labels), (4 * self.t * s).exp(), 0)
         # The product is symmetric, and so is its gradient: twice that of the left factor is the
@@ -231,7 +231,7 @@ class MultiSimilarityLoss(PairLoss):
         self.base = base
         self.epsilon = epsilon
 
-    def between(
+    def pair_loss(
         self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
     ) -> Tensor:
         x, y = _on_sphere(anchors, others)
@@ -274,7 +274,7 @@ class RankedListLoss(PairLoss):
         self.temperature = temperature
         self.negative_weight = negative_weight
 
-    def between(
+    def pair_loss(
         self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
     ) -> Tensor:
         D = geometry.distances(*_on_sphere(anchors, others))  # (B, N)
@@ -288,10 +288,10 @@ class RankedListLoss(PairLoss):
 
 
 class MarginLoss(PairLoss):
-    """Positives inside a learnt radius, negatives outside it, sampled evenly over distances.
+    """Positives inside a learned radius, negatives outside it, sampled evenly over distances.
 
     L = Σ over triplets (a, p, n) of [m + D_ap − β]₊ + [m + β − D_an]₊, divided by the number of
-    terms that are not zero; D is the distance on the unit sphere, and β = β_c is learnt for the
+    terms that are not zero; D is the distance on the unit sphere, and β = β_c is learned for the
     class c of the anchor. Each positive pair draws one negative, ∝ q(D)⁻¹: see
     ``mining.distance_weighted_negatives``; the draws come from torch's default generator on the
     device. The parameter ``beta`` is (C,); give it a learning rate of its own.
@@ -317,7 +317,7 @@ class MarginLoss(PairLoss):
         self.farthest = farthest
         self.beta = nn.Parameter(torch.full((num_classes,), float(beta)))
 
-    def between(
+    def pair_loss(
         self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
     ) -> Tensor:
         D = geometry.distances(*_on_sphere(anchors, others))  # (B, N)
@@ -338,8 +338,8 @@ class MarginLoss(PairLoss):
 
 def _on_sphere(anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
     """Both sets of embeddings on the unit sphere; one tensor twice if they are one."""
-    x = geometry.normalise(anchors)  # (B, d)
-    return x, x if others is anchors else geometry.normalise(others)  # (N, d)
+    x = geometry.normalize(anchors)  # (B, d)
+    return x, x if others is anchors else geometry.normalize(others)  # (N, d)
 
 
 def _has_negatives(negative: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Proxy losses: each class has a learnt point, and a batch is compared with those points only."""
+"""Proxy losses: each class has a learned point, and a batch is compared with those points only."""
 
 import math
 from typing import Any
@@ -69,7 +69,7 @@ class ProxyNCAPlusPlusLoss(EmbeddingLoss):
     """Proxy-NCA as a probability: the own proxy is in the sum, and a temperature sharpens it.
 
     L = mean of −log softmax(−D²/T)_y, where D²_z = ‖x − p̂_z‖², x and p̂ on the unit sphere;
-    proxies are (C, d). Since D² = 2 − 2xᵀp̂, it equals the normalised softmax at σ = T/2.
+    proxies are (C, d). Since D² = 2 − 2xᵀp̂, it equals the normalized softmax at σ = T/2.
 
     Source: Teh, DeVries and Taylor 2020, "ProxyNCA++: Revisiting and Revitalizing Proxy
     Neighborhood Component Analysis".
@@ -115,7 +115,7 @@ class NormalizedSoftmaxLoss(EmbeddingLoss):
 
 
 class CosFaceLoss(EmbeddingLoss):
-    """Normalised softmax whose own class must win by a margin in cosine.
+    """Normalized softmax whose own class must win by a margin in cosine.
 
     L = mean of −log softmax(s(cos θ_z − m·[z = y]))_y, θ_z the angle between embedding and proxy;
     proxies are (C, d). A scale of 64 is for faces; small data want about 16.
@@ -144,7 +144,7 @@ class CosFaceLoss(EmbeddingLoss):
 
 
 class ArcFaceLoss(EmbeddingLoss):
-    """Normalised softmax whose own class must win by a margin in angle.
+    """Normalized softmax whose own class must win by a margin in angle.
 
     L = mean of −log softmax(s·t)_y, where t_z = cos θ_z for z ≠ y and t_y = cos(θ_y + m), θ_z the
     angle between embedding and proxy. Past θ_y > π − m, where cos(θ_y + m) would rise again,
@@ -171,7 +171,7 @@ class ArcFaceLoss(EmbeddingLoss):
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         cosine, y = _cosines(embeddings, self.proxies), labels[:, None]  # (B, C), (B, 1)
         cos_y = cosine.gather(1, y)  # (B, 1)
-        sin_y = geometry.root(1 - cos_y * cos_y)  # no acos: its gradient at cos θ = ±1 is infinite
+        sin_y = geometry.safe_sqrt(1 - cos_y * cos_y)  # acos has an infinite gradient at ±1
         cos_m, sin_m = math.cos(self.margin), math.sin(self.margin)
         target = torch.where(
             cos_y >= -cos_m,  # θ_y ≤ π − m
@@ -287,18 +287,18 @@ class ProxyAnchorLoss(EmbeddingLoss):
 
 
 class SoftTripleLoss(EmbeddingLoss):
-    """Classify by a soft nearest of several centres for each class, and let spare centres merge.
+    """Classify by a soft nearest of several centers for each class, and let spare centers merge.
 
     S_c = Σ_k softmax_k(xᵀŵ_ck / γ) xᵀŵ_ck,
     L = mean of −log softmax(λ(S − δ·[c = y]))_y + τ/(CK(K−1)) Σ_c Σ_{j<k} ‖ŵ_cj − ŵ_ck‖,
-    with x and the centres ŵ on the unit sphere. Here λ is ``scale``, γ ``temperature``, δ
-    ``margin`` and τ ``regularisation``. The centres are the proxies, (C, K, d), so that
+    with x and the centers ŵ on the unit sphere. Here λ is ``scale``, γ ``temperature``, δ
+    ``margin`` and τ ``regularization``. The centers are the proxies, (C, K, d), so that
     ``proxies[labels]`` are a sample's own.
 
     Source: Qian et al. 2019, "SoftTriple Loss: Deep Metric Learning Without Triplet Sampling".
 
-    >>> loss = SoftTripleLoss(num_classes=2, dim=2, centres=3)
-    >>> _ = loss.proxies.data.copy_(torch.eye(2)[:, None])  # each class's centres have merged
+    >>> loss = SoftTripleLoss(num_classes=2, dim=2, centers=3)
+    >>> _ = loss.proxies.data.copy_(torch.eye(2)[:, None])  # each class's centers have merged
     >>> loss(torch.tensor([[2.0, 0.0]]), torch.tensor([1])).detach()  # 20·(1 − (0 − 0.01))
     tensor(20.2000)
     """
@@ -307,40 +307,40 @@ class SoftTripleLoss(EmbeddingLoss):
         self,
         num_classes: int,
         dim: int,
-        centres: int = 10,
+        centers: int = 10,
         scale: float = 20.0,
         temperature: float = 0.1,
         margin: float = 0.01,
-        regularisation: float = 0.2,
+        regularization: float = 0.2,
     ) -> None:
         super().__init__()
-        self.proxies = nn.Parameter(torch.randn(num_classes, centres, dim))
+        self.proxies = nn.Parameter(torch.randn(num_classes, centers, dim))
         self.scale = scale
         self.temperature = temperature
         self.margin = margin
-        self.regularisation = regularisation
+        self.regularization = regularization
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         _check_dim(embeddings, self.proxies)
         C, K, _ = self.proxies.shape
-        x = geometry.normalise(embeddings)  # (B, d)
+        x = geometry.normalize(embeddings)  # (B, d)
         xw, ww = _Products.apply(x, self.proxies.to(x.dtype))  # (B, CK), (C, K, K)
-        n = geometry.root(ww.diagonal(dim1=1, dim2=2))  # (C, K): ‖w‖
+        n = geometry.safe_sqrt(ww.diagonal(dim1=1, dim2=2))  # (C, K): ‖w‖
         n = torch.where(n > 0, n, 1)
         cosine = (xw / n.flatten()).view(-1, C, K)  # xᵀŵ
         S = ((cosine / self.temperature).softmax(dim=2) * cosine).sum(dim=2)  # (B, C)
         y = labels[:, None]
         logits = self.scale * S.scatter(1, y, S.gather(1, y) - self.margin)
-        D = geometry.root(2 - 2 * ww / (n[:, :, None] * n[:, None, :]))  # (C, K, K): ‖ŵ_cj − ŵ_ck‖
+        D = geometry.safe_sqrt(2 - 2 * ww / (n[:, :, None] * n[:, None, :]))  # (C, K, K)
         spread = D.triu(diagonal=1).sum() / max(C * K * (K - 1), 1)
-        return F.cross_entropy(logits, labels) + self.regularisation * spread
+        return F.cross_entropy(logits, labels) + self.regularization * spread
 
 
 class _Products(torch.autograd.Function):
     """xWᵀ and each class's own WWᵀ: (B, d), (C, K, d) -> (B, CK), (C, K, K).
 
     Autograd alone makes a gradient of W's size for each of W's three uses, and each is 230 MB at
-    11,318 classes, 10 centres and 512 dimensions; here the three share one.
+    11,318 classes, 10 centers and 512 dimensions; here the three share one.
     """
 
     @staticmethod
@@ -360,8 +360,8 @@ class _Products(torch.autograd.Function):
 def _cosines(embeddings: Tensor, proxies: Tensor) -> Tensor:
     """Cosine of every embedding to every proxy: (B, d), (C, d) -> (B, C); 0 for a zero row."""
     _check_dim(embeddings, proxies)
-    p = geometry.normalise(proxies.to(embeddings.dtype))  # (C, d)
-    return geometry.normalise(embeddings) @ p.T
+    p = geometry.normalize(proxies.to(embeddings.dtype))  # (C, d)
+    return geometry.normalize(embeddings) @ p.T
 
 
 def _check_dim(embeddings: Tensor, proxies: Tensor) -> None:

@@ -76,7 +76,7 @@ class SphericalConstraint(nn.Module):
 
 
 class HeatedUpSoftmaxLoss(EmbeddingLoss):
-    """Normalised softmax whose temperature rises late in training, to move the easy samples too.
+    """Normalized softmax whose temperature rises late in training, to move the easy samples too.
 
     L = mean of −log softmax(α xᵀp̂)_y, with x and p̂ on the unit sphere, proxies (C, d), and α the
     inverse temperature: ``alpha`` for the first ``switch_at`` training batches, ``final_alpha``
@@ -112,8 +112,8 @@ class HeatedUpSoftmaxLoss(EmbeddingLoss):
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        x = geometry.normalise(embeddings)  # (B, d)
-        p = geometry.normalise(self.proxies)  # (C, d)
+        x = geometry.normalize(embeddings)  # (B, d)
+        p = geometry.normalize(self.proxies)  # (C, d)
         early = (self.step < self.switch_at).to(x.dtype)
         alpha = self.alpha * early + self.final_alpha * (1 - early)
         if self.training:
@@ -152,7 +152,7 @@ def expand(
 ) -> Tensor:
     """Synthetic points around each sample's proxy, as far apart as can be: (B, n, d).
 
-    With z and w the embedding and its proxy on the unit sphere (raw rows are normalised here)
+    With z and w the embedding and its proxy on the unit sphere (raw rows are normalized here)
     and r = z − ⟨w,z⟩w, the points are z_k = ⟨w,z⟩w + ‖r‖μ_k, k = 2 ... n + 1, on the unit sphere
     and as near to w as z is. {r/‖r‖, μ_2, ..., μ_{n+1}} are the vertices of a regular simplex
     orthogonal to w, so that sample and points average to ⟨w,z⟩w and lie √(2(1 + 1/n))‖r‖ apart.
@@ -180,27 +180,27 @@ def expand(
             "embeddings and proxies must both be (B, d), the proxy of each sample in its row, "
             f"but are {tuple(embeddings.shape)} and {tuple(proxies.shape)}"
         )
-    z, w = geometry.normalise(embeddings), geometry.normalise(proxies)  # (B, d)
-    centre = (w * z).sum(dim=1, keepdim=True) * w
-    r = z - centre
+    z, w = geometry.normalize(embeddings), geometry.normalize(proxies)  # (B, d)
+    center = (w * z).sum(dim=1, keepdim=True) * w
+    r = z - center
     if directions == "random":
         mu = _random_directions(w, points, generator)  # (B, n, d)
-        return centre[:, None] + geometry.norms(r, keepdim=True)[:, None] * mu
+        return center[:, None] + geometry.norms(r, keepdim=True)[:, None] * mu
     mu = simplex(points, like=z)[1:, 1:]  # (n, n-1): μ_k without its part along r
-    centre = centre - r / points
+    center = center - r / points
     if directions == "simplex" and generator is None:
-        return _place(mu, w, r, centre)
+        return _place(mu, w, r, center)
     mu = mu @ _random_rows(points - 1, z.shape[1] - 2, z, generator)  # (n, d-2)
     flip = 2 * torch.empty_like(z).bernoulli_(generator=generator) - 1  # (B, d): ±1
-    return flip[:, None] * _place(mu, flip * w, flip * r, flip * centre)
+    return flip[:, None] * _place(mu, flip * w, flip * r, flip * center)
 
 
-def _place(mu: Tensor, w: Tensor, r: Tensor, centre: Tensor) -> Tensor:
-    """centre + ‖r‖H₁H₂μ, where H₁e₁ = ±w and H₂e₂ = ±H₁r/‖r‖: (n, <d-1), (B, d) -> (B, n, d).
+def _place(mu: Tensor, w: Tensor, r: Tensor, center: Tensor) -> Tensor:
+    """center + ‖r‖H₁H₂μ, where H₁e₁ = ±w and H₂e₂ = ±H₁r/‖r‖: (n, <d-1), (B, d) -> (B, n, d).
 
     H = I − 2uuᵀ/uᵀu with u = v ± e_a takes e_a to ∓v; there uᵀu = 2|u_a|. μ has no part along e₁
     and e₂, so H₁H₂μ is orthogonal to w and r and keeps μ's inner products. At r = 0 nothing is
-    divided by 0, and all that is left is the centre: the sample itself.
+    divided by 0, and all that is left is the center: the sample itself.
     """
     n, d = len(mu), w.shape[1]
     mu = F.pad(mu, (2, d - 2 - mu.shape[1]))  # (n, d): its coordinates are those along e₃ ...
@@ -213,7 +213,7 @@ def _place(mu: Tensor, w: Tensor, r: Tensor, centre: Tensor) -> Tensor:
     c1 = (u1 @ mu.T - c2 * (u1 * u2).sum(dim=1, keepdim=True)) * b1  # H₁H₂μ = μ − c₂u₂ − c₁u₁
     c = torch.stack([-radius * c1, -radius * c2, torch.ones_like(c1)], dim=2)  # (B, n, 3)
     scaled = (radius @ mu.reshape(1, -1)).view(-1, n, d)  # ‖r‖μ
-    return torch.baddbmm(scaled, c, torch.stack([u1, u2, centre], dim=1))
+    return torch.baddbmm(scaled, c, torch.stack([u1, u2, center], dim=1))
 
 
 def _towards(v: Tensor, axis: int) -> Tensor:
@@ -235,7 +235,7 @@ def _random_directions(w: Tensor, points: int, generator: torch.Generator | None
     B, d = w.shape
     g = w.new_empty(B, points, d).normal_(generator=generator)
     w = w[:, None]  # (B, 1, d)
-    return geometry.normalise(g - (g * w).sum(dim=2, keepdim=True) * w)
+    return geometry.normalize(g - (g * w).sum(dim=2, keepdim=True) * w)
 
 
 def _check_expansion(points: int, dim: int, directions: str) -> None:
@@ -333,7 +333,7 @@ class SphericalExpansion(EmbeddingLoss):
             embeddings, w = embeddings.detach(), w.detach()
         if k < B:
             with torch.no_grad():
-                z, towards = geometry.normalise(embeddings), geometry.normalise(w)
+                z, towards = geometry.normalize(embeddings), geometry.normalize(w)
                 nearest = (z * towards).sum(dim=1).topk(k).indices  # (k,)
             embeddings, w, labels = embeddings[nearest], w[nearest], labels[nearest]
         synthetic = expand(embeddings, w, self.points, directions=self.directions)  # (k, n, d)

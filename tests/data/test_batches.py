@@ -14,7 +14,7 @@ seeds = st.integers(0, 2**32)
 
 
 @st.composite
-def labelled(draw: st.DrawFn) -> np.ndarray:
+def labeled(draw: st.DrawFn) -> np.ndarray:
     """Shuffled labels of 1 to 8 classes of any int64 value, with 1 to 9 images each."""
     values = draw(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=8, unique=True))
     counts = draw(st.lists(st.integers(1, 9), min_size=len(values), max_size=len(values)))
@@ -22,7 +22,7 @@ def labelled(draw: st.DrawFn) -> np.ndarray:
     return np.random.default_rng(draw(seeds)).permutation(labels)
 
 
-@given(labelled(), st.integers(1, 6), seeds, steps, st.data())
+@given(labeled(), st.integers(1, 6), seeds, steps, st.data())
 def test_pk_batch_has_distinct_classes_and_no_needless_repeats(labels, per_class, seed, step, data):
     present, counts = np.unique(labels, return_counts=True)
     classes = data.draw(st.integers(1, len(present)))
@@ -37,7 +37,7 @@ def test_pk_batch_has_distinct_classes_and_no_needless_repeats(labels, per_class
             assert len(set(images)) == per_class
 
 
-@given(labelled(), seeds, steps, st.data())
+@given(labeled(), seeds, steps, st.data())
 def test_episode_holds_distinct_images_of_large_enough_classes(labels, seed, step, data):
     counts = np.unique(labels, return_counts=True)[1]
     support, query = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 5))

@@ -37,7 +37,7 @@ def test_cub(tmp_path, place):
     assert list(train.labels) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert list(test.groups) == ["Bird101"] * 3 + ["Bird200"] * 3
     assert train.images.paths[4].name == "A bird_2_1.jpg"
-    pixels = train.images[:]  # grey-scale and CMYK among them
+    pixels = train.images[:]  # gray-scale and CMYK among them
     assert pixels.shape == (9, 3, 16, 16)
     assert (pixels[1, 0] == pixels[1, 2]).all()
     assert not (pixels[2, 0] == pixels[2, 2]).all()

@@ -79,10 +79,10 @@ def test_load_lists_what_exists(call, message):
 
 def test_queries_are_compared_with_their_gallery():
     embeddings = np.arange(6.0).reshape(3, 2)
-    everything = small().compared(embeddings)
+    everything = small().retrieval_sets(embeddings)
     assert list(everything) == ["embeddings", "labels"]
     assert everything["embeddings"] is embeddings
-    parts = small(queries=np.array([False, True, False])).compared(embeddings)
+    parts = small(queries=np.array([False, True, False])).retrieval_sets(embeddings)
     assert parts["embeddings"].tolist() == [[2.0, 3.0]]
     assert parts["labels"].tolist() == [0]
     assert parts["gallery"].tolist() == [[0.0, 1.0], [4.0, 5.0]]

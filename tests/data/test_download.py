@@ -17,16 +17,16 @@ CONTENT = bytes(range(256)) * 8192  # 2 MB
 
 
 class Server(BaseHTTPRequestHandler):
-    """Serves CONTENT as told by ``behaviour``; counts the requests and their first bytes."""
+    """Serves CONTENT as told by ``behavior``; counts the requests and their first bytes."""
 
-    behaviour = "honest"
+    behavior = "honest"
     starts: ClassVar[list[int]] = []
 
     def do_GET(self):
         cls = type(self)
         first = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
         cls.starts.append(first)
-        turn, kind = len(cls.starts), cls.behaviour
+        turn, kind = len(cls.starts), cls.behavior
         if kind == "missing":
             return self.send_error(404)
         if kind == "busy" and turn == 1:
@@ -61,7 +61,7 @@ def url():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    Server.behaviour, Server.starts = "honest", []
+    Server.behavior, Server.starts = "honest", []
     yield f"http://127.0.0.1:{server.server_port}/a.zip"
     server.shutdown()
     server.server_close()
@@ -79,12 +79,12 @@ def get(url, path, md5):
     return fetch(url, path, md5, progress=False, timeout=5)
 
 
-@pytest.mark.parametrize("behaviour", ["honest", "breaks off", "no ranges", "says more", "busy"])
-def test_the_whole_file_comes_whatever_the_server_does(url, tmp_path, md5, behaviour):
-    Server.behaviour = behaviour
+@pytest.mark.parametrize("behavior", ["honest", "breaks off", "no ranges", "says more", "busy"])
+def test_the_whole_file_comes_whatever_the_server_does(url, tmp_path, md5, behavior):
+    Server.behavior = behavior
     assert get(url, tmp_path / "a.zip", md5).read_bytes() == CONTENT
     assert os.listdir(tmp_path) == ["a.zip"]
-    if behaviour == "breaks off":
+    if behavior == "breaks off":
         assert Server.starts == [0, 300_000, 900_000, 1_800_000]  # never a byte twice
 
 
@@ -102,16 +102,16 @@ def test_what_is_there_and_right_is_not_fetched_again(url, tmp_path, md5):
     assert get(url, tmp_path / "a.zip", md5).read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("behaviour", ["wrong bytes", "says less"])
-def test_other_bytes_are_refused_and_deleted(url, tmp_path, md5, behaviour):
-    Server.behaviour = behaviour
+@pytest.mark.parametrize("behavior", ["wrong bytes", "says less"])
+def test_other_bytes_are_refused_and_deleted(url, tmp_path, md5, behavior):
+    Server.behavior = behavior
     with pytest.raises(DownloadError, match=f"other bytes: MD5 .*, expected {md5}; they were del"):
         get(url, tmp_path / "a.zip", md5)
     assert not os.listdir(tmp_path)
 
 
 def test_gives_up_and_keeps_what_has_come(url, tmp_path, md5):
-    Server.behaviour = "breaks at once"
+    Server.behavior = "breaks at once"
     (tmp_path / "a.zip.part").write_bytes(CONTENT[:10])
     with pytest.raises(DownloadError, match="broke off 5 times without a new byte"):
         get(url, tmp_path / "a.zip", md5)
@@ -119,7 +119,7 @@ def test_gives_up_and_keeps_what_has_come(url, tmp_path, md5):
 
 
 def test_a_missing_file_is_said_at_once(url, tmp_path, md5):
-    Server.behaviour = "missing"
+    Server.behavior = "missing"
     with pytest.raises(DownloadError, match="the server says 404"):
         get(url, tmp_path / "a.zip", md5)
     assert len(Server.starts) == 1

@@ -56,7 +56,7 @@ def test_there_are_a_thousand_classes_in_eight_faces_each(alphabet):
     assert alphabet.drawn.sum(axis=1).min() >= 8
 
 
-def test_ink_fills_a_centred_box(alphabet):
+def test_ink_fills_a_centered_box(alphabet):
     inked = alphabet.ink[alphabet.drawn] > 0  # (D, 48, 48)
     rows, columns = inked.any(axis=2), inked.any(axis=1)
     longest = np.maximum(rows.sum(axis=1), columns.sum(axis=1))
@@ -66,9 +66,9 @@ def test_ink_fills_a_centred_box(alphabet):
     assert (longest >= 36).mean() > 0.98
     for inked_lines in (rows, columns):
         last = 48 - inked_lines[:, ::-1].argmax(axis=1)
-        off_centre = (inked_lines.argmax(axis=1) + last) / 2 - 24
-        assert np.abs(off_centre).max() <= 4
-        assert (np.abs(off_centre) <= 2).mean() > 0.99
+        off_center = (inked_lines.argmax(axis=1) + last) / 2 - 24
+        assert np.abs(off_center).max() <= 4
+        assert (np.abs(off_center) <= 2).mean() > 0.99
     assert not alphabet.ink[~alphabet.drawn].any()
 
 

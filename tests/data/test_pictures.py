@@ -29,7 +29,7 @@ def paths(tmp_path):
 
 @pytest.mark.parametrize("keep_aspect", [False, True])
 @pytest.mark.parametrize("size", [(61, 40), (40, 61), (50, 50), (9, 30)])
-def test_centre_crops_are_torchvisions(tmp_path, size, keep_aspect):
+def test_center_crops_are_torchvisions(tmp_path, size, keep_aspect):
     path = picture(tmp_path / "a.png", 0, size=size)
     found = Pictures([path], crop=21, resize=32, keep_aspect=keep_aspect)[0]
     resized = reference.resize(Image.open(path), [32] if keep_aspect else [32, 32])
@@ -160,7 +160,7 @@ def test_scaled_crops_are_torchvisions(tmp_path, monkeypatch, size, scale, flip)
         at = torchvisions(monkeypatch, whole, scale, draw)
         expected = reference.pil_to_tensor(reference.resized_crop(whole, *at, [21, 21]))
         assert torch.equal(crop, expected.flip(2) if flip and draw[2] < 0.5 else expected)
-    assert torch.equal(some[0], Pictures([path], 21, 32, keep_aspect=True)[0])  # the centre, still
+    assert torch.equal(some[0], Pictures([path], 21, 32, keep_aspect=True)[0])  # the center, still
     assert torch.equal(next(some.split(1))[0], some[0])
 
 
@@ -248,13 +248,13 @@ def test_what_was_decoded_is_kept_as_far_as_it_fits(paths, monkeypatch):
 @pytest.mark.parametrize("mode", ["L", "CMYK", "RGB"])
 @pytest.mark.parametrize("suffix", [".jpg", ".JPG", ".tif"])
 def test_every_mode_becomes_rgb(tmp_path, mode, suffix):
-    colours = decode(picture(tmp_path / "rgb.png", 1), 24).astype(int)
+    colors = decode(picture(tmp_path / "rgb.png", 1), 24).astype(int)
     found = decode(picture(tmp_path / f"a b{suffix}", 1, mode), 24)
     assert found.shape == (24, 24, 3)
     if mode == "L":
         assert (found[..., 0] == found[..., 2]).all()
-        colours = np.repeat(colours @ [[0.299], [0.587], [0.114]], 3, axis=2)
-    assert np.abs(found - colours).mean() < 12  # JPEG's loss; an inverted CMYK would be far off
+        colors = np.repeat(colors @ [[0.299], [0.587], [0.114]], 3, axis=2)
+    assert np.abs(found - colors).mean() < 12  # JPEG's loss; an inverted CMYK would be far off
 
 
 def test_transparent_pixels_are_white_and_16_bits_are_refused(tmp_path):

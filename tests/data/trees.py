@@ -26,7 +26,7 @@ def truncate(path: Path) -> Path:
 
 
 def pictures(paths: list[Path]) -> None:
-    """Every third one grey-scale, every third one CMYK."""
+    """Every third one gray-scale, every third one CMYK."""
     for seed, path in enumerate(paths):
         picture(path, seed, ("RGB", "L", "CMYK")[seed % 3])
 

@@ -16,7 +16,7 @@ CLASSES = 6  # of a loss with proxies; no batch below has as many dimensions
 ARGS = {"spherical_expansion": {"points": 3}}  # its 8 points need more dimensions than 4
 
 # Losses of the sphere, where the length of an embedding does not count.
-NORMALISED = {
+NORMALIZED = {
     *("contrastive", "triplet_semihard", "triplet_hard", "triplet_all", "triplet_distance"),
     *("angular", "multi_similarity", "ranked_list", "margin", "structured_clustering", "xbm"),
     *("proxy_triplet", "proxy_nca", "proxy_nca_pp", "normalized_softmax", "cosface", "arcface"),
@@ -143,7 +143,7 @@ def test_rotation_does_not_count(name, batch):
     assert_close(rotated, gradient @ Q)
 
 
-@every_loss_but(set(NAMES) - NORMALISED)
+@every_loss_but(set(NAMES) - NORMALIZED)
 @few_examples
 @given(batches(), st.integers(-8, 8))
 def test_length_does_not_count_on_the_sphere(name, batch, power):
@@ -157,7 +157,7 @@ def test_length_does_not_count_on_the_sphere(name, batch, power):
     assert_close((gradient * x).sum(dim=1), torch.zeros(len(x), dtype=x.dtype))
 
 
-@every_loss_but(NORMALISED)
+@every_loss_but(NORMALIZED)
 def test_length_counts_off_the_sphere(name):
     x, y = plain(12, 4)
     loss = make(name, 4)

@@ -77,11 +77,11 @@ def test_what_the_masks_leave_out_is_not_seen(generator, loss):
     known = (order < 12).expand(12, 19)
     positive = same & ~(order == torch.arange(12)[:, None])
     assert_same(
-        lambda z: loss.between(z, others, y, positive, ~same & known),
-        lambda z: loss.between(z, x, y, positive[:, order.argsort()[:12]], y[:, None] != y),
+        lambda z: loss.pair_loss(z, others, y, positive, ~same & known),
+        lambda z: loss.pair_loss(z, x, y, positive[:, order.argsort()[:12]], y[:, None] != y),
         x,
     )
-    torch.testing.assert_close(loss.between(x, others, y, positive, ~same & known), loss(x, y))
+    torch.testing.assert_close(loss.pair_loss(x, others, y, positive, ~same & known), loss(x, y))
 
 
 @pytest.mark.parametrize("name", ["margin", "triplet_distance"])
@@ -97,7 +97,7 @@ def test_losses_that_draw_meet_the_memory_too(generator, name):
 class PublishedContrastive(PairLoss):
     """The contrastive loss of the XBM paper, on cosines: (1/B) Σ_i (Σ⁺ (1 − s) + Σ⁻ s [s > λ])."""
 
-    def between(self, x, y, labels, positive, negative):
+    def pair_loss(self, x, y, labels, positive, negative):
         s = torch.nn.functional.normalize(x) @ torch.nn.functional.normalize(y).T
         return ((1 - s) * positive + s * (negative & (s > 0.5))).sum() / len(x)
 

@@ -11,7 +11,7 @@ from tests.losses.oracles import batch
 
 def distances_and_masks(generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
     x, y = batch(generator)
-    D = geometry.distances(geometry.normalise(x))
+    D = geometry.distances(geometry.normalize(x))
     return D, geometry.same_label(y), geometry.different_label(y)
 
 
@@ -111,7 +111,7 @@ def test_draws_follow_the_inverse_density(dim):
 
 def test_draws_spread_evenly_over_distances(generator):
     """Uniform points crowd near √2; the sampler must undo exactly that."""
-    x = geometry.normalise(torch.randn(6000, 5, generator=generator))
+    x = geometry.normalize(torch.randn(6000, 5, generator=generator))
     D = (x[:1] - x).norm(dim=1)
     drawn = D[draw(D.tolist(), dim=5)]
     share = torch.histc(drawn, bins=4, min=0.6, max=1.4) / DRAWS

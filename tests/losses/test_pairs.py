@@ -130,7 +130,7 @@ def test_all_triplets_equal_the_library(x_and_y):
 
 def drawn(x: Tensor, y: Tensor, seed: int) -> list[tuple[int, int, int]]:
     """The triplets that distance-weighted mining draws from this seed."""
-    D = geometry.distances(geometry.normalise(x))
+    D = geometry.distances(geometry.normalize(x))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         n = mining.distance_weighted_negatives(D, geometry.different_label(y), x.shape[1])
@@ -249,7 +249,7 @@ def test_angular_equals_the_loop(x_and_y, degrees, n_pairs_weight):
 
 
 def test_angular_equals_the_library_on_the_sphere(x_and_y):
-    """It leaves negatives as they come, so that it agrees on normalised input alone."""
+    """It leaves negatives as they come, so that it agrees on normalized input alone."""
     x, y = x_and_y
     x = unit(x)
     ours, theirs = pairs.AngularLoss(45)(x, y), pml.AngularLoss(45)(x, y)

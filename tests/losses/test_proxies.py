@@ -27,7 +27,7 @@ OURS: dict[str, Callable[..., nn.Module]] = {
     "sphereface": lambda C, d: proxies.SphereFaceLoss(C, d, anneal=False),
     "sphereface annealed": lambda C, d: proxies.SphereFaceLoss(C, d).eval(),
     "proxy_anchor": proxies.ProxyAnchorLoss,
-    "soft_triple": lambda C, d: proxies.SoftTripleLoss(C, d, centres=K),
+    "soft_triple": lambda C, d: proxies.SoftTripleLoss(C, d, centers=K),
 }
 EVERY = pytest.mark.parametrize("name", OURS)
 
@@ -239,7 +239,7 @@ def test_proxy_nca_is_not_the_librarys_softmax(generator):
 # ------------------------------------------------------------------------------ identities
 
 
-def test_proxy_nca_pp_is_normalised_softmax_at_half_the_temperature(generator):
+def test_proxy_nca_pp_is_normalized_softmax_at_half_the_temperature(generator):
     ours = make("proxy_nca_pp")
     x, y = batch(generator, C)
     other = make("normalized_softmax")
@@ -252,10 +252,10 @@ def test_proxy_nca_pp_is_normalised_softmax_at_half_the_temperature(generator):
     [
         (proxies.CosFaceLoss, {}),
         (proxies.ArcFaceLoss, {}),
-        (proxies.SoftTripleLoss, {"centres": 1}),
+        (proxies.SoftTripleLoss, {"centers": 1}),
     ],
 )
-def test_without_its_margin_equals_normalised_softmax(family, args, generator):
+def test_without_its_margin_equals_normalized_softmax(family, args, generator):
     loss = family(C, DIM, margin=0, scale=20, **args).double()
     x, y = batch(generator, C)
     softmax = make("normalized_softmax")
@@ -308,7 +308,7 @@ def test_one_class_alone_gives_no_loss_between_classes(name):
     x = torch.randn(4, DIM, dtype=torch.float64, requires_grad=True)
     value = loss(x, torch.zeros(4, dtype=torch.int64))
     value.backward()
-    if name not in ("proxy_anchor", "soft_triple"):  # which also pull to a proxy, merge centres
+    if name not in ("proxy_anchor", "soft_triple"):  # which also pull to a proxy, merge centers
         assert value == 0
     assert value.isfinite()
     assert x.grad.isfinite().all()
@@ -453,8 +453,8 @@ def test_soft_triple_can_be_differentiated_under_autocast(generator):
     assert torch.equal(loss.proxies.grad, expected)
 
 
-def test_soft_triple_lets_equal_centres_stay_together(generator):
-    """The slope of √ at 0 is infinite; merged centres must stay where they are, not turn NaN."""
+def test_soft_triple_lets_equal_centers_stay_together(generator):
+    """The slope of √ at 0 is infinite; merged centers must stay where they are, not turn NaN."""
     loss = make("soft_triple")
     loss.proxies.data = loss.proxies.data[:, :1].repeat(1, K, 1)
     x, y = batch(generator, C)

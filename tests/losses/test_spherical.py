@@ -149,7 +149,7 @@ def test_constraint_refuses_what_is_not_a_batch():
 # ------------------------------------------------------------------ heated-up softmax
 
 
-def test_heated_up_softmax_is_normalised_softmax_at_two_temperatures(generator):
+def test_heated_up_softmax_is_normalized_softmax_at_two_temperatures(generator):
     x, y = batch(generator)
     loss = HeatedUpSoftmaxLoss(6, 8, alpha=12.3, final_alpha=3.1, switch_at=2).double()
     for a in (12.3, 12.3, 3.1, 3.1):
@@ -246,27 +246,27 @@ def test_simplex_inner_products_and_sum(dtype, tolerance):
 # ------------------------------------------------------------------ expand
 
 
-@pytest.mark.parametrize("randomised", [False, True])
+@pytest.mark.parametrize("randomized", [False, True])
 @pytest.mark.parametrize("dtype, tolerance", [(F64, 1e-12), (torch.float32, 1e-5)])
-def test_identities_of_the_expansion_for_every_n(dtype, tolerance, randomised, generator):
+def test_identities_of_the_expansion_for_every_n(dtype, tolerance, randomized, generator):
     for n in range(1, 129):
         for d in (n + 1, n + 9):  # n <= d - 1 is feasible, its bound included
             z, w = (unit(3, d, generator=generator, dtype=dtype) for _ in range(2))
-            points = expand(3 * z, w / 5, n, generator if randomised else None)
+            points = expand(3 * z, w / 5, n, generator if randomized else None)
             assert points.shape == (3, n, d)
             assert points.dtype == dtype
             everyone = torch.cat([z[:, None], points], dim=1)  # (3, n+1, d)
             cosine = (z * w).sum(dim=1)
-            centre = cosine[:, None] * w
-            r = everyone - centre[:, None]
-            square = (z - centre).square().sum(dim=1)[:, None, None]  # ‖r‖²
+            center = cosine[:, None] * w
+            r = everyone - center[:, None]
+            square = (z - center).square().sum(dim=1)[:, None, None]  # ‖r‖²
             eye = torch.eye(n + 1, dtype=dtype)
             apart = (everyone[:, None] - everyone[:, :2, None]).square().sum(dim=3)
             residuals = {
                 "⟨μ_i, μ_j⟩ = −1/n": r @ r.mT - square * ((1 + 1 / n) * eye - 1 / n),
                 "as near to the proxy": everyone @ w[:, :, None] - cosine[:, None, None],
                 "on the unit sphere": points.norm(dim=2) - 1,
-                "Σμ = 0": everyone.mean(dim=1) - centre,
+                "Σμ = 0": everyone.mean(dim=1) - center,
                 "2‖r‖²(1 + 1/n) apart": apart - 2 * square * (1 + 1 / n) * (1 - eye[:2]),
             }
             worst = {name: residual.abs().max().item() for name, residual in residuals.items()}
@@ -367,11 +367,11 @@ def test_random_frames_are_orthonormal_and_prefer_no_direction(generator):
 
 def test_a_generator_turns_each_sample_of_a_batch_differently(generator):
     z, w = unit(400, 64, generator=generator), unit(400, 64, generator=generator)
-    centre = (z * w).sum(dim=1, keepdim=True) * w
-    across = expand(z, w, 3, generator) - centre[:, None] + (z - centre)[:, None] / 3
+    center = (z * w).sum(dim=1, keepdim=True) * w
+    across = expand(z, w, 3, generator) - center[:, None] + (z - center)[:, None] / 3
     across = F.normalize(across, dim=2)  # orthogonal to w and r of its sample
     assert across.mean(dim=0).norm(dim=1).max() < 2 / math.sqrt(400)
-    fixed = F.normalize(expand(z, w, 3) - centre[:, None] + (z - centre)[:, None] / 3, dim=2)
+    fixed = F.normalize(expand(z, w, 3) - center[:, None] + (z - center)[:, None] / 3, dim=2)
     assert fixed.mean(dim=0).norm(dim=1).min() > 0.9  # which is why a fixed frame is not enough
 
 
@@ -626,10 +626,10 @@ def angular(generator):
     return lambda f: loss(f, y), F.normalize(x)
 
 
-def test_gradient_of_normalisation_is_the_jacobian_of_heated_up_softmax(generator):
+def test_gradient_of_normalization_is_the_jacobian_of_heated_up_softmax(generator):
     f = torch.randn(5, dtype=F64, generator=generator)
     n = f.norm()
-    jacobian = torch.autograd.functional.jacobian(geometry.normalise, f)
+    jacobian = torch.autograd.functional.jacobian(geometry.normalize, f)
 
     close(jacobian, (torch.eye(5, dtype=F64) - torch.outer(f, f) / n**2) / n)
 
@@ -645,13 +645,13 @@ def test_gradient_is_orthogonal_to_the_embedding_and_falls_as_1_over_the_norm(an
 
 
 def walk(loss, start, make, steps=10):
-    """Free embeddings after a number of steps of an optimiser."""
+    """Free embeddings after a number of steps of an optimizer."""
     f = nn.Parameter(start.clone())
-    optimiser = make([f])
+    optimizer = make([f])
     for _ in range(steps):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss(f).backward()
-        optimiser.step()
+        optimizer.step()
     return f.detach()
 
 
@@ -676,7 +676,7 @@ def test_sgd_lets_norms_grow_and_turns_by_lr_g_over_the_norm_squared(angular, ge
     assert (after.norm(dim=1) > f.norm(dim=1)).all()
 
 
-OPTIMISERS = {
+OPTIMIZERS = {
     "SGD": (lambda p: torch.optim.SGD(p, lr=1e-7), -2),
     "heavy ball": (lambda p: torch.optim.SGD(p, lr=1e-7, momentum=0.9), -2),
     "Nesterov": (lambda p: torch.optim.SGD(p, lr=1e-7, momentum=0.9, nesterov=True), -2),
@@ -684,10 +684,10 @@ OPTIMISERS = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIMISERS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_slope_of_the_angular_step_against_the_norm(name, angular):
     loss, x = angular
-    make, expected = OPTIMISERS[name]
+    make, expected = OPTIMIZERS[name]
     n = torch.logspace(-1, 1, 9, dtype=F64)
     angles = torch.stack([turned(m * x, walk(loss, m * x, make)) for m in n])  # (9, B)
     slopes = np.polyfit(n.log().numpy(), angles.log().numpy(), 1)[0]  # (B,)
@@ -697,7 +697,7 @@ def test_slope_of_the_angular_step_against_the_norm(name, angular):
 @pytest.mark.parametrize("name, factor", [("SGD", 100), ("heavy ball", 100), ("Adam", 1)])
 def test_adam_turns_as_far_whatever_the_size_of_the_gradient(name, factor, angular):
     loss, x = angular
-    make, _ = OPTIMISERS[name]
+    make, _ = OPTIMIZERS[name]
 
     small = turned(x, walk(loss, x, make))
     large = turned(x, walk(lambda f: 100 * loss(f), x, make))

@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import dmlkit
-from dmlkit import losses, training, tuning
+from dmlkit import losses, training
+from dmlkit.extras import tuning
 from dmlkit.training import Experiment
 
 TINY = Experiment(

@@ -8,9 +8,9 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
-from dmlkit import devices, losses, training
+from dmlkit import losses, training
 from dmlkit.data import ImageSet
-from dmlkit.training import Experiment, Trainer
+from dmlkit.training import Experiment, Trainer, devices
 
 CLASSES, PER_CLASS, STEPS = 4, 4, 3
 CASES = {name: {"loss": name} for name in losses.names() if name != "dreml"} | {

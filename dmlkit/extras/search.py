@@ -14,14 +14,14 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor, nn
 
-from dmlkit import cache_folder, data, devices, plotting, training
+from dmlkit import cache_folder, data, figures, training
 from dmlkit.data import ImageSet
 from dmlkit.data.folder import SUFFIXES
 from dmlkit.data.pictures import Pictures
-from dmlkit.retrieval import Index
-from dmlkit.training import Run
+from dmlkit.extras.index import Index
+from dmlkit.training import Run, devices
 
-_SAMPLE = 256  # pictures, at most, whose exact neighbours an approximate index is compared with
+_SAMPLE = 256  # pictures, at most, whose exact neighbors an approximate index is compared with
 
 
 class Gallery(NamedTuple):
@@ -90,7 +90,7 @@ def gallery(run: Run, pictures: Path | None = None, split: str | None = None) ->
 def as_seen(run: Run, paths: Sequence[Path]) -> Tensor | Pictures:
     """Picture files as the Run's data set gives its own: (N, C, H, W) uint8.
 
-    Colour is resized and cropped as the Run's pictures are. A Run of Glyphs or Omniglot sees grey
+    Color is resized and cropped as the Run's pictures are. A Run of Glyphs or Omniglot sees gray
     ink on 0; the more common half of the tones is taken for the paper.
     """
     args = run.experiment.data_args
@@ -103,10 +103,10 @@ def as_seen(run: Run, paths: Sequence[Path]) -> Tensor | Pictures:
 def _ink(path: Path, side: int) -> Tensor:
     try:
         with Image.open(path) as image:
-            grey = np.array(image.convert("L").resize((side, side), Image.Resampling.BOX))
+            gray = np.array(image.convert("L").resize((side, side), Image.Resampling.BOX))
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
-    return torch.from_numpy(255 - grey if np.median(grey) > 127 else grey)[None]  # (1, H, W)
+    return torch.from_numpy(255 - gray if np.median(gray) > 127 else gray)[None]  # (1, H, W)
 
 
 def _stamp(paths: Sequence[Path]) -> str:
@@ -123,7 +123,7 @@ def model(run: Run, images: ImageSet, device: str = "auto") -> nn.Module:
         experiment = replace(experiment, model_args=args)
     made = training.build_model(experiment, images)
     made.load_state_dict(torch.load(run.path / "model.pt", weights_only=True))
-    return made.eval().to(devices.kind(device))
+    return made.eval().to(devices.device_type(device))
 
 
 def index(
@@ -184,7 +184,7 @@ def panel(run: Run, gallery: Gallery, picture: Path, found: pd.DataFrame) -> Fig
     pictures = torch.cat([query, gallery.images.images[found["place"].to_numpy()]])
     values = found.iloc[:, -1]
     labels = [f"{name[:12]}\n{v:.2f}" for name, v in zip(found["class"], values, strict=True)]
-    figure, _ = plotting.contact_sheet(pictures[None], columns=["query\n", *labels])
+    figure, _ = figures.contact_sheet(pictures[None], columns=["query\n", *labels])
     return figure
 
 

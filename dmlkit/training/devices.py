@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 GRACE_SECONDS = 10.0  # for processes to end by themselves when the one that waits is interrupted
 
 
-def kind(device: str) -> str:
+def device_type(device: str) -> str:
     """``cuda`` or ``cpu``: ``auto`` is CUDA where there is a GPU.
 
     Raises:
         ValueError: unknown device, or ``cuda`` where there is none.
 
-    >>> kind("cpu")
+    >>> device_type("cpu")
     'cpu'
     """
     there = torch.cuda.is_available()
@@ -43,7 +43,7 @@ def open_fabric(experiment: "Experiment", device: str = "auto") -> Fabric:
     Raises:
         ValueError: unknown device, more GPUs than there are, or a group of another size.
     """
-    accelerator, asked = kind(device), experiment.devices
+    accelerator, asked = device_type(device), experiment.devices
     processes = int(os.environ["WORLD_SIZE"]) if in_group() else 1
     machines = int(os.environ.get("GROUP_WORLD_SIZE", 1)) if in_group() else 1
     if in_group() and processes != asked:

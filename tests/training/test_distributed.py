@@ -14,7 +14,8 @@ import psutil
 import pytest
 import torch
 
-from dmlkit import devices, losses, training
+from dmlkit import losses, training
+from dmlkit.training import devices
 from tests import distributed_worker as worker
 from tests.data.trees import classes
 

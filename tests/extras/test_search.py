@@ -10,9 +10,10 @@ from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner
 
-from dmlkit import cli, data, retrieval, search, training
+from dmlkit import cli, data, retrieval, training
 from dmlkit.cli import app
-from dmlkit.retrieval import Index
+from dmlkit.extras import search
+from dmlkit.extras.index import Index
 from dmlkit.training import Experiment
 from tests.data import trees
 
@@ -84,7 +85,7 @@ def test_what_is_found_is_what_the_model_says(runs, pictures, tmp_path):
     with torch.inference_mode():
         x = run.model()(training.to_float(seen[:])).numpy()
     query = x[[paths.index(image)]]
-    expected, cosines = retrieval.nearest_neighbours(query, 4, x, "cosine")
+    expected, cosines = retrieval.nearest_neighbors(query, 4, x, "cosine")
     assert built
     assert found["picture"].tolist() == [str(paths[i]) for i in expected[0]]
     assert found["class"].tolist() == [paths[i].parent.name for i in expected[0]]
@@ -132,7 +133,7 @@ def test_another_kind_is_built_anew_and_says_how_exact_it_is(runs, pictures, tmp
         assert "it finds 100.0% of the exact 10 nearest" in result.output  # 24 fit into its view
     result = invoke(*arguments, "--kind", "ivfpq")
     assert result.exit_code == 1
-    assert "cannot be learnt from 24 embeddings" in result.stderr
+    assert "cannot be learned from 24 embeddings" in result.stderr
     assert Index.load(tmp_path / "my.index").kind == "hnsw"
 
 
@@ -162,7 +163,7 @@ def test_a_run_of_grey_characters_reads_ink_on_paper(place, tmp_path, monkeypatc
         assert found["place"][0] == 7
         assert found["cosine"][0] == pytest.approx(1, abs=1e-5)
         assert found["picture"][0] == "test 7"
-    assert len(search.gallery(run, tmp_path).names) == 2  # grey files in a folder
+    assert len(search.gallery(run, tmp_path).names) == 2  # gray files in a folder
 
 
 def test_a_model_needs_neither_its_training_pictures_nor_pretrained_weights(

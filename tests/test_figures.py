@@ -16,7 +16,7 @@ from PIL import Image
 from scipy import stats
 
 import dmlkit
-from dmlkit import plotting
+from dmlkit import figures
 
 mpl.use("Agg")
 
@@ -25,9 +25,9 @@ mpl.use("Agg")
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder for figures, after ``start``; the look is put back afterwards."""
     monkeypatch.setenv("DMLKIT_FIGURES", str(tmp_path / "figures"))
-    monkeypatch.setattr(plotting, "_provenance", None)
+    monkeypatch.setattr(figures, "_provenance", None)
     with mpl.rc_context():
-        plotting.start("00_toy", profile="smoke", seeds=3, device="cpu", steps=300)
+        figures.begin_notebook("00_toy", profile="smoke", seeds=3, device="cpu", steps=300)
         yield tmp_path / "figures"
     plt.close("all")
 
@@ -45,7 +45,7 @@ def record(folder: Path, name: str = "toy") -> dict:
 def test_save_writes_the_picture_and_everything_beside_it(folder: Path) -> None:
     images = SimpleNamespace(fingerprint="abc")
     data = {"recall": 0.123456789, "steps": 300}
-    plotting.save(line(), "toy", data, "A line.", "It rises.", datasets={"glyphs": images})
+    figures.save(line(), "toy", data, "A line.", "It rises.", datasets={"glyphs": images})
     assert sorted(path.name for path in folder.iterdir()) == ["toy.json", "toy.png"]
     kept = record(folder)
     assert kept["alt"] == "A line."
@@ -68,7 +68,7 @@ def test_save_writes_the_picture_and_everything_beside_it(folder: Path) -> None:
 def test_equal_input_gives_equal_bytes(folder: Path) -> None:
     contents = []
     for _ in range(2):
-        plotting.save(line(), "toy", {"x": [1, 2]}, "A line.")
+        figures.save(line(), "toy", {"x": [1, 2]}, "A line.")
         contents.append([path.read_bytes() for path in sorted(folder.iterdir())])
     assert contents[0] == contents[1]
 
@@ -78,13 +78,13 @@ def test_without_the_variable_figures_go_to_the_build_folder(
 ) -> None:
     monkeypatch.delenv("DMLKIT_FIGURES")
     monkeypatch.setattr(dmlkit, "ROOT", tmp_path)
-    plotting.save(line(), "toy", {}, "A line.")
+    figures.save(line(), "toy", {}, "A line.")
     assert (tmp_path / "build" / "smoke" / "figures" / "toy.png").exists()
 
 
 def test_the_reader_gets_alt_text_and_caption_once(folder: Path) -> None:
     fig = line()
-    shown = plotting.save(fig, "toy", {}, 'A <line> & "dots".', "Less < more.")
+    shown = figures.save(fig, "toy", {}, 'A <line> & "dots".', "Less < more.")
     page = shown._repr_html_()
     assert 'alt="A &lt;line&gt; &amp; &quot;dots&quot;."' in page
     assert "<figcaption>Less &lt; more.</figcaption>" in page
@@ -102,7 +102,7 @@ def test_numbers_of_every_kind_become_json(folder: Path) -> None:
         "scalars": (np.int64(2), np.float32(0.1), True, None, "text"),
         "nested": {5: {"mean": 1e-12 / 3}},
     }
-    plotting.save(line(), "toy", data, "A line.")
+    figures.save(line(), "toy", data, "A line.")
     assert record(folder)["numbers"] == {
         "frame": {"loss": ["a", "b"], "recall": [0.5, 0.333333]},
         "series": [1, 2],
@@ -115,11 +115,11 @@ def test_numbers_of_every_kind_become_json(folder: Path) -> None:
 
 @pytest.mark.parametrize("path", ["/home/someone/photos", "C:\\someone\\photos"])
 def test_no_absolute_path_is_kept(folder: Path, path: str) -> None:
-    plotting.start("00_toy", profile="smoke", seeds=1, device="cpu", folder=path)
-    plotting.save(line(), "toy", {}, "A line.")
+    figures.begin_notebook("00_toy", profile="smoke", seeds=1, device="cpu", folder=path)
+    figures.save(line(), "toy", {}, "A line.")
     assert record(folder)["provenance"]["parameters"] == {"folder": "photos"}
     with pytest.raises(ValueError, match="number 'where' is the absolute path"):
-        plotting.save(line(), "toy", {"where": path}, "A line.")
+        figures.save(line(), "toy", {"where": path}, "A line.")
 
 
 @pytest.mark.parametrize(
@@ -140,47 +140,45 @@ def test_bad_input_is_named_and_leaves_nothing(
     folder: Path, arguments: dict, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        plotting.save(**{"fig": line(), "name": "toy", "data": {}, "alt": "A line."} | arguments)
+        figures.save(**{"fig": line(), "name": "toy", "data": {}, "alt": "A line."} | arguments)
     assert not folder.exists()
 
 
 def test_save_before_start_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plotting, "_provenance", None)
+    monkeypatch.setattr(figures, "_provenance", None)
     with pytest.raises(RuntimeError, match="call start first"):
-        plotting.save(line(), "toy", {}, "A line.")
+        figures.save(line(), "toy", {}, "A line.")
 
 
 def test_tolerances_by_key_keep_the_default(folder: Path) -> None:
     data = {"recall": {"triplet": 0.5}, "seconds": 3.0}
-    plotting.save(line(), "toy", data, "A line.", tolerance={"recall/triplet": 0.1, "seconds": 2})
+    figures.save(line(), "toy", data, "A line.", tolerance={"recall/triplet": 0.1, "seconds": 2})
     kept = record(folder)["tolerance"]
     assert kept == {"default": 0.02, "recall/triplet": 0.1, "seconds": 2}
 
 
 def test_a_large_picture_is_made_small_and_stays_readable(folder: Path) -> None:
     noise = torch.rand(6, 16, 1, 32, 32, generator=torch.Generator().manual_seed(0))
-    fig, _ = plotting.contact_sheet(noise)
-    shown = plotting.save(fig, "toy", {}, "Noise.")
-    assert len(shown.png) <= plotting.MAX_BYTES
+    fig, _ = figures.contact_sheet(noise)
+    shown = figures.save(fig, "toy", {}, "Noise.")
+    assert len(shown.png) <= figures.MAX_BYTES
     with Image.open(folder / "toy.png") as picture:
-        assert picture.width >= 80 * plotting.WIDTH
+        assert picture.width >= 80 * figures.WIDTH
 
 
 def test_a_picture_that_cannot_be_made_small_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plotting, "MAX_BYTES", 1000)
-    with pytest.raises(
-        ValueError, match="kB at 80 dpi and 32 colours, above 1 kB: make it smaller"
-    ):
-        plotting.save(line(), "toy", {}, "A line.")
+    monkeypatch.setattr(figures, "MAX_BYTES", 1000)
+    with pytest.raises(ValueError, match="kB at 80 dpi and 32 colors, above 1 kB: make it smaller"):
+        figures.save(line(), "toy", {}, "A line.")
     assert not folder.exists()
 
 
 def test_curve_draws_the_mean_and_its_t_interval(folder: Path) -> None:
     values = np.array([[0.2, 0.5], [0.4, 0.5], [0.6, 0.5]])
     fig, axes = plt.subplots()
-    numbers = plotting.curve(axes, [10, 20], values, "triplet", color="black")
+    numbers = figures.curve(axes, [10, 20], values, "triplet", color="black")
     low, high = stats.t.interval(0.95, 2, 0.4, stats.sem(values[:, 0]))
     assert numbers["n"] == 3
     np.testing.assert_allclose(numbers["mean"], [0.4, 0.5])
@@ -188,12 +186,12 @@ def test_curve_draws_the_mean_and_its_t_interval(folder: Path) -> None:
     np.testing.assert_allclose(numbers["high"], [high, 0.5])
     np.testing.assert_allclose(axes.lines[0].get_ydata(), [0.4, 0.5])
     assert len(axes.collections) == 1
-    plotting.save(fig, "toy", {"triplet": numbers}, "A curve.")  # what it returns can be saved
+    figures.save(fig, "toy", {"triplet": numbers}, "A curve.")  # what it returns can be saved
 
 
 def test_curve_of_one_seed_claims_no_interval(folder: Path) -> None:
     _, axes = plt.subplots()
-    numbers = plotting.curve(axes, [10, 20], [[0.2, 0.5]], "triplet")
+    numbers = figures.curve(axes, [10, 20], [[0.2, 0.5]], "triplet")
     assert numbers.keys() == {"x", "mean", "n"}
     assert not axes.collections
 
@@ -202,18 +200,18 @@ def test_curve_of_one_seed_claims_no_interval(folder: Path) -> None:
 def test_contact_sheet_puts_every_picture_in_its_place(folder: Path, channels: int) -> None:
     images = torch.arange(6, dtype=torch.uint8).mul(40).reshape(2, 3, 1, 1, 1)
     images = images.expand(2, 3, channels, 5, 4)  # picture (r, k) is all 40 · (3r + k)
-    _, axes = plotting.contact_sheet(images, rows=["first", "second"], columns=["a", "b", "c"])
+    _, axes = figures.contact_sheet(images, rows=["first", "second"], columns=["a", "b", "c"])
     sheet = np.asarray(axes.images[0].get_array())
     rows = [round(y) for y in axes.get_yticks()]
     columns = [round(x) for x in axes.get_xticks()]
-    centres = sheet[np.ix_(rows, columns)]  # (2, 3, 3)
+    centers = sheet[np.ix_(rows, columns)]  # (2, 3, 3)
     expected = np.array([[0, 40, 80], [120, 160, 200]]) / 255
-    np.testing.assert_allclose(centres, expected[..., None].repeat(3, -1), atol=1e-6)
+    np.testing.assert_allclose(centers, expected[..., None].repeat(3, -1), atol=1e-6)
 
 
-def test_neighbours_frame_right_and_wrong_differently(folder: Path) -> None:
+def test_neighbors_frame_right_and_wrong_differently(folder: Path) -> None:
     found = torch.zeros(1, 3, 1, 8, 8)
-    fig = plotting.neighbours(found[:, 0], found, [[True, False, True]])
+    fig = figures.neighbors(found[:, 0], found, [[True, False, True]])
     axes = fig.axes[0]
     frames = [(patch.get_edgecolor(), patch.get_linestyle()) for patch in axes.patches]
     assert len(frames) == 3
@@ -225,6 +223,6 @@ def test_neighbours_frame_right_and_wrong_differently(folder: Path) -> None:
 
 def test_pictures_of_the_wrong_shape_are_refused() -> None:
     with pytest.raises(ValueError, match=r"not \(2, 1, 8, 8\)"):
-        plotting.contact_sheet(torch.zeros(2, 1, 8, 8))
+        figures.contact_sheet(torch.zeros(2, 1, 8, 8))
     with pytest.raises(ValueError, match=r"and \(1, 2\)"):
-        plotting.neighbours(torch.zeros(1, 1, 8, 8), torch.zeros(1, 3, 1, 8, 8), [[True, False]])
+        figures.neighbors(torch.zeros(1, 1, 8, 8), torch.zeros(1, 3, 1, 8, 8), [[True, False]])

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from dmlkit import retrieval, study, training
-from dmlkit.geometry import normalise
+from dmlkit.geometry import normalize
 from dmlkit.training import Experiment, Run
 
 
@@ -30,7 +30,7 @@ class Ensemble:
 
     @cached_property
     def embeddings(self) -> np.ndarray:
-        members = [normalise(torch.from_numpy(run.embeddings)) for run in self.runs]
+        members = [normalize(torch.from_numpy(run.embeddings)) for run in self.runs]
         return torch.cat(members, dim=1).numpy()  # (N, L·D)
 
     @cached_property
@@ -64,7 +64,7 @@ def dreml(
     by any Executor (see ``study.sweep``), kept on disk, and loaded where they are there.
 
     Source: Xuan, Souvenir and Pless 2018, "Deep Randomized Ensembles for Metric Learning", with
-    each member's embedding normalised before they are joined, as in the authors' code. The paper
+    each member's embedding normalized before they are joined, as in the authors' code. The paper
     has up to 48 members of 12 meta-classes; the defaults are those of Fehérvári, Ravichandran and
     Appalaraju 2019, "Unbiased Evaluation of Deep Metric Learning Algorithms".
 

@@ -17,8 +17,8 @@ import torchvision
 from pytorch_metric_learning import losses as pml
 from torch import nn
 
-from dmlkit import ROOT, data, devices, losses, models, retrieval, training
-from dmlkit.training import Experiment
+from dmlkit import ROOT, data, losses, models, retrieval, training
+from dmlkit.training import Experiment, devices
 
 TINY = Experiment(
     data_args={"train_classes": 40},
@@ -52,7 +52,12 @@ def test_evidence_that_was_kept_is_found_by_its_hash():
     row = kept[(kept["part"] == "equal") & (kept["loss"] == "meta_class") & (kept["k"] == 1)]
     again = Experiment(loss="meta_class", seed=1, steps=280, data_args={"class_split": 1})
     assert row["hash"].item() == again.hash()
-    for field in ({"backbone_lr_factor": 0.1}, {"warm_up": 1}, {"compile": True}, {"devices": 2}):
+    for field in (
+        {"backbone_lr_factor": 0.1},
+        {"frozen_steps": 1},
+        {"compile": True},
+        {"devices": 2},
+    ):
         assert replace(again, **field).hash() != again.hash()
 
 
@@ -145,13 +150,13 @@ def test_a_step_that_was_torn_is_no_checkpoint(tmp_path, monkeypatch):
     def fit(stop=None, checkpoint=None):
         calls = []
 
-        def torn(loss, arguments, value):
+        def mid_step(loss, arguments, value):
             calls.append(value)
             if len(calls) == stop:
                 raise KeyboardInterrupt
 
         model, loss = training.build_model(TINY, train), losses.CrossBatchMemory(dim=8, size=64)
-        loss.register_forward_hook(torn)
+        loss.register_forward_hook(mid_step)
         history = training.fit(model, loss, train, TINY, checkpoint=checkpoint, progress=False)
         return history, model.state_dict(), len(calls)
 
@@ -283,7 +288,7 @@ def test_bad_names_are_refused_with_what_there_is(store, change, error, message)
         ({"data_args": {"seed": {1}}}, TypeError),
         ({"steps": 0}, ValueError),
         ({"devices": 0}, ValueError),
-        ({"warm_up": -1}, ValueError),
+        ({"frozen_steps": -1}, ValueError),
         ({"backbone_lr_factor": -0.1}, ValueError),
         ({"dim": -1}, ValueError),
     ],
@@ -339,7 +344,7 @@ def moved(experiment):
 
 
 def test_the_backbone_has_a_learning_rate_of_its_own():
-    plain = replace(TINY, optimizer="sgd", lr=0.1, decay=0, steps=1)
+    plain = replace(TINY, optimizer="sgd", lr=0.1, lr_decay=0, steps=1)
     factor = moved(replace(plain, backbone_lr_factor=0.25)) / moved(plain)
     np.testing.assert_allclose(factor, [[0.25, 1, 1]], rtol=1e-3)
 
@@ -348,7 +353,7 @@ def test_the_backbone_has_a_learning_rate_of_its_own():
 def test_the_backbone_rests_while_it_warms_up(optimizer):
     args = {"momentum": 0.9} if optimizer == "sgd" else {}
     found = moved(
-        replace(TINY, optimizer=optimizer, optimizer_args=args, warm_up=3, steps=5, decay=0)
+        replace(TINY, optimizer=optimizer, optimizer_args=args, frozen_steps=3, steps=5, lr_decay=0)
     )
     assert (found[:3, 0] == 0).all()
     assert (found[3:, 0] > 0).all()
@@ -357,7 +362,7 @@ def test_the_backbone_rests_while_it_warms_up(optimizer):
         np.testing.assert_allclose(found[3, 0], TINY.lr, rtol=1e-3)
 
 
-@pytest.mark.parametrize("change", [{"warm_up": 1}, {"backbone_lr_factor": 0.1}])
+@pytest.mark.parametrize("change", [{"frozen_steps": 1}, {"backbone_lr_factor": 0.1}])
 def test_a_model_in_one_part_has_no_backbone_to_treat_apart(change):
     train = data.load("glyphs", "train", **TINY.data_args)
     model = nn.Sequential(nn.Flatten(), nn.Linear(1024, 8))

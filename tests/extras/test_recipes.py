@@ -12,8 +12,9 @@ from rich.console import Console
 from torch import nn
 from typer.testing import CliRunner
 
-from dmlkit import cli, models, recipes, training
+from dmlkit import cli, models, training
 from dmlkit.data import benchmarks
+from dmlkit.extras import recipes
 from tests.data import trees
 
 EVERY = [
@@ -48,8 +49,8 @@ def test_all_parts_of_a_recipes_experiment_can_be_built(name, loss):
             training.build_objective(made, train)
     net = models.build("convnet", dim=8, image=torch.zeros(1, 32, 32))
     assert training.build_optimizer(made, net, nn.Identity())
-    assert 0 <= made.warm_up < made.steps
-    assert 0 <= made.decay <= 1
+    assert 0 <= made.frozen_steps < made.steps
+    assert 0 <= made.lr_decay <= 1
 
 
 @pytest.mark.parametrize("name", recipes.names())
@@ -169,7 +170,7 @@ def test_changes_are_entry_by_entry_but_for_another_loss_sampler_or_optimizer(tm
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("[experiment]\ncolour = 1", "Experiment has no field colour; it has loss, loss_args"),
+        ("[experiment]\ncolor = 1", "Experiment has no field color; it has loss, loss_args"),
         ("[experiment", "is no TOML"),
         ("[experimnt]", r"unknown experimnt; a recipe has base, \[experiment\]"),
         ('base = "nothing"', "no recipe 'nothing': there are sec_cars_googlenet, sec_cub_"),

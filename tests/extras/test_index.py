@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from dmlkit.retrieval import Index, nearest_neighbours
+from dmlkit.extras.index import Index
+from dmlkit.retrieval import nearest_neighbors
 
 KINDS = ("flat", "ivfpq", "hnsw")
 SMALL = {"flat": {}, "ivfpq": {"nbits": 5, "nlist": 12}, "hnsw": {"M": 12}}
@@ -28,7 +29,7 @@ QUERIES, GALLERY = X[:100], X[100:]
 @pytest.mark.parametrize("k", [1, 7, len(GALLERY)])
 def test_flat_is_exact_search_bit_for_bit(metric, k):
     found = Index.build(GALLERY, "flat", metric).search(QUERIES, k)
-    exact = nearest_neighbours(QUERIES, k, GALLERY, metric)
+    exact = nearest_neighbors(QUERIES, k, GALLERY, metric)
     np.testing.assert_array_equal(found[0], exact[0])
     np.testing.assert_array_equal(found[1], exact[1])
 
@@ -36,7 +37,7 @@ def test_flat_is_exact_search_bit_for_bit(metric, k):
 def test_flat_keeps_the_order_of_ties():
     copies = np.repeat(GALLERY[:5], 40, axis=0)[::-1].copy()
     found = Index.build(copies, metric="euclidean").search(GALLERY[:5], 60)
-    exact = nearest_neighbours(GALLERY[:5], 60, copies)
+    exact = nearest_neighbors(GALLERY[:5], 60, copies)
     np.testing.assert_array_equal(found[0], exact[0])
 
 
@@ -46,7 +47,7 @@ def test_ivfpq_with_every_cell_and_nothing_rounded_off_is_exact(metric):
     x = GALLERY[:64]
     index = Index.build(x, "ivfpq", metric, nlist=1, nbits=6, m=2, effort=1)
     indices, found = index.search(QUERIES, 64)
-    exact, values = nearest_neighbours(QUERIES, 64, x, metric)
+    exact, values = nearest_neighbors(QUERIES, 64, x, metric)
     np.testing.assert_array_equal(indices[:, :10], exact[:, :10])
     np.testing.assert_allclose(found, values, rtol=1e-3, atol=1e-4)
 
@@ -56,7 +57,7 @@ def test_hnsw_that_keeps_everything_in_view_is_exact():
     assert index.recall(QUERIES, GALLERY, k=10) == 1.0
 
 
-def test_ivfpq_finds_the_class_and_most_of_the_neighbours_when_codes_are_long():
+def test_ivfpq_finds_the_class_and_most_of_the_neighbors_when_codes_are_long():
     """Classes are 3·√(2·16) = 17 apart and √16 = 4 wide: far beyond the error of a 16 × 5-bit code,
     so the nearest item has the query's class; which item of it is the nearest is another matter."""
     index = Index.build(GALLERY, "ivfpq", "euclidean", m=16, nbits=5, nlist=12, effort=12)
@@ -77,7 +78,7 @@ def test_more_effort_never_finds_less(kind, m):
     assert little < more <= much + 0.02
 
 
-def test_recall_counts_the_exact_neighbours_that_were_found():
+def test_recall_counts_the_exact_neighbors_that_were_found():
     x = np.array([[0.0], [1.0], [2.0], [10.0]])
     index = Index.build(np.array([[0.0], [1.0], [10.0], [2.0]]), metric="euclidean")
     # Of 0.1: exact 0, 1, 2; but in the index the item 3 is where 2 should be, and the other way.
@@ -167,8 +168,8 @@ def test_what_was_not_come_upon_is_minus_one_and_infinitely_far():
         ({"kind": "hnsw", "nlist": 3}, TypeError, "hnsw has no argument nlist; it has: M, ef_con"),
         ({"kind": "flat", "M": 3}, TypeError, "flat has no argument M; it has: none"),
         ({"kind": "ivfpq", "m": 5}, ValueError, "5 parts of equal size cannot make 16 dimensions"),
-        ({"kind": "ivfpq", "nbits": 11}, ValueError, "2048 centroids .* learnt from 1100 embed"),
-        ({"kind": "ivfpq", "nlist": 1101}, ValueError, "1101 centroids .* learnt from 1100 embed"),
+        ({"kind": "ivfpq", "nbits": 11}, ValueError, "2048 centroids .* learned from 1100 embed"),
+        ({"kind": "ivfpq", "nlist": 1101}, ValueError, "1101 centroids .* learned from 1100 embed"),
         ({"kind": "ivfpq", "nlist": 0}, ValueError, "expected integers from 1, got nlist=0"),
         ({"kind": "hnsw", "M": 1.5}, ValueError, "M: expected an integer"),
         ({"kind": "flat", "effort": 3}, ValueError, "of ivfpq or hnsw, got 3 of flat"),

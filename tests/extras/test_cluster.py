@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 import dmlkit
 from dmlkit import cli, study, training
 from tests import test_reproduce
-from tests.test_training import TINY, assert_same_run
+from tests.training.test_training import TINY, assert_same_run
 
 # What a worker does besides: it notes every step that it trained, saves a checkpoint after each,
 # and at step 6 of the Experiment that the file ``stop`` names, the first to come waits for its end.

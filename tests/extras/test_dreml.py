@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dmlkit import ensembles, retrieval, training
-from tests.test_training import TINY
+from dmlkit import retrieval, training
+from dmlkit.extras import dreml
+from tests.training.test_training import TINY
 
 
 @pytest.fixture(autouse=True)
@@ -19,30 +20,30 @@ def _store(tmp_path, monkeypatch):
     )
 
 
-def dreml(experiment=TINY, members=3):
+def small_ensemble(experiment=TINY, members=3):
     with ThreadPoolExecutor(1) as executor:
-        return ensembles.dreml(
+        return dreml.dreml(
             experiment, members, 4, executor, device="cpu", progress=False
         )  # fmt: skip
 
 
 def test_members_are_ordinary_runs_which_differ_in_map_and_seed():
     base = replace(TINY, steps=3, monitor=())
-    ensemble = dreml(base)
+    ensemble = small_ensemble(base)
     experiments = [run.experiment for run in ensemble.runs]
     assert [e.loss_args for e in experiments] == [{"map_seed": member} for member in range(3)]
     assert len({e.seed for e in experiments}) == 3
     same = replace(base, loss="meta_class", dim=4)
     assert all(replace(e, loss_args={}, seed=0) == same for e in experiments)
-    others = dreml(replace(base, seed=1), members=1)
+    others = small_ensemble(replace(base, seed=1), members=1)
     assert others.runs[0].experiment.seed != experiments[0].seed
-    larger = dreml(base, members=4)  # finds the three that are there
+    larger = small_ensemble(base, members=4)  # finds the three that are there
     assert [run.path for run in larger.runs[:3]] == [run.path for run in ensemble.runs]
     assert training.run(experiments[1], device="cpu").loaded
 
 
 def test_the_whole_is_its_members_side_by_side():
-    ensemble = dreml()
+    ensemble = small_ensemble()
     assert ensemble.embeddings.shape == (len(ensemble.labels), 12)
     units = [
         run.embeddings / np.linalg.norm(run.embeddings, axis=1, keepdims=True)
@@ -58,7 +59,7 @@ def test_the_whole_is_its_members_side_by_side():
 
 
 def test_any_first_members_are_an_ensemble_too():
-    ensemble = dreml()
+    ensemble = small_ensemble()
     one, two = ensemble.first(1), ensemble.first(2)
     assert one.scores["recall_at_1"] == ensemble.runs[0].scores["recall_at_1"]
     np.testing.assert_array_equal(two.embeddings, ensemble.embeddings[:, :8])
@@ -67,8 +68,8 @@ def test_any_first_members_are_an_ensemble_too():
 
 def test_says_what_it_cannot_do():
     with pytest.raises(ValueError, match="members must be 1 or more, but is 0"):
-        dreml(members=0)
-    ensemble = dreml(replace(TINY, steps=1), members=1)
+        small_ensemble(members=0)
+    ensemble = small_ensemble(replace(TINY, steps=1), members=1)
     for members in (0, 2):
         with pytest.raises(ValueError, match=f"expected 1 to 1, got {members}"):
             ensemble.first(members)

@@ -1,0 +1,1 @@
+"""What no notebook before the comparison needs: search, tuning, clusters, DREML, recipes."""

@@ -1,0 +1,339 @@
+"""One look for every figure, and each figure kept as a PNG with its numbers beside it."""
+
+import base64
+import html
+import io
+import json
+import math
+import os
+import platform
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import metadata
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any, Protocol
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from numpy.typing import ArrayLike
+from PIL import Image
+from torch import Tensor
+
+import dmlkit
+from dmlkit import study
+from dmlkit.files import write_whole
+
+#: Width of a figure that fills a page's text, in inches.
+WIDTH = 6.5
+#: The largest PNG that is kept, in bytes.
+MAX_BYTES = 150_000
+#: Blue and vermilion: told apart under every common form of color blindness.
+RIGHT, WRONG = "#0072b2", "#d55e00"
+
+_DASHED = (0, (2, 1))
+_GAP = 3  # pixels between the images of a sheet
+_LIBRARIES = (
+    *("dmlkit", "torch", "torchvision", "numpy", "scipy", "pandas", "scikit-learn"),
+    *("faiss-cpu", "umap-learn", "matplotlib", "seaborn"),
+)
+# Tried in turn until the PNG is small enough: (dots per inch, colors; None keeps them all).
+_QUALITIES = ((150, None), (150, 256), (150, 64), (120, 64), (100, 64), (100, 32), (80, 32))
+
+_LOOK = {
+    "figure.constrained_layout.use": True,
+    "figure.figsize": (WIDTH, 3.6),
+    "figure.dpi": 100,
+    "image.cmap": "cividis",
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "lines.linewidth": 1.6,
+    "grid.linewidth": 0.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+_provenance: dict[str, Any] | None = None
+
+
+class Fingerprinted(Protocol):
+    """A data set that knows the hash of its content, such as ``data.ImageSet``."""
+
+    @property
+    def fingerprint(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class SavedFigure:
+    """A figure on disk; a notebook shows it with its alt text and caption."""
+
+    name: str
+    alt: str
+    caption: str
+    png: bytes
+    width: float  # inches
+
+    def __repr__(self) -> str:
+        return f"Figure {self.name}: {self.alt}"
+
+    def _repr_html_(self) -> str:
+        source = f"data:image/png;base64,{base64.b64encode(self.png).decode()}"
+        style = f"width: {self.width:.2f}in; max-width: 100%; background: white"
+        return (
+            f'<figure><img src="{source}" alt="{html.escape(self.alt)}" style="{style}">'
+            f"<figcaption>{html.escape(self.caption)}</figcaption></figure>"
+        )
+
+
+def start(
+    notebook: str, *, profile: str, seeds: int | Sequence[int], device: str, **parameters: Any
+) -> None:
+    """Set the one look of every figure, and say where the figures to come are from.
+
+    Called once at the top of a notebook, with its name and all of its parameters. An absolute path
+    among the parameters keeps only its last part, so that figures do not depend on the machine.
+
+    >>> start("00_start_here", profile="smoke", seeds=3, device="cpu", steps=300)
+    """
+    global _provenance
+    sns.set_theme("paper", "whitegrid", "colorblind", font="DejaVu Sans", rc=_LOOK)
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    given = {
+        key: _last_part(value) if isinstance(value, str) and _is_absolute(value) else value
+        for key, value in parameters.items()
+    }
+    _provenance = {
+        "notebook": notebook,
+        "profile": profile,
+        "seeds": seeds,
+        "device": device,
+        "parameters": dict(_plain(given, "parameters")),
+    }
+
+
+def save(
+    fig: Figure,
+    name: str,
+    data: Mapping[str, Any] | pd.DataFrame,
+    alt: str,
+    caption: str = "",
+    tolerance: float | Mapping[str, float] = 0.02,
+    datasets: Mapping[str, Fingerprinted] | None = None,
+) -> SavedFigure:
+    """Keep a figure as ``NAME.png`` with its numbers and provenance in ``NAME.json``.
+
+    The folder is ``$DMLKIT_FIGURES``, else ``build/<profile>/figures``. The figure is closed; show
+    the returned object instead, which carries the alt text and the caption.
+
+    ``data`` holds the numbers drawn: scalars, strings, lists, arrays, tensors and data frames,
+    nested as you like. They are kept to six significant digits. NaN, infinity and absolute paths
+    are refused; ``None`` says that there is no value. ``dmlkit reproduce --check`` lets a number
+    ``a`` move to ``b`` if |b − a| ≤ tolerance · max(1, |a|): an absolute bound for fractions, a
+    relative one for large numbers. A mapping sets the bound by key (``"recall"`` or
+    ``"recall/triplet"``; the longest match counts), ``"default"`` the rest.
+
+    Equal input gives equal bytes. A PNG above 150 kB is stored with fewer colors or pixels; where
+    that does not suffice, ``ValueError``.
+    """
+    if _provenance is None:
+        raise RuntimeError("save was called before begin_notebook: call begin_notebook first")
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
+        raise ValueError(f"figure name {name!r}: use only a-z, 0-9, _ and -, such as '01_toy'")
+    if not alt.strip():
+        raise ValueError(f"figure {name!r} has an empty alt text: say in words what it shows")
+    numbers = _plain(data, "")
+    record = {
+        "alt": alt,
+        "caption": caption,
+        "numbers": numbers,
+        "tolerance": _tolerances(tolerance, numbers),
+        "provenance": {
+            **_provenance,
+            "datasets": {key: dataset.fingerprint for key, dataset in (datasets or {}).items()},
+            "versions": versions(),
+        },
+    }
+    text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    png = _png(fig, name)
+    folder = Path(
+        os.environ.get("DMLKIT_FIGURES")
+        or dmlkit.ROOT / "build" / _provenance["profile"] / "figures"
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = {folder / f"{name}.png": png, folder / f"{name}.json": text.encode()}
+    write_whole({path: partial(Path.write_bytes, data=data) for path, data in contents.items()})
+    width = float(fig.get_figwidth())
+    plt.close(fig)  # else the notebook would show it a second time, without its alt text
+    return SavedFigure(name, alt, caption, png, width)
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the libraries that numbers and pictures depend on."""
+    found = {"python": platform.python_version()}
+    for library in _LIBRARIES:
+        try:
+            found[library] = metadata.version(library)
+        except metadata.PackageNotFoundError:  # conda names faiss-cpu otherwise
+            continue
+    return found
+
+
+def leaves(numbers: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Every single number of a nested record, under its key.
+
+    >>> dict(leaves({"recall": {"triplet": [0.5, 0.75]}, "classes": 300}))
+    {'recall/triplet/0': 0.5, 'recall/triplet/1': 0.75, 'classes': 300}
+    """
+    if isinstance(numbers, dict | list):
+        inside = numbers.items() if isinstance(numbers, dict) else enumerate(numbers)
+        for name, value in inside:
+            yield from leaves(value, f"{key}/{name}" if key else str(name))
+    else:
+        yield key, numbers
+
+
+def curve(axes: Axes, x: ArrayLike, values: ArrayLike, label: str, **style: Any) -> dict[str, Any]:
+    """Draw the mean over seeds with its 95 % t-interval as a band: x (P,), values (S, P).
+
+    Returns the numbers drawn (x, mean, the interval's low and high, n seeds) for ``save``. A single
+    seed has neither band nor interval.
+    """
+    table = pd.DataFrame(np.asarray(values)).apply(study.interval)  # (mean low high n, P)
+    numbers = {"x": np.asarray(x), "mean": table.loc["mean"], "n": int(table.loc["n"].iloc[0])}
+    look: dict[str, Any] = {"marker": "o", "markersize": 3.5} | style
+    (line,) = axes.plot(x, numbers["mean"], label=label, **look)
+    if numbers["n"] > 1:
+        numbers |= {"low": table.loc["low"], "high": table.loc["high"]}
+        axes.fill_between(
+            x, numbers["low"], numbers["high"], color=line.get_color(), alpha=0.2, lw=0
+        )
+    return numbers
+
+
+def contact_sheet(
+    images: Tensor, rows: Sequence[str] = (), columns: Sequence[str] = ()
+) -> tuple[Figure, Axes]:
+    """Lay out pictures in rows: (R, K, C, H, W) uint8, or float in 0..1, C either 1 or 3.
+
+    ``rows`` and ``columns`` name them. One pixel of the axes is one pixel of a picture.
+    """
+    if images.ndim != 5 or images.shape[2] not in (1, 3):
+        expected = "(rows, columns, 1 or 3, height, width)"
+        raise ValueError(f"contact_sheet: images must be {expected}, not {tuple(images.shape)}")
+    R, K, _, H, W = images.shape
+    pixels = images.cpu().float() / (1 if images.is_floating_point() else 255)
+    sheet = torch.ones(R, H + _GAP, K, W + _GAP, 3)
+    sheet[:, :H, :, :W] = pixels.permute(0, 3, 1, 4, 2).expand(R, H, K, W, 3)
+    sheet = sheet.reshape(R * (H + _GAP), K * (W + _GAP), 3)[:-_GAP, :-_GAP]
+    wide = WIDTH - 0.1 - 0.07 * max(map(len, rows), default=0)  # inches left beside the names
+    tall = wide * sheet.shape[0] / sheet.shape[1] + (0.35 if columns else 0.15)
+    fig, axes = plt.subplots(figsize=(WIDTH, tall))
+    axes.imshow(sheet.clamp(0, 1).numpy())
+    axes.set_yticks([r * (H + _GAP) + H / 2 for r in range(len(rows))], rows)
+    axes.set_xticks([k * (W + _GAP) + W / 2 for k in range(len(columns))], columns)
+    axes.tick_params(length=0, labeltop=True, labelbottom=False)
+    axes.grid(False)
+    axes.spines[:].set_visible(False)
+    return fig, axes
+
+
+def neighbors(queries: Tensor, found: Tensor, right: ArrayLike, rows: Sequence[str] = ()) -> Figure:
+    """Each query with its nearest neighbors: (R, C, H, W), (R, K, C, H, W), right (R, K) bool.
+
+    A neighbor of the query's class has a solid blue frame; any other a dashed one in vermilion and
+    a cross, so that the two differ without color as well.
+    """
+    marks = np.asarray(right, dtype=bool)
+    if marks.shape != tuple(found.shape[:2]) or len(queries) != len(found):
+        shapes = f"{tuple(queries.shape)}, {tuple(found.shape)} and {marks.shape}"
+        raise ValueError(f"neighbors: expected (R, C, H, W), (R, K, C, H, W), (R, K), not {shapes}")
+    H, W = found.shape[-2:]
+    pictures = torch.cat([queries[:, None], found], dim=1)  # (R, 1 + K, C, H, W)
+    fig, axes = contact_sheet(pictures, rows, ["query", *map(str, range(1, marks.shape[1] + 1))])
+    for (r, k), is_right in np.ndenumerate(marks):
+        left, top = (k + 1) * (W + _GAP), r * (H + _GAP)
+        style: dict[str, Any] = {"edgecolor": RIGHT if is_right else WRONG, "lw": 2}
+        style |= {"ls": "-" if is_right else _DASHED, "fill": False, "clip_on": False}
+        axes.add_patch(Rectangle((left - 1, top - 1), W + 1, H + 1, **style))
+        if not is_right:
+            axes.plot(left + W - 4, top + 4, "x", color=WRONG, ms=6, mew=2)
+    cross: dict[str, Any] = {"ls": _DASHED, "marker": "x", "markersize": 6, "markeredgewidth": 2}
+    keys = [
+        Line2D([], [], color=RIGHT, lw=2, label="same class as the query"),
+        Line2D([], [], color=WRONG, lw=2, label="another class", **cross),
+    ]
+    fig.set_figheight(fig.get_figheight() + 0.3)
+    fig.legend(handles=keys, loc="outside lower center", ncols=2)
+    return fig
+
+
+def _png(fig: Figure, name: str) -> bytes:
+    for dpi, colors in _QUALITIES:
+        buffer = io.BytesIO()
+        fig.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+        if colors is not None:
+            picture = Image.open(buffer).convert("RGB").quantize(colors, dither=Image.Dither.NONE)
+            buffer = io.BytesIO()
+            picture.save(buffer, format="png", optimize=True)
+        if buffer.tell() <= MAX_BYTES:
+            return buffer.getvalue()
+    raise ValueError(
+        f"figure {name!r} is {buffer.tell() // 1000} kB at {dpi} dpi and {colors} colors, above "
+        f"{MAX_BYTES // 1000} kB: make it smaller, or draw fewer points or pictures"
+    )
+
+
+def _plain(value: Any, key: str) -> Any:
+    """The same value as JSON literals; an error names the key of what cannot be one."""
+    where = f"number {key!r}" if key else "data"
+    if isinstance(value, pd.DataFrame):
+        value = value.to_dict(orient="list")
+    elif isinstance(value, pd.Series | np.ndarray | np.generic | Tensor):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v, f"{key}/{k}" if key else str(k)) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, f"{key}/{i}") for i, item in enumerate(value)]
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{where} is {value}: leave it out, or give None for 'no value'")
+        return float(f"{value:.6g}")
+    if isinstance(value, str) and _is_absolute(value):
+        raise ValueError(f"{where} is the absolute path {value!r}: it would differ by machine")
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    kind = f"{type(value).__module__}.{type(value).__name__}"
+    raise TypeError(f"{where} is a {kind}: give numbers, strings, lists, arrays or data frames")
+
+
+def _is_absolute(text: str) -> bool:
+    return PurePosixPath(text).is_absolute() or PureWindowsPath(text).is_absolute()
+
+
+def _last_part(text: str) -> str:
+    return PureWindowsPath(text).name  # splits at / and at \
+
+
+def _tolerances(tolerance: float | Mapping[str, float], numbers: Any) -> dict[str, float]:
+    given = tolerance if isinstance(tolerance, Mapping) else {"default": tolerance}
+    known = [key for key, _ in leaves(numbers)]
+    for key, bound in given.items():
+        if not (math.isfinite(bound) and bound >= 0):
+            raise ValueError(f"tolerance of {key!r} is {bound}: expected a finite number ≥ 0")
+        if key != "default" and not any(f"{name}/".startswith(f"{key}/") for name in known):
+            raise ValueError(f"tolerance for {key!r}, but the numbers are {', '.join(known[:20])}")
+    return {"default": 0.02, **{key: float(bound) for key, bound in given.items()}}
