@@ -149,9 +149,7 @@ def retrieval_rows(size: Sizes, device: torch.device) -> Iterator[Row]:
         for block in x.split(4096):
             index.search(block.numpy(), k + 1)
 
-    once = replace(
-        size, frozen_steps=0, steps=1, rounds=min(size.rounds, 3)
-    )  # faiss is slow
+    once = replace(size, frozen_steps=0, steps=1, rounds=min(size.rounds, 3))  # faiss is slow
     for ks in (KS[:1], KS):
         ours, theirs = partial(recall_at_k, X, Y, ks), partial(search, ks[-1])
         row = _in_turn(ours, theirs, once, device, size.cores)

@@ -14,6 +14,7 @@ import torch
 import torchvision
 
 from dmlkit import data, training
+from dmlkit.data import batches
 from dmlkit.training import Experiment
 
 STEPS, ROUNDS = 40, 7
@@ -28,7 +29,7 @@ def bare_steps(experiment: Experiment) -> Iterator[None]:
     loss = training.build_objective(experiment, train)
     optimizer = torch.optim.Adam(model.parameters(), lr=experiment.lr, fused=True)
     labels = torch.from_numpy(train.labels)
-    sampler = training.batches.PK(train.labels, seed=0, **experiment.sampler_args)
+    sampler = batches.PK(train.labels, seed=0, **experiment.sampler_args)
     for step in range(experiment.steps):
         index = torch.from_numpy(sampler(step))
         images = (train.images[index].float() / 255).contiguous(memory_format=torch.channels_last)
@@ -65,7 +66,7 @@ def resnet_steps(objective: torch.nn.Module) -> Iterator[None]:
     model.conv1, model.maxpool = torch.nn.Conv2d(1, 64, 3, 1, 1, bias=False), torch.nn.Identity()
     model.to(memory_format=torch.channels_last)
     optimizer = torch.optim.Adam([*model.parameters(), *objective.parameters()], fused=True)
-    sampler = training.batches.PK(train.labels, classes=32, per_class=4, seed=0)
+    sampler = batches.PK(train.labels, classes=32, per_class=4, seed=0)
     for step in itertools.count():
         index = torch.from_numpy(sampler(step))
         images = (train.images[index].float() / 255).contiguous(memory_format=torch.channels_last)

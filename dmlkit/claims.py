@@ -22,6 +22,7 @@ import csv
 import functools
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -51,10 +52,13 @@ class Verdict:
     margin: float
     text: str
     kept: bool = False
+    values: tuple[float, ...] | None = None  # one for each repetition
 
     def facts(self) -> dict[str, Any]:
         """The numbers to keep beside a figure: ``figures.save(..., data={"claims": [...]})``."""
         left_out = {"text"} if self.kept else {"text", "kept"}
+        if self.values is None:
+            left_out.add("values")
         return {key: value for key, value in asdict(self).items() if key not in left_out}
 
     def __str__(self) -> str:
@@ -87,6 +91,7 @@ def record(
     part: str = "",
     margin: float = MARGIN,
     kept: bool = False,
+    values: Sequence[float] | np.ndarray | None = None,
 ) -> Verdict:
     """Settle a claim by its rule, from an effect, its interval and the number of repeats.
 
@@ -113,7 +118,37 @@ def record(
         raise ValueError(f"{claim}: [{low}, {high}] is no interval around the effect {effect}")
     verdict = _decide(rule, float(effect), low, high, margin)
     effect = float(effect)
-    return Verdict(claim, part, verdict, effect, low, high, int(n), rule, margin, text, kept)
+    own = None if values is None else tuple(map(float, values))
+    return Verdict(claim, part, verdict, effect, low, high, int(n), rule, margin, text, kept, own)
+
+
+def settle(
+    claim: str,
+    values: Sequence[float] | np.ndarray | pd.Series,
+    *,
+    part: str = "",
+    margin: float = MARGIN,
+    kept: bool = False,
+) -> Verdict:
+    """Settle a claim by its rule, from one effect for each repetition: (n,).
+
+    The mean is the effect; the level of its t-interval is the rule's: 90 % for ``equivalent``,
+    95 % else. For ``exact`` and ``table`` give the one number, as ``[number]``.
+
+    >>> settle("C18", [0.02, 0.03, 0.025]).verdict
+    'reproduced'
+    """
+    x = np.asarray(values, dtype=float)
+    if claim not in table():
+        raise ValueError(f"unknown claim {claim!r}; there are {', '.join(table())}")
+    rule = table()[claim]["rule"]
+    interval = None
+    if rule not in ("exact", "table") and len(x) > 1:
+        half = stats.t.ppf(0.95 if rule == "equivalent" else 0.975, len(x) - 1) * stats.sem(x)
+        interval = (x.mean() - half, x.mean() + half)
+    return record(
+        claim, float(x.mean()), interval, len(x), part=part, margin=margin, kept=kept, values=x
+    )
 
 
 def _decide(rule: str, effect: float, low: float | None, high: float | None, margin: float) -> str:

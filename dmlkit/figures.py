@@ -181,6 +181,35 @@ def save(
     return SavedFigure(name, alt, caption, png, width)
 
 
+def sample(values: Any, **about: Any) -> dict[str, Any]:
+    """Mark random numbers by repetition, (R, ...): ``--check`` compares two sets of them.
+
+    What is ``about`` them (the x axis, names of the columns) is exact, and kept beside.
+
+    >>> sample([0.5, 0.75], arm="SEC")
+    {'values': [0.5, 0.75], 'arm': 'SEC'}
+    """
+    return {"values": values, **about}
+
+
+def timing(value: Any) -> dict[str, Any]:
+    """Mark numbers that a clock gave: ``--check`` compares their order of magnitude.
+
+    >>> timing(0.002)
+    {'timing': 0.002}
+    """
+    return {"timing": value}
+
+
+def example(value: Any) -> dict[str, Any]:
+    """Mark what one draw happened to give, shown as an example: ``--check`` wants it to be there.
+
+    >>> example(3)
+    {'example': 3}
+    """
+    return {"example": value}
+
+
 def versions() -> dict[str, str]:
     """Versions of Python and of the libraries that numbers and pictures depend on."""
     found = {"python": platform.python_version()}
@@ -213,7 +242,12 @@ def curve(axes: Axes, x: ArrayLike, values: ArrayLike, label: str, **style: Any)
     seed has neither band nor interval.
     """
     table = pd.DataFrame(np.asarray(values)).apply(study.interval)  # (mean low high n, P)
-    numbers = {"x": np.asarray(x), "mean": table.loc["mean"], "n": int(table.loc["n"].iloc[0])}
+    numbers = {
+        "x": np.asarray(x),
+        "values": np.asarray(values),
+        "mean": table.loc["mean"],
+        "n": int(table.loc["n"].iloc[0]),
+    }
     look: dict[str, Any] = {"marker": "o", "markersize": 3.5} | style
     (line,) = axes.plot(x, numbers["mean"], label=label, **look)
     if numbers["n"] > 1:

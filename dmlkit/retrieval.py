@@ -79,6 +79,10 @@ def nearest_neighbors(
     return (indices, found) if isinstance(queries, Tensor) else (indices.numpy(), found.numpy())
 
 
+#: The name by which scripts outside of the project call it.
+nearest_neighbours = nearest_neighbors
+
+
 def recall_at_k(
     embeddings: Array,
     labels: Array,

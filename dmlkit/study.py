@@ -6,7 +6,7 @@ import multiprocessing
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import joblib
@@ -94,6 +94,33 @@ def sweep(
             f"{len(errors)} of {len(grid)} Runs failed; the first, at {point}: {error}"
         ) from error
     return pd.DataFrame([rows[i] for i in range(len(grid))])
+
+
+def train(
+    experiments: Sequence[Experiment],
+    executor: Executor | None = None,
+    *,
+    device: str = "auto",
+    progress: bool = True,
+) -> list[training.Run | None]:
+    """The Runs of Experiments, in their order; None for one whose training diverged.
+
+    Trained side by side as by ``sweep``; what is on disk is loaded.
+    """
+    axis = {str(i): asdict(experiment) for i, experiment in enumerate(experiments)}
+    try:
+        sweep(Experiment(), executor, device=device, progress=progress, experiment=axis)
+    except RuntimeError as error:  # the others are finished, and stored
+        if not isinstance(error.__cause__, training.DivergedError):
+            raise
+    return [_run_or_none(experiment, device) for experiment in experiments]
+
+
+def _run_or_none(experiment: Experiment, device: str) -> training.Run | None:
+    try:
+        return training.run(experiment, device=device, wait=True, progress=False)
+    except training.DivergedError:
+        return None
 
 
 def _grid(base: Experiment, axes: Mapping[str, Any]) -> list[tuple[dict[str, Any], Experiment]]:

@@ -21,39 +21,10 @@ _PROXY_LR: dict[str, Range] = _LR | {"loss_lr_factor": ("log", 1.0, 100.0)}
 #: What is tuned for each loss, and between which bounds. A name with a dot is an argument of the
 #: loss. The first trial is the default, moved within the bounds where it lies outside.
 SPACES: dict[str, dict[str, Range]] = {
-    "contrastive": _LR | {"loss_args.negative_margin": ("linear", 0.2, 1.2)},
-    "triplet_semihard": _LR | {"loss_args.margin": ("log", 0.05, 0.8)},
-    "triplet_hard": _LR | {"loss_args.margin": ("log", 0.05, 0.8)},
-    "triplet_all": _LR | {"loss_args.margin": ("log", 0.05, 0.8)},
-    "triplet_distance": _LR | {"loss_args.margin": ("log", 0.05, 0.8)},
-    "lifted_structure": _LR | {"loss_args.margin": ("linear", 0.2, 2.0)},
-    "n_pairs": _LR | {"loss_args.l2_weight": ("log", 1e-5, 1e-2)},
-    "angular": _LR | {"loss_args.degrees": ("linear", 30.0, 60.0)},
-    "multi_similarity": _LR
-    | {"loss_args.beta": ("log", 10.0, 80.0), "loss_args.base": ("linear", 0.2, 0.8)},
-    "ranked_list": _LR
-    | {"loss_args.alpha": ("linear", 0.8, 1.6), "loss_args.margin": ("linear", 0.1, 0.8)},
-    "margin": _LR
-    | {"loss_args.beta": ("linear", 0.6, 1.4), "loss_args.margin": ("log", 0.05, 0.4)},
-    "prototypical": _LR,
-    "structured_clustering": _LR | {"loss_args.gamma": ("log", 0.1, 10.0)},
-    "proxy_triplet": _PROXY_LR | {"loss_args.margin": ("linear", 0.1, 2.0)},
-    "proxy_nca": _PROXY_LR | {"loss_args.scale": ("linear", 1.0, 6.0)},
-    "proxy_nca_pp": _PROXY_LR | {"loss_args.temperature": ("log", 0.02, 0.5)},
-    "normalized_softmax": _PROXY_LR | {"loss_args.temperature": ("log", 0.02, 0.5)},
-    "heated_up_softmax": _PROXY_LR | {"loss_args.alpha": ("log", 4.0, 64.0)},
-    "cosface": _PROXY_LR
-    | {"loss_args.margin": ("linear", 0.0, 0.5), "loss_args.scale": ("log", 8.0, 64.0)},
-    "arcface": _PROXY_LR
-    | {"loss_args.margin": ("linear", 0.0, 0.6), "loss_args.scale": ("log", 8.0, 64.0)},
-    "sphereface": _PROXY_LR | {"loss_args.lambda_min": ("log", 1.0, 100.0)},
-    "proxy_anchor": _PROXY_LR
-    | {"loss_args.margin": ("linear", 0.0, 0.4), "loss_args.alpha": ("log", 8.0, 64.0)},
-    "soft_triple": _PROXY_LR
-    | {"loss_args.scale": ("log", 8.0, 40.0), "loss_args.temperature": ("log", 0.03, 0.3)},
-    "xbm": _LR | {"loss_args.weight": ("log", 0.1, 2.0)},
-    "hyperbolic": _LR
-    | {"loss_args.temperature": ("log", 0.05, 0.5), "loss_args.c": ("log", 0.01, 1.0)},
+    name: (_PROXY_LR if "num_classes" in losses.signature(name) and name != "margin" else _LR)
+    | {f"loss_args.{key}": bounds for key, bounds in losses.entry(name).space.items()}
+    for name in losses.names()
+    if name not in ("dreml", "meta_class", "spherical_expansion")
 }
 
 

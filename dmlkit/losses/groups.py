@@ -8,8 +8,10 @@ from torch import Tensor
 
 from dmlkit import geometry
 from dmlkit.losses.contract import EmbeddingLoss
+from dmlkit.losses.table import register
 
 
+@register("prototypical", "groups")
 class PrototypicalLoss(EmbeddingLoss):
     """Classify every query by its distances to the prototypes of its episode's classes.
 
@@ -88,6 +90,7 @@ def split_episodes(labels: Tensor, ways: int, queries: int) -> tuple[Tensor, Ten
     return support_class, order.gather(1, chosen), torch.where(query, k, -1).gather(1, chosen)
 
 
+@register("structured_clustering", "groups", {"gamma": ("log", 0.1, 10.0)})
 class StructuredClusteringLoss(EmbeddingLoss):
     """The true clustering shall score higher than every other, by a margin of how wrong that is.
 

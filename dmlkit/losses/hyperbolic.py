@@ -6,8 +6,10 @@ from torch import Tensor
 
 from dmlkit import geometry
 from dmlkit.losses.contract import PairLoss
+from dmlkit.losses.table import register
 
 
+@register("hyperbolic", "hyperbolic", {"temperature": ("log", 0.05, 0.5), "c": ("log", 0.01, 1.0)})
 class HyperbolicLoss(PairLoss):
     """Tell each positive from the anchor's negatives by their distances in the Poincaré ball.
 

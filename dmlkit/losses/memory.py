@@ -7,8 +7,10 @@ from torch import Tensor, nn
 
 from dmlkit import geometry
 from dmlkit.losses.contract import EmbeddingLoss, PairLoss
+from dmlkit.losses.table import register
 
 
+@register("xbm", "memory", {"weight": ("log", 0.1, 2.0)}, wraps="contrastive")
 class CrossBatchMemory(EmbeddingLoss):
     """XBM: a pair loss of the batch, plus the same loss of the batch against a queue of embeddings.
 

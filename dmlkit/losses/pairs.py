@@ -9,8 +9,12 @@ from torch import Tensor, nn
 from dmlkit import geometry
 from dmlkit.losses import mining
 from dmlkit.losses.contract import EmbeddingLoss, PairLoss, masked_logsumexp, masked_mean
+from dmlkit.losses.table import Range, register
+
+_TRIPLET: dict[str, Range] = {"margin": ("log", 0.05, 0.8)}
 
 
+@register("contrastive", "pairs", {"negative_margin": ("linear", 0.2, 1.2)})
 class ContrastiveLoss(PairLoss):
     """Pull positives closer than one margin, push negatives farther than another.
 
@@ -42,6 +46,10 @@ class ContrastiveLoss(PairLoss):
         return (w * D).sum() - self.positive_margin * pulls + self.negative_margin * pushes
 
 
+@register("triplet_distance", "pairs", _TRIPLET, mining="distance")
+@register("triplet_all", "pairs", _TRIPLET, mining="all")
+@register("triplet_hard", "pairs", _TRIPLET, mining="hard")
+@register("triplet_semihard", "pairs", _TRIPLET, mining="semihard")
 class TripletLoss(PairLoss):
     """Every positive shall be nearer to its anchor than a negative, by a margin.
 
@@ -100,6 +108,7 @@ class TripletLoss(PairLoss):
         return masked_mean(hinge, positive & _has_negatives(negative))
 
 
+@register("lifted_structure", "pairs", {"margin": ("linear", 0.2, 2.0)})
 class LiftedStructureLoss(PairLoss):
     """Pull each positive pair, and push all negatives of both its ends at once.
 
@@ -133,6 +142,7 @@ class LiftedStructureLoss(PairLoss):
         return masked_mean(term, positive) / 2
 
 
+@register("n_pairs", "pairs", {"l2_weight": ("log", 1e-5, 1e-2)})
 class NPairsLoss(EmbeddingLoss):
     """Classify each class's positive among the positives of all classes, by raw dot product.
 
@@ -163,6 +173,7 @@ class NPairsLoss(EmbeddingLoss):
         return masked_mean(loss + self.l2_weight * penalty, is_pair)
 
 
+@register("angular", "pairs", {"degrees": ("linear", 30.0, 60.0)})
 class AngularLoss(EmbeddingLoss):
     """Bound the angle at a negative of the triangle that it forms with a positive pair.
 
@@ -206,6 +217,7 @@ class AngularLoss(EmbeddingLoss):
         return angular + self.n_pairs_weight * self.n_pairs.loss(embeddings, labels)
 
 
+@register("multi_similarity", "pairs", {"beta": ("log", 10.0, 80.0), "base": ("linear", 0.2, 0.8)})
 class MultiSimilarityLoss(PairLoss):
     """Weigh each pair by its similarity, and by the other similarities of its anchor.
 
@@ -245,6 +257,7 @@ class MultiSimilarityLoss(PairLoss):
         return (pull_sum / self.alpha + push_sum / self.beta).mean()
 
 
+@register("ranked_list", "pairs", {"alpha": ("linear", 0.8, 1.6), "margin": ("linear", 0.1, 0.8)})
 class RankedListLoss(PairLoss):
     """Keep all positives inside a hypersphere around the anchor, and all negatives outside it.
 
@@ -287,6 +300,7 @@ class RankedListLoss(PairLoss):
         return ((1 - self.negative_weight) * L_P + self.negative_weight * L_N).mean()
 
 
+@register("margin", "pairs", {"beta": ("linear", 0.6, 1.4), "margin": ("log", 0.05, 0.4)})
 class MarginLoss(PairLoss):
     """Positives inside a learned radius, negatives outside it, sampled evenly over distances.
 

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 
 from dmlkit import geometry
 from dmlkit.losses.contract import EmbeddingLoss, masked_logsumexp, masked_mean
+from dmlkit.losses.table import register
 
 
+@register("proxy_triplet", "proxies", {"margin": ("linear", 0.1, 2.0)})
 class ProxyTripletLoss(EmbeddingLoss):
     """The triplet loss with proxies in the place of positive and negative.
 
@@ -37,6 +39,7 @@ class ProxyTripletLoss(EmbeddingLoss):
         return masked_mean(hinge, ~_one_hot(labels, D2))
 
 
+@register("proxy_nca", "proxies", {"scale": ("linear", 1.0, 6.0)})
 class ProxyNCALoss(EmbeddingLoss):
     """Be nearer to the own proxy than to a soft minimum over all other proxies.
 
@@ -65,6 +68,7 @@ class ProxyNCALoss(EmbeddingLoss):
         return masked_mean(others - near.gather(1, labels[:, None])[:, 0], ~own.all(dim=1))
 
 
+@register("proxy_nca_pp", "proxies", {"temperature": ("log", 0.02, 0.5)})
 class ProxyNCAPlusPlusLoss(EmbeddingLoss):
     """Proxy-NCA as a probability: the own proxy is in the sum, and a temperature sharpens it.
 
@@ -90,6 +94,7 @@ class ProxyNCAPlusPlusLoss(EmbeddingLoss):
         return F.cross_entropy(-D2 / self.temperature, labels)
 
 
+@register("normalized_softmax", "proxies", {"temperature": ("log", 0.02, 0.5)})
 class NormalizedSoftmaxLoss(EmbeddingLoss):
     """Classify by the cosine to each class's proxy, sharpened by a temperature.
 
@@ -114,6 +119,7 @@ class NormalizedSoftmaxLoss(EmbeddingLoss):
         return F.cross_entropy(cosine / self.temperature, labels)
 
 
+@register("cosface", "proxies", {"margin": ("linear", 0.0, 0.5), "scale": ("log", 8.0, 64.0)})
 class CosFaceLoss(EmbeddingLoss):
     """Normalized softmax whose own class must win by a margin in cosine.
 
@@ -143,6 +149,7 @@ class CosFaceLoss(EmbeddingLoss):
         return F.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
 
 
+@register("arcface", "proxies", {"margin": ("linear", 0.0, 0.6), "scale": ("log", 8.0, 64.0)})
 class ArcFaceLoss(EmbeddingLoss):
     """Normalized softmax whose own class must win by a margin in angle.
 
@@ -181,6 +188,7 @@ class ArcFaceLoss(EmbeddingLoss):
         return F.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
 
 
+@register("sphereface", "proxies", {"lambda_min": ("log", 1.0, 100.0)})
 class SphereFaceLoss(EmbeddingLoss):
     """Softmax of the embedding's own length, whose own class must win m times over in angle.
 
@@ -252,6 +260,7 @@ class SphereFaceLoss(EmbeddingLoss):
         return (1 - 2 * (k % 2)) * multiple - 2 * k
 
 
+@register("proxy_anchor", "proxies", {"margin": ("linear", 0.0, 0.4), "alpha": ("log", 8.0, 64.0)})
 class ProxyAnchorLoss(EmbeddingLoss):
     """Each proxy gathers its own class's samples and drives off all others, hard ones first.
 
@@ -286,6 +295,9 @@ class ProxyAnchorLoss(EmbeddingLoss):
         return masked_mean(pull, own.any(dim=0)) + push.mean()
 
 
+@register(
+    "soft_triple", "proxies", {"scale": ("log", 8.0, 40.0), "temperature": ("log", 0.03, 0.3)}
+)
 class SoftTripleLoss(EmbeddingLoss):
     """Classify by a soft nearest of several centers for each class, and let spare centers merge.
 
@@ -355,6 +367,47 @@ class _Products(torch.autograd.Function):
             d_w = (d_ww + d_ww.mT) @ w  # (C, K, d)
             d_w.view(-1, w.shape[2]).addmm_(d_xw.T, x)
             return d_xw @ w.flatten(0, 1), d_w
+
+
+@register("meta_class", "ensembles")
+class MetaClassLoss(EmbeddingLoss):
+    """Classify into ``dim`` meta-classes, each a random handful of the classes.
+
+    L = mean of −log softmax(f)_{m(y)}, with the raw embedding f (B, dim) itself as the logits: the
+    proxies are fixed, the rows of the identity, so that fᵀe_k = f_k. The map m, drawn from
+    ``map_seed``, is balanced: the numbers of classes in two meta-classes differ by at most one.
+
+    m is in ``state_dict``, as ``meta_classes`` (num_classes,).
+
+    Source: Xuan, Souvenir and Pless 2018, "Deep Randomized Ensembles for Metric Learning"; raw
+    logits as in the authors' code.
+
+    Raises:
+        ValueError: embeddings that have not ``dim`` dimensions.
+
+    >>> loss = MetaClassLoss(num_classes=4, dim=2)
+    >>> loss.meta_classes.bincount()
+    tensor([2, 2])
+    >>> f = torch.tensor([[2.0, 0.0], [0.0, 2.0]])  # log(1 + e⁻²) if both are right
+    >>> loss(f, torch.stack([(loss.meta_classes == k).int().argmax() for k in (0, 1)]))
+    tensor(0.1269)
+    """
+
+    meta_classes: Tensor
+
+    def __init__(self, num_classes: int, dim: int, map_seed: int = 0) -> None:
+        super().__init__()
+        shuffled = torch.randperm(num_classes, generator=torch.Generator().manual_seed(map_seed))
+        self.dim = dim
+        self.register_buffer("meta_classes", shuffled % dim)
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        if embeddings.shape[1] != self.dim:
+            raise ValueError(
+                f"embeddings have {embeddings.shape[1]} dimensions, but there are {self.dim} "
+                f"meta-classes: build the loss with dim={embeddings.shape[1]}"
+            )
+        return F.cross_entropy(embeddings, self.meta_classes[labels])
 
 
 def _cosines(embeddings: Tensor, proxies: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from dmlkit import geometry
 from dmlkit.losses.contract import EmbeddingLoss
+from dmlkit.losses.table import register
 
 DIRECTIONS = ("simplex", "rotated", "random")
 
@@ -75,6 +76,7 @@ class SphericalConstraint(nn.Module):
         return mu
 
 
+@register("heated_up_softmax", "proxies", {"alpha": ("log", 4.0, 64.0)})
 class HeatedUpSoftmaxLoss(EmbeddingLoss):
     """Normalized softmax whose temperature rises late in training, to move the easy samples too.
 
@@ -248,6 +250,7 @@ def _check_expansion(points: int, dim: int, directions: str) -> None:
         )
 
 
+@register("spherical_expansion", "synthesis", wraps="proxy_anchor")
 class SphericalExpansion(EmbeddingLoss):
     """SEE: any proxy loss on the batch, and again on synthetic points spread around its proxies.
 

@@ -474,4 +474,4 @@ def run_anywhere(experiment):
     training.fit(model, losses.TripletLoss(), train, experiment, device="cpu", progress=False)
     images = data.load("glyphs", "test", **experiment.data_args)
     embeddings = training.embed(model, images)
-    return training.retrieval.recall_at_k(embeddings, images.labels, [1], metric="cosine")[1]
+    return retrieval.recall_at_k(embeddings, images.labels, [1], metric="cosine")[1]

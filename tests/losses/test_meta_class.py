@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from dmlkit import losses
-from dmlkit.losses.ensembles import MetaClassLoss
+from dmlkit.losses.proxies import MetaClassLoss
 from tests.losses.oracles import assert_same, batch
 
 

@@ -1,0 +1,145 @@
+"""The table of losses: each enters it where it is defined, with its family and search space."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from torch import nn
+
+Range = tuple[str, float, float]  # "log" or "linear", lowest, highest
+Loss = TypeVar("Loss", bound=type[nn.Module])
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One short name: how the loss is made, and what is tuned."""
+
+    name: str
+    make: Callable[..., nn.Module]
+    family: str
+    space: Mapping[str, Range]  # of the loss's own arguments
+    wraps: str | None  # short name of the loss that a wrapper takes, unless told otherwise
+
+
+#: In the course's order; a family that is not named here comes after those that are.
+FAMILIES = (
+    *("pairs", "groups", "proxies", "ranking", "memory", "ensembles"),
+    *("hyperbolic", "spherical", "synthesis"),
+)
+_ENTRIES: dict[str, Entry] = {}
+
+
+def register(
+    name: str,
+    family: str,
+    space: Mapping[str, Range] | None = None,
+    wraps: str | None = None,
+    **fixed: Any,
+) -> Callable[[Loss], Loss]:
+    """Enter a class into the table under a short name, with arguments that the name fixes.
+
+    A wrapper's first argument is ``loss``, a module; ``wraps`` is the one that ``build`` makes for
+    it by default.
+
+    Raises:
+        ValueError: the name is taken.
+    """
+
+    def enter(loss: Loss) -> Loss:
+        if name in _ENTRIES:
+            raise ValueError(f"there is a loss {name!r} already: {_ENTRIES[name].make}")
+        make = partial(loss, **fixed) if fixed else loss
+        _ENTRIES[name] = Entry(name, make, family, dict(space or {}), wraps)
+        return loss
+
+    return enter
+
+
+def names() -> tuple[str, ...]:
+    """Short names of all losses, in the course's order; ``dreml`` is an ensemble, not a module.
+
+    >>> from dmlkit import losses
+    >>> "triplet_semihard" in losses.names()
+    True
+    """
+    place = {family: i for i, family in enumerate(FAMILIES)}
+    ordered = sorted(_ENTRIES.values(), key=lambda e: place.get(e.family, len(place)))
+    return (*(e.name for e in ordered), "dreml")
+
+
+def entry(name: str) -> Entry:
+    """A loss by its short name.
+
+    Raises:
+        ValueError: unknown name, or the name of an ensemble.
+
+    >>> from dmlkit import losses
+    >>> losses.entry("triplet_semihard").family
+    'pairs'
+    """
+    if name == "dreml":
+        raise ValueError(
+            "'dreml' is no loss of one network: dmlkit.extras.dreml trains an ensemble, each "
+            "member with the loss 'meta_class'"
+        )
+    if name not in _ENTRIES:
+        raise ValueError(f"unknown loss {name!r}; there are {', '.join(names())}")
+    return _ENTRIES[name]
+
+
+def signature(name: str) -> Mapping[str, inspect.Parameter]:
+    """The arguments of a loss by its short name, with their defaults.
+
+    Raises ValueError as ``entry`` does.
+
+    >>> from dmlkit import losses
+    >>> losses.signature("triplet_semihard")["margin"].default
+    0.2
+    """
+    return inspect.signature(entry(name).make).parameters
+
+
+def build(
+    name: str,
+    num_classes: int | None = None,
+    dim: int | None = None,
+    *,
+    loss: str | nn.Module | None = None,
+    loss_args: Mapping[str, Any] | None = None,
+    **args: Any,
+) -> nn.Module:
+    """Make a loss by its short name; ``num_classes`` and ``dim`` reach those that own proxies.
+
+    A wrapper (XBM, SEE) is given ``loss``, a module or a short name, which is built with
+    ``loss_args``.
+
+    Raises:
+        ValueError: unknown name, the name of an ensemble, or a loss that needs ``num_classes`` or
+            ``dim`` without it.
+        TypeError: an argument that the loss does not take.
+
+    >>> from dmlkit import losses
+    >>> losses.build("normalized_softmax", num_classes=10, dim=4).proxies.shape
+    torch.Size([10, 4])
+    """
+    found, accepted = entry(name), signature(name)
+    if found.wraps is not None:
+        inner = found.wraps if loss is None else loss
+        if isinstance(inner, str):
+            inner = build(inner, num_classes, dim, **dict(loss_args or {}))
+        elif loss_args:
+            raise TypeError("loss_args go with the short name of a loss, but loss is a module")
+        args["loss"] = inner
+    elif loss is not None or loss_args:
+        raise TypeError(f"loss {name!r} wraps no other loss: it takes {', '.join(accepted)}")
+    for argument, value in (("num_classes", num_classes), ("dim", dim)):
+        if argument in accepted:
+            if value is None:
+                raise ValueError(f"loss {name!r} needs {argument}")
+            args[argument] = value
+    unknown = sorted(set(args) - set(accepted))
+    if unknown:
+        raise TypeError(f"loss {name!r} takes {', '.join(accepted)}; not {', '.join(unknown)}")
+    return found.make(**args)
