@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
+from dmlkit import neighbors as exact
 from dmlkit import retrieval
 from dmlkit.losses.hyperbolic import exponential_map, poincare_distances
 from dmlkit.retrieval import evaluate, map_at_r, nearest_neighbors, nmi, r_precision, recall_at_k
@@ -61,9 +62,9 @@ def without_nmi(scores):
 def route(request, monkeypatch):
     """Both routes to the neighbors: the GPU's is the same code on any device."""
     if request.param == "products":
-        by_products = retrieval._by_products
+        by_products = exact.by_products
         monkeypatch.setattr(
-            retrieval, "_by_faiss", lambda x, own, y, index, k: by_products(x, own, y, k)
+            exact, "by_faiss", lambda x, own, y, index, k: by_products(x, own, y, k)
         )
 
 
@@ -134,8 +135,8 @@ def test_hamming_equals_counting_differing_signs(d, with_gallery, monkeypatch):
     assert without_nmi(found) == pytest.approx(loop_scores(signs[0], labels, signs[1], y_labels))
     by_bits = nearest_neighbors(x, 5, y, metric="hamming")
     codes = torch.from_numpy(signs[0] if y is None else signs[1]).float()
-    products = retrieval._by_products
-    monkeypatch.setattr(retrieval, "_by_bits", lambda x, own, index, k: products(x, own, codes, k))
+    products = exact.by_products
+    monkeypatch.setattr(exact, "by_bits", lambda x, own, index, k: products(x, own, codes, k))
     by_products = nearest_neighbors(x, 5, y, metric="hamming")
     np.testing.assert_array_equal(by_bits, by_products)
 
@@ -198,7 +199,7 @@ def test_neighbors_closer_than_float32_products_can_tell():
 
 @pytest.mark.parametrize("offset", [0.0, 1e4])
 def test_faiss_alone_decides_ordinary_rows(offset, monkeypatch):
-    monkeypatch.setattr(retrieval, "_by_products", None)  # exact too, but slower
+    monkeypatch.setattr(exact, "by_products", None)  # exact too, but slower
     x = np.random.default_rng(7).normal(size=(3000, 16)).astype(np.float32) + np.float32(offset)
     for k in (1, 20, 200):
         assert nearest_neighbors(x, k)[0].shape == (3000, k)
@@ -238,16 +239,18 @@ def test_equals_pytorch_metric_learning():
 
 def test_blocks_change_nothing(monkeypatch):
     x, labels = clusters(classes=20, seed=4)
-    whole, neighbors = evaluate(x, labels), nearest_neighbors(x, 7)
-    monkeypatch.setattr(retrieval, "_ENTRIES", 64)
+    whole, near = evaluate(x, labels), nearest_neighbors(x, 7)
+    monkeypatch.setattr(exact, "BLOCK_ENTRIES", 64)
     assert evaluate(x, labels) == whole
-    for a, b in zip(nearest_neighbors(x, 7), neighbors, strict=True):
+    for a, b in zip(nearest_neighbors(x, 7), near, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 def test_evaluate_searches_once(monkeypatch):
-    calls, search = [], retrieval._search
-    monkeypatch.setattr(retrieval, "_search", lambda *a, **k: calls.append(a[1]) or search(*a, **k))
+    calls, search = [], exact.search_blocks
+    monkeypatch.setattr(
+        retrieval, "search_blocks", lambda *a, **k: calls.append(a[1]) or search(*a, **k)
+    )
     x, labels = clusters(per_class=9)
     evaluate(x, labels, ks=(1, 4))
     assert calls == [10]  # R = 10 in the largest class is more than K = 4

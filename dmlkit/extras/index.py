@@ -15,16 +15,8 @@ import torch
 from torch import Tensor
 
 from dmlkit.files import write_whole
-from dmlkit.retrieval import (
-    Array,
-    Metric,
-    _by_faiss,
-    _in_own_unit,
-    _integer,
-    _matrix,
-    _Sets,
-    nearest_neighbors,
-)
+from dmlkit.neighbors import Array, Metric, Sets, as_integer, as_matrix, by_faiss, in_own_unit
+from dmlkit.retrieval import nearest_neighbors
 
 # An index: built once, searched many times, kept in a file
 
@@ -62,6 +54,7 @@ class Index:
     effort: int | None  # of a search, unless it says otherwise; None where there is no such choice
     faiss: Any  # its typing stubs know no index's own attributes
     facts: Mapping[str, Any] = field(default_factory=dict)
+    unit: float = 1.0  # of what is kept, a power of two: nothing over- or underflows
 
     @classmethod
     def build(
@@ -89,7 +82,9 @@ class Index:
             raise ValueError(f"kind: expected one of {', '.join(_FACTORY)}, got {kind!r}")
         if metric not in ("euclidean", "cosine"):
             raise ValueError(f"metric: an index knows 'euclidean' and 'cosine', not {metric!r}")
-        x = _matrix(embeddings, "embeddings", str(metric)).float().cpu().numpy()
+        given = as_matrix(embeddings, "embeddings", str(metric)).cpu()
+        unit = math.ldexp(1.0, math.frexp(given.abs().max().item())[1])
+        x = (given / unit).float().numpy()
         N, d = x.shape
         settings = _settings(kind, N, d, args)
         index: Any = faiss.index_factory(d, _FACTORY[kind].format(**settings))
@@ -105,7 +100,7 @@ class Index:
         with _one_thread():
             index.train(x)
             index.add(x)
-        return cls(kind, metric, _effort(kind, effort), index, dict(facts or {}))
+        return cls(kind, metric, _effort(kind, effort), index, dict(facts or {}), unit)
 
     def __len__(self) -> int:
         return self.faiss.ntotal
@@ -119,19 +114,19 @@ class Index:
         Raises ValueError for what the module refuses, another d than the index has, a k beyond it,
         an effort below 1 or of a flat index.
         """
-        x = _matrix(queries, "queries", str(self.metric)).float().cpu()
+        x = (as_matrix(queries, "queries", str(self.metric)).cpu() / self.unit).float()
         if x.shape[1] != self.faiss.d:
             raise ValueError(
                 f"queries: this index holds embeddings of {self.faiss.d} dimensions, but these "
                 f"have {x.shape[1]}; are they another model's?"
             )
-        if not 1 <= _integer(k, "k") <= len(self):
+        if not 1 <= as_integer(k, "k") <= len(self):
             raise ValueError(f"k: expected 1 to {len(self)}, the items of the index, got {k}")
         effort = self.effort if effort is None else _effort(self.kind, effort)
         if self.kind == "flat":
             stored = faiss.rev_swig_ptr(self.faiss.get_xb(), x.shape[1] * len(self))
             y = torch.from_numpy(stored.reshape(len(self), -1))  # not copied
-            indices, squared = _by_faiss(x, torch.full((len(x),), -1), y, self.faiss, k)
+            indices, squared = by_faiss(x, torch.full((len(x),), -1), y, self.faiss, k)
         else:
             # Set on the index: where a library has imported faiss.contrib.torch_utils (as
             # pytorch-metric-learning does), search no longer takes params.
@@ -141,7 +136,7 @@ class Index:
                 self.faiss.hnsw.efSearch = effort
             squared, indices = map(torch.from_numpy, self.faiss.search(x.numpy(), k))
             squared = squared.clamp_min(0).masked_fill(indices < 0, math.inf)
-        found = _in_own_unit(squared.double(), _Sets(x, x, 1.0, str(self.metric), 1.0)).float()
+        found = in_own_unit(squared.double(), Sets(x, x, self.unit, str(self.metric), 1.0)).float()
         if isinstance(queries, Tensor):
             return indices.to(queries.device), found.to(queries.device)
         return indices.numpy(), found.numpy()
@@ -166,7 +161,9 @@ class Index:
 
     def save(self, path: Path) -> None:
         """Write one file, all of it or nothing: beside, then renamed."""
-        about = {name: getattr(self, name) for name in ("kind", "metric", "effort", "facts")}
+        about = {
+            name: getattr(self, name) for name in ("kind", "metric", "effort", "facts", "unit")
+        }
         path.parent.mkdir(parents=True, exist_ok=True)
 
         def write(beside: Path) -> None:
@@ -205,9 +202,11 @@ def _settings(kind: str, N: int, d: int, args: Mapping[str, int]) -> dict[str, i
     if unknown := sorted(args.keys() - known.keys()):
         there = ", ".join(known) or "none"
         raise TypeError(f"{kind} has no argument {', '.join(unknown)}; it has: {there}")
-    settings = known | {name: _integer(value, name) for name, value in args.items()}
+    settings = known | {name: as_integer(value, name) for name, value in args.items()}
     if wrong := [f"{name}={value}" for name, value in settings.items() if value < 1]:
         raise ValueError(f"{kind}: expected integers from 1, got {', '.join(wrong)}")
+    if settings.get("M") == 1:  # faiss divides by log M, and ends the process
+        raise ValueError("hnsw: expected M from 2, links of each item, got M=1")
     if kind == "ivfpq":
         if d % settings["m"]:
             raise ValueError(f"m: {settings['m']} parts of equal size cannot make {d} dimensions")
@@ -224,7 +223,7 @@ def _settings(kind: str, N: int, d: int, args: Mapping[str, int]) -> dict[str, i
 def _effort(kind: str, effort: int | None) -> int | None:
     if effort is None:
         return _EFFORT[kind]
-    if _EFFORT[kind] is None or _integer(effort, "effort") < 1:
+    if _EFFORT[kind] is None or as_integer(effort, "effort") < 1:
         raise ValueError(
             f"effort: expected an integer from 1, of ivfpq or hnsw, got {effort} of {kind}"
         )

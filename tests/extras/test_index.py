@@ -194,3 +194,18 @@ def test_bad_embeddings_and_queries_are_refused():
         index.search(QUERIES, 1, effort=0)
     with pytest.raises(ValueError, match="the index has 1100 items, but this 7"):
         index.recall(QUERIES, GALLERY[:7])
+
+
+@pytest.mark.parametrize("kind", ["flat", "ivfpq", "hnsw"])
+@pytest.mark.parametrize("scale", [1e-200, 1e-25, 1e19, 1e200])
+def test_the_unit_of_the_embeddings_does_not_count(kind, scale):
+    x = np.random.default_rng(0).normal(size=(400, 8))
+    args = {"nbits": 4} if kind == "ivfpq" else {}
+    ours = Index.build(x, kind, "euclidean", **args).search(x[:20], 5)[0]
+    scaled = Index.build(scale * x, kind, "euclidean", **args).search(scale * x[:20], 5)[0]
+    assert (ours == scaled).mean() > 0.9  # a scale that is no power of two moves last bits
+
+
+def test_hnsw_with_one_link_is_refused_as_faiss_would_end_the_process():
+    with pytest.raises(ValueError, match="M from 2"):
+        Index.build(np.random.default_rng(0).normal(size=(50, 4)), "hnsw", M=1)

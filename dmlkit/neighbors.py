@@ -1,0 +1,255 @@
+"""Exact neighbors: candidates by one of three routes, then one measure that decides.
+
+Embeddings count as float32; their squared distances are summed in float64 and compared as float32;
+equal ones stand in the order of their index in the gallery. CPU goes through faiss, a GPU tensor
+stays where it is.
+"""
+
+import math
+import operator
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import faiss
+import numpy as np
+import torch
+from torch import Tensor
+
+from dmlkit.geometry import normalize
+from dmlkit.losses.hyperbolic import HyperbolicLoss, exponential_map
+
+Array = np.ndarray | Tensor
+Metric = Literal["euclidean", "cosine", "hamming", "poincare"] | Mapping[str, Any]
+
+_SPARE = 16  # candidates beyond k: faiss's rounding may have swapped those next to the boundary
+BLOCK_ENTRIES = 2**22  # of one block of a matrix: 32 MB in float64
+_ON_GPU = 16  # as many times larger blocks, 0.5 GB, keep a GPU busy
+_BALL = HyperbolicLoss()  # whose curvature and clip are those of "poincare"
+
+
+class Sets(NamedTuple):
+    """Queries and gallery as they are compared, and what their squared distances mean."""
+
+    x: Tensor  # (Q, d) float32
+    y: Tensor  # (N, d) float32; x itself where the queries are their own gallery
+    unit: float  # of a distance
+    metric: str
+    c: float  # curvature of the Poincaré ball
+    factor_x: Tensor | None = None  # (Q,) in that ball: 1 − c‖x‖²
+    factor_y: Tensor | None = None  # (N,)
+
+
+def search_blocks(sets: Sets, k: int, exclude_self: bool) -> Iterator[tuple[Tensor, Tensor]]:
+    """The k nearest rows of y for each row of x, in blocks: indices (b, k), squared (b, k)."""
+    x, y = sets.x, sets.y
+    # faiss wants thousands of queries at a time: a hundred at a time cost it four times as much.
+    size = min(4096, BLOCK_ENTRIES // k)
+    if x.device.type != "cpu" or sets.metric == "poincare":  # faiss knows no curved space
+        size = _block_entries(x) // len(y)
+        route = partial(by_products, y=y, k=k, factor=sets.factor_y)
+    elif sets.metric == "hamming":
+        route = partial(by_bits, index=_binary_index(y), k=k)
+    else:
+        route = partial(by_faiss, y=y, index=_flat_index(y), k=k)
+    for rows in torch.arange(len(x), device=x.device).split(max(1, size)):
+        # each query's place in y, (b,)
+        yield route(x[rows], rows if exclude_self else torch.full_like(rows, -1))
+
+
+def _block_entries(x: Tensor) -> int:
+    """Entries of one block of a matrix where x lies."""
+    return BLOCK_ENTRIES * (_ON_GPU if x.is_cuda else 1)
+
+
+def _flat_index(y: Tensor) -> faiss.IndexFlatL2:
+    index = faiss.IndexFlatL2(y.shape[1])
+    index.add(y.numpy())
+    return index
+
+
+def _binary_index(y: Tensor) -> faiss.IndexBinaryFlat:
+    codes = np.packbits(y.numpy() > 0, axis=1)  # (N, ⌈d/8⌉)
+    index = faiss.IndexBinaryFlat(8 * codes.shape[1])
+    index.add(codes)
+    return index
+
+
+def by_bits(x: Tensor, own: Tensor, index: faiss.IndexBinaryFlat, k: int) -> tuple[Tensor, Tensor]:
+    """Neighbors by faiss's Hamming distances, which are whole numbers, ties by index."""
+    codes = np.packbits(x.numpy() > 0, axis=1)
+    differing, candidates = index.search(codes, min(k + 1, index.ntotal))
+    squared, indices = torch.from_numpy(differing).float(), torch.from_numpy(candidates)
+    return _smallest(squared.masked_fill_(indices == own[:, None], math.inf), indices, k)
+
+
+def by_products(
+    x: Tensor, own: Tensor, y: Tensor, k: int, factor: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Neighbors by the matrix of all distances, (‖x‖² + ‖y‖² − 2xᵀy) / factor.
+
+    In float64: float32 products lose near neighbors to rounding, and on a GPU may be TF32.
+    What lies below the rounding of float64 is tied. In place, for twice the speed of
+    ``geometry.squared_distances``, which serves gradients.
+    """
+    X, Y = x.double(), y.double()
+    xx, yy = X.square().sum(dim=1, keepdim=True), Y.square().sum(dim=1)  # (b, 1), (N,)
+    noise = 4 * torch.finfo(X.dtype).eps * (xx + yy.max())  # (b, 1)
+    squared = torch.addmm(yy, X, Y.T, alpha=-2).add_(xx)  # (b, N)
+    squared = torch.maximum(squared, noise, out=squared)
+    squared = (squared if factor is None else squared.div_(factor)).float()
+    everything = torch.arange(len(y), device=y.device)
+    candidates, _ = _smallest(squared, everything, min(k + 1 + _SPARE, len(y)))
+    return _remeasure(x, own, y, candidates, k, factor)
+
+
+def by_faiss(
+    x: Tensor, own: Tensor, y: Tensor, index: faiss.IndexFlatL2, k: int
+) -> tuple[Tensor, Tensor]:
+    """Neighbors by faiss, whose float32 distances are wrong by as much as products are.
+
+    A row whose k-th distance lies within that rounding of its last candidate may have lost a
+    neighbor (many copies of one point, say), and is done over from the matrix.
+    """
+    count = min(k + 1 + _SPARE, len(y))
+    rounded, candidates = map(torch.from_numpy, index.search(x.numpy(), count))
+    indices, squared = _remeasure(x, own, y, candidates, k)
+    if count < len(y):
+        # |rounded − exact| ≤ c ε (‖x‖ + ‖y‖)², and ‖y‖ ≤ ‖x‖ + distance for the y that matter.
+        noise = 2 * math.sqrt(y.shape[1]) * torch.finfo(torch.float32).eps
+        bound = squared[:, -1] * (1 + 2 * noise) + 8 * noise * x.square().sum(dim=1)
+        doubtful = (bound >= rounded[:, -1]).nonzero().squeeze(1)
+        size = max(1, BLOCK_ENTRIES // len(y))
+        for start in range(0, len(doubtful), size):
+            rows = doubtful[start : start + size]
+            indices[rows], squared[rows] = by_products(x[rows], own[rows], y, k)
+    return indices, squared
+
+
+def _remeasure(
+    x: Tensor, own: Tensor, y: Tensor, candidates: Tensor, k: int, factor: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The k nearest among each query's candidates (b, c), by differences in float64."""
+    squared = torch.empty(candidates.shape, dtype=torch.float32, device=x.device)  # (b, c)
+    entries = _block_entries(x) // (1 if x.is_cuda else 16)  # on a CPU, 2 MB stay in the cache
+    size = max(1, entries // (candidates.shape[1] * y.shape[1]))
+    for start in range(0, len(x), size):
+        near = candidates[start : start + size]
+        differences = y.index_select(0, near.flatten()).double().view(*near.shape, -1)  # (_, c, d)
+        differences -= x[start : start + size, None]
+        squared[start : start + size] = differences.square_().sum(dim=2)
+    if factor is not None:
+        squared /= factor[candidates]
+    squared.masked_fill_(candidates == own[:, None], math.inf)
+    return _smallest(squared, candidates, k)
+
+
+def _smallest(squared: Tensor, indices: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k smallest of every row, ties by index: (b, c) float32 ≥ 0 -> (b, k), (b, k).
+
+    The bits of a float32 ≥ 0 rise with its value: with the index below them, one int64 sorts both.
+    """
+    keys = squared.view(torch.int32).long().bitwise_left_shift_(32).bitwise_or_(indices)
+    keys = keys.topk(k, dim=1, largest=False).values
+    return keys & 0xFFFFFFFF, (keys >> 32).int().view(torch.float32)
+
+
+def in_own_unit(squared: Tensor, sets: Sets) -> Tensor:
+    """What the caller calls a distance, or a cosine, from squared distances (Q, k)."""
+    if sets.metric == "hamming":
+        return squared
+    distances = squared.sqrt() * sets.unit  # not the square of the unit, which may overflow
+    if sets.metric == "cosine":
+        return 1 - distances.square() / 2
+    if sets.factor_x is not None:
+        return 2 / sets.c**0.5 * (sets.c**0.5 * distances / sets.factor_x[:, None].sqrt()).asinh()
+    return distances
+
+
+def prepare(
+    embeddings: Array, gallery: Array | None, metric: Metric, name: str = "embeddings"
+) -> Sets:
+    """Queries and gallery in float32 near the origin, and the unit that distances are now in.
+
+    A shift leaves distances alone, and spares faiss's float32 the rounding of large numbers. The
+    unit, a power of two, bounds the spread round the mean, and embeddings are shifted only if they
+    are so far away that float32 input loses no bit: what was tied remains tied.
+    """
+    kind, c, clip = parse_metric(metric)
+    x = as_matrix(embeddings, name, kind)
+    y = x if gallery is None else as_matrix(gallery, "gallery", kind).to(x.device)
+    if x.shape[1] != y.shape[1]:
+        raise ValueError(
+            f"gallery: expected as many columns as {name}, {x.shape[1]}, got {y.shape[1]}"
+        )
+    if gallery is None and len(x) == 1:
+        raise ValueError(f"{name}: expected two or more rows, or a gallery to search, got one row")
+    if kind == "hamming":
+        x = (x > 0).float()
+        return Sets(x, x if gallery is None else (y > 0).float(), 1.0, kind, c)
+    factor_x = factor_y = None
+    if kind == "poincare":
+        x, y = exponential_map(x, c, clip), exponential_map(y, c, clip)
+        factor_x, factor_y = ((1 - c * z.square().sum(dim=1)).clamp_min(1e-15) for z in (x, y))
+    center = y.mean(dim=0)
+    spread = max((x - center).abs().max().item(), (y - center).abs().max().item())
+    unit = math.ldexp(1.0, math.frexp(spread)[1])
+    center = torch.where(center.abs() > 3 * unit, (center / unit).round() * unit, 0)
+    x = ((x - center) / unit).float()
+    y = x if gallery is None else ((y - center) / unit).float()
+    return Sets(x, y, unit, kind, c, factor_x, factor_y)
+
+
+def parse_metric(metric: Metric) -> tuple[str, float, float]:
+    """A metric's name, curvature and clipping radius."""
+    args: dict[str, Any] = dict(metric) if isinstance(metric, Mapping) else {"name": metric}
+    name = str(args.pop("name", None))
+    c, clip = args.pop("c", _BALL.c), args.pop("clip", _BALL.clip)
+    known = name in ("euclidean", "cosine", "hamming", "poincare")
+    if not known or args or (isinstance(metric, Mapping) and name != "poincare"):
+        raise ValueError(
+            "metric: expected 'euclidean', 'cosine', 'hamming', 'poincare' or "
+            f'{{"name": "poincare", "c": ..., "clip": ...}}, got {metric!r}'
+        )
+    if c <= 0 or clip <= 0:
+        raise ValueError(f"metric: expected c and clip above 0, got {c} and {clip}")
+    return name, c, clip
+
+
+def as_matrix(embeddings: Array, name: str, metric: str) -> Tensor:
+    """Embeddings (N, d), float64, every row finite and, if only its direction counts, of norm 1."""
+    x = as_tensor(embeddings)
+    if x.ndim != 2 or x.numel() == 0 or x.is_complex():
+        raise ValueError(
+            f"{name}: expected real numbers of shape (items, dimensions), at least one of each, "
+            f"got {x.dtype} of shape {tuple(x.shape)}"
+        )
+    x = x.double()
+    refuse_rows(~x.isfinite().all(dim=1), name, "are not finite; did the training diverge?")
+    if metric == "cosine":
+        refuse_rows(
+            (x == 0).all(dim=1), name, "are zero and have no cosine; use metric='euclidean'"
+        )
+        x = normalize(x)
+    return x
+
+
+def as_tensor(values: Array) -> Tensor:
+    if isinstance(values, Tensor):
+        return values.detach()
+    return torch.from_numpy(np.array(values, order="C"))  # a copy: torch wants it writable
+
+
+def refuse_rows(rows: Tensor, name: str, why: str) -> None:
+    if rows.any():
+        first = int(rows.int().argmax())
+        raise ValueError(
+            f"{name}: {int(rows.sum())} of {len(rows)} rows (the first at index {first}) {why}"
+        )
+
+
+def as_integer(value: int, name: str) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name}: expected an integer, got {value!r}") from None
