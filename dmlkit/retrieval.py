@@ -77,7 +77,7 @@ def nearest_neighbors(
 
 
 #: The name by which scripts outside of the project call it.
-nearest_neighbors = nearest_neighbors
+nearest_neighbours = nearest_neighbors
 
 
 def recall_at_k(
