@@ -76,9 +76,9 @@ def _read(name: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
 def _changed(found: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Fields after some of them change; see ``load``."""
     after = dict(found)
-    for kind in ("loss", "sampler", "optimizer"):
-        if kind in after and changes.get(kind, after[kind]) != after[kind]:
-            after[f"{kind}_args"] = {}
+    for field in ("loss", "sampler", "optimizer"):
+        if field in after and changes.get(field, after[field]) != after[field]:
+            after[f"{field}_args"] = {}
     for name, value in changes.items():
         both = isinstance(value, dict) and isinstance(after.get(name), dict)
         after[name] = after[name] | value if both else value
