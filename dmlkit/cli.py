@@ -35,11 +35,16 @@ class _Commands(typer.core.TyperGroup):
             line = Text.assemble(("error: ", "bold red"), str(error) or type(error).__name__)
             Console(stderr=True).print(line, highlight=False, soft_wrap=True)
             raise typer.Exit(1) from error
-        except Exception as error:  # Typer's own, of how a command is written
-            option = getattr(error, "option_name", "").lstrip("-").replace("-", "_")
-            if option and any(known.name == "settings" for known in error.ctx.command.params):
-                error.message += f" What is no option is set by --set {option}=VALUE."
+        except Exception as error:
+            _say_how_to_set(error)
             raise
+
+
+def _say_how_to_set(error: Any) -> None:
+    """Add to Typer's error of an unknown option that a field of Experiment is no option."""
+    option = getattr(error, "option_name", "").lstrip("-").replace("-", "_")
+    if option and any(known.name == "settings" for known in error.ctx.command.params):
+        error.message += f" What is no option is set by --set {option}=VALUE."
 
 
 app = typer.Typer(

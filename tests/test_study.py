@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -90,13 +90,13 @@ def test_what_is_on_disk_needs_no_executor():
 
 SESSION = """
 import json, os, signal, sys, threading, time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from dmlkit import cache_folder, study
-from tests.training.test_training import TINY
+from dmlkit.training import Experiment
 
-small = replace(TINY, steps=1, monitor=())
+told, small = Path(sys.argv[1]), Experiment(**json.loads(sys.argv[2]))
 
 
 def train(*seeds, **changes):
@@ -140,7 +140,7 @@ if __name__ == "__main__":
         facts["stopped"] = victim
     facts["after it was stopped"] = train(20, 21)
     facts["pids"] = [os.getpid(), worker()]
-    Path(sys.argv[1]).write_text(json.dumps(facts))
+    told.write_text(json.dumps(facts))
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -153,8 +153,9 @@ def test_a_session_outlives_stops_and_killed_workers_and_leaves_none_behind(tmp_
     root = str(Path(dmlkit.__file__).parent.parent)
     environment = {**os.environ, "DMLKIT_CACHE": str(tmp_path), "PYTHONPATH": root}
     environment |= {"DMLKIT_SCHEDULER": ""}
+    small = json.dumps(asdict(replace(TINY, steps=1, monitor=())))
     with subprocess.Popen(
-        [sys.executable, script, told], env=environment, start_new_session=True,
+        [sys.executable, script, told, small], env=environment, start_new_session=True,
         stderr=subprocess.PIPE, text=True,
     ) as session:  # fmt: skip
         _, errors = session.communicate(timeout=280)

@@ -55,6 +55,9 @@ def dask_setup(worker):
 """
 
 
+NEW = 500  # a seed that no other test trains: what is on disk needs no cluster
+
+
 @dataclass(frozen=True)
 class Cluster:
     address: str
@@ -200,7 +203,7 @@ def test_workers_that_would_train_other_runs_are_named(
     cluster.client.run(change(4, other), workers=[second])
     try:
         with pytest.raises(RuntimeError) as caught:
-            sweep(seed=[1])
+            sweep(seed=[NEW])
     finally:
         cluster.client.run(change(1, mine), workers=[second])
     message = str(caught.value)
@@ -222,18 +225,18 @@ def test_workers_that_would_train_other_runs_are_named(
         with pytest.raises(
             RuntimeError, match=rf"1 of 2 (?s:.*){first}: .*dmlkit\.extras\.cluster"
         ):
-            sweep(seed=[1])
+            sweep(seed=[NEW])
     finally:
         cluster.client.run(show, workers=[first])
 
     monkeypatch.setenv("DMLKIT_CACHE", str(tmp_path))
     with pytest.raises(RuntimeError, match="2 of 2 Dask workers") as caught:
-        sweep(seed=[1])
+        sweep(seed=[NEW])
     assert f"whose store is {tmp_path / 'runs'}" in str(caught.value)
     assert f"its store {cluster.cache / 'runs'} is another folder" in str(caught.value)
     assert not list((tmp_path / "runs").iterdir())
     monkeypatch.setenv("DMLKIT_CACHE", str(cluster.cache))
-    assert len(sweep(seed=[1])) == 1
+    assert len(sweep(seed=[NEW])) == 1
 
 
 def test_a_scheduler_without_workers_or_lost_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,16 +244,16 @@ def test_a_scheduler_without_workers_or_lost_is_an_error(monkeypatch: pytest.Mon
     local = LocalCluster(n_workers=0, processes=False, dashboard_address=":0")
     monkeypatch.setenv("DMLKIT_SCHEDULER", local.scheduler_address)
     with pytest.raises(RuntimeError, match=r"has no workers\. Start workers with `dask worker"):
-        sweep(seed=[1])
+        sweep(seed=[NEW])
     executor = dask.connect(local.scheduler_address).get_executor(pure=False)
     with ThreadPoolExecutor(1) as background:
-        swept = background.submit(study.sweep, TINY, executor, progress=False, seed=[1, 2])
+        swept = background.submit(study.sweep, TINY, executor, progress=False, seed=[NEW, NEW + 1])
         wait_for(lambda: len(local.scheduler.tasks) == 2)
         local.close()
         with pytest.raises(RuntimeError, match=r"2 of 2 Runs failed.*the cluster was lost"):
             swept.result()
     with pytest.raises(ConnectionError, match="no Dask scheduler answers"):
-        sweep(seed=[1])
+        sweep(seed=[NEW])
 
 
 def test_an_address_that_nobody_answers_is_an_error_within_seconds(
