@@ -55,7 +55,7 @@ def dask_setup(worker):
 """
 
 
-NEW = 500  # a seed that no other test trains: what is on disk needs no cluster
+NEW = 500  # a seed that no test trained before: what is on disk needs no cluster
 
 
 @dataclass(frozen=True)
@@ -244,16 +244,16 @@ def test_a_scheduler_without_workers_or_lost_is_an_error(monkeypatch: pytest.Mon
     local = LocalCluster(n_workers=0, processes=False, dashboard_address=":0")
     monkeypatch.setenv("DMLKIT_SCHEDULER", local.scheduler_address)
     with pytest.raises(RuntimeError, match=r"has no workers\. Start workers with `dask worker"):
-        sweep(seed=[NEW])
+        sweep(seed=[NEW + 1])
     executor = dask.connect(local.scheduler_address).get_executor(pure=False)
     with ThreadPoolExecutor(1) as background:
-        swept = background.submit(study.sweep, TINY, executor, progress=False, seed=[NEW, NEW + 1])
+        swept = background.submit(study.sweep, TINY, executor, progress=False, seed=[NEW + 1, NEW + 2])
         wait_for(lambda: len(local.scheduler.tasks) == 2)
         local.close()
         with pytest.raises(RuntimeError, match=r"2 of 2 Runs failed.*the cluster was lost"):
             swept.result()
     with pytest.raises(ConnectionError, match="no Dask scheduler answers"):
-        sweep(seed=[NEW])
+        sweep(seed=[NEW + 1])
 
 
 def test_an_address_that_nobody_answers_is_an_error_within_seconds(
