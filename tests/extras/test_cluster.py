@@ -246,8 +246,9 @@ def test_a_scheduler_without_workers_or_lost_is_an_error(monkeypatch: pytest.Mon
     with pytest.raises(RuntimeError, match=r"has no workers\. Start workers with `dask worker"):
         sweep(seed=[NEW + 1])
     executor = dask.connect(local.scheduler_address).get_executor(pure=False)
+    seeds = [NEW + 1, NEW + 2]
     with ThreadPoolExecutor(1) as background:
-        swept = background.submit(study.sweep, TINY, executor, progress=False, seed=[NEW + 1, NEW + 2])
+        swept = background.submit(study.sweep, TINY, executor, progress=False, seed=seeds)
         wait_for(lambda: len(local.scheduler.tasks) == 2)
         local.close()
         with pytest.raises(RuntimeError, match=r"2 of 2 Runs failed.*the cluster was lost"):
