@@ -11,7 +11,7 @@ Which rule a claim falls under is fixed in ``data/claims.csv`` before anything i
   wholly below it, *contradicted* if wholly above;
 - ``exact``: an identity. *Reproduced* if the effect, the largest deviation, is within the margin;
 - ``table``: a claim about a published table, which no run of ours can settle. The effect is the
-  number of the table's cells that speak against it, n the number looked at: *reproduced* if none.
+  number of the table's cells that speak against it: *reproduced* if none.
 
 The evidence is the numbers beside the figures: a notebook puts its verdicts into the figure that
 shows them, and ``verdicts`` reads them from there. So many tests make some succeed by chance: it
@@ -31,7 +31,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from dmlkit import ROOT
+from dmlkit import ROOT, study
 
 #: Of Recall@1: one point either way is no difference.
 MARGIN = 0.01
@@ -56,10 +56,9 @@ class Verdict:
 
     def facts(self) -> dict[str, Any]:
         """The numbers to keep beside a figure: ``figures.save(..., data={"claims": [...]})``."""
-        left_out = {"text"} if self.kept else {"text", "kept"}
-        if self.values is None:
-            left_out.add("values")
-        return {key: value for key, value in asdict(self).items() if key not in left_out}
+        facts = asdict(self)
+        left_out = {"text"} | {key for key in ("kept", "values") if not facts[key]}
+        return {key: value for key, value in facts.items() if key not in left_out}
 
     def __str__(self) -> str:
         part = f" ({self.part})" if self.part else ""
@@ -93,12 +92,12 @@ def record(
     kept: bool = False,
     values: Sequence[float] | np.ndarray | None = None,
 ) -> Verdict:
-    """Settle a claim by its rule, from an effect, its interval and the number of repeats.
+    """Settle a claim by its rule, from an effect, its interval and the number of repetitions.
 
-    The interval is the 95 % one for a ``positive`` claim and the 90 % one for an ``equivalent``
-    one (see the module); ``exact`` and ``table`` claims have none. ``part`` names what was measured
-    where a claim has several parts. Without an interval (one seed) nothing is decided. ``kept``
-    says that the Runs behind it were trained once, and are kept in ``data/evidence``.
+    ``settle`` does so from the repetitions themselves, and chooses the interval. ``part`` names
+    what was measured where a claim has several parts. Without an interval (one seed) nothing is
+    decided, but for ``exact`` and ``table``. ``kept`` says that the Runs behind it were trained
+    once, and are kept in ``data/evidence``.
 
     Raises:
         ValueError: unknown claim, or numbers that are no interval around the effect.
@@ -108,18 +107,15 @@ def record(
     >>> record("C18", -0.02, (-0.03, -0.01), n=5).verdict
     'contradicted'
     """
-    if claim not in table():
-        raise ValueError(f"unknown claim {claim!r}; there are {', '.join(table())}")
-    rule, text = table()[claim]["rule"], table()[claim]["claim"]
+    rule, effect = _rule(claim), float(effect)
     low, high = interval if interval is not None else (None, None)
     if low is None or high is None or math.isnan(low) or math.isnan(high):
         low = high = None
     elif not low <= effect <= high:
         raise ValueError(f"{claim}: [{low}, {high}] is no interval around the effect {effect}")
-    verdict = _decide(rule, float(effect), low, high, margin)
-    effect = float(effect)
-    own = None if values is None else tuple(map(float, values))
-    return Verdict(claim, part, verdict, effect, low, high, int(n), rule, margin, text, kept, own)
+    verdict, text = _decide(rule, effect, low, high, margin), table()[claim]["claim"]
+    each = None if values is None else tuple(map(float, values))
+    return Verdict(claim, part, verdict, effect, low, high, int(n), rule, margin, text, kept, each)
 
 
 def settle(
@@ -130,25 +126,39 @@ def settle(
     margin: float = MARGIN,
     kept: bool = False,
 ) -> Verdict:
-    """Settle a claim by its rule, from one effect for each repetition: (n,).
+    """Settle a claim by its rule, from one effect for each repetition: (n,), which is kept.
 
-    The mean is the effect; the level of its t-interval is the rule's: 90 % for ``equivalent``,
-    95 % else. For ``exact`` and ``table`` give the one number, as ``[number]``.
+    The mean is the effect, with its t-interval at the rule's level: 90 % for ``equivalent``, 95 %
+    else. The effect of an ``exact`` claim is the largest deviation, and that of a ``table`` claim
+    the sum (give the number of cells that speak against it, or 0 or 1 for each cell). ``part``,
+    ``margin`` and ``kept`` are those of ``record``.
+
+    Raises:
+        ValueError: unknown claim, no values, or values that are no finite numbers.
 
     >>> settle("C18", [0.02, 0.03, 0.025]).verdict
     'reproduced'
     """
-    x = np.asarray(values, dtype=float)
+    rule, x = _rule(claim), np.asarray(values, dtype=float)
+    if x.ndim != 1 or not len(x) or not np.isfinite(x).all():
+        raise ValueError(
+            f"{claim}: values must be finite numbers, one for each repetition, but are {x.tolist()}"
+        )
+    if rule in ("exact", "table"):
+        effect, interval = float(x.sum() if rule == "table" else x[np.abs(x).argmax()]), None
+    else:
+        effect, *interval = study.interval(x, _level(rule))[["mean", "low", "high"]]
+    return record(claim, effect, interval, len(x), part=part, margin=margin, kept=kept, values=x)
+
+
+def _rule(claim: str) -> str:
     if claim not in table():
         raise ValueError(f"unknown claim {claim!r}; there are {', '.join(table())}")
-    rule = table()[claim]["rule"]
-    interval = None
-    if rule not in ("exact", "table") and len(x) > 1:
-        half = stats.t.ppf(0.95 if rule == "equivalent" else 0.975, len(x) - 1) * stats.sem(x)
-        interval = (x.mean() - half, x.mean() + half)
-    return record(
-        claim, float(x.mean()), interval, len(x), part=part, margin=margin, kept=kept, values=x
-    )
+    return table()[claim]["rule"]
+
+
+def _level(rule: str) -> float:
+    return 0.90 if rule == "equivalent" else 0.95
 
 
 def _decide(rule: str, effect: float, low: float | None, high: float | None, margin: float) -> str:
@@ -182,9 +192,8 @@ def verdicts(figures: Path | None = None) -> pd.DataFrame:
     for path in sorted((figures or ROOT / "figures").glob("*.json")):
         kept = json.loads(path.read_text(encoding="utf-8"))
         source = {key: kept["provenance"][key] for key in ("notebook", "profile", "device")}
-        rows += [
-            fact | {"figure": path.stem} | source for fact in kept["numbers"].get("claims", [])
-        ]
+        source["figure"] = path.stem
+        rows += [fact | source for fact in kept["numbers"].get("claims", [])]
     order = {claim: i for i, claim in enumerate(table())}
     rows.sort(key=lambda row: (order[row["claim"]], row["figure"]))
     columns = [f for f in Verdict.__dataclass_fields__ if f != "text"]
@@ -204,15 +213,11 @@ def _p_value(row: dict[str, Any]) -> float:
     low, high, n = row["low"], row["high"], row["n"]
     if low is None or n < 2 or high <= low:
         return math.nan
-    level = 0.90 if row["rule"] == "equivalent" else 0.95
-    error = (high - low) / 2 / stats.t.ppf((1 + level) / 2, n - 1)
-    if row["rule"] == "positive":
-        return float(2 * stats.t.sf(abs(row["effect"]) / error, n - 1))
-    margin = row.get("margin", MARGIN)
-    if row["rule"] == "below":
-        return float(2 * stats.t.sf(abs(row["effect"] - margin) / error, n - 1))
-    outside = (abs(row["effect"]) - margin) / error  # the nearer of the two bounds
-    return float(stats.t.sf(abs(outside), n - 1))
+    error = (high - low) / 2 / stats.t.ppf((1 + _level(row["rule"])) / 2, n - 1)
+    effect, margin = row["effect"], row.get("margin", MARGIN)
+    beyond = {"positive": effect, "below": effect - margin, "equivalent": abs(effect) - margin}
+    tails = 1 if row["rule"] == "equivalent" else 2
+    return float(tails * stats.t.sf(abs(beyond[row["rule"]]) / error, n - 1))
 
 
 def _holm(p: np.ndarray, level: float = 0.05) -> np.ndarray:
@@ -221,18 +226,14 @@ def _holm(p: np.ndarray, level: float = 0.05) -> np.ndarray:
     >>> _holm(np.array([0.04, 0.001, np.nan, 0.03])).tolist()
     [False, True, False, False]
     """
-    known = np.flatnonzero(~np.isnan(p))
-    order = known[np.argsort(p[known])]
+    order = np.argsort(p)[: np.count_nonzero(~np.isnan(p))]  # NaN come last
     falls = np.zeros(len(p), dtype=bool)
-    for rank, i in enumerate(order):
-        if p[i] > level / (len(order) - rank):
-            break
-        falls[i] = True
+    falls[order] = np.logical_and.accumulate(p[order] <= level / np.arange(len(order), 0, -1))
     return falls
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row a claim: its verdict, ``mixed`` where its parts have several, ``open`` without any.
+    """One row for each claim: its verdict, ``mixed`` if its parts have several, ``open`` if none.
 
     Columns: verdict, parts (how many of each verdict), holm (verdicts that stand after Holm's
     correction, of those that were tested and decided), made_with, figures.

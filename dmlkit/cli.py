@@ -1,34 +1,62 @@
-"""The command line: ``dmlkit reproduce | train | search | tune | claims | data | …``."""
+"""The command line: ``dmlkit reproduce | train | search | tune | claims | data | student | …``."""
 
 import json
 import os
 import re
-import sys
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
+from rich.console import Console, JustifyMethod
 from rich.table import Table
+from rich.text import Text
 
 from dmlkit.files import write_whole
 
 if TYPE_CHECKING:
     from dmlkit.training import Experiment
 
-_SOLUTION = re.compile(
-    r"^([ \t]*)### BEGIN SOLUTION$.*?^[ \t]*### END SOLUTION$", re.MULTILINE | re.DOTALL
-)
+_EXPECTED = (ValueError, TypeError, OSError, ArithmeticError, RuntimeError, ImportError)
+_WIDTHS = {"verdict": 12, "parts": 15, "effect": 9, "interval": 11}
+
+
+class _Commands(typer.core.TyperGroup):
+    """Commands whose expected errors become one readable line and exit status 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort):  # which are RuntimeErrors
+            raise
+        except _EXPECTED as error:
+            line = Text.assemble(("error: ", "bold red"), str(error) or type(error).__name__)
+            Console(stderr=True).print(line, highlight=False, soft_wrap=True)
+            raise typer.Exit(1) from error
+        except Exception as error:
+            _say_how_to_set(error)
+            raise
+
+
+def _say_how_to_set(error: Any) -> None:
+    """Add to Typer's error of an unknown option that a field of Experiment is no option."""
+    option = getattr(error, "option_name", "").lstrip("-").replace("-", "_")
+    if option and any(known.name == "settings" for known in error.ctx.command.params):
+        error.message += f" What is no option is set by --set {option}=VALUE."
+
 
 app = typer.Typer(
+    cls=_Commands,
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
     help="Learn, teach and honestly test deep metric learning.",
 )
-console = Console(quiet=int(os.environ.get("RANK", 0)) > 0)  # of torchrun's processes one speaks
+data = typer.Typer(no_args_is_help=True, help="Check data sets, and put them in place.")
+app.add_typer(data, name="data")
+#: Names and paths may hold brackets: nothing is markup. Of torchrun's processes one speaks.
+console = Console(markup=False, quiet=int(os.environ.get("RANK", 0)) > 0)
 
 Root = Annotated[
     Path | None, typer.Option(help="Folder of the data sets; else $DMLKIT_DATA, else data/.")
@@ -41,17 +69,8 @@ Scheduler = Annotated[
         help="Address of a Dask scheduler: sweeps train on its workers, which share data/.",
     ),
 ]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Any other field of Experiment as NAME=JSON; repeatable."),
-]
-
-
-def _fail(error: Exception) -> typer.Exit:
-    """One readable line instead of a traceback, and a non-zero exit status."""
-    line = f"[bold red]error:[/] {escape(str(error))}"
-    Console(stderr=True).print(line, highlight=False, soft_wrap=True)
-    return typer.Exit(1)
+_SETTINGS = "NAME=JSON, repeatable: a field of Experiment, a data set's or a notebook's argument."
+Settings = Annotated[list[str] | None, typer.Option("--set", help=_SETTINGS)]
 
 
 def _use_root(root: Path | None) -> None:
@@ -60,49 +79,56 @@ def _use_root(root: Path | None) -> None:
 
 
 def _use_scheduler(address: str | None) -> None:
-    """Let every sweep from here on, those of notebooks too, train on a cluster that is fit."""
+    """Let every sweep from here on, those of notebooks too, train on a cluster that can."""
     if address:
         from dmlkit import study
 
         os.environ["DMLKIT_SCHEDULER"] = address
-        try:
-            study.default_executor()
-        except (ImportError, OSError, RuntimeError) as error:
-            raise _fail(error) from error
+        study.default_executor()
 
 
-def _literals(settings: list[str]) -> dict[str, Any]:
-    """``lr=0.001`` -> {"lr": 0.001}: values are JSON; what is no JSON is a string.
+def _literals(settings: Sequence[str] | None) -> dict[str, Any]:
+    """``lr=0.001`` -> {"lr": 0.001}: values are JSON, or strings without quotes.
 
     >>> _literals(["steps=10", "metric=euclidean"])
     {'steps': 10, 'metric': 'euclidean'}
     """
     found: dict[str, Any] = {}
-    for setting in settings:
+    for setting in settings or ():
         name, equals, value = setting.partition("=")
         if not equals:
-            raise ValueError(f"a setting is NAME=VALUE, but this is {setting!r}")
+            raise ValueError(f"a setting is --set NAME=VALUE, but this is --set {setting!r}")
         try:
             found[name] = json.loads(value)
-        except json.JSONDecodeError:
+        except json.JSONDecodeError as error:
+            if value.lstrip()[:1] in ("{", "[", '"'):
+                raise ValueError(f"--set {name}: {value!r} is no JSON: {error}") from None
             found[name] = value
     return found
 
 
+def _print_table(
+    title: str,
+    head: Sequence[str],
+    rows: Iterable[Iterable[str]],
+    justify: JustifyMethod = "left",
+    **look: Any,
+) -> None:
+    """Print rows; no word is cut off, and no verdict or number is broken."""
+    table = Table(title=title, **look)
+    for i, name in enumerate(head):
+        side = justify if i else "left"
+        table.add_column(name, justify=side, overflow="fold", min_width=_WIDTHS.get(name))
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
 @app.command()
 def train(
-    recipe: Annotated[
-        str | None, typer.Option(help="A published setting in recipes/, or a path to a .toml file.")
-    ] = None,
-    loss: Annotated[
-        str | None,
-        typer.Option(
-            help="Short name; see dmlkit.losses.names().", show_default="triplet_semihard"
-        ),
-    ] = None,
-    data: Annotated[
-        str | None, typer.Option(help="glyphs, omniglot, …", show_default="glyphs")
-    ] = None,
+    recipe: Annotated[str | None, typer.Option(help="Name in recipes/, or a .toml file.")] = None,
+    loss: Annotated[str | None, typer.Option(show_default="triplet_semihard")] = None,
+    data: Annotated[str | None, typer.Option(show_default="glyphs")] = None,
     root: Root = None,
     steps: Annotated[int | None, typer.Option(min=1, show_default="280")] = None,
     seed: Annotated[int | None, typer.Option(show_default="0")] = None,
@@ -115,22 +141,17 @@ def train(
     from dmlkit.extras import recipes
 
     given = {"data": data, "steps": steps, "seed": seed}
-    try:
-        changes = {name: value for name, value in given.items() if value is not None}
-        experiment = recipes.load(recipe, loss, changes | _literals(settings or []))
-        columns = training.baselines(experiment, device)
-        found, where = _trained(experiment, device)
-    except (ValueError, TypeError, OSError, ArithmeticError, RuntimeError, ImportError) as error:
-        raise _fail(error) from error
+    changes = {name: value for name, value in given.items() if value is not None}
+    experiment = recipes.load(recipe, loss, changes | _literals(settings))
+    columns = training.baselines(experiment, device)
+    found, where = _trained(experiment, device)
     columns |= found
     title = f"{experiment.data}, {experiment.split} classes, never seen in training (%)"
-    table = Table(title=title)
-    table.add_column("score")
-    for label in columns:
-        table.add_column(label, justify="right")
-    for name in next(iter(found.values())):
-        table.add_row(name, *(f"{100 * scores[name]:.1f}" for scores in columns.values()))
-    console.print(table)
+    rows = (
+        (name, *(f"{100 * scores[name]:.1f}" for scores in columns.values()))
+        for name in next(iter(found.values()))
+    )
+    _print_table(title, ["score", *columns], rows, "right")
     console.print(where, soft_wrap=True)
 
 
@@ -143,10 +164,8 @@ def _trained(experiment: "Experiment", device: str) -> tuple[dict[str, dict[str,
     if loss == "dreml":
         ensemble = dreml.dreml(experiment, device=device, **experiment.loss_args)
         runs = ensemble.runs
-        found = {
-            f"one member, {steps} steps": runs[0].scores,
-            f"dreml, {len(runs)} such members": ensemble.scores,
-        }
+        one, all_of_them = f"one member, {steps} steps", f"dreml, {len(runs)} such members"
+        found = {one: runs[0].scores, all_of_them: ensemble.scores}
         return found, f"{len(runs)} Runs, kept in {runs[0].path.parent}"
     done = training.run(experiment, device=device)
     how = "loaded from" if done.loaded else f"trained in {done.seconds:.0f} s, kept in"
@@ -158,54 +177,44 @@ def _trained(experiment: "Experiment", device: str) -> tuple[dict[str, dict[str,
 def search(
     image: Annotated[Path, typer.Argument(help="A picture file.")],
     run: Annotated[str, typer.Option(help="A Run: its folder, or its name as `train` says it.")],
-    pictures: Annotated[
-        Path | None, typer.Option(help="Folder of pictures to search; else the Run's data set.")
-    ] = None,
+    pictures: Annotated[Path | None, typer.Option(help="To search; else the Run's data.")] = None,
     split: Annotated[str | None, typer.Option(help="Of that data set; else the Run's.")] = None,
     root: Root = None,
     count: Annotated[int, typer.Option(min=1, help="How many to find.")] = 5,
-    kind: Annotated[str, typer.Option(help="Of the index: flat, ivfpq or hnsw.")] = "flat",
+    index_type: Annotated[str, typer.Option(help="flat, ivfpq or hnsw.")] = "flat",
     index: Annotated[Path | None, typer.Option(help="Its file; else one in the cache.")] = None,
     panel: Annotated[Path | None, typer.Option(help="A PNG to write: what was found.")] = None,
     device: Device = "auto",
 ) -> None:
     """Find the pictures most like one, by the model of a Run; they are indexed the first time."""
     _use_root(root)
-    from dmlkit.extras import search as room
+    from dmlkit.extras import search
 
-    try:
-        done = room.find_run(run)
-        gallery = room.gallery(done, pictures, split)
-        path = index or room.place_of_index(done, pictures, split)
-        made, built = room.index(done, gallery, path, kind, device)
-        found = room.nearest(done, gallery, made, image, count, device)
-        if panel:
-            figure = room.panel(done, gallery, image, found)
-            write_whole({panel: partial(figure.savefig, format="png")})
-    except (ValueError, TypeError, OSError, RuntimeError) as error:
-        raise _fail(error) from error
+    done = search.find_run(run)
+    gallery = search.gallery(done, pictures, split)
+    path = index or search.place_of_index(done, pictures, split)
+    made, built = search.index(done, gallery, path, index_type, device)
+    found = search.nearest(done, gallery, made, image, count, device)
+    if panel:
+        figure = search.panel(done, gallery, image, found)
+        write_whole({panel: partial(figure.savefig, format="png")})
     measure = str(made.metric)
-    table = Table(title=f"most like {image.name}")
-    for column in (measure, "class", "picture"):
-        table.add_column(column, overflow="fold")
-    for row in found.to_dict("records"):
-        table.add_row(f"{row[measure]:.3f}", row["class"], row["picture"])
-    console.print(table)
+    rows = ((f"{row[measure]:.3f}", row["class"], row["picture"]) for _, row in found.iterrows())
+    _print_table(f"most like {image.name}", (measure, "class", "picture"), rows)
     recall = made.facts.get("recall")
     share = "" if recall is None else f"; it finds {recall:.1%} of the exact 10 nearest"
     how = "built, kept in" if built else "loaded from"
-    console.print(f"{kind} index of {len(made)} pictures, {how} {path}{share}", soft_wrap=True)
+    line = f"{index_type} index of {len(made)} pictures, {how} {path}{share}"
+    console.print(line, soft_wrap=True)
 
 
 @app.command()
 def tune(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="[LOSS]...", help="Which losses; none means all.")
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Losses; none means all.")] = None,
     trials: Annotated[int, typer.Option(min=1, help="Of every loss.")] = 24,
     steps: Annotated[int, typer.Option(min=1, help="Of every trial.")] = 280,
     storage: Annotated[str, typer.Option(help="A file, or a database's URL.")] = "data/tuning.log",
-    output: Annotated[Path, typer.Option(help="Folder of trials.csv and recipes.json.")] = Path(
+    output: Annotated[Path, typer.Option(help="Of trials.csv, recipes.json.")] = Path(
         "data/tuning"
     ),
     device: Device = "auto",
@@ -213,34 +222,26 @@ def tune(
     settings: Settings = None,
 ) -> None:
     """Seek good settings of every loss on validation classes, with the same budget for each."""
-    from dmlkit import training
-    from dmlkit.extras import tuning
+    from dmlkit.extras import recipes, tuning
 
     _use_scheduler(scheduler)
     if "://" not in storage:
-        storage = str(Path(storage).resolve())  # workers may stand in another folder
-    try:
-        base = training.Experiment(steps=steps, **_literals(settings or []))
-        found = tuning.tune(storage, names or (), trials, base, device=device)
-    except ImportError as error:
-        message = "tuning needs Optuna: pip install --editable '.[tune]'"
-        raise _fail(ImportError(message)) from error
-    except (ValueError, TypeError, OSError, RuntimeError) as error:
-        raise _fail(error) from error
+        storage = str(Path(storage).resolve())  # workers may have another working folder
+    base = recipes.load(None, None, {"steps": steps} | _literals(settings))
+    found = tuning.tune(storage, names or (), trials, base, device=device)
     output.mkdir(parents=True, exist_ok=True)
-    recipes = tuning.recipes(found)
+    best = tuning.recipes(found)
     texts = {
         "trials.csv": found.to_csv(index=False),
-        "recipes.json": json.dumps(recipes, indent=1) + "\n",
+        "recipes.json": json.dumps(best, indent=1) + "\n",
     }
     write_whole({output / n: partial(Path.write_text, data=text) for n, text in texts.items()})
-    table = Table(title=f"best of {trials} trials on validation classes, {steps} steps each")
-    for column in ("loss", "R@1 (%)", "default (%)", "settings"):
-        table.add_column(column)
-    for name, mine in found.groupby("loss", sort=False):
-        best, first = 100 * mine["recall_at_1"].max(), 100 * mine["recall_at_1"].iloc[0]
-        table.add_row(str(name), f"{best:.1f}", f"{first:.1f}", json.dumps(recipes[str(name)]))
-    console.print(table)
+    rows = (
+        (str(name), f"{100 * r.max():.1f}", f"{100 * r.iloc[0]:.1f}", json.dumps(best[str(name)]))
+        for name, r in found.groupby("loss", sort=False)["recall_at_1"]
+    )
+    title = f"best of {trials} trials on validation classes, {steps} steps each"
+    _print_table(title, ("loss", "R@1 (%)", "default (%)", "settings"), rows)
 
 
 @app.command()
@@ -248,105 +249,72 @@ def claims(
     parts: Annotated[bool, typer.Option(help="Every part with its numbers.")] = False,
     markdown: Annotated[bool, typer.Option(help="As a Markdown table.")] = False,
     write: Annotated[
-        Path | None, typer.Option(help="Put that table between this file's <!-- claims --> marks.")
+        Path | None, typer.Option(help="It goes between <!-- claims --> marks.")
     ] = None,
 ) -> None:
     """Print the ledger: what our own runs say of every claim, from the numbers of figures/."""
-    from dmlkit import claims as room
+    from dmlkit import claims
 
-    ledger = room.verdicts()
+    ledger = claims.verdicts()
     if write:
         text = write.read_text(encoding="utf-8")
         pieces = re.split(r"(?<=<!-- claims -->\n).*(?=<!-- /claims -->)", text, flags=re.DOTALL)
         if len(pieces) != 2:
-            raise _fail(
-                ValueError(
-                    f"{write} needs a line <!-- claims --> and one <!-- /claims --> below it"
-                )
-            )
-        text = (room.markdown(ledger) + "\n").join(pieces)
+            marks = "a line <!-- claims --> and one <!-- /claims --> below it"
+            raise ValueError(f"{write} needs {marks}")
+        text = (claims.markdown(ledger) + "\n").join(pieces)
         write_whole({write: partial(Path.write_text, data=text)})
-        return
-    if markdown:
-        typer.echo(room.markdown(ledger))
-        return
-    title = "the claims of three papers, and what our own runs say"
-    table = Table(title=title, box=SIMPLE_HEAD, show_edge=False, padding=0)
-    columns: tuple[str, ...] = ("", "claim", "verdict", "parts", "after Holm", "figures")
-    if parts:
-        columns = ("claim", "part", "verdict", "effect", "interval", "n", "Holm", "figure")
-    whole = {"verdict": 12, "parts": 15, "effect": 9, "interval": 11}  # no word or number is broken
-    for column in columns:
-        table.add_column(column, overflow="fold", min_width=whole.get(column))
-    if parts:
-        for row in ledger.itertuples():
-            interval = "" if row.low != row.low else f"[{row.low:+.3g}, {row.high:+.3g}]"
-            tested = row.p == row.p and row.verdict != "inconclusive"
-            holm = ("stands" if row.holm else "falls") if tested else ""
-            numbers = (f"{row.effect:+.3g}", interval, str(row.n), holm)
-            table.add_row(row.claim, row.part, row.verdict, *numbers, row.figure)
+    elif markdown:
+        typer.echo(claims.markdown(ledger))
     else:
-        for name, row in room.summary(ledger).iterrows():
-            claim = room.table()[str(name)]["claim"]
-            cells = (row["verdict"], row["parts"], row["holm"], row["figures"])
-            table.add_row(str(name), claim, *cells)
-    console.print(table)
+        head: tuple[str, ...] = ("", "claim", "verdict", "parts", "after Holm", "figures")
+        texts, summary = claims.table(), claims.summary(ledger)
+        rows = [
+            (str(c), texts[str(c)]["claim"], *row.drop("made_with"))
+            for c, row in summary.iterrows()
+        ]
+        if parts:
+            head = ("claim", "part", "verdict", "effect", "interval", "n", "Holm", "figure")
+            rows = [_part(row) for row in ledger.itertuples()]
+        title = "the claims of the papers, and what our own runs say"
+        _print_table(title, head, rows, box=SIMPLE_HEAD, show_edge=False, padding=0)
 
 
-data = typer.Typer(no_args_is_help=True, help="Check data sets, and put them in place.")
-app.add_typer(data, name="data")
+def _part(row: Any) -> tuple[str, ...]:
+    """A row of the ledger as it is printed; what is unknown is NaN there."""
+    interval = "" if row.low != row.low else f"[{row.low:+.3g}, {row.high:+.3g}]"
+    tested = row.p == row.p and row.verdict != "inconclusive"
+    holm = ("stands" if row.holm else "falls") if tested else ""
+    numbers = (f"{row.effect:+.3g}", interval, str(row.n), holm)
+    return (row.claim, row.part, row.verdict, *numbers, row.figure)
 
 
 @data.command()
 def check(
     name: Annotated[str, typer.Argument(help="glyphs, omniglot, cub, cars, sop, inshop, folder.")],
     root: Root = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="An argument of the set as NAME=JSON.")
-    ] = None,
+    settings: Settings = None,
 ) -> None:
     """Count a data set's splits, and name what is missing, too few or unreadable in it."""
-    table = Table(title=name)
-    for column in ("split", "images", "classes", "groups"):
-        table.add_column(column, justify="right")
-    wrong: list[str] = []
-    try:
-        args = _literals(settings or [])
-        for split in ("train", "test", "val"):
-            try:
-                counts, found = _inspected(name, split, root, args)
-            except ValueError as error:
-                if split != "val":
-                    raise
-                table.caption = str(error)
-                continue
+    from dmlkit.data import faults
+
+    args, caption = _literals(settings), None
+    rows, wrong = [], []
+    for split in ("train", "test", "val"):
+        try:
+            counts, found = faults.inspect(name, split, root, **args)
+        except ValueError as error:
+            if split != "val":
+                raise
+            caption = str(error)  # few benchmarks have validation classes
+        else:
             wrong += found
-            table.add_row(split, *map(str, counts))
-    except (ValueError, OSError) as error:
-        raise _fail(error) from error
-    console.print(table)
+            rows.append((split, *map(str, counts.values())))
+    _print_table(name, ("split", "images", "classes", "groups"), rows, "right", caption=caption)
     for line in wrong:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(line, highlight=False, soft_wrap=True)
     if wrong:
-        raise _fail(ValueError(f"{name} is not complete: {len(wrong)} faults"))
-
-
-def _inspected(
-    name: str, split: str, root: Path | None, args: dict[str, Any]
-) -> tuple[tuple[int, int, int], list[str]]:
-    """A split's images, classes and groups, and a line for each fault: files are all decoded."""
-    from dmlkit.data import benchmarks, load, pictures
-
-    files = name in (*benchmarks.BENCHMARKS, "folder")
-    images = load(name, split, root, check=not files, **args)
-    wrong: list[str] = []
-    if isinstance(images.images, pictures.Pictures):
-        wrong = list(pictures.unreadable(images.images.paths).values())
-    if name in benchmarks.BENCHMARKS and not args.get("validation"):
-        queries = 0 if images.queries is None else int(images.queries.sum())
-        found = benchmarks.Count(len(images), images.num_classes, queries)
-        wrong += filter(None, [benchmarks.miscounted(name, split, found)])
-    return (len(images), images.num_classes, len(set(images.groups))), wrong
+        raise ValueError(f"{name} is not complete: {len(wrong)} faults")
 
 
 @data.command()
@@ -359,73 +327,42 @@ def get(
     from dmlkit.data import benchmarks
 
     folder = root or Path(os.environ.get("DMLKIT_DATA") or ROOT / "data")
-    try:
-        benchmarks.get(name, folder)
-    except (ValueError, OSError) as error:
-        raise _fail(error) from error
+    benchmarks.get(name, folder)
     check(name, folder)
 
 
 @app.command()
 def reproduce(
-    notebooks: Annotated[
-        list[str] | None, typer.Argument(help="e.g. 00 01_measuring_retrieval; none means all.")
-    ] = None,
+    notebooks: Annotated[list[str] | None, typer.Argument(help="e.g. 00; none means all.")] = None,
     profile: Annotated[str, typer.Option(help="smoke, ci or full.")] = "ci",
     workers: Annotated[int | None, typer.Option(min=1, help="Notebooks at a time.")] = None,
     check: Annotated[bool, typer.Option(help="Compare with the committed numbers.")] = False,
     force: Annotated[bool, typer.Option(help="Run also what has not changed.")] = False,
     timeout: Annotated[float, typer.Option(help="Minutes that one notebook may take.")] = 120,
     scheduler: Scheduler = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A notebook parameter as NAME=JSON.")
-    ] = None,
+    settings: Settings = None,
 ) -> None:
     """Run the course's notebooks and make their figures."""
-    from dmlkit import reproduce as room
+    from dmlkit import reproduce
 
     _use_scheduler(scheduler)
-    try:
-        good = room.reproduce(
-            notebooks or (), profile=profile, workers=workers, check=check, force=force,
-            timeout_minutes=timeout, parameters=_literals(settings or []),
-        )  # fmt: skip
-    except (ValueError, TypeError, OSError, RuntimeError) as error:
-        raise _fail(error) from error
+    good = reproduce.reproduce(
+        notebooks or (), profile=profile, workers=workers, check=check, force=force,
+        timeout_minutes=timeout, parameters=_literals(settings),
+    )  # fmt: skip
     if not good:
         raise typer.Exit(1)
 
 
-def _without_solution(source: str) -> str:
-    """Code whose solution, marked as nbgrader marks it, has become a stub.
-
-    >>> print(_without_solution("a\\n  ### BEGIN SOLUTION\\n  b\\n  ### END SOLUTION\\nc"))
-    a
-      raise NotImplementedError("your turn")
-    c
-    """
-    return _SOLUTION.sub(r'\1raise NotImplementedError("your turn")', source)
-
-
 @app.command()
 def student(
-    folder: Annotated[
-        Path, typer.Argument(help="Where the students' notebooks go, beside figures/.")
-    ] = Path("student"),
+    folder: Annotated[Path, typer.Argument(help="Beside figures/.")] = Path("student"),
 ) -> None:
-    """Copy the course without its solutions: what stands between the markers becomes a stub."""
-    import nbformat
+    """Copy the course without its solutions: what is between the markers becomes a stub."""
+    from dmlkit.extras import teaching
 
-    from dmlkit import ROOT
-
-    folder.mkdir(parents=True, exist_ok=True)
-    for source in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
-        notebook = nbformat.read(source, as_version=4)
-        for cell in notebook.cells:
-            if cell.cell_type == "code":
-                cell.source = _without_solution(cell.source)
-        nbformat.write(notebook, folder / source.name)
-        console.print(folder / source.name)
+    for copy in teaching.copies(folder):
+        console.print(str(copy))
 
 
 @app.command()
@@ -438,23 +375,20 @@ def doctor() -> None:
 
     from dmlkit import ROOT, cache_folder
 
-    table = Table(title="dmlkit doctor", show_header=False)
-    table.add_row("python", platform.python_version())
-    for package in ("torch", "torchvision", "faiss-cpu", "numpy", "papermill", "umap-learn"):
-        table.add_row(package, metadata.version(package))
-    table.add_row("cores", str(os.cpu_count()))
+    packages = ("torch", "torchvision", "faiss-cpu", "numpy", "papermill", "umap-learn")
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none (the CPU will do)"
-    table.add_row("GPU", gpu)
-    table.add_row("project", str(ROOT))
-    table.add_row("cache", str(cache_folder()))
-    table.add_row("DMLKIT_DATA", os.environ.get("DMLKIT_DATA", "not set: data/"))
-    console.print(table)
+    facts = {"python": platform.python_version()}
+    facts |= {package: metadata.version(package) for package in packages}
+    facts |= {"cores": str(os.cpu_count()), "GPU": gpu, "project": str(ROOT)}
+    facts |= {"cache": str(cache_folder())}
+    facts |= {"DMLKIT_DATA": os.environ.get("DMLKIT_DATA", "not set: data/")}
+    _print_table("dmlkit doctor", ["", ""], facts.items(), show_header=False)
     folder = cache_folder()
     while not folder.exists():
         folder = folder.parent
     if not os.access(folder, os.W_OK):
-        raise _fail(OSError(f"{folder} cannot be written to: set DMLKIT_CACHE to one that can"))
+        raise OSError(f"{folder} cannot be written to: set DMLKIT_CACHE to one that can")
 
 
 if __name__ == "__main__":
-    sys.exit(app())
+    app()

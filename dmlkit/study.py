@@ -1,12 +1,11 @@
-"""Many experiments: sweeps over axes and seeds, paired differences, ranks, intervals."""
+"""Many experiments: trained side by side, swept over axes, compared in pairs, and timed."""
 
-import functools
 import itertools
-import multiprocessing
-import os
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
-from dataclasses import asdict, fields, replace
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor, as_completed
+from contextlib import suppress
+from dataclasses import fields, replace
 from typing import Any
 
 import joblib
@@ -15,35 +14,38 @@ import pandas as pd
 from scipy import stats
 from tqdm.auto import tqdm
 
-from dmlkit import training
-from dmlkit.training import Experiment
+from dmlkit import training, workers
+from dmlkit.training import Experiment, Run
+from dmlkit.workers import default_executor
 
-ANSWER_SECONDS = 10  # that a Dask scheduler may take to answer
 _LOST = ConnectionError("cancelled: the cluster was lost; what was finished will be loaded")
-_START = (
-    "Start workers with `dask worker ADDRESS --nthreads 1 --memory-limit 0`, in this environment, "
-    "from this project's folder (or with this DMLKIT_CACHE), on a shared file system."
-)
 
 
-def default_executor() -> Executor:
-    """One process a core; or the Dask cluster whose address ``$DMLKIT_SCHEDULER`` holds."""
-    address = os.environ.get("DMLKIT_SCHEDULER")
-    if not address:
-        return _local_executor()
-    from dmlkit.extras import cluster  # an extra: Dask is not there unless it is asked for
+def train(
+    experiments: Sequence[Experiment],
+    executor: Executor | None = None,
+    *,
+    device: str = "auto",
+    progress: bool = True,
+) -> list[Run | None]:
+    """The Runs of Experiments, in their order; None for one whose training diverged.
 
-    return cluster.cluster_executor(address)
+    Runs that are on disk are loaded here, and a training that is known to diverge is not repeated.
+    The others are trained side by side by any ``concurrent.futures.Executor``, as
+    ``client.get_executor(pure=False)`` of a Dask client; see ``default_executor`` for the default.
+    If one fails, the others are finished first. If this is interrupted, the next call goes on from
+    the checkpoints.
 
+    Raises:
+        RuntimeError: some Runs failed; the first one's error is its cause.
 
-@functools.cache
-def _local_executor() -> ProcessPoolExecutor:
-    """Kept for the whole session, so that each process imports torch only once."""
-    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-    context = multiprocessing.get_context(method)
-    if method == "forkserver":
-        context.set_forkserver_preload(["dmlkit.training"])
-    return ProcessPoolExecutor(joblib.cpu_count(), mp_context=context)
+    >>> train([])
+    []
+    """
+    found = _outcomes(experiments, True, executor, device, progress)
+    runs = [None if isinstance(each, training.DivergedError) else each for each in found]
+    _raise_failures(runs, [f"experiments[{i}]" for i in range(len(runs))])
+    return runs
 
 
 def sweep(
@@ -59,68 +61,84 @@ def sweep(
     An axis is a field of Experiment with its values (``seed=range(3)``), or a name of your own
     with named sets of fields (``method={"none": {}, "SEC": {"constraint": {"weight": 0.1}}}``).
     The columns are the axes, the scores, ``seconds``, ``run`` (its folder's name) and ``loaded``.
-    Any ``concurrent.futures.Executor`` will do, as ``client.get_executor(pure=False)`` of a Dask
-    client; see ``default_executor`` for the default. Runs that are already on disk are loaded. If
-    one fails, the others are finished first.
+    Trained as by ``train``, but that here a Run that diverges is one that failed.
 
     Raises:
         ValueError: an axis that is no field and no mapping, or an empty one.
         RuntimeError: some Runs failed; the first one's error is its cause.
     """
-    grid = _grid(base, axes)
-    executor = executor or default_executor()
-    futures = {
-        executor.submit(_row, experiment, device): i for i, (_, experiment) in enumerate(grid)
-    }
-    rows: dict[int, dict[str, Any]] = {}
-    errors: list[tuple[dict[str, Any], BaseException]] = []
+    points, experiments = zip(*_grid(base, axes), strict=True)
+    rows = _outcomes(experiments, False, executor, device, progress)
+    _raise_failures(rows, points)
+    return pd.DataFrame([point | row for point, row in zip(points, rows, strict=True)])
+
+
+def _outcomes(
+    experiments: Sequence[Experiment],
+    whole: bool,
+    executor: Executor | None,
+    device: str,
+    progress: bool,
+) -> list[Any]:
+    """What each Experiment gave (see ``_run``), or the error that came instead."""
+    found: dict[int, Any] = {}
+    for i, experiment in enumerate(experiments):
+        try:
+            found[i] = _run(experiment, device, whole, train=False)
+        except training.NotTrainedError:
+            continue
+        except Exception as error:  # of this one: the others come first
+            found[i] = error
+    waiting = [i for i in range(len(experiments)) if i not in found]
+    with tqdm(
+        total=len(experiments), initial=len(found), desc="runs", unit="run",
+        disable=not progress or not waiting, leave=False,
+    ) as bar:  # fmt: skip
+        for _ in range(2 if executor is None else 1):  # once more, if a process of our own died
+            if waiting:
+                work = {i: (experiments[i], device, whole) for i in waiting}
+                found |= _gathered(executor, work, bar)
+            lost = [i for i in waiting if isinstance(found[i], BrokenExecutor)]
+            begun = joblib.cpu_count() + 1  # one of these may have ended its process: they go last
+            waiting = lost[begun:] + lost[:begun]
+    return [found[i] for i in range(len(experiments))]
+
+
+def _gathered(executor: Executor | None, work: Mapping[int, tuple], bar: tqdm) -> dict[int, Any]:
+    """What an executor's processes gave for each piece of work, or the error that came instead."""
+    pool, futures = executor or default_executor(), {}
+    found: dict[int, Any] = dict.fromkeys(work, BrokenExecutor("a process died before it began"))
     try:
-        for future in tqdm(
-            as_completed(futures), total=len(grid), desc="runs", unit="run",
-            disable=not progress, leave=False,
-        ):  # fmt: skip
-            point = grid[futures[future]][0]
-            if error := _LOST if future.cancelled() else future.exception():
-                errors.append((point, error))
-            else:
-                rows[futures[future]] = point | future.result()
+        with suppress(BrokenExecutor):  # while the others are being submitted
+            for i, each in work.items():
+                futures[pool.submit(_run, *each, wait=True)] = i
+        for future in as_completed(futures):
+            error = _LOST if future.cancelled() else future.exception()
+            found[futures[future]] = error or future.result()
+            bar.update(not isinstance(error, BrokenExecutor))
     except KeyboardInterrupt:
         for future in futures:
             future.cancel()
+        if executor is None:
+            workers.stop()
         raise
-    if errors:
-        point, error = errors[0]
+    return found
+
+
+def _run(experiment: Experiment, device: str, whole: bool, **how: Any) -> Run | dict[str, Any]:
+    """The whole Run, or small facts, as a sweep may have many."""
+    run = training.run(experiment, device=device, progress=False, **how)
+    facts = {"seconds": run.seconds, "run": run.path.name, "loaded": run.loaded}
+    return run if whole else run.scores | facts
+
+
+def _raise_failures(found: Sequence[Any], names: Sequence[Any]) -> None:
+    failed = [pair for pair in zip(names, found, strict=True) if isinstance(pair[1], BaseException)]
+    if failed:
+        name, error = failed[0]
         raise RuntimeError(
-            f"{len(errors)} of {len(grid)} Runs failed; the first, at {point}: {error}"
+            f"{len(failed)} of {len(found)} Runs failed; the first, at {name}: {error}"
         ) from error
-    return pd.DataFrame([rows[i] for i in range(len(grid))])
-
-
-def train(
-    experiments: Sequence[Experiment],
-    executor: Executor | None = None,
-    *,
-    device: str = "auto",
-    progress: bool = True,
-) -> list[training.Run | None]:
-    """The Runs of Experiments, in their order; None for one whose training diverged.
-
-    Trained side by side as by ``sweep``; what is on disk is loaded.
-    """
-    axis = {str(i): asdict(experiment) for i, experiment in enumerate(experiments)}
-    try:
-        sweep(Experiment(), executor, device=device, progress=progress, experiment=axis)
-    except RuntimeError as error:  # the others are finished, and stored
-        if not isinstance(error.__cause__, training.DivergedError):
-            raise
-    return [_run_or_none(experiment, device) for experiment in experiments]
-
-
-def _run_or_none(experiment: Experiment, device: str) -> training.Run | None:
-    try:
-        return training.run(experiment, device=device, wait=True, progress=False)
-    except training.DivergedError:
-        return None
 
 
 def _grid(base: Experiment, axes: Mapping[str, Any]) -> list[tuple[dict[str, Any], Experiment]]:
@@ -143,12 +161,6 @@ def _grid(base: Experiment, axes: Mapping[str, Any]) -> list[tuple[dict[str, Any
     return points
 
 
-def _row(experiment: Experiment, device: str) -> dict[str, Any]:
-    """What a worker sends back: small facts; the Run itself stays on disk."""
-    done = training.run(experiment, device=device, wait=True, progress=False)
-    return done.scores | {"seconds": done.seconds, "run": done.path.name, "loaded": done.loaded}
-
-
 def interval(values: Sequence[float] | np.ndarray | pd.Series, level: float = 0.95) -> pd.Series:
     """Mean and t-interval of independent values: mean ± t · s / √n (no width is known at n = 1).
 
@@ -169,8 +181,8 @@ def compare(
     metric: str = "recall_at_1",
     pair: Sequence[str] = ("seed",),
 ) -> pd.DataFrame:
-    """Paired differences to a baseline: for every other value of an axis, its mean metric less the
-    baseline's with the same ``pair`` columns (seed, class split, …), and the 95 % t-interval.
+    """Paired differences to a baseline: for every other value of an axis, its mean metric minus the
+    baseline's, with the same ``pair`` columns (seed, class split, …), and the 95 % t-interval.
 
     Raises:
         ValueError: a value lacks a partner, or has two rows for one pair.
@@ -201,9 +213,48 @@ def ranks(
 
 
 def _wide(frame: pd.DataFrame, axis: str, metric: str, pair: Sequence[str]) -> pd.DataFrame:
-    """One row a pair, one column a value of the axis."""
+    """One row for each pair, one column for each value of the axis."""
     wide = frame.pivot(index=list(pair), columns=axis, values=metric)
     if wide.isna().any(axis=None):
         missing = wide.isna().stack()
         raise ValueError(f"no {metric} for {missing[missing].index.tolist()}: nothing to pair with")
     return wide
+
+
+def step_times(
+    steps: Mapping[str, Callable[[], object]],
+    rounds: int,
+    warm_up: int = 2,
+    *,
+    clock: Callable[[], float] = time.process_time,
+) -> pd.DataFrame:
+    """Seconds that each of several functions takes: one row a round, one column a function.
+
+    All are called in turn in each round, so that whatever slows the machine for a while slows all
+    alike; ``warm_up`` rounds come first and are not counted. Torch and faiss have one thread, and
+    the clock is the processor time of this process: other programs do not count. On a GPU, give
+    functions that end with ``torch.cuda.synchronize()``, and ``clock=time.perf_counter``.
+
+    Compare by the median of the ratios of a row, or by each column's least.
+
+    Raises:
+        ValueError: no function, or fewer than one round.
+
+    >>> step_times({"short": lambda: sum(range(9)), "long": lambda: sum(range(9999))}, 3).shape
+    (3, 2)
+    """
+    if not steps or rounds < 1 or warm_up < 0:
+        raise ValueError(
+            f"expected functions by name, rounds of 1 or more and warm_up of 0 or more, but got "
+            f"{list(steps)}, {rounds} and {warm_up}"
+        )
+    taken = []
+    with training.pinned_numerics(threads=1):
+        for _ in range(warm_up + rounds):
+            row = {}
+            for name, step in steps.items():
+                began = clock()
+                step()
+                row[name] = clock() - began
+            taken.append(row)
+    return pd.DataFrame(taken[warm_up:])

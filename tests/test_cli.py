@@ -2,14 +2,16 @@
 
 import json
 import re
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import nbformat
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
-from dmlkit import ROOT, claims, cli, data, study, training
+import dmlkit
+from dmlkit import ROOT, claims, data, study, training
 from dmlkit.cli import app
 from dmlkit.data import benchmarks
 from tests.data import trees
@@ -24,18 +26,23 @@ TINY = [
 def invoke(tmp_path, monkeypatch):
     """Glyphs come from the shared cache, Runs go to a folder of this test's own."""
     real = training.run
-    monkeypatch.setattr(training, "run", lambda e, **args: real(e, store=tmp_path, **args))
-    monkeypatch.setattr(cli, "console", Console(width=200))  # so that no label is broken
-    return lambda *args: CliRunner().invoke(app, [*args], env={"COLUMNS": "200"})
+    folder = tmp_path / "of [/b] runs"  # a name that could be taken for markup
+    monkeypatch.setattr(training, "run", lambda e, **args: real(e, store=folder, **args))
+
+    def invoked(*args, columns=200):  # so wide that no label is broken
+        return CliRunner().invoke(app, [*args], env={"COLUMNS": f"{columns}"})
+
+    return invoked
 
 
-def test_train_prints_the_run_beside_its_baselines_and_loads_it_the_next_time(invoke):
+def test_train_prints_the_run_beside_its_baselines_and_loads_it_the_next_time(invoke, tmp_path):
     first, second = (invoke("train", "--loss", "contrastive", *TINY) for _ in range(2))
     assert first.exit_code == second.exit_code == 0, first.output
     for label in ("raw pixels", "untrained network", "contrastive, 3 steps", "recall_at_1"):
         assert label in first.output
     assert "trained in" in first.output
     assert "loaded from" in second.output
+    assert f"kept in {tmp_path}/of [/b] runs" in first.output
 
 
 def test_train_dreml_prints_the_ensemble_beside_one_member(invoke, monkeypatch):
@@ -55,7 +62,10 @@ def test_train_dreml_prints_the_ensemble_beside_one_member(invoke, monkeypatch):
         (["train", "--loss", "dreml", "--set", 'loss_args={"members": 0}'], "1 or more, but is 0"),
         (["train", "--data", "nope"], "no data set 'nope': there are glyphs"),
         (["train", "--device", "tpu"], "unknown device 'tpu'; there are auto, cpu, cuda"),
-        (["train", "--set", "lr"], "a setting is NAME=VALUE, but this is 'lr'"),
+        (["train", "--set", "lr"], "a setting is --set NAME=VALUE, but this is --set 'lr'"),
+        (["train", "--set", 'data_args={"size": 3'], "--set data_args: '{\"size\": 3' is no JSON"),
+        (["train", "--loss", "[/b]"], "unknown loss '[/b]'; there are contrastive"),
+        (["tune", "--set", "color=1"], "Experiment has no field color; it has loss, loss_args"),
         (["train", "--set", "color=1"], "Experiment has no field color; it has loss, loss_args"),
         (["train", "--recipe", "nope"], "no recipe 'nope': there are sec_cars_googlenet, sec_cub"),
         (["train", "--recipe", "see_cub_vit_s", "--root", "nowhere"], "`dmlkit data get cub"),
@@ -75,6 +85,29 @@ def test_what_cannot_be_done_is_said_in_a_line_and_ends_with_1(invoke, arguments
     assert result.exit_code == 1
     assert message in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_a_field_that_is_no_option_is_said_to_be_a_setting(invoke):
+    result = invoke("train", "--lr", "0.1")
+    assert result.exit_code == 2
+    assert "No such option: --lr" in result.stderr
+    assert "--set lr=VALUE" in result.stderr
+    assert "--set" not in invoke("doctor", "--lr", "0.1").stderr
+
+
+def test_python_runs_the_package_as_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "dmlkit", "claims", "--nope"], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "Usage: dmlkit claims" in done.stderr
+
+
+def test_the_commands_are_these(invoke):
+    commands = {command.name or command.callback.__name__ for command in app.registered_commands}
+    groups = {group.name for group in app.registered_groups}
+    expected = "reproduce train search tune claims data student doctor"
+    assert commands | groups == set(expected.split())
 
 
 def test_data_check_counts_the_splits(invoke):
@@ -163,10 +196,9 @@ def test_claims_prints_the_ledger(invoke):
     ]
 
 
-def test_claims_are_whole_in_80_columns(invoke, monkeypatch):
-    monkeypatch.setattr(cli, "console", Console(width=80))
+def test_claims_are_whole_in_80_columns(invoke):
     ledger = claims.verdicts()
-    shown = invoke("claims", "--parts").output
+    shown = invoke("claims", "--parts", columns=80).output
     for verdict, count in ledger["verdict"].value_counts().items():
         assert shown.count(verdict) == count
     tested = ledger["p"].notna() & (ledger["verdict"] != "inconclusive")
@@ -174,7 +206,7 @@ def test_claims_are_whole_in_80_columns(invoke, monkeypatch):
     assert len(rows) == len(ledger)
     assert sum("stands" in row for row in rows) == ledger["holm"].sum()
     assert sum("falls" in row for row in rows) == (tested & ~ledger["holm"]).sum()
-    for output in (shown, invoke("claims").output):
+    for output in (shown, invoke("claims", columns=80).output):
         assert "…" not in output
         assert max(map(len, output.splitlines())) <= 80
     _, head, _, *body = shown.splitlines()
@@ -220,3 +252,11 @@ def test_student_copies_have_no_solutions_and_are_notebooks_that_find_the_figure
         pictures = re.findall(r"\]\((\.\./[^)]+)\)", text)
         assert pictures
         assert not [name for name in pictures if not (path.parent / name).exists()]
+
+
+def test_student_says_where_there_are_no_notebooks(invoke, tmp_path, monkeypatch):
+    monkeypatch.setattr(dmlkit, "ROOT", tmp_path)
+    result = invoke("student", str(tmp_path / "copies"))
+    assert result.exit_code == 1
+    assert f"no notebooks are in {tmp_path}" in result.stderr
+    assert not (tmp_path / "copies").exists()

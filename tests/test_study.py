@@ -1,13 +1,23 @@
 """Sweeps are grids of Runs through any executor; differences are paired; intervals are exact."""
 
+import json
+import os
+import subprocess
+import sys
+import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
+import torch
 from scipy import stats
 
-from dmlkit import study, training
+import dmlkit
+from dmlkit import data, study, training
 from tests.training.test_training import TINY
 
 
@@ -37,6 +47,130 @@ def test_sweep_is_one_row_a_run_in_the_order_of_the_grid():
     again = sweep(method=methods, seed=[3, 5])
     assert again["loaded"].all()
     pd.testing.assert_series_equal(frame["recall_at_1"], again["recall_at_1"])
+
+
+def train(*experiments, executor=None):
+    with ThreadPoolExecutor(1) as threads:
+        return study.train(experiments, executor or threads, device="cpu", progress=False)
+
+
+def test_train_gives_runs_in_their_order_and_none_for_one_that_diverged(monkeypatch):
+    real = training.run
+
+    def run(experiment, **args):
+        if experiment.seed == 7:
+            raise training.DivergedError("the loss became nan")
+        return real(experiment, **args)
+
+    monkeypatch.setattr(training, "run", run)
+    one, diverged, two = train(*(replace(TINY, seed=seed) for seed in (4, 7, 2)))
+    assert diverged is None
+    assert [one.experiment.seed, two.experiment.seed] == [4, 2]
+    with pytest.raises(RuntimeError, match=r"1 of 2 Runs failed; .*'seed': 7}: the loss became"):
+        sweep(seed=[2, 7])
+    assert all(run.loaded for run in train(one.experiment, two.experiment))
+
+
+def test_train_raises_what_is_no_divergence():
+    with pytest.raises(RuntimeError, match=r"1 of 2 Runs failed; .*experiments\[1\]: unknown loss"):
+        train(TINY, replace(TINY, loss="nope"))
+    assert train(TINY)[0].loaded
+
+
+def test_what_is_on_disk_needs_no_executor():
+    (trained,) = train(TINY)
+    gone = ThreadPoolExecutor(1)
+    gone.shutdown()
+    (loaded,) = train(TINY, executor=gone)
+    assert (trained.loaded, loaded.loaded) == (False, True)
+    np.testing.assert_array_equal(trained.embeddings, loaded.embeddings)
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        train(replace(TINY, seed=1), executor=gone)
+
+
+SESSION = """
+import json, os, signal, sys, threading, time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from dmlkit import cache_folder, study
+from dmlkit.training import Experiment
+
+told, small = Path(sys.argv[1]), Experiment(**json.loads(sys.argv[2]))
+
+
+def train(*seeds, **changes):
+    experiments = [replace(small, seed=seed, **changes) for seed in seeds]
+    return [run.loaded for run in study.train(experiments, device="cpu", progress=False)]
+
+
+def when_training_began(seed, act):
+    def wait():
+        pattern = f"runs/{replace(small, seed=seed).hash()}*"
+        while not list(cache_folder().glob(pattern)):
+            time.sleep(0.01)
+        act()
+    threading.Thread(target=wait).start()
+
+
+def worker():
+    return study.default_executor().submit(os.getpid).result()
+
+
+if __name__ == "__main__":
+    facts = {"first": train(0)}
+    before = worker()
+    try:
+        os.killpg(0, signal.SIGINT)  # as Jupyter's Stop of another cell
+        time.sleep(60)
+    except KeyboardInterrupt:
+        pass
+    time.sleep(1)
+    facts["after Stop"] = (train(0, 1), os.kill(before, 0))
+    os.kill(before, signal.SIGKILL)
+    facts["one killed at rest"] = train(0, 2)
+    victim = worker()
+    when_training_began(3, lambda: os.kill(victim, signal.SIGKILL))
+    facts["one killed at work"] = train(*range(8))
+    when_training_began(20, lambda: os.kill(os.getpid(), signal.SIGINT))
+    victim = worker()
+    try:
+        train(20, 21, 22, 23)
+    except KeyboardInterrupt:
+        facts["stopped"] = victim
+    facts["after it was stopped"] = train(20, 21)
+    facts["pids"] = [os.getpid(), worker()]
+    told.write_text(json.dumps(facts))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_session_outlives_stops_and_killed_workers_and_leaves_none_behind(tmp_path):
+    data.load("glyphs", "train", **TINY.data_args)  # made, if they are not there
+    (tmp_path / "glyphs").symlink_to((dmlkit.cache_folder() / "glyphs").resolve())
+    script, told = tmp_path / "session.py", tmp_path / "facts.json"
+    script.write_text(SESSION)
+    root = str(Path(dmlkit.__file__).parent.parent)
+    environment = {**os.environ, "DMLKIT_CACHE": str(tmp_path), "PYTHONPATH": root}
+    environment |= {"DMLKIT_SCHEDULER": ""}
+    small = json.dumps(asdict(replace(TINY, steps=1, monitor=())))
+    with subprocess.Popen(
+        [sys.executable, script, told, small], env=environment, start_new_session=True,
+        stderr=subprocess.PIPE, text=True,
+    ) as session:  # fmt: skip
+        _, errors = session.communicate(timeout=280)
+    assert told.exists(), errors
+    facts = json.loads(told.read_text())
+    assert facts["first"] == [False]
+    assert facts["after Stop"] == [[True, False], None]
+    assert facts["one killed at rest"] == [True, False]
+    assert facts["one killed at work"][:3] == [True] * 3
+    assert len(facts["one killed at work"]) == 8
+    assert len(facts["after it was stopped"]) == 2
+    deadline = time.monotonic() + 20
+    while left := [pid for pid in (facts["stopped"], *facts["pids"]) if psutil.pid_exists(pid)]:
+        assert time.monotonic() < deadline, f"processes {left} are left"
+        time.sleep(0.1)
 
 
 def test_sweep_finishes_the_others_before_it_reports_a_failure():
@@ -85,3 +219,26 @@ def test_ranks_share_ties():
         {"loss": list("abc") * 2, "seed": [0] * 3 + [1] * 3, "r": [0.9, 0.9, 0.1, 0.9, 0.8, 0.1]}
     )
     assert study.ranks(frame, "loss", "r")["mean"].to_dict() == {"a": 1.25, "b": 1.75, "c": 3.0}
+
+
+def test_step_times_calls_all_in_turn_and_counts_no_warm_up():
+    called, seconds = [], iter(range(100))
+    steps = {
+        name: lambda name=name: called.append((name, torch.get_num_threads())) for name in "ab"
+    }
+    times = study.step_times(steps, rounds=3, warm_up=1, clock=lambda: next(seconds))
+    assert called == [("a", 1), ("b", 1)] * 4
+    assert times.columns.tolist() == ["a", "b"]
+    assert (times.to_numpy() == np.ones((3, 2))).all()
+
+
+def test_step_times_measures_work():
+    wait = {"asleep": lambda: time.sleep(0.05), "awake": lambda: sum(range(10**5))}
+    assert (study.step_times(wait, 2)["asleep"] < 0.04).all()  # processor time
+    assert (study.step_times(wait, 2, clock=time.perf_counter)["asleep"] >= 0.05).all()
+
+
+@pytest.mark.parametrize("steps, rounds", [({}, 1), ({"a": list}, 0)])
+def test_step_times_refuses_what_has_no_time(steps, rounds):
+    with pytest.raises(ValueError, match="rounds of 1 or more"):
+        study.step_times(steps, rounds)

@@ -42,14 +42,14 @@ def cluster_executor(address: str) -> Executor:
         RuntimeError: it has no workers; or some have several threads, another store, other
             sources, another torch or another kind of device, and so would train other Runs.
     """
-    client = _client(address)
+    client = connect(address)
     if client.status != "running":  # that scheduler has gone; there may be a new one
-        _client.cache_clear()
-        client = _client(address)
+        connect.cache_clear()
+        client = connect(address)
     store = dmlkit.cache_folder() / "runs"
     store.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=store, prefix=".seen.") as mark:
-        found = client.run(_mismatch, _what_names_runs(), Path(mark.name).name, on_error="return")
+        found = client.run(_mismatch, what_names_runs(), Path(mark.name).name, on_error="return")
     if not found:
         raise RuntimeError(f"the Dask scheduler at {address} has no workers. {_HOW_TO_START}")
     wrong = [f"{worker}: {reason}" for worker, reason in found.items() if reason]
@@ -62,7 +62,8 @@ def cluster_executor(address: str) -> Executor:
 
 
 @functools.cache
-def _client(address: str) -> Any:
+def connect(address: str) -> Any:
+    """The Dask client of a scheduler. Raises ImportError or ConnectionError as above."""
     try:
         import distributed
     except ImportError as error:
@@ -77,7 +78,7 @@ def _client(address: str) -> Any:
 
 
 @functools.cache  # a worker may outlive an edit of the sources, and goes on with what it imported
-def _what_names_runs() -> dict[str, str]:
+def what_names_runs() -> dict[str, str]:
     """What names the Runs of this process, whatever their Experiments."""
     sources = sorted(Path(dmlkit.__file__).parent.rglob("*.py"))
     return {
@@ -85,14 +86,14 @@ def _what_names_runs() -> dict[str, str]:
             b"".join(path.read_bytes() for path in sources)
         ).hexdigest()[:12],
         "torch": torch.__version__,
-        "kind of device": devices.device_type("auto"),
+        "device": devices.device_type("auto"),
     }
 
 
 def _mismatch(asker: Mapping[str, str], mark: str, dask_worker: Any) -> str:
     """Why this Dask worker would not train the asker's Runs, or ''."""
     threads, store = dask_worker.state.nthreads, dmlkit.cache_folder() / "runs"
-    mine = _what_names_runs()
+    mine = what_names_runs()
     wrong = [f"{key} {mine[key]}, not {asker[key]}" for key in mine if mine[key] != asker[key]]
     if threads > 1:  # torch's threads and random state belong to a process, not to a thread
         wrong.append(f"{threads} threads, not 1")

@@ -3,14 +3,13 @@
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 
-from dmlkit import retrieval, study, training
+from dmlkit import data, retrieval, study
 from dmlkit.geometry import normalize
-from dmlkit.training import Experiment, Run
+from dmlkit.training import DivergedError, Experiment, Run
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,8 @@ class Ensemble:
 
     ``embeddings`` (N, L·D) are those of the L members' split, each member's on the unit sphere,
     side by side; so a cosine between two rows is the mean of the members' cosines. ``scores`` are
-    theirs, under that cosine, as ``retrieval.evaluate`` gives them; ``labels`` are (N,).
+    theirs, under that cosine, as ``retrieval.evaluate`` gives them, from queries to their gallery
+    where the split has them; ``labels`` are (N,).
     """
 
     runs: tuple[Run, ...]
@@ -35,7 +35,9 @@ class Ensemble:
 
     @cached_property
     def scores(self) -> dict[str, float]:
-        return retrieval.evaluate(self.embeddings, self.labels, metric="cosine")
+        e = self.runs[0].experiment
+        images = data.load(e.data, e.split, **e.data_args)
+        return retrieval.evaluate(**images.retrieval_sets(self.embeddings), metric="cosine")
 
     def first(self, members: int) -> "Ensemble":
         """The ensemble of the first members alone, without training again.
@@ -61,7 +63,7 @@ def dreml(
 
     Member l is the Experiment with ``MetaClassLoss`` on map l, ``meta_classes`` dimensions, and a
     seed made of the Experiment's and l. The members are Runs like all others: trained side by side
-    by any Executor (see ``study.sweep``), kept on disk, and loaded where they are there.
+    by any Executor (see ``study.train``), kept on disk, and loaded where they are there.
 
     Source: Xuan, Souvenir and Pless 2018, "Deep Randomized Ensembles for Metric Learning", with
     each member's embedding normalized before they are joined, as in the authors' code. The paper
@@ -70,7 +72,8 @@ def dreml(
 
     Raises:
         ValueError: fewer than one member.
-        RuntimeError: a member failed.
+        DivergedError: the training of a member diverged.
+        RuntimeError: a member failed otherwise.
 
     >>> dreml(Experiment(), members=0)
     Traceback (most recent call last):
@@ -79,13 +82,15 @@ def dreml(
     if members < 1:
         raise ValueError(f"members must be 1 or more, but is {members}")
     base = replace(experiment, loss="meta_class", loss_args={}, dim=meta_classes)
-    changes: dict[str, dict[str, Any]] = {
-        str(member): {
-            "seed": int(np.random.SeedSequence([experiment.seed, member]).generate_state(1)[0]),
-            "loss_args": {"map_seed": member},
-        }
+    experiments = [
+        replace(
+            base,
+            seed=int(np.random.SeedSequence([experiment.seed, member]).generate_state(1)[0]),
+            loss_args={"map_seed": member},
+        )
         for member in range(members)
-    }
-    study.sweep(base, executor, device=device, progress=progress, member=changes)
-    runs = (training.run(replace(base, **change), device=device) for change in changes.values())
-    return Ensemble(tuple(runs))
+    ]
+    runs = study.train(experiments, executor, device=device, progress=progress)
+    if None in runs:
+        raise DivergedError(f"member {runs.index(None)} of {members} diverged: lower lr")
+    return Ensemble(tuple(run for run in runs if run is not None))

@@ -35,7 +35,7 @@ def load(
     >>> load("sec_cub_googlenet", "multi_similarity", {"data_args.crop": 64}).sampler_args
     {'classes': 24, 'per_class': 5}
     """
-    experiment, losses = _read(name) if name else ({}, {})
+    experiment, losses = read(name) if name else ({}, {})
     if loss is not None:
         experiment = _changed(experiment, {"loss": loss} | losses.get(loss, {}))
     changes: dict[str, Any] = {}
@@ -52,7 +52,7 @@ def load(
     return Experiment(**experiment)
 
 
-def _read(name: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def read(name: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The fields of a recipe, and their changes by loss, on those of its base."""
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     try:
@@ -67,7 +67,7 @@ def _read(name: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         raise ValueError(
             f"{path}: unknown {', '.join(unknown)}; a recipe has base, [experiment], [losses.NAME]"
         )
-    experiment, losses = _read(table["base"]) if "base" in table else ({}, {})
+    experiment, losses = read(table["base"]) if "base" in table else ({}, {})
     changes = table.get("losses", {})
     every = losses | {loss: _changed(losses.get(loss, {}), changes[loss]) for loss in changes}
     return _changed(experiment, table.get("experiment", {})), every
@@ -76,9 +76,9 @@ def _read(name: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
 def _changed(found: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Fields after some of them change; see ``load``."""
     after = dict(found)
-    for kind in ("loss", "sampler", "optimizer"):
-        if kind in after and changes.get(kind, after[kind]) != after[kind]:
-            after[f"{kind}_args"] = {}
+    for field in ("loss", "sampler", "optimizer"):
+        if field in after and changes.get(field, after[field]) != after[field]:
+            after[f"{field}_args"] = {}
     for name, value in changes.items():
         both = isinstance(value, dict) and isinstance(after.get(name), dict)
         after[name] = after[name] | value if both else value

@@ -10,22 +10,38 @@ from typing import Any
 import pandas as pd
 from tqdm.auto import tqdm
 
-from dmlkit import losses, study, training
-from dmlkit.training import Experiment
+try:
+    import optuna
+    from optuna.storages.journal import JournalFileBackend
+except ImportError as error:
+    raise ImportError("tuning needs Optuna: pip install --editable '.[tune]'") from error
 
-Range = tuple[str, float, float]  # "log" or "linear", lowest, highest
+from dmlkit import losses, study, training, workers
+from dmlkit.losses.table import Range, entries
+from dmlkit.training import Experiment
 
 _LR: dict[str, Range] = {"lr": ("log", 1e-3, 2e-2)}
 _PROXY_LR: dict[str, Range] = _LR | {"loss_lr_factor": ("log", 1.0, 100.0)}
 
-#: What is tuned for each loss, and between which bounds. A name with a dot is an argument of the
-#: loss. The first trial is the default, moved within the bounds where it lies outside.
-SPACES: dict[str, dict[str, Range]] = {
-    name: (_PROXY_LR if "num_classes" in losses.signature(name) and name != "margin" else _LR)
-    | {f"loss_args.{key}": bounds for key, bounds in losses.entry(name).space.items()}
-    for name in losses.names()
-    if name not in ("dreml", "meta_class", "spherical_expansion")
-}
+
+def spaces() -> dict[str, dict[str, Range]]:
+    """What is tuned for each loss, and between which bounds: learning rates, and its own arguments.
+
+    Those are what it was registered with; a loss without a space is not tuned. A loss that owns
+    proxies (it must be given ``num_classes`` and ``dim``) has a learning rate for them too.
+
+    >>> sorted(spaces()["contrastive"])
+    ['loss_args.negative_margin', 'lr']
+    """
+    found = {}
+    for entry in entries():
+        if entry.space is not None:
+            accepted = losses.signature(entry.name)
+            needed = {name for name, p in accepted.items() if p.default is p.empty}
+            rates = _PROXY_LR if {"num_classes", "dim"} <= needed else _LR
+            own = {f"loss_args.{name}": bounds for name, bounds in entry.space.items()}
+            found[entry.name] = rates | own
+    return found
 
 
 def tune(
@@ -38,46 +54,51 @@ def tune(
     device: str = "auto",
     progress: bool = True,
 ) -> pd.DataFrame:
-    """Seek good settings of every loss on validation classes; one row a trial.
+    """Seek good settings of every loss on validation classes; one row for each trial.
 
     The score is Recall@1 on the validation split of ``base`` (default: the default Experiment).
     Optuna's tree-structured Parzen estimator chooses, seeded by the trial's number alone, so that
-    one worker a loss repeats the very same search. ``storage`` is a file, or the URL of a database,
-    which several machines may share. A search that was broken off goes on; what is done is not
-    repeated. A training that diverges scores 0.
+    one worker for each loss repeats the very same search. ``storage`` is a file, or the URL of a
+    database, which several machines may share. A search that was interrupted goes on; what is done
+    is not repeated. A training that diverges scores 0.
 
     Raises:
         ValueError: a loss without a search space.
-
-    >>> sorted(SPACES["contrastive"])
-    ['loss_args.negative_margin', 'lr']
     """
-    names = tuple(names) or tuple(SPACES)
-    if unknown := sorted(set(names) - set(SPACES)):
-        raise ValueError(f"no search space for {', '.join(unknown)}; there are {', '.join(SPACES)}")
+    tuned = spaces()
+    names = tuple(names) or tuple(tuned)
+    if unknown := sorted(set(names) - set(tuned)):
+        raise ValueError(f"no search space for {', '.join(unknown)}; there are {', '.join(tuned)}")
     base = replace(base or Experiment(), split="val")
-    executor = executor or study.default_executor()
+    pool = executor or study.default_executor()
     pending = {
-        executor.submit(_search, str(storage), replace(base, loss=name), trials, device)
+        pool.submit(_search, str(storage), replace(base, loss=name), trials, device)
         for name in names
     }
-    with tqdm(total=trials * len(names), desc="trials", disable=not progress, leave=False) as bar:
+    bar = tqdm(total=trials * len(names), desc="trials", disable=not progress, leave=False)
+    try:
         while pending:
             done, pending = wait(pending, timeout=2)
             for future in done:
                 future.result()
             bar.update(len(table(storage, names)) - bar.n)
+    except KeyboardInterrupt:
+        for future in pending:
+            future.cancel()
+        if executor is None:
+            workers.stop()
+        raise
+    finally:
+        bar.close()
     return table(storage, names)
 
 
 def table(storage: Path | str, names: Sequence[str] = ()) -> pd.DataFrame:
     """Every finished trial: loss, trial, settings (JSON), score, seconds, Run, device."""
-    import optuna
-
     opened = _open(str(storage))
     there = {summary.study_name for summary in optuna.get_all_study_summaries(opened)}
     rows = []
-    for name in names or SPACES:
+    for name in names or spaces():
         if name not in there:
             continue
         for trial in optuna.load_study(study_name=name, storage=opened).trials:
@@ -96,7 +117,7 @@ def recipes(trials: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """
     best = trials.sort_values(["recall_at_1", "trial"], ascending=[False, True])
     best = best.drop_duplicates("loss").set_index("loss")["settings"]
-    return {name: _fields(json.loads(best[name])) for name in SPACES if name in best}
+    return {name: _fields(json.loads(best[name])) for name in spaces() if name in best}
 
 
 def _fields(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,15 +134,13 @@ def _fields(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _search(storage: str, base: Experiment, trials: int, device: str) -> None:
     """Go on with the search of one loss until it has so many finished trials."""
-    import optuna
-
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     search = optuna.create_study(
         study_name=base.loss, storage=_open(storage), direction="maximize", load_if_exists=True
     )
     space: dict[str, optuna.distributions.BaseDistribution] = {
-        name: optuna.distributions.FloatDistribution(low, high, log=kind == "log")
-        for name, (kind, low, high) in SPACES[base.loss].items()
+        name: optuna.distributions.FloatDistribution(low, high, log=scale == "log")
+        for name, (scale, low, high) in spaces()[base.loss].items()
     }
     if not search.trials:
         search.enqueue_trial(_defaults(base))
@@ -145,7 +164,7 @@ def _defaults(base: Experiment) -> dict[str, float]:
     """What the search space's settings are where nobody tunes them, within its bounds."""
     signature = losses.signature(base.loss)
     found = {}
-    for name, (_, low, high) in SPACES[base.loss].items():
+    for name, (_, low, high) in spaces()[base.loss].items():
         field, _, argument = name.partition(".")
         value = signature[argument].default if argument else getattr(base, field)
         found[name] = min(max(float(value), low), high)
@@ -154,9 +173,6 @@ def _defaults(base: Experiment) -> dict[str, float]:
 
 def _open(storage: str) -> Any:
     """Optuna's storage in a file, or in the database that a URL names."""
-    import optuna
-    from optuna.storages.journal import JournalFileBackend
-
     if "://" in storage:
         return optuna.storages.RDBStorage(storage)
     Path(storage).parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from dmlkit.losses.contract import EmbeddingLoss
 from dmlkit.losses.table import register
 
 
-@register("prototypical", "groups")
+@register("prototypical", "groups", {})
 class PrototypicalLoss(EmbeddingLoss):
     """Classify every query by its distances to the prototypes of its episode's classes.
 

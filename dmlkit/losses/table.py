@@ -19,7 +19,7 @@ class Entry:
     name: str
     make: Callable[..., nn.Module]
     family: str
-    space: Mapping[str, Range]  # of the loss's own arguments
+    space: Mapping[str, Range] | None  # of its own arguments; None: it is not tuned
     wraps: str | None  # short name of the loss that a wrapper takes, unless told otherwise
 
 
@@ -40,6 +40,9 @@ def register(
 ) -> Callable[[Loss], Loss]:
     """Enter a class into the table under a short name, with arguments that the name fixes.
 
+    ``space`` says what tuning seeks, and between which bounds: with ``{}`` the learning rates
+    alone, and without a space nothing, as the loss is not tuned.
+
     A wrapper's first argument is ``loss``, a module; ``wraps`` is the one that ``build`` makes for
     it by default.
 
@@ -51,10 +54,16 @@ def register(
         if name in _ENTRIES:
             raise ValueError(f"there is a loss {name!r} already: {_ENTRIES[name].make}")
         make = partial(loss, **fixed) if fixed else loss
-        _ENTRIES[name] = Entry(name, make, family, dict(space or {}), wraps)
+        _ENTRIES[name] = Entry(name, make, family, space, wraps)
         return loss
 
     return enter
+
+
+def entries() -> tuple[Entry, ...]:
+    """Every loss of one network, in the course's order."""
+    place = {family: i for i, family in enumerate(FAMILIES)}
+    return tuple(sorted(_ENTRIES.values(), key=lambda e: place.get(e.family, len(place))))
 
 
 def names() -> tuple[str, ...]:
@@ -64,9 +73,7 @@ def names() -> tuple[str, ...]:
     >>> "triplet_semihard" in losses.names()
     True
     """
-    place = {family: i for i, family in enumerate(FAMILIES)}
-    ordered = sorted(_ENTRIES.values(), key=lambda e: place.get(e.family, len(place)))
-    return (*(e.name for e in ordered), "dreml")
+    return (*(entry.name for entry in entries()), "dreml")
 
 
 def entry(name: str) -> Entry:

@@ -12,12 +12,13 @@ from dmlkit.training.build import (
 from dmlkit.training.devices import open_fabric, own_random_state, pinned_numerics
 from dmlkit.training.experiment import Experiment
 from dmlkit.training.loop import HISTORY, DivergedError, Trainer, embed, fit, to_float
-from dmlkit.training.runs import Run, RunInProgressError, baselines, load_run, run
+from dmlkit.training.runs import NotTrainedError, Run, RunInProgressError, baselines, load_run, run
 
 __all__ = [
     "HISTORY",
     "DivergedError",
     "Experiment",
+    "NotTrainedError",
     "Objective",
     "Run",
     "RunInProgressError",

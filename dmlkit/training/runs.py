@@ -95,6 +95,10 @@ class RunInProgressError(RuntimeError):
     """Another process is training the same Run."""
 
 
+class NotTrainedError(LookupError):
+    """The Run is not on disk, and was not to be trained."""
+
+
 def run(
     experiment: Experiment,
     *,
@@ -102,6 +106,7 @@ def run(
     store: Path | None = None,
     wait: bool = False,
     progress: bool = True,
+    train: bool = True,
 ) -> Run:
     """Train an Experiment, go on with it where it was interrupted, or load it where it is done.
 
@@ -117,6 +122,7 @@ def run(
 
     Raises:
         RunInProgressError: another process trains it now, and ``wait`` is False.
+        NotTrainedError: it is not on disk, and ``train`` is False.
         DivergedError: the loss is no longer finite.
         ValueError: an unknown loss, data set, model, sampler, optimizer or device, or ``devices``
             that are not there or cannot share a batch.
@@ -137,6 +143,8 @@ def run(
     provenance = _provenance(experiment, model, objective, sets, fabric.device.type)
     context = hashlib.sha256(json.dumps(provenance, sort_keys=True).encode()).hexdigest()[:12]
     path = store / f"{experiment.hash()}-{context}"
+    if not train and not path.exists():
+        raise NotTrainedError(f"Run {path.name} is not in {store}: train it first")
     first = fabric.is_global_zero
     with nullcontext() if path.exists() or not first else _locked(path, wait):
         loaded = fabric.broadcast(path.exists())  # it may have been finished while we waited

@@ -20,7 +20,8 @@ from distributed import LocalCluster
 from typer.testing import CliRunner
 
 import dmlkit
-from dmlkit import cli, study, training
+from dmlkit import cli, data, study, training
+from dmlkit.extras import cluster as dask
 from tests import test_reproduce
 from tests.training.test_training import TINY, assert_same_run
 
@@ -50,8 +51,11 @@ def dask_setup(worker):
         with (notes / "steps").open("a") as file:
             file.write(f"{name} {step} {os.getpid()}\\n")
 
-    training.Trainer.advance, training.CHECKPOINT_SECONDS = noted, 0.0
+    training.Trainer.advance, training.loop.CHECKPOINT_SECONDS = noted, 0.0
 """
+
+
+NEW = 500  # a seed that no test trained before: what is on disk needs no cluster
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class Cluster:
 
     @property
     def client(self) -> Any:
-        return study._client(self.address)
+        return dask.connect(self.address)
 
     def steps(self) -> list[tuple[str, int, int]]:
         """Every step trained on a worker so far: Experiment, number, process."""
@@ -91,7 +95,7 @@ def wait_for(what: Callable[[], Any]) -> Any:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A scheduler and two workers, as a user starts them; Glyphs are those of the other tests."""
-    training.data.load("glyphs", "train", **TINY.data_args)  # made, if they are not there
+    data.load("glyphs", "train", **TINY.data_args)  # made, if they are not there
     folder = tmp_path_factory.mktemp("cluster")
     cache, notes = folder / "cache", folder / "notes"
     for each in (cache, notes):
@@ -117,7 +121,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             yield found
             found.client.close()
         finally:
-            study._client.cache_clear()
+            dask.connect.cache_clear()
             for worker in workers:
                 worker.kill()
                 worker.wait()
@@ -187,19 +191,19 @@ def test_workers_that_would_train_other_runs_are_named(
 
     def change(threads: int, other: dict[str, str]) -> Callable[..., None]:
         def changed(dask_worker: Any) -> None:
-            from dmlkit import study
+            from dmlkit.extras import cluster
 
             dask_worker.state.nthreads = threads
-            study._origin().update(other)
+            cluster.what_names_runs().update(other)
 
         return changed
 
-    mine = study._origin()
-    other = {"torch": "2.0", "sources of dmlkit": "abc", "kind of device": "tpu"}
+    mine = dask.what_names_runs()
+    other = {"torch": "2.0", "sources of dmlkit": "abc", "device": "tpu"}
     cluster.client.run(change(4, other), workers=[second])
     try:
         with pytest.raises(RuntimeError) as caught:
-            sweep(seed=[1])
+            sweep(seed=[NEW])
     finally:
         cluster.client.run(change(1, mine), workers=[second])
     message = str(caught.value)
@@ -210,49 +214,53 @@ def test_workers_that_would_train_other_runs_are_named(
     assert first not in message
 
     def hide() -> None:
-        sys.modules["hidden"], sys.modules["dmlkit.study"] = sys.modules["dmlkit.study"], None
+        sys.modules["hidden"] = sys.modules["dmlkit.extras.cluster"]
+        sys.modules["dmlkit.extras.cluster"] = None
 
     def show() -> None:
-        sys.modules["dmlkit.study"] = sys.modules.pop("hidden")
+        sys.modules["dmlkit.extras.cluster"] = sys.modules.pop("hidden")
 
     cluster.client.run(hide, workers=[first])
     try:
-        with pytest.raises(RuntimeError, match=rf"1 of 2 (?s:.*){first}: .*dmlkit\.study"):
-            sweep(seed=[1])
+        with pytest.raises(
+            RuntimeError, match=rf"1 of 2 (?s:.*){first}: .*dmlkit\.extras\.cluster"
+        ):
+            sweep(seed=[NEW])
     finally:
         cluster.client.run(show, workers=[first])
 
     monkeypatch.setenv("DMLKIT_CACHE", str(tmp_path))
     with pytest.raises(RuntimeError, match="2 of 2 Dask workers") as caught:
-        sweep(seed=[1])
+        sweep(seed=[NEW])
     assert f"whose store is {tmp_path / 'runs'}" in str(caught.value)
     assert f"its store {cluster.cache / 'runs'} is another folder" in str(caught.value)
     assert not list((tmp_path / "runs").iterdir())
     monkeypatch.setenv("DMLKIT_CACHE", str(cluster.cache))
-    assert len(sweep(seed=[1])) == 1
+    assert len(sweep(seed=[NEW])) == 1
 
 
 def test_a_scheduler_without_workers_or_lost_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study, "ANSWER_SECONDS", 1)
+    monkeypatch.setattr(dask, "ANSWER_SECONDS", 1)
     local = LocalCluster(n_workers=0, processes=False, dashboard_address=":0")
     monkeypatch.setenv("DMLKIT_SCHEDULER", local.scheduler_address)
     with pytest.raises(RuntimeError, match=r"has no workers\. Start workers with `dask worker"):
-        sweep(seed=[1])
-    executor = study._client(local.scheduler_address).get_executor(pure=False)
+        sweep(seed=[NEW + 1])
+    executor = dask.connect(local.scheduler_address).get_executor(pure=False)
+    seeds = [NEW + 1, NEW + 2]
     with ThreadPoolExecutor(1) as background:
-        swept = background.submit(study.sweep, TINY, executor, progress=False, seed=[1, 2])
+        swept = background.submit(study.sweep, TINY, executor, progress=False, seed=seeds)
         wait_for(lambda: len(local.scheduler.tasks) == 2)
         local.close()
         with pytest.raises(RuntimeError, match=r"2 of 2 Runs failed.*the cluster was lost"):
             swept.result()
     with pytest.raises(ConnectionError, match="no Dask scheduler answers"):
-        sweep(seed=[1])
+        sweep(seed=[NEW + 1])
 
 
 def test_an_address_that_nobody_answers_is_an_error_within_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(study, "ANSWER_SECONDS", 1)
+    monkeypatch.setattr(dask, "ANSWER_SECONDS", 1)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"

@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dmlkit import retrieval, training
+from dmlkit import data, retrieval, training
 from dmlkit.extras import dreml
+from tests.data import trees
 from tests.training.test_training import TINY
 
 
@@ -56,6 +57,34 @@ def test_the_whole_is_its_members_side_by_side():
     np.testing.assert_allclose(whole @ whole.T / np.outer(norms, norms), mean, atol=1e-6)
     recall = retrieval.recall_at_k(ensemble.embeddings, ensemble.labels, [1], metric="cosine")
     assert ensemble.scores["recall_at_1"] == recall[1]
+
+
+def test_queries_are_scored_against_the_gallery(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLKIT_DATA", str(trees.inshop(tmp_path / "data")))
+    base = replace(
+        TINY,
+        data="inshop",
+        data_args={"crop": 32, "resize": 32, "check": False},
+        sampler_args={"classes": 2, "per_class": 2},
+        steps=1,
+        monitor=(),
+    )
+    ensemble = small_ensemble(base, members=2)
+    scores = retrieval.evaluate(
+        **data.load("inshop", "test", **base.data_args).retrieval_sets(ensemble.embeddings),
+        metric="cosine",
+    )
+    assert ensemble.scores == scores
+    assert ensemble.first(1).scores == ensemble.runs[0].scores
+
+
+def test_a_member_that_diverges_ends_the_ensemble(monkeypatch):
+    def diverges(experiment, **args):
+        raise training.DivergedError("the loss became nan")
+
+    monkeypatch.setattr(training, "run", diverges)
+    with pytest.raises(training.DivergedError, match="member 0 of 3 diverged"):
+        small_ensemble()
 
 
 def test_any_first_members_are_an_ensemble_too():

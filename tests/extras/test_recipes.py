@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 from torch import nn
 from typer.testing import CliRunner
 
@@ -20,7 +19,7 @@ from tests.data import trees
 EVERY = [
     (name, loss)
     for name in recipes.names()
-    for loss in (None, *recipes._read(name)[1], "proxy_anchor")
+    for loss in (None, *recipes.read(name)[1], "proxy_anchor")
 ]
 OF_120 = ("study", "sec", "see_cub_resnet50", "see_cars_resnet50")  # images a batch; others 180
 
@@ -83,7 +82,6 @@ def train(tmp_path, monkeypatch):
     """`dmlkit train` of a small setting on the CPU, with Runs in a folder of this test's own."""
     real = training.run
     monkeypatch.setattr(training, "run", lambda e, **args: real(e, store=tmp_path / "runs", **args))
-    monkeypatch.setattr(cli, "console", Console(width=200))
     monkeypatch.setenv("DMLKIT_DATA", "")  # --root sets it
     small = ["train", "--root", str(tmp_path / "data"), "--steps", "1", "--device", "cpu"]
     for setting in ("crop=32", "resize=32", "check=false"):

@@ -128,10 +128,10 @@ def test_another_kind_is_built_anew_and_says_how_exact_it_is(runs, pictures, tmp
     arguments += ("--run", runs[0].path, "--index", tmp_path / "my.index")
     assert "exact" not in invoke(*arguments).output
     for how in ("built, kept in", "loaded from"):
-        result = invoke(*arguments, "--kind", "hnsw")
+        result = invoke(*arguments, "--index-type", "hnsw")
         assert f"hnsw index of 24 pictures, {how}" in result.output
         assert "it finds 100.0% of the exact 10 nearest" in result.output  # 24 fit into its view
-    result = invoke(*arguments, "--kind", "ivfpq")
+    result = invoke(*arguments, "--index-type", "ivfpq")
     assert result.exit_code == 1
     assert "cannot be learned from 24 embeddings" in result.stderr
     assert Index.load(tmp_path / "my.index").kind == "hnsw"
@@ -201,7 +201,7 @@ def test_a_model_needs_neither_its_training_pictures_nor_pretrained_weights(
         ({"--pictures": "nowhere"}, "nowhere is no folder"),
         ({"--pictures": "{empty}"}, "there is no picture"),
         ({"--split": "train"}, "not both"),
-        ({"--kind": "annoy"}, "expected one of flat, ivfpq, hnsw, got 'annoy'"),
+        ({"--index-type": "annoy"}, "expected one of flat, ivfpq, hnsw, got 'annoy'"),
         ({"--device": "tpu"}, "unknown device 'tpu'"),
         ({"image": "missing.png"}, "missing.png cannot be read"),
     ],

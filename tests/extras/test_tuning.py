@@ -8,6 +8,7 @@ import pytest
 import dmlkit
 from dmlkit import losses, training
 from dmlkit.extras import tuning
+from dmlkit.losses import table
 from dmlkit.training import Experiment
 
 TINY = Experiment(
@@ -24,7 +25,7 @@ NAMES = ("contrastive", "proxy_nca_pp")
 def own_cache(monkeypatch, tmp_path):
     """Runs of these tests go elsewhere; Glyphs stay where they are."""
     kept = dmlkit.cache_folder()
-    monkeypatch.setattr(training.dmlkit, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(dmlkit, "cache_folder", lambda: tmp_path)
     (tmp_path / "glyphs").symlink_to(kept / "glyphs")
 
 
@@ -93,17 +94,27 @@ def test_the_recipe_is_the_best_trial(tmp_path):
         mine = found[found["loss"] == name]
         best = mine[mine["recall_at_1"] == mine["recall_at_1"].max()].iloc[0]
         experiment = Experiment(loss=name, **recipe)
-        assert tuning._fields(json.loads(best["settings"])) == recipe
-        assert experiment.loss_args == recipe["loss_args"]
+        chosen = {"lr": experiment.lr, "loss_lr_factor": experiment.loss_lr_factor}
+        chosen |= {f"loss_args.{key}": value for key, value in experiment.loss_args.items()}
+        assert json.loads(best["settings"]).items() <= chosen.items()
 
 
-def test_every_loss_of_one_network_has_a_space_of_arguments_that_it_takes():
-    of_others = {"meta_class", "dreml", "spherical_expansion"}  # members, an ensemble, a wrapper
-    assert set(tuning.SPACES) == set(losses.names()) - of_others
-    for name, space in tuning.SPACES.items():
-        defaults = tuning._defaults(Experiment(loss=name))
-        assert defaults.keys() == space.keys()
-        assert all(low <= defaults[key] <= high for key, (_, low, high) in space.items())
+def test_what_is_tuned_is_what_was_registered_with_a_space_of_arguments_that_it_takes():
+    found = tuning.spaces()
+    registered = {entry.name: entry.space for entry in table.entries()}
+    assert set(found) == {name for name, space in registered.items() if space is not None}
+    assert found["prototypical"].keys() == {"lr"}  # an empty space: the rates alone
+    assert not {"meta_class", "spherical_expansion"} & set(found)  # a member, and a wrapper
+    for name, space in found.items():
+        own = {key.removeprefix("loss_args.") for key in space if key.startswith("loss_args.")}
+        assert own == registered[name].keys() <= losses.signature(name).keys()
+        assert all(scale in ("log", "linear") and low < high for scale, low, high in space.values())
+
+
+def test_losses_that_own_proxies_have_a_rate_for_them():
+    of_proxies = {name for name, space in tuning.spaces().items() if "loss_lr_factor" in space}
+    assert {"proxy_nca", "proxy_anchor", "soft_triple", "heated_up_softmax"} <= of_proxies
+    assert not {"contrastive", "margin", "prototypical", "hyperbolic"} & of_proxies
 
 
 def test_a_loss_without_a_space_is_refused(tmp_path):

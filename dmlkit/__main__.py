@@ -1,0 +1,5 @@
+"""``python -m dmlkit`` is the command ``dmlkit``; torchrun starts it so."""
+
+from dmlkit.cli import app
+
+app(prog_name="dmlkit")

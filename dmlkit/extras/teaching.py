@@ -1,0 +1,43 @@
+"""The course for students: the notebooks without their solutions."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+
+import dmlkit
+
+_SOLUTION = re.compile(
+    r"^([ \t]*)### BEGIN SOLUTION$.*?^[ \t]*### END SOLUTION$", re.MULTILINE | re.DOTALL
+)
+
+
+def without_solution(source: str) -> str:
+    """Code whose solution, marked as nbgrader marks it, has become a stub.
+
+    >>> print(without_solution("a\\n  ### BEGIN SOLUTION\\n  b\\n  ### END SOLUTION\\nc"))
+    a
+      raise NotImplementedError("your turn")
+    c
+    """
+    return _SOLUTION.sub(r'\1raise NotImplementedError("your turn")', source)
+
+
+def copies(folder: Path) -> Iterator[Path]:
+    """Write each notebook without its solutions, and give its path.
+
+    Raises:
+        ValueError: there are no notebooks, as this is not run from the project's folder.
+    """
+    sources = sorted((dmlkit.ROOT / "notebooks").glob("[0-9]*.ipynb"))
+    if not sources:
+        raise ValueError(f"no notebooks are in {dmlkit.ROOT}: run this in the project's folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    for source in sources:
+        notebook = nbformat.read(source, as_version=4)
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                cell.source = without_solution(cell.source)
+        nbformat.write(notebook, folder / source.name)
+        yield folder / source.name

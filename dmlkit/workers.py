@@ -1,0 +1,64 @@
+"""The processes of this machine that train Runs: kept for a session, replaced when one dies."""
+
+import functools
+import multiprocessing
+import os
+import signal
+import threading
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
+from multiprocessing.connection import Connection
+
+import joblib
+
+
+def default_executor() -> Executor:
+    """One process a core; or the Dask cluster whose address ``$DMLKIT_SCHEDULER`` holds.
+
+    The processes are kept for the session, so that each imports torch only once. They ignore
+    Jupyter's Stop, which reaches every process of a kernel, and end when this process does. If one
+    of them was killed, all are replaced.
+    """
+    address = os.environ.get("DMLKIT_SCHEDULER")
+    if address:
+        from dmlkit.extras import cluster  # an extra: Dask is not there unless it is asked for
+
+        return cluster.cluster_executor(address)
+    try:
+        _pool()[0].submit(int)  # a broken pool refuses whatever it is given
+    except BrokenExecutor:
+        stop()
+    return _pool()[0]
+
+
+def stop() -> None:
+    """End the local processes at once, with what they train: its checkpoints stay."""
+    if _pool.cache_info().currsize:
+        pool, lifeline = _pool()
+        _pool.cache_clear()
+        lifeline.close()
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+@functools.cache
+def _pool() -> tuple[ProcessPoolExecutor, Connection]:
+    """The local processes, and the end of a pipe that keeps them alive while it is open."""
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    context = multiprocessing.get_context(method)
+    if method == "forkserver":
+        context.set_forkserver_preload(["dmlkit.training"])
+    far_end, lifeline = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(
+        joblib.cpu_count(), mp_context=context, initializer=_begin, initargs=(far_end,)
+    )
+    return pool, lifeline
+
+
+def _begin(far_end: Connection) -> None:
+    """In a new process: no Stop ends it, but the end of its parent does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, args=(far_end,), daemon=True).start()
+
+
+def _end_with_parent(far_end: Connection) -> None:
+    far_end.poll(None)  # nothing is ever sent: it returns when the parent closes its end, or dies
+    os._exit(1)
