@@ -22,10 +22,8 @@ class ConvNet(nn.Sequential):
 
     Images (B, channels, size, size) -> raw embeddings (B, dim). Only the first layer, whose output
     is the largest, is strided instead of pooled, and pooling comes before BatchNorm and ReLU: those
-    layers are bound by memory on a CPU, and generalize as well this way.
-
-    Raises:
-        ValueError: the image is too small to be halved once per width, or the head is unknown.
+    layers are bound by memory on a CPU, and generalize as well this way. Raises ValueError where
+    the image is too small to be halved once per width.
 
     >>> ConvNet(dim=64)(torch.zeros(2, 1, 32, 32)).shape
     torch.Size([2, 64])
@@ -63,13 +61,12 @@ class ConvNet(nn.Sequential):
 
 
 class Embedder(nn.Sequential):
-    """A network of the field between its own pixel scale and an embedding head.
+    """A published network between its own pixel scale and an embedding head.
 
     Pixels 0..1 (B, 1 or 3, H, W) -> embeddings (B, dim). Gray pictures count as three equal
     channels. With ``freeze_batch_norm`` the backbone's BatchNorm layers keep their statistics in
-    training mode too, and their scale and shift do not learn; the head's BatchNorm always learns.
-    So do the official codes of SEC and Proxy-Anchor (in the latter, scale and shift learn again
-    after the warm-up).
+    training mode too, and their scale and shift do not learn (in Proxy-Anchor's official code they
+    learn again later); the head's BatchNorm always learns.
     """
 
     def __init__(
@@ -155,7 +152,7 @@ _POOLINGS: dict[str, Callable[[], nn.Module]] = {
 
 
 class Tokens(nn.Module):
-    """A vision transformer of timm and what becomes of its tokens: pixels -> features (B, width).
+    """A vision transformer of timm, its tokens pooled: pixels -> features (B, width).
 
     ``pooling="token"`` takes the class token (where there is a distillation token as well, their
     mean, as timm does); the others pool over the patches, after the last LayerNorm.
@@ -164,14 +161,15 @@ class Tokens(nn.Module):
     def __init__(self, transformer: nn.Module, pooling: str) -> None:
         super().__init__()
         self.transformer = transformer
-        self.pool = _entry({"token": lambda: None} | _POOLINGS, "pooling", pooling)()
+        self.pool = _entry({"token": nn.Identity, **_POOLINGS}, "pooling", pooling)()
 
     def forward(self, pixels: Tensor) -> Tensor:
         tokens = self.transformer.forward_features(pixels)  # type: ignore[operator]
-        first = self.transformer.num_prefix_tokens  # tokens (B, first + N, width)
-        if self.pool is None:
-            return tokens[:, :first].mean(dim=1)
-        return self.pool(tokens[:, first:].mT.unsqueeze(3)).flatten(1)  # of (B, width, N, 1)
+        first = int(self.transformer.num_prefix_tokens)  # tokens (B, first + N, width)
+        if isinstance(self.pool, nn.Identity):
+            return torch.mean(tokens[:, :first], dim=1)
+        pooled: Tensor = self.pool(tokens[:, first:].mT.unsqueeze(3))  # of (B, width, N, 1)
+        return pooled.flatten(1)
 
 
 class UnitLength(nn.Module):
@@ -185,10 +183,7 @@ def build_head(name: str, features: int, dim: int, normalize: bool = False) -> n
     """What turns features (B, features) into embeddings (B, dim): a linear map of them as they are
     (``linear``), or normalized without learned scale and shift (``layer_norm``, as Zhai and Wu 2019
     use before a normalized softmax) or with them (``batch_norm``, SEC's); ``normalize`` puts the
-    embeddings on the unit sphere.
-
-    Raises:
-        ValueError: unknown name.
+    embeddings on the unit sphere. Raises ValueError for an unknown name.
 
     >>> [type(layer).__name__ for layer in build_head("layer_norm", 128, 64)]
     ['LayerNorm', 'Linear']
@@ -212,22 +207,17 @@ def resnet(
     freeze_batch_norm: bool = False,
     small: bool = False,
 ) -> Embedder:
-    """torchvision's ResNet with an embedding head in the place of its classifier.
+    """torchvision's ResNet with an embedding head instead of its classifier.
 
     ``small`` makes the stem a 3 × 3 convolution without stride or pooling, for 32 × 32 pictures.
-
     Source: He et al. 2016, "Deep Residual Learning for Image Recognition".
-
-    Raises:
-        ValueError: unknown pooling or head, or pretrained weights for a small stem.
-        OSError: the pretrained weights cannot be had.
 
     >>> resnet("resnet18", dim=64)(torch.zeros(2, 3, 64, 64)).shape
     torch.Size([2, 64])
     """
     if small and pretrained:
         raise ValueError("a small stem has no pretrained weights: choose small or pretrained")
-    net = _torchvision(name, pretrained)
+    net = _from_torchvision(name, pretrained)
     features = net.fc.in_features
     net.avgpool, net.fc = _entry(_POOLINGS, "pooling", pooling)(), nn.Identity()
     if small:
@@ -245,20 +235,16 @@ def googlenet(
     normalize: bool = False,
     freeze_batch_norm: bool = False,
 ) -> Embedder:
-    """torchvision's GoogLeNet, which has BatchNorm after every convolution (the first of the
-    networks that papers call Inception-BN), with an embedding head in the place of its classifiers.
+    """torchvision's GoogLeNet with an embedding head instead of its classifiers. It has BatchNorm
+    after every convolution: the first of the networks that papers call Inception-BN.
 
     Sources: Szegedy et al. 2015, "Going Deeper with Convolutions"; Ioffe and Szegedy 2015, "Batch
     Normalization".
-
-    Raises:
-        ValueError: unknown pooling or head.
-        OSError: the pretrained weights cannot be had.
     """
     # What torchvision calls transform_input turns ImageNet's mean and std into those below.
     scratch = {"aux_logits": False, "init_weights": True}
     given = {"transform_input": False} if pretrained else scratch
-    net = _torchvision("googlenet", pretrained, **given)
+    net = _from_torchvision("googlenet", pretrained, **given)
     features = net.fc.in_features
     net.avgpool = _entry(_POOLINGS, "pooling", pooling)()
     net.dropout, net.fc = nn.Identity(), nn.Identity()
@@ -277,10 +263,8 @@ def transformer(
 ) -> Embedder:
     """timm's vision transformer for pictures of ``size`` × ``size`` pixels, with an embedding head.
 
-    Raises:
-        ImportError: timm is not installed.
-        ValueError: unknown pooling or head, or a size that patches of 16 pixels do not fill.
-        OSError: the pretrained weights cannot be had.
+    Raises ImportError where timm is not installed, ValueError for a ``size`` that patches of 16
+    pixels do not fill.
     """
     try:
         import timm
@@ -289,31 +273,31 @@ def transformer(
     if size % 16:
         raise ValueError(f"{name} sees patches of 16 × 16 pixels: {size} is no multiple of 16")
     make = partial(timm.create_model, name, num_classes=0, img_size=size)
-    net: Any = _huggingface(name, partial(make, pretrained=True)) if pretrained else make()
-    mean, std = net.pretrained_cfg["mean"], net.pretrained_cfg["std"]
+    net: Any = _from_huggingface(name, partial(make, pretrained=True)) if pretrained else make()
     tokens = Tokens(net, pooling)
+    mean, std = net.pretrained_cfg["mean"], net.pretrained_cfg["std"]
     return Embedder(tokens, build_head(head, net.num_features, dim, normalize), mean, std)
 
 
-def _torchvision(name: str, pretrained: bool, **args: Any) -> Any:
+def _from_torchvision(name: str, pretrained: bool, **args: Any) -> Any:
     from torchvision.models import get_model, get_model_weights
 
     if not pretrained:
         return get_model(name, **args)
     weights = get_model_weights(name).IMAGENET1K_V1  # those that the papers had
-    return _fetched(
-        lambda: get_model(name, weights=weights, **args),
+    return _pretrained(
+        partial(get_model, name, weights=weights, **args),
         weights.url,
         f"{torch.hub.get_dir()}/checkpoints ($TORCH_HOME/hub/checkpoints)",
     )
 
 
-def _huggingface(name: str, load: Callable[[], nn.Module]) -> nn.Module:
+def _from_huggingface(name: str, load: Callable[[], nn.Module]) -> nn.Module:
+    import timm
     from huggingface_hub.constants import HF_HUB_CACHE
-    from timm.models import get_pretrained_cfg_value
 
-    repository = str(get_pretrained_cfg_value(name, "hf_hub_id"))
-    return _fetched(
+    repository = str(timm.get_pretrained_cfg_value(name, "hf_hub_id"))
+    return _pretrained(
         load,
         f"https://huggingface.co/{repository}/resolve/main/model.safetensors",
         f"{HF_HUB_CACHE} ($HF_HOME/hub): run `hf download {repository} model.safetensors` on a "
@@ -321,7 +305,7 @@ def _huggingface(name: str, load: Callable[[], nn.Module]) -> nn.Module:
     )
 
 
-def _fetched(load: Callable[[], nn.Module], url: str, folder: str) -> nn.Module:
+def _pretrained(load: Callable[[], nn.Module], url: str, folder: str) -> nn.Module:
     """What the library's own loader makes, or an error that says how to do without a network."""
     try:
         return load()

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import os
 import unicodedata
 import zipfile
 from collections import Counter
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,10 +20,13 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from dmlkit import cache_folder
-from dmlkit.data import SPLITS, ImageSet
+from dmlkit.data.images import SPLITS, ImageSet
+from dmlkit.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.ft2font import FT2Font, GlyphIndexType
+
+Recipe = dict[str, int | str]  # what decides a set: the arguments of load
 
 SIZE = 32  # px, the side of an image
 _BOARD = 48  # px, the side of the board that a character is drawn on
@@ -109,7 +111,7 @@ def load(
     ValueError for a value out of range or a damaged cache, OSError where the cache cannot be
     written.
     """
-    recipe: dict[str, int | str] = {
+    recipe: Recipe = {
         "train_classes": train_classes,
         "val_classes": val_classes,
         "test_classes": test_classes,
@@ -123,8 +125,17 @@ def load(
     _check(recipe)
     path = (root or cache_folder()) / "glyphs" / f"{_key(recipe)}.npz"
     if not path.exists():
-        _make(path, recipe)
-    codes, faces, images = _read(path, split)
+        _keep(path, recipe)
+    try:
+        with path.open("rb") as content, np.load(content) as file:  # zip's checksums are compared
+            codes, faces, images = (
+                file[f"{split}_{part}"] for part in ("codes", "faces", "images")
+            )
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"the Glyphs cache {path} is damaged ({error}): expected the file that dmlkit wrote. "
+            "Delete it, and it is made anew"
+        ) from error
     characters = [chr(code) for code in codes]
     labels = np.repeat(np.arange(len(codes)), len(images) // max(len(codes), 1))
     described = np.array(FACES)[faces].reshape(-1, 4)  # (N, 4)
@@ -138,7 +149,7 @@ def load(
     )
 
 
-def _check(recipe: dict[str, int | str]) -> None:
+def _check(recipe: Recipe) -> None:
     if recipe["level"] not in LEVELS:
         raise ValueError(f"no level {recipe['level']!r}: there are {', '.join(LEVELS)}")
     for name, value in recipe.items():
@@ -147,31 +158,28 @@ def _check(recipe: dict[str, int | str]) -> None:
             raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}")
 
 
-def _key(recipe: dict[str, int | str]) -> str:
+_SOURCE = Path(__file__).read_bytes()  # as imported, whatever becomes of the file
+
+
+def _key(recipe: Recipe) -> str:
     """Hash of all that decides the bytes: the recipe, this file, and the libraries."""
     versions = {name: version(name) for name in ("numpy", "torch", "matplotlib")}
-    source = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    stated = json.dumps([recipe, source, versions], sort_keys=True)
+    stated = json.dumps([recipe, hashlib.sha256(_SOURCE).hexdigest(), versions], sort_keys=True)
     return hashlib.sha256(stated.encode()).hexdigest()[:16]
 
 
-def _make(path: Path, recipe: dict[str, int | str]) -> None:
-    """Generate the file, once however many processes ask, and put it in place whole."""
-    temporary = path.with_suffix(".tmp")
+def _keep(path: Path, recipe: Recipe) -> None:
+    """Make the file, once however many processes ask, and put it in place whole."""
+
+    def write(beside: Path) -> None:
+        with beside.open("wb") as file:
+            np.savez(file, **_make(recipe))  # type: ignore[arg-type]
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_suffix(".lock")):
-            if path.exists():
-                return
-            threads = torch.get_num_threads()
-            try:
-                # Little of this runs in parallel: on busy cores more threads cost thrice the time.
-                torch.set_num_threads(1)
-                temporary.write_bytes(_generate(recipe))
-                os.replace(temporary, path)
-            finally:
-                torch.set_num_threads(threads)
-                temporary.unlink(missing_ok=True)
+            if not path.exists():
+                write_whole({path: write})
     except OSError as error:
         raise OSError(
             f"cannot write the Glyphs cache {path} ({error}): make room there, or set "
@@ -179,35 +187,8 @@ def _make(path: Path, recipe: dict[str, int | str]) -> None:
         ) from error
 
 
-def _read(path: Path, split: str) -> tuple[NDArray, NDArray, NDArray]:
-    """Codes (C,), faces (N,) and images (N, 1, H, W) of a split, verified by their checksum."""
-    try:
-        with path.open("rb") as content, np.load(content) as file:
-            parts = file[f"{split}_codes"], file[f"{split}_faces"], file[f"{split}_images"]
-            intact = str(file[f"{split}_sha256"]) == _sha256(*parts)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(_damaged(path, str(error))) from error
-    if not intact:
-        raise ValueError(_damaged(path, "the checksum differs"))
-    return parts
-
-
-def _damaged(path: Path, reason: str) -> str:
-    return (
-        f"the Glyphs cache {path} is damaged ({reason}): expected the file that dmlkit wrote. "
-        "Delete it, and it is made anew"
-    )
-
-
-def _sha256(*arrays: NDArray) -> str:
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
-
-
-def _generate(recipe: dict[str, int | str]) -> bytes:
-    """All three splits, as the bytes of one .npz file."""
+def _make(recipe: Recipe) -> dict[str, NDArray[Any]]:
+    """Of each split the codes (C,), the faces (N,) and the images (N, 1, 32, 32)."""
     alphabet = draw_alphabet()
     wanted = [int(recipe[f"{split}_classes"]) for split in ("test", "val", "train")]
     if sum(wanted) > len(alphabet.codes):
@@ -217,20 +198,16 @@ def _generate(recipe: dict[str, int | str]) -> bytes:
         )
     order = np.random.default_rng(int(recipe["class_split"])).permutation(len(alphabet.codes))
     test, val, train, _ = np.split(order, np.cumsum(wanted))
-    members: dict[str, NDArray] = {}
+    made: dict[str, NDArray[Any]] = {}
     for number, (split, classes) in enumerate(zip(SPLITS, (train, val, test), strict=True)):
         per_class = int(recipe["per_class" if split == "train" else f"{split}_per_class"])
         seeds = np.random.SeedSequence([int(recipe["seed"]), number])
         generator = Generator().manual_seed(int(seeds.generate_state(1)[0]))
         repeated = np.repeat(classes, per_class)
         faces, images = _instances(alphabet, repeated, LEVELS[str(recipe["level"])], generator)
-        parts = alphabet.codes[classes], faces, images
-        names = [f"{split}_codes", f"{split}_faces", f"{split}_images"]
-        members |= dict(zip(names, parts, strict=True))
-        members[f"{split}_sha256"] = np.array(_sha256(*parts))
-    file = io.BytesIO()
-    np.savez(file, **members)  # type: ignore[arg-type]
-    return file.getvalue()
+        made[f"{split}_codes"] = alphabet.codes[classes]
+        made[f"{split}_faces"], made[f"{split}_images"] = faces, images
+    return made
 
 
 # Characters -------------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ def test_a_long_list_of_bad_files_is_cut(root):
 )
 def test_a_class_without_pictures_is_refused(root, make, message):
     make(root)
-    with pytest.raises(ValueError, match=f"one folder a class, with pictures.*{message}"):
+    with pytest.raises(ValueError, match=f"one folder per class, with pictures.*{message}"):
         load("folder", "train", root)
 
 
