@@ -63,7 +63,8 @@ class PK:
         short = np.flatnonzero(counts < self.per_class)
         if len(short):  # these draw with replacement
             places[short] = rng.random((len(short), self.per_class)) * counts[short]
-        return self._order[self._starts[chosen, None] + places].ravel()
+        batch: Indices = self._order[self._starts[chosen, None] + places].ravel()
+        return batch
 
 
 class Episodic(PK):

@@ -30,11 +30,11 @@ class Benchmark(NamedTuple):
 
     read: Callable[[Path, Path], Listing]  # from the folder that holds `pictures`, and the index
     pictures: str  # a folder
-    index: tuple[str, ...]  # the file that lists them, by the names it may have
+    listed_in: tuple[str, ...]  # a file, by the names it may have
     folders: tuple[str, ...]  # where both may be, besides the root itself
     published: dict[str, Count]  # by split
-    files: tuple[File, ...]
-    source: str
+    source: str  # what to take from where
+    archive: File | None = None  # of all, where it has a stable public address
 
 
 def _table(path: Path, columns: int, header: int = 0) -> list[list[str]]:
@@ -112,50 +112,47 @@ BENCHMARKS = {
     "cub": Benchmark(
         read=_read_cub,
         pictures="images",
-        index=("images.txt",),
+        listed_in=("images.txt",),
         folders=("cub", "CUB_200_2011", "cub/CUB_200_2011"),
         published={"train": Count(5864, 100), "test": Count(5924, 100)},
-        files=(
-            File(
-                "CUB_200_2011.tgz",
-                "97eceeb196236b17998738112f37df78",
-                "https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",
-            ),
+        source="CUB_200_2011.tgz from data.caltech.edu/records/65de6-vp158",
+        archive=File(
+            "CUB_200_2011.tgz",
+            "97eceeb196236b17998738112f37df78",
+            "https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",
         ),
-        source="data.caltech.edu/records/65de6-vp158",
     ),
     "cars": Benchmark(
         read=_read_cars,
         pictures="car_ims",
-        index=("cars_annos.mat",),
+        listed_in=("cars_annos.mat",),
         folders=("cars", "cars196"),
         published={"train": Count(8054, 98), "test": Count(8131, 98)},
-        files=(
-            File("car_ims.tgz", "d5c8f0aa497503f355e17dc7886c3f14"),
-            File("cars_annos.mat", "b407c6086d669747186bd1d764ff9dbc"),
-        ),
-        source="whoever kept them: their home, ai.stanford.edu/~jkrause/cars, has closed,",
+        source="car_ims.tgz (MD5 d5c8f0aa497503f355e17dc7886c3f14) and cars_annos.mat "
+        "(MD5 b407c6086d669747186bd1d764ff9dbc) from whoever kept them (their home, "
+        "ai.stanford.edu/~jkrause/cars, has closed)",
     ),
     "sop": Benchmark(
         read=_read_sop,
         pictures="bicycle_final",
-        index=("Ebay_train.txt",),
+        listed_in=("Ebay_train.txt",),
         folders=("sop", "Stanford_Online_Products", "sop/Stanford_Online_Products"),
         published={"train": Count(59551, 11318), "test": Count(60502, 11316)},
-        files=(File("Stanford_Online_Products.zip", "7f73d41a2f44250d4779881525aea32e"),),
-        source="cvgl.stanford.edu/projects/lifted_struct",
+        source="Stanford_Online_Products.zip (MD5 7f73d41a2f44250d4779881525aea32e) from "
+        "cvgl.stanford.edu/projects/lifted_struct",
     ),
     "inshop": Benchmark(
         read=_read_inshop,
         pictures="img",
-        index=tuple(f"{at}list_eval_partition.txt" for at in ("Eval/", "Anno/", "")),
+        listed_in=tuple(f"{at}list_eval_partition.txt" for at in ("Eval/", "Anno/", "")),
         folders=(
             *("inshop", "inshop/Img", "Img"),
             *("In-shop Clothes Retrieval Benchmark", "In-shop Clothes Retrieval Benchmark/Img"),
         ),
         published={"train": Count(25882, 3997), "test": Count(26830, 3985, queries=14218)},
-        files=(),  # their checksums are not published
-        source="mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html",
+        source="Eval/list_eval_partition.txt and Img/img.zip from "
+        "mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html (the folders Eval and img "
+        "side by side)",
     ),
 }
 
@@ -233,14 +230,14 @@ def _located(name: str, root: Path) -> tuple[Path, Path]:
     """The folder that holds a set's folder of pictures, and the file that lists them."""
     benchmark = BENCHMARKS[name]
     places = [root, *(root / folder for folder in benchmark.folders)]
-    indices = [place / index for place in places for index in benchmark.index]
+    indices = [place / index for place in places for index in benchmark.listed_in]
     index = next(filter(Path.is_file, indices), None)
     if index:
         for folder in (index.parent, *places):  # best beside the index
             if (folder / benchmark.pictures).is_dir():
                 return folder, index
     raise FileNotFoundError(
-        f"{name} needs {benchmark.index[0]} and the folder {benchmark.pictures} in {root} or "
+        f"{name} needs {benchmark.listed_in[0]} and the folder {benchmark.pictures} in {root} or "
         f"{places[1]} (or name another root, or set $DMLKIT_DATA). {_instructions(name, root)}"
     )
 
@@ -248,41 +245,34 @@ def _located(name: str, root: Path) -> tuple[Path, Path]:
 def _instructions(name: str, root: Path) -> str:
     """How a set comes to be in a folder."""
     benchmark = BENCHMARKS[name]
-    get = f"`dmlkit data get {name} --root {root}`"
-    if not benchmark.files:  # In-Shop
-        return (
-            f"Take Eval/list_eval_partition.txt and Img/img.zip from {benchmark.source} into "
-            f"{root / benchmark.folders[0]}, and unpack img.zip there, so that the folders Eval "
-            f"and img are side by side; then `dmlkit data check {name} --root {root}`"
-        )
-    if all(file.url for file in benchmark.files):
-        return f"{get} fetches it"
-    files = " and ".join(f"{file.name} (MD5 {file.md5})" for file in benchmark.files)
-    return f"Take {files} from {benchmark.source} into {root}; then {get} verifies and unpacks it"
+    if benchmark.archive:
+        return f"`dmlkit data get {name} --root {root}` fetches it"
+    return (
+        f"Take {benchmark.source} into {root / benchmark.folders[0]}, and unpack the archive "
+        f"there; then `dmlkit data check {name} --root {root}`"
+    )
 
 
 def get(name: str, root: Path) -> None:
-    """Put a set in place: fetch what has an address, verify it, unpack it; what is there stays.
+    """Put a set in place: fetch it, verify it, unpack it; what is there stays.
 
     Raises:
-        ValueError: the set is none that can be fetched, or a file is not the published one.
-        FileNotFoundError: a file has no stable public address; says how to come by it.
+        ValueError: the set is none that can be fetched.
+        FileNotFoundError: it has no stable public address; says how to come by it.
         OSError: the transfer failed, or what is there is in the way.
     """
     if name == "omniglot":
-        return omniglot.get(root)
+        omniglot.get(root)
+        return
     if name not in BENCHMARKS:
         raise ValueError(
             f"{name!r} is not fetched: there are omniglot, {', '.join(BENCHMARKS)}; "
             "glyphs are made, and a folder is your own"
         )
+    benchmark = BENCHMARKS[name]
     try:
         _located(name, root)
     except FileNotFoundError:
-        files = BENCHMARKS[name].files
-        if not files or any(not file.url and not (root / file.name).is_file() for file in files):
+        if benchmark.archive is None:
             raise FileNotFoundError(_instructions(name, root)) from None
-        for path in [fetch(file, root) for file in files]:
-            if path.suffix in (".tgz", ".zip"):
-                unpack(path, root / BENCHMARKS[name].folders[0])
-    return None
+        unpack(fetch(benchmark.archive, root), root / benchmark.folders[0])

@@ -19,7 +19,7 @@ class File(NamedTuple):
 
     name: str
     md5: str
-    url: str | None = None  # None: it has no stable public address
+    url: str
 
 
 def checksum(path: Path) -> str:
@@ -40,13 +40,10 @@ def verify(file: File, path: Path) -> None:
 def fetch(file: File, folder: Path) -> Path:
     """The path of the file in ``folder``, downloaded unless the published bytes are there already.
 
-    Raises ValueError where a file without an address is another than the published one, OSError
-    where the download fails or brings other bytes; nothing of it is kept then.
+    Raises OSError where the download fails or brings other bytes; nothing of it is kept then.
     """
     path = folder / file.name
-    if file.url is None:
-        verify(file, path)
-    elif not path.is_file() or checksum(path) != file.md5:
+    if not path.is_file() or checksum(path) != file.md5:
         folder.mkdir(parents=True, exist_ok=True)
         try:
             write_whole({path: lambda beside: _download(file, beside)})
@@ -59,7 +56,7 @@ def fetch(file: File, folder: Path) -> Path:
 
 
 def _download(file: File, path: Path) -> None:
-    download_url_to_file(str(file.url), str(path))
+    download_url_to_file(file.url, str(path))
     verify(file, path)
 
 

@@ -175,16 +175,21 @@ def _keep(path: Path, recipe: Recipe) -> None:
         with beside.open("wb") as file:
             np.savez(file, **_make(recipe))  # type: ignore[arg-type]
 
+    threads = torch.get_num_threads()
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_suffix(".lock")):
             if not path.exists():
+                torch.set_num_threads(1)  # little of this is parallel: on busy cores more cost much
                 write_whole({path: write})
     except OSError as error:
         raise OSError(
             f"cannot write the Glyphs cache {path} ({error}): make room there, or set "
             "$DMLKIT_CACHE to a folder that can be written"
         ) from error
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _make(recipe: Recipe) -> dict[str, NDArray[Any]]:
@@ -357,7 +362,7 @@ def _smooth(waves: int, generator: Generator) -> Tensor:
     basis = torch.cos(torch.pi * pixels[:, None] * torch.arange(waves))  # (32, waves)
     basis = basis / basis.norm(dim=1, keepdim=True)
     weights = torch.randn(_CHUNK, waves, waves, dtype=torch.float64, generator=generator)
-    return basis @ weights @ basis.T
+    return torch.matmul(basis @ weights, basis.T)
 
 
 def _warp(ink: Tensor, level: Level, generator: Generator) -> Tensor:

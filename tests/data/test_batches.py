@@ -90,6 +90,37 @@ def test_changing_a_batch_does_not_change_the_next(which):
     np.testing.assert_array_equal(sampler(0), before)
 
 
+@pytest.mark.parametrize(
+    "make, batches",
+    [
+        (
+            lambda labels: PK(labels, 3, 4, seed=7),
+            {
+                0: [13, 2, 35, 10, 9, 15, 21, 22, 14, 11, 25, 19],
+                10**6: [34, 5, 6, 36, 21, 28, 29, 9, 24, 38, 39, 39],
+            },
+        ),
+        (
+            lambda labels: PK(labels, 2, 9, seed=7),
+            {5: [24, 38, 24, 39, 39, 39, 39, 39, 39, 7, 5, 32, 23, 36, 7, 32, 5, 36]},
+        ),
+        (
+            lambda labels: Episodic(labels, 2, 2, 3, seed=7),
+            {0: [29, 21, 22, 15, 28, 25, 19, 14, 30, 11], 5: [26, 17, 12, 10, 2, 34, 6, 7, 36, 23]},
+        ),
+        (
+            lambda labels: Uniform(labels, 9, seed=7),
+            {5: [34, 32, 6, 16, 33, 35, 28, 17, 7], 10**6: [1, 5, 32, 6, 4, 36, 11, 33, 37]},
+        ),
+    ],
+)
+def test_batches_are_those_of_committed_runs(make, batches):
+    """Recorded from the sampler that evidence in the repository was trained with."""
+    labels = np.random.default_rng(0).integers(0, 6, 40)  # 8, 6, 3, 10, 6 and 7 images
+    sampler = make(labels)
+    assert {step: sampler(step).tolist() for step in batches} == batches
+
+
 def test_pk_draws_every_class_and_every_image_equally_often():
     labels = np.repeat(np.arange(10), [5, 20] * 5)
     sampler = PK(labels, classes=5, per_class=5)

@@ -3,7 +3,6 @@
 import zipfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 import scipy.io
 
@@ -174,7 +173,7 @@ def test_right_counts_pass_and_a_missing_picture_does_not(small):
 @pytest.mark.parametrize("bad", ["empty", "cut", "foreign", "no text"])
 def test_a_foreign_or_damaged_index_is_named(small, bad):
     name, root = small
-    names = [Path(name).name for name in BENCHMARKS[name].index]
+    names = [Path(name).name for name in BENCHMARKS[name].listed_in]
     (index,) = (path for path in root.rglob("*") if path.name in names)
     cut = index.read_bytes()[:-100]
     contents = {"empty": b"", "cut": cut, "foreign": b"one two\n" * 5, "no text": b"\xff\xfe\0"}
@@ -206,37 +205,17 @@ def packed(tree: Path, archive: Path) -> File:
 def test_get_fetches_verifies_and_unpacks_what_has_an_address(tmp_path, monkeypatch):
     trees.cub(tmp_path / "served" / "CUB_200_2011")
     root, file = tmp_path / "root", packed(tmp_path / "served", tmp_path / "CUB_200_2011.zip")
-    served = BENCHMARKS["cub"]._replace(files=(file._replace(md5="0" * 32),))
+    served = BENCHMARKS["cub"]._replace(archive=file._replace(md5="0" * 32))
     monkeypatch.setitem(BENCHMARKS, "cub", served)
-    with pytest.raises(OSError, match="cannot fetch file.*is not the published file"):
+    with pytest.raises(OSError, match=r"cannot fetch file.*is not the published file"):
         benchmarks.get("cub", root)
     assert not list(root.iterdir())
-    monkeypatch.setitem(BENCHMARKS, "cub", served._replace(files=(file,)))
+    monkeypatch.setitem(BENCHMARKS, "cub", served._replace(archive=file))
     benchmarks.get("cub", root)
     assert len(load("cub", "train", root, **SMALL)) == 9
     (tmp_path / file.name).unlink()
     (root / file.name).unlink()
     benchmarks.get("cub", root)  # it is there: nothing is fetched
-
-
-def test_get_verifies_and_unpacks_what_was_placed_by_hand(tmp_path, monkeypatch):
-    trees.cars(tmp_path / "made")
-    root = tmp_path / "root"
-    root.mkdir()
-    (tmp_path / "made" / "cars_annos.mat").rename(root / "cars_annos.mat")
-    with pytest.raises(FileNotFoundError, match=r"^Take car_ims.tgz \(MD5 d5c8.*and cars_annos"):
-        benchmarks.get("cars", root)
-    images = packed(tmp_path / "made", root / "car_ims.zip")._replace(url=None)
-    annos = File("cars_annos.mat", "0" * 32)
-    by_hand = BENCHMARKS["cars"]._replace(files=(images, annos))
-    monkeypatch.setitem(BENCHMARKS, "cars", by_hand)
-    with pytest.raises(ValueError, match=r"annos\.mat is not the published file: .*expected 0000"):
-        benchmarks.get("cars", root)
-    assert not (root / "cars").exists()
-    annos = File("cars_annos.mat", download.checksum(root / "cars_annos.mat"))
-    monkeypatch.setitem(BENCHMARKS, "cars", by_hand._replace(files=(images, annos)))
-    benchmarks.get("cars", root)
-    assert load("cars", "test", root, **SMALL)[:].shape == (4, 3, 16, 16)
 
 
 @pytest.mark.parametrize("name", ["glyphs", "folder", "mnist"])

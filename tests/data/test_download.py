@@ -86,14 +86,6 @@ def test_what_was_there_stays_where_a_download_fails(file, tmp_path):
     assert (tmp_path / "a.zip").read_bytes() == b"another"
 
 
-def test_a_file_without_an_address_is_verified(file, tmp_path):
-    (tmp_path / "a.zip").write_bytes(CONTENT)
-    assert fetch(file._replace(url=None), tmp_path) == tmp_path / "a.zip"
-    (tmp_path / "a.zip").write_bytes(b"another")
-    with pytest.raises(ValueError, match=rf"a\.zip is not the published file: .*{file.md5}"):
-        fetch(file._replace(url=None), tmp_path)
-
-
 # Unpacking
 
 

@@ -149,15 +149,6 @@ def test_same_recipe_same_bytes_whatever_the_threads(drawings, tmp_path):
     assert files[0] == files[1]
 
 
-def test_pixels_are_those_that_committed_runs_were_trained_on(tmp_path):
-    """Written out before the cache was rewritten: a Run's name goes by its images."""
-    found = {
-        split: made(tmp_path, split, level="hard", class_split=2, seed=3).fingerprint[:16]
-        for split in ("train", "val", "test")
-    }
-    assert found == PIXELS
-
-
 def test_val_and_test_stay_when_training_grows(drawings, tmp_path):
     changes = {"train_classes": 60}  # 300 images: more than are made at once
     for split in ("val", "test"):
