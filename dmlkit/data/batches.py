@@ -49,7 +49,7 @@ class PK:
         if len(self._counts) < classes:
             raise ValueError(
                 f"a batch of {classes} classes was asked for, but the labels hold "
-                f"{len(self._counts)}: ask for fewer classes or load more"
+                f"{len(self._counts)}: ask for fewer (the sampler's classes) or load more"
             )
 
     def __call__(self, step: int) -> Indices:
@@ -117,7 +117,10 @@ class Uniform:
         _check_positive(size=size)
         self.images, self.size, self.seed = len(_checked(labels)), size, seed
         if self.images < size:
-            raise ValueError(f"a batch of {size} was asked for, but there are {self.images} images")
+            raise ValueError(
+                f"a batch of {size} was asked for, but there are {self.images} images: ask for "
+                "fewer (the sampler's size) or load more"
+            )
         self._epoch, self._permutation = -1, np.empty(0, dtype=np.int64)
 
     def __call__(self, step: int) -> Indices:
