@@ -8,6 +8,7 @@ import zlib
 from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
+from urllib.error import HTTPError
 
 from torch.hub import download_url_to_file
 
@@ -48,6 +49,8 @@ def fetch(file: File, folder: Path) -> Path:
         try:
             write_whole({path: lambda beside: _download(file, beside)})
         except (OSError, ValueError, HTTPException) as error:
+            if isinstance(error, HTTPError):
+                error.close()  # it holds the connection
             raise OSError(
                 f"cannot fetch {file.url} ({error}): try again, or place {file.name} "
                 f"(MD5 {file.md5}) in {folder}"

@@ -100,7 +100,7 @@ def load(
     class_split: int = 0,
     seed: int = 0,
 ) -> ImageSet:
-    """Glyphs: (1, 32, 32) uint8 images of characters, ink high, one character a class.
+    """Glyphs: (1, 32, 32) uint8 images of characters, ink high, one character per class.
 
     ``class_split`` seeds the order of all classes: test takes the first, val the next, train those
     after them, so val and test stay as they are whatever training takes. ``seed`` draws faces and
@@ -126,26 +126,16 @@ def load(
     path = (root or cache_folder()) / "glyphs" / f"{_key(recipe)}.npz"
     if not path.exists():
         _keep(path, recipe)
-    try:
-        with path.open("rb") as content, np.load(content) as file:  # zip's checksums are compared
-            codes, faces, images = (
-                file[f"{split}_{part}"] for part in ("codes", "faces", "images")
-            )
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(
-            f"the Glyphs cache {path} is damaged ({error}): expected the file that dmlkit wrote. "
-            "Delete it, and it is made anew"
-        ) from error
+    codes, faces, images = _read(path, split)
     characters = [chr(code) for code in codes]
     labels = np.repeat(np.arange(len(codes)), len(images) // max(len(codes), 1))
-    described = np.array(FACES)[faces].reshape(-1, 4)  # (N, 4)
-    columns = ("family", "weight", "slant", "face")
+    described = np.array(FACES)[faces].reshape(-1, 4).T  # (4, N)
     return ImageSet(
         images=torch.from_numpy(images),
         labels=labels,
         groups=np.array([group(character) for character in characters], dtype=np.str_)[labels],
         class_names=tuple(unicodedata.name(character) for character in characters),
-        attributes={name: described[:, i] for i, name in enumerate(columns)},
+        attributes=dict(zip(("family", "weight", "slant", "face"), described, strict=True)),
     )
 
 
@@ -192,8 +182,20 @@ def _keep(path: Path, recipe: Recipe) -> None:
         torch.set_num_threads(threads)
 
 
+def _read(path: Path, split: str) -> list[NDArray[Any]]:
+    """Codes (C,), faces (N,) and images (N, 1, 32, 32) of a split; zip compares their checksums."""
+    try:
+        with path.open("rb") as content, np.load(content) as file:
+            return [file[f"{split}_{part}"] for part in ("codes", "faces", "images")]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"the Glyphs cache {path} is damaged ({error}): expected the file that dmlkit wrote. "
+            "Delete it, and it is made anew"
+        ) from error
+
+
 def _make(recipe: Recipe) -> dict[str, NDArray[Any]]:
-    """Of each split the codes (C,), the faces (N,) and the images (N, 1, 32, 32)."""
+    """All three splits, as ``_read`` gives them."""
     alphabet = draw_alphabet()
     wanted = [int(recipe[f"{split}_classes"]) for split in ("test", "val", "train")]
     if sum(wanted) > len(alphabet.codes):

@@ -24,6 +24,8 @@ FILES = {
         ("evaluation", "images_evaluation.zip", "6b91aef0f799c5bb55b94e3f2daec811"),
     )
 }
+Drawings = dict[tuple[str, str], list[tuple[str, bytes]]]  # (alphabet, character) -> name, content
+
 _TESTED_ON = {"small1": "small2", "small2": "small1", "background": "evaluation"}
 _HELD_OUT = 4  # with validation=True, every fourth training character is held out
 
@@ -71,6 +73,10 @@ def load(
             for i, (key, files) in enumerate(drawings.items())
             if (i % _HELD_OUT == _HELD_OUT - 1) == (split == "val")
         }
+    return _image_set(drawings, size)
+
+
+def _image_set(drawings: Drawings, size: int) -> ImageSet:
     names = tuple(f"{alphabet}/{character}" for alphabet, character in drawings)
     counts = [len(files) for files in drawings.values()]
     files = [file for of_one in drawings.values() for file in of_one]
@@ -90,8 +96,8 @@ def get(root: Path) -> None:
         fetch(file, root if (root / file.name).is_file() else root / "omniglot")
 
 
-def _read(root: Path, part: str, check: bool) -> dict[tuple[str, str], list[tuple[str, bytes]]]:
-    """(alphabet, character) -> name and content of its drawings, in the order of their names."""
+def _read(root: Path, part: str, check: bool) -> Drawings:
+    """All drawings of an archive, in the order of their names."""
     file = FILES[part]
     places = (root / file.name, root / "omniglot" / file.name)
     path = next(filter(Path.is_file, places), None)
@@ -103,7 +109,7 @@ def _read(root: Path, part: str, check: bool) -> dict[tuple[str, str], list[tupl
         )
     if check:
         verify(file, path)
-    found: dict[tuple[str, str], list[tuple[str, bytes]]] = {}
+    found: Drawings = {}
     try:
         with zipfile.ZipFile(path) as archive:
             for name in sorted(archive.namelist()):

@@ -143,7 +143,7 @@ def test_a_run_is_another_when_a_picture_has_changed(root, tmp_path):
 
 def test_a_batch_of_more_classes_than_the_folder_has_names_the_option(root, tmp_path):
     asked = experiment(root, sampler_args={"classes": 4, "per_class": 2})
-    with pytest.raises(ValueError, match="4 classes .* hold 3: .*the sampler's classes"):
+    with pytest.raises(ValueError, match=r"4 classes .* hold 3: .*the sampler's classes"):
         run(asked, tmp_path)
 
 
