@@ -217,6 +217,16 @@ def test_a_set_is_made_once(drawings, tmp_path):
     assert {path.suffix for path in (tmp_path / "glyphs").iterdir()} <= {".npz", ".lock"}
 
 
+def test_a_source_that_is_edited_later_does_not_rename_what_this_process_makes(
+    drawings, tmp_path, monkeypatch
+):
+    made(tmp_path)
+    (tmp_path / "edited.py").write_text("# another source")
+    monkeypatch.setattr(glyphs, "__file__", str(tmp_path / "edited.py"))
+    made(tmp_path)
+    assert len(drawings) == 1
+
+
 def test_without_root_the_cache_is_dmlkits_own(drawings, tmp_path, monkeypatch):
     monkeypatch.setenv("DMLKIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("DMLKIT_DATA", str(tmp_path / "data"))
