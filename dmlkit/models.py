@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,10 +22,8 @@ class ConvNet(nn.Sequential):
 
     Images (B, channels, size, size) -> raw embeddings (B, dim). Only the first layer, whose output
     is the largest, is strided instead of pooled, and pooling comes before BatchNorm and ReLU: those
-    layers are bound by memory on a CPU, and generalize as well this way.
-
-    Raises:
-        ValueError: the image is too small to be halved once per width, or the head is unknown.
+    layers are bound by memory on a CPU, and generalize as well this way. Raises ValueError where
+    the image is too small to be halved once per width.
 
     >>> ConvNet(dim=64)(torch.zeros(2, 1, 32, 32)).shape
     torch.Size([2, 64])
@@ -62,31 +60,41 @@ class ConvNet(nn.Sequential):
         self.head = build_head(head, widths[-1] * side**2, dim, normalize)  # the last of the layers
 
 
+class Backbone(NamedTuple):
+    """A published network without its classifier, and the pixels that it was trained on."""
+
+    net: nn.Module
+    features: int  # how many it gives
+    mean: Sequence[float]  # of each channel of pixels 0..1
+    std: Sequence[float]
+
+
 class Embedder(nn.Sequential):
-    """A network of the field between its own pixel scale and an embedding head.
+    """A published network between its own pixel scale and an embedding head (see ``build_head``).
 
     Pixels 0..1 (B, 1 or 3, H, W) -> embeddings (B, dim). Gray pictures count as three equal
     channels. With ``freeze_batch_norm`` the backbone's BatchNorm layers keep their statistics in
     training mode too, and their scale and shift do not learn; the head's BatchNorm always learns.
-    So do the official codes of SEC and Proxy-Anchor (in the latter, scale and shift learn again
-    after the warm-up).
     """
 
     def __init__(
         self,
-        backbone: nn.Module,
-        head: nn.Module,
-        mean: Sequence[float],
-        std: Sequence[float],
+        backbone: Backbone,
+        dim: int,
+        head: str = "linear",
+        normalize: bool = False,
         freeze_batch_norm: bool = False,
     ) -> None:
-        parts = {"scale": Standardize(mean, std), "backbone": backbone, "head": head}
+        parts = {
+            "scale": Standardize(backbone.mean, backbone.std),
+            "backbone": backbone.net,
+            "head": build_head(head, backbone.features, dim, normalize),
+        }
         super().__init__(OrderedDict(parts))
-        self.frozen = [
-            layer
-            for layer in backbone.modules()
-            if freeze_batch_norm and isinstance(layer, nn.BatchNorm2d)
-        ]
+        layers = backbone.net.modules() if freeze_batch_norm else ()
+        self.frozen = [layer for layer in layers if isinstance(layer, nn.BatchNorm2d)]
+        if freeze_batch_norm and not self.frozen:
+            raise ValueError("freeze_batch_norm: this model has no BatchNorm to freeze")
         for layer in self.frozen:
             layer.requires_grad_(False)
         self.train()
@@ -155,7 +163,7 @@ _POOLINGS: dict[str, Callable[[], nn.Module]] = {
 
 
 class Tokens(nn.Module):
-    """A vision transformer of timm and what becomes of its tokens: pixels -> features (B, width).
+    """A vision transformer of timm, its tokens pooled: pixels -> features (B, width).
 
     ``pooling="token"`` takes the class token (where there is a distillation token as well, their
     mean, as timm does); the others pool over the patches, after the last LayerNorm.
@@ -164,14 +172,15 @@ class Tokens(nn.Module):
     def __init__(self, transformer: nn.Module, pooling: str) -> None:
         super().__init__()
         self.transformer = transformer
-        self.pool = _entry({"token": lambda: None} | _POOLINGS, "pooling", pooling)()
+        self.pool = _entry({"token": nn.Identity, **_POOLINGS}, "pooling", pooling)()
 
     def forward(self, pixels: Tensor) -> Tensor:
         tokens = self.transformer.forward_features(pixels)  # type: ignore[operator]
-        first = self.transformer.num_prefix_tokens  # tokens (B, first + N, width)
-        if self.pool is None:
-            return tokens[:, :first].mean(dim=1)
-        return self.pool(tokens[:, first:].mT.unsqueeze(3)).flatten(1)  # of (B, width, N, 1)
+        first: Any = self.transformer.num_prefix_tokens  # tokens (B, first + N, width)
+        if isinstance(self.pool, nn.Identity):
+            return torch.mean(tokens[:, :first], dim=1)
+        pooled: Tensor = self.pool(tokens[:, first:].mT.unsqueeze(3))  # of (B, width, N, 1)
+        return pooled.flatten(1)
 
 
 class UnitLength(nn.Module):
@@ -185,10 +194,7 @@ def build_head(name: str, features: int, dim: int, normalize: bool = False) -> n
     """What turns features (B, features) into embeddings (B, dim): a linear map of them as they are
     (``linear``), or normalized without learned scale and shift (``layer_norm``, as Zhai and Wu 2019
     use before a normalized softmax) or with them (``batch_norm``, SEC's); ``normalize`` puts the
-    embeddings on the unit sphere.
-
-    Raises:
-        ValueError: unknown name.
+    embeddings on the unit sphere. Raises ValueError for an unknown name.
 
     >>> [type(layer).__name__ for layer in build_head("layer_norm", 128, 64)]
     ['LayerNorm', 'Linear']
@@ -203,84 +209,44 @@ def build_head(name: str, features: int, dim: int, normalize: bool = False) -> n
 
 
 def resnet(
-    name: str,
-    dim: int,
-    pretrained: bool = False,
-    pooling: str = "average",
-    head: str = "linear",
-    normalize: bool = False,
-    freeze_batch_norm: bool = False,
-    small: bool = False,
-) -> Embedder:
-    """torchvision's ResNet with an embedding head in the place of its classifier.
-
-    ``small`` makes the stem a 3 × 3 convolution without stride or pooling, for 32 × 32 pictures.
-
-    Source: He et al. 2016, "Deep Residual Learning for Image Recognition".
-
-    Raises:
-        ValueError: unknown pooling or head, or pretrained weights for a small stem.
-        OSError: the pretrained weights cannot be had.
-
-    >>> resnet("resnet18", dim=64)(torch.zeros(2, 3, 64, 64)).shape
-    torch.Size([2, 64])
+    name: str, pretrained: bool = False, pooling: str = "average", small: bool = False
+) -> Backbone:
+    """torchvision's ResNet; ``small`` makes its stem a 3 × 3 convolution without stride or pooling,
+    for 32 × 32 pictures. Source: He et al. 2016, "Deep Residual Learning for Image Recognition".
     """
     if small and pretrained:
         raise ValueError("a small stem has no pretrained weights: choose small or pretrained")
-    net = _torchvision(name, pretrained)
+    net = _from_torchvision(name, pretrained)
     features = net.fc.in_features
     net.avgpool, net.fc = _entry(_POOLINGS, "pooling", pooling)(), nn.Identity()
     if small:
         net.conv1, net.maxpool = nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.Identity()
         nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")
-    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of its training on ImageNet
-    return Embedder(net, build_head(head, features, dim, normalize), mean, std, freeze_batch_norm)
+    return Backbone(net, features, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 
 
-def googlenet(
-    dim: int,
-    pretrained: bool = False,
-    pooling: str = "average",
-    head: str = "linear",
-    normalize: bool = False,
-    freeze_batch_norm: bool = False,
-) -> Embedder:
-    """torchvision's GoogLeNet, which has BatchNorm after every convolution (the first of the
-    networks that papers call Inception-BN), with an embedding head in the place of its classifiers.
-
-    Sources: Szegedy et al. 2015, "Going Deeper with Convolutions"; Ioffe and Szegedy 2015, "Batch
-    Normalization".
-
-    Raises:
-        ValueError: unknown pooling or head.
-        OSError: the pretrained weights cannot be had.
+def googlenet(pretrained: bool = False, pooling: str = "average") -> Backbone:
+    """torchvision's GoogLeNet, which has BatchNorm after every convolution: the first of the
+    networks that papers call Inception-BN. Sources: Szegedy et al. 2015, "Going Deeper with
+    Convolutions"; Ioffe and Szegedy 2015, "Batch Normalization".
     """
     # What torchvision calls transform_input turns ImageNet's mean and std into those below.
     scratch = {"aux_logits": False, "init_weights": True}
     given = {"transform_input": False} if pretrained else scratch
-    net = _torchvision("googlenet", pretrained, **given)
+    net = _from_torchvision("googlenet", pretrained, **given)
     features = net.fc.in_features
     net.avgpool = _entry(_POOLINGS, "pooling", pooling)()
     net.dropout, net.fc = nn.Identity(), nn.Identity()
-    half = (0.5, 0.5, 0.5)
-    return Embedder(net, build_head(head, features, dim, normalize), half, half, freeze_batch_norm)
+    return Backbone(net, features, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 
 
 def transformer(
-    name: str,
-    dim: int,
-    pretrained: bool = False,
-    pooling: str = "token",
-    head: str = "linear",
-    normalize: bool = False,
-    size: int = 224,
-) -> Embedder:
-    """timm's vision transformer for pictures of ``size`` × ``size`` pixels, with an embedding head.
+    name: str, pretrained: bool = False, pooling: str = "token", size: int = 224
+) -> Backbone:
+    """timm's vision transformer, for pictures of ``size`` × ``size`` pixels.
 
-    Raises:
-        ImportError: timm is not installed.
-        ValueError: unknown pooling or head, or a size that patches of 16 pixels do not fill.
-        OSError: the pretrained weights cannot be had.
+    Raises ImportError where timm is not installed, ValueError for a ``size`` that patches of 16
+    pixels do not fill.
     """
     try:
         import timm
@@ -289,31 +255,30 @@ def transformer(
     if size % 16:
         raise ValueError(f"{name} sees patches of 16 × 16 pixels: {size} is no multiple of 16")
     make = partial(timm.create_model, name, num_classes=0, img_size=size)
-    net: Any = _huggingface(name, partial(make, pretrained=True)) if pretrained else make()
-    mean, std = net.pretrained_cfg["mean"], net.pretrained_cfg["std"]
-    tokens = Tokens(net, pooling)
-    return Embedder(tokens, build_head(head, net.num_features, dim, normalize), mean, std)
+    net: Any = _from_huggingface(name, partial(make, pretrained=True)) if pretrained else make()
+    scale = net.pretrained_cfg
+    return Backbone(Tokens(net, pooling), net.num_features, scale["mean"], scale["std"])
 
 
-def _torchvision(name: str, pretrained: bool, **args: Any) -> Any:
+def _from_torchvision(name: str, pretrained: bool, **args: Any) -> Any:
     from torchvision.models import get_model, get_model_weights
 
     if not pretrained:
         return get_model(name, **args)
     weights = get_model_weights(name).IMAGENET1K_V1  # those that the papers had
-    return _fetched(
-        lambda: get_model(name, weights=weights, **args),
+    return _pretrained(
+        partial(get_model, name, weights=weights, **args),
         weights.url,
         f"{torch.hub.get_dir()}/checkpoints ($TORCH_HOME/hub/checkpoints)",
     )
 
 
-def _huggingface(name: str, load: Callable[[], nn.Module]) -> nn.Module:
+def _from_huggingface(name: str, load: Callable[[], nn.Module]) -> nn.Module:
+    import timm
     from huggingface_hub.constants import HF_HUB_CACHE
-    from timm.models import get_pretrained_cfg_value
 
-    repository = str(get_pretrained_cfg_value(name, "hf_hub_id"))
-    return _fetched(
+    repository = str(timm.get_pretrained_cfg_value(name, "hf_hub_id"))
+    return _pretrained(
         load,
         f"https://huggingface.co/{repository}/resolve/main/model.safetensors",
         f"{HF_HUB_CACHE} ($HF_HOME/hub): run `hf download {repository} model.safetensors` on a "
@@ -321,7 +286,7 @@ def _huggingface(name: str, load: Callable[[], nn.Module]) -> nn.Module:
     )
 
 
-def _fetched(load: Callable[[], nn.Module], url: str, folder: str) -> nn.Module:
+def _pretrained(load: Callable[[], nn.Module], url: str, folder: str) -> nn.Module:
     """What the library's own loader makes, or an error that says how to do without a network."""
     try:
         return load()
@@ -338,8 +303,7 @@ def _entry(table: dict[str, Callable[[], Any]], kind: str, name: str) -> Callabl
     return table[name]
 
 
-_TABLE: dict[str, Callable[..., nn.Module]] = {
-    "convnet": ConvNet,
+_BACKBONES: dict[str, Callable[..., Backbone]] = {
     "resnet18": partial(resnet, "resnet18"),
     "resnet50": partial(resnet, "resnet50"),
     "googlenet_bn": googlenet,
@@ -357,26 +321,33 @@ def build(name: str, dim: int, image: Tensor, **args: Any) -> nn.Module:
     turns features into the embedding. All its other parameters are the backbone.
 
     - ``convnet``: see ``ConvNet``;
-    - ``resnet18`` and ``resnet50`` (11.2 and 23.5 million parameters): see ``resnet``;
-    - ``googlenet_bn`` (5.6 million): see ``googlenet``;
-    - ``vit_s``, ``deit_s`` and ``dino_s`` (21.7 million): see ``transformer``.
+    - the others take ``pretrained``, ``pooling`` (average, max, average_max, gem; transformers also
+      token), ``head``, ``normalize`` and ``freeze_batch_norm`` (see ``Embedder``), and what is
+      their own: ``resnet18`` and ``resnet50`` (11.2 and 23.5 million parameters; see ``resnet``),
+      ``googlenet_bn`` (5.6 million), ``vit_s``, ``deit_s`` and ``dino_s`` (21.7 million; see
+      ``transformer``).
 
-    ``pooling`` is average, max, average_max, gem or, for transformers, token; ``build_head`` tells
-    the heads. Pretrained weights come from the library's own loader and cache; torchvision checks
-    the hash of a file that it downloads, not of one that was placed there by hand.
+    Pretrained weights come from the library's own loader and cache; torchvision checks the hash of
+    a file that it downloads, not of one that was placed there by hand.
 
     Raises:
-        ValueError: unknown name.
+        ValueError: unknown name, pooling or head, or values that do not go together.
         TypeError: an argument that the model does not take.
+        OSError: the pretrained weights cannot be had; says which file to place where.
 
     >>> type(build("convnet", dim=64, image=torch.zeros(1, 32, 32))).__name__
     'ConvNet'
     """
-    if name not in _TABLE:
-        raise ValueError(f"unknown model {name!r}; there are {', '.join(_TABLE)}")
-    accepted = inspect.signature(_TABLE[name]).parameters
+    if name != "convnet" and name not in _BACKBONES:
+        raise ValueError(f"unknown model {name!r}; there are convnet, {', '.join(_BACKBONES)}")
+    made: list[Callable[..., Any]]
+    made = [ConvNet] if name == "convnet" else [Embedder, _BACKBONES[name]]
+    takes = [list(inspect.signature(part).parameters) for part in made]
+    accepted = [key for keys in takes for key in keys if key != "backbone"]
     if unknown := sorted(set(args) - set(accepted)):
         raise TypeError(f"model {name!r} takes {', '.join(accepted)}; not {', '.join(unknown)}")
-    shape = {"channels": image.shape[0], "size": image.shape[-1]}
-    wanted = {key: value for key, value in shape.items() if key in accepted}
-    return _TABLE[name](dim=dim, **(wanted | args))
+    args = {"channels": image.shape[0], "size": image.shape[-1]} | args
+    given, *of_backbone = ({k: args[k] for k in keys if k in args} for keys in takes)
+    if name == "convnet":
+        return ConvNet(dim, **given)
+    return Embedder(_BACKBONES[name](**of_backbone[0]), dim, **given)

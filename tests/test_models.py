@@ -217,6 +217,7 @@ def test_a_small_stem_keeps_small_pictures_large():
         ("vit_s", {"size": 40}, ValueError, "40 is no multiple of 16"),
         ("googlenet_bn", {"small": True}, TypeError, "'googlenet_bn' takes dim, .*; not small"),
         ("resnet18", {"small": True, "pretrained": True}, ValueError, "choose small or pretrained"),
+        ("vit_s", {"freeze_batch_norm": True}, ValueError, "has no BatchNorm to freeze"),
     ],
 )
 def test_what_there_is_not_is_said(name, args, error, message):

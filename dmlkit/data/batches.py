@@ -49,7 +49,7 @@ class PK:
         if len(self._counts) < classes:
             raise ValueError(
                 f"a batch of {classes} classes was asked for, but the labels hold "
-                f"{len(self._counts)}: ask for fewer classes or load more"
+                f"{len(self._counts)}: ask for fewer (the sampler's classes) or load more"
             )
 
     def __call__(self, step: int) -> Indices:
@@ -63,7 +63,8 @@ class PK:
         short = np.flatnonzero(counts < self.per_class)
         if len(short):  # these draw with replacement
             places[short] = rng.random((len(short), self.per_class)) * counts[short]
-        return self._order[self._starts[chosen, None] + places].ravel()
+        batch: Indices = self._order[self._starts[chosen, None] + places].ravel()
+        return batch
 
 
 class Episodic(PK):
@@ -116,7 +117,10 @@ class Uniform:
         _check_positive(size=size)
         self.images, self.size, self.seed = len(_checked(labels)), size, seed
         if self.images < size:
-            raise ValueError(f"a batch of {size} was asked for, but there are {self.images} images")
+            raise ValueError(
+                f"a batch of {size} was asked for, but there are {self.images} images: ask for "
+                "fewer (the sampler's size) or load more"
+            )
         self._epoch, self._permutation = -1, np.empty(0, dtype=np.int64)
 
     def __call__(self, step: int) -> Indices:

@@ -1,4 +1,4 @@
-"""Your own pictures: a folder that holds one folder a class."""
+"""Your own pictures: a folder that holds one folder per class."""
 
 import warnings
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dmlkit.data import ImageSet
-from dmlkit.data.benchmarks import Listing, by_class, image_set, subset
+from dmlkit.data.images import ImageSet
+from dmlkit.data.listing import Listing
 from dmlkit.data.pictures import unreadable
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
@@ -39,36 +39,29 @@ def load(
     and ``scale``. Groups are the classes.
 
     Raises FileNotFoundError where there is no such folder, ValueError where it does not hold one
-    folder a class, or an unreadable picture.
+    folder per class, or an unreadable picture.
     """
     if not 0 <= test_share <= 1:
         raise ValueError(f"test_share must be 0 to 1, not {test_share}")
-    names, paths, labels = _listed(root)
-    order = np.random.default_rng(class_split).permutation(len(names))
-    tests = np.isin(labels, order[: round(test_share * len(names))])
-    of_image = np.array(names)[labels]
-    parts = np.where(tests, "test", "train")
-    listing = Listing(paths, labels, of_image, of_image, parts)
+    listing = _listed(root, test_share, class_split)
     if check or skip_unreadable:
-        bad = _unreadable(paths)
+        bad = _unreadable(tuple(listing.paths))
         if bad and not skip_unreadable:
             raise ValueError(
                 f"{_described(bad)}; mend or delete them, or pass skip_unreadable=True"
             )
         if bad:
             warnings.warn(f"skipped: {_described(bad)}", stacklevel=2)
-            listing = subset(listing, np.array([path not in bad for path in paths]))
-    half = subset(listing, (listing.parts == "test") == (split == "test"))
-    return image_set(
-        by_class(half, split, validation, class_split),
-        crop=crop, resize=resize, keep_aspect=keep_aspect, flip=flip, scale=scale,
-    )  # fmt: skip
+            listing = listing.subset(np.array([path not in bad for path in listing.paths]))
+    return listing.split(split, validation, class_split).image_set(
+        crop=crop, resize=resize, keep_aspect=keep_aspect, flip=flip, scale=scale
+    )
 
 
-def _listed(root: Path) -> tuple[list[str], tuple[Path, ...], np.ndarray]:
-    """The classes, the pictures, and for each of these the place of its class."""
+def _listed(root: Path, test_share: float, class_split: int) -> Listing:
+    """All pictures, folder after folder."""
     if not root.is_dir():
-        raise FileNotFoundError(f"{root} is no folder: expected one that holds one folder a class")
+        raise FileNotFoundError(f"{root} is no folder: expected one that holds a folder per class")
     classes = {
         folder.name: sorted(
             file
@@ -81,12 +74,15 @@ def _listed(root: Path) -> tuple[list[str], tuple[Path, ...], np.ndarray]:
     empty = [name for name, files in classes.items() if not files]
     if empty or not classes:
         raise ValueError(
-            f"expected {root} to hold one folder a class, with pictures ({' '.join(SUFFIXES)}) in "
-            f"each, but there are none in {', '.join(empty) or 'it'}"
+            f"expected {root} to hold one folder per class, with pictures ({' '.join(SUFFIXES)}) "
+            f"in each, but there are none in {', '.join(empty) or 'it'}"
         )
-    paths = tuple(file for files in classes.values() for file in files)
-    labels = np.repeat(np.arange(len(classes)), [len(files) for files in classes.values()])
-    return list(classes), paths, labels
+    ids = np.repeat(np.arange(len(classes)), [len(files) for files in classes.values()])
+    names = np.array(list(classes))[ids]
+    order = np.random.default_rng(class_split).permutation(len(classes))
+    tests = np.isin(ids, order[: round(test_share * len(classes))])
+    paths = np.array([path for files in classes.values() for path in files])
+    return Listing(paths, ids, names, names, np.where(tests, "test", "train"))
 
 
 @lru_cache(maxsize=4)

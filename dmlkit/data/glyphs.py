@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import os
 import unicodedata
 import zipfile
 from collections import Counter
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,10 +20,13 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from dmlkit import cache_folder
-from dmlkit.data import SPLITS, ImageSet
+from dmlkit.data.images import SPLITS, ImageSet
+from dmlkit.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.ft2font import FT2Font, GlyphIndexType
+
+Recipe = dict[str, int | str]  # what decides a set: the arguments of load
 
 SIZE = 32  # px, the side of an image
 _BOARD = 48  # px, the side of the board that a character is drawn on
@@ -98,7 +100,7 @@ def load(
     class_split: int = 0,
     seed: int = 0,
 ) -> ImageSet:
-    """Glyphs: (1, 32, 32) uint8 images of characters, ink high, one character a class.
+    """Glyphs: (1, 32, 32) uint8 images of characters, ink high, one character per class.
 
     ``class_split`` seeds the order of all classes: test takes the first, val the next, train those
     after them, so val and test stay as they are whatever training takes. ``seed`` draws faces and
@@ -109,7 +111,7 @@ def load(
     ValueError for a value out of range or a damaged cache, OSError where the cache cannot be
     written.
     """
-    recipe: dict[str, int | str] = {
+    recipe: Recipe = {
         "train_classes": train_classes,
         "val_classes": val_classes,
         "test_classes": test_classes,
@@ -123,22 +125,21 @@ def load(
     _check(recipe)
     path = (root or cache_folder()) / "glyphs" / f"{_key(recipe)}.npz"
     if not path.exists():
-        _make(path, recipe)
+        _keep(path, recipe)
     codes, faces, images = _read(path, split)
     characters = [chr(code) for code in codes]
     labels = np.repeat(np.arange(len(codes)), len(images) // max(len(codes), 1))
-    described = np.array(FACES)[faces].reshape(-1, 4)  # (N, 4)
-    columns = ("family", "weight", "slant", "face")
+    described = np.array(FACES)[faces].reshape(-1, 4).T  # (4, N)
     return ImageSet(
         images=torch.from_numpy(images),
         labels=labels,
         groups=np.array([group(character) for character in characters], dtype=np.str_)[labels],
         class_names=tuple(unicodedata.name(character) for character in characters),
-        attributes={name: described[:, i] for i, name in enumerate(columns)},
+        attributes=dict(zip(("family", "weight", "slant", "face"), described, strict=True)),
     )
 
 
-def _check(recipe: dict[str, int | str]) -> None:
+def _check(recipe: Recipe) -> None:
     if recipe["level"] not in LEVELS:
         raise ValueError(f"no level {recipe['level']!r}: there are {', '.join(LEVELS)}")
     for name, value in recipe.items():
@@ -147,67 +148,54 @@ def _check(recipe: dict[str, int | str]) -> None:
             raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}")
 
 
-def _key(recipe: dict[str, int | str]) -> str:
+_SOURCE = Path(__file__).read_bytes()  # as imported, whatever becomes of the file
+
+
+def _key(recipe: Recipe) -> str:
     """Hash of all that decides the bytes: the recipe, this file, and the libraries."""
     versions = {name: version(name) for name in ("numpy", "torch", "matplotlib")}
-    source = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    stated = json.dumps([recipe, source, versions], sort_keys=True)
+    stated = json.dumps([recipe, hashlib.sha256(_SOURCE).hexdigest(), versions], sort_keys=True)
     return hashlib.sha256(stated.encode()).hexdigest()[:16]
 
 
-def _make(path: Path, recipe: dict[str, int | str]) -> None:
-    """Generate the file, once however many processes ask, and put it in place whole."""
-    temporary = path.with_suffix(".tmp")
+def _keep(path: Path, recipe: Recipe) -> None:
+    """Make the file, once however many processes ask, and put it in place whole."""
+
+    def write(beside: Path) -> None:
+        with beside.open("wb") as file:
+            np.savez(file, **_make(recipe))  # type: ignore[arg-type]
+
+    threads = torch.get_num_threads()
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_suffix(".lock")):
-            if path.exists():
-                return
-            threads = torch.get_num_threads()
-            try:
-                # Little of this runs in parallel: on busy cores more threads cost thrice the time.
-                torch.set_num_threads(1)
-                temporary.write_bytes(_generate(recipe))
-                os.replace(temporary, path)
-            finally:
-                torch.set_num_threads(threads)
-                temporary.unlink(missing_ok=True)
+            if not path.exists():
+                torch.set_num_threads(1)  # little of this is parallel: on busy cores more cost much
+                write_whole({path: write})
     except OSError as error:
         raise OSError(
             f"cannot write the Glyphs cache {path} ({error}): make room there, or set "
             "$DMLKIT_CACHE to a folder that can be written"
         ) from error
+    finally:
+        torch.set_num_threads(threads)
 
 
-def _read(path: Path, split: str) -> tuple[NDArray, NDArray, NDArray]:
-    """Codes (C,), faces (N,) and images (N, 1, H, W) of a split, verified by their checksum."""
+def _read(path: Path, split: str) -> list[NDArray[Any]]:
+    """Codes (C,), faces (N,) and images (N, 1, 32, 32) of a split; zip compares their checksums."""
     try:
         with path.open("rb") as content, np.load(content) as file:
-            parts = file[f"{split}_codes"], file[f"{split}_faces"], file[f"{split}_images"]
-            intact = str(file[f"{split}_sha256"]) == _sha256(*parts)
+            return [file[f"{split}_{part}"] for part in ("codes", "faces", "images")]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(_damaged(path, str(error))) from error
-    if not intact:
-        raise ValueError(_damaged(path, "the checksum differs"))
-    return parts
+        raise ValueError(
+            f"the Glyphs cache {path} is damaged ({error}): expected the file that dmlkit wrote. "
+            "Delete it, and it is made anew"
+        ) from error
 
 
-def _damaged(path: Path, reason: str) -> str:
-    return (
-        f"the Glyphs cache {path} is damaged ({reason}): expected the file that dmlkit wrote. "
-        "Delete it, and it is made anew"
-    )
-
-
-def _sha256(*arrays: NDArray) -> str:
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
-
-
-def _generate(recipe: dict[str, int | str]) -> bytes:
-    """All three splits, as the bytes of one .npz file."""
+def _make(recipe: Recipe) -> dict[str, NDArray[Any]]:
+    """All three splits, as ``_read`` gives them."""
     alphabet = draw_alphabet()
     wanted = [int(recipe[f"{split}_classes"]) for split in ("test", "val", "train")]
     if sum(wanted) > len(alphabet.codes):
@@ -217,20 +205,16 @@ def _generate(recipe: dict[str, int | str]) -> bytes:
         )
     order = np.random.default_rng(int(recipe["class_split"])).permutation(len(alphabet.codes))
     test, val, train, _ = np.split(order, np.cumsum(wanted))
-    members: dict[str, NDArray] = {}
+    made: dict[str, NDArray[Any]] = {}
     for number, (split, classes) in enumerate(zip(SPLITS, (train, val, test), strict=True)):
         per_class = int(recipe["per_class" if split == "train" else f"{split}_per_class"])
         seeds = np.random.SeedSequence([int(recipe["seed"]), number])
         generator = Generator().manual_seed(int(seeds.generate_state(1)[0]))
         repeated = np.repeat(classes, per_class)
         faces, images = _instances(alphabet, repeated, LEVELS[str(recipe["level"])], generator)
-        parts = alphabet.codes[classes], faces, images
-        names = [f"{split}_codes", f"{split}_faces", f"{split}_images"]
-        members |= dict(zip(names, parts, strict=True))
-        members[f"{split}_sha256"] = np.array(_sha256(*parts))
-    file = io.BytesIO()
-    np.savez(file, **members)  # type: ignore[arg-type]
-    return file.getvalue()
+        made[f"{split}_codes"] = alphabet.codes[classes]
+        made[f"{split}_faces"], made[f"{split}_images"] = faces, images
+    return made
 
 
 # Characters -------------------------------------------------------------------------------------
@@ -380,7 +364,7 @@ def _smooth(waves: int, generator: Generator) -> Tensor:
     basis = torch.cos(torch.pi * pixels[:, None] * torch.arange(waves))  # (32, waves)
     basis = basis / basis.norm(dim=1, keepdim=True)
     weights = torch.randn(_CHUNK, waves, waves, dtype=torch.float64, generator=generator)
-    return basis @ weights @ basis.T
+    return torch.matmul(basis @ weights, basis.T)
 
 
 def _warp(ink: Tensor, level: Level, generator: Generator) -> Tensor:

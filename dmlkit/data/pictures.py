@@ -2,9 +2,9 @@
 
 import hashlib
 import os
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -23,7 +23,10 @@ AHEAD = 3  # batches in the making: the one that is asked for, and those after i
 _CROPS = 1  # sets a step's crops apart from its sampler, which draws from (seed, step)
 _TRIES = 10  # at a rectangle that fits, as torchvision
 
+Pixels = NDArray[np.uint8]  # (H, W, 3)
 
+
+@dataclass(eq=False)
 class Pictures:
     """Picture files in place of ImageSet's tensor: (N, 3, crop, crop) uint8, RGB.
 
@@ -40,8 +43,8 @@ class Pictures:
     else the largest rectangle in the center with r in 3/4..4/3: torchvision's RandomResizedCrop,
     after Szegedy et al., "Going Deeper with Convolutions" (2015), section 6.
 
-    Threads decode, one a core; Pillow frees them of Python's lock. Decoded pictures are kept up to
-    ``$DMLKIT_PICTURE_GB`` gigabytes a set, else 2 (10,172 pictures of 256 × 256).
+    Threads decode, one per core; Pillow frees them of Python's lock. Decoded pictures are kept up
+    to ``$DMLKIT_PICTURE_GB`` gigabytes a set, else 2 (10,172 pictures of 256 × 256).
 
     Raises ValueError where ``crop`` exceeds ``resize`` or ``scale`` is no range of shares, and,
     later, for a file that is no picture.
@@ -50,24 +53,25 @@ class Pictures:
     torch.Size([2, 3, 32, 32])
     """
 
-    def __init__(
-        self,
-        paths: Sequence[Path],
-        crop: int = 224,
-        resize: int = 256,
-        keep_aspect: bool = False,
-        flip: bool = True,
-        scale: Sequence[float] | None = None,
-    ) -> None:
-        if not 1 <= crop <= resize:
-            raise ValueError(f"crop must be 1 to resize ({resize}) pixels, not {crop}")
-        if scale is not None and not (np.size(scale) == 2 and 0 < scale[0] <= scale[1] <= 1):
-            raise ValueError(f"scale must be a pair of shares, 0 < low <= high <= 1, not {scale}")
-        self.paths = tuple(paths)
-        self.crop, self.resize, self.keep_aspect, self.flip = crop, resize, keep_aspect, flip
-        self.scale = None if scale is None else (float(scale[0]), float(scale[1]))
-        self._kept: dict[int, NDArray[np.uint8]] = {}
-        self._room = float(os.environ.get("DMLKIT_PICTURE_GB") or 2) * 1e9  # bytes
+    paths: Sequence[Path]
+    crop: int = 224
+    resize: int = 256
+    keep_aspect: bool = False
+    flip: bool = True
+    scale: Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.crop <= self.resize:
+            raise ValueError(f"crop must be 1 to resize ({self.resize}) pixels, not {self.crop}")
+        scale = self.scale
+        if scale is not None:
+            if not (np.size(scale) == 2 and 0 < scale[0] <= scale[1] <= 1):
+                raise ValueError(
+                    f"scale must be a pair of shares, 0 < low <= high <= 1, not {scale}"
+                )
+            self.scale = (float(scale[0]), float(scale[1]))
+        self._decoded: dict[int, Pixels] = {}
+        self._bytes_left = float(os.environ.get("DMLKIT_PICTURE_GB") or 2) * 1e9
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -85,24 +89,21 @@ class Pictures:
     def __getitem__(self, index: Any) -> Tensor:
         """Center crops, by whatever indexes an array: (3, crop, crop) or (B, 3, crop, crop)."""
         chosen = np.arange(len(self))[index.cpu().numpy() if isinstance(index, Tensor) else index]
-        with _threads() as pool:
-            batch = self._start(pool, np.atleast_1d(chosen))()
+        batch = self._start(_threads(), np.atleast_1d(chosen))()
         return batch if np.ndim(chosen) else batch[0]
 
     def split(self, size: int) -> Iterator[Tensor]:
         """Center crops of all pictures, ``size`` at a time, as Tensor.split gives them."""
-        with _threads() as pool:
-            started: deque[Callable[[], Tensor]] = deque()
-            for first in range(0, len(self), size):
-                started.append(self._start(pool, np.arange(first, min(first + size, len(self)))))
-                if len(started) == AHEAD:
-                    yield started.popleft()()
-            while started:
-                yield started.popleft()()
+        pool, places = _threads(), np.arange(len(self))
+        count = -(-len(self) // size)
+        return map(
+            _ahead(lambda k: self._start(pool, places[k * size : (k + 1) * size]), count),
+            range(count),
+        )
 
     def stream(
         self,
-        sampler: Callable[[int], NDArray],
+        sampler: Callable[[int], NDArray[np.integer]],
         seed: int,
         steps: int,
         device: torch.device,
@@ -113,22 +114,16 @@ class Pictures:
         The next batches, up to ``steps`` of them, are decoded while this one is in use. A process
         that has a ``share`` of each decodes no more than that.
         """
-        pool = _threads()  # ends when the stream is no longer held
-        started: dict[int, Callable[[], Tensor]] = {}
+        pool = _threads()
         numbers = 3 if self.scale is None else 3 + 2 * _TRIES  # a picture
 
-        def batch(step: int) -> Tensor:
-            for later in range(step, min(step + AHEAD, steps)):
-                if later not in started:
-                    index = sampler(later)
-                    rng = np.random.default_rng([seed, later, _CROPS])
-                    draws = rng.random((len(index), numbers))
-                    started[later] = self._start(
-                        pool, index[share], draws[share], device.type == "cuda"
-                    )
-            return started.pop(step)().to(device, non_blocking=True)
+        def start(step: int) -> Callable[[], Tensor]:
+            index = sampler(step)
+            draws = np.random.default_rng([seed, step, _CROPS]).random((len(index), numbers))
+            return self._start(pool, index[share], draws[share], device.type == "cuda")
 
-        return batch
+        batch = _ahead(start, steps)
+        return lambda step: batch(step).to(device, non_blocking=True)
 
     def thumbnails(self, side: int = 16) -> Tensor:
         """All pictures as (N, 3, side, side) float, 0..255, small enough to compare by pixels."""
@@ -140,9 +135,8 @@ class Pictures:
         whole = hashlib.sha256(repr(settings).encode())
         if self.scale is not None:  # without it, digests are those from before there was one
             whole.update(repr(self.scale).encode())
-        with _threads() as pool:
-            for one in pool.map(_sha256, self.paths):
-                whole.update(one)
+        for one in _threads().map(_sha256, self.paths):
+            whole.update(one)
         return whole.digest()
 
     def _start(
@@ -158,9 +152,12 @@ class Pictures:
         rows = batch.numpy()
 
         def write(row: int) -> None:
-            rows[row] = self._cropped(int(index[row]), None if draws is None else draws[row])
+            picture = self._picture(int(index[row]))
+            rows[row] = (
+                _center(picture, self.crop) if draws is None else self._at(picture, draws[row])
+            )
 
-        work = [pool.submit(write, row) for row in range(len(index))]
+        work: list[Future[None]] = [pool.submit(write, row) for row in range(len(index))]
 
         def finish() -> Tensor:
             for future in work:
@@ -169,35 +166,49 @@ class Pictures:
 
         return finish
 
-    def _cropped(self, i: int, draw: NDArray[np.float64] | None) -> NDArray[np.uint8]:
-        """The center, or the place (and the mirror) that numbers in [0, 1) choose."""
-        picture, side = self._picture(i), self.crop
-        if draw is not None and self.scale is not None:  # which leaves no room
-            picture = _rectangle(picture, self.scale, side, draw)
-        room = np.array(picture.shape[:2]) - side
-        if draw is None:
-            top, left = (round(free / 2) for free in room.tolist())
+    def _at(self, picture: Pixels, draw: NDArray[np.float64]) -> Pixels:
+        """The crop, and the mirror, that numbers in [0, 1) choose."""
+        if self.scale is None:
+            free = np.array(picture.shape[:2]) - self.crop
+            top, left = (draw[:2] * (free + 1)).astype(int)
+            square = picture[top : top + self.crop, left : left + self.crop]
         else:
-            top, left = (draw[:2] * (room + 1)).astype(int)
-        square = picture[top : top + side, left : left + side]
-        mirrored = self.flip and draw is not None and draw[2] < 0.5
-        return square[:, ::-1] if mirrored else square
+            square = _rectangle(picture, self.scale, self.crop, draw)
+        return square[:, ::-1] if self.flip and draw[2] < 0.5 else square
 
-    def _picture(self, i: int) -> NDArray[np.uint8]:
-        """Picture i, resized: (H, W, 3)."""
-        if i in self._kept:
-            return self._kept[i]
+    def _picture(self, i: int) -> Pixels:
+        """Picture i, resized."""
+        if i in self._decoded:
+            return self._decoded[i]
         picture = decode(self.paths[i], self.resize, self.keep_aspect)
         with self._lock:
-            if i not in self._kept and picture.nbytes <= self._room:
-                self._room -= picture.nbytes
-                self._kept[i] = picture
+            if i not in self._decoded and picture.nbytes <= self._bytes_left:
+                self._bytes_left -= picture.nbytes
+                self._decoded[i] = picture
         return picture
 
 
+def _ahead(start: Callable[[int], Callable[[], Tensor]], count: int) -> Callable[[int], Tensor]:
+    """Batch by number, while the next ones, up to ``count`` of them, are begun already."""
+    started: dict[int, Callable[[], Tensor]] = {}
+
+    def batch(number: int) -> Tensor:
+        for later in range(number, min(number + AHEAD, count)):
+            if later not in started:
+                started[later] = start(later)
+        return started.pop(number)()
+
+    return batch
+
+
+def _center(picture: Pixels, side: int) -> Pixels:
+    top, left = (round((length - side) / 2) for length in picture.shape[:2])  # as torchvision
+    return picture[top : top + side, left : left + side]
+
+
 def _rectangle(
-    picture: NDArray[np.uint8], scale: tuple[float, float], side: int, draw: NDArray[np.float64]
-) -> NDArray[np.uint8]:
+    picture: Pixels, scale: Sequence[float], side: int, draw: NDArray[np.float64]
+) -> Pixels:
     """What ``scale`` cuts: ``draw`` is its top, left, the mirror, and s and r of each try."""
     (height, width), (low, high) = picture.shape[:2], scale
     for s, r in draw[3:].reshape(_TRIES, 2).tolist():
@@ -213,7 +224,7 @@ def _rectangle(
     return np.asarray(found.resize((side, side), Image.Resampling.BILINEAR))
 
 
-def decode(path: Path, size: int, keep_aspect: bool = False) -> NDArray[np.uint8]:
+def decode(path: Path, size: int, keep_aspect: bool = False) -> Pixels:
     """A picture file as RGB, ``size`` pixels a side, or a shorter side: (H, W, 3) uint8.
 
     It is turned upright as its camera says. Gray-scale, CMYK and palettes become RGB; what is
@@ -251,18 +262,17 @@ def unreadable(paths: Sequence[Path]) -> dict[Path, str]:
     >>> unreadable([])
     {}
     """
-    with _threads() as pool:
-        reasons = pool.map(_complaint, paths)
-        bar = tqdm(reasons, "decoding", len(paths), unit="picture", leave=False, delay=2)
-        return {path: reason for path, reason in zip(paths, bar, strict=True) if reason}
 
+    def complaint(path: Path) -> str:
+        try:
+            decode(path, 8)
+        except ValueError as error:
+            return str(error)
+        return ""
 
-def _complaint(path: Path) -> str:
-    try:
-        decode(path, 8)
-    except ValueError as error:
-        return str(error)
-    return ""
+    reasons = _threads().map(complaint, paths)
+    bar = tqdm(reasons, "decoding", len(paths), unit="picture", leave=False, delay=2)
+    return {path: reason for path, reason in zip(paths, bar, strict=True) if reason}
 
 
 def _sha256(path: Path) -> bytes:
@@ -271,4 +281,5 @@ def _sha256(path: Path) -> bytes:
 
 
 def _threads() -> ThreadPoolExecutor:
+    """One per core; they end when nobody holds them any longer."""
     return ThreadPoolExecutor(joblib.cpu_count())

@@ -90,6 +90,37 @@ def test_changing_a_batch_does_not_change_the_next(which):
     np.testing.assert_array_equal(sampler(0), before)
 
 
+@pytest.mark.parametrize(
+    "make, batches",
+    [
+        (
+            lambda labels: PK(labels, 3, 4, seed=7),
+            {
+                0: [13, 2, 35, 10, 9, 15, 21, 22, 14, 11, 25, 19],
+                10**6: [34, 5, 6, 36, 21, 28, 29, 9, 24, 38, 39, 39],
+            },
+        ),
+        (
+            lambda labels: PK(labels, 2, 9, seed=7),
+            {5: [24, 38, 24, 39, 39, 39, 39, 39, 39, 7, 5, 32, 23, 36, 7, 32, 5, 36]},
+        ),
+        (
+            lambda labels: Episodic(labels, 2, 2, 3, seed=7),
+            {0: [29, 21, 22, 15, 28, 25, 19, 14, 30, 11], 5: [26, 17, 12, 10, 2, 34, 6, 7, 36, 23]},
+        ),
+        (
+            lambda labels: Uniform(labels, 9, seed=7),
+            {5: [34, 32, 6, 16, 33, 35, 28, 17, 7], 10**6: [1, 5, 32, 6, 4, 36, 11, 33, 37]},
+        ),
+    ],
+)
+def test_batches_are_those_of_committed_runs(make, batches):
+    """Recorded from the sampler that evidence in the repository was trained with."""
+    labels = np.random.default_rng(0).integers(0, 6, 40)  # 8, 6, 3, 10, 6 and 7 images
+    sampler = make(labels)
+    assert {step: sampler(step).tolist() for step in batches} == batches
+
+
 def test_pk_draws_every_class_and_every_image_equally_often():
     labels = np.repeat(np.arange(10), [5, 20] * 5)
     sampler = PK(labels, classes=5, per_class=5)
@@ -109,7 +140,10 @@ def test_samplers_leave_the_global_random_state_alone():
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda: PK([0, 0, 1], classes=3), "3 classes was asked for, but the labels hold 2"),
+        (
+            lambda: PK([0, 0, 1], classes=3),
+            "3 classes was asked for, but the labels hold 2: .*the sampler's classes",
+        ),
         (lambda: PK([0, 1], classes=0), "classes must be at least 1, not 0"),
         (lambda: PK([0, 1], classes=2, per_class=0), "per_class must be at least 1"),
         (lambda: PK([]), "non-empty"),
@@ -117,7 +151,10 @@ def test_samplers_leave_the_global_random_state_alone():
         (lambda: PK([0.0, 1.0]), "integers, not float64"),
         (lambda: Episodic([0, 0, 1, 1], ways=2, support=1, query=2), "only 0 of 2 classes"),
         (lambda: Episodic([0, 0], ways=1, support=0, query=1), "support must be at least 1"),
-        (lambda: Uniform([0, 1], size=3), "a batch of 3 was asked for, but there are 2 images"),
+        (
+            lambda: Uniform([0, 1], size=3),
+            "a batch of 3 was asked for, but there are 2 images: .*size",
+        ),
     ],
 )
 def test_bad_arguments_are_named(make, message):

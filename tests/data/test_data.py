@@ -108,7 +108,7 @@ def test_a_repeated_load_gives_the_same_object(monkeypatch, tmp_path):
         calls.append((split, root, check, sizes))
         return small()
 
-    monkeypatch.setattr(data, "_loaders", lambda: {"toy": loader})
+    monkeypatch.setitem(data.LOADERS, "toy", loader)
     first = load("toy", root=tmp_path, sizes=[1, 2])
     assert load("toy", "train", root=str(tmp_path), sizes=[1, 2]) is first
     assert load("toy", "test", root=tmp_path, sizes=[1, 2]) is not first

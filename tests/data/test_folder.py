@@ -90,7 +90,7 @@ def test_a_long_list_of_bad_files_is_cut(root):
 )
 def test_a_class_without_pictures_is_refused(root, make, message):
     make(root)
-    with pytest.raises(ValueError, match=f"one folder a class, with pictures.*{message}"):
+    with pytest.raises(ValueError, match=f"one folder per class, with pictures.*{message}"):
         load("folder", "train", root)
 
 
@@ -139,6 +139,12 @@ def test_a_run_is_another_when_a_picture_has_changed(root, tmp_path):
     second = run(experiment(root), tmp_path)
     assert (first.loaded, second.loaded) == (False, False)
     assert first.path != second.path
+
+
+def test_a_batch_of_more_classes_than_the_folder_has_names_the_option(root, tmp_path):
+    asked = experiment(root, sampler_args={"classes": 4, "per_class": 2})
+    with pytest.raises(ValueError, match=r"4 classes .* hold 3: .*the sampler's classes"):
+        run(asked, tmp_path)
 
 
 def test_an_interrupted_run_goes_on_with_the_same_crops(root, tmp_path, monkeypatch):

@@ -1,0 +1,96 @@
+"""ImageSet: what every data set is, whatever its files look like."""
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dmlkit.data.pictures import Pictures
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Images with one class each: ``len(images)`` of them, image i by ``images[i]``.
+
+    ``images`` are a tensor, or Pictures where they are too many for memory. A set that is searched
+    by queries in a separate gallery says which images are ``queries``. Raises ValueError where the
+    parts do not fit together or the set is empty.
+
+    >>> import torch
+    >>> two = ImageSet(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), np.array([0, 1]),
+    ...                np.array(["latin", "greek"]), ("a", "alpha"))
+    >>> len(two), two.num_classes, tuple(two[0].shape)
+    (2, 2, (1, 8, 8))
+    """
+
+    images: Tensor | Pictures  # (N, C, H, W) uint8, ink (or light) is high
+    labels: NDArray[np.int64]  # (N,) in 0..C-1
+    groups: NDArray[np.str_]  # (N,), for example the script
+    class_names: tuple[str, ...]  # C of them
+    attributes: dict[str, NDArray[Any]] = field(default_factory=dict)  # name -> (N,)
+    queries: NDArray[np.bool_] | None = None  # (N,); the others are their gallery
+
+    def __post_init__(self) -> None:
+        if not len(self.labels):
+            raise ValueError("the split is empty: it must hold at least one image")
+        parts = {"labels": self.labels, "groups": self.groups, **self.attributes}
+        if self.queries is not None:
+            parts["queries"] = self.queries
+        lengths = {name: len(part) for name, part in parts.items()}
+        if set(lengths.values()) != {len(self.images)}:
+            raise ValueError(f"expected one entry for each of {len(self.images)} images: {lengths}")
+        classes = np.arange(len(self.class_names))
+        if self.labels.dtype != np.int64 or not np.array_equal(np.unique(self.labels), classes):
+            raise ValueError(
+                f"labels must be int64 and use each of 0..{len(classes) - 1} (one per class name), "
+                f"not {self.labels.dtype} with {len(np.unique(self.labels))} classes"
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.images[index]
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of pixels (or files) and labels, and of which are queries, in hexadecimal."""
+        digest = hashlib.sha256(repr(tuple(self.images.shape)).encode())
+        if isinstance(self.images, Pictures):
+            digest.update(self.images.digest())
+        else:
+            digest.update(np.ascontiguousarray(self.images).data)
+        digest.update(np.ascontiguousarray(self.labels).data)
+        if self.queries is not None:
+            digest.update(np.ascontiguousarray(self.queries).data)
+        return digest.hexdigest()
+
+    def retrieval_sets(self, embeddings: NDArray[Any]) -> dict[str, Any]:
+        """What ``dmlkit.retrieval`` scores, as its arguments: (N, d) -> arrays by name.
+
+        Every image is compared with all the others; in a set with queries, those with its gallery.
+
+        >>> import torch
+        >>> two = ImageSet(torch.zeros(2, 1, 8, 8), np.array([0, 0]), np.array(["", ""]), ("a",),
+        ...                queries=np.array([True, False]))
+        >>> list(two.retrieval_sets(np.zeros((2, 3))))
+        ['embeddings', 'labels', 'gallery', 'gallery_labels']
+        """
+        if self.queries is None:
+            return {"embeddings": embeddings, "labels": self.labels}
+        return {
+            "embeddings": embeddings[self.queries],
+            "labels": self.labels[self.queries],
+            "gallery": embeddings[~self.queries],
+            "gallery_labels": self.labels[~self.queries],
+        }

@@ -1,0 +1,131 @@
+"""Omniglot: handwritten characters of fifty alphabets."""
+
+import io
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from dmlkit.data.download import File, fetch, verify
+from dmlkit.data.images import ImageSet
+
+FILES = {
+    part: File(
+        name, md5, f"https://raw.githubusercontent.com/brendenlake/omniglot/master/python/{name}"
+    )
+    for part, name, md5 in (
+        ("small1", "images_background_small1.zip", "e704a628b5459e08445c13499850abc4"),
+        ("small2", "images_background_small2.zip", "b75a71a51d3b13f821f212756fe481fd"),
+        ("background", "images_background.zip", "68d2efa1b9178cc56df9314c21c6e718"),
+        ("evaluation", "images_evaluation.zip", "6b91aef0f799c5bb55b94e3f2daec811"),
+    )
+}
+Drawings = dict[tuple[str, str], list[tuple[str, bytes]]]  # (alphabet, character) -> name, content
+
+_TESTED_ON = {"small1": "small2", "small2": "small1", "background": "evaluation"}
+_HELD_OUT = 4  # with validation=True, every fourth training character is held out
+
+
+def load(
+    split: str,
+    root: Path,
+    check: bool = True,
+    train_on: str = "small1",
+    validation: bool = False,
+    size: int = 32,
+) -> ImageSet:
+    """Omniglot: train on one archive, test on the alphabets that only another one holds.
+
+    ``train_on="small1"`` trains on 136 characters (2,720 drawings) and tests on 106 (2,120) of
+    Japanese, Sanskrit and Tagalog; ``"small2"`` trains on 156 (3,120) and tests on 86 (1,720);
+    ``"background"`` is the full set: 964 (19,280) of 30 alphabets, tested on 659 (13,180) of 20.
+    Both small archives hold Greek and Latin, which therefore are not tested on. With ``validation``
+    every fourth training character makes up the split "val" and leaves "train". Images are
+    (1, size, size) uint8, ink 255 on 0. Groups are alphabets; the attribute ``drawer`` is the
+    person's number, 1..20.
+
+    Reads the archives in ``root`` or ``root/omniglot``; ``check`` compares their MD5. Raises
+    FileNotFoundError where one is missing, ValueError where one is corrupted. Source: Lake,
+    Salakhutdinov & Tenenbaum, "Human-level concept learning through probabilistic program
+    induction" (2015).
+    """
+    if train_on not in _TESTED_ON:
+        raise ValueError(f"train_on must be one of {', '.join(_TESTED_ON)}, not {train_on!r}")
+    if size < 1:
+        raise ValueError(f"size must be at least 1, not {size}")
+    if split == "val" and not validation:
+        raise ValueError(
+            "omniglot has a val split only with validation=True, which takes every fourth "
+            "training character out of train"
+        )
+    drawings = _read(root, train_on, check)
+    if split == "test":
+        trained_on = {alphabet for alphabet, _ in drawings}
+        drawings = _read(root, _TESTED_ON[train_on], check)
+        drawings = {key: files for key, files in drawings.items() if key[0] not in trained_on}
+    elif validation:
+        drawings = {
+            key: files
+            for i, (key, files) in enumerate(drawings.items())
+            if (i % _HELD_OUT == _HELD_OUT - 1) == (split == "val")
+        }
+    return _image_set(drawings, size)
+
+
+def _image_set(drawings: Drawings, size: int) -> ImageSet:
+    names = tuple(f"{alphabet}/{character}" for alphabet, character in drawings)
+    counts = [len(files) for files in drawings.values()]
+    files = [file for of_one in drawings.values() for file in of_one]
+    images = [_ink(name, content, size) for name, content in files]
+    return ImageSet(
+        images=torch.from_numpy(np.array(images, np.uint8).reshape(-1, 1, size, size)),
+        labels=np.repeat(np.arange(len(names)), counts),
+        groups=np.repeat([alphabet for alphabet, _ in drawings], counts),
+        class_names=names,
+        attributes={"drawer": np.array([int(name[-6:-4]) for name, _ in files])},
+    )
+
+
+def get(root: Path) -> None:
+    """Fetch the archives that are not in ``root`` or ``root/omniglot`` already."""
+    for file in FILES.values():
+        fetch(file, root if (root / file.name).is_file() else root / "omniglot")
+
+
+def _read(root: Path, part: str, check: bool) -> Drawings:
+    """All drawings of an archive, in the order of their names."""
+    file = FILES[part]
+    places = (root / file.name, root / "omniglot" / file.name)
+    path = next(filter(Path.is_file, places), None)
+    if path is None:
+        raise FileNotFoundError(
+            f"Omniglot needs {file.name} in {root} or {root / 'omniglot'}: `dmlkit data get "
+            f"omniglot` takes it from github.com/brendenlake/omniglot; or name another folder as "
+            "root or in $DMLKIT_DATA"
+        )
+    if check:
+        verify(file, path)
+    found: Drawings = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for name in sorted(archive.namelist()):
+                parts = name.split("/")
+                if len(parts) == 4 and name.endswith(".png"):  # archive/alphabet/character/drawing
+                    drawing = name, archive.read(name)
+                    found.setdefault((parts[1], parts[2]), []).append(drawing)
+    except (OSError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path} cannot be read ({error}): fetch it again") from error
+    return found
+
+
+def _ink(name: str, content: bytes, size: int) -> NDArray[np.uint8]:
+    """A drawing as (size, size), ink high: the files hold dark ink on white."""
+    try:
+        drawing = Image.open(io.BytesIO(content)).convert("L")
+    except OSError as error:
+        raise ValueError(f"{name} cannot be read: {error}") from error
+    return 255 - np.asarray(drawing.resize((size, size), Image.Resampling.BOX))

@@ -1,0 +1,191 @@
+"""Omniglot: small archives in its layout, and the published ones where they are."""
+
+import io
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dmlkit.data import benchmarks, download, load, omniglot
+from dmlkit.data.download import File
+
+PUBLISHED = Path(os.environ.get("DMLKIT_DATA", "")) / "omniglot"
+needs_published = pytest.mark.skipif(
+    not (PUBLISHED / "images_background_small1.zip").is_file(),
+    reason="$DMLKIT_DATA names no folder with Omniglot",
+)
+FULL = ("background", "evaluation")
+
+
+def drawing(seed: int) -> bytes:
+    """A 105 x 105 one-bit PNG with a dark square, 21 px wide, on white, at a random place."""
+    paper = np.full((105, 105), 255, dtype=np.uint8)
+    y, x = np.random.default_rng(seed).integers(0, 84, size=2)
+    paper[y : y + 21, x : x + 21] = 0
+    file = io.BytesIO()
+    Image.fromarray(paper).convert("1").save(file, "PNG")
+    return file.getvalue()
+
+
+def archive(root: Path, part: str, alphabets: dict[str, int], seed: int) -> None:
+    """Two drawings of each character, in the layout of the published files."""
+    folder = f"images_{part}" if part in FULL else f"images_background_{part}"
+    with zipfile.ZipFile(root / f"{folder}.zip", "w") as file:
+        file.writestr(f"{folder}/", "")
+        for alphabet, characters in alphabets.items():
+            for character in range(1, characters + 1):
+                seed += 1
+                for drawer in (1, 2):
+                    name = f"character{character:02d}/{seed:04d}_{drawer:02d}.png"
+                    file.writestr(f"{folder}/{alphabet}/{name}", drawing(2 * seed + drawer))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    archive(tmp_path, "small1", {"Greek": 3, "Korean": 5}, seed=0)
+    archive(tmp_path, "small2", {"Greek": 3, "Sanskrit": 4, "Tagalog": 2}, seed=100)
+    return tmp_path
+
+
+def test_train_takes_one_archive_and_test_what_the_other_has_alone(root):
+    train = load("omniglot", "train", root, check=False)
+    test = load("omniglot", "test", root, check=False)
+    assert (len(train), train.num_classes, set(train.groups)) == (16, 8, {"Greek", "Korean"})
+    assert (len(test), test.num_classes, set(test.groups)) == (12, 6, {"Sanskrit", "Tagalog"})
+    assert test.class_names[0] == "Sanskrit/character01"
+    assert [test.class_names[label].split("/")[0] for label in test.labels] == list(test.groups)
+    assert list(test.attributes["drawer"]) == [1, 2] * 6
+
+
+def test_the_other_direction(root):
+    train = load("omniglot", "train", root, check=False, train_on="small2")
+    test = load("omniglot", "test", root, check=False, train_on="small2")
+    assert set(train.groups) == {"Greek", "Sanskrit", "Tagalog"}
+    assert set(test.groups) == {"Korean"}
+
+
+def test_the_full_set(root):
+    archive(root, "background", {"Greek": 3, "Korean": 5}, seed=0)
+    archive(root, "evaluation", {"Tibetan": 4, "Atlantean": 2}, seed=200)
+    train, test = (
+        load("omniglot", split, root, check=False, train_on="background")
+        for split in ("train", "test")
+    )
+    assert set(train.groups) == {"Greek", "Korean"}
+    assert set(test.groups) == {"Tibetan", "Atlantean"}
+    with pytest.raises(ValueError, match="expected 68d2efa1b9178cc56df9314c21c6e718"):
+        load("omniglot", "train", root, train_on="background")
+
+
+def test_get_fetches_all_archives(root, tmp_path, monkeypatch):
+    parts = {}
+    for part in ("small1", "small2"):
+        path = root / f"images_background_{part}.zip"
+        parts[part] = File(path.name, download.checksum(path), path.as_uri())
+    monkeypatch.setattr(omniglot, "FILES", parts)
+    target = tmp_path / "target"
+    benchmarks.get("omniglot", target)
+    assert len(load("omniglot", "train", target)) == 16
+    monkeypatch.setattr(omniglot, "FILES", {"small1": parts["small1"]._replace(url="no:")})
+    benchmarks.get("omniglot", root)  # those that lie in the root stay there
+    assert not (root / "omniglot").exists()
+
+
+def test_archives_may_lie_in_a_folder_of_their_own(root):
+    (root / "omniglot").mkdir()
+    for path in root.glob("*.zip"):
+        path.rename(root / "omniglot" / path.name)
+    assert len(load("omniglot", "train", root, check=False)) == 16
+
+
+def test_validation_divides_the_training_characters(root):
+    whole = load("omniglot", "train", root, check=False)
+    train = load("omniglot", "train", root, check=False, validation=True)
+    val = load("omniglot", "val", root, check=False, validation=True)
+    assert (train.num_classes, val.num_classes) == (6, 2)
+    assert sorted(train.class_names + val.class_names) == sorted(whole.class_names)
+    with pytest.raises(ValueError, match="val split only with validation=True"):
+        load("omniglot", "val", root, check=False)
+
+
+def test_ink_is_high_and_its_amount_is_kept(root):
+    images = load("omniglot", "train", root, check=False).images
+    assert images.shape == (16, 1, 32, 32)
+    assert (images.amax(dim=(1, 2, 3)) == 255).all()
+    share = images.double().mean(dim=(1, 2, 3)) / 255
+    # Averaging over boxes keeps the mean, but for boxes being whole pixels: at most 1 of 21 a side.
+    np.testing.assert_allclose(share, 21**2 / 105**2, rtol=2 / 21)
+    larger = load("omniglot", "train", root, check=False, size=105).images
+    assert set(np.unique(larger)) == {0, 255}
+
+
+@pytest.mark.parametrize(
+    "args, message",
+    [
+        ({"train_on": "small3"}, "must be one of small1, small2, background, not 'small3'"),
+        ({"size": 0}, "size must be at least 1, not 0"),
+    ],
+)
+def test_bad_arguments_are_named(root, args, message):
+    with pytest.raises(ValueError, match=message):
+        load("omniglot", "test", root, check=False, **args)
+
+
+def test_a_missing_archive_says_where_it_belongs_and_comes_from(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"small1\.zip in .*data get omniglot.*brendenlake"):
+        load("omniglot", root=tmp_path)
+
+
+def test_a_foreign_archive_is_refused(root):
+    with pytest.raises(ValueError, match=r"MD5 is .*, expected e704a628b5459e08445c13499850abc4"):
+        load("omniglot", root=root)
+
+
+def test_a_damaged_archive_is_refused(root):
+    path = root / "images_background_small1.zip"
+    content = bytearray(path.read_bytes())
+    start = content.index(b"IDAT") + 8  # inside the pixels of the first drawing
+    content[start] ^= 0xFF
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"small1.*cannot be read"):
+        load("omniglot", root=root, check=False)
+    path.write_bytes(content[:-30])
+    with pytest.raises(ValueError, match=r"small1.*cannot be read .*fetch it again"):
+        load("omniglot", "train", root, False, validation=True)
+    (root / "images_background_small2.zip").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"small2.*cannot be read .*fetch it again"):
+        load("omniglot", "train", root, False, train_on="small2")
+
+
+@needs_published
+@pytest.mark.parametrize(
+    "train_on, train, test, unseen",
+    [
+        ("small1", (136, 2720), (106, 2120), {"Japanese_(katakana)", "Sanskrit", "Tagalog"}),
+        ("small2", (156, 3120), (86, 1720), {"Balinese", "Early_Aramaic", "Korean"}),
+    ],
+)
+def test_published_counts(train_on, train, test, unseen):
+    trained = load("omniglot", "train", train_on=train_on)
+    tested = load("omniglot", "test", train_on=train_on)
+    assert (trained.num_classes, len(trained)) == train
+    assert (tested.num_classes, len(tested)) == test
+    assert set(tested.groups) == unseen
+    assert {"Greek", "Latin"} <= set(trained.groups)
+    for images in (trained, tested):
+        assert (np.bincount(images.labels) == 20).all()
+        np.testing.assert_array_equal(images.attributes["drawer"].reshape(-1, 20)[0], range(1, 21))
+
+
+@needs_published
+@pytest.mark.parametrize("train_on", ["small1", "small2"])
+def test_no_published_drawing_is_both_trained_and_tested_on(train_on):
+    """Both archives hold the same drawings of Greek and Latin."""
+    train, test = (
+        {image.numpy().tobytes() for image in load("omniglot", split, train_on=train_on).images}
+        for split in ("train", "test")
+    )
+    assert len(train & test) <= 1  # two people may draw the same by chance
