@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from dmlkit import study, training
-from tests.training.test_training import TINY
+from tests.training.tiny import TINY
 
 
 @pytest.fixture(autouse=True)

@@ -20,14 +20,14 @@ from distributed import LocalCluster
 from typer.testing import CliRunner
 
 import dmlkit
-from dmlkit import cli, study, training
+from dmlkit import cli, data, study, training
 from tests import test_reproduce
-from tests.training.test_training import TINY, assert_same_run
+from tests.training.tiny import TINY, assert_same_run
 
 # What a worker does besides: it notes every step that it trained, saves a checkpoint after each,
 # and at step 6 of the Experiment that the file ``stop`` names, the first to come waits for its end.
 PRELOAD = """
-import os, time
+import functools, os, time
 from pathlib import Path
 
 def dask_setup(worker):
@@ -35,6 +35,7 @@ def dask_setup(worker):
 
     notes, advance = Path(os.environ["NOTES"]), training.Trainer.advance
 
+    @functools.wraps(advance)  # watched, not changed: a Run keeps its name
     def noted(self):
         name, step = self.experiment.hash(), self.step
         stop = notes / "stop"
@@ -50,7 +51,7 @@ def dask_setup(worker):
         with (notes / "steps").open("a") as file:
             file.write(f"{name} {step} {os.getpid()}\\n")
 
-    training.Trainer.advance, training.CHECKPOINT_SECONDS = noted, 0.0
+    training.Trainer.advance, training.loop.CHECKPOINT_SECONDS = noted, 0.0
 """
 
 
@@ -91,7 +92,7 @@ def wait_for(what: Callable[[], Any]) -> Any:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A scheduler and two workers, as a user starts them; Glyphs are those of the other tests."""
-    training.data.load("glyphs", "train", **TINY.data_args)  # made, if they are not there
+    data.load("glyphs", "train", **TINY.data_args)  # made, if they are not there
     folder = tmp_path_factory.mktemp("cluster")
     cache, notes = folder / "cache", folder / "notes"
     for each in (cache, notes):

@@ -8,7 +8,7 @@ import pytest
 
 from dmlkit import retrieval, training
 from dmlkit.extras import dreml
-from tests.training.test_training import TINY
+from tests.training.tiny import TINY
 
 
 @pytest.fixture(autouse=True)
