@@ -114,8 +114,9 @@ class Trainer:
     def _note(self, value: Tensor, embeddings: Tensor) -> None:
         """Write the step's row of HISTORY, on the device."""
         norms = geometry.norms(embeddings.float())
-        spread, mean = torch.std_mean(norms, correction=0)
-        spread = spread / mean.clamp_min(torch.finfo(mean.dtype).tiny)  # 0 where all norms are 0
+        mean = norms.mean()
+        tiny = torch.finfo(mean.dtype).tiny
+        spread = norms.std(correction=0) / mean.clamp_min(tiny)  # 0 where all norms are 0
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         gradient_norm = torch.nn.utils.get_total_norm(gradients)
         self.record[self.step] = torch.stack([value, mean, spread, gradient_norm])
