@@ -40,8 +40,8 @@ def test_sweep_is_one_row_a_run_in_the_order_of_the_grid():
 
 
 def test_sweep_finishes_the_others_before_it_reports_a_failure():
-    with pytest.raises(RuntimeError, match=r"1 of 2 Runs failed.*'loss': 'nope'.*unknown loss"):
-        sweep(loss=["nope", "contrastive"])
+    with pytest.raises(RuntimeError, match=r"1 of 2 Runs failed.*'model': 'nope'.*unknown model"):
+        sweep(model=["nope", "convnet"], loss=["contrastive"])
     assert sweep(loss=["contrastive"])["loaded"].all()
 
 
