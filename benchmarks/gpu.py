@@ -26,8 +26,8 @@ from dmlkit import data, geometry, losses, training
 from dmlkit.data import batches
 from dmlkit.retrieval import recall_at_k
 from dmlkit.spherical import expand
-from dmlkit.training import Experiment
-from dmlkit.training.devices import open_fabric, pinned_numerics
+from dmlkit.training import Experiment, open_fabric
+from dmlkit.training.devices import repeatable_numerics
 
 Row = dict[str, Any]
 Step = Callable[[], object]
@@ -252,7 +252,7 @@ def _in_turn(ours: Step, theirs: Step, size: Sizes, device: torch.device, thread
     ``ratio`` is their time over ours, so more is better; ``spread`` is half the distance between
     the quartiles of the rounds' ratios, relative to the ratio.
     """
-    with pinned_numerics(threads):
+    with repeatable_numerics(threads):
         for step in (ours, theirs):
             _seconds(step, size.frozen_steps, device)
         watched = _watched(ours, device)

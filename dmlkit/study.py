@@ -249,7 +249,7 @@ def step_times(
             f"{list(steps)}, {rounds} and {warm_up}"
         )
     taken = []
-    with training.pinned_numerics(threads=1):
+    with training.repeatable_numerics(threads=1):
         for _ in range(warm_up + rounds):
             row = {}
             for name, step in steps.items():

@@ -271,7 +271,10 @@ BROKEN: list[tuple[str, Callable[[NotebookNode], Any]]] = [
         "ipywidgets.interact captures",
         lambda nb: nb.cells.append(new_code_cell("ipywidgets.interact(f, a=1)")),
     ),
-    ("figures.begin_notebook is not called once", _replace('begin_notebook("template"', 'begin_notebook("other"')),
+    (
+        "figures.begin_notebook is not called once",
+        _replace('begin_notebook("template"', 'begin_notebook("other"'),
+    ),
 ]
 
 

@@ -18,7 +18,7 @@ from scipy import stats
 
 import dmlkit
 from dmlkit import data, study, training
-from tests.training.test_training import TINY
+from tests.training.tiny import TINY
 
 
 @pytest.fixture(autouse=True)
@@ -174,8 +174,8 @@ def test_a_session_outlives_stops_and_killed_workers_and_leaves_none_behind(tmp_
 
 
 def test_sweep_finishes_the_others_before_it_reports_a_failure():
-    with pytest.raises(RuntimeError, match=r"1 of 2 Runs failed.*'loss': 'nope'.*unknown loss"):
-        sweep(loss=["nope", "contrastive"])
+    with pytest.raises(RuntimeError, match=r"1 of 2 Runs failed.*'model': 'nope'.*unknown model"):
+        sweep(model=["nope", "convnet"], loss=["contrastive"])
     assert sweep(loss=["contrastive"])["loaded"].all()
 
 

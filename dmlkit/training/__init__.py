@@ -9,10 +9,12 @@ from dmlkit.training.build import (
     lr_factor,
     split_parameters,
 )
-from dmlkit.training.devices import open_fabric, own_random_state, pinned_numerics
+from dmlkit.training.devices import device_type, repeatable_numerics
 from dmlkit.training.experiment import Experiment
-from dmlkit.training.loop import HISTORY, DivergedError, Trainer, embed, fit, to_float
-from dmlkit.training.runs import NotTrainedError, Run, RunInProgressError, baselines, load_run, run
+from dmlkit.training.loop import fit
+from dmlkit.training.runs import NotTrainedError, Run, RunInProgressError, load_run, run
+from dmlkit.training.scoring import DivergedError, baselines, embed, to_float
+from dmlkit.training.trainer import HISTORY, Trainer, open_fabric
 
 __all__ = [
     "HISTORY",
@@ -28,13 +30,13 @@ __all__ = [
     "build_objective",
     "build_optimizer",
     "build_sampler",
+    "device_type",
     "embed",
     "fit",
     "load_run",
     "lr_factor",
     "open_fabric",
-    "own_random_state",
-    "pinned_numerics",
+    "repeatable_numerics",
     "run",
     "split_parameters",
     "to_float",

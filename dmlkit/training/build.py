@@ -1,39 +1,15 @@
 """From an Experiment to what it names: model, objective, batches, optimizer."""
 
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from dmlkit import data, losses, models, spherical
-from dmlkit.data import batches
-from dmlkit.training.devices import own_random_state
-from dmlkit.training.experiment import Experiment
-
-_SAMPLERS: dict[str, Callable[..., Callable[[int], np.ndarray]]] = {
-    "pk": batches.PK,
-    "episodic": batches.Episodic,
-    "uniform": batches.Uniform,
-}
-
-_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "sgd": torch.optim.SGD,
-    "rmsprop": torch.optim.RMSprop,
-}
-
-
-def build_model(experiment: Experiment, train: data.ImageSet) -> nn.Module:
-    """The untrained model of an Experiment, the same for the same seed."""
-    with own_random_state():
-        torch.manual_seed(experiment.seed)
-        return models.build(
-            experiment.model, dim=experiment.dim, image=train[0], **experiment.model_args
-        )
+from dmlkit.training.devices import restored_random_state
+from dmlkit.training.experiment import OPTIMIZERS, SAMPLERS, Experiment
 
 
 class Objective(nn.Module):
@@ -50,31 +26,41 @@ class Objective(nn.Module):
         return value if self.constraint is None else value + self.constraint(embeddings)
 
 
+def build_model(experiment: Experiment, train: data.ImageSet) -> nn.Module:
+    """The untrained model of an Experiment, the same for the same seed."""
+    return model_for(experiment, train[0])
+
+
+def model_for(experiment: Experiment, image: Tensor) -> nn.Module:
+    """The untrained model for images shaped like one, (C, H, W)."""
+    with restored_random_state():
+        torch.manual_seed(experiment.seed)
+        return models.build(
+            experiment.model, dim=experiment.dim, image=image, **experiment.model_args
+        )
+
+
 def build_objective(experiment: Experiment, train: data.ImageSet) -> Objective:
     """The objective of an Experiment, the same for the same seed."""
-    with own_random_state():
+    return objective_for(experiment, train.num_classes)
+
+
+def objective_for(experiment: Experiment, num_classes: int) -> Objective:
+    """The objective for a number of classes."""
+    with restored_random_state():
         torch.manual_seed(experiment.seed)
         loss = losses.build(
-            experiment.loss,
-            num_classes=train.num_classes,
-            dim=experiment.dim,
-            **experiment.loss_args,
+            experiment.loss, num_classes=num_classes, dim=experiment.dim, **experiment.loss_args
         )
-    if experiment.constraint is None:
-        return Objective(loss)
-    return Objective(loss, spherical.SphericalConstraint(**experiment.constraint))
-
-
-def choose(table: Mapping[str, Any], kind: str, name: str) -> Any:
-    """The named entry of a table, or an error that lists what there is."""
-    if name not in table:
-        raise ValueError(f"unknown {kind} {name!r}; there are {', '.join(table)}")
-    return table[name]
+    constraint = experiment.constraint
+    return Objective(
+        loss, None if constraint is None else spherical.SphericalConstraint(**constraint)
+    )
 
 
 def build_sampler(experiment: Experiment, train: data.ImageSet) -> Callable[[int], np.ndarray]:
     """The sampler of an Experiment: step -> indices (B,), where B is a multiple of its devices."""
-    make = choose(_SAMPLERS, "sampler", experiment.sampler)
+    make = SAMPLERS[experiment.sampler]
     sampler = make(train.labels, seed=experiment.seed, **experiment.sampler_args)
     if (batch := len(sampler(0))) % experiment.devices:
         raise ValueError(
@@ -97,10 +83,9 @@ def build_optimizer(
     """The optimizer over backbone, head and the loss's own parameters, each with a rate of its own.
 
     Raises:
-        ValueError: unknown optimizer, or backbone settings for a model without a backbone.
+        ValueError: backbone settings for a model without a backbone.
     """
-    make = choose(_OPTIMIZERS, "optimizer", experiment.optimizer)
-    args = dict(experiment.optimizer_args)
+    make, args = OPTIMIZERS[experiment.optimizer], dict(experiment.optimizer_args)
     if "fused" in inspect.signature(make).parameters:
         args.setdefault("fused", True)  # one kernel over all parameters
     backbone, head = split_parameters(model)
@@ -109,15 +94,13 @@ def build_optimizer(
             f"backbone_lr_factor and frozen_steps need a model with a backbone and a head, but "
             f"{type(model).__name__} has no attribute 'head', or nothing besides it"
         )
+    lr = experiment.lr
     groups = [
-        {"params": backbone, "base_lr": experiment.lr * experiment.backbone_lr_factor},
-        {"params": head, "base_lr": experiment.lr},
-        {
-            "params": list(objective.parameters()),
-            "base_lr": experiment.lr * experiment.loss_lr_factor,
-        },
+        {"params": backbone, "base_lr": lr * experiment.backbone_lr_factor},
+        {"params": head, "base_lr": lr},
+        {"params": list(objective.parameters()), "base_lr": lr * experiment.loss_lr_factor},
     ]
-    return make([g for g in groups if g["params"]], lr=experiment.lr, **args)
+    return make([g for g in groups if g["params"]], lr=lr, **args)
 
 
 def lr_factor(step: int, steps: int, decay: float) -> float:

@@ -4,15 +4,12 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import faiss
 import torch
 from lightning_fabric import Fabric
 from torch.multiprocessing.spawn import ProcessException
-
-if TYPE_CHECKING:
-    from dmlkit.training import Experiment
 
 GRACE_SECONDS = 10.0  # for processes to end by themselves when the one that waits is interrupted
 
@@ -34,16 +31,16 @@ def device_type(device: str) -> str:
     return "cuda" if there and device != "cpu" else "cpu"
 
 
-def open_fabric(experiment: "Experiment", device: str = "auto") -> Fabric:
+def launch_fabric(devices: int, precision: str, device: str) -> Fabric:
     """Lightning Fabric on this process's device.
 
-    In a group, which torchrun or ``spawn`` has started, every process has one of the Experiment's
-    devices; a process that is in none is alone, with one device.
+    In a group, which torchrun or ``spawn`` has started, every process has one of the devices; a
+    process that is in none is alone, with one device.
 
     Raises:
         ValueError: unknown device, more GPUs than there are, or a group of another size.
     """
-    accelerator, asked = device_type(device), experiment.devices
+    accelerator, asked = device_type(device), devices
     processes = int(os.environ["WORLD_SIZE"]) if in_group() else 1
     machines = int(os.environ.get("GROUP_WORLD_SIZE", 1)) if in_group() else 1
     if in_group() and processes != asked:
@@ -58,7 +55,7 @@ def open_fabric(experiment: "Experiment", device: str = "auto") -> Fabric:
         strategy="ddp" if processes > 1 else "auto",
         devices=processes // machines,
         num_nodes=machines,
-        precision=experiment.precision,  # type: ignore[arg-type]
+        precision=precision,  # type: ignore[arg-type]
     )
     fabric.launch()
     return fabric
@@ -77,7 +74,7 @@ def seed(number: int) -> None:
     """Seed torch's default random states, those of GPUs only where they are in use.
 
     ``torch.manual_seed`` would note a stack trace for each kind of GPU that may come into use
-    later, which is dear in every step.
+    later, which would take longer than the rest of a small step.
 
     >>> seed(0)
     """
@@ -87,30 +84,30 @@ def seed(number: int) -> None:
         torch.default_generator.manual_seed(number)
 
 
-def own_random_state() -> AbstractContextManager[None]:
+def restored_random_state() -> AbstractContextManager[None]:
     """Inside, torch's default random states may be seeded; afterwards they are as they were."""
     return torch.random.fork_rng(devices=range(torch.cuda.device_count()))
 
 
 @contextmanager
-def pinned_numerics(threads: int) -> Iterator[None]:
-    """The same sums in the same order on every repeat, and the caller's random state untouched."""
-    before, searching = torch.get_num_threads(), faiss.omp_get_max_threads()
+def repeatable_numerics(threads: int) -> Iterator[None]:
+    """The same sums in the same order at every repeat; the caller's random state stays its own."""
+    threads_of_torch, threads_of_faiss = torch.get_num_threads(), faiss.omp_get_max_threads()
     torch.set_num_threads(threads)
     faiss.omp_set_num_threads(threads)
     deterministic = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
     try:
-        with own_random_state(), deterministic:
+        with restored_random_state(), deterministic:
             yield
     finally:
-        torch.set_num_threads(before)
-        faiss.omp_set_num_threads(searching)
+        torch.set_num_threads(threads_of_torch)
+        faiss.omp_set_num_threads(threads_of_faiss)
 
 
 def spawn(processes: int, function: Callable[..., object], *work: Any) -> None:
     """Call ``function(*work)`` in a new group of processes on this machine, and wait for all.
 
-    Each stands as if torchrun had started it. What the first of them raises is raised here.
+    Each finds the environment that torchrun gives. What the first of them raises is raised here.
 
     Not by Fabric's launcher: it refuses notebooks, and leaves its processes to themselves when
     this one is interrupted.

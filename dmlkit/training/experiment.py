@@ -2,15 +2,48 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, NoReturn, get_args
 
-from dmlkit import retrieval
+import numpy as np
+import torch
 
-# Fields that Experiment gained later count for its hash only where they are not at their defaults:
-# what was trained before, and is kept as evidence, has the same name as now.
-_LATER = ("backbone_lr_factor", "frozen_steps", "compile", "devices")
+from dmlkit import data, losses, retrieval
+from dmlkit.data import batches
+
+SAMPLERS: dict[str, Callable[..., Callable[[int], np.ndarray]]] = {
+    "pk": batches.PK,
+    "episodic": batches.Episodic,
+    "uniform": batches.Uniform,
+}
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "sgd": torch.optim.SGD,
+    "rmsprop": torch.optim.RMSprop,
+}
+# Evidence from before fields were renamed and added is kept under the hash of that time.
+FORMER_NAMES = {"lr_decay": "decay", "frozen_steps": "warm_up"}
+_ADDED_LATER = ("backbone_lr_factor", "frozen_steps", "compile", "devices")
+_POSITIVE = ("dim", "steps", "threads", "monitor_every", "lr", "devices")
+_NOT_NEGATIVE = ("backbone_lr_factor", "loss_lr_factor", "frozen_steps", "lr_decay", "seed")
+
+
+class FrozenDict(dict[str, Any]):
+    """A dict that shows, compares and is written as any other, but cannot be changed."""
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError(
+            "an Experiment's settings cannot be changed, since they name its Run: make another "
+            "Experiment with dataclasses.replace, or a plain dict with dict(...)"
+        )
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FrozenDict, (dict(self),)
 
 
 @dataclass(frozen=True)
@@ -25,8 +58,8 @@ class Experiment:
     share of the batch, and keeps those of the first. A frozen BatchNorm has none to take.
 
     Raises:
-        TypeError: a field is no JSON literal.
-        ValueError: a count or rate is not positive.
+        TypeError: a field is no JSON literal, or of another type than it should be.
+        ValueError: a number is out of its range, or a name is unknown.
 
     >>> Experiment(seed=1).hash() == Experiment(seed=1).hash() != Experiment(seed=2).hash()
     True
@@ -50,9 +83,7 @@ class Experiment:
     optimizer_args: Mapping[str, Any] = field(default_factory=dict)
     lr: float = 5e-3
     backbone_lr_factor: float = 1.0  # a pretrained backbone should move less than its new head
-    frozen_steps: int = (
-        0  # first steps, in which the backbone rests: a new head would only mislead it
-    )
+    frozen_steps: int = 0  # first steps, in which the backbone rests: a new head would mislead it
     lr_decay: float = 0.3  # share of the steps, at the end, over which lr falls linearly to 0
     steps: int = 280
     seed: int = 0
@@ -64,32 +95,89 @@ class Experiment:
     threads: int = 1  # on a CPU; sums depend on it in the last bit, so it is part of the Run
 
     def __post_init__(self) -> None:
-        literal = json.loads(self._json())  # tuples become lists, as they would in a file
         for f in fields(self):
-            value = literal[f.name]
-            object.__setattr__(self, f.name, tuple(value) if isinstance(value, list) else value)
-        for name in ("dim", "steps", "threads", "monitor_every", "lr", "devices"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be positive, but is {getattr(self, name)}")
-        for name in ("backbone_lr_factor", "frozen_steps"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
-
-    def _json(self) -> str:
-        for f in fields(self):
+            value = getattr(self, f.name)
             try:
-                json.dumps(getattr(self, f.name), allow_nan=False)
+                literal = json.loads(json.dumps(value, allow_nan=False))
             except (TypeError, ValueError) as error:
                 raise TypeError(
-                    f"Experiment.{f.name} must be a JSON literal, but is "
-                    f"{getattr(self, f.name)!r} ({error})"
+                    f"{f.name} must be a JSON literal, but is {value!r} ({error})"
                 ) from None
-        return json.dumps(asdict(self), sort_keys=True)
+            object.__setattr__(self, f.name, _frozen(literal))
+            _check_type(f.name, f.type, getattr(self, f.name))
+        for name in (*_POSITIVE, *_NOT_NEGATIVE):
+            value, at_least = getattr(self, name), "positive" if name in _POSITIVE else "at least 0"
+            if value < 0 or (value == 0 and name in _POSITIVE):
+                raise ValueError(f"{name} must be {at_least}, but is {value}")
+        if self.lr_decay > 1:
+            raise ValueError(f"lr_decay must be a share of the steps, 0 to 1, not {self.lr_decay}")
+        if self.seed >= 2**32:
+            raise ValueError(f"seed must be below 2**32, but is {self.seed}")
+        self._check_names()
+
+    def _check_names(self) -> None:
+        metric = self.metric.get("name") if isinstance(self.metric, Mapping) else self.metric
+        tables: list[tuple[str, Any, Any]] = [
+            ("loss", self.loss, losses.names()),
+            ("sampler", self.sampler, SAMPLERS),
+            ("optimizer", self.optimizer, OPTIMIZERS),
+            ("metric", metric, get_args(get_args(retrieval.Metric)[0])),
+            *(("split", split, data.SPLITS) for split in (self.split, *self.monitor)),
+        ]
+        for kind, name, known in tables:
+            if name not in known:
+                raise ValueError(f"unknown {kind} {name!r}; there are {', '.join(known)}")
 
     def hash(self) -> str:
-        """Twelve hexadecimal digits that name this Experiment."""
-        literal = json.loads(self._json())
-        for f in fields(self):
-            if f.name in _LATER and literal[f.name] == f.default:
-                del literal[f.name]
-        return hashlib.sha256(json.dumps(literal, sort_keys=True).encode()).hexdigest()[:12]
+        """Twelve hexadecimal digits that name this Experiment, whether a 1 is written 1 or 1.0."""
+        return _digest(_plain(asdict(self)))
+
+    def former_hash(self) -> str:
+        """The hash of before ``FORMER_NAMES``: by it, evidence that was kept is found."""
+        added = {f.name: f.default for f in fields(self) if f.name in _ADDED_LATER}
+        literal = {
+            FORMER_NAMES.get(name, name): value
+            for name, value in asdict(self).items()
+            if name not in added or value != added[name]
+        }
+        return _digest(literal)
+
+
+def _digest(literal: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(literal, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _frozen(literal: Any) -> Any:
+    """The same with FrozenDicts and tuples for dicts and lists."""
+    if isinstance(literal, dict):
+        return FrozenDict({key: _frozen(value) for key, value in literal.items()})
+    return tuple(map(_frozen, literal)) if isinstance(literal, list) else literal
+
+
+def _plain(literal: Any) -> Any:
+    """The same with integers for all numbers that are whole."""
+    if isinstance(literal, dict):
+        return {key: _plain(value) for key, value in literal.items()}
+    if isinstance(literal, tuple):
+        return [_plain(value) for value in literal]
+    return int(literal) if isinstance(literal, float) and literal.is_integer() else literal
+
+
+def _check_type(name: str, annotation: Any, value: object) -> None:
+    """Whether the value of a field is of the type that the field is annotated with."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    expected, fits = {
+        str: ("a string", isinstance(value, str)),
+        bool: ("True or False", isinstance(value, bool)),
+        int: ("a whole number", number and isinstance(value, int)),
+        float: ("a number", number),
+        tuple[str, ...]: (
+            "a sequence of names",
+            isinstance(value, tuple) and all(isinstance(item, str) for item in value),
+        ),
+        Mapping[str, Any]: ("a dict", isinstance(value, dict)),
+        Mapping[str, Any] | None: ("a dict or None", value is None or isinstance(value, dict)),
+        retrieval.Metric: ("a name or a dict", isinstance(value, str | dict)),
+    }[annotation]
+    if not fits:
+        raise TypeError(f"{name} must be {expected}, but is {value!r}")

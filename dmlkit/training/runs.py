@@ -1,36 +1,45 @@
 """A Run on disk: its name, lock, checkpoint, publication, loading."""
 
-import ast
-import functools
 import hashlib
-import inspect
 import json
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import filelock
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from lightning_fabric import Fabric
+from torch import nn
 
 import dmlkit
-from dmlkit import data, geometry, retrieval
-from dmlkit.data import batches, glyphs
-from dmlkit.training import devices
-from dmlkit.training.build import Objective, build_model, build_objective
-from dmlkit.training.devices import open_fabric, pinned_numerics
+from dmlkit import data
+from dmlkit.files import write_whole
+from dmlkit.training.build import (
+    Objective,
+    build_model,
+    build_objective,
+    model_for,
+    objective_for,
+)
+from dmlkit.training.devices import repeatable_numerics
 from dmlkit.training.experiment import Experiment
-from dmlkit.training.loop import embed, fit, to_float
+from dmlkit.training.loop import fit
+from dmlkit.training.provenance import provenance
+from dmlkit.training.scoring import DivergedError, check_embeddings, embed, score
+from dmlkit.training.trainer import open_fabric
 
 Module = TypeVar("Module", bound=nn.Module)
+
+
+class RunInProgressError(RuntimeError):
+    """Another process is training the same Run."""
 
 
 @dataclass(frozen=True)
@@ -52,47 +61,24 @@ class Run:
     provenance: dict[str, str]
     path: Path
     loaded: bool
+    image_shape: tuple[int, ...]  # of the images that it was trained on, (C, H, W)
+    num_classes: int  # of those
 
     def model(self) -> nn.Module:
         """The trained model, on the CPU, ready to embed."""
-        train = data.load(self.experiment.data, "train", **self.experiment.data_args)
-        return self._restored(build_model(self.experiment, train), "model.pt")
+        args = dict(self.experiment.model_args)
+        if "pretrained" in args:
+            args["pretrained"] = False  # what it began with is no longer needed
+        experiment = replace(self.experiment, model_args=args)
+        return self._restored(model_for(experiment, torch.zeros(self.image_shape)), "model.pt")
 
-    def objective(self) -> "Objective":
+    def objective(self) -> Objective:
         """What it was trained with, on the CPU, with its learned state: proxies, a memory."""
-        train = data.load(self.experiment.data, "train", **self.experiment.data_args)
-        return self._restored(build_objective(self.experiment, train), "objective.pt")
+        return self._restored(objective_for(self.experiment, self.num_classes), "objective.pt")
 
     def _restored(self, module: Module, file: str) -> Module:
         module.load_state_dict(torch.load(self.path / file, weights_only=True))
         return module.eval()
-
-
-def baselines(experiment: Experiment, device: str = "auto") -> dict[str, dict[str, float]]:
-    """What training must beat: the scores of raw pixels and of the network as it starts.
-
-    Raises ValueError and OSError as ``run`` does.
-
-    >>> list(baselines(Experiment(data_args={"train_classes": 40})))
-    ['raw pixels', 'untrained network']
-    """
-    train = data.load(experiment.data, "train", **experiment.data_args)
-    images = data.load(experiment.data, experiment.split, **experiment.data_args)
-    with pinned_numerics(experiment.threads):
-        model = build_model(experiment, train).to(devices.device_type(device))
-        start = embed(model, images)
-    network = "pretrained" if experiment.model_args.get("pretrained") else "untrained"
-    shown = images.images
-    small = shown if isinstance(shown, Tensor) else shown.thumbnails()
-    pixels = to_float(small).flatten(1).numpy()
-    return {
-        name: retrieval.evaluate(**images.retrieval_sets(embeddings), metric=experiment.metric)
-        for name, embeddings in (("raw pixels", pixels), (f"{network} network", start))
-    }
-
-
-class RunInProgressError(RuntimeError):
-    """Another process is training the same Run."""
 
 
 class NotTrainedError(LookupError):
@@ -104,16 +90,16 @@ def run(
     *,
     device: str = "auto",
     store: Path | None = None,
+    train: bool = True,
     wait: bool = False,
     progress: bool = True,
-    train: bool = True,
 ) -> Run:
     """Train an Experiment, go on with it where it was interrupted, or load it where it is done.
 
     A Run lies in a folder of the ``store`` (data/runs, see ``dmlkit.cache_folder``), named by the
-    Experiment's hash and by that of all else that decides it: the sources it executes, its images,
-    the pretrained weights it starts from, torch, the kind of device. So what is loaded is what
-    training now would give.
+    Experiment's hash and by that of all else that decides it: see ``provenance``. So what is loaded
+    is what training now would give. A training that diverged leaves a file NAME.diverged, which
+    says how, and is not tried again while that is there.
 
     It is scored by the model that it keeps, in its parameters' own precision: under bf16-mixed
     that is float32, as ``Run.model()`` embeds, where the history's monitored scores are bfloat16's.
@@ -123,50 +109,78 @@ def run(
     Raises:
         RunInProgressError: another process trains it now, and ``wait`` is False.
         NotTrainedError: it is not on disk, and ``train`` is False.
-        DivergedError: the loss is no longer finite.
-        ValueError: an unknown loss, data set, model, sampler, optimizer or device, or ``devices``
-            that are not there or cannot share a batch.
+        DivergedError: see ``fit``.
+        ValueError: an unknown data set, model or device, or ``devices`` that are not there or
+            cannot share a batch.
 
     >>> run(Experiment(steps=0))
     Traceback (most recent call last):
     ValueError: steps must be positive, but is 0
     """
-    store = store or dmlkit.cache_folder() / "runs"
     fabric = open_fabric(experiment, device)
+    work = _prepare(experiment, device, fabric.device.type, progress)
+    path = (store or dmlkit.cache_folder() / "runs") / work.name
+    if not train and not _is_known(path):
+        raise NotTrainedError(f"Run {work.name} is not on disk: train it first")
+    first = fabric.is_global_zero
+    with nullcontext() if _is_known(path) or not first else _locked(path, wait):
+        # It may have ended while we waited for the lock.
+        loaded, diverged = fabric.broadcast((path.exists(), _how_it_diverged(path)))
+        if diverged:
+            raise DivergedError(diverged)
+        if not loaded:
+            _train(work, path, fabric)
+        done = replace(load_run(path), loaded=loaded) if first else None
+        return fabric.broadcast(done)  # type: ignore[return-value] # the others' is replaced
+
+
+class _Work(NamedTuple):
+    """What a training needs, and its name."""
+
+    experiment: Experiment
+    model: nn.Module
+    objective: Objective
+    sets: Mapping[str, data.ImageSet]
+    provenance: dict[str, str]
+    device: str
+    progress: bool
+
+    @property
+    def name(self) -> str:
+        facts = json.dumps(self.provenance, sort_keys=True)
+        return f"{self.experiment.hash()}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
+
+
+def _prepare(experiment: Experiment, device: str, kind: str, progress: bool) -> _Work:
     sets = {
         split: data.load(experiment.data, split, **experiment.data_args)
         for split in dict.fromkeys(("train", experiment.split, *experiment.monitor))
     }
-    with pinned_numerics(experiment.threads):
+    with repeatable_numerics(experiment.threads):
         model = build_model(experiment, sets["train"])
         objective = build_objective(experiment, sets["train"])
-    provenance = _provenance(experiment, model, objective, sets, fabric.device.type)
-    context = hashlib.sha256(json.dumps(provenance, sort_keys=True).encode()).hexdigest()[:12]
-    path = store / f"{experiment.hash()}-{context}"
-    if not train and not path.exists():
-        raise NotTrainedError(f"Run {path.name} is not in {store}: train it first")
-    first = fabric.is_global_zero
-    with nullcontext() if path.exists() or not first else _locked(path, wait):
-        loaded = fabric.broadcast(path.exists())  # it may have been finished while we waited
-        if not loaded:
-            began = time.monotonic()
-            checkpoint = path.with_suffix(".checkpoint")
-            if first:
-                _tidy(path)
-            history = fit(
-                model, objective, sets["train"], experiment, device=device,
-                monitor={split: sets[split] for split in experiment.monitor},
-                checkpoint=checkpoint, progress=progress,
-            )  # fmt: skip
-            if first:
-                with pinned_numerics(experiment.threads):
-                    result = _score(experiment, model, sets[experiment.split])
-                seconds = time.monotonic() - began
-                states = {"model.pt": model, "objective.pt": objective}
-                _publish(path, experiment, states, history, result, provenance, seconds)
-                checkpoint.unlink(missing_ok=True)
-        run = replace(load_run(path), loaded=loaded) if first else None
-        return fabric.broadcast(run)  # type: ignore[return-value] # the others' is replaced
+    facts = provenance(experiment, model, objective, sets, kind)
+    return _Work(experiment, model, objective, sets, facts, device, progress)
+
+
+def _is_known(path: Path) -> bool:
+    return path.exists() or _diverged(path).exists()
+
+
+def _diverged(path: Path) -> Path:
+    return path.with_name(f"{path.name}.diverged")
+
+
+def _how_it_diverged(path: Path) -> str | None:
+    """What a training said when it diverged, or nothing where none did."""
+    file = _diverged(path)
+    if not file.exists():
+        return None
+    try:
+        told = json.loads(file.read_text())["error"]
+    except (OSError, ValueError, KeyError) as error:
+        raise OSError(f"{file} cannot be read ({error}): delete it to train anew") from error
+    return f"{told} [known from {file}: delete it to train anew]"
 
 
 def _locked(path: Path, wait: bool) -> AbstractContextManager[object]:
@@ -180,7 +194,32 @@ def _locked(path: Path, wait: bool) -> AbstractContextManager[object]:
         ) from None
 
 
-def _tidy(path: Path) -> None:
+def _train(work: _Work, path: Path, fabric: Fabric) -> None:
+    """Train and score, and publish the Run, or that there is none."""
+    began, first = time.monotonic(), fabric.is_global_zero
+    checkpoint = path.with_suffix(".checkpoint")
+    if first:
+        _remove_leftovers(path)
+    try:
+        history = fit(
+            work.model, work.objective, work.sets["train"], work.experiment, device=work.device,
+            monitor={split: work.sets[split] for split in work.experiment.monitor},
+            checkpoint=checkpoint, progress=work.progress,
+        )  # fmt: skip
+        if first:
+            _score_and_publish(work, path, history, began)
+    except DivergedError as error:
+        if first:
+            facts = _facts(work, began) | {"error": str(error)}
+            text = json.dumps(facts, indent=1)
+            write_whole({_diverged(path): lambda beside: beside.write_text(text)})
+            checkpoint.unlink(missing_ok=True)
+        raise
+    if first:
+        checkpoint.unlink(missing_ok=True)
+
+
+def _remove_leftovers(path: Path) -> None:
     """Remove what processes left that were killed while they wrote this Run, which is locked."""
     for leftover in path.parent.glob(f"{path.name}.*"):
         if leftover.is_dir():
@@ -189,38 +228,33 @@ def _tidy(path: Path) -> None:
             leftover.unlink()
 
 
-def _score(
-    experiment: Experiment, model: nn.Module, images: data.ImageSet
-) -> tuple[dict[str, float], np.ndarray, np.ndarray]:
-    embeddings = embed(model, images)
-    scores = retrieval.evaluate(**images.retrieval_sets(embeddings), metric=experiment.metric)
-    return scores, embeddings, images.labels
-
-
-def _publish(
-    path: Path,
-    experiment: Experiment,
-    states: Mapping[str, nn.Module],
-    history: pd.DataFrame,
-    result: tuple[dict[str, float], np.ndarray, np.ndarray],
-    provenance: dict[str, str],
-    seconds: float,
-) -> None:
-    """Write the whole folder beside, then rename it: a Run is there complete, or not at all."""
-    scores, embeddings, labels = result
-    facts = {
-        "experiment": asdict(experiment),
-        "scores": scores,
-        "seconds": seconds,
-        "provenance": provenance,
+def _facts(work: _Work, began: float) -> dict[str, Any]:
+    """What is written of a training, however it ended."""
+    train = work.sets["train"]
+    return {
+        "experiment": asdict(work.experiment),
+        "seconds": time.monotonic() - began,
+        "provenance": work.provenance,
+        "image_shape": list(train[0].shape),
+        "num_classes": train.num_classes,
     }
+
+
+def _score_and_publish(work: _Work, path: Path, history: pd.DataFrame, began: float) -> None:
+    """Write the whole folder beside, then rename it: a Run is there complete, or not at all."""
+    images = work.sets[work.experiment.split]
+    with repeatable_numerics(work.experiment.threads):
+        embeddings = embed(work.model, images)
+        check_embeddings(torch.from_numpy(embeddings), "after the last step: lower lr")
+        scores = score(work.experiment, images, embeddings)
+    facts = _facts(work, began) | {"scores": scores}
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{path.name}.") as beside:
         folder = Path(beside) / "run"
         folder.mkdir()
         (folder / "run.json").write_text(json.dumps(facts, indent=1))
         history.to_csv(folder / "history.csv", index=False)
-        np.savez(folder / "embeddings.npz", embeddings=embeddings, labels=labels)
-        for file, module in states.items():
+        np.savez(folder / "embeddings.npz", embeddings=embeddings, labels=images.labels)
+        for file, module in (("model.pt", work.model), ("objective.pt", work.objective)):
             state = {name: value.cpu() for name, value in module.state_dict().items()}
             torch.save(state, folder / file)
         folder.rename(path)
@@ -230,58 +264,13 @@ def load_run(path: Path) -> Run:
     """The Run that a folder keeps, as ``run`` left it. Raises OSError for any other folder."""
     try:
         facts = json.loads((path / "run.json").read_text())
+        facts["experiment"] = Experiment(**facts["experiment"])
+        facts["image_shape"] = tuple(facts["image_shape"])
         with np.load(path / "embeddings.npz") as arrays:
-            embeddings, labels = arrays["embeddings"], arrays["labels"]
+            facts |= {"embeddings": arrays["embeddings"], "labels": arrays["labels"]}
         history = pd.read_csv(path / "history.csv")
-    except (OSError, ValueError, KeyError) as error:
+        return Run(**facts, history=history, path=path, loaded=True)
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise OSError(
             f"Run {path} cannot be read ({error}): delete that folder to train it anew"
         ) from error
-    return Run(
-        Experiment(**facts["experiment"]), facts["scores"], history, embeddings, labels,
-        facts["seconds"], facts["provenance"], path, loaded=True,
-    )  # fmt: skip
-
-
-def _provenance(
-    experiment: Experiment,
-    model: nn.Module,
-    objective: nn.Module,
-    sets: Mapping[str, data.ImageSet],
-    device: str,
-) -> dict[str, str]:
-    """What decides a Run besides its Experiment: images, weights, sources, torch, device."""
-    modules = {type(m).__module__ for m in (*model.modules(), *objective.modules())}
-    modules |= {module.__name__ for module in (data, batches, devices, glyphs, geometry, retrieval)}
-    modules |= {type(images.images).__module__ for images in sets.values()}
-    modules |= {__name__, "dmlkit.losses.mining"}
-    sources = sorted(name for name in modules if name.startswith("dmlkit"))
-    facts = {f"images of {split}": images.fingerprint[:12] for split, images in sets.items()}
-    if experiment.model_args.get("pretrained"):
-        facts["weights"] = _digest(model)
-    code = "".join(_code(inspect.getsource(sys.modules[name])) for name in sources)
-    return facts | {
-        "sources": hashlib.sha256(code.encode()).hexdigest()[:12],
-        "torch": torch.__version__,
-        "device": device,
-    }
-
-
-def _digest(model: nn.Module) -> str:
-    """SHA-256 of weights, whatever file they came from."""
-    whole = hashlib.sha256()
-    for value in model.state_dict().values():
-        whole.update(value.contiguous().numpy())
-    return whole.hexdigest()[:12]
-
-
-@functools.cache  # a Run that is only loaded would spend most of its time here
-def _code(source: str) -> str:
-    """SHA-256 of a module's code without comments, docstrings, layout: they change no result."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module) and ast.get_docstring(
-            node, clean=False
-        ):
-            node.body = node.body[1:]
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()

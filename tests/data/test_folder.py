@@ -1,6 +1,7 @@
 """A folder of pictures: split by class, any size, bad files named or skipped on request."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pandas as pd
@@ -152,6 +153,7 @@ def test_an_interrupted_run_goes_on_with_the_same_crops(root, tmp_path, monkeypa
     unbroken = run(asked, tmp_path / "a")
     advance = training.Trainer.advance
 
+    @functools.wraps(advance)  # watched, not changed: the Run keeps its name
     def interrupted(trainer):
         if trainer.step == 3:
             raise KeyboardInterrupt

@@ -23,12 +23,12 @@ import dmlkit
 from dmlkit import cli, data, study, training
 from dmlkit.extras import cluster as dask
 from tests import test_reproduce
-from tests.training.test_training import TINY, assert_same_run
+from tests.training.tiny import TINY, assert_same_run
 
 # What a worker does besides: it notes every step that it trained, saves a checkpoint after each,
 # and at step 6 of the Experiment that the file ``stop`` names, the first to come waits for its end.
 PRELOAD = """
-import os, time
+import functools, os, time
 from pathlib import Path
 
 def dask_setup(worker):
@@ -36,6 +36,7 @@ def dask_setup(worker):
 
     notes, advance = Path(os.environ["NOTES"]), training.Trainer.advance
 
+    @functools.wraps(advance)  # watched, not changed: a Run keeps its name
     def noted(self):
         name, step = self.experiment.hash(), self.step
         stop = notes / "stop"

@@ -9,7 +9,7 @@ import pytest
 from dmlkit import data, retrieval, training
 from dmlkit.extras import dreml
 from tests.data import trees
-from tests.training.test_training import TINY
+from tests.training.tiny import TINY
 
 
 @pytest.fixture(autouse=True)

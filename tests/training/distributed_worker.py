@@ -65,7 +65,7 @@ def steps(trained: Trainer) -> dict[str, list]:
     """Values, gradients and states, step after step."""
     found: dict[str, list] = {"values": [], "gradients": [], "states": []}
     for step in range(STEPS):
-        with devices.pinned_numerics(1):
+        with devices.repeatable_numerics(1):
             trained.advance()
         modules = trained.model, trained.objective
         parameters = [p for module in modules for p in module.parameters()]
@@ -90,7 +90,7 @@ def what_a_loss_sees(fabric: Fabric) -> dict[str, tuple]:
     experiment = replace(EXPERIMENT, devices=fabric.world_size)
     for name, train, dropout in (("plain", plain, 0.0), ("dropout", white, 0.5)):
         noting = Noting()
-        with devices.pinned_numerics(1):
+        with devices.repeatable_numerics(1):
             Trainer(experiment, model(dropout=dropout), noting, train, fabric).advance()
         found[name] = noting.seen
     return found

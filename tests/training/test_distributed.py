@@ -16,8 +16,8 @@ import torch
 
 from dmlkit import losses, training
 from dmlkit.training import devices
-from tests import distributed_worker as worker
 from tests.data.trees import classes
+from tests.training import distributed_worker as worker
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,209 @@
+"""What decides a Run besides its Experiment: code, images, weights, versions, numerics.
+
+Code is hashed as it is in memory, since that is what trains: neither an edit on disk that this
+process has not imported, nor a comment, docstring, annotation or line number counts. A function
+that ``functools.wraps`` another is taken for that other one.
+"""
+
+import dis
+import functools
+import hashlib
+import inspect
+import os
+import platform
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from dmlkit import data
+from dmlkit.training.experiment import Experiment
+
+PACKAGE = "dmlkit"
+#: What every training executes. ``losses.table`` is reached through a package that only lists.
+PIPELINE = tuple(
+    f"{PACKAGE}.{name}"
+    for name in (
+        *("training.runs", "training.loop"),  # whose globals lead to the rest of the room
+        "losses.table",
+    )
+)
+
+
+def provenance(
+    experiment: Experiment,
+    model: nn.Module,
+    objective: nn.Module,
+    sets: Mapping[str, data.ImageSet],
+    device: str,
+) -> dict[str, str]:
+    """What decides a Run besides its Experiment, by name, for a model as it is before training.
+
+    A data set's loader is not among the modules, for what it gives is: the images.
+    """
+    parts = [*model.modules(), *objective.modules()]
+    types = {type(part) for part in parts}
+    seeds = {kind.__module__ for kind in types} | set(PIPELINE)
+    for images in sets.values():
+        seeds |= {type(images).__module__, type(images.images).__module__}
+    modules = closure(seeds)
+    others = (kind for kind in types if kind.__module__.split(".")[0] not in (PACKAGE, "torch"))
+    code = [
+        *(_module_text(sys.modules[name]) for name in modules),
+        *sorted(_class_text(kind) for kind in others),  # a notebook's, torchvision's
+        *(f"{type(part)} {_fields_text(vars(part))}" for part in parts),
+    ]
+    facts = {f"images of {split}": images.fingerprint[:12] for split, images in sets.items()}
+    if experiment.model_args.get("pretrained"):
+        facts["weights"] = _digest(_bytes(model))
+    return facts | {
+        "code": _digest(text.encode() for text in code),
+        "modules": " ".join(modules),
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "torch": torch.__version__,
+        "device": device,
+        "numerics": numerics(device),
+    }
+
+
+def numerics(device: str) -> str:
+    """What the last bits of a sum depend on: the instruction set, or which GPU."""
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "no limit")
+    return f"{torch.backends.cpu.get_cpu_capability()}, oneDNN {limit}"
+
+
+def closure(names: Iterable[str]) -> tuple[str, ...]:
+    """The package's modules among these, and those that they use, and so on, in order.
+
+    A module uses what its globals are or come from. One that defines nothing itself, but lists
+    what others do, is not followed: else every new loss would rename every Run.
+
+    >>> closure(["dmlkit.losses.contract", "torch"])
+    ('dmlkit.geometry', 'dmlkit.losses.contract')
+    """
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found and name.split(".")[0] == PACKAGE:
+            found.add(name)
+            if any(_is_own(value, name) for value in vars(sys.modules[name]).values()):
+                waiting.extend(_used(sys.modules[name]))
+    return tuple(sorted(found))
+
+
+def _used(module: ModuleType) -> Iterator[str]:
+    for name, value in vars(module).items():
+        if not isinstance(value, ModuleType):
+            yield str(getattr(value, "__module__", ""))
+        elif value.__name__ != f"{module.__name__}.{name}":  # a package has all its parts, once
+            yield value.__name__  # anybody has imported them
+
+
+def _is_own(value: object, module: str) -> bool:
+    return isinstance(inspect.unwrap(value), FunctionType | type) and (  # type: ignore[arg-type]
+        getattr(value, "__module__", None) == module
+    )
+
+
+def _module_text(module: ModuleType) -> str:
+    """The functions and classes that a module defines, and its constants.
+
+    Times (…_SECONDS: of patience, between checkpoints) change no result.
+    """
+    own = {
+        name: value
+        for name, value in vars(module).items()
+        if not (name.startswith("__") or name.endswith("_SECONDS"))
+        and not isinstance(value, ModuleType)
+    }
+    return f"{module.__name__}: {_fields_text(own, module.__name__)}"
+
+
+def _class_text(kind: type) -> str:
+    """What a class defines: functions, and constants but for those that Python adds."""
+    own = {
+        name: value
+        for name, value in vars(kind).items()
+        if not name.startswith("__") or isinstance(value, FunctionType | classmethod | staticmethod)
+    }
+    bases = [f"{base.__module__}.{base.__qualname__}" for base in kind.__bases__]
+    return f"class {kind.__qualname__} of {bases}: {_fields_text(own, kind.__module__)}"
+
+
+def _fields_text(values: Mapping[str, object], module: str | None = None) -> str:
+    """All that has a text, in order; of the module's own classes what they define."""
+    texts = (
+        (name, _class_text(v) if isinstance(v, type) and v.__module__ == module else _text(v))
+        for name, v in values.items()
+    )
+    return "\n".join(f"{name} = {text}" for name, text in sorted(texts) if text)
+
+
+def _text(value: Any) -> str:
+    """A function by its code, a class by its name, a constant by its value; else nothing.
+
+    Nothing, too, for a container that is empty or holds anything else: a table that is filled by
+    others, a memory of what was computed.
+    """
+    value = inspect.unwrap(value) if callable(value) else value
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+        return repr(value)
+    if isinstance(value, CodeType):
+        return _code_text(value)
+    if isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    if isinstance(value, FunctionType):
+        cells = [cell.cell_contents for cell in value.__closure__ or ()]
+        given = (value.__defaults__, value.__kwdefaults__, *cells)
+        return f"{_code_text(value.__code__)} with {[_text(one) for one in given]}"
+    if isinstance(value, functools.partial):
+        return f"partial {[_text(part) for part in (value.func, value.args, value.keywords)]}"
+    if isinstance(value, classmethod | staticmethod):
+        return f"{type(value).__name__} {_text(value.__func__)}"
+    if isinstance(value, property):
+        return f"property {[_text(part) for part in (value.fget, value.fset)]}"
+    if isinstance(value, functools.cached_property):
+        return f"cached {_text(value.func)}"
+    if isinstance(value, Mapping):
+        value = list(value.items())
+    if isinstance(value, tuple | list | set | frozenset):
+        texts = [_text(member) for member in value]
+        if all(texts) and (texts or isinstance(value, tuple)):
+            return str(sorted(texts) if isinstance(value, set | frozenset) else texts)
+    return ""
+
+
+@functools.cache
+def _code_text(code: CodeType) -> str:
+    """Instructions, with the constants that they load: a docstring is one that none loads."""
+    steps: list[object] = []
+    argument = 0
+    for operation, low in zip(code.co_code[::2], code.co_code[1::2], strict=True):
+        argument = argument << 8 | low
+        if operation == dis.EXTENDED_ARG:
+            continue
+        loads = operation in dis.hasconst
+        steps.append((operation, _text(code.co_consts[argument]) if loads else argument))
+        argument = 0
+    count = code.co_argcount + code.co_kwonlyargcount
+    arguments = code.co_argcount, code.co_posonlyargcount, code.co_varnames[:count], code.co_flags
+    return repr((steps, code.co_names, arguments, code.co_exceptiontable))
+
+
+def _bytes(model: nn.Module) -> Iterator[Any]:
+    """Weights, whatever file they came from."""
+    for value in model.state_dict().values():
+        yield value.contiguous().numpy()
+
+
+def _digest(parts: Iterable[Any]) -> str:
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(part)
+    return whole.hexdigest()[:12]

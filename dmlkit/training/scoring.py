@@ -1,0 +1,85 @@
+"""What a model makes of images: embeddings, and how well they are found again."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dmlkit import data, geometry, retrieval
+from dmlkit.training.build import build_model
+from dmlkit.training.devices import device_type, repeatable_numerics
+from dmlkit.training.experiment import Experiment
+
+
+class DivergedError(FloatingPointError):
+    """A loss, a gradient, a parameter, an embedding or its norm is no longer a finite number."""
+
+
+def to_float(images: Tensor) -> Tensor:
+    """Pixels as a network sees them: uint8 0..255 -> float32 0..1.
+
+    >>> to_float(torch.tensor([0, 255], dtype=torch.uint8))
+    tensor([0., 1.])
+    """
+    return images.float() / 255
+
+
+def embed(model: nn.Module, images: data.ImageSet, batch_size: int = 256) -> np.ndarray:
+    """Raw embeddings of all images: (N, dim) float32, in evaluation mode, in the set's order.
+
+    They are computed on the model's device, in its parameters' dtype (or as an autocast around
+    this says).
+    """
+    return embed_batches(model, images.images.split(batch_size)).numpy()
+
+
+def embed_batches(model: nn.Module, batches: Iterable[Tensor]) -> Tensor:
+    """As ``embed``: batches of uint8 images (B, C, H, W) -> (N, dim) float32 on the CPU."""
+    like = next(model.parameters())
+    training = model.training
+    model.eval()
+    with torch.inference_mode():
+        parts = []
+        for batch in batches:
+            pixels = to_float(batch.to(like.device)).to(like.dtype)
+            parts.append(model(pixels.contiguous(memory_format=torch.channels_last)))
+    model.train(training)
+    return torch.cat(parts).float().cpu()
+
+
+def check_embeddings(embeddings: Tensor, when: str) -> None:
+    """Raise DivergedError unless all norms of embeddings (N, dim), and so all numbers, are finite.
+
+    >>> check_embeddings(torch.tensor([[1.0, torch.inf]]), "after step 3 of 9")
+    Traceback (most recent call last):
+    dmlkit.training.scoring.DivergedError: an embedding's norm is inf after step 3 of 9
+    """
+    norms = geometry.norms(embeddings)
+    bad = norms[~norms.isfinite()]
+    if len(bad):
+        raise DivergedError(f"an embedding's norm is {bad[0].item()} {when}")
+
+
+def score(experiment: Experiment, images: data.ImageSet, x: np.ndarray) -> dict[str, float]:
+    """The scores of embeddings (N, dim) by the Experiment's metric: see ``retrieval.evaluate``."""
+    return retrieval.evaluate(**images.retrieval_sets(x), metric=experiment.metric)
+
+
+def baselines(experiment: Experiment, device: str = "auto") -> dict[str, dict[str, float]]:
+    """What training must beat: the scores of raw pixels and of the network as it starts.
+
+    Raises ValueError and OSError as ``run`` does.
+
+    >>> list(baselines(Experiment(data_args={"train_classes": 40})))
+    ['raw pixels', 'untrained network']
+    """
+    train = data.load(experiment.data, "train", **experiment.data_args)
+    images = data.load(experiment.data, experiment.split, **experiment.data_args)
+    with repeatable_numerics(experiment.threads):
+        start = embed(build_model(experiment, train).to(device_type(device)), images)
+    network = "pretrained" if experiment.model_args.get("pretrained") else "untrained"
+    shown = images.images
+    pixels = to_float(shown if isinstance(shown, Tensor) else shown.thumbnails())
+    found = {"raw pixels": pixels.flatten(1).numpy(), f"{network} network": start}
+    return {name: score(experiment, images, x) for name, x in found.items()}

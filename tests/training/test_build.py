@@ -1,0 +1,69 @@
+"""From an Experiment to its parts: each part of a model learns at its own rate."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from dmlkit import data, losses, training
+from tests.training.tiny import TINY
+
+
+class TwoParts(nn.Module):
+    """A backbone and a head."""
+
+    def __init__(self):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.body = nn.Sequential(nn.Flatten(), nn.Linear(1024, 8), nn.Tanh())
+            self.head = nn.Linear(8, 8)
+
+    def forward(self, images):
+        return self.head(self.body(images))
+
+
+def moved(experiment):
+    """How far backbone, head and proxies moved, at every step."""
+    train = data.load("glyphs", "train", **TINY.data_args)
+    model, loss = TwoParts(), losses.NormalizedSoftmaxLoss(train.num_classes, 8)
+    nn.init.normal_(loss.proxies, generator=torch.Generator().manual_seed(0))
+    fabric = training.open_fabric(experiment, "cpu")
+    trainer = training.Trainer(experiment, model, loss, train, fabric)
+    parameters = [model.body[1].weight, model.head.weight, loss.proxies]
+    distances = []
+    for _ in range(experiment.steps):
+        before = [parameter.detach().clone() for parameter in parameters]
+        trainer.advance()
+        pairs = zip(parameters, before, strict=True)
+        distances.append([(new.detach() - old).abs().max().item() for new, old in pairs])
+    return np.array(distances)  # (steps, 3)
+
+
+def test_the_backbone_has_a_learning_rate_of_its_own():
+    plain = replace(TINY, optimizer="sgd", lr=0.1, lr_decay=0, steps=1)
+    factor = moved(replace(plain, backbone_lr_factor=0.25)) / moved(plain)
+    np.testing.assert_allclose(factor, [[0.25, 1, 1]], rtol=1e-3)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+def test_the_backbone_rests_while_it_warms_up(optimizer):
+    args = {"momentum": 0.9} if optimizer == "sgd" else {}
+    found = moved(
+        replace(TINY, optimizer=optimizer, optimizer_args=args, frozen_steps=3, steps=5, lr_decay=0)
+    )
+    assert (found[:3, 0] == 0).all()
+    assert (found[3:, 0] > 0).all()
+    assert (found[:, 1:] > 0).all()
+    if optimizer == "adam":  # whose first step, with nothing averaged yet, is lr in size
+        np.testing.assert_allclose(found[3, 0], TINY.lr, rtol=1e-3)
+
+
+@pytest.mark.parametrize("change", [{"frozen_steps": 1}, {"backbone_lr_factor": 0.1}])
+def test_a_model_in_one_part_has_no_backbone_to_treat_apart(change):
+    train = data.load("glyphs", "train", **TINY.data_args)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(1024, 8))
+    with pytest.raises(ValueError, match="Sequential has no attribute 'head'"):
+        training.fit(model, losses.TripletLoss(), train, replace(TINY, **change), device="cpu")

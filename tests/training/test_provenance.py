@@ -1,0 +1,222 @@
+"""A Run's name knows all code that it executes, as it was imported."""
+
+import functools
+import importlib.util
+import inspect
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+import torchvision
+
+import dmlkit
+from dmlkit import losses, training
+from tests.data.trees import classes
+from tests.training.tiny import TINY, run
+
+ONE_STEP = replace(TINY, steps=1, monitor=())
+# What these give is in the name itself: images and labels, or only a path.
+LOADERS = {f"dmlkit.data.{name}" for name in ("benchmarks", "download", "folder")}
+
+
+@pytest.fixture
+def store(tmp_path):
+    return tmp_path / "runs"
+
+
+def test_a_pretrained_run_is_known_by_the_weights_that_it_starts_from(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    placed = tmp_path / "hub" / "checkpoints" / "resnet18-f37072fd.pth"
+    placed.parent.mkdir(parents=True)
+    experiment = replace(
+        TINY, model="resnet18", model_args={"pretrained": True}, steps=1, monitor=()
+    )
+    paths = []
+    for seed in (0, 1, 0):
+        torch.manual_seed(seed)
+        torch.save(torchvision.models.resnet18().state_dict(), placed)
+        found = run(experiment, tmp_path / "runs")
+        assert len(found.provenance["weights"]) == 12
+        paths.append((found.path, found.loaded))
+    assert paths[0] == (paths[2][0], False)
+    assert paths[1] != paths[0]
+    assert [loaded for _, loaded in paths] == [False, False, True]
+    assert list(training.baselines(experiment)) == ["raw pixels", "pretrained network"]
+
+
+def executed(function):
+    """Modules of the package whose functions ran."""
+    found = set()
+
+    def tracer(frame, event, argument):
+        name = frame.f_globals.get("__name__", "")
+        if name.split(".")[0] == "dmlkit" and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+            found.add(name)  # no body of a module or a class, which only defines
+
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    threading.settrace(tracer)
+    try:
+        result = function()
+    finally:
+        sys.settrace(before)
+        threading.settrace(before)
+    return result, found
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"loss": "proxy_anchor", "sampler": "uniform", "sampler_args": {"size": 32}},
+        {"loss": "xbm", "loss_args": {"loss": "multi_similarity", "start": 1}},
+        {
+            "loss": "spherical_expansion",
+            "loss_args": {"points": 4},
+            "constraint": {"weight": 0.1},
+            "augment": True,
+        },
+        {"loss": "structured_clustering"},
+        {"loss": "prototypical", "metric": {"name": "poincare", "c": 1.0}},
+        {"loss": "hyperbolic", "metric": "poincare"},
+        {"data": "folder"},
+    ],
+)
+def test_every_module_that_a_training_executes_is_in_its_name(change, store, tmp_path, monkeypatch):
+    if "data" in change:
+        monkeypatch.setenv("DMLKIT_DATA", str(classes(tmp_path / "pictures", "ant bee cat dog")))
+        change |= {
+            "data_args": {"crop": 16, "resize": 18, "scale": [0.5, 1.0]},
+            "sampler_args": {"classes": 2, "per_class": 2},
+        }
+    experiment = replace(TINY, **{"steps": 2, "monitor_every": 2, "monitor": ["test"], **change})
+    done, modules = executed(lambda: run(experiment, store))
+    named = set(done.provenance["modules"].split())
+    assert {"dmlkit.losses.table", "dmlkit.training.trainer", "dmlkit.geometry"} <= modules
+    assert modules - named - LOADERS == set()
+
+
+def test_a_run_is_not_renamed_by_losses_that_it_does_not_use(store):
+    named = run(ONE_STEP, store).provenance["modules"].split()
+    assert "dmlkit.losses.mining" in named
+    assert "dmlkit.losses.contract" in named
+    assert not {"dmlkit.losses.groups", "dmlkit.losses.memory", "dmlkit.study"} & set(named)
+
+
+def test_training_and_loading_leave_the_name_as_it_was(store):
+    """What a process has computed and imported before has no say."""
+    import dmlkit.study  # noqa: F401
+
+    experiment = replace(ONE_STEP, loss="structured_clustering", augment=True)
+    first = run(experiment, store)
+    assert run(replace(experiment, loss="hyperbolic", metric="poincare"), store)
+    assert run(experiment, store).path == first.path
+
+
+def names(store, *changes):
+    return [run(replace(ONE_STEP, **change), store).path.name for change in changes]
+
+
+def test_a_rule_edited_and_imported_in_a_live_process_renames_its_runs(
+    store, tmp_path, monkeypatch
+):
+    source = Path(training.build.__file__).read_text()
+    path = tmp_path / "edited.py"
+    path.write_text(source.replace("return min(1.0, ", "return min(0.9, "))
+    spec = importlib.util.spec_from_file_location(training.build.__name__, path)
+    copy = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(copy)
+    (before,) = names(store, {})
+    rule = training.build.lr_factor
+    monkeypatch.setattr(rule, "__code__", copy.lr_factor.__code__)
+    (after,) = names(store, {})
+    assert before != after
+    monkeypatch.undo()
+    assert names(store, {}) == [before]
+
+
+def test_a_loss_that_is_changed_in_a_notebook_renames_the_runs_that_use_it(store, monkeypatch):
+    changes = {"loss": "contrastive"}, {"loss": "xbm", "loss_args": {"loss": "contrastive"}}, {}
+    before = names(store, *changes)
+
+    def mine(self, anchors, others, labels, positive, negative):
+        return (anchors @ others.T).mean()
+
+    monkeypatch.setattr(losses.ContrastiveLoss, "pair_loss", mine)
+    after = names(store, *changes)
+    changed = [one != other for one, other in zip(before, after, strict=True)]
+    assert changed[:2] == [True, True]
+
+
+def test_what_is_only_watched_keeps_its_name(store, monkeypatch):
+    advance = training.Trainer.advance
+    before = names(store, {})
+    monkeypatch.setattr(
+        training.Trainer, "advance", functools.wraps(advance)(lambda trainer: advance(trainer))
+    )
+    assert names(store, {}) == before
+
+
+def test_numerics_are_in_the_name(store, monkeypatch):
+    facts = run(ONE_STEP, store).provenance
+    assert facts["python"] == f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert facts["torch"] == torch.__version__
+    assert torch.backends.cpu.get_cpu_capability() in facts["numerics"]
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
+    assert not run(ONE_STEP, store).loaded
+
+
+RULE = "    return min(1.0, "
+EDITS = {
+    "as it is": {},
+    "a comment, a docstring, an annotation, lines": {
+        RULE: "    # why\n    limit: float\n\n" + RULE,
+        "Constant, then a linear fall": "At first constant, then a fall",
+        "lr_factor(step: int,": "lr_factor(step: float,",
+    },
+    "another rule": {RULE: "    return min(0.9, "},
+}
+SCRIPT = """
+import json, sys
+from pathlib import Path
+from dmlkit import training
+experiment, store = training.Experiment(**json.loads(sys.argv[1])), Path(sys.argv[2])
+def name():
+    return training.run(experiment, store=store, device="cpu", progress=False).path.name
+first = name()
+file = Path(training.build.__file__)
+file.write_text(file.read_text().replace("return min(", "return max("))  # and not imported
+assert name() == first, "renamed by an edit on disk"
+print(first)
+"""
+
+
+def test_in_another_process_code_renames_and_comments_do_not(tmp_path):
+    processes = {}
+    for i, (what, edits) in enumerate(EDITS.items()):
+        package = tmp_path / str(i) / "dmlkit"
+        shutil.copytree(
+            Path(dmlkit.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
+        )
+        file = package / "training" / "build.py"
+        text = file.read_text()
+        for old, new in edits.items():
+            assert text.count(old) == 1
+            text = text.replace(old, new)
+        file.write_text(text)
+        cache = os.environ.get("DMLKIT_CACHE") or str(dmlkit.cache_folder())
+        environment = os.environ | {"PYTHONPATH": str(package.parent), "DMLKIT_CACHE": cache}
+        command = [sys.executable, "-c", SCRIPT, json.dumps(asdict(ONE_STEP)), str(package.parent)]
+        processes[what] = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+        )
+    told = [process.communicate(timeout=200)[0].strip() for process in processes.values()]
+    assert [process.returncode for process in processes.values()] == [0, 0, 0]
+    assert told[0] == told[1] != told[2]

@@ -1,0 +1,292 @@
+"""Experiment -> Run: the same every time, resumed exactly, complete on disk or not there."""
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+import torch
+from filelock import FileLock
+
+from dmlkit import data, retrieval, training
+from dmlkit.training import Experiment
+from tests.training.tiny import TINY, assert_same_run, run
+
+DIVERGING = replace(TINY, optimizer="sgd", lr=1e4, constraint={"weight": 1.0}, steps=60)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return tmp_path / "runs"
+
+
+def test_the_same_experiment_gives_the_same_run_bit_for_bit(tmp_path):
+    first = run(TINY, tmp_path / "a")
+    torch.rand(7)  # the caller's own random numbers have no say
+    second = run(TINY, tmp_path / "b")
+    assert not first.loaded
+    assert not second.loaded
+    assert_same_run(first, second)
+    assert_different = run(replace(TINY, seed=1), tmp_path / "b")
+    assert not np.array_equal(first.embeddings, assert_different.embeddings)
+
+
+def test_training_leaves_the_callers_random_state_and_threads_alone(store):
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    threads = torch.get_num_threads()
+    run(TINY, store)
+    assert torch.equal(torch.rand(4), expected)
+    assert torch.get_num_threads() == threads
+
+
+def test_a_run_that_is_there_is_loaded_and_is_what_was_trained(store):
+    trained, loaded = run(TINY, store), run(TINY, store)
+    assert (trained.loaded, loaded.loaded) == (False, True)
+    assert_same_run(trained, loaded)
+    assert list(trained.history["step"]) == list(range(1, 13))
+    assert trained.history["val_recall_at_1"].notna().sum() == 2
+    assert trained.history.drop(columns="val_recall_at_1").notna().all(axis=None)
+    images = data.load("glyphs", "test", **TINY.data_args)
+    embedded = training.embed(trained.model(), images)
+    np.testing.assert_allclose(embedded, trained.embeddings, rtol=1e-5, atol=1e-6)
+    assert not list(store.glob("*.checkpoint"))
+
+
+def test_a_run_keeps_what_its_objective_learnt(store):
+    experiment = replace(TINY, loss="normalized_softmax")
+    train = data.load("glyphs", "train", **TINY.data_args)
+    objective = training.build_objective(experiment, train)
+    untrained = objective.loss.proxies.clone()
+    model = training.build_model(experiment, train)
+    training.fit(model, objective, train, experiment, progress=False)
+    kept = run(experiment, store).objective().loss.proxies
+    assert torch.equal(kept, objective.loss.proxies)
+    assert not torch.equal(kept, untrained)
+
+
+@pytest.mark.parametrize("metric", ["hamming", {"name": "poincare", "c": 1.0}])
+def test_a_run_is_scored_by_its_metric(store, metric):
+    result = run(replace(TINY, metric=metric), store)
+    expected = retrieval.evaluate(result.embeddings, result.labels, metric=metric)
+    assert result.scores == expected
+    assert result.scores != retrieval.evaluate(result.embeddings, result.labels)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_an_interrupted_run_goes_on_to_the_very_same_result(tmp_path, monkeypatch, optimizer):
+    experiment = replace(TINY, optimizer=optimizer, lr=0.01, constraint={"weight": 0.1})
+    unbroken = run(experiment, tmp_path / "unbroken")
+    advance, store = training.Trainer.advance, tmp_path / "broken"
+
+    @functools.wraps(advance)  # watched, not changed: the Run keeps its name
+    def interrupted(trainer):
+        if trainer.step == 7:
+            raise KeyboardInterrupt
+        advance(trainer)
+
+    monkeypatch.setattr(training.Trainer, "advance", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(experiment, store)
+    assert len(list(store.glob("*.checkpoint"))) == 1
+    steps = []
+
+    @functools.wraps(advance)
+    def counted(trainer):
+        steps.append(trainer.step)
+        advance(trainer)
+
+    monkeypatch.setattr(training.Trainer, "advance", counted)
+    resumed = run(experiment, store)
+    assert steps == [7, 8, 9, 10, 11]
+    assert_same_run(unbroken, resumed)
+
+
+def test_a_killed_process_resumes_from_its_last_checkpoint(tmp_path, monkeypatch):
+    experiment = replace(TINY, steps=300, monitor=())
+    script = (
+        "import json, sys; from pathlib import Path; from dmlkit import training;"
+        "training.loop.CHECKPOINT_SECONDS = 0.05; "
+        "training.run(training.Experiment(**json.loads(sys.argv[1])), store=Path(sys.argv[2]),"
+        "device='cpu', progress=False)"
+    )
+    fields = json.dumps(asdict(experiment))
+    store = tmp_path / "killed"
+    child = subprocess.Popen([sys.executable, "-c", script, fields, str(store)])
+    deadline = time.monotonic() + 120
+    while not list(store.glob("*.checkpoint")):
+        assert child.poll() is None, "the child ended before its first checkpoint"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    begun, advance = [], training.Trainer.advance
+
+    @functools.wraps(advance)
+    def noted(trainer):
+        begun.append(trainer.step)
+        advance(trainer)
+
+    monkeypatch.setattr(training.Trainer, "advance", noted)
+    assert not [path for path in store.iterdir() if path.is_dir() and (path / "run.json").exists()]
+    resumed = run(experiment, store)
+    assert begun[0] > 0
+    assert_same_run(resumed, run(experiment, tmp_path / "unbroken"))
+
+
+def test_what_killed_processes_left_of_a_run_is_removed_before_it_trains(tmp_path):
+    name = run(TINY, tmp_path / "first").path.name
+    store = tmp_path / "second"
+    (store / f"{name}.x7a_").mkdir(parents=True)
+    (store / f"{name}.x7a_" / "model.pt").write_bytes(b"half")
+    (store / f"{name}.checkpoint.123").write_bytes(b"half")
+    (store / f"{name[:-1]}.checkpoint").write_bytes(b"another Run's")
+    assert not run(TINY, store).loaded
+    assert {path.name for path in store.iterdir()} - {f"{name}.lock"} == {
+        name,
+        f"{name[:-1]}.checkpoint",
+    }
+
+
+def test_a_second_process_may_not_train_the_same_run(store, tmp_path):
+    name = run(TINY, tmp_path / "elsewhere").path.name
+    store.mkdir()
+    refused = pytest.raises(training.RunInProgressError, match="another process is training Run")
+    with FileLock(store / f"{name}.lock"), refused:
+        run(TINY, store)
+    assert not run(TINY, store).loaded
+
+
+def test_a_training_that_diverged_is_known_and_not_tried_again(store, monkeypatch):
+    message = r"(loss|norm_mean|gradient_norm) became (nan|inf).* at step \d+ of 60 \(loss Triplet"
+    with pytest.raises(training.DivergedError, match=message):
+        run(DIVERGING, store)
+    assert not [path for path in store.iterdir() if path.is_dir()]
+    assert not list(store.glob("*.checkpoint"))
+    (kept,) = store.glob("*.diverged")
+    facts = json.loads(kept.read_text())
+    assert Experiment(**facts["experiment"]) == DIVERGING
+    assert facts["provenance"]["device"] == "cpu"
+    taken, advance = [], training.Trainer.advance
+
+    @functools.wraps(advance)
+    def noted(trainer):
+        taken.append(trainer.step)
+        advance(trainer)
+
+    monkeypatch.setattr(training.Trainer, "advance", noted)
+    with pytest.raises(training.DivergedError, match=f"{message}.*{kept.name}: delete it to train"):
+        run(DIVERGING, store)
+    assert not taken
+    kept.unlink()
+    with pytest.raises(training.DivergedError, match=message):
+        run(DIVERGING, store)
+    assert taken
+
+
+def test_a_note_of_divergence_that_cannot_be_read_is_named(store):
+    with pytest.raises(training.DivergedError):
+        run(DIVERGING, store)
+    (kept,) = store.glob("*.diverged")
+    kept.write_text("{")
+    with pytest.raises(OSError, match=f"{kept.name} cannot be read.*delete it"):
+        run(DIVERGING, store)
+
+
+def test_a_trained_model_needs_only_the_folder_of_its_run(store, monkeypatch):
+    """Neither training images nor the weights that it began from."""
+    experiment = replace(TINY, loss="normalized_softmax", steps=1, monitor=())
+    pretrained = {"model": "resnet18", "model_args": {"pretrained": False}}
+    small, large = run(experiment, store), run(replace(experiment, **pretrained), store)
+    train = data.load("glyphs", "train", **TINY.data_args)
+    assert small.image_shape == train[0].shape
+    assert small.num_classes == train.num_classes
+
+    def gone(*args, **kwargs):
+        raise AssertionError("the data set was loaded")
+
+    monkeypatch.setattr(data, "load", gone)
+    for found in (small, large):
+        batch = training.to_float(torch.stack([train[i] for i in range(4)]))
+        assert found.model()(batch).shape == (4, 8)
+        assert found.objective().loss.proxies.shape == (40, 8)
+    asked = replace(large, experiment=replace(large.experiment, model_args={"pretrained": True}))
+    monkeypatch.setattr(torch.hub, "load_state_dict_from_url", gone)
+    assert asked.model()(batch).shape == (4, 8)
+
+
+def test_a_checkpoint_that_cannot_be_read_is_named_and_trained_anew(store, tmp_path):
+    expected = run(TINY, tmp_path / "whole")
+    store.mkdir()
+    checkpoint = store / f"{expected.path.name}.checkpoint"
+    checkpoint.write_bytes(b"half")
+    with pytest.warns(UserWarning, match=f"{checkpoint.name} cannot be read.*begins anew"):
+        found = run(TINY, store)
+    assert_same_run(found, expected)
+
+
+def test_a_damaged_run_names_its_folder_and_what_to_do(store):
+    path = run(TINY, store).path
+    (path / "run.json").write_text("{")
+    with pytest.raises(OSError, match=f"{path.name}.*delete that folder"):
+        run(TINY, store)
+
+
+def test_a_disk_that_fills_up_leaves_no_half_run(store, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(OSError, match="No space left"):
+        run(TINY, store)
+    assert not [path for path in store.iterdir() if path.is_dir()]
+
+
+@pytest.mark.parametrize(
+    "change, error, message",
+    [
+        ({"loss_args": {"magrin": 1}}, TypeError, "takes margin.*not magrin"),
+        ({"data": "cub201"}, ValueError, "cub201.*glyphs"),
+        ({"model": "vgg"}, ValueError, "unknown model 'vgg'; there are convnet"),
+        ({"model_args": {"depth": 3}}, TypeError, "takes dim.*not depth"),
+    ],
+)
+def test_bad_names_are_refused_with_what_there_is(store, change, error, message):
+    with pytest.raises(error, match=message):
+        run(replace(TINY, **change), store)
+
+
+@pytest.mark.parametrize("device", ["tpu", "cuda"])
+def test_a_device_that_is_not_there_is_refused(store, device):
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("a GPU is there")
+    with pytest.raises(ValueError, match=device):
+        training.run(TINY, store=store, device=device, progress=False)
+
+
+def test_a_compiled_model_trains_and_is_kept_like_any_other(store, monkeypatch):
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
+    compiled, plain = run(replace(TINY, compile=True), store), run(TINY, store)
+    assert graphs
+    np.testing.assert_allclose(compiled.embeddings, plain.embeddings, rtol=1e-3, atol=1e-4)
+    assert compiled.model().state_dict().keys() == plain.model().state_dict().keys()
+
+
+@pytest.mark.parametrize("precision", ["64-true", "bf16-true"])
+def test_a_model_of_another_precision_is_trained_and_scored(store, precision):
+    result = run(replace(TINY, precision=precision, steps=6), store)
+    assert np.isfinite(list(result.scores.values())).all()
+    assert result.embeddings.dtype == np.float32
