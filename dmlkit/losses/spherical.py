@@ -121,6 +121,7 @@ class HeatedUpSoftmaxLoss(EmbeddingLoss):
     ) -> None:
         super().__init__()
         check_positive(alpha=alpha, final_alpha=final_alpha)
+        check_range(0, switch_at=switch_at or 0)
         self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
         self.alpha = alpha
         self.final_alpha = final_alpha
@@ -129,10 +130,11 @@ class HeatedUpSoftmaxLoss(EmbeddingLoss):
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         cosine = cosines(embeddings, labels, self.proxies)  # (B, C): xᵀp̂
-        alpha = torch.where(self.step < self.switch_at, self.alpha, self.final_alpha)
+        early = (self.step < self.switch_at).to(cosine.dtype)
+        alpha = self.alpha * early + self.final_alpha * (1 - early)
         if self.training:
             self.step = self.step + 1  # in place, a compiled backward would see the next α
-        return F.cross_entropy(alpha.to(cosine.dtype) * cosine, labels)
+        return F.cross_entropy(alpha * cosine, labels)
 
 
 def simplex(points: int, like: Tensor | None = None) -> Tensor:
@@ -263,7 +265,7 @@ def _random_directions(w: Tensor, points: int, generator: torch.Generator | None
 def _check_expansion(points: int, dim: int, directions: str) -> None:
     if directions not in DIRECTIONS:
         raise ValueError(f"directions must be one of {DIRECTIONS}, but is {directions!r}")
-    if not 1 <= points <= dim - 1:
+    if not (isinstance(points, int) and 1 <= points <= dim - 1):
         raise ValueError(
             f"points must be 1 to d - 1 = {dim - 1} in d = {dim} dimensions, but n = {points}: "
             "a regular simplex of n + 1 vertices orthogonal to the proxy needs n dimensions"
