@@ -7,9 +7,9 @@ on a fake ``cuda``; backward passes, which need a real driver there, run on ``me
 """
 
 import inspect
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ MAY_WAIT = {
 }
 
 
-class Waited(AssertionError):
+class WaitedError(AssertionError):
     """The host copied to or from the device and waited."""
 
 
@@ -61,9 +61,9 @@ class _NoWaiting(TorchDispatchMode):
 
     def _check(self, source: torch.device, target: torch.device, non_blocking: bool) -> None:
         if source.type != "cpu" and target.type == "cpu":
-            raise Waited(f"a copy from {source} to the host")
+            raise WaitedError(f"a copy from {source} to the host")
         if source.type == "cpu" and target.type != "cpu" and not non_blocking:
-            raise Waited(f"a copy to {target} that is not non_blocking")
+            raise WaitedError(f"a copy to {target} that is not non_blocking")
 
 
 @contextmanager
@@ -231,7 +231,11 @@ def images() -> data.ImageSet:
     )
 
 
-def trainer(device: str, **settings: Any) -> training.Trainer:
+@contextmanager
+def pretended_training(
+    monkeypatch: pytest.MonkeyPatch, device: str, **settings: Any
+) -> Iterator[training.Trainer]:
+    """A Trainer that is set up on the device; inside, tensors have no values."""
     train = images()
     experiment = training.Experiment(
         dim=DIM,
@@ -241,7 +245,139 @@ def trainer(device: str, **settings: Any) -> training.Trainer:
         optimizer_args={} if device == "cuda" else {"fused": False, "foreach": False},
         **settings,
     )
-    with torch.device(device):
+    monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: tensor)  # which wants a driver
+    # FakeTensorMode refers to each parameter that it has seen, which ``Module.to`` would refuse.
+    monkeypatch.setattr(weakref, "getweakrefs", lambda _: [])
+    with pretended(monkeypatch, device):
         model = training.build_model(experiment, train)
         objective = training.build_objective(experiment, train)
-    return training.Trainer(experiment, model, objective, train, Backward(device))
+        yield training.Trainer(experiment, model, objective, train, Backward(device))
+
+
+@DEVICES
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {
+            "augment": False,
+            "frozen_steps": 1,
+            "model": "resnet18",
+            "model_args": {"pretrained": False},
+        },
+        {"loss": "proxy_anchor", "constraint": {"target": "ema"}},
+    ],
+    ids=["default", "plain images", "with parameters and a constraint"],
+)
+def test_a_step_of_a_training_does_not_wait(settings, device, monkeypatch):
+    """Batch, embeddings, objective, gradient, update and record."""
+    with pretended_training(monkeypatch, device, **settings) as trainer:
+        with _NoWaiting():
+            trainer.advance()
+            trainer.advance()
+        assert trainer.step == 2
+
+
+@DEVICES
+def test_the_look_at_the_record_waits(device, monkeypatch):
+    with pretended_training(monkeypatch, device) as trainer:
+        trainer.advance()
+        with _NoWaiting(), pytest.raises(WaitedError, match="to the host"):
+            trainer.check_finite()
+
+
+# ------------------------------------------------------------------------------ retrieval
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine", "poincare"])
+@pytest.mark.parametrize("other_gallery", [True, False])
+def test_retrieval_stays_on_the_device(other_gallery, metric, monkeypatch):
+    """With the numbers that its checks read, and no others, given by hand: all is well."""
+    monkeypatch.setattr(Tensor, "__bool__", lambda _: False)  # no row is bad
+    monkeypatch.setattr(Tensor, "item", lambda _: 1.0)  # the spread
+    with pretended(monkeypatch, "cuda"):
+        x = torch.randn(40, DIM, device="cuda")
+        y = torch.randn(50, DIM, device="cuda") if other_gallery else None
+        with _NoWaiting():
+            found = retrieval.nearest_neighbors(x, 5, y, metric=metric)
+        assert all(part.shape == (40, 5) and part.device.type == "cuda" for part in found)
+
+
+def test_retrievals_checks_wait(monkeypatch):
+    with pretended(monkeypatch, "cuda"), pytest.raises(RuntimeError):
+        retrieval.nearest_neighbors(torch.randn(40, DIM, device="cuda"), 5)
+
+
+# ------------------------------------------------------------------------------ this test itself
+
+
+class ReadsANumber(EmbeddingLoss):
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return embeddings.sum() * embeddings.norm().item()
+
+
+class AsksATensor(EmbeddingLoss):
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return embeddings.sum() if (labels > 0).any() else embeddings.mean()
+
+
+class ShapesByValues(EmbeddingLoss):
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return embeddings[labels > 0].sum()
+
+
+class MakesATensorOnTheHost(EmbeddingLoss):
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return (embeddings * torch.ones(len(embeddings), 1)).sum()
+
+
+class ForgetsATensorOnTheHost(EmbeddingLoss):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.ones(B, 1)  # no buffer
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return (embeddings * self.weight).sum()
+
+
+class CountsOnTheHost(EmbeddingLoss):
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return embeddings.sum() + labels.cpu().to(embeddings.device).sum()
+
+
+class CopiesWaiting(EmbeddingLoss):
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return (embeddings * torch.ones(len(embeddings), 1).to(embeddings.device)).sum()
+
+
+@DEVICES
+@pytest.mark.parametrize(
+    "bad, message",
+    [
+        (ReadsANumber, "_local_scalar_dense"),
+        (AsksATensor, "_local_scalar_dense"),
+        (ShapesByValues, "nonzero"),
+        (MakesATensorOnTheHost, "two (different )?devices"),
+        (ForgetsATensorOnTheHost, "two (different )?devices"),
+        (CountsOnTheHost, "to the host"),
+        (CopiesWaiting, "not non_blocking"),
+    ],
+)
+def test_a_loss_that_waits_is_caught(bad, message, device, monkeypatch):
+    with (
+        pretended(monkeypatch, device),
+        pytest.raises((RuntimeError, WaitedError), match=message),
+    ):
+        step(bad(), device)
+
+
+class Good(EmbeddingLoss):
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        weight = torch.ones(len(embeddings), 1, device=embeddings.device)
+        return (torch.where(labels[:, None] > 0, embeddings, 0) * weight).sum()
+
+
+@DEVICES
+def test_a_loss_that_does_the_same_on_the_device_is_not(device, monkeypatch):
+    with pretended(monkeypatch, device):
+        step(Good(), device)

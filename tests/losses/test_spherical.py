@@ -645,7 +645,7 @@ def test_expansion_can_be_called_with_other_proxies(generator):
         SphericalExpansion(NormalizedSoftmaxLoss(6, 8), 3, directions="simplex").double()
         for _ in range(2)
     )
-    parameters = dict(other.named_parameters())
+    parameters = {name: p.detach() for name, p in other.named_parameters()}
     close(torch.func.functional_call(see, parameters, (x, y)), other(x, y))
 
 
