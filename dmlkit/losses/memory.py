@@ -15,7 +15,7 @@ class CrossBatchMemory(EmbeddingLoss):
 
     L = L_pair(batch, batch) + w·L_pair(batch, memory). The memory holds the last ``size``
     embeddings (B, ``dim``) and their labels, without gradient. As published, the batch enters it
-    first; what a sample meets there is never its own copy. During the first ``start`` batches,
+    first; a sample is never compared with its own copy there. During the first ``start`` batches,
     while embeddings still change fast, nothing is remembered. Evaluation mode compares with the
     memory, and neither remembers nor counts.
 
