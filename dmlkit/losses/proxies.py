@@ -247,9 +247,9 @@ class SphereFaceLoss(EmbeddingLoss):
         target = cosine.gather(1, y)  # (B, 1): cos θ_y
         if self.anneal:
             weight = self._next_lambda(cosine.dtype)
-            target = (weight * target + self._psi(target)) / (1 + weight)
+            target = (weight * target + self.psi(target)) / (1 + weight)
         else:
-            target = self._psi(target)
+            target = self.psi(target)
         length = geometry.norms(embeddings, keepdim=True)  # (B, 1): ‖f‖
         return F.cross_entropy(length * cosine.scatter(1, y, target), labels)
 
@@ -259,7 +259,7 @@ class SphereFaceLoss(EmbeddingLoss):
             self.step = self.step + 1  # in place, a compiled backward would see the next step's λ
         return (self.lambda_max / (1 + self.gamma * self.step.to(dtype))).clamp_min(self.lambda_min)
 
-    def _psi(self, cosine: Tensor) -> Tensor:
+    def psi(self, cosine: Tensor) -> Tensor:
         """ψ(θ) as a polynomial of cos θ; k is constant on each piece, and has no gradient."""
         below, multiple = torch.ones_like(cosine), cosine  # cos(0·θ), cos(1·θ)
         for _ in range(self.margin - 1):  # cos((j + 1)θ) = 2 cos θ cos(jθ) − cos((j − 1)θ)

@@ -214,7 +214,7 @@ def expand(
     center = center - r / points
     if directions == "simplex" and generator is None:
         return _place(mu, w, r, center)
-    mu = mu @ _random_rows(points - 1, z.shape[1] - 2, z, generator)  # (n, d-2)
+    mu = mu @ random_rows(points - 1, z.shape[1] - 2, z, generator)  # (n, d-2)
     flip = 2 * torch.empty_like(z).bernoulli_(generator=generator) - 1  # (B, d): ±1
     return flip[:, None] * _place(mu, flip * w, flip * r, flip * center)
 
@@ -249,7 +249,7 @@ def _mirror(v: Tensor, axis: int) -> Tensor:
     return v + sign * e
 
 
-def _random_rows(rows: int, dim: int, like: Tensor, generator: torch.Generator | None) -> Tensor:
+def random_rows(rows: int, dim: int, like: Tensor, generator: torch.Generator | None) -> Tensor:
     """The first rows of a random orthogonal matrix, uniform over all of them: (rows, dim)."""
     gaussian = torch.randn(dim, rows, generator=generator, dtype=like.dtype, device=like.device)
     q, triangle = torch.linalg.qr(gaussian)

@@ -449,7 +449,7 @@ def test_arcface_meets_both_branches(generator):
 def test_sphereface_falls_monotonically_and_without_a_jump():
     loss = proxies.SphereFaceLoss(2, 2, anneal=False).double()
     cosine = torch.linspace(0, math.pi, 2001, dtype=torch.float64).cos().requires_grad_()
-    psi = loss._psi(cosine)
+    psi = loss.psi(cosine)
     step = psi.diff()
     assert step.max() <= 1e-12
     assert step.min() > -4 * math.pi / 2000 - 1e-12  # |dψ/dθ| ≤ m

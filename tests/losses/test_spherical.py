@@ -17,8 +17,8 @@ from dmlkit.losses.spherical import (
     HeatedUpSoftmaxLoss,
     SphericalConstraint,
     SphericalExpansion,
-    _random_rows,
     expand,
+    random_rows,
     simplex,
 )
 from tests.losses.oracles import assert_same, batch
@@ -394,7 +394,7 @@ def test_a_generator_turns_the_simplex_evenly_about_proxy_and_sample(generator):
 
 def test_random_frames_are_orthonormal_and_prefer_no_direction(generator):
     like = torch.empty(0, dtype=F64)
-    rows = torch.stack([_random_rows(2, 4, like, generator) for _ in range(500)])  # (500, 2, 4)
+    rows = torch.stack([random_rows(2, 4, like, generator) for _ in range(500)])  # (500, 2, 4)
     close(rows @ rows.mT, torch.eye(2, dtype=F64).expand(500, 2, 2))
     assert rows.mean(dim=0).abs().max() < 4 / math.sqrt(500 * 4)  # without signs, far from 0
 
