@@ -1,4 +1,4 @@
-"""The sphere under its own address: what dmlkit.losses.spherical holds."""
+"""The sphere under one name: what dmlkit.losses.spherical holds."""
 
 from dmlkit.losses.spherical import (
     HeatedUpSoftmaxLoss,

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from dmlkit import geometry
 from dmlkit.losses.contract import PairLoss
+from dmlkit.losses.proxies import check_positive, check_range
 from dmlkit.losses.table import register
 
 
@@ -16,7 +17,7 @@ class HyperbolicLoss(PairLoss):
     L = mean over ordered positive pairs (a, p) of
     −log(e^{−d_ap/τ} / (e^{−d_ap/τ} + Σ_n e^{−d_an/τ})), n over all negatives of a, and d the
     distance on exp₀ of the embeddings, clipped to a radius. With ``c`` 0 the ball becomes the unit
-    sphere, and −d the cosine: NT-Xent. With two images a class this is the published loss; with
+    sphere, and −d the cosine: NT-Xent. With two images per class this is the published loss; with
     more, its authors sum over pairs of views, where here, as in NT-Xent, each positive pair is a
     term whose denominator holds all negatives of its anchor and no other positive.
 
@@ -24,7 +25,7 @@ class HyperbolicLoss(PairLoss):
     al. 2022, "Clipped Hyperbolic Classifiers Are Super-Hyperbolic Classifiers".
 
     Raises:
-        ValueError: negative ``c``, or a temperature or clip that is not positive.
+        ValueError: ``c`` is not at least 0 and finite, or temperature or clip is not positive.
 
     >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
     >>> HyperbolicLoss(c=0.0, temperature=1.0)(x, torch.tensor([5, 5, 6]))  # log(1 + e⁻²)
@@ -33,11 +34,10 @@ class HyperbolicLoss(PairLoss):
 
     def __init__(self, c: float = 0.1, temperature: float = 0.2, clip: float = 2.3) -> None:
         super().__init__()
-        if c < 0 or temperature <= 0 or clip <= 0:
-            raise ValueError(
-                "c must be at least 0, temperature and clip must be positive, "
-                f"but are {c}, {temperature}, {clip}"
-            )
+        check_range(0, c=c)
+        check_positive(temperature=temperature)
+        if not clip > 0:  # it may be infinite
+            raise ValueError(f"clip must be above 0, but is {clip!r}")
         self.c = c
         self.temperature = temperature
         self.clip = clip
@@ -89,7 +89,10 @@ def poincare_distances(x: Tensor, y: Tensor, c: float) -> Tensor:
     >>> poincare_distances(torch.zeros(1, 2), torch.tensor([[0.5, 0.0]]), c=1.0)  # 2 artanh 0.5
     tensor([[1.0986]])
     """
-    D = geometry.distances(x, y)  # (M, N)
+    D2 = geometry.squared_distances(x, y)  # (M, N)
+    # At a distance of 0 the slope of √ is infinite, and all its derivatives are kept out.
+    apart = D2 != 0
+    D = torch.where(apart, torch.where(apart, D2, 1).sqrt(), 0)
     if c == 0:
         return 2 * D
     room_x, room_y = (

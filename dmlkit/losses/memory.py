@@ -1,12 +1,11 @@
 """Cross-batch memory: compare each batch also with the embeddings of the batches before it."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from dmlkit import geometry
 from dmlkit.losses.contract import EmbeddingLoss, PairLoss
+from dmlkit.losses.proxies import check_count, check_range
 from dmlkit.losses.table import register
 
 
@@ -15,24 +14,24 @@ class CrossBatchMemory(EmbeddingLoss):
     """XBM: a pair loss of the batch, plus the same loss of the batch against a queue of embeddings.
 
     L = L_pair(batch, batch) + w·L_pair(batch, memory). The memory holds the last ``size``
-    embeddings and their labels, without gradient. As published, the batch enters it first; what a
-    sample meets there is never its own copy. During the first ``start`` batches, while embeddings
-    still drift fast, nothing is remembered. Evaluation mode compares with the memory, and
-    neither remembers nor counts.
+    embeddings (B, ``dim``) and their labels, without gradient. As published, the batch enters it
+    first; a sample is never compared with its own copy there. During the first ``start`` batches,
+    while embeddings still change fast, nothing is remembered. Evaluation mode compares with the
+    memory, and neither remembers nor counts.
 
-    ``loss`` is a pair loss, or the short name of one, made with ``num_classes``, ``dim`` and
-    ``loss_args``; it must be a ``PairLoss``, which can compare two sets.
-
-    All of its state (queue, labels, position, how many are filled, step) is in ``state_dict``.
+    ``loss`` must be a ``PairLoss``, which can compare two sets. All state of the memory (queue,
+    labels, position, how many are filled, step) is in ``state_dict``.
 
     Source: Wang, Zhang, Huang and Scott 2020, "Cross-Batch Memory for Embedding Learning",
     algorithm 1, with the batch's own loss as in the authors' code.
 
     Raises:
-        ValueError: no ``dim``, or a batch larger than the memory.
+        ValueError: a number outside its range, embeddings that have not ``dim`` dimensions, or a
+            batch larger than the memory.
         TypeError: a loss that cannot compare two sets.
 
-    >>> loss = CrossBatchMemory(dim=2, size=4)
+    >>> from dmlkit.losses import ContrastiveLoss
+    >>> loss = CrossBatchMemory(ContrastiveLoss(), dim=2, size=4)
     >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> loss(x, torch.tensor([5, 6])), loss(-x, torch.tensor([5, 6]))  # 0, and 0 + ‖x − (−x)‖
     (tensor(0.), tensor(2.))
@@ -45,29 +44,16 @@ class CrossBatchMemory(EmbeddingLoss):
     step: Tensor
 
     def __init__(
-        self,
-        loss: nn.Module | str = "contrastive",
-        dim: int | None = None,
-        size: int = 1024,
-        weight: float = 1.0,
-        start: int = 0,
-        num_classes: int | None = None,
-        loss_args: dict[str, Any] | None = None,
+        self, loss: nn.Module, dim: int, size: int = 1024, weight: float = 1.0, start: int = 0
     ) -> None:
         super().__init__()
-        if dim is None:
-            raise ValueError("the memory needs dim, the number of dimensions of an embedding")
-        if isinstance(loss, str):
-            from dmlkit.losses import build  # the table names this class too
-
-            loss = build(loss, num_classes=num_classes, dim=dim, **loss_args or {})
-        elif loss_args:
-            raise ValueError("loss_args go with the name of a loss, but loss is a module")
         if not isinstance(loss, PairLoss):
             raise TypeError(
-                f"{type(loss).__name__} cannot compare a batch with a memory: it is no PairLoss, "
-                "with a method pair_loss(anchors, others, labels, positive, negative)"
+                f"loss must be a PairLoss, with a method pair_loss(anchors, others, labels, "
+                f"positive, negative) to compare a batch with a memory, but is {loss!r}"
             )
+        check_count(dim=dim, size=size)
+        check_range(0, weight=weight, start=start)
         self.inner = loss
         self.weight = weight
         self.start = start
@@ -77,7 +63,12 @@ class CrossBatchMemory(EmbeddingLoss):
             self.register_buffer(name, torch.zeros((), dtype=torch.int64))
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        B, M = len(labels), len(self.queue)
+        (B, d), (M, dim) = embeddings.shape, self.queue.shape
+        if d != dim:
+            raise ValueError(
+                f"embeddings have {d} dimensions, but the memory's have {dim}: "
+                f"build it with dim={d}"
+            )
         slots = (self.position + torch.arange(B, device=labels.device)) % M  # (B,)
         if self.training:
             self._remember(embeddings.detach(), labels, slots)

@@ -1,7 +1,7 @@
 """Proxy losses: each class has a learned point, and a batch is compared with those points only."""
 
 import math
-from typing import Any
+from numbers import Integral, Real
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ from dmlkit.losses.table import register
 
 @register("proxy_triplet", "proxies", {"margin": ("linear", 0.1, 2.0)})
 class ProxyTripletLoss(EmbeddingLoss):
-    """The triplet loss with proxies in the place of positive and negative.
+    """The triplet loss with proxies instead of a positive and a negative sample.
 
     L = mean over samples and all z ≠ y of [‖x − p̂_y‖² − ‖x − p̂_z‖² + m]₊, with x and p̂ on the
     unit sphere; proxies are (C, d).
@@ -29,11 +29,12 @@ class ProxyTripletLoss(EmbeddingLoss):
 
     def __init__(self, num_classes: int, dim: int, margin: float = 1.0) -> None:
         super().__init__()
-        self.proxies = nn.Parameter(torch.randn(num_classes, dim))
+        check_range(margin=margin)
+        self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
         self.margin = margin
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        D2 = 2 - 2 * _cosines(embeddings, self.proxies)  # (B, C): ‖x − p̂_z‖²
+        D2 = 2 - 2 * cosines(embeddings, labels, self.proxies)  # (B, C): ‖x − p̂_z‖²
         D2_y = D2.gather(1, labels[:, None])  # (B, 1): ‖x − p̂_y‖²
         hinge = (D2_y - D2 + self.margin).relu()  # (B, C)
         return masked_mean(hinge, ~_one_hot(labels, D2))
@@ -57,12 +58,13 @@ class ProxyNCALoss(EmbeddingLoss):
 
     def __init__(self, num_classes: int, dim: int, scale: float = 3.0) -> None:
         super().__init__()
-        self.proxies = nn.Parameter(torch.randn(num_classes, dim))
+        check_positive(scale=scale)
+        self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
         self.scale = scale
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         # D²_z = 2s² − 2s²·xᵀp̂_z, whose constant cancels between D²_y and the sum
-        near = 2 * self.scale**2 * _cosines(embeddings, self.proxies)  # (B, C): 2s² − D²_z
+        near = 2 * self.scale**2 * cosines(embeddings, labels, self.proxies)  # (B, C): 2s² − D²_z
         own = _one_hot(labels, near)  # (B, C): z = y
         others = masked_logsumexp(near, ~own, dim=1)  # (B,): LSE over z ≠ y
         return masked_mean(others - near.gather(1, labels[:, None])[:, 0], ~own.all(dim=1))
@@ -86,11 +88,12 @@ class ProxyNCAPlusPlusLoss(EmbeddingLoss):
 
     def __init__(self, num_classes: int, dim: int, temperature: float = 1 / 9) -> None:
         super().__init__()
-        self.proxies = nn.Parameter(torch.randn(num_classes, dim))
+        check_positive(temperature=temperature)
+        self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
         self.temperature = temperature
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        D2 = 2 - 2 * _cosines(embeddings, self.proxies)  # (B, C): ‖x − p̂_z‖²
+        D2 = 2 - 2 * cosines(embeddings, labels, self.proxies)  # (B, C): ‖x − p̂_z‖²
         return F.cross_entropy(-D2 / self.temperature, labels)
 
 
@@ -111,11 +114,12 @@ class NormalizedSoftmaxLoss(EmbeddingLoss):
 
     def __init__(self, num_classes: int, dim: int, temperature: float = 0.05) -> None:
         super().__init__()
-        self.proxies = nn.Parameter(torch.randn(num_classes, dim))
+        check_positive(temperature=temperature)
+        self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
         self.temperature = temperature
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        cosine = _cosines(embeddings, self.proxies)  # (B, C): xᵀp̂
+        cosine = cosines(embeddings, labels, self.proxies)  # (B, C): xᵀp̂
         return F.cross_entropy(cosine / self.temperature, labels)
 
 
@@ -139,12 +143,14 @@ class CosFaceLoss(EmbeddingLoss):
         self, num_classes: int, dim: int, margin: float = 0.35, scale: float = 64.0
     ) -> None:
         super().__init__()
-        self.proxies = nn.Parameter(torch.randn(num_classes, dim))
+        check_range(margin=margin)
+        check_positive(scale=scale)
+        self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
         self.margin = margin
         self.scale = scale
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        cosine, y = _cosines(embeddings, self.proxies), labels[:, None]  # (B, C), (B, 1)
+        cosine, y = cosines(embeddings, labels, self.proxies), labels[:, None]  # (B, C), (B, 1)
         target = cosine.gather(1, y) - self.margin  # (B, 1): cos θ_y − m
         return F.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
 
@@ -171,12 +177,14 @@ class ArcFaceLoss(EmbeddingLoss):
         self, num_classes: int, dim: int, margin: float = 0.5, scale: float = 64.0
     ) -> None:
         super().__init__()
-        self.proxies = nn.Parameter(torch.randn(num_classes, dim))
+        check_range(0, math.pi / 2, margin=margin)  # 28.6 would be degrees
+        check_positive(scale=scale)
+        self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
         self.margin = margin
         self.scale = scale
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        cosine, y = _cosines(embeddings, self.proxies), labels[:, None]  # (B, C), (B, 1)
+        cosine, y = cosines(embeddings, labels, self.proxies), labels[:, None]  # (B, C), (B, 1)
         cos_y = cosine.gather(1, y)  # (B, 1)
         sin_y = geometry.safe_sqrt(1 - cos_y * cos_y)  # acos has an infinite gradient at ±1
         cos_m, sin_m = math.cos(self.margin), math.sin(self.margin)
@@ -225,22 +233,23 @@ class SphereFaceLoss(EmbeddingLoss):
         gamma: float = 0.12,
     ) -> None:
         super().__init__()
-        if margin != int(margin) or margin < 1:
+        if margin % 1 != 0 or margin < 1:
             raise ValueError(f"margin multiplies the angle: a whole number from 1, not {margin!r}")
-        self.proxies = nn.Parameter(torch.randn(num_classes, dim))
+        check_range(0, lambda_max=lambda_max, lambda_min=lambda_min, gamma=gamma)
+        self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
         self.margin = int(margin)
         self.anneal = anneal
         self.lambda_max, self.lambda_min, self.gamma = lambda_max, lambda_min, gamma
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        cosine, y = _cosines(embeddings, self.proxies), labels[:, None]  # (B, C), (B, 1)
+        cosine, y = cosines(embeddings, labels, self.proxies), labels[:, None]  # (B, C), (B, 1)
         target = cosine.gather(1, y)  # (B, 1): cos θ_y
         if self.anneal:
             weight = self._next_lambda(cosine.dtype)
-            target = (weight * target + self._psi(target)) / (1 + weight)
+            target = (weight * target + self.psi(target)) / (1 + weight)
         else:
-            target = self._psi(target)
+            target = self.psi(target)
         length = geometry.norms(embeddings, keepdim=True)  # (B, 1): ‖f‖
         return F.cross_entropy(length * cosine.scatter(1, y, target), labels)
 
@@ -250,7 +259,7 @@ class SphereFaceLoss(EmbeddingLoss):
             self.step = self.step + 1  # in place, a compiled backward would see the next step's λ
         return (self.lambda_max / (1 + self.gamma * self.step.to(dtype))).clamp_min(self.lambda_min)
 
-    def _psi(self, cosine: Tensor) -> Tensor:
+    def psi(self, cosine: Tensor) -> Tensor:
         """ψ(θ) as a polynomial of cos θ; k is constant on each piece, and has no gradient."""
         below, multiple = torch.ones_like(cosine), cosine  # cos(0·θ), cos(1·θ)
         for _ in range(self.margin - 1):  # cos((j + 1)θ) = 2 cos θ cos(jθ) − cos((j − 1)θ)
@@ -281,12 +290,14 @@ class ProxyAnchorLoss(EmbeddingLoss):
         self, num_classes: int, dim: int, margin: float = 0.1, alpha: float = 32.0
     ) -> None:
         super().__init__()
-        self.proxies = nn.Parameter(torch.randn(num_classes, dim))
+        check_range(margin=margin)
+        check_positive(alpha=alpha)
+        self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
         self.margin = margin
         self.alpha = alpha
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        s = _cosines(embeddings, self.proxies)  # (B, C)
+        s = cosines(embeddings, labels, self.proxies)  # (B, C)
         own = _one_hot(labels, s)  # (B, C): x ∈ X⁺_p
         gather = masked_logsumexp(-self.alpha * (s - self.margin), own, dim=0)  # (C,)
         drive_off = masked_logsumexp(self.alpha * (s + self.margin), ~own, dim=0)  # (C,)
@@ -326,47 +337,25 @@ class SoftTripleLoss(EmbeddingLoss):
         regularization: float = 0.2,
     ) -> None:
         super().__init__()
-        self.proxies = nn.Parameter(torch.randn(num_classes, centers, dim))
+        check_positive(scale=scale, temperature=temperature)
+        check_range(margin=margin)
+        check_range(0, regularization=regularization)
+        self.proxies = draw_proxies(num_classes=num_classes, centers=centers, dim=dim)
         self.scale = scale
         self.temperature = temperature
         self.margin = margin
         self.regularization = regularization
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        _check_dim(embeddings, self.proxies)
         C, K, _ = self.proxies.shape
-        x = geometry.normalize(embeddings)  # (B, d)
-        xw, ww = _Products.apply(x, self.proxies.to(x.dtype))  # (B, CK), (C, K, K)
-        n = geometry.safe_sqrt(ww.diagonal(dim1=1, dim2=2))  # (C, K): ‖w‖
-        n = torch.where(n > 0, n, 1)
-        cosine = (xw / n.flatten()).view(-1, C, K)  # xᵀŵ
+        x, w = _on_sphere(embeddings, labels, self.proxies)  # (B, d), (C, K, d)
+        cosine = (x @ w.flatten(0, 1).T).view(-1, C, K)  # xᵀŵ
         S = ((cosine / self.temperature).softmax(dim=2) * cosine).sum(dim=2)  # (B, C)
         y = labels[:, None]
         logits = self.scale * S.scatter(1, y, S.gather(1, y) - self.margin)
-        D = geometry.safe_sqrt(2 - 2 * ww / (n[:, :, None] * n[:, None, :]))  # (C, K, K)
+        D = geometry.safe_sqrt(2 - 2 * (w @ w.mT))  # (C, K, K): ‖ŵ_cj − ŵ_ck‖
         spread = D.triu(diagonal=1).sum() / max(C * K * (K - 1), 1)
         return F.cross_entropy(logits, labels) + self.regularization * spread
-
-
-class _Products(torch.autograd.Function):
-    """xWᵀ and each class's own WWᵀ: (B, d), (C, K, d) -> (B, CK), (C, K, K).
-
-    Autograd alone makes a gradient of W's size for each of W's three uses, and each is 230 MB at
-    11,318 classes, 10 centers and 512 dimensions; here the three share one.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(x, w)
-        return x @ w.flatten(0, 1).T, w @ w.mT
-
-    @staticmethod
-    def backward(ctx: Any, d_xw: Tensor, d_ww: Tensor) -> tuple[Tensor, Tensor]:
-        x, w = ctx.saved_tensors
-        with torch.autocast(x.device.type, enabled=False):  # a caller's backward may be inside one
-            d_w = (d_ww + d_ww.mT) @ w  # (C, K, d)
-            d_w.view(-1, w.shape[2]).addmm_(d_xw.T, x)
-            return d_xw @ w.flatten(0, 1), d_w
 
 
 @register("meta_class", "ensembles")
@@ -397,6 +386,7 @@ class MetaClassLoss(EmbeddingLoss):
 
     def __init__(self, num_classes: int, dim: int, map_seed: int = 0) -> None:
         super().__init__()
+        check_count(num_classes=num_classes, dim=dim)
         shuffled = torch.randperm(num_classes, generator=torch.Generator().manual_seed(map_seed))
         self.dim = dim
         self.register_buffer("meta_classes", shuffled % dim)
@@ -407,24 +397,67 @@ class MetaClassLoss(EmbeddingLoss):
                 f"embeddings have {embeddings.shape[1]} dimensions, but there are {self.dim} "
                 f"meta-classes: build the loss with dim={embeddings.shape[1]}"
             )
-        return F.cross_entropy(embeddings, self.meta_classes[labels])
+        check_labels(labels, len(self.meta_classes))
+        # Nothing is added but NaN, where an infinite logit of another class would go unseen.
+        return F.cross_entropy(embeddings, self.meta_classes[labels]) + 0 * embeddings.sum()
 
 
-def _cosines(embeddings: Tensor, proxies: Tensor) -> Tensor:
+def draw_proxies(**sizes: int) -> nn.Parameter:
+    """Proxies from the normal distribution, of sizes that are refused by name if not from 1."""
+    check_count(**sizes)
+    return nn.Parameter(torch.randn(*sizes.values()))
+
+
+def cosines(embeddings: Tensor, labels: Tensor, proxies: Tensor) -> Tensor:
     """Cosine of every embedding to every proxy: (B, d), (C, d) -> (B, C); 0 for a zero row."""
-    _check_dim(embeddings, proxies)
-    p = geometry.normalize(proxies.to(embeddings.dtype))  # (C, d)
-    return geometry.normalize(embeddings) @ p.T
+    x, p = _on_sphere(embeddings, labels, proxies)
+    return x @ p.T
 
 
-def _check_dim(embeddings: Tensor, proxies: Tensor) -> None:
+def _on_sphere(embeddings: Tensor, labels: Tensor, proxies: Tensor) -> tuple[Tensor, Tensor]:
+    """Embeddings (B, d) and proxies (C, ..., d) as unit rows, once they and the labels fit."""
     if embeddings.shape[1] != proxies.shape[-1]:
         raise ValueError(
             f"embeddings have {embeddings.shape[1]} dimensions, but the proxies have "
             f"{proxies.shape[-1]}: build the loss with dim={embeddings.shape[1]}"
         )
+    check_labels(labels, len(proxies))
+    return geometry.normalize(embeddings), geometry.normalize(proxies.to(embeddings.dtype))
 
 
 def _one_hot(labels: Tensor, cosines: Tensor) -> Tensor:
-    """Which of the (B, C) columns is the row's own class; a label outside 0..C−1 is an error."""
+    """Which of the (B, C) columns is the row's own class."""
     return torch.zeros_like(cosines, dtype=torch.bool).scatter(1, labels[:, None], True)
+
+
+def check_count(**arguments: int) -> None:
+    """Refuse what is no whole number from 1, naming the argument."""
+    for name, value in arguments.items():
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"{name} must be a whole number from 1, but is {value!r}")
+
+
+def check_positive(**arguments: float) -> None:
+    """Refuse what is no finite number above 0, naming the argument."""
+    check_range(**arguments)
+    for name, value in arguments.items():
+        if value <= 0:
+            raise ValueError(f"{name} must be above 0, but is {value!r}")
+
+
+def check_range(low: float = -math.inf, high: float = math.inf, /, **arguments: float) -> None:
+    """Refuse what is no finite number from ``low`` to ``high``, naming the argument."""
+    for name, value in arguments.items():
+        number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+        if not number or not low <= value <= high:
+            raise ValueError(f"{name} must be a number from {low} to {high}, but is {value!r}")
+
+
+def check_labels(labels: Tensor, num_classes: int) -> None:
+    """Refuse labels outside 0..C − 1; on a GPU by an assertion there, for which no step waits."""
+    known = ((labels >= 0) & (labels < num_classes)).all()
+    rule = f"labels must be from 0 to {num_classes - 1}, as num_classes is {num_classes}"
+    try:
+        torch._assert_async(known, rule)  # it compiles, and has no public name
+    except RuntimeError as error:
+        raise ValueError(f"{rule}, but are from {labels.min()} to {labels.max()}") from error

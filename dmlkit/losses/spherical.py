@@ -1,7 +1,6 @@
-"""The sphere: SEC holds norms together, heated-up softmax, and SEE's synthetic points."""
+"""The sphere: SEC holds the norms together, heated-up softmax, and SEE's synthetic points."""
 
 import math
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -9,6 +8,13 @@ from torch import Tensor, nn
 
 from dmlkit import geometry
 from dmlkit.losses.contract import EmbeddingLoss
+from dmlkit.losses.proxies import (
+    check_labels,
+    check_positive,
+    check_range,
+    cosines,
+    draw_proxies,
+)
 from dmlkit.losses.table import register
 
 DIRECTIONS = ("simplex", "rotated", "random")
@@ -22,15 +28,18 @@ class SphericalConstraint(nn.Module):
     ``target=0.0`` is the L2 penalty. The gradient at f_i is (2η/B)(n_i − μ) f_i/n_i: it points
     along the embedding, where the gradient of an angular loss has no part.
 
-    Embeddings are (B, d), in the units of the model's output; labels are taken and not used, so
-    that a constraint can stand wherever a loss can. The first training batch starts the average,
-    later ones move it before it is used; in evaluation mode it rests. It is part of the state.
+    Embeddings are (B, d), in the units of the model's output; labels are accepted and not
+    used, so that a constraint can be called as a loss is. The first training batch starts the
+    average, later ones move it before it is used; evaluation mode does not change it. It is part of
+    the state.
 
     Source: Zhang, Li and Zhang 2020, "Deep Metric Learning with Spherical Embedding"; the L2
     penalty is that of Sohn 2016.
 
     Raises:
-        ValueError: unknown target, momentum outside (0, 1], or embeddings that are not (B, d).
+        ValueError: unknown target, negative weight, momentum outside (0, 1], or embeddings that are
+            not (B, d).
+        TypeError: embeddings are not floating point.
 
     >>> SphericalConstraint(weight=0.5)(torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
     tensor(2.)
@@ -43,9 +52,11 @@ class SphericalConstraint(nn.Module):
         self, weight: float = 1.0, target: float | str = "mean", momentum: float = 1.0
     ) -> None:
         super().__init__()
-        fixed = isinstance(target, int | float) and 0 <= target < math.inf
-        if not fixed and target not in ("mean", "ema"):
-            raise ValueError(f"target must be 'mean', 'ema' or a norm >= 0, but is {target!r}")
+        check_range(0, weight=weight)
+        if not isinstance(target, str):
+            check_range(0, target=target)
+        elif target not in ("mean", "ema"):
+            raise ValueError(f"target must be 'mean', 'ema' or a norm, but is {target!r}")
         if not 0 < momentum <= 1:
             raise ValueError(f"momentum must be in (0, 1], but is {momentum}")
         self.weight = weight
@@ -58,6 +69,8 @@ class SphericalConstraint(nn.Module):
         """The penalty of one batch, in float32 for half precision."""
         if embeddings.ndim != 2:
             raise ValueError(f"embeddings must be (B, d), but are {tuple(embeddings.shape)}")
+        if not embeddings.is_floating_point():
+            raise TypeError(f"embeddings must be floating point, but are {embeddings.dtype}")
         n = geometry.norms(embeddings.to(torch.promote_types(embeddings.dtype, torch.float32)))
         return self.weight * (n - self._mu(n)).square().mean()  # n (B,)
 
@@ -107,20 +120,21 @@ class HeatedUpSoftmaxLoss(EmbeddingLoss):
         switch_at: int | None = None,
     ) -> None:
         super().__init__()
-        self.proxies = nn.Parameter(torch.randn(num_classes, dim))
+        check_positive(alpha=alpha, final_alpha=final_alpha)
+        check_range(0, switch_at=switch_at or 0)
+        self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
         self.alpha = alpha
         self.final_alpha = final_alpha
         self.switch_at = math.inf if switch_at is None else switch_at
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        x = geometry.normalize(embeddings)  # (B, d)
-        p = geometry.normalize(self.proxies)  # (C, d)
-        early = (self.step < self.switch_at).to(x.dtype)
+        cosine = cosines(embeddings, labels, self.proxies)  # (B, C): xᵀp̂
+        early = (self.step < self.switch_at).to(cosine.dtype)
         alpha = self.alpha * early + self.final_alpha * (1 - early)
         if self.training:
-            self.step = self.step + 1  # not in place, as above
-        return F.cross_entropy(alpha * (x @ p.T), labels)  # logits (B, C)
+            self.step = self.step + 1  # in place, a compiled backward would see the next α
+        return F.cross_entropy(alpha * cosine, labels)
 
 
 def simplex(points: int, like: Tensor | None = None) -> Tensor:
@@ -152,7 +166,7 @@ def expand(
     generator: torch.Generator | None = None,
     directions: str = "simplex",
 ) -> Tensor:
-    """Synthetic points around each sample's proxy, as far apart as can be: (B, n, d).
+    """Synthetic points around each sample's proxy, as far apart as can be: (B, d) -> (B, n, d).
 
     With z and w the embedding and its proxy on the unit sphere (raw rows are normalized here)
     and r = z − ⟨w,z⟩w, the points are z_k = ⟨w,z⟩w + ‖r‖μ_k, k = 2 ... n + 1, on the unit sphere
@@ -165,13 +179,15 @@ def expand(
     orthogonal to w, the baseline of the same norms. To turn, one orthogonal matrix is drawn for
     the batch, and signs of the coordinates for each sample: every turn is uniform, and no two
     samples of a batch are turned alike. What is random comes from the generator, or else from
-    torch's default one on the device. Gradients reach embeddings and proxies.
+    torch's default one on the device. Gradients reach embeddings and proxies. Half precision is
+    computed and returned in float32.
 
     Source: Le and Woo 2024, "SEE: Spherical Embedding Expansion for Improving Deep Metric
     Learning", Algorithm 1 and equation 2, with two reflections in place of Gram-Schmidt.
 
     Raises:
         ValueError: more points than d − 1, unequal shapes, unknown directions.
+        TypeError: embeddings or proxies are not floating point.
 
     >>> expand(torch.tensor([[0.6, 0.8]]), torch.tensor([[1.0, 0.0]]), points=1)
     tensor([[[ 0.6000, -0.8000]]])
@@ -182,7 +198,13 @@ def expand(
             "embeddings and proxies must both be (B, d), the proxy of each sample in its row, "
             f"but are {tuple(embeddings.shape)} and {tuple(proxies.shape)}"
         )
-    z, w = geometry.normalize(embeddings), geometry.normalize(proxies)  # (B, d)
+    if not (embeddings.is_floating_point() and proxies.is_floating_point()):
+        raise TypeError(
+            "embeddings and proxies must be floating point, "
+            f"but are {embeddings.dtype} and {proxies.dtype}"
+        )
+    dtype = torch.promote_types(embeddings.dtype, torch.float32)  # float64 stays
+    z, w = geometry.normalize(embeddings.to(dtype)), geometry.normalize(proxies.to(dtype))  # (B, d)
     center = (w * z).sum(dim=1, keepdim=True) * w
     r = z - center
     if directions == "random":
@@ -192,7 +214,7 @@ def expand(
     center = center - r / points
     if directions == "simplex" and generator is None:
         return _place(mu, w, r, center)
-    mu = mu @ _random_rows(points - 1, z.shape[1] - 2, z, generator)  # (n, d-2)
+    mu = mu @ random_rows(points - 1, z.shape[1] - 2, z, generator)  # (n, d-2)
     flip = 2 * torch.empty_like(z).bernoulli_(generator=generator) - 1  # (B, d): ±1
     return flip[:, None] * _place(mu, flip * w, flip * r, flip * center)
 
@@ -200,32 +222,34 @@ def expand(
 def _place(mu: Tensor, w: Tensor, r: Tensor, center: Tensor) -> Tensor:
     """center + ‖r‖H₁H₂μ, where H₁e₁ = ±w and H₂e₂ = ±H₁r/‖r‖: (n, <d-1), (B, d) -> (B, n, d).
 
-    H = I − 2uuᵀ/uᵀu with u = v ± e_a takes e_a to ∓v; there uᵀu = 2|u_a|. μ has no part along e₁
-    and e₂, so H₁H₂μ is orthogonal to w and r and keeps μ's inner products. At r = 0 nothing is
-    divided by 0, and all that is left is the center: the sample itself.
+    H = I − 2uuᵀ/uᵀu = I − uuᵀ/|u_a| takes e_a to ∓v for u = v ± e_a, where uᵀu = 2|u_a|. μ has no
+    part along e₁ and e₂, so H₁H₂μ is orthogonal to w and r and keeps μ's inner products. At r = 0
+    nothing is divided by 0, and all that is left is the center: the sample itself.
     """
-    n, d = len(mu), w.shape[1]
-    mu = F.pad(mu, (2, d - 2 - mu.shape[1]))  # (n, d): its coordinates are those along e₃ ...
+    mu = F.pad(mu, (2, w.shape[1] - 2 - mu.shape[1]))  # (n, d): its coordinates are along e₃ ...
     radius = geometry.norms(r, keepdim=True)  # (B, 1)
-    h = r / torch.where(radius > 0, radius, 1)
-    u1 = _towards(w, 0)
-    b1 = 1 / u1[:, :1].abs()
-    u2 = _towards(h - (u1 * h).sum(dim=1, keepdim=True) * b1 * u1, 1)  # from H₁r/‖r‖
-    c2 = u2 @ mu.T / u2[:, 1:2].abs()  # (B, n): H₂μ = μ − c₂u₂
-    c1 = (u1 @ mu.T - c2 * (u1 * u2).sum(dim=1, keepdim=True)) * b1  # H₁H₂μ = μ − c₂u₂ − c₁u₁
-    c = torch.stack([-radius * c1, -radius * c2, torch.ones_like(c1)], dim=2)  # (B, n, 3)
-    scaled = (radius @ mu.reshape(1, -1)).view(-1, n, d)  # ‖r‖μ
-    return torch.baddbmm(scaled, c, torch.stack([u1, u2, center], dim=1))
+    h = r / torch.where(radius > 0, radius, 1)  # r/‖r‖
+    u1 = _mirror(w, 0)  # (B, d)
+    length1 = u1[:, :1].abs()  # (B, 1): u₁ᵀu₁/2
+    H1h = h - (u1 * h).sum(dim=1, keepdim=True) / length1 * u1
+    u2 = _mirror(H1h, 1)
+    length2 = u2[:, 1:2].abs()
+    c2 = u2 @ mu.T / length2  # (B, n): H₂μ = μ − c₂u₂
+    c1 = (u1 @ mu.T - c2 * (u1 * u2).sum(dim=1, keepdim=True)) / length1  # H₁H₂μ = H₂μ − c₁u₁
+    # center + ‖r‖(μ − c₁u₁ − c₂u₂) as one product, in under half the time of sums of (B, n, d).
+    parts = torch.stack([torch.ones_like(c1), -radius * c1, -radius * c2], dim=2)  # (B, n, 3)
+    axes = torch.stack([center, u1, u2], dim=1)  # (B, 3, d)
+    return torch.baddbmm(radius[:, None] * mu, parts, axes)
 
 
-def _towards(v: Tensor, axis: int) -> Tensor:
-    """The reflection vector v ± e_axis, with the sign of v along that axis: (B, d) -> (B, d)."""
-    sign = torch.where(v[:, axis : axis + 1] >= 0, 1.0, -1.0)  # (B, 1)
+def _mirror(v: Tensor, axis: int) -> Tensor:
+    """The normal of the mirror that takes v to ∓e_axis, v ± e_axis: (B, d) -> (B, d)."""
+    sign = torch.where(v[:, axis : axis + 1] >= 0, 1.0, -1.0)  # (B, 1): that of v, so no part is 0
     e = torch.arange(v.shape[1], device=v.device) == axis  # (d,)
     return v + sign * e
 
 
-def _random_rows(rows: int, dim: int, like: Tensor, generator: torch.Generator | None) -> Tensor:
+def random_rows(rows: int, dim: int, like: Tensor, generator: torch.Generator | None) -> Tensor:
     """The first rows of a random orthogonal matrix, uniform over all of them: (rows, dim)."""
     gaussian = torch.randn(dim, rows, generator=generator, dtype=like.dtype, device=like.device)
     q, triangle = torch.linalg.qr(gaussian)
@@ -243,7 +267,7 @@ def _random_directions(w: Tensor, points: int, generator: torch.Generator | None
 def _check_expansion(points: int, dim: int, directions: str) -> None:
     if directions not in DIRECTIONS:
         raise ValueError(f"directions must be one of {DIRECTIONS}, but is {directions!r}")
-    if not 1 <= points <= dim - 1:
+    if not (isinstance(points, int) and 1 <= points <= dim - 1):
         raise ValueError(
             f"points must be 1 to d - 1 = {dim - 1} in d = {dim} dimensions, but n = {points}: "
             "a regular simplex of n + 1 vertices orthogonal to the proxy needs n dimensions"
@@ -257,11 +281,11 @@ class SphericalExpansion(EmbeddingLoss):
     L = L_ML(real) + λ·L_ML(synthetic), λ the ``weight``, the synthetic points those of
     :func:`expand`: unit rows, ``points`` a sample, under the sample's label. The second term is
     the wrapped loss's own average over them, as in the authors' code; the paper's equation 3
-    prints a sum over the points of a sample, which is λ·n in the place of λ.
+    prints a sum over the points of a sample, which is λ·n instead of λ.
 
-    ``loss`` is a module with ``proxies`` (C, d), or the short name of one, made with
-    ``num_classes``, ``dim`` and ``loss_args``. With ``detach`` the second term reaches the
-    proxies alone, never the encoder, as in the authors' code; the paper does not say so.
+    ``loss`` is a module with ``proxies`` (C, d), and ``points`` the paper's and scripts' ``n_aug``.
+    With ``detach`` the second term reaches the proxies alone, never the encoder, as in the authors'
+    code; the paper does not say so.
     ``directions`` are those of :func:`expand`, by default a simplex turned at random for every
     batch with torch's default generator: a fixed one lies in nearly the same few coordinates for
     every sample and step.
@@ -280,16 +304,18 @@ class SphericalExpansion(EmbeddingLoss):
     Source: Le and Woo 2024, equations 3 and 4.
 
     Raises:
-        ValueError: a loss without proxies (C, d), too many points, a rate outside [0, 1].
+        ValueError: a number outside its range, too many points, or a label outside 0..C − 1.
+        TypeError: a loss without proxies (C, d).
 
-    >>> see = SphericalExpansion("normalized_softmax", points=2, num_classes=5, dim=4)
+    >>> from dmlkit.losses import NormalizedSoftmaxLoss
+    >>> see = SphericalExpansion(NormalizedSoftmaxLoss(num_classes=5, dim=4), points=2)
     >>> see(torch.randn(3, 4), torch.tensor([0, 4, 4])).shape
     torch.Size([])
     """
 
     def __init__(
         self,
-        loss: nn.Module | str = "proxy_anchor",
+        loss: nn.Module,
         points: int = 8,
         weight: float = 0.2,
         detach: bool = False,
@@ -297,24 +323,15 @@ class SphericalExpansion(EmbeddingLoss):
         start_rate: float = 0.0,
         end_rate: float = 0.4,
         steps: int | None = None,
-        num_classes: int | None = None,
-        dim: int | None = None,
-        loss_args: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        if isinstance(loss, str):
-            from dmlkit.losses import build  # the table names this class too
-
-            loss = build(loss, num_classes=num_classes, dim=dim, **loss_args or {})
-        elif loss_args:
-            raise ValueError("loss_args go with the name of a loss, but loss is a module")
         proxies = getattr(loss, "proxies", None)
-        if proxies is None or proxies.ndim != 2:
-            have = "has none" if proxies is None else f"has them as {tuple(proxies.shape)}"
-            raise ValueError(f"loss must have proxies (C, d), but {type(loss).__name__} {have}")
+        if not isinstance(proxies, Tensor) or proxies.ndim != 2:
+            have = f"them as {tuple(proxies.shape)}" if isinstance(proxies, Tensor) else "none"
+            raise TypeError(f"loss must be a module with proxies (C, d), but {loss!r} has {have}")
         _check_expansion(points, proxies.shape[1], directions)
-        if not (0 <= start_rate <= 1 and 0 <= end_rate <= 1):
-            raise ValueError(f"rates must be in [0, 1], but are {start_rate} and {end_rate}")
+        check_range(0, weight=weight, steps=steps or 0)
+        check_range(0, 1, start_rate=start_rate, end_rate=end_rate)
         self.inner = loss
         self.points = points
         self.weight = weight
@@ -326,12 +343,14 @@ class SphericalExpansion(EmbeddingLoss):
         self.step = 0  # a Python int: it decides shapes, so the device must never be asked
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        proxies: Tensor = self.inner.proxies  # type: ignore[assignment]  # (C, d)
+        check_labels(labels, len(proxies))
         B = len(embeddings)
         k = B if self.steps is None else self._expanded(B)
         real = self.inner(embeddings, labels)
         if k == 0:
             return real
-        w = self.inner.get_parameter("proxies")[labels]  # (B, d)
+        w = proxies[labels]  # (B, d)
         if self.detach:
             embeddings, w = embeddings.detach(), w.detach()
         if k < B:
@@ -356,5 +375,5 @@ class SphericalExpansion(EmbeddingLoss):
         return torch.tensor(self.step)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take up the count of a saved state."""
+        """Restore the count of a saved state."""
         self.step = int(state)

@@ -1,5 +1,7 @@
 """The hyperbolic loss against the literal Möbius formulas, the authors' form, and NT-Xent."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -131,7 +133,29 @@ def test_gradients(generator, c):
     assert torch.autograd.gradcheck(lambda z: HyperbolicLoss(c=c)(z, y), x.requires_grad_())
 
 
-@pytest.mark.parametrize("wrong", [{"c": -0.1}, {"temperature": 0.0}, {"clip": 0.0}])
+@pytest.mark.parametrize("c", [0.0, 0.1])
+def test_gradients_of_gradients(generator, c):
+    x, y = batch(generator, classes=3, per_class=2, dim=3)
+    assert torch.autograd.gradgradcheck(lambda z: HyperbolicLoss(c=c)(z, y), x.requires_grad_())
+
+
+@pytest.mark.parametrize("c", [0.0, 0.1])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_batch_with_a_bad_row_gives_no_finite_loss(generator, c, bad):
+    x, y = batch(generator)
+    assert not HyperbolicLoss(c=c)(x.index_fill(0, torch.tensor([3]), bad), y).isfinite()
+    x[3, 1] = bad
+    assert not HyperbolicLoss(c=c)(x, y).isfinite()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"c": c} for c in (-0.1, math.nan, math.inf)),
+        *({"temperature": tau} for tau in (0.0, math.nan, math.inf)),
+        *({"clip": clip} for clip in (0.0, math.nan)),
+    ],
+)
 def test_refuses_what_is_no_ball(wrong):
-    with pytest.raises(ValueError, match="must be"):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
         HyperbolicLoss(**wrong)

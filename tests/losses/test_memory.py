@@ -1,6 +1,7 @@
 """Cross-batch memory against the library, the authors' procedure, and its own saved state."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from pytorch_metric_learning import distances, miners
 from pytorch_metric_learning import losses as pml
 from torch import Tensor
 
+from dmlkit import losses
 from dmlkit.losses.contract import PairLoss
 from dmlkit.losses.hyperbolic import HyperbolicLoss
 from dmlkit.losses.memory import CrossBatchMemory
@@ -86,7 +88,7 @@ def test_what_the_masks_leave_out_is_not_seen(generator, loss):
 
 @pytest.mark.parametrize("name", ["margin", "triplet_distance"])
 def test_losses_that_draw_meet_the_memory_too(generator, name):
-    memory = CrossBatchMemory(name, num_classes=4, dim=5, size=30).double()
+    memory = losses.build("xbm", num_classes=4, dim=5, loss=name, size=30).double()
     for x, y in batches(generator, 3):
         z = x.requires_grad_()
         memory(z, y % 4).backward()
@@ -140,7 +142,7 @@ def test_state_is_saved_whole(generator):
     def run(loss, part):
         return torch.stack([loss(x, y) for x, y in part])
 
-    ours = [CrossBatchMemory(dim=5, size=30, start=1).double() for _ in range(2)]
+    ours = [CrossBatchMemory(ContrastiveLoss(), dim=5, size=30, start=1).double() for _ in range(2)]
     theirs = [
         pml.CrossBatchMemory(pml.ContrastiveLoss(0, 0.5), 5, memory_size=30) for _ in range(2)
     ]
@@ -152,7 +154,10 @@ def test_state_is_saved_whole(generator):
 
 
 def test_nothing_is_remembered_before_the_start(generator):
-    memory, plain = CrossBatchMemory(dim=5, size=30, start=2).double(), ContrastiveLoss()
+    memory, plain = (
+        CrossBatchMemory(ContrastiveLoss(), dim=5, size=30, start=2).double(),
+        ContrastiveLoss(),
+    )
     values = [(memory(x, y), plain(x, y), len(y)) for x, y in batches(generator, 4)]
     assert all(value == batch_alone for value, batch_alone, _ in values[:2])
     assert all(value > batch_alone for value, batch_alone, _ in values[2:])
@@ -161,7 +166,7 @@ def test_nothing_is_remembered_before_the_start(generator):
 
 
 def test_the_memory_carries_no_gradient(generator):
-    memory = CrossBatchMemory(dim=5, size=30).double()
+    memory = CrossBatchMemory(ContrastiveLoss(), dim=5, size=30).double()
     first, second = batches(generator, 2)
     x = first[0].requires_grad_()
     memory(x, first[1])
@@ -183,7 +188,7 @@ def test_a_later_batch_does_not_disturb_an_earlier_backward_pass(generator):
 
 
 def test_evaluation_does_not_remember(generator):
-    memory = CrossBatchMemory(dim=5, size=30).double()
+    memory = CrossBatchMemory(ContrastiveLoss(), dim=5, size=30).double()
     first, second = batches(generator, 2)
     memory(*first)
     before = copy.deepcopy(memory.state_dict())
@@ -193,7 +198,7 @@ def test_evaluation_does_not_remember(generator):
 
 
 def test_single_precision_memory_takes_other_precisions(generator):
-    memory = CrossBatchMemory(dim=5, size=30)
+    memory = CrossBatchMemory(ContrastiveLoss(), dim=5, size=30)
     for x, y in batches(generator, 2):
         for dtype in (torch.bfloat16, torch.float64):
             z = x.to(dtype).requires_grad_()
@@ -205,15 +210,40 @@ def test_single_precision_memory_takes_other_precisions(generator):
 def test_refusals(generator):
     x, y = batch(generator)
     with pytest.raises(ValueError, match="batch of 24 does not fit into a memory of 20"):
-        CrossBatchMemory(dim=8, size=20).double()(x, y)
-    with pytest.raises(ValueError, match="needs dim"):
-        CrossBatchMemory()
-    with pytest.raises(ValueError, match="loss_args"):
-        CrossBatchMemory(ContrastiveLoss(), dim=8, loss_args={"negative_margin": 1.0})
-    with pytest.raises(TypeError, match="NormalizedSoftmaxLoss cannot compare"):
+        CrossBatchMemory(ContrastiveLoss(), dim=8, size=20).double()(x, y)
+    with pytest.raises(ValueError, match="embeddings have 8 dimensions, but the memory's have 5"):
+        CrossBatchMemory(ContrastiveLoss(), dim=5).double()(x, y)
+    with pytest.raises(TypeError, match=r"must be a PairLoss.*but is NormalizedSoftmaxLoss"):
         CrossBatchMemory(NormalizedSoftmaxLoss(6, 8), dim=8)
+    with pytest.raises(TypeError, match=r"must be a PairLoss.*but is 'contrastive'"):
+        CrossBatchMemory("contrastive", dim=8)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"dim": 0}, {"dim": 2.5}, {"size": 0}, {"weight": -1.0}, {"weight": math.nan}, {"start": -1}],
+)
+def test_refuses_a_bad_number_by_name(wrong):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
+        CrossBatchMemory(ContrastiveLoss(), **{"dim": 8} | wrong)
 
 
 def test_a_loss_by_name_with_arguments():
-    loss = CrossBatchMemory("contrastive", dim=8, loss_args={"negative_margin": 0.9})
+    """The table makes the inner loss, and asks for no number that neither of them needs."""
+    loss = losses.build("xbm", dim=8, loss="contrastive", loss_args={"negative_margin": 0.9})
     assert loss.inner.negative_margin == 0.9
+    assert isinstance(losses.build("xbm", dim=8).inner, ContrastiveLoss)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_memory_with_a_bad_row_gives_no_finite_loss(generator, bad):
+    class SquaredDistances(PairLoss):
+        """Passes on whatever is not finite."""
+
+        def pair_loss(self, x, y, labels, positive, negative):
+            return ((x[:, None] - y) ** 2).sum(dim=2)[positive].sum()
+
+    memory = CrossBatchMemory(SquaredDistances(), dim=8).double()
+    x, y = batch(generator)
+    memory(x.index_fill(0, torch.tensor([3]), bad), y)
+    assert not memory(x, y).isfinite()

@@ -1,5 +1,7 @@
 """A member's loss is plain cross-entropy on a balanced map of the classes, which is its state."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -63,9 +65,32 @@ def test_refuses_embeddings_of_another_size():
             loss(torch.zeros(2, dim), torch.tensor([0, 1]))
 
 
+@pytest.mark.parametrize("label", [-100, -1, 6])
+def test_refuses_a_label_without_a_meta_class(label):
+    """−1 read the last entry of the map, and so trained on silently."""
+    loss = MetaClassLoss(num_classes=6, dim=3)
+    with pytest.raises(ValueError, match=rf"labels must be .* num_classes is 6, .* {label}"):
+        loss(torch.zeros(2, 3), torch.tensor([3, label]))
+
+
+@pytest.mark.parametrize("wrong", [{"num_classes": 0}, {"dim": -1}, {"num_classes": 2.5}])
+def test_refuses_a_bad_number_by_name(wrong):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be a whole number from 1"):
+        MetaClassLoss(**{"num_classes": 6, "dim": 3} | wrong)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_one_bad_logit_gives_no_finite_loss(generator, bad):
+    """Cross-entropy alone ignores −∞ at every class but the own one."""
+    x, y = batch(generator, classes=6, dim=3)
+    loss = MetaClassLoss(num_classes=6, dim=3)
+    x[0, (int(loss.meta_classes[y[0]]) + 1) % 3] = bad
+    assert not loss(x, y).isfinite()
+
+
 def test_the_table_names_the_member_and_points_to_the_ensemble():
     loss = losses.build("meta_class", num_classes=6, dim=3, map_seed=4)
     assert torch.equal(loss.meta_classes, MetaClassLoss(6, 3, 4).meta_classes)
     assert {"meta_class", "dreml"} <= set(losses.names())
-    with pytest.raises(ValueError, match=r"dmlkit\.ensembles\.dreml"):
+    with pytest.raises(ValueError, match=r"dmlkit\.extras\.dreml"):
         losses.build("dreml", num_classes=6, dim=3)

@@ -17,8 +17,8 @@ from dmlkit.losses.spherical import (
     HeatedUpSoftmaxLoss,
     SphericalConstraint,
     SphericalExpansion,
-    _random_rows,
     expand,
+    random_rows,
     simplex,
 )
 from tests.losses.oracles import assert_same, batch
@@ -131,14 +131,27 @@ def test_constraint_is_finite_where_a_norm_is_0_or_large(dtype):
     "arguments, message",
     [
         ({"target": "median"}, "'median'"),
-        ({"target": -1.0}, "-1.0"),
-        ({"target": math.inf}, "inf"),
+        ({"target": -1.0}, "target must be .* but is -1.0"),
+        ({"target": math.inf}, "target must be .* but is inf"),
+        ({"target": math.nan}, "target must be .* but is nan"),
+        ({"target": True}, "target must be .* but is True"),
+        ({"weight": -1.0}, "weight must be"),
+        ({"weight": math.nan}, "weight must be"),
         ({"target": "ema", "momentum": 0.0}, "momentum must be in"),
     ],
 )
 def test_constraint_names_a_bad_argument(arguments, message):
     with pytest.raises(ValueError, match=message):
         SphericalConstraint(**arguments)
+
+
+@pytest.mark.parametrize("target", ["mean", "ema", 0.0, 2.0])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1e30])
+def test_constraint_is_not_silent_about_a_row_that_is_too_large(target, bad):
+    """In float32 the square of 1e30 is infinite."""
+    x = torch.randn(4, 3)
+    x[2] = bad
+    assert not SphericalConstraint(target=target)(x).isfinite()
 
 
 def test_constraint_refuses_what_is_not_a_batch():
@@ -161,6 +174,27 @@ def test_heated_up_softmax_is_normalized_softmax_at_two_temperatures(generator):
         ours, theirs = loss(x, y), oracle(x, y)
         close(ours, theirs)
         close(*(torch.autograd.grad(value, loss.proxies)[0] for value in (ours, theirs)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64, torch.bfloat16])
+def test_heated_up_softmax_takes_embeddings_of_another_precision(dtype, generator):
+    x, y = batch(generator)
+    loss = HeatedUpSoftmaxLoss(6, 8)
+    value = loss(x.to(dtype), y)
+    assert value.dtype == torch.promote_types(dtype, torch.float32)
+    assert value.item() == pytest.approx(loss.double()(x, y).item(), rel=0.05)
+
+
+def test_heated_up_softmax_refuses_what_does_not_fit():
+    loss = HeatedUpSoftmaxLoss(6, 8)
+    with pytest.raises(ValueError, match="4 dimensions, but the proxies have 8"):
+        loss(torch.randn(2, 4), torch.arange(2))
+    for label in (-100, -1, 6):
+        with pytest.raises(ValueError, match=r"labels must be .* num_classes is 6"):
+            loss(torch.randn(2, 8), torch.tensor([0, label]))
+    for wrong in ({"alpha": 0}, {"final_alpha": math.nan}, {"switch_at": -1}, {"num_classes": 0}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
+            HeatedUpSoftmaxLoss(**{"num_classes": 6, "dim": 8} | wrong)
 
 
 def test_heated_up_softmax_resumes_before_its_switch(generator):
@@ -360,7 +394,7 @@ def test_a_generator_turns_the_simplex_evenly_about_proxy_and_sample(generator):
 
 def test_random_frames_are_orthonormal_and_prefer_no_direction(generator):
     like = torch.empty(0, dtype=F64)
-    rows = torch.stack([_random_rows(2, 4, like, generator) for _ in range(500)])  # (500, 2, 4)
+    rows = torch.stack([random_rows(2, 4, like, generator) for _ in range(500)])  # (500, 2, 4)
     close(rows @ rows.mT, torch.eye(2, dtype=F64).expand(500, 2, 2))
     assert rows.mean(dim=0).abs().max() < 4 / math.sqrt(500 * 4)  # without signs, far from 0
 
@@ -379,6 +413,27 @@ def test_a_generator_turns_each_sample_of_a_batch_differently(generator):
 def test_expansion_names_n_d_and_the_bound(n):
     with pytest.raises(ValueError, match=rf"1 to d - 1 = 3 in d = 4 dimensions, but n = {n}"):
         expand(torch.ones(2, 4), torch.ones(2, 4), n)
+
+
+@pytest.mark.parametrize("directions", ["simplex", "rotated", "random"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_expanded_in_float32(dtype, directions, generator):
+    z, w = (unit(4, 8, generator=generator).to(dtype) for _ in range(2))
+    halves, floats = (
+        expand(z.to(t), w.to(t), 3, torch.Generator().manual_seed(1), directions=directions)
+        for t in (dtype, torch.float32)
+    )
+    assert halves.dtype == torch.float32
+    assert torch.equal(halves, floats)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.complex64])
+def test_expansion_and_constraint_refuse_what_is_not_floating_point(dtype):
+    x = torch.ones(2, 4, dtype=dtype)
+    with pytest.raises(TypeError, match=f"floating point, but are {dtype}"):
+        expand(x, x, 2)
+    with pytest.raises(TypeError, match=f"floating point, but are {dtype}"):
+        SphericalConstraint()(x)
 
 
 def test_expansion_names_what_else_is_wrong():
@@ -456,7 +511,7 @@ def test_detached_points_reach_the_proxies_alone(generator):
 @pytest.mark.parametrize("detach", [True, False])
 def test_expansion_goes_around_every_proxy_loss(name, detach, generator):
     torch.manual_seed(0)
-    see = SphericalExpansion(name, points=3, detach=detach, num_classes=6, dim=12).double()
+    see = SphericalExpansion(losses.build(name, 6, 12), points=3, detach=detach).double()
     x, y = batch(generator, dim=12)
     x[:6] = see.inner.proxies.detach()[y[:6]]  # r = 0
     x[6] = 0
@@ -481,7 +536,7 @@ def test_objective_is_continuous_where_a_sample_meets_its_proxy(generator):
 
 def test_half_precision_is_computed_in_float32(generator):
     x, y = batch(generator)
-    see = SphericalExpansion("normalized_softmax", points=3, num_classes=6, dim=8)
+    see = SphericalExpansion(NormalizedSoftmaxLoss(6, 8), points=3)
     x = x.bfloat16().requires_grad_()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         value = see(x, y)
@@ -524,7 +579,7 @@ def test_expansion_resumes_from_its_state(generator, tmp_path):
     x, y = batch(generator)
 
     def make():
-        return SphericalExpansion("normalized_softmax", 3, steps=6, num_classes=6, dim=8).double()
+        return SphericalExpansion(NormalizedSoftmaxLoss(6, 8), 3, steps=6).double()
 
     def values(see, steps):
         return [(torch.manual_seed(step), see(x, y))[1] for step in steps]
@@ -550,24 +605,59 @@ def test_expansion_is_made_from_json_literals():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"loss": "contrastive"}, "ContrastiveLoss has none"),
         ({"points": 8}, "1 to d - 1 = 7"),
+        ({"points": 2.5}, "n = 2.5"),
         ({"directions": "cube"}, "'cube'"),
-        ({"end_rate": 1.5}, "0.0 and 1.5"),
-        ({"loss": Recorder(6, 8), "loss_args": {"margin": 1}}, "loss is a module"),
+        ({"end_rate": 1.5}, "end_rate must be a number from 0 to 1"),
+        ({"start_rate": math.nan}, "start_rate must be"),
+        ({"weight": -0.2}, "weight must be"),
+        ({"weight": math.nan}, "weight must be"),
+        ({"steps": -1}, "steps must be"),
     ],
 )
 def test_expansion_names_a_bad_argument(arguments, message):
-    defaults = {"loss": "normalized_softmax", "points": 2, "num_classes": 6, "dim": 8}
     with pytest.raises(ValueError, match=message):
-        SphericalExpansion(**defaults | arguments)
+        SphericalExpansion(NormalizedSoftmaxLoss(6, 8), **{"points": 2} | arguments)
 
 
-def test_expansion_refuses_proxies_that_are_not_one_a_class():
+def test_expansion_refuses_a_loss_without_a_proxy_for_each_class():
+    with pytest.raises(TypeError, match=r"proxies \(C, d\), but ContrastiveLoss\(\) has none"):
+        losses.build("spherical_expansion", num_classes=6, dim=8, loss="contrastive")
+    with pytest.raises(TypeError, match="but 'normalized_softmax' has none"):
+        SphericalExpansion("normalized_softmax")
     inner = Recorder(6, 8)
     inner.proxies = nn.Parameter(torch.zeros(6, 2, 8))
-    with pytest.raises(ValueError, match=r"Recorder has them as \(6, 2, 8\)"):
+    with pytest.raises(TypeError, match=r"Recorder\(\) has them as \(6, 2, 8\)"):
         SphericalExpansion(inner)
+
+
+@pytest.mark.parametrize("label", [-1, 6])
+def test_expansion_refuses_a_label_without_a_proxy(label):
+    see = SphericalExpansion(Recorder(6, 8), points=2)  # whose loss would not notice −1
+    with pytest.raises(ValueError, match=rf"labels must be .* num_classes is 6, .*{label}"):
+        see(torch.randn(2, 8, dtype=F64), torch.tensor([0, label]))
+
+
+def test_expansion_can_be_called_with_other_proxies(generator):
+    """As a function of its parameters, which is how torch.func sees a module."""
+    x, y = batch(generator)
+    see, other = (
+        SphericalExpansion(NormalizedSoftmaxLoss(6, 8), 3, directions="simplex").double()
+        for _ in range(2)
+    )
+    parameters = {name: p.detach() for name, p in other.named_parameters()}
+    close(torch.func.functional_call(see, parameters, (x, y)), other(x, y))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("rate", [0.0, 0.4, 1.0])
+def test_expansion_of_a_batch_with_a_bad_row_is_not_finite(bad, rate, generator):
+    x, y = batch(generator)
+    see = SphericalExpansion(
+        NormalizedSoftmaxLoss(6, 8).double(), 3, start_rate=rate, end_rate=rate, steps=1
+    )
+    x[3] = bad
+    assert not see(x, y).isfinite()
 
 
 # ------------------------------------------------------------------ torch.compile
@@ -579,10 +669,8 @@ def test_expansion_refuses_proxies_that_are_not_one_a_class():
         SphericalConstraint,
         lambda: SphericalConstraint(target="ema", momentum=0.2),
         lambda: HeatedUpSoftmaxLoss(6, 8, switch_at=1),
-        lambda: SphericalExpansion("normalized_softmax", 3, num_classes=6, dim=8),
-        lambda: SphericalExpansion(
-            "normalized_softmax", 3, directions="random", num_classes=6, dim=8
-        ),
+        lambda: SphericalExpansion(NormalizedSoftmaxLoss(6, 8), 3),
+        lambda: SphericalExpansion(NormalizedSoftmaxLoss(6, 8), 3, directions="random"),
     ],
 )
 def test_whole_graph_is_traced(make, generator):
@@ -604,8 +692,7 @@ def test_curriculum_is_compiled_with_a_break(generator):
     torch.compiler.reset()
     x, y = batch(generator)
     eager, compiled = (
-        SphericalExpansion("normalized_softmax", 3, num_classes=6, dim=8, steps=5).double()
-        for _ in range(2)
+        SphericalExpansion(NormalizedSoftmaxLoss(6, 8), 3, steps=5).double() for _ in range(2)
     )
     compiled.load_state_dict(eager.state_dict())
     traced = torch.compile(compiled, backend="eager")
