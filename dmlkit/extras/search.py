@@ -19,7 +19,7 @@ from dmlkit.data import ImageSet
 from dmlkit.data.folder import SUFFIXES
 from dmlkit.data.pictures import Pictures
 from dmlkit.extras.index import Index
-from dmlkit.training import Run, devices
+from dmlkit.training import Run
 
 _SAMPLE = 256  # pictures, at most, whose exact neighbors an approximate index is compared with
 
@@ -115,17 +115,6 @@ def _stamp(paths: Sequence[Path]) -> str:
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
-def model(run: Run, images: ImageSet, device: str = "auto") -> nn.Module:
-    """The Run's trained model, without its training images or the weights it began from."""
-    experiment = run.experiment
-    if "pretrained" in experiment.model_args:
-        args = {**experiment.model_args, "pretrained": False}
-        experiment = replace(experiment, model_args=args)
-    made = training.build_model(experiment, images)
-    made.load_state_dict(torch.load(run.path / "model.pt", weights_only=True))
-    return made.eval().to(devices.device_type(device))
-
-
 def index(
     run: Run, gallery: Gallery, path: Path, kind: str = "flat", device: str = "auto"
 ) -> tuple[Index, bool]:
@@ -145,7 +134,7 @@ def index(
             )
         if (found.kind, found.facts["stamp"]) == (kind, gallery.stamp):
             return found, False
-    embeddings = training.embed(model(run, gallery.images, device), gallery.images)
+    embeddings = training.embed(_model(run, device), gallery.images)
     facts = {"run": run.path.name, "stamp": gallery.stamp}
     made = Index.build(embeddings, kind, run.experiment.metric, facts=facts)
     if kind != "flat":
@@ -165,7 +154,7 @@ def nearest(
     ``euclidean``, by the metric of the index.
     """
     query = ImageSet(as_seen(run, [picture]), np.zeros(1, np.int64), np.array([""]), ("query",))
-    embedding = training.embed(model(run, gallery.images, device), query)
+    embedding = training.embed(_model(run, device), query)
     places, values = index.search(embedding, min(k, len(index)))
     found = [int(place) for place in places[0] if place >= 0]
     return pd.DataFrame(
@@ -186,6 +175,10 @@ def panel(run: Run, gallery: Gallery, picture: Path, found: pd.DataFrame) -> Fig
     labels = [f"{name[:12]}\n{v:.2f}" for name, v in zip(found["class"], values, strict=True)]
     figure, _ = figures.contact_sheet(pictures[None], columns=["query\n", *labels])
     return figure
+
+
+def _model(run: Run, device: str) -> nn.Module:
+    return run.model().to(training.device_type(device))
 
 
 def place_of_index(run: Run, pictures: Path | None, split: str | None) -> Path:

@@ -1,6 +1,5 @@
 """``dmlkit search``: a Run, a folder of pictures, an index that knows when it is out of date."""
 
-import json
 import os
 
 import numpy as np
@@ -164,33 +163,6 @@ def test_a_run_of_grey_characters_reads_ink_on_paper(place, tmp_path, monkeypatc
         assert found["cosine"][0] == pytest.approx(1, abs=1e-5)
         assert found["picture"][0] == "test 7"
     assert len(search.gallery(run, tmp_path).names) == 2  # gray files in a folder
-
-
-def test_a_model_needs_neither_its_training_pictures_nor_pretrained_weights(
-    runs, pictures, tmp_path, monkeypatch
-):
-    def nothing(*args, **kwargs):
-        raise AssertionError("the data set was asked for")
-
-    monkeypatch.setattr(data, "load", nothing)
-    experiment = runs[0].experiment
-    seen = []
-    build = training.build_model
-    monkeypatch.setattr(
-        training,
-        "build_model",
-        lambda e, images: seen.append(dict(e.model_args)) or build(experiment, images),
-    )
-    facts = json.loads((runs[0].path / "run.json").read_text())
-    facts["experiment"]["model_args"]["pretrained"] = True
-    copy = tmp_path / "run"
-    copy.mkdir()
-    for file in runs[0].path.iterdir():
-        (copy / file.name).write_bytes(file.read_bytes())
-    (copy / "run.json").write_text(json.dumps(facts))
-    run = search.find_run(str(copy))
-    search.model(run, search.gallery(run, pictures).images, "cpu")
-    assert seen == [{"widths": [4, 8], "pretrained": False}]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_a_step_that_was_torn_is_no_checkpoint(tmp_path, monkeypatch):
             if len(calls) == stop:
                 raise KeyboardInterrupt
 
-        model, loss = training.build_model(TINY, train), losses.CrossBatchMemory(dim=8, size=64)
+        model, loss = training.build_model(TINY, train), losses.build("xbm", dim=8, size=64)
         loss.register_forward_hook(mid_step)
         history = training.fit(model, loss, train, TINY, checkpoint=checkpoint, progress=False)
         return history, model.state_dict(), len(calls)
