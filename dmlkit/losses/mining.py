@@ -20,7 +20,8 @@ def semihard_negatives(D: Tensor, negative: Tensor) -> Tensor:
     tensor(3)
     """
     ordered, order = torch.where(negative, D, torch.inf).sort(dim=1)  # (B, N), negatives first
-    nearer = torch.searchsorted(ordered, D, right=True)  # how many are not farther than p
+    near = D.masked_fill(negative, 0)  # no positives: 0 is found soonest
+    nearer = torch.searchsorted(ordered, near, right=True)  # how many are not farther than p
     farthest = negative.sum(dim=1, keepdim=True) - 1  # (B, 1)
     return order.gather(1, torch.minimum(nearer, farthest).clamp_min(0))
 
@@ -81,4 +82,5 @@ def distance_weighted_negatives(
     log_weight = log_weight.masked_fill(~negative, torch.finfo(D.dtype).min)
     cumulative = log_weight.softmax(dim=1).cumsum(dim=1)  # (B, N)
     draw = torch.rand(D.shape, dtype=D.dtype, device=D.device) * cumulative[:, -1:]
+    draw = draw.masked_fill(negative, 0)  # no positives: 0 is found soonest
     return torch.searchsorted(cumulative, draw, right=True).clamp_max(D.shape[1] - 1)

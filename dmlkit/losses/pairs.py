@@ -52,9 +52,10 @@ class ContrastiveLoss(PairLoss):
         self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
     ) -> Tensor:
         D = geometry.distances(*_on_sphere(anchors, others))  # (B, N)
-        pull = torch.where(positive, D - self.positive_margin, 0).relu()  # (B, N)
-        push = torch.where(negative, self.negative_margin - D, 0).relu()
-        return _mean_of_active(pull) + _mean_of_active(push)
+        pull, push = positive & (D > self.positive_margin), negative & (D < self.negative_margin)
+        return masked_mean(D - self.positive_margin, pull) + masked_mean(
+            self.negative_margin - D, push
+        )
 
 
 @register("triplet_distance", "pairs", _TRIPLET, mining="distance")
@@ -385,7 +386,8 @@ class MarginLoss(PairLoss):
         pair = positive & _has_negatives(negative)
         pull = torch.where(pair, self.margin + D - beta, 0).relu()
         push = torch.where(pair, self.margin + beta - D.gather(1, n), 0).relu()
-        return _mean_of_active(torch.stack([pull, push]))
+        active = pull.count_nonzero() + push.count_nonzero()
+        return (pull + push).sum() / active.clamp_min(1)
 
 
 def _on_sphere(anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
@@ -397,11 +399,6 @@ def _on_sphere(anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
 def _has_negatives(negative: Tensor) -> Tensor:
     """Which anchors have a negative: (B, N) -> (B, 1)."""
     return negative.any(dim=1, keepdim=True)
-
-
-def _mean_of_active(hinges: Tensor) -> Tensor:
-    """Mean over the terms [·]₊ that are not zero, and 0 where all are."""
-    return hinges.sum() / hinges.count_nonzero().clamp_min(1)
 
 
 def _log1p_sum_exp(z: Tensor, mask: Tensor) -> Tensor:
