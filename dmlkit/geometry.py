@@ -54,41 +54,38 @@ def safe_sqrt(squared: Tensor) -> Tensor:
     return squared.masked_fill(zero, 1).sqrt().masked_fill(zero, 0)
 
 
-def squared_distances(x: Tensor, y: Tensor | None = None) -> Tensor:
-    """Squared Euclidean distances between rows, ‖x_i − y_j‖²: (M, d), (N, d) -> (M, N).
-
-    Computed as ‖x‖² + ‖y‖² − 2xᵀy in float64; the result has the type of x. Distances of float32
-    rows keep all their digits, where ``torch.cdist``, which multiplies in float32, loses some or
-    all (relative errors from 1e-7 to above 1 for rows that are close to each other). What lies
-    below the rounding error, distances up to about 1e-7 ‖x‖, is exactly 0: equal rows have
-    distance 0. A pair with a row that is not finite gives NaN or inf.
-
-    Products in float64 took 0.5 ms where float32 took 0.3 (forward and backward, B = 128, d = 64,
-    one core), and 32 where it took 17 (B = 1024, d = 128); exact differences took 0.9 and 133.
-
-    >>> squared_distances(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
-    tensor([[ 0., 25.],
-            [25.,  0.]])
-    """
-    squared: Tensor = _SquaredDistances.apply(x, None if y is x else y)
-    return squared
-
-
 def distances(x: Tensor, y: Tensor | None = None) -> Tensor:
     """Euclidean distances between rows, ‖x_i − y_j‖: (M, d), (N, d) -> (M, N).
 
-    Precise as ``squared_distances`` is. The gradient is finite everywhere, and zero where the
-    distance is 0.
+    Computed as √(‖x‖² + ‖y‖² − 2xᵀy) in float64; the result has the type of x. Distances of float32
+    rows keep all their digits, where ``torch.cdist``, which multiplies in float32, loses some or
+    all (relative errors from 1e-7 to above 1 for rows that are close to each other). What lies
+    below the rounding error, distances up to about 1e-7 ‖x‖, is exactly 0: equal rows have
+    distance 0. The gradient is finite everywhere, and zero where the distance is 0. A pair with a
+    row that is not finite gives NaN or inf.
 
     >>> distances(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
     tensor([[0., 5.],
             [5., 0.]])
     """
-    return safe_sqrt(squared_distances(x, y))
+    D: Tensor = _Distances.apply(x, None if y is x else y)
+    return D
 
 
-class _SquaredDistances(torch.autograd.Function):
-    """With a backward pass of its own, of one product where autograd would take two."""
+def squared_distances(x: Tensor, y: Tensor | None = None) -> Tensor:
+    """Squared Euclidean distances between rows, ‖x_i − y_j‖²: (M, d), (N, d) -> (M, N).
+
+    Precise as ``distances`` are.
+
+    >>> squared_distances(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
+    tensor([[ 0., 25.],
+            [25.,  0.]])
+    """
+    return distances(x, y).square()
+
+
+class _Distances(torch.autograd.Function):
+    """With a backward pass of its own: one product in float64, where autograd would take two."""
 
     generate_vmap_rule = True
 
@@ -96,20 +93,21 @@ class _SquaredDistances(torch.autograd.Function):
     def forward(x: Tensor, y: Tensor | None) -> Tensor:
         a, b = _from_the_shortest_row(x, y)
         a2, b2 = a.square().sum(dim=1, keepdim=True), b.square().sum(dim=1)  # (M, 1), (N,)
-        squared = torch.addmm(b2, a, b.T, alpha=-2).add_(a2).to(x.dtype)  # (M, N)
+        squared = torch.addmm(b2, a, b.T, alpha=-2).add_(a2)  # (M, N)
         # Equal rows were seen to leave 4.5 ε (‖x‖² + ‖y‖²) at d = 128, and 27 at d = 4096. Only
         # rows of nearly equal norms cancel, so that ‖x‖² stands for both.
         noise = 2 * max(4, x.shape[1] ** 0.5) * torch.finfo(a.dtype).eps * a2
-        return squared.masked_fill_(squared < noise.to(x.dtype), 0)  # false for NaN
+        return squared.masked_fill_(squared < noise, 0).sqrt_().to(x.dtype)  # NaN is not below
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor | None], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
+        ctx.save_for_backward(*inputs, output)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Σ_j 2 g_ij (x_i − y_j) for every x_i, and Σ_i 2 g_ij (y_j − x_i) for every y_j."""
-        (x, y), (g,) = ctx.saved_tensors, gradients
+        """Σ_j g_ij (x_i − y_j) / D_ij for every x_i, and the like for every y_j."""
+        x, y, D = ctx.saved_tensors
+        g = gradients[0] / D.masked_fill(D == 0, torch.inf)  # (M, N)
         a, b = _from_the_shortest_row(x, y)
         if y is None:
             return _pulled(a, g + g.T, a).to(x.dtype), None
@@ -117,9 +115,9 @@ class _SquaredDistances(torch.autograd.Function):
 
 
 def _pulled(a: Tensor, g: Tensor, b: Tensor) -> Tensor:
-    """Σ_j 2 g_ij (a_i − b_j): (M, d), (M, N), (N, d) -> (M, d)."""
+    """Σ_j g_ij (a_i − b_j): (M, d), (M, N), (N, d) -> (M, d)."""
     g = g.to(a.dtype)
-    return 2 * (g.sum(dim=1, keepdim=True) * a - g @ b)
+    return g.sum(dim=1, keepdim=True) * a - g @ b
 
 
 def _from_the_shortest_row(x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
