@@ -61,8 +61,9 @@ def distances(x: Tensor, y: Tensor | None = None) -> Tensor:
     rows keep all their digits, where ``torch.cdist``, which multiplies in float32, loses some or
     all (relative errors from 1e-7 to above 1 for rows that are close to each other). What lies
     below the rounding error, distances up to about 1e-7 ‖x‖, is exactly 0: equal rows have
-    distance 0. The gradient is finite everywhere, and zero where the distance is 0. A pair with a
-    row that is not finite gives NaN or inf.
+    distance 0. The gradient is finite everywhere, and zero where the distance is 0; its products
+    are in the type of x, as in ``torch.cdist``, for speed. A pair with a row that is not finite
+    gives NaN or inf.
 
     >>> distances(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
     tensor([[0., 5.],
@@ -85,7 +86,7 @@ def squared_distances(x: Tensor, y: Tensor | None = None) -> Tensor:
 
 
 class _Distances(torch.autograd.Function):
-    """With a backward pass of its own: one product in float64, where autograd would take two."""
+    """With a backward pass of its own: one product, where autograd would take two in float64."""
 
     generate_vmap_rule = True
 
@@ -108,15 +109,14 @@ class _Distances(torch.autograd.Function):
         """Σ_j g_ij (x_i − y_j) / D_ij for every x_i, and the like for every y_j."""
         x, y, D = ctx.saved_tensors
         g = gradients[0] / D.masked_fill(D == 0, torch.inf)  # (M, N)
-        a, b = _from_the_shortest_row(x, y)
+        a, b = (z.to(x.dtype) for z in _from_the_shortest_row(x, y))
         if y is None:
-            return _pulled(a, g + g.T, a).to(x.dtype), None
-        return _pulled(a, g, b).to(x.dtype), _pulled(b, g.T, a).to(y.dtype)
+            return _pulled(a, g + g.T, a), None
+        return _pulled(a, g, b), _pulled(b, g.T, a)
 
 
 def _pulled(a: Tensor, g: Tensor, b: Tensor) -> Tensor:
     """Σ_j g_ij (a_i − b_j): (M, d), (M, N), (N, d) -> (M, d)."""
-    g = g.to(a.dtype)
     return g.sum(dim=1, keepdim=True) * a - g @ b
 
 
@@ -144,8 +144,7 @@ def same_label(labels: Tensor, others: Tensor | None = None) -> Tensor:
     """
     if others is not None:
         return labels[:, None] == others[None, :]
-    same = labels[:, None] == labels[None, :]
-    return same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+    return (labels[:, None] == labels[None, :]).fill_diagonal_(False)
 
 
 def different_label(labels: Tensor, others: Tensor | None = None) -> Tensor:

@@ -53,9 +53,11 @@ class ContrastiveLoss(PairLoss):
     ) -> Tensor:
         D = geometry.distances(*_on_sphere(anchors, others))  # (B, N)
         pull, push = positive & (D > self.positive_margin), negative & (D < self.negative_margin)
-        return masked_mean(D - self.positive_margin, pull) + masked_mean(
-            self.negative_margin - D, push
-        )
+        # A mean over active pairs gives each the weight 1/n: one product with D is the fastest.
+        weight = pull / pull.count_nonzero().clamp_min(1)  # (B, N)
+        weight = weight - push / push.count_nonzero().clamp_min(1)
+        margins = push.any() * self.negative_margin - pull.any() * self.positive_margin
+        return (weight.to(D.dtype) * D).sum() + margins
 
 
 @register("triplet_distance", "pairs", _TRIPLET, mining="distance")
