@@ -127,12 +127,12 @@ class StructuredClusteringLoss(EmbeddingLoss):
             S = find_medoids(D, y, self.gamma, self.pam_steps)  # (|Y|,)
             g = D[:, S].argmin(dim=1)  # (B,)
             same = geometry.same_label(y, y)  # (B, B)
-            nmi = _nmi(g, y, moved=torch.zeros_like(same[:1])).squeeze()
+            agreement = nmi(g, y, moved=torch.zeros_like(same[:1])).squeeze()
             cost = torch.where(same, D, 0).sum(dim=0)  # (B,): Σ_{i∈k} D_ij, were j the medoid
             own = torch.where(same, cost, torch.inf).argmin(dim=1)  # (B,): the best of i's class
         score = -D.gather(1, S[g][:, None]).sum()  # F(X, S)
         oracle = -D.gather(1, own[:, None]).sum()  # F̃(X)
-        return (score + self.gamma * (1 - nmi).to(D.dtype) - oracle).relu()
+        return (score + self.gamma * (1 - agreement).to(D.dtype) - oracle).relu()
 
 
 def find_medoids(D: Tensor, y: Tensor, gamma: float, pam_steps: int) -> Tensor:
@@ -168,10 +168,10 @@ def _scores_with(candidates: Tensor, medoids: Tensor, y: Tensor, gamma: float) -
     nearest, g = torch.cat([medoids, nobody], dim=1).min(dim=1)  # (B,), (B,)
     moved = candidates < nearest  # (M, B): who goes over to the candidate
     score = -torch.minimum(candidates, nearest).sum(dim=1)  # (M,): F(X, S)
-    return score + gamma * (1 - _nmi(g, y, moved).to(score.dtype))
+    return score + gamma * (1 - nmi(g, y, moved).to(score.dtype))
 
 
-def _nmi(g: Tensor, y: Tensor, moved: Tensor) -> Tensor:
+def nmi(g: Tensor, y: Tensor, moved: Tensor) -> Tensor:
     """Normalized mutual information of clusters and classes, I(g, Y) / √(H(g) H(Y)).
 
     Clusters (B,) and classes (B,), integers from 0, and for each of M candidates the points that
@@ -179,7 +179,7 @@ def _nmi(g: Tensor, y: Tensor, moved: Tensor) -> Tensor:
     neither grouping has any entropy they agree: 1.
 
     >>> g, y = torch.tensor([1, 1, 0, 0]), torch.tensor([0, 0, 1, 1])
-    >>> _nmi(g, y, torch.tensor([[False, False, False, False], [False, True, True, False]]))
+    >>> nmi(g, y, torch.tensor([[False, False, False, False], [False, True, True, False]]))
     tensor([1.0000, 0.4082], dtype=torch.float64)
     """
     clusters, classes = g.max() + 1, y.max() + 1

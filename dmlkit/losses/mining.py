@@ -46,8 +46,8 @@ def active_triplets(D: Tensor, positive: Tensor, negative: Tensor, margin: float
     positives = torch.searchsorted(reach, torch.full_like(reach[:, :1], torch.inf))  # (B, 1)
     short = torch.searchsorted(reach, torch.where(negative, D, torch.inf), right=True)
     one = torch.ones_like(D[:, :1]).expand_as(D)
-    negatives = D.new_zeros(len(D), B + 1).scatter_add_(1, short, one)[:, :B].cumsum(dim=1)
-    count = torch.empty_like(D).scatter_(1, order, negatives)  # of the positives
+    negatives = D.new_zeros(len(D), B + 1).scatter_add(1, short, one)[:, :B].cumsum(dim=1)
+    count = D.scatter(1, order, negatives)  # of the positives
     count = torch.where(negative, short.to(D.dtype) - positives, count)
     return torch.where(positive | negative, count, 0)
 
@@ -78,7 +78,7 @@ def distance_weighted_negatives(
     near = D.clamp(cutoff, farthest)
     log_q = (dim - 2) * near.log() + (dim - 3) / 2 * torch.log1p(-near.square() / 4)  # (B, N)
     # Negatives beyond ``farthest`` all weigh alike, D being clamped, and count only if no other is.
-    log_weight = torch.where(D > farthest, -1e6, 0) - log_q
+    log_weight = torch.where(farthest < D, -1e6, 0) - log_q
     log_weight = log_weight.masked_fill(~negative, torch.finfo(D.dtype).min)
     cumulative = log_weight.softmax(dim=1).cumsum(dim=1)  # (B, N)
     draw = torch.rand(D.shape, dtype=D.dtype, device=D.device) * cumulative[:, -1:]

@@ -52,12 +52,12 @@ class ContrastiveLoss(PairLoss):
         self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
     ) -> Tensor:
         D = geometry.distances(*_on_sphere(anchors, others))  # (B, N)
-        pull, push = positive & (D > self.positive_margin), negative & (D < self.negative_margin)
+        pull = (positive & D.gt(self.positive_margin)).to(D.dtype)  # (B, N)
+        push = (negative & D.lt(self.negative_margin)).to(D.dtype)
         # A mean over active pairs gives each the weight 1/n: one product with D is the fastest.
-        weight = pull / pull.count_nonzero().clamp_min(1)  # (B, N)
-        weight = weight - push / push.count_nonzero().clamp_min(1)
-        margins = push.any() * self.negative_margin - pull.any() * self.positive_margin
-        return (weight.to(D.dtype) * D).sum() + margins
+        weight = pull / pull.sum().clamp_min(1) - push / push.sum().clamp_min(1)
+        margins = push.amax() * self.negative_margin - pull.amax() * self.positive_margin
+        return (weight * D).sum() + margins
 
 
 @register("triplet_distance", "pairs", _TRIPLET, mining="distance")
