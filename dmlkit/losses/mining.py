@@ -78,7 +78,7 @@ def distance_weighted_negatives(
     near = D.clamp(cutoff, farthest)
     log_q = (dim - 2) * near.log() + (dim - 3) / 2 * torch.log1p(-near.square() / 4)  # (B, N)
     # Negatives beyond ``farthest`` all weigh alike, D being clamped, and count only if no other is.
-    log_weight = torch.where(farthest < D, -1e6, 0) - log_q
+    log_weight = torch.where(D.gt(farthest), -1e6, 0) - log_q
     log_weight = log_weight.masked_fill(~negative, torch.finfo(D.dtype).min)
     cumulative = log_weight.softmax(dim=1).cumsum(dim=1)  # (B, N)
     draw = torch.rand(D.shape, dtype=D.dtype, device=D.device) * cumulative[:, -1:]
