@@ -434,7 +434,10 @@ def test_tight_clusters_keep_their_gradient(generator, name):
     x = center / center.norm(dim=2, keepdim=True)
     x = (x + 0.001 / 512**0.5 * torch.randn(8, 4, 512, generator=generator)).flatten(0, 1)
     y = torch.arange(8).repeat_interleave(4)
-    make = {"contrastive": pairs.ContrastiveLoss, "ranked_list": lambda: pairs.RankedListLoss(0.5, 0.5)}
+    make = {
+        "contrastive": pairs.ContrastiveLoss,
+        "ranked_list": lambda: pairs.RankedListLoss(0.5, 0.5),
+    }
     gradients = []
     for dtype in (torch.float32, torch.float64):
         z = x.to(dtype).requires_grad_()
