@@ -1,5 +1,7 @@
 """The sphere: norms, distances, and which pairs of a batch share a label."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -7,65 +9,130 @@ from torch import Tensor
 def norms(x: Tensor, keepdim: bool = False) -> Tensor:
     """Euclidean norm of every row, ‖x‖: (..., d) -> (...), with zero gradient at a zero row.
 
+    No square overflows or underflows: every finite row has its right norm, up to the largest number
+    of the type.
+
     >>> norms(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([5., 0.])
     """
-    return torch.linalg.vector_norm(x, dim=-1, keepdim=keepdim)
+    scaled, scale = _scaled(x)
+    length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True) * scale
+    return length if keepdim else length.squeeze(-1)
 
 
 def normalize(x: Tensor) -> Tensor:
     """Project every row onto the unit sphere, x / ‖x‖: (..., d) -> (..., d); a zero row stays zero.
 
+    Right for every finite row, however long or short. A row with NaN or inf becomes NaN.
+
     >>> normalize(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]])
     """
-    length = norms(x, keepdim=True)
-    return x / torch.where(length > 0, length, 1)
+    scaled, _ = _scaled(x)
+    length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)  # 1 to √d, or 0
+    return scaled / torch.where(length == 0, 1, length)
+
+
+def _scaled(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows divided by their largest magnitude, and that: (..., d) -> (..., d), (..., 1)."""
+    largest = torch.linalg.vector_norm(x.detach(), ord=torch.inf, dim=-1, keepdim=True)
+    scale = torch.where(largest == 0, 1, largest)
+    return x / scale, scale
 
 
 def safe_sqrt(squared: Tensor) -> Tensor:
     """√ of numbers that rounding may have left below 0, with a zero gradient where it is 0.
 
+    NaN stays NaN. All derivatives are finite.
+
     >>> safe_sqrt(torch.tensor([4.0, 0.0, -1e-9]))
     tensor([2., 0., 0.])
     """
-    # The gradient of √ at 0 is infinite, and that of ``where`` passes none of it.
-    return torch.where(squared > 0, squared, 0).sqrt()
-
-
-def squared_distances(x: Tensor, y: Tensor | None = None) -> Tensor:
-    """Squared Euclidean distances between rows, ‖x_i − y_j‖²: (M, d), (N, d) -> (M, N).
-
-    Computed as ‖x‖² + ‖y‖² − 2xᵀy after moving both to the mean of y, which leaves distances
-    alone and keeps the subtraction accurate far from the origin. What lies below the rounding
-    error of that subtraction is exactly 0, with zero gradient: equal rows have distance 0.
-
-    >>> squared_distances(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
-    tensor([[ 0., 25.],
-            [25.,  0.]])
-    """
-    y = x if y is None else y
-    center = y.detach().mean(dim=0)
-    x, y = x - center, y - center
-    total = (x * x).sum(dim=1)[:, None] + (y * y).sum(dim=1)  # (M, N): ‖x‖² + ‖y‖²
-    squared = torch.addmm(total, x, y.T, alpha=-2)  # (M, N)
-    # Equal rows were seen to leave 4.5 ε (‖x‖² + ‖y‖²) at d = 128, and 27 at d = 4096.
-    noise = max(4, x.shape[1] ** 0.5) * torch.finfo(x.dtype).eps
-    return torch.where(squared.detach() > noise * total.detach(), squared, 0)
+    zero = squared <= 0  # false for NaN
+    # The gradient of √ at 0 is infinite: 0 is kept away from it, and given back as a constant.
+    return squared.masked_fill(zero, 1).sqrt().masked_fill(zero, 0)
 
 
 def distances(x: Tensor, y: Tensor | None = None) -> Tensor:
     """Euclidean distances between rows, ‖x_i − y_j‖: (M, d), (N, d) -> (M, N).
 
-    The gradient is finite everywhere, and zero where the distance is 0.
+    Computed as √(‖x‖² + ‖y‖² − 2xᵀy) in float64; the result has the type of x. Distances of float32
+    rows keep all their digits, where ``torch.cdist``, which multiplies in float32, loses some or
+    all (relative errors from 1e-7 to above 1 for rows that are close to each other). What lies
+    below the rounding error, distances up to about 1e-7 ‖x‖, is exactly 0: equal rows have
+    distance 0. The gradient is finite everywhere, and zero where the distance is 0; its products
+    are in the type of x, as in ``torch.cdist``, for speed. A pair with a row that is not finite
+    gives NaN or inf.
+
+    Forward and backward took 5 ms at B = 512, d = 128 on one core, where ``torch.cdist`` took 4,
+    and 30 with its exact differences.
 
     >>> distances(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
     tensor([[0., 5.],
             [5., 0.]])
     """
-    # The gradient of √ at 0 is infinite, but squared_distances passes none of it where it gives 0.
-    return squared_distances(x, y).sqrt()
+    D: Tensor = _Distances.apply(x, None if y is x else y)
+    return D
+
+
+def squared_distances(x: Tensor, y: Tensor | None = None) -> Tensor:
+    """Squared Euclidean distances between rows, ‖x_i − y_j‖²: (M, d), (N, d) -> (M, N).
+
+    Precise as ``distances`` are.
+
+    >>> squared_distances(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
+    tensor([[ 0., 25.],
+            [25.,  0.]])
+    """
+    return distances(x, y).square()
+
+
+class _Distances(torch.autograd.Function):
+    """With a backward pass of its own: one product, where autograd would take two in float64."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, y: Tensor | None) -> Tensor:
+        a, b = _from_the_shortest_row(x, y)
+        a2, b2 = a.square().sum(dim=1, keepdim=True), b.square().sum(dim=1)  # (M, 1), (N,)
+        squared = torch.addmm(b2, a, b.T, alpha=-2).add_(a2)  # (M, N)
+        # Equal rows were seen to leave 4.5 ε (‖x‖² + ‖y‖²) at d = 128, and 27 at d = 4096. Only
+        # rows of nearly equal norms cancel, so that ‖x‖² stands for both.
+        noise = 2 * max(4, x.shape[1] ** 0.5) * torch.finfo(a.dtype).eps * a2
+        return squared.masked_fill_(squared < noise, 0).sqrt_().to(x.dtype)  # NaN is not below
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor | None], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs, output)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Σ_j g_ij (x_i − y_j) / D_ij for every x_i, and the like for every y_j."""
+        x, y, D = ctx.saved_tensors
+        g = gradients[0] / D.masked_fill(D == 0, torch.inf)  # (M, N)
+        a, b = (z.to(x.dtype) for z in _from_the_shortest_row(x, y))
+        if y is None:
+            return _pulled(a, g + g.T, a), None
+        return _pulled(a, g, b), _pulled(b, g.T, a)
+
+
+def _pulled(a: Tensor, g: Tensor, b: Tensor) -> Tensor:
+    """Σ_j g_ij (a_i − b_j): (M, d), (M, N), (N, d) -> (M, d)."""
+    return g.sum(dim=1, keepdim=True) * a - g @ b
+
+
+def _from_the_shortest_row(x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Both sets in float64 with the shortest row of y as the origin: distances stay as they are.
+
+    Rows far from the origin, but near each other, come near it, and no row moves far.
+    """
+    b = x.double() if y is None else y.double()
+    shortest = torch.linalg.vector_norm(b.detach(), dim=1).argmin(dim=0, keepdim=True)
+    origin = b.detach().index_select(0, shortest)  # (1, d)
+    b = b - origin
+    return b if y is None else x.double() - origin, b
 
 
 def same_label(labels: Tensor, others: Tensor | None = None) -> Tensor:
@@ -80,8 +147,7 @@ def same_label(labels: Tensor, others: Tensor | None = None) -> Tensor:
     """
     if others is not None:
         return labels[:, None] == others[None, :]
-    same = labels[:, None] == labels[None, :]
-    return same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+    return (labels[:, None] == labels[None, :]).fill_diagonal_(False)
 
 
 def different_label(labels: Tensor, others: Tensor | None = None) -> Tensor:

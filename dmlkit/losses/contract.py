@@ -1,5 +1,7 @@
 """What every loss of this package promises: loss(embeddings, labels) -> scalar."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -10,20 +12,23 @@ class EmbeddingLoss(nn.Module):
     """A loss of raw embeddings (B, d) and int64 labels (B,), returning a scalar.
 
     Half-precision embeddings are computed on in float32, whatever the autocast state. A batch
-    without a positive or a negative pair gives a zero that still has a gradient path. A subclass
-    writes its equation in ``loss``.
+    without a positive or a negative pair gives a zero that still has a gradient path. A batch with
+    NaN or inf gives NaN, whatever the equation. A subclass writes its equation in ``loss``.
 
     Raises:
-        ValueError: embeddings are not (B, d), or labels are not (B,).
+        ValueError: embeddings are not (B, d), B and d at least 1, or labels are not (B,).
         TypeError: embeddings are not floating point, or labels are not int64.
     """
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """Check the batch, then compute the loss in float32 (float64 stays float64)."""
         check_batch(embeddings, labels)
-        half = embeddings.dtype in (torch.float16, torch.bfloat16)
+        if embeddings.dtype in (torch.float16, torch.bfloat16):
+            embeddings = embeddings.float()
         with torch.autocast(embeddings.device.type, enabled=False):
-            return self.loss(embeddings.float() if half else embeddings, labels)
+            # An equation may pass over a row, as a hinge or a mask does. 0 · NaN and 0 · inf are
+            # NaN, so that a training that has diverged shows, without a wait for the device.
+            return self.loss(embeddings, labels) + (0 * embeddings.detach()).sum()
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """The equation."""
@@ -47,7 +52,7 @@ class PairLoss(EmbeddingLoss):
         """The equation over the pairs that count.
 
         Anchors (B, d), others (N, d), the anchors' labels (B,), and the masks (B, N) of positive
-        and of negative pairs -> scalar; a pair that is in neither mask is not seen.
+        and of negative pairs -> scalar; a pair that is in neither mask does not count.
         """
         raise NotImplementedError
 
@@ -61,6 +66,11 @@ def check_batch(embeddings: Tensor, labels: Tensor) -> None:
     """
     if embeddings.ndim != 2:
         raise ValueError(f"embeddings must be (B, d), but are {tuple(embeddings.shape)}")
+    if 0 in embeddings.shape:
+        raise ValueError(
+            f"embeddings must have at least one row and one dimension, "
+            f"but are {tuple(embeddings.shape)}"
+        )
     if not embeddings.is_floating_point():
         raise TypeError(f"embeddings must be floating point, but are {embeddings.dtype}")
     B = len(embeddings)
@@ -71,6 +81,39 @@ def check_batch(embeddings: Tensor, labels: Tensor) -> None:
         )
     if labels.dtype != torch.int64:
         raise TypeError(f"labels must be torch.int64, but are {labels.dtype}")
+
+
+def check_classes(labels: Tensor, num_classes: int) -> None:
+    """Refuse labels that are no class of a loss with ``num_classes`` classes, 0 to num_classes − 1.
+
+    The device asserts it, so that the host does not wait for a GPU. There, the error comes later.
+
+    Raises:
+        ValueError: a label is out of range (on a GPU: the device's assertion, with the same text).
+
+    >>> check_classes(torch.tensor([0, 3, -1]), num_classes=3)
+    Traceback (most recent call last):
+    ValueError: labels must be classes from 0 to num_classes - 1 = 2, but are from -1 to 3
+    """
+    known = ((labels >= 0) & (labels < num_classes)).all()
+    expected = f"labels must be classes from 0 to num_classes - 1 = {num_classes - 1}"
+    try:
+        torch._assert_async(known, expected)
+    except RuntimeError as error:
+        found = f"but are from {int(labels.min())} to {int(labels.max())}"
+        raise ValueError(f"{expected}, {found}") from error
+
+
+def check_argument(holds: bool, expected: str, **argument: Any) -> None:
+    """Refuse an argument of a constructor that is not what was expected; NaN never holds.
+
+    >>> check_argument(0 <= -0.5, "at least 0", margin=-0.5)
+    Traceback (most recent call last):
+    ValueError: margin must be at least 0, but is -0.5
+    """
+    if not holds:
+        ((name, value),) = argument.items()
+        raise ValueError(f"{name} must be {expected}, but is {value!r}")
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Losses of whole groups: a class is its prototype, or a batch is a clustering to be got right."""
+"""Losses of whole groups: a class is its prototype, or a batch is a clustering to be found."""
 
 import math
 
@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.losses.contract import EmbeddingLoss
+from dmlkit.losses.contract import EmbeddingLoss, check_argument
 from dmlkit.losses.table import register
 
 
@@ -17,9 +17,9 @@ class PrototypicalLoss(EmbeddingLoss):
 
     L = mean over queries q of −log softmax_k(−‖q − μ_k‖²)_y, with μ_k the mean of the support of
     class k. In the batch, the first half of a class's rows (rounded up) is its support and the
-    rest are its queries; a class with a single row takes no part. Embeddings are not normalized.
-    With several ``episodes``, the batch is so many consecutive equal parts, and a query sees the
-    classes of its own part only; its first ``ways`` classes by label, or all of them, take part.
+    rest are its queries; a class with a single row does not count. Embeddings are not normalized.
+    With several ``episodes``, the batch is that many consecutive equal parts, and a query sees the
+    classes of its own part only: the first ``ways`` of them by label, or all.
     Where ``ways`` is known it saves work, since a part of b rows may have b/2 classes.
 
     Source: Snell, Swersky and Zemel 2017, "Prototypical Networks for Few-shot Learning",
@@ -36,9 +36,8 @@ class PrototypicalLoss(EmbeddingLoss):
 
     def __init__(self, episodes: int = 1, ways: int | None = None) -> None:
         super().__init__()
-        for name, value in {"episodes": episodes, "ways": ways}.items():
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, but is {value}")
+        check_argument(episodes >= 1, "at least 1", episodes=episodes)
+        check_argument(ways is None or ways >= 1, "at least 1", ways=ways)
         self.episodes = episodes
         self.ways = ways
 
@@ -57,7 +56,7 @@ class PrototypicalLoss(EmbeddingLoss):
         n = x.new_zeros(E * (K + 1)).index_add(0, slot, x.new_ones(B))  # (E(K+1),)
         mu = x.new_zeros(E * (K + 1), d).index_add(0, slot, x) / n.clamp_min(1)[:, None]
         n, mu = n.view(E, K + 1)[:, :K], mu.view(E, K + 1, d)[:, :K]  # slot K was for the others
-        # −‖q − μ‖² + ‖q‖², where the softmax does not see ‖q‖²; an empty slot shall not be seen
+        # −‖q − μ‖² + ‖q‖², where the softmax ignores ‖q‖²; an empty slot must not count
         empty = F.pad(n[:, 1:] == 0, (1, 0))  # (E, K): where there is one class, slot 0 has it
         offset = (-mu.square().sum(dim=2)).masked_fill(empty, -torch.inf)  # (E, K)
         x = x.index_select(0, query).view(E, Q, d)
@@ -106,6 +105,9 @@ class StructuredClusteringLoss(EmbeddingLoss):
 
     Source: Song, Jegelka, Rathod and Murphy 2017, "Deep Metric Learning via Facility Location".
 
+    Raises:
+        ValueError: γ that is negative or not finite, or a negative number of steps.
+
     >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
     >>> StructuredClusteringLoss()(x, torch.tensor([5, 5, 6, 6]))  # 0 + 1 − (−2√2)
     tensor(3.8284)
@@ -113,6 +115,8 @@ class StructuredClusteringLoss(EmbeddingLoss):
 
     def __init__(self, gamma: float = 1.0, pam_steps: int = 5) -> None:
         super().__init__()
+        check_argument(0 <= gamma < math.inf, "finite and at least 0", gamma=gamma)
+        check_argument(pam_steps >= 0, "at least 0", pam_steps=pam_steps)
         self.gamma = gamma
         self.pam_steps = pam_steps
 
@@ -123,12 +127,12 @@ class StructuredClusteringLoss(EmbeddingLoss):
             S = find_medoids(D, y, self.gamma, self.pam_steps)  # (|Y|,)
             g = D[:, S].argmin(dim=1)  # (B,)
             same = geometry.same_label(y, y)  # (B, B)
-            nmi = _nmi(g, y, moved=torch.zeros_like(same[:1])).squeeze()
+            agreement = nmi(g, y, moved=torch.zeros_like(same[:1])).squeeze()
             cost = torch.where(same, D, 0).sum(dim=0)  # (B,): Σ_{i∈k} D_ij, were j the medoid
             own = torch.where(same, cost, torch.inf).argmin(dim=1)  # (B,): the best of i's class
         score = -D.gather(1, S[g][:, None]).sum()  # F(X, S)
         oracle = -D.gather(1, own[:, None]).sum()  # F̃(X)
-        return (score + self.gamma * (1 - nmi).to(D.dtype) - oracle).relu()
+        return (score + self.gamma * (1 - agreement).to(D.dtype) - oracle).relu()
 
 
 def find_medoids(D: Tensor, y: Tensor, gamma: float, pam_steps: int) -> Tensor:
@@ -140,20 +144,19 @@ def find_medoids(D: Tensor, y: Tensor, gamma: float, pam_steps: int) -> Tensor:
     >>> find_medoids(D, torch.tensor([0, 0, 1]), gamma=0.0, pam_steps=0)
     tensor([0, 2])
     """
-    size = int(y.max()) + 1
+    classes = int(y.max()) + 1
     S = y.new_zeros(0)
-    for _ in range(size):  # add the point that gains most
-        score = _scores_with(D, D[:, S], y, gamma)
-        S = torch.cat([S, score.index_fill(0, S, -torch.inf).argmax()[None]])
+    for _ in range(classes):  # add the point that gains most
+        score = _scores_with(D, D[:, S], y, gamma).index_fill(0, S, -torch.inf)
+        S = torch.cat([S, score.argmax()[None]])
     for _ in range(pam_steps):
         before = S.clone()
-        g = D[:, S].argmin(dim=1)  # (B,)
-        g[S] = torch.arange(size, device=g.device)  # also among duplicates
-        for k in range(size):  # swap the medoid of cluster k for its best member
-            members = (g == k).nonzero()[:, 0]
-            others = D[:, S]
-            others[:, k] = torch.inf
-            S[k] = members[_scores_with(D[members], others, y, gamma).argmax()]
+        clusters = D[:, S].argmin(dim=1)  # (B,)
+        clusters[S] = torch.arange(classes, device=S.device)  # even where two medoids coincide
+        for k in range(classes):  # swap the medoid of cluster k for its best member
+            members = (clusters == k).nonzero().squeeze(1)
+            without_k = D[:, S].index_fill(1, S.new_tensor([k]), torch.inf)  # (B, |Y|)
+            S[k] = members[_scores_with(D[members], without_k, y, gamma).argmax()]
         if torch.equal(S, before):
             break
     return S
@@ -165,10 +168,10 @@ def _scores_with(candidates: Tensor, medoids: Tensor, y: Tensor, gamma: float) -
     nearest, g = torch.cat([medoids, nobody], dim=1).min(dim=1)  # (B,), (B,)
     moved = candidates < nearest  # (M, B): who goes over to the candidate
     score = -torch.minimum(candidates, nearest).sum(dim=1)  # (M,): F(X, S)
-    return score + gamma * (1 - _nmi(g, y, moved).to(score.dtype))
+    return score + gamma * (1 - nmi(g, y, moved).to(score.dtype))
 
 
-def _nmi(g: Tensor, y: Tensor, moved: Tensor) -> Tensor:
+def nmi(g: Tensor, y: Tensor, moved: Tensor) -> Tensor:
     """Normalized mutual information of clusters and classes, I(g, Y) / √(H(g) H(Y)).
 
     Clusters (B,) and classes (B,), integers from 0, and for each of M candidates the points that
@@ -176,7 +179,7 @@ def _nmi(g: Tensor, y: Tensor, moved: Tensor) -> Tensor:
     neither grouping has any entropy they agree: 1.
 
     >>> g, y = torch.tensor([1, 1, 0, 0]), torch.tensor([0, 0, 1, 1])
-    >>> _nmi(g, y, torch.tensor([[False, False, False, False], [False, True, True, False]]))
+    >>> nmi(g, y, torch.tensor([[False, False, False, False], [False, True, True, False]]))
     tensor([1.0000, 0.4082], dtype=torch.float64)
     """
     clusters, classes = g.max() + 1, y.max() + 1

@@ -9,7 +9,7 @@ def semihard_negatives(D: Tensor, negative: Tensor) -> Tensor:
     """For every anchor a and positive p, the nearest negative farther than p, else the farthest.
 
     n*(a, p) = argmin over n with D_an > D_ap of D_an, else argmax over n of D_an.
-    Distances (B, B), never below 0, and the mask of negatives (B, B) -> indices (B, B); entries of
+    Finite distances (B, B) and the mask of negatives (B, B) -> indices (B, B); entries of
     (a, p) that are no positive pair, and rows without a negative, mean nothing. Each row is sorted
     once, so the cost is O(B² log B) time and O(B²) memory, not the B³ of all triplets.
 
@@ -19,16 +19,11 @@ def semihard_negatives(D: Tensor, negative: Tensor) -> Tensor:
     >>> semihard_negatives(D, torch.tensor([[False, False, True, True]]))[0, 1]
     tensor(3)
     """
-    # The bits of a float that is not negative, read as an integer, keep its order and sort faster;
-    # one more for p puts it behind the negatives that are exactly as far.
-    bits = D.view(torch.int64 if D.dtype == torch.float64 else torch.int32)
-    order = (bits + ~negative).argsort(dim=1)  # (B, B), nearest first
-    is_negative = negative.to(D.dtype).gather(1, order)
-    rank = torch.arange(D.shape[1], dtype=D.dtype, device=D.device)
-    farthest = (is_negative * rank).amax(dim=1, keepdim=True)  # (B, 1)
-    candidate = torch.lerp(farthest, rank, is_negative)  # a negative's rank, else the farthest's
-    following = candidate.flip(1).cummin(dim=1).values.flip(1).long()
-    return torch.empty_like(order).scatter_(1, order, order.gather(1, following))
+    ordered, order = torch.where(negative, D, torch.inf).sort(dim=1)  # (B, N), negatives first
+    near = D.masked_fill(negative, 0)  # no positives: 0 is found soonest
+    nearer = torch.searchsorted(ordered, near, right=True)  # how many are not farther than p
+    farthest = negative.sum(dim=1, keepdim=True) - 1  # (B, 1)
+    return order.gather(1, torch.minimum(nearer, farthest).clamp_min(0))
 
 
 @torch.no_grad()
@@ -51,8 +46,8 @@ def active_triplets(D: Tensor, positive: Tensor, negative: Tensor, margin: float
     positives = torch.searchsorted(reach, torch.full_like(reach[:, :1], torch.inf))  # (B, 1)
     short = torch.searchsorted(reach, torch.where(negative, D, torch.inf), right=True)
     one = torch.ones_like(D[:, :1]).expand_as(D)
-    negatives = D.new_zeros(len(D), B + 1).scatter_add_(1, short, one)[:, :B].cumsum(dim=1)
-    count = torch.empty_like(D).scatter_(1, order, negatives)  # of the positives
+    negatives = D.new_zeros(len(D), B + 1).scatter_add(1, short, one)[:, :B].cumsum(dim=1)
+    count = D.scatter(1, order, negatives)  # of the positives
     count = torch.where(negative, short.to(D.dtype) - positives, count)
     return torch.where(positive | negative, count, 0)
 
@@ -80,13 +75,12 @@ def distance_weighted_negatives(
     >>> distance_weighted_negatives(D, torch.tensor([[False, False, True, True]]), dim=8)[0, 1]
     tensor(2)
     """
-    squared = D.clamp(cutoff, farthest).square_()  # in place from here on, to spare memory
-    log_weight = squared.log().mul_(-(dim - 2) / 2)  # (B, B): −log q
-    log_weight += squared.div_(-4).add_(1).log_().mul_(-(dim - 3) / 2)
-    # What lies beyond is equally likely, D being clamped, and drawn only if a row has nothing else.
-    log_weight -= torch.sub(D, farthest, out=squared).relu_().sign_().mul_(1e6)
-    log_weight.masked_fill_(~negative, torch.finfo(D.dtype).min)
-    cumulative = torch.softmax(log_weight, dim=1, out=squared).cumsum_(dim=1)  # (B, B)
-    draw = torch.rand(D.shape, dtype=D.dtype, device=D.device, out=log_weight)
-    draw.mul_(cumulative[:, -1:]).masked_fill_(negative, 0)  # only positives need one
-    return torch.searchsorted(cumulative, draw, right=True).clamp_(max=D.shape[1] - 1)
+    near = D.clamp(cutoff, farthest)
+    log_q = (dim - 2) * near.log() + (dim - 3) / 2 * torch.log1p(-near.square() / 4)  # (B, N)
+    # Negatives beyond ``farthest`` all weigh alike, D being clamped, and count only if no other is.
+    log_weight = torch.where(D.gt(farthest), -1e6, 0) - log_q
+    log_weight = log_weight.masked_fill(~negative, torch.finfo(D.dtype).min)
+    cumulative = log_weight.softmax(dim=1).cumsum(dim=1)  # (B, N)
+    draw = torch.rand(D.shape, dtype=D.dtype, device=D.device) * cumulative[:, -1:]
+    draw = draw.masked_fill(negative, 0)  # no positives: 0 is found soonest
+    return torch.searchsorted(cumulative, draw, right=True).clamp_max(D.shape[1] - 1)

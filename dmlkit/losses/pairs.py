@@ -8,10 +8,19 @@ from torch import Tensor, nn
 
 from dmlkit import geometry
 from dmlkit.losses import mining
-from dmlkit.losses.contract import EmbeddingLoss, PairLoss, masked_logsumexp, masked_mean
+from dmlkit.losses.contract import (
+    EmbeddingLoss,
+    PairLoss,
+    check_argument,
+    check_classes,
+    masked_logsumexp,
+    masked_mean,
+)
 from dmlkit.losses.table import Range, register
 
 _TRIPLET: dict[str, Range] = {"margin": ("log", 0.05, 0.8)}
+_MARGIN = _WEIGHT = "finite and at least 0"
+_SCALE = "finite and above 0"
 
 
 @register("contrastive", "pairs", {"negative_margin": ("linear", 0.2, 1.2)})
@@ -24,6 +33,9 @@ class ContrastiveLoss(PairLoss):
     Source: Hadsell, Chopra and LeCun 2006, "Dimensionality Reduction by Learning an Invariant
     Mapping", in the unsquared form of later libraries.
 
+    Raises:
+        ValueError: a margin that is negative or not finite.
+
     >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> ContrastiveLoss()(x, torch.tensor([5, 5]))
     tensor(1.4142)
@@ -31,6 +43,8 @@ class ContrastiveLoss(PairLoss):
 
     def __init__(self, positive_margin: float = 0.0, negative_margin: float = 0.5) -> None:
         super().__init__()
+        check_argument(0 <= positive_margin < math.inf, _MARGIN, positive_margin=positive_margin)
+        check_argument(0 <= negative_margin < math.inf, _MARGIN, negative_margin=negative_margin)
         self.positive_margin = positive_margin
         self.negative_margin = negative_margin
 
@@ -38,12 +52,12 @@ class ContrastiveLoss(PairLoss):
         self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
     ) -> Tensor:
         D = geometry.distances(*_on_sphere(anchors, others))  # (B, N)
-        pull, push = positive & D.gt(self.positive_margin), negative & D.lt(self.negative_margin)
-        pulls, pushes = (pairs.count_nonzero().to(D.dtype) for pairs in (pull, push))
-        # An active hinge is linear in D: mean⁺ (D − m₊) + mean⁻ (m₋ − D) = Σ w D − m₊ + m₋.
-        w = torch.where(push, -1 / pushes, torch.where(pull, 1 / pulls, 0))  # (B, N)
-        pulls, pushes = pulls.clamp_max(1), pushes.clamp_max(1)  # 1 if there is any
-        return (w * D).sum() - self.positive_margin * pulls + self.negative_margin * pushes
+        pull = (positive & D.gt(self.positive_margin)).to(D.dtype)  # (B, N)
+        push = (negative & D.lt(self.negative_margin)).to(D.dtype)
+        # A mean over active pairs gives each the weight 1/n: one product with D is the fastest.
+        weight = pull / pull.sum().clamp_min(1) - push / push.sum().clamp_min(1)
+        margins = push.amax() * self.negative_margin - pull.amax() * self.positive_margin
+        return (weight * D).sum() + margins
 
 
 @register("triplet_distance", "pairs", _TRIPLET, mining="distance")
@@ -51,16 +65,16 @@ class ContrastiveLoss(PairLoss):
 @register("triplet_hard", "pairs", _TRIPLET, mining="hard")
 @register("triplet_semihard", "pairs", _TRIPLET, mining="semihard")
 class TripletLoss(PairLoss):
-    """Every positive shall be nearer to its anchor than a negative, by a margin.
+    """Bring every positive nearer to its anchor than a negative, by a margin.
 
-    L = mean over triplets (a, p, n) of [D²ap − D²an + m]₊ on the unit sphere. Which triplets count
-    is the mining:
+    L = mean over triplets (a, p, n) of [D²ap − D²an + m]₊ on the unit sphere. ``mining`` says which
+    triplets count:
 
     - ``"semihard"``: each (a, p) with the nearest negative that is farther than p, else with the
       farthest negative;
     - ``"hard"``: each a with its farthest positive and its nearest negative;
-    - ``"all"``: every triplet, the mean being over those whose term is not zero, as a mean over all
-      fades while training succeeds;
+    - ``"all"``: every triplet; the mean is over those whose term is not zero, because a mean over
+      all of them fades while training succeeds;
     - ``"distance"``: each (a, p) with a negative drawn by its distance, as in ``MarginLoss``, from
       torch's default generator on the device.
 
@@ -69,7 +83,7 @@ class TripletLoss(PairLoss):
     Re-Identification"; distance: Wu et al. 2017, "Sampling Matters in Deep Embedding Learning".
 
     Raises:
-        ValueError: unknown mining.
+        ValueError: unknown mining, or a margin that is negative or not finite.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
     >>> TripletLoss()(x, torch.tensor([5, 5, 6]))  # mean of [2 − 4 + 0.2]₊ and [2 − 2 + 0.2]₊
@@ -78,10 +92,9 @@ class TripletLoss(PairLoss):
 
     def __init__(self, margin: float = 0.2, mining: str = "semihard") -> None:
         super().__init__()
-        if mining not in ("semihard", "hard", "all", "distance"):
-            raise ValueError(
-                f"mining must be 'semihard', 'hard', 'all' or 'distance', but is {mining!r}"
-            )
+        check_argument(0 <= margin < math.inf, _MARGIN, margin=margin)
+        kinds = ("semihard", "hard", "all", "distance")
+        check_argument(mining in kinds, "'semihard', 'hard', 'all' or 'distance'", mining=mining)
         self.margin = margin
         self.mining = mining
 
@@ -120,6 +133,9 @@ class LiftedStructureLoss(PairLoss):
     Source: Oh Song, Xiang, Jegelka and Savarese 2016, "Deep Metric Learning via Lifted Structured
     Feature Embedding", equation 4.
 
+    Raises:
+        ValueError: a margin that is not finite.
+
     >>> x = torch.tensor([[0.0], [1.0], [2.0]])
     >>> LiftedStructureLoss()(x, torch.tensor([5, 5, 6]))  # ½ [log(e^{1 − 2} + e^{1 − 1}) + 1]₊²
     tensor(0.8623)
@@ -127,6 +143,7 @@ class LiftedStructureLoss(PairLoss):
 
     def __init__(self, margin: float = 1.0) -> None:
         super().__init__()
+        check_argument(math.isfinite(margin), "finite", margin=margin)
         self.margin = margin
 
     def pair_loss(
@@ -148,10 +165,13 @@ class NPairsLoss(EmbeddingLoss):
 
     L = mean over classes c of log(1 + Σ_{c'≠c} exp(f_cᵀf⁺_{c'} − f_cᵀf⁺_c)), plus optionally
     λ mean_c (‖f_c‖² + ‖f⁺_c‖²). f_c is the class's first sample in the batch, f⁺_c its second;
-    further samples, and classes of one sample, stand aside.
+    further samples, and classes of one sample, do not count.
 
     Source: Sohn 2016, "Improved Deep Metric Learning with Multi-class N-pair Loss Objective"; in
     the papers' experiments λ is 2e-3 · 0.25.
+
+    Raises:
+        ValueError: a weight λ that is negative or not finite.
 
     >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     >>> NPairsLoss()(x, torch.tensor([5, 5, 6, 6]))  # log(1 + e^{0 − 1})
@@ -160,6 +180,7 @@ class NPairsLoss(EmbeddingLoss):
 
     def __init__(self, l2_weight: float = 0.0) -> None:
         super().__init__()
+        check_argument(0 <= l2_weight < math.inf, _WEIGHT, l2_weight=l2_weight)
         self.l2_weight = l2_weight
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -179,14 +200,15 @@ class AngularLoss(EmbeddingLoss):
 
     L = mean over positive pairs (a, p) of
     log(1 + Σ_n exp(4t(a + p)ᵀn − 2(1 + t)aᵀp)) + λ L_N-pairs, with t = tan²α, on the unit sphere;
-    the N-pairs term, weighed by λ = ``n_pairs_weight``, is ``NPairsLoss(l2_weight)`` of the raw
+    the N-pairs term, times λ = ``n_pairs_weight``, is ``NPairsLoss(l2_weight)`` of the raw
     embeddings. With E_an = exp(4t aᵀn), and 0 where n is no negative of a, the sum over n of all
     pairs at once is a matrix product, Σ_n E_an E_pn: O(B³) multiplications, but O(B²) memory.
 
     Source: Wang, Zhou, Wen, Liu and Lin 2017, "Deep Metric Learning with Angular Loss".
 
     Raises:
-        ValueError: an angle that is not above 0 and at most 70 degrees, where E would overflow.
+        ValueError: an angle that is not above 0 and at most 70 degrees, beyond which E would
+            overflow, or a weight that is negative or not finite.
 
     >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     >>> AngularLoss(45)(x, torch.tensor([5, 5, 6]))  # log(1 + e^{0 − 4})
@@ -197,8 +219,8 @@ class AngularLoss(EmbeddingLoss):
         self, degrees: float = 45.0, n_pairs_weight: float = 0.0, l2_weight: float = 0.0
     ) -> None:
         super().__init__()
-        if not 0 < degrees <= 70:
-            raise ValueError(f"degrees must be above 0 and at most 70, but are {degrees}")
+        check_argument(0 < degrees <= 70, "above 0 and at most 70", degrees=degrees)
+        check_argument(0 <= n_pairs_weight < math.inf, _WEIGHT, n_pairs_weight=n_pairs_weight)
         self.t = math.tan(math.radians(degrees)) ** 2
         self.n_pairs_weight = n_pairs_weight
         self.n_pairs = NPairsLoss(l2_weight)
@@ -207,9 +229,7 @@ class AngularLoss(EmbeddingLoss):
         x = geometry.normalize(embeddings)  # (B, d)
         s = x @ x.T  # (B, B)
         E = torch.where(geometry.different_label(labels), (4 * self.t * s).exp(), 0)
-        # The product is symmetric, and so is its gradient: twice that of the left factor is the
-        # whole, and spares a matrix product.
-        negatives = (2 * E - E.detach()) @ E.detach().T  # Σ_n exp(4t(a + p)ᵀn)
+        negatives = E @ E.T  # (B, B): Σ_n exp(4t(a + p)ᵀn)
         term = torch.log1p(negatives * (-2 * (1 + self.t) * s).exp())
         angular = masked_mean(term, geometry.same_label(labels))
         if self.n_pairs_weight == 0:
@@ -219,7 +239,7 @@ class AngularLoss(EmbeddingLoss):
 
 @register("multi_similarity", "pairs", {"beta": ("log", 10.0, 80.0), "base": ("linear", 0.2, 0.8)})
 class MultiSimilarityLoss(PairLoss):
-    """Weigh each pair by its similarity, and by the other similarities of its anchor.
+    """Weight each pair by its similarity, and by the other similarities of its anchor.
 
     L = mean over anchors of (1/α) log(1 + Σ_p e^{−α(s − λ)}) + (1/β) log(1 + Σ_n e^{β(s − λ)}),
     s the cosine. Of an anchor's positives only those less similar than its most similar negative
@@ -228,6 +248,9 @@ class MultiSimilarityLoss(PairLoss):
 
     Source: Wang, Han, Huang, Dong and Scott 2019, "Multi-Similarity Loss with General Pair
     Weighting for Deep Metric Learning".
+
+    Raises:
+        ValueError: α or β that is not above 0, or an argument that is not finite.
 
     >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     >>> MultiSimilarityLoss()(x, torch.tensor([5, 6, 5])) > 0.3
@@ -238,6 +261,10 @@ class MultiSimilarityLoss(PairLoss):
         self, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5, epsilon: float = 0.1
     ) -> None:
         super().__init__()
+        check_argument(0 < alpha < math.inf, _SCALE, alpha=alpha)
+        check_argument(0 < beta < math.inf, _SCALE, beta=beta)
+        check_argument(math.isfinite(base), "finite", base=base)
+        check_argument(math.isfinite(epsilon), "finite", epsilon=epsilon)
         self.alpha = alpha
         self.beta = beta
         self.base = base
@@ -250,8 +277,8 @@ class MultiSimilarityLoss(PairLoss):
         s = x @ y.T  # (B, N)
         most = torch.where(negative, s, -torch.inf).amax(dim=1, keepdim=True)  # (B, 1)
         least = torch.where(positive, s, torch.inf).amin(dim=1, keepdim=True)  # (B, 1)
-        pull = positive * (most + self.epsilon - s).detach().relu().sign()  # (B, N): 0 or 1
-        push = negative * (s - least + self.epsilon).detach().relu().sign()
+        pull = positive & (s < most + self.epsilon)  # (B, N)
+        push = negative & (s > least - self.epsilon)
         pull_sum = _log1p_sum_exp(-self.alpha * (s - self.base), pull)  # (B,)
         push_sum = _log1p_sum_exp(self.beta * (s - self.base), push)
         return (pull_sum / self.alpha + push_sum / self.beta).mean()
@@ -269,6 +296,10 @@ class RankedListLoss(PairLoss):
     Source: Wang, Hua, Kodirov, Hu, Garnier and Robertson 2019, "Ranked List Loss for Deep Metric
     Learning".
 
+    Raises:
+        ValueError: α that is not above 0, a negative margin or temperature T, a ``negative_weight``
+            λ outside 0 to 1, or an argument that is not finite.
+
     >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
     >>> RankedListLoss()(x, torch.tensor([5, 5]))  # ½ (2 − 0.8)
     tensor(0.6000)
@@ -282,6 +313,10 @@ class RankedListLoss(PairLoss):
         negative_weight: float = 0.5,
     ) -> None:
         super().__init__()
+        check_argument(0 < alpha < math.inf, _SCALE, alpha=alpha)
+        check_argument(0 <= margin < math.inf, _MARGIN, margin=margin)
+        check_argument(0 <= temperature < math.inf, _MARGIN, temperature=temperature)
+        check_argument(0 <= negative_weight <= 1, "from 0 to 1", negative_weight=negative_weight)
         self.alpha = alpha
         self.margin = margin
         self.temperature = temperature
@@ -293,9 +328,9 @@ class RankedListLoss(PairLoss):
         D = geometry.distances(*_on_sphere(anchors, others))  # (B, N)
         pull = torch.where(positive, D - (self.alpha - self.margin), 0).relu()
         push = torch.where(negative, self.alpha - D, 0).relu()
-        L_P = pull.sum(dim=1) / pull.detach().sign().sum(dim=1).clamp_min(1)  # (B,)
+        L_P = pull.sum(dim=1) / pull.count_nonzero(dim=1).clamp_min(1)  # (B,)
         hardest = push.detach().amax(dim=1, keepdim=True)  # (B, 1)
-        w = (self.temperature * (push - hardest)).exp() * push.detach().sign()  # 0 if trivial
+        w = torch.where(push > 0, (self.temperature * (push - hardest)).exp(), 0)
         L_N = (w * push).sum(dim=1) / w.sum(dim=1).clamp_min(0.5)  # (B,); the hardest has w = 1
         return ((1 - self.negative_weight) * L_P + self.negative_weight * L_N).mean()
 
@@ -309,6 +344,11 @@ class MarginLoss(PairLoss):
     class c of the anchor. Each positive pair draws one negative, ∝ q(D)⁻¹: see
     ``mining.distance_weighted_negatives``; the draws come from torch's default generator on the
     device. The parameter ``beta`` is (C,); give it a learning rate of its own.
+
+    Raises:
+        ValueError: fewer than one class, a margin or β that is negative or not finite, or a cutoff
+            and ``farthest`` that are not 0 < cutoff <= farthest < 2; labels that are no class from
+            0 to C − 1.
 
     Source: Wu, Manmatha, Smola and Krähenbühl 2017, "Sampling Matters in Deep Embedding Learning".
 
@@ -326,6 +366,11 @@ class MarginLoss(PairLoss):
         farthest: float = 1.4,
     ) -> None:
         super().__init__()
+        check_argument(num_classes >= 1, "at least 1", num_classes=num_classes)
+        check_argument(0 <= margin < math.inf, _MARGIN, margin=margin)
+        check_argument(0 <= beta < math.inf, _MARGIN, beta=beta)
+        check_argument(0 < cutoff <= farthest, "above 0 and at most farthest", cutoff=cutoff)
+        check_argument(farthest < 2, "below 2, the sphere's diameter", farthest=farthest)
         self.margin = margin
         self.cutoff = cutoff
         self.farthest = farthest
@@ -334,18 +379,15 @@ class MarginLoss(PairLoss):
     def pair_loss(
         self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
     ) -> Tensor:
+        check_classes(labels, len(self.beta))
         D = geometry.distances(*_on_sphere(anchors, others))  # (B, N)
         n = mining.distance_weighted_negatives(
-            D.detach(),
-            negative,
-            dim=anchors.shape[1],
-            cutoff=self.cutoff,
-            farthest=self.farthest,
+            D.detach(), negative, anchors.shape[1], self.cutoff, self.farthest
         )
         beta = self.beta[labels][:, None]  # (B, 1), by class label
-        pair = (positive & _has_negatives(negative)).to(D.dtype)
-        pull = (pair * (D - (beta - self.margin))).relu()
-        push = (pair * (beta + self.margin - D.gather(1, n))).relu()
+        pair = positive & _has_negatives(negative)
+        pull = torch.where(pair, self.margin + D - beta, 0).relu()
+        push = torch.where(pair, self.margin + beta - D.gather(1, n), 0).relu()
         active = pull.count_nonzero() + push.count_nonzero()
         return (pull + push).sum() / active.clamp_min(1)
 
@@ -358,15 +400,15 @@ def _on_sphere(anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
 
 def _has_negatives(negative: Tensor) -> Tensor:
     """Which anchors have a negative: (B, N) -> (B, 1)."""
-    return negative.sum(dim=1, keepdim=True) > 0
+    return negative.any(dim=1, keepdim=True)
 
 
-def _log1p_sum_exp(z: Tensor, weight: Tensor) -> Tensor:
-    """log(1 + Σ w e^z) of every row, w being 0 or 1: (M, N), (M, N) -> (M,), without overflow."""
-    z = z * weight
-    top = z.detach().amax(dim=1, keepdim=True).clamp_min(0)  # (M, 1)
-    total = ((z - top).exp() * weight).sum(dim=1)  # (M,)
-    top = top.squeeze(1)
+def _log1p_sum_exp(z: Tensor, mask: Tensor) -> Tensor:
+    """log(1 + Σ e^z) of every row, z where the mask holds: (M, N), (M, N) -> (M,)."""
+    z = z.masked_fill(~mask, torch.finfo(z.dtype).min)
+    top = z.detach().amax(dim=1).clamp_min(0)  # (M,), taken out so that nothing overflows
+    total = (z - top[:, None]).exp().sum(dim=1)
+    # Where top is 0 this is log1p, which keeps the digits of a small total.
     return top + torch.log1p(total + torch.expm1(-top))
 
 

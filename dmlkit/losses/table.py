@@ -28,7 +28,8 @@ FAMILIES = (
     *("pairs", "groups", "proxies", "ranking", "memory", "ensembles"),
     *("hyperbolic", "spherical", "synthesis"),
 )
-_ENTRIES: dict[str, Entry] = {}
+#: All that are registered, by short name.
+ENTRIES: dict[str, Entry] = {}
 
 
 def register(
@@ -51,10 +52,10 @@ def register(
     """
 
     def enter(loss: Loss) -> Loss:
-        if name in _ENTRIES:
-            raise ValueError(f"there is a loss {name!r} already: {_ENTRIES[name].make}")
+        if name in ENTRIES:
+            raise ValueError(f"there is a loss {name!r} already: {ENTRIES[name].make}")
         make = partial(loss, **fixed) if fixed else loss
-        _ENTRIES[name] = Entry(name, make, family, space, wraps)
+        ENTRIES[name] = Entry(name, make, family, space, wraps)
         return loss
 
     return enter
@@ -63,7 +64,7 @@ def register(
 def entries() -> tuple[Entry, ...]:
     """Every loss of one network, in the course's order."""
     place = {family: i for i, family in enumerate(FAMILIES)}
-    return tuple(sorted(_ENTRIES.values(), key=lambda e: place.get(e.family, len(place))))
+    return tuple(sorted(ENTRIES.values(), key=lambda e: place.get(e.family, len(place))))
 
 
 def names() -> tuple[str, ...]:
@@ -91,9 +92,9 @@ def entry(name: str) -> Entry:
             "'dreml' is no loss of one network: dmlkit.extras.dreml trains an ensemble, each "
             "member with the loss 'meta_class'"
         )
-    if name not in _ENTRIES:
+    if name not in ENTRIES:
         raise ValueError(f"unknown loss {name!r}; there are {', '.join(names())}")
-    return _ENTRIES[name]
+    return ENTRIES[name]
 
 
 def signature(name: str) -> Mapping[str, inspect.Parameter]:

@@ -46,6 +46,17 @@ def every_loss_but(exceptions: set[str]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("name", [n for n in NAMES if n not in exceptions])
 
 
+# A loss with a parameter per class takes labels 0 … C − 1 only, and learns from a single sample.
+without_parameters = pytest.mark.parametrize(
+    "name",
+    [
+        n
+        for n in NAMES
+        if n not in FIXED
+        and not list(losses.build(n, num_classes=2, dim=8, **ARGS.get(n, {})).parameters())
+    ],
+)
+
 few_examples = settings(max_examples=8, deadline=None, derandomize=True, database=None)
 
 
@@ -207,15 +218,32 @@ def test_degenerate_batches_have_finite_values_and_gradients(name, dtype, case):
         assert gradient.isfinite().all()
 
 
-@every_loss_but(FIXED)
+@without_parameters
 def test_a_sample_alone_has_nothing_to_learn(name):
-    loss = make(name, 4)
-    if not list(loss.parameters()):
-        x, y = plain(1, 4)
-        L = loss(x.requires_grad_(), y)
-        L.backward()
-        assert L == 0
-        assert (x.grad == 0).all()
+    x, y = plain(1, 4)
+    L = make(name, 4)(x.requires_grad_(), y)
+    L.backward()
+    assert L == 0
+    assert (x.grad == 0).all()
+
+
+@every_loss
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("rows", ["one", "all"])
+def test_a_batch_that_is_not_finite_has_no_finite_loss(name, bad, rows):
+    """Whatever the equation passes over: a training that has diverged must show."""
+    x, y = plain(12, 4)
+    x[slice(None) if rows == "all" else slice(3, 4)] = bad
+    assert not make(name, 4)(x, y).isfinite()
+
+
+@every_loss_but(set(NAMES) - NORMALIZED)
+def test_no_norm_is_too_large(name):
+    """Squares of 1e25 are beyond float32: the loss is the same, or shows that it failed."""
+    x, y = plain(12, 4)
+    loss = make(name, 4, torch.float32)
+    L = value(loss, 1e25 * x.float(), y)
+    torch.testing.assert_close(L, value(loss, x.float(), y), rtol=1e-4, atol=1e-4)
 
 
 @every_loss_but(TIED | DRAWN)  # where a draw differs between precisions
@@ -278,14 +306,13 @@ def test_the_exceptions_are_exceptions(name):
         loss(torch.randn(12, 8, dtype=torch.float64), torch.arange(12) % 3)
 
 
-@every_loss_but(FIXED)
+@without_parameters
 def test_large_labels_are_not_merged(name):
     """2²⁴ and 2²⁴ + 1 are one number in float32."""
     loss = make(name, 4)
-    if not list(loss.parameters()):
-        x, y = plain(12, 4, classes=2)
-        assert value(loss, x, y) != 0
-        assert value(loss, x, y + 2**24) == value(loss, x, y)
+    x, y = plain(12, 4, classes=2)
+    assert value(loss, x, y) != 0
+    assert value(loss, x, y + 2**24) == value(loss, x, y)
 
 
 @every_loss
@@ -295,6 +322,8 @@ def test_refuses_what_is_no_batch(name):
     for wrong_x, wrong_y, error in (
         (x[:, :, None], y, ValueError),
         (x[0], y, ValueError),
+        (x[:0], y[:0], ValueError),
+        (x[:, :0], y, ValueError),
         (x, y[:, None], ValueError),
         (x, y[:5], ValueError),
         (x, y.int(), TypeError),

@@ -96,6 +96,13 @@ def test_prototypical_refuses_parts_that_are_not_equal(generator):
         groups.PrototypicalLoss(ways=0)
 
 
+@pytest.mark.parametrize("args", [{"gamma": float("nan")}, {"gamma": -1.0}, {"pam_steps": -1}])
+def test_clustering_refuses_arguments_out_of_range(args):
+    ((name, value),) = args.items()
+    with pytest.raises(ValueError, match=f"^{name} must be .*, but is {value}$"):
+        groups.StructuredClusteringLoss(**args)
+
+
 def small_batch(seed: int) -> tuple[Tensor, Tensor, Tensor]:
     """Twelve points of three or four overlapping classes: embeddings, classes, distances."""
     generator = torch.Generator().manual_seed(seed)
@@ -203,14 +210,14 @@ def test_mutual_information_equals_scikit_learn(generator):
             for m in moved
         ]
         torch.testing.assert_close(
-            groups._nmi(g, y, moved), torch.tensor(expected, dtype=torch.float64)
+            groups.nmi(g, y, moved), torch.tensor(expected, dtype=torch.float64)
         )
 
 
 def test_mutual_information_of_single_groups():
     one, two, nobody = torch.tensor([0, 0]), torch.tensor([0, 1]), torch.tensor([[False, False]])
-    assert groups._nmi(one, one, nobody) == 1
-    assert groups._nmi(one, two, nobody) == groups._nmi(two, one, nobody) == 0
+    assert groups.nmi(one, one, nobody) == 1
+    assert groups.nmi(one, two, nobody) == groups.nmi(two, one, nobody) == 0
 
 
 def test_gradients(generator):
@@ -218,3 +225,5 @@ def test_gradients(generator):
     x.requires_grad_()
     assert torch.autograd.gradcheck(lambda z: groups.PrototypicalLoss(2)(z, y), x)
     assert torch.autograd.gradcheck(lambda z: groups.StructuredClusteringLoss()(z, y), x)
+    assert torch.autograd.gradgradcheck(lambda z: groups.PrototypicalLoss(2)(z, y), x)
+    assert torch.autograd.gradgradcheck(lambda z: groups.StructuredClusteringLoss()(z, y), x)

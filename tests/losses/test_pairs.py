@@ -260,7 +260,7 @@ def test_angular_equals_the_library_on_the_sphere(x_and_y):
 
 @pytest.mark.parametrize("degrees", [0, 71, -45])
 def test_angular_refuses_an_angle_out_of_range(degrees):
-    with pytest.raises(ValueError, match=f"above 0 and at most 70, but are {degrees}"):
+    with pytest.raises(ValueError, match=f"above 0 and at most 70, but is {degrees}"):
         pairs.AngularLoss(degrees)
 
 
@@ -405,6 +405,100 @@ def test_gradient_equals_finite_differences(generator, name):
     x, y = batch(generator, classes=3, per_class=3, dim=4)
     loss = seeded(EVERY[name](), y, seed=1)
     assert torch.autograd.gradcheck(loss, x.requires_grad_())
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_second_derivatives_equal_finite_differences(generator, name):
+    """With respect to the embeddings and to the gradient that comes in."""
+    x, y = batch(generator, classes=3, per_class=3, dim=4)
+    loss = seeded(EVERY[name](), y, seed=1)
+    assert torch.autograd.gradgradcheck(loss, x.requires_grad_())
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_many_batches_at_once(generator, name):
+    """``vmap`` over batches equals a loop, as far as no draw differs."""
+    x, y = batch(generator, classes=3, per_class=3, dim=4)
+    loss = EVERY[name]()
+    stacked = torch.stack([x, x.flip(0), 2 * x])
+    together = torch.func.vmap(lambda z: loss(z, y), randomness="different")(stacked)
+    assert together.shape == (3,)
+    if name not in ("distance", "margin"):
+        torch.testing.assert_close(together, torch.stack([loss(z, y) for z in stacked]))
+
+
+@pytest.mark.parametrize("name", ["contrastive", "ranked_list"])
+def test_tight_clusters_keep_their_gradient(generator, name):
+    """Pairs 0.001 apart on the sphere, in float32: their distances are not lost in rounding."""
+    center = torch.randn(8, 1, 512, generator=generator)
+    x = center / center.norm(dim=2, keepdim=True)
+    x = (x + 0.001 / 512**0.5 * torch.randn(8, 4, 512, generator=generator)).flatten(0, 1)
+    y = torch.arange(8).repeat_interleave(4)
+    make = {
+        "contrastive": pairs.ContrastiveLoss,
+        "ranked_list": lambda: pairs.RankedListLoss(0.5, 0.5),
+    }
+    gradients = []
+    for dtype in (torch.float32, torch.float64):
+        z = x.to(dtype).requires_grad_()
+        gradients.append(torch.autograd.grad(make[name]()(z, y), z)[0].double())
+    error = (gradients[0] - gradients[1]).norm() / gradients[1].norm()
+    assert error < 1e-3
+
+
+def test_lifted_structure_is_precise_when_norms_differ(generator):
+    x = torch.randn(48, 16, generator=generator) * torch.logspace(0, 6, 48)[:, None]
+    y = torch.arange(48) // 4
+    gradients = []
+    for dtype in (torch.float32, torch.float64):
+        z = x.to(dtype).requires_grad_()
+        gradients.append(torch.autograd.grad(pairs.LiftedStructureLoss()(z, y), z)[0].double())
+    assert (gradients[0] - gradients[1]).norm() < 1e-6 * gradients[1].norm()
+    error = (gradients[0] - gradients[1]).norm(dim=1) / gradients[1].norm(dim=1)
+    assert error.max() < 1e-3  # what the float32 of the equation leaves, the library's too
+
+
+@pytest.mark.parametrize("wrong", [-1, 3, -100])
+def test_margin_refuses_labels_that_are_no_class(generator, wrong):
+    x, y = batch(generator, classes=3)
+    y[2] = wrong
+    with pytest.raises(ValueError, match=r"labels must be .* num_classes - 1 = 2, but are from"):
+        pairs.MarginLoss(3)(x.float(), y)
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    "make, args",
+    [
+        (pairs.ContrastiveLoss, {"positive_margin": NAN}),
+        (pairs.ContrastiveLoss, {"negative_margin": -0.1}),
+        (pairs.TripletLoss, {"margin": NAN}),
+        (pairs.TripletLoss, {"margin": -1.0}),
+        (pairs.LiftedStructureLoss, {"margin": math.inf}),
+        (pairs.NPairsLoss, {"l2_weight": -1.0}),
+        (pairs.AngularLoss, {"degrees": NAN}),
+        (pairs.AngularLoss, {"n_pairs_weight": NAN}),
+        (pairs.MultiSimilarityLoss, {"alpha": 0.0}),
+        (pairs.MultiSimilarityLoss, {"beta": NAN}),
+        (pairs.MultiSimilarityLoss, {"base": NAN}),
+        (pairs.MultiSimilarityLoss, {"epsilon": math.inf}),
+        (pairs.RankedListLoss, {"alpha": 0.0}),
+        (pairs.RankedListLoss, {"margin": NAN}),
+        (pairs.RankedListLoss, {"temperature": -1.0}),
+        (pairs.RankedListLoss, {"negative_weight": 1.5}),
+        (pairs.MarginLoss, {"num_classes": 0}),
+        (lambda **args: pairs.MarginLoss(3, **args), {"margin": NAN}),
+        (lambda **args: pairs.MarginLoss(3, **args), {"beta": NAN}),
+        (lambda **args: pairs.MarginLoss(3, **args), {"cutoff": 0.0}),
+        (lambda **args: pairs.MarginLoss(3, **args), {"farthest": 2.0}),
+    ],
+)
+def test_arguments_out_of_range_are_refused_by_name(make, args):
+    ((name, value),) = args.items()
+    with pytest.raises(ValueError, match=f"^{name} must be .*, but is {value}$"):
+        make(**args)
 
 
 @pytest.mark.parametrize("name", [name for name in EVERY if name != "margin"])
