@@ -1,6 +1,7 @@
 """What every loss of this package promises: loss(embeddings, labels) -> scalar."""
 
-from typing import Any
+import math
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor, nn
@@ -83,37 +84,42 @@ def check_batch(embeddings: Tensor, labels: Tensor) -> None:
         raise TypeError(f"labels must be torch.int64, but are {labels.dtype}")
 
 
-def check_classes(labels: Tensor, num_classes: int) -> None:
-    """Refuse labels that are no class of a loss with ``num_classes`` classes, 0 to num_classes − 1.
+def check_count(**arguments: int) -> None:
+    """Refuse what is no whole number from 1, naming the argument.
 
-    The device asserts it, so that the host does not wait for a GPU. There, the error comes later.
-
-    Raises:
-        ValueError: a label is out of range (on a GPU: the device's assertion, with the same text).
-
-    >>> check_classes(torch.tensor([0, 3, -1]), num_classes=3)
+    >>> check_count(num_classes=0)
     Traceback (most recent call last):
-    ValueError: labels must be classes from 0 to num_classes - 1 = 2, but are from -1 to 3
+    ValueError: num_classes must be a whole number from 1, but is 0
     """
+    for name, value in arguments.items():
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"{name} must be a whole number from 1, but is {value!r}")
+
+
+def check_positive(**arguments: float) -> None:
+    """Refuse what is no finite number above 0, naming the argument."""
+    check_range(**arguments)
+    for name, value in arguments.items():
+        if value <= 0:
+            raise ValueError(f"{name} must be above 0, but is {value!r}")
+
+
+def check_range(low: float = -math.inf, high: float = math.inf, /, **arguments: float) -> None:
+    """Refuse what is no finite number from ``low`` to ``high``, naming the argument."""
+    for name, value in arguments.items():
+        number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+        if not number or not low <= value <= high:
+            raise ValueError(f"{name} must be a number from {low} to {high}, but is {value!r}")
+
+
+def check_labels(labels: Tensor, num_classes: int) -> None:
+    """Refuse labels outside 0..C − 1; on a GPU by an assertion there, for which no step waits."""
     known = ((labels >= 0) & (labels < num_classes)).all()
-    expected = f"labels must be classes from 0 to num_classes - 1 = {num_classes - 1}"
+    rule = f"labels must be from 0 to {num_classes - 1}, as num_classes is {num_classes}"
     try:
-        torch._assert_async(known, expected)
+        torch._assert_async(known, rule)  # it compiles, and has no public name
     except RuntimeError as error:
-        found = f"but are from {int(labels.min())} to {int(labels.max())}"
-        raise ValueError(f"{expected}, {found}") from error
-
-
-def check_argument(holds: bool, expected: str, **argument: Any) -> None:
-    """Refuse an argument of a constructor that is not what was expected; NaN never holds.
-
-    >>> check_argument(0 <= -0.5, "at least 0", margin=-0.5)
-    Traceback (most recent call last):
-    ValueError: margin must be at least 0, but is -0.5
-    """
-    if not holds:
-        ((name, value),) = argument.items()
-        raise ValueError(f"{name} must be {expected}, but is {value!r}")
+        raise ValueError(f"{rule}, but are from {labels.min()} to {labels.max()}") from error
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:

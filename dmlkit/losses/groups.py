@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.losses.contract import EmbeddingLoss, check_argument
+from dmlkit.losses.contract import EmbeddingLoss, check_count, check_range
 from dmlkit.losses.table import register
 
 
@@ -36,8 +36,8 @@ class PrototypicalLoss(EmbeddingLoss):
 
     def __init__(self, episodes: int = 1, ways: int | None = None) -> None:
         super().__init__()
-        check_argument(episodes >= 1, "at least 1", episodes=episodes)
-        check_argument(ways is None or ways >= 1, "at least 1", ways=ways)
+        check_count(episodes=episodes)
+        check_count(ways=1 if ways is None else ways)
         self.episodes = episodes
         self.ways = ways
 
@@ -115,8 +115,8 @@ class StructuredClusteringLoss(EmbeddingLoss):
 
     def __init__(self, gamma: float = 1.0, pam_steps: int = 5) -> None:
         super().__init__()
-        check_argument(0 <= gamma < math.inf, "finite and at least 0", gamma=gamma)
-        check_argument(pam_steps >= 0, "at least 0", pam_steps=pam_steps)
+        check_range(0, gamma=gamma)
+        check_range(0, pam_steps=pam_steps)
         self.gamma = gamma
         self.pam_steps = pam_steps
 

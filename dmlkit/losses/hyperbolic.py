@@ -5,8 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.losses.contract import PairLoss
-from dmlkit.losses.proxies import check_positive, check_range
+from dmlkit.losses.contract import PairLoss, check_positive, check_range
 from dmlkit.losses.table import register
 
 

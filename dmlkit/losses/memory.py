@@ -4,8 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from dmlkit import geometry
-from dmlkit.losses.contract import EmbeddingLoss, PairLoss
-from dmlkit.losses.proxies import check_count, check_range
+from dmlkit.losses.contract import EmbeddingLoss, PairLoss, check_count, check_range
 from dmlkit.losses.table import register
 
 

@@ -11,16 +11,16 @@ from dmlkit.losses import mining
 from dmlkit.losses.contract import (
     EmbeddingLoss,
     PairLoss,
-    check_argument,
-    check_classes,
+    check_count,
+    check_labels,
+    check_positive,
+    check_range,
     masked_logsumexp,
     masked_mean,
 )
 from dmlkit.losses.table import Range, register
 
 _TRIPLET: dict[str, Range] = {"margin": ("log", 0.05, 0.8)}
-_MARGIN = _WEIGHT = "finite and at least 0"
-_SCALE = "finite and above 0"
 
 
 @register("contrastive", "pairs", {"negative_margin": ("linear", 0.2, 1.2)})
@@ -43,8 +43,8 @@ class ContrastiveLoss(PairLoss):
 
     def __init__(self, positive_margin: float = 0.0, negative_margin: float = 0.5) -> None:
         super().__init__()
-        check_argument(0 <= positive_margin < math.inf, _MARGIN, positive_margin=positive_margin)
-        check_argument(0 <= negative_margin < math.inf, _MARGIN, negative_margin=negative_margin)
+        check_range(0, positive_margin=positive_margin)
+        check_range(0, negative_margin=negative_margin)
         self.positive_margin = positive_margin
         self.negative_margin = negative_margin
 
@@ -92,9 +92,10 @@ class TripletLoss(PairLoss):
 
     def __init__(self, margin: float = 0.2, mining: str = "semihard") -> None:
         super().__init__()
-        check_argument(0 <= margin < math.inf, _MARGIN, margin=margin)
+        check_range(0, margin=margin)
         kinds = ("semihard", "hard", "all", "distance")
-        check_argument(mining in kinds, "'semihard', 'hard', 'all' or 'distance'", mining=mining)
+        if mining not in kinds:
+            raise ValueError(f"mining must be one of {', '.join(kinds)}, but is {mining!r}")
         self.margin = margin
         self.mining = mining
 
@@ -143,7 +144,7 @@ class LiftedStructureLoss(PairLoss):
 
     def __init__(self, margin: float = 1.0) -> None:
         super().__init__()
-        check_argument(math.isfinite(margin), "finite", margin=margin)
+        check_range(margin=margin)
         self.margin = margin
 
     def pair_loss(
@@ -180,7 +181,7 @@ class NPairsLoss(EmbeddingLoss):
 
     def __init__(self, l2_weight: float = 0.0) -> None:
         super().__init__()
-        check_argument(0 <= l2_weight < math.inf, _WEIGHT, l2_weight=l2_weight)
+        check_range(0, l2_weight=l2_weight)
         self.l2_weight = l2_weight
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -219,8 +220,9 @@ class AngularLoss(EmbeddingLoss):
         self, degrees: float = 45.0, n_pairs_weight: float = 0.0, l2_weight: float = 0.0
     ) -> None:
         super().__init__()
-        check_argument(0 < degrees <= 70, "above 0 and at most 70", degrees=degrees)
-        check_argument(0 <= n_pairs_weight < math.inf, _WEIGHT, n_pairs_weight=n_pairs_weight)
+        check_positive(degrees=degrees)
+        check_range(0, 70, degrees=degrees)
+        check_range(0, n_pairs_weight=n_pairs_weight)
         self.t = math.tan(math.radians(degrees)) ** 2
         self.n_pairs_weight = n_pairs_weight
         self.n_pairs = NPairsLoss(l2_weight)
@@ -261,10 +263,10 @@ class MultiSimilarityLoss(PairLoss):
         self, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5, epsilon: float = 0.1
     ) -> None:
         super().__init__()
-        check_argument(0 < alpha < math.inf, _SCALE, alpha=alpha)
-        check_argument(0 < beta < math.inf, _SCALE, beta=beta)
-        check_argument(math.isfinite(base), "finite", base=base)
-        check_argument(math.isfinite(epsilon), "finite", epsilon=epsilon)
+        check_positive(alpha=alpha)
+        check_positive(beta=beta)
+        check_range(base=base)
+        check_range(epsilon=epsilon)
         self.alpha = alpha
         self.beta = beta
         self.base = base
@@ -313,10 +315,10 @@ class RankedListLoss(PairLoss):
         negative_weight: float = 0.5,
     ) -> None:
         super().__init__()
-        check_argument(0 < alpha < math.inf, _SCALE, alpha=alpha)
-        check_argument(0 <= margin < math.inf, _MARGIN, margin=margin)
-        check_argument(0 <= temperature < math.inf, _MARGIN, temperature=temperature)
-        check_argument(0 <= negative_weight <= 1, "from 0 to 1", negative_weight=negative_weight)
+        check_positive(alpha=alpha)
+        check_range(0, margin=margin)
+        check_range(0, temperature=temperature)
+        check_range(0, 1, negative_weight=negative_weight)
         self.alpha = alpha
         self.margin = margin
         self.temperature = temperature
@@ -366,11 +368,11 @@ class MarginLoss(PairLoss):
         farthest: float = 1.4,
     ) -> None:
         super().__init__()
-        check_argument(num_classes >= 1, "at least 1", num_classes=num_classes)
-        check_argument(0 <= margin < math.inf, _MARGIN, margin=margin)
-        check_argument(0 <= beta < math.inf, _MARGIN, beta=beta)
-        check_argument(0 < cutoff <= farthest, "above 0 and at most farthest", cutoff=cutoff)
-        check_argument(farthest < 2, "below 2, the sphere's diameter", farthest=farthest)
+        check_count(num_classes=num_classes)
+        check_range(0, margin=margin)
+        check_range(0, beta=beta)
+        check_positive(cutoff=cutoff)
+        check_range(cutoff, 2, farthest=farthest)
         self.margin = margin
         self.cutoff = cutoff
         self.farthest = farthest
@@ -379,7 +381,7 @@ class MarginLoss(PairLoss):
     def pair_loss(
         self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
     ) -> Tensor:
-        check_classes(labels, len(self.beta))
+        check_labels(labels, len(self.beta))
         D = geometry.distances(*_on_sphere(anchors, others))  # (B, N)
         n = mining.distance_weighted_negatives(
             D.detach(), negative, anchors.shape[1], self.cutoff, self.farthest

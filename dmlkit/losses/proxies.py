@@ -1,14 +1,21 @@
 """Proxy losses: each class has a learned point, and a batch is compared with those points only."""
 
 import math
-from numbers import Integral, Real
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlkit import geometry
-from dmlkit.losses.contract import EmbeddingLoss, masked_logsumexp, masked_mean
+from dmlkit.losses.contract import (
+    EmbeddingLoss,
+    check_count,
+    check_labels,
+    check_positive,
+    check_range,
+    masked_logsumexp,
+    masked_mean,
+)
 from dmlkit.losses.table import register
 
 
@@ -428,36 +435,3 @@ def _on_sphere(embeddings: Tensor, labels: Tensor, proxies: Tensor) -> tuple[Ten
 def _one_hot(labels: Tensor, cosines: Tensor) -> Tensor:
     """Which of the (B, C) columns is the row's own class."""
     return torch.zeros_like(cosines, dtype=torch.bool).scatter(1, labels[:, None], True)
-
-
-def check_count(**arguments: int) -> None:
-    """Refuse what is no whole number from 1, naming the argument."""
-    for name, value in arguments.items():
-        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name} must be a whole number from 1, but is {value!r}")
-
-
-def check_positive(**arguments: float) -> None:
-    """Refuse what is no finite number above 0, naming the argument."""
-    check_range(**arguments)
-    for name, value in arguments.items():
-        if value <= 0:
-            raise ValueError(f"{name} must be above 0, but is {value!r}")
-
-
-def check_range(low: float = -math.inf, high: float = math.inf, /, **arguments: float) -> None:
-    """Refuse what is no finite number from ``low`` to ``high``, naming the argument."""
-    for name, value in arguments.items():
-        number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-        if not number or not low <= value <= high:
-            raise ValueError(f"{name} must be a number from {low} to {high}, but is {value!r}")
-
-
-def check_labels(labels: Tensor, num_classes: int) -> None:
-    """Refuse labels outside 0..C − 1; on a GPU by an assertion there, for which no step waits."""
-    known = ((labels >= 0) & (labels < num_classes)).all()
-    rule = f"labels must be from 0 to {num_classes - 1}, as num_classes is {num_classes}"
-    try:
-        torch._assert_async(known, rule)  # it compiles, and has no public name
-    except RuntimeError as error:
-        raise ValueError(f"{rule}, but are from {labels.min()} to {labels.max()}") from error

@@ -7,11 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlkit import geometry
-from dmlkit.losses.contract import EmbeddingLoss
+from dmlkit.losses.contract import EmbeddingLoss, check_labels, check_positive, check_range
 from dmlkit.losses.proxies import (
-    check_labels,
-    check_positive,
-    check_range,
     cosines,
     draw_proxies,
 )
