@@ -2,6 +2,7 @@
 
 import os
 
+import dmlkit  # noqa: F401, I001  (sets the instruction set that NumPy and torch are to use)
 import numpy as np
 import pytest
 import torch

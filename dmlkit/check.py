@@ -75,7 +75,7 @@ def compare(
     ['toy: n: committed 5, now 6']
     """
     outcome = Outcome()
-    levels = _levels(committed if course is None else course)
+    levels = levels(committed if course is None else course)
     for name in sorted(committed.keys() | made.keys()):
         if name not in made or name not in committed:
             where = "committed, but not made" if name in committed else "made, but not committed"
@@ -83,7 +83,7 @@ def compare(
             continue
         old, new = committed[name], made[name]
         found = [*_words(old, new), *_differences(old["numbers"], new["numbers"], "")]
-        found += _unlikely(samples(old["numbers"]), samples(new["numbers"]), levels)
+        found += unlikely(samples(old["numbers"]), samples(new["numbers"]), levels)
         outcome.failures += [f"{name}: {line}" for line in found]
         outcome.notes += [f"{name}: {line}" for line in _undecided(old, new)]
     outcome.notes += _equal_digits(committed, made)
@@ -222,6 +222,10 @@ def _other_sample(old: Mapping[str, Any], new: Mapping[str, Any], key: str) -> I
     )
 
 
+def _without(record: Mapping[str, Any], keys: set[str]) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key not in keys}
+
+
 def _other_claim(old: Mapping[str, Any], new: Mapping[str, Any], key: str) -> Iterator[str]:
     left_out = {"verdict", "effect", "low", "high", "values"}
     yield from _inside(
@@ -249,7 +253,7 @@ class Levels:
     score: float
 
 
-def _levels(course: Mapping[str, Any]) -> Levels:
+def levels(course: Mapping[str, Any]) -> Levels:
     blocks = [samples(record["numbers"]) for record in course.values()]
     columns = sum(each.shape[1] for figure in blocks for each in figure.values())
     groups = sum(len(_groups(figure)) for figure in blocks)
@@ -267,7 +271,7 @@ def _groups(blocks: Mapping[str, np.ndarray]) -> dict[str, list[str]]:
     return groups
 
 
-def _unlikely(
+def unlikely(
     old: Mapping[str, np.ndarray], new: Mapping[str, np.ndarray], levels: Levels
 ) -> Iterator[str]:
     """Name the random numbers that one distribution would hardly give."""

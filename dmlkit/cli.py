@@ -376,6 +376,7 @@ def reproduce(
     check: Annotated[bool, typer.Option(help="Compare with the committed numbers.")] = False,
     force: Annotated[bool, typer.Option(help="Run also what has not changed.")] = False,
     timeout: Annotated[float, typer.Option(help="Minutes that one notebook may take.")] = 120,
+    build: Annotated[Path | None, typer.Option(help="Folder of what runs leave.")] = None,
     scheduler: Scheduler = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A notebook parameter as NAME=JSON.")
@@ -388,7 +389,7 @@ def reproduce(
     try:
         good = room.reproduce(
             notebooks or (), profile=profile, workers=workers, check=check, force=force,
-            timeout_minutes=timeout, parameters=_literals(settings or []),
+            timeout_minutes=timeout, parameters=_literals(settings or []), build=build,
         )  # fmt: skip
     except (ValueError, TypeError, OSError, RuntimeError) as error:
         raise _fail(error) from error

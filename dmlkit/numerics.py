@@ -9,9 +9,9 @@ import torch
 def describe() -> str:
     """Name the instruction sets that torch and oneDNN use in this process.
 
-    ``"avx2"`` where both use that, as ``import dmlkit`` asks for; else torch's and oneDNN's, such as
-    ``"default/SSE41"``; away from x86-64 the machine's name. What counts is what is in force: torch
-    settles it when it first computes, which may have been before dmlkit was imported.
+    ``"avx2"`` where both use that, as ``import dmlkit`` asks for; else torch's and oneDNN's, such
+    as ``"default/SSE41"``; away from x86-64 the machine's name. It tells what is in force: torch
+    settles that when it first computes, which may have been before dmlkit was imported.
 
     >>> describe() != ""
     True

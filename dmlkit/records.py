@@ -131,8 +131,8 @@ def plain(value: Any, key: str) -> Any:
         raise ValueError(f"{where} is the absolute path {value!r}: it would differ by machine")
     if value is None or isinstance(value, bool | int | str):
         return value
-    kind = f"{type(value).__module__}.{type(value).__name__}"
-    raise TypeError(f"{where} is a {kind}: give numbers, strings, lists, arrays or data frames")
+    found = f"{type(value).__module__}.{type(value).__name__}"
+    raise TypeError(f"{where} is a {found}: give numbers, strings, lists, arrays or data frames")
 
 
 def is_absolute(text: str) -> bool:
