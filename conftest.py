@@ -2,7 +2,10 @@
 
 import os
 
-import dmlkit  # noqa: F401, I001  (sets the instruction set that NumPy and torch are to use)
+# isort: off
+import dmlkit  # noqa: F401  (first: it sets the instruction set that NumPy and torch are to use)
+
+# isort: on
 import numpy as np
 import pytest
 import torch

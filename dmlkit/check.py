@@ -75,7 +75,7 @@ def compare(
     ['toy: n: committed 5, now 6']
     """
     outcome = Outcome()
-    levels = levels(committed if course is None else course)
+    at = levels(committed if course is None else course)
     for name in sorted(committed.keys() | made.keys()):
         if name not in made or name not in committed:
             where = "committed, but not made" if name in committed else "made, but not committed"
@@ -83,7 +83,7 @@ def compare(
             continue
         old, new = committed[name], made[name]
         found = [*_words(old, new), *_differences(old["numbers"], new["numbers"], "")]
-        found += unlikely(samples(old["numbers"]), samples(new["numbers"]), levels)
+        found += unlikely(samples(old["numbers"]), samples(new["numbers"]), at)
         outcome.failures += [f"{name}: {line}" for line in found]
         outcome.notes += [f"{name}: {line}" for line in _undecided(old, new)]
     outcome.notes += _equal_digits(committed, made)
@@ -103,11 +103,10 @@ def samples(numbers: Any, key: str = "") -> dict[str, np.ndarray]:
     if kind(numbers) == "sample":
         values = np.asarray(numbers["values"], dtype=float)
         return {key: values.reshape(len(values), -1)}
-    if kind(numbers) != "plain":
+    if kind(numbers) != "plain" or not isinstance(numbers, dict | list):
         return found
-    inside = numbers.items() if isinstance(numbers, dict) else enumerate(numbers)
     claims: dict[str, list[np.ndarray]] = {}
-    for name, value in inside if isinstance(numbers, dict | list) else ():
+    for name, value in numbers.items() if isinstance(numbers, dict) else enumerate(numbers):
         if kind(value) == "claim":
             column = _repetitions(value)
             claims.setdefault(f"{key} of n = {len(column)}", []).append(column)
@@ -254,6 +253,7 @@ class Levels:
 
 
 def levels(course: Mapping[str, Any]) -> Levels:
+    """Share the false alarms out over all tests of the committed figures."""
     blocks = [samples(record["numbers"]) for record in course.values()]
     columns = sum(each.shape[1] for figure in blocks for each in figure.values())
     groups = sum(len(_groups(figure)) for figure in blocks)
@@ -272,7 +272,7 @@ def _groups(blocks: Mapping[str, np.ndarray]) -> dict[str, list[str]]:
 
 
 def unlikely(
-    old: Mapping[str, np.ndarray], new: Mapping[str, np.ndarray], levels: Levels
+    old: Mapping[str, np.ndarray], new: Mapping[str, np.ndarray], at: Levels
 ) -> Iterator[str]:
     """Name the random numbers that one distribution would hardly give."""
     pairs = {
@@ -282,7 +282,7 @@ def unlikely(
     }
     for key in [key for key in old if key in pairs]:
         p = column_odds(*pairs[key])
-        for i in np.flatnonzero(p < levels.column):
+        for i in np.flatnonzero(p < at.column):
             a, b = (x[:, i].mean() for x in pairs[key])
             yield f"{key}, number {i}: committed {a:.6g}, now {b:.6g}: {_in_words(p[i])}"
     for name, keys in _groups(old).items():
@@ -290,13 +290,13 @@ def unlikely(
         if together:
             sides = [np.concatenate(side, axis=1) for side in zip(*together, strict=True)]
             smallest = min(score_odds(*sides))
-            if smallest < levels.score:
+            if smallest < at.score:
                 m = sides[0].shape[1]
                 yield f"{name}: its {m} numbers have moved together: {_in_words(smallest)}"
 
 
 def _in_words(p: float) -> str:
-    return "never by chance" if p < 1e-15 else f"by chance once in {1 / p:,.0f} times"
+    return f"by chance once in {1 / max(p, 1e-15):,.0f} times"
 
 
 def settled(old: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -358,15 +358,15 @@ def _contrast(old: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarray,
 def _rounding(old: np.ndarray) -> np.ndarray:
     """The variance that rounding alone gives each column of the committed numbers, step² / 12.
 
-    The step of counts and fractions of few is the smallest gap between two values of the block;
-    numbers are kept to six digits.
+    The step of counts and fractions of few is the smallest gap between two repetitions of a column,
+    over the block; that of a count which is the same each time is 1. Numbers are kept to six digits.
     """
-    distinct = np.unique(old)
-    gap = np.diff(distinct).min() if len(distinct) > 1 else 0.0
-    if not gap and abs(distinct[0]) > 1 and distinct[0] == round(distinct[0]):
-        gap = 1.0  # a count that was the same each time
-    step = np.maximum(gap, RELATIVE * np.abs(old).max(0) + ABSOLUTE)
-    return step**2 / 12
+    gaps = np.diff(np.sort(old, axis=0), axis=0)
+    gap = gaps[gaps > 0].min(initial=math.inf)
+    largest = np.abs(old).max(0)
+    count = (gaps == 0).all(0) & (largest > 1) & (largest == largest.round())
+    step = np.where(count, 1.0, gap if math.isfinite(gap) else 0.0)
+    return np.maximum(step, RELATIVE * largest + ABSOLUTE) ** 2 / 12
 
 
 def _prior(s2: np.ndarray, n: int) -> tuple[float, float]:

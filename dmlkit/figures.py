@@ -67,10 +67,9 @@ _LOOK = {
 }
 
 __all__ = [
-    *("SavedFigure", "begin_notebook", "save", "sample", "timing", "example"),
-    *("curve", "differences", "contact_sheet", "neighbors", "versions"),
-    *("MAX_BYTES", "RIGHT", "WRONG", "WIDTH"),
-]
+    "MAX_BYTES", "RIGHT", "WIDTH", "WRONG", "SavedFigure", "begin_notebook", "contact_sheet",
+    "curve", "differences", "example", "neighbors", "sample", "save", "timing", "versions",
+]  # fmt: skip
 
 _provenance: dict[str, Any] | None = None
 

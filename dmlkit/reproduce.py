@@ -40,9 +40,9 @@ PROFILES = ("smoke", "ci", "full")
 # The whole of what a notebook's own process does; papermill is given JSON, so that no parameter
 # changes its type on the way. For each output that a widget captures, nbclient would send a message
 # to the kernel: where the reply that it waits for arrives meanwhile, it waits for ever (its issue
-# 312). The message only keeps up a copy, in the kernel, of what is shown. Its standard input is a
-# pipe that only we hold: it ends when we do, by whatever signal, and the notebook then ends all that
-# it started (a kernel and its workers are in sessions of their own).
+# 312). The message only keeps up a copy, in the kernel, of what is shown.
+# Standard input is a pipe that only we hold: it ends when we do, by whatever signal, and the
+# process then ends all that it started (a kernel and its workers are in sessions of their own).
 _PAPERMILL = """
 import json, os, sys, threading, psutil
 def end_with_parent():
