@@ -340,10 +340,14 @@ def score_odds(old: np.ndarray, new: np.ndarray) -> tuple[float, float]:
     rows = np.concatenate([d[None], residuals])[:, random]  # (1 + 2R, m)
     if rows.shape[1] < 2 or not rows[0].any():
         return 1.0, 1.0
-    rows /= np.sqrt((rows**2).sum(0))
+    scale = np.sqrt((rows**2).sum(0))
+    rows /= scale
     axis = np.linalg.svd(rows, full_matrices=False)[2][0]
-    scores = rows @ np.stack([np.ones_like(axis), axis], 1)  # (1 + 2R, 2)
-    t = np.abs(scores[0]) / np.sqrt(np.maximum((scores[1:] ** 2).sum(0), 1e-300) / n)
+    weights = np.stack([np.ones_like(axis), axis], 1)  # (m, 2)
+    scores = rows @ weights  # (1 + 2R, 2)
+    # Sums of counts can be equal by chance in every repetition: rounding leaves that much open.
+    floor = (_rounding(old)[random] / scale**2) @ weights**2
+    t = np.abs(scores[0]) / np.sqrt(np.maximum((scores[1:] ** 2).sum(0) / n, floor))
     average, main = 2 * stats.t.sf(t, n)
     return float(average), float(main)
 
@@ -358,8 +362,9 @@ def _contrast(old: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarray,
 def _rounding(old: np.ndarray) -> np.ndarray:
     """The variance that rounding alone gives each column of the committed numbers, step² / 12.
 
-    The step of counts and fractions of few is the smallest gap between two repetitions of a column,
-    over the block; that of a count which is the same each time is 1. Numbers are kept to six digits.
+    The step of counts, and of fractions of few, is the smallest gap between two repetitions of a
+    column, over the block; that of a count which is the same each time is 1. All numbers are kept
+    to six digits.
     """
     gaps = np.diff(np.sort(old, axis=0), axis=0)
     gap = gaps[gaps > 0].min(initial=math.inf)
