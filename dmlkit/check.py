@@ -166,7 +166,7 @@ def _differences(old: Any, new: Any, key: str) -> Iterator[str]:
 
 
 def _inside(old: Mapping[Any, Any], new: Mapping[Any, Any], key: str) -> Iterator[str]:
-    for name in old | new:
+    for name in [*old, *(name for name in new if name not in old)]:
         path = f"{key}/{name}" if key else str(name)
         if name not in new:
             yield f"{path}: committed {_short(old[name])}, but missing now"
@@ -216,9 +216,7 @@ def _other_sample(old: Mapping[str, Any], new: Mapping[str, Any], key: str) -> I
         yield from (f"{key}/{line} ({when})" for line in derived(record))
     # Means and intervals follow from the values.
     left_out = {"values", "mean", "low", "high"}
-    yield from _inside(
-        *({k: v for k, v in r.items() if k not in left_out} for r in (old, new)), key
-    )
+    yield from _inside(_without(old, left_out), _without(new, left_out), key)
 
 
 def _without(record: Mapping[str, Any], keys: set[str]) -> dict[str, Any]:
@@ -227,9 +225,7 @@ def _without(record: Mapping[str, Any], keys: set[str]) -> dict[str, Any]:
 
 def _other_claim(old: Mapping[str, Any], new: Mapping[str, Any], key: str) -> Iterator[str]:
     left_out = {"verdict", "effect", "low", "high", "values"}
-    yield from _inside(
-        *({k: v for k, v in r.items() if k not in left_out} for r in (old, new)), key
-    )
+    yield from _inside(_without(old, left_out), _without(new, left_out), key)
     for record, when in ((old, "committed"), (new, "now")):
         yield from (f"{key}/{line} ({when})" for line in derived(record))
     before, after = old["verdict"], new["verdict"]
