@@ -17,8 +17,9 @@ error, with n = 2R − 2 degrees of freedom for the spread within the two sides.
 - Each number: a moderated t (Smyth 2004, Statistical Applications in Genetics and Molecular
   Biology 3:3). The variance s² is drawn towards that of the like numbers of its block,
   s̃² = (d₀s₀² + ns²) / (d₀ + n). Like numbers are correlated and know less than they seem to, so
-  that at most n·h degrees of freedom count, h = tr(G)² / tr(G²) with G the Gram matrix of the
-  standardized residuals.
+  that at most n(1 + h)/2 degrees of freedom count, h = tr(G)² / tr(G²) with G the Gram matrix of
+  the standardized residuals (half of what h says: it comes out too large just when what the
+  numbers share happens to vary little).
 - Each block of numbers and each figure, twice, on scores X·w of one value for each repetition: w
   equal for all columns (all have moved to one side), and w the first principal axis (they have
   moved together to any sides). The columns are scaled, and w is found, from the cross-products of
@@ -316,7 +317,7 @@ def column_odds(old: np.ndarray, new: np.ndarray) -> np.ndarray:
     scaled = residuals[:, random] / np.sqrt(s2[random])
     gram = scaled @ scaled.T
     h = np.trace(gram) ** 2 / (gram**2).sum() if random.any() else 1.0
-    freedom = min(strength + n, n * h)
+    freedom = min(strength + n, n * (1 + h) / 2)
     weight = 1.0 if math.isinf(strength) else strength / (strength + n)
     moderated = np.where(random, weight * prior + (1 - weight) * s2, s2)
     t = np.abs(d) / np.sqrt(moderated)
