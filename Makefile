@@ -9,10 +9,11 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: figures test lint lab benchmarks clean
 
 # CHECK=1 compares with the committed figures instead, and names every number that has moved;
-# TIMEOUT=15 ends a notebook that takes longer than so many minutes, and names its cell.
+# TIMEOUT=15 ends a notebook that takes longer than so many minutes, and names its cell;
+# NOTEBOOKS='00 07' runs only those; BUILD=folder keeps what they leave apart from build/.
 figures: .venv/installed
-	$(BIN)/dmlkit reproduce --profile $(PROFILE) $(if $(CHECK),--check) \
-		$(if $(TIMEOUT),--timeout $(TIMEOUT))
+	$(BIN)/dmlkit reproduce $(NOTEBOOKS) --profile $(PROFILE) $(if $(CHECK),--check) \
+		$(if $(TIMEOUT),--timeout $(TIMEOUT)) $(if $(BUILD),--build $(BUILD))
 
 test: lint
 	$(BIN)/python -m pytest --numprocesses auto --dist loadscope

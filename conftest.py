@@ -2,6 +2,10 @@
 
 import os
 
+# isort: off
+import dmlkit  # noqa: F401  (first: it sets the instruction set that NumPy and torch are to use)
+
+# isort: on
 import numpy as np
 import pytest
 import torch

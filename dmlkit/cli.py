@@ -339,6 +339,7 @@ def reproduce(
     check: Annotated[bool, typer.Option(help="Compare with the committed numbers.")] = False,
     force: Annotated[bool, typer.Option(help="Run also what has not changed.")] = False,
     timeout: Annotated[float, typer.Option(help="Minutes that one notebook may take.")] = 120,
+    build: Annotated[Path | None, typer.Option(help="Folder of what runs leave.")] = None,
     scheduler: Scheduler = None,
     settings: Settings = None,
 ) -> None:
@@ -348,7 +349,7 @@ def reproduce(
     _use_scheduler(scheduler)
     good = reproduce.reproduce(
         notebooks or (), profile=profile, workers=workers, check=check, force=force,
-        timeout_minutes=timeout, parameters=_literals(settings),
+        timeout_minutes=timeout, parameters=_literals(settings), build=build,
     )  # fmt: skip
     if not good:
         raise typer.Exit(1)

@@ -4,15 +4,14 @@ import base64
 import html
 import io
 import json
-import math
 import os
 import platform
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PureWindowsPath
 from typing import Any, Protocol
 
 import matplotlib.pyplot as plt
@@ -29,8 +28,9 @@ from PIL import Image
 from torch import Tensor
 
 import dmlkit
-from dmlkit import study
+from dmlkit import numerics, study
 from dmlkit.files import write_whole
+from dmlkit.records import example, inconsistent, is_absolute, plain, sample, timing
 
 #: Width of a figure that fills a page's text, in inches.
 WIDTH = 6.5
@@ -66,6 +66,11 @@ _LOOK = {
     "axes.spines.right": False,
 }
 
+__all__ = [
+    "MAX_BYTES", "RIGHT", "WIDTH", "WRONG", "SavedFigure", "begin_notebook", "contact_sheet",
+    "curve", "differences", "example", "neighbors", "sample", "save", "timing", "versions",
+]  # fmt: skip
+
 _provenance: dict[str, Any] | None = None
 
 
@@ -98,7 +103,7 @@ class SavedFigure:
         )
 
 
-def start(
+def begin_notebook(
     notebook: str, *, profile: str, seeds: int | Sequence[int], device: str, **parameters: Any
 ) -> None:
     """Set the one look of every figure, and say where the figures to come are from.
@@ -106,14 +111,14 @@ def start(
     Called once at the top of a notebook, with its name and all of its parameters. An absolute path
     among the parameters keeps only its last part, so that figures do not depend on the machine.
 
-    >>> start("00_start_here", profile="smoke", seeds=3, device="cpu", steps=300)
+    >>> begin_notebook("00_start_here", profile="smoke", seeds=3, device="cpu", steps=300)
     """
     global _provenance
     sns.set_theme("paper", "whitegrid", "colorblind", font="DejaVu Sans", rc=_LOOK)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     given = {
-        key: _last_part(value) if isinstance(value, str) and _is_absolute(value) else value
+        key: _last_part(value) if isinstance(value, str) and is_absolute(value) else value
         for key, value in parameters.items()
     }
     _provenance = {
@@ -121,7 +126,7 @@ def start(
         "profile": profile,
         "seeds": seeds,
         "device": device,
-        "parameters": dict(_plain(given, "parameters")),
+        "parameters": dict(plain(given, "parameters")),
     }
 
 
@@ -131,7 +136,6 @@ def save(
     data: Mapping[str, Any] | pd.DataFrame,
     alt: str,
     caption: str = "",
-    tolerance: float | Mapping[str, float] = 0.02,
     datasets: Mapping[str, Fingerprinted] | None = None,
 ) -> SavedFigure:
     """Keep a figure as ``NAME.png`` with its numbers and provenance in ``NAME.json``.
@@ -141,10 +145,11 @@ def save(
 
     ``data`` holds the numbers drawn: scalars, strings, lists, arrays, tensors and data frames,
     nested as you like. They are kept to six significant digits. NaN, infinity and absolute paths
-    are refused; ``None`` says that there is no value. ``dmlkit reproduce --check`` lets a number
-    ``a`` move to ``b`` if |b − a| ≤ tolerance · max(1, |a|): an absolute bound for fractions, a
-    relative one for large numbers. A mapping sets the bound by key (``"recall"`` or
-    ``"recall/triplet"``; the longest match counts), ``"default"`` the rest.
+    are refused; ``None`` says that there is no value.
+
+    ``dmlkit reproduce --check`` takes plain numbers for exact. Mark what is not: random numbers by
+    ``sample`` (or draw them with ``curve`` and ``differences``), times by ``timing``, what one draw
+    happened to give by ``example``. ``data["claims"]`` is a list of ``claims.Verdict.facts()``.
 
     Equal input gives equal bytes. A PNG above 150 kB is stored with fewer colors or pixels; where
     that does not suffice, ``ValueError``.
@@ -155,16 +160,18 @@ def save(
         raise ValueError(f"figure name {name!r}: use only a-z, 0-9, _ and -, such as '01_toy'")
     if not alt.strip():
         raise ValueError(f"figure {name!r} has an empty alt text: say in words what it shows")
-    numbers = _plain(data, "")
+    numbers = plain(data, "")
+    if wrong := list(inconsistent(numbers, "")):
+        raise ValueError(f"figure {name!r}: {wrong[0]}")
     record = {
         "alt": alt,
         "caption": caption,
         "numbers": numbers,
-        "tolerance": _tolerances(tolerance, numbers),
         "provenance": {
             **_provenance,
             "datasets": {key: dataset.fingerprint for key, dataset in (datasets or {}).items()},
             "versions": versions(),
+            "numerics": numerics.describe(),
         },
     }
     text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -181,35 +188,6 @@ def save(
     return SavedFigure(name, alt, caption, png, width)
 
 
-def sample(values: Any, **about: Any) -> dict[str, Any]:
-    """Mark random numbers by repetition, (R, ...): ``--check`` compares two sets of them.
-
-    What is ``about`` them (the x axis, names of the columns) is exact, and kept beside.
-
-    >>> sample([0.5, 0.75], arm="SEC")
-    {'values': [0.5, 0.75], 'arm': 'SEC'}
-    """
-    return {"values": values, **about}
-
-
-def timing(value: Any) -> dict[str, Any]:
-    """Mark numbers that a clock gave: ``--check`` compares their order of magnitude.
-
-    >>> timing(0.002)
-    {'timing': 0.002}
-    """
-    return {"timing": value}
-
-
-def example(value: Any) -> dict[str, Any]:
-    """Mark what one draw happened to give, shown as an example: ``--check`` wants it to be there.
-
-    >>> example(3)
-    {'example': 3}
-    """
-    return {"example": value}
-
-
 def versions() -> dict[str, str]:
     """Versions of Python and of the libraries that numbers and pictures depend on."""
     found = {"python": platform.python_version()}
@@ -219,20 +197,6 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:  # conda names faiss-cpu otherwise
             continue
     return found
-
-
-def leaves(numbers: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Every single number of a nested record, under its key.
-
-    >>> dict(leaves({"recall": {"triplet": [0.5, 0.75]}, "classes": 300}))
-    {'recall/triplet/0': 0.5, 'recall/triplet/1': 0.75, 'classes': 300}
-    """
-    if isinstance(numbers, dict | list):
-        inside = numbers.items() if isinstance(numbers, dict) else enumerate(numbers)
-        for name, value in inside:
-            yield from leaves(value, f"{key}/{name}" if key else str(name))
-    else:
-        yield key, numbers
 
 
 def curve(axes: Axes, x: ArrayLike, values: ArrayLike, label: str, **style: Any) -> dict[str, Any]:
@@ -256,6 +220,45 @@ def curve(axes: Axes, x: ArrayLike, values: ArrayLike, label: str, **style: Any)
             x, numbers["low"], numbers["high"], color=line.get_color(), alpha=0.2, lw=0
         )
     return numbers
+
+
+def differences(
+    axes: Axes,
+    values: Mapping[str, ArrayLike],
+    unit: str | None = None,
+    margin: float | None = None,
+) -> dict[str, Any]:
+    """Draw paired differences, {label: (n,)}: a row of dots for each label, with its mean.
+
+    One dot is one repetition, the bar the 95 % t-interval of the mean. The line at 0 says "no
+    difference", and the band of ± ``margin``, where one is given, "none that matters"; ``unit``
+    names the x axis. Returns a ``sample`` for each label, with mean, low, high and n.
+
+    >>> _, axes = plt.subplots()
+    >>> differences(axes, {"SEC": [1.0, 3.0]}, "points")["SEC"]["mean"]
+    2.0
+    """
+    found: dict[str, Any] = {}
+    axes.axvline(0, color="0.3", lw=1, zorder=1)
+    if margin is not None:
+        axes.axvspan(-margin, margin, color="0.5", alpha=0.15, lw=0, zorder=0)
+    for row, (label, x) in enumerate(values.items()):
+        kept = sample(x)
+        if np.ndim(x) != 1:
+            raise ValueError(f"differences: {label!r} has shape {np.shape(x)}, expected (n,)")
+        mean, low, high, n = study.interval(kept["values"])
+        found[label] = kept | {"mean": float(mean), "n": int(n)}
+        axes.plot(kept["values"], [row] * int(n), "o", ms=3, color="0.55", zorder=2)
+        (dot,) = axes.plot(mean, row, "D", ms=5, color=RIGHT, zorder=4)
+        if n > 1:
+            found[label] |= {"low": float(low), "high": float(high)}
+            axes.plot([low, high], [row, row], color=dot.get_color(), lw=2, zorder=3)
+    axes.set_yticks(range(len(found)), [f"{label} (n = {f['n']})" for label, f in found.items()])
+    axes.set_ylim(len(found) - 0.5, -0.5)
+    axes.grid(False, axis="y")
+    if unit is not None:
+        axes.set_xlabel(unit)
+    return found
 
 
 def contact_sheet(
@@ -331,43 +334,5 @@ def _png(fig: Figure, name: str) -> bytes:
     )
 
 
-def _plain(value: Any, key: str) -> Any:
-    """The same value as JSON literals; an error names the key of what cannot be one."""
-    where = f"number {key!r}" if key else "data"
-    if isinstance(value, pd.DataFrame):
-        value = value.to_dict(orient="list")
-    elif isinstance(value, pd.Series | np.ndarray | np.generic | Tensor):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v, f"{key}/{k}" if key else str(k)) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item, f"{key}/{i}") for i, item in enumerate(value)]
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(f"{where} is {value}: leave it out, or give None for 'no value'")
-        return float(f"{value:.6g}")
-    if isinstance(value, str) and _is_absolute(value):
-        raise ValueError(f"{where} is the absolute path {value!r}: it would differ by machine")
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    kind = f"{type(value).__module__}.{type(value).__name__}"
-    raise TypeError(f"{where} is a {kind}: give numbers, strings, lists, arrays or data frames")
-
-
-def _is_absolute(text: str) -> bool:
-    return PurePosixPath(text).is_absolute() or PureWindowsPath(text).is_absolute()
-
-
 def _last_part(text: str) -> str:
     return PureWindowsPath(text).name  # splits at / and at \
-
-
-def _tolerances(tolerance: float | Mapping[str, float], numbers: Any) -> dict[str, float]:
-    given = tolerance if isinstance(tolerance, Mapping) else {"default": tolerance}
-    known = [key for key, _ in leaves(numbers)]
-    for key, bound in given.items():
-        if not (math.isfinite(bound) and bound >= 0):
-            raise ValueError(f"tolerance of {key!r} is {bound}: expected a finite number ≥ 0")
-        if key != "default" and not any(f"{name}/".startswith(f"{key}/") for name in known):
-            raise ValueError(f"tolerance for {key!r}, but the numbers are {', '.join(known[:20])}")
-    return {"default": 0.02, **{key: float(bound) for key, bound in given.items()}}

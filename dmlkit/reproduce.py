@@ -27,11 +27,12 @@ import papermill
 import psutil
 from filelock import FileLock, Timeout
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 import dmlkit
-from dmlkit.figures import leaves, versions
+from dmlkit import claims, numerics
+from dmlkit.check import compare
+from dmlkit.figures import versions
 from dmlkit.files import write_whole
 
 PROFILES = ("smoke", "ci", "full")
@@ -40,13 +41,29 @@ PROFILES = ("smoke", "ci", "full")
 # changes its type on the way. For each output that a widget captures, nbclient would send a message
 # to the kernel: where the reply that it waits for arrives meanwhile, it waits for ever (its issue
 # 312). The message only keeps up a copy, in the kernel, of what is shown.
+# Standard input is a pipe that only we hold: it ends when we do, by whatever signal, and the
+# process then ends all that it started (a kernel and its workers are in sessions of their own).
 _PAPERMILL = """
-import json, sys, papermill
+import json, os, sys, threading, psutil
+def end_with_parent():
+    os.read(0, 1)
+    for process in psutil.Process().children(recursive=True):
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            pass
+    os._exit(1)
+threading.Thread(target=end_with_parent, daemon=True).start()
+import papermill
 from nbclient.output_widget import OutputWidget
 OutputWidget.sync_state = lambda self: None
 papermill.execute_notebook(**json.loads(sys.argv[1]))
 """
-_TABLES = ("reported", "tuning", "evidence")  # folders of data/ that notebooks read
+# What notebooks read besides the package: a change of it makes their figures anew.
+_READ = (
+    *("data/*.csv", "data/reported/*", "data/tuning/*", "data/evidence/*"),
+    *("recipes/*", "pyproject.toml"),
+)
 _TRACE_LINES = 25
 _ATTEMPTS = 2  # for a kernel that does not start; nothing else is tried again
 
@@ -67,7 +84,8 @@ class _Job:
 
     @property
     def staging(self) -> Path:
-        return self.build / "staging" / self.name
+        """Named by our process: what an earlier one left running must not write into ours."""
+        return self.build / f"staging-{os.getpid()}" / self.name
 
     def stamp(self) -> dict[str, Any]:
         """What the last run that succeeded left: inputs, seconds, hashes of its figures."""
@@ -94,6 +112,7 @@ def reproduce(
     force: bool = False,
     timeout_minutes: float = 120,
     parameters: Mapping[str, Any] | None = None,
+    build: Path | None = None,
     project: Path | None = None,
     console: Console | None = None,
 ) -> bool:
@@ -102,8 +121,9 @@ def reproduce(
     ``notebooks`` names them (``"00"``, ``"00_start_here"``); none means the whole course, in order.
     ``parameters`` override the profile's, in every notebook named; figures made so stay in
     ``build/``. A notebook is skipped if nothing that its figures depend on has changed, unless
-    ``force``. With ``check`` (profile ``ci`` only) nothing is published: the numbers are compared
-    with those in ``figures/``, within the tolerances stated there.
+    ``force``. With ``check`` (profile ``ci`` only) nothing is published: the figures are compared
+    with those in ``figures/``, as ``dmlkit.check`` tells. What a notebook makes on its way is kept
+    in the folder ``build`` (default: ``build/`` of the project), by profile.
 
     ``workers`` notebooks run at a time and share the cores. One is the default, since a sweep fills
     every core by itself, and a measured time counts only on a machine that does nothing else.
@@ -128,9 +148,10 @@ def reproduce(
     if not timeout_minutes > 0:
         raise ValueError(f"timeout_minutes is {timeout_minutes}: expected more than 0")
     sources = _find(project / "notebooks", notebooks)
-    jobs = [_job(source, profile, parameters or {}, project) for source in sources]
+    folder = (build or project / "build") / profile
+    jobs = [_job(source, profile, parameters or {}, project, folder) for source in sources]
     failed = set()
-    with _alone(project / "build" / profile):
+    with _alone(folder):
         to_run = [job for job in jobs if force or not _is_unchanged(job)]
         for job in jobs:
             if job not in to_run:
@@ -145,62 +166,37 @@ def reproduce(
         if profile == "ci" and not parameters:
             for job in succeeded:
                 _install(job.name, job.figures, project / "figures")
+            _say_if_claims_moved(project, console)
     return not failed
 
 
-def drift(committed: Mapping[str, Any], made: Mapping[str, Any]) -> list[str]:
-    """Name every number that moved from the committed ``a`` to ``b`` beyond its tolerance.
-
-    |b − a| ≤ tolerance · max(1, |a|), with the tolerances of the committed record. Both arguments
-    map a figure's name to its JSON; text must be equal, and nothing may be missing or additional.
-    Where numbers may move by as much as themselves (timings, tolerance 1 or more), a verdict has
-    moved if it has flipped, not if it became or ceased to be inconclusive.
-
-    >>> old = {"toy": {"numbers": {"recall": 0.80, "n": 5}, "tolerance": {"default": 0.02}}}
-    >>> new = {"toy": {"numbers": {"recall": 0.83, "n": 5}}}
-    >>> drift(old, new)
-    ['toy: recall: committed 0.8, now 0.83, may differ by 0.02']
-    """
-    lines = []
-    for name in sorted(committed.keys() | made.keys()):
-        if name not in made or name not in committed:
-            where = "committed, but not made" if name in committed else "made, but not committed"
-            lines.append(f"{name}: {where}")
-            continue
-        old, new = (dict(leaves(record[name]["numbers"])) for record in (committed, made))
-        for key in old | new:
-            moved = _moved(key, old, new, committed[name]["tolerance"])
-            if moved:
-                lines.append(f"{name}: {key}: {moved}")
-    return lines
+def _say_if_claims_moved(project: Path, console: Console) -> None:
+    """The README holds a table of claims, which is written from the figures on purpose only."""
+    readme = project / "README.md"
+    if readme.exists() and "<!-- claims -->" in (text := readme.read_text(encoding="utf-8")):
+        table = claims.markdown(claims.verdicts(project / "figures"))
+        if table not in text:
+            line = "the README's table of claims is not that of figures/ now; to write it anew: "
+            console.print(Text(line + "dmlkit claims --write README.md"), soft_wrap=True)
 
 
 def _agrees(jobs: Sequence[_Job], published: Path, console: Console) -> bool:
     """Compare what notebooks made with what is published, and print every difference."""
-    lines = []
+    course = _figures(published)
+    names = {job.name for job in jobs}
+    committed = {n: r for n, r in course.items() if r["provenance"]["notebook"] in names}
+    made: dict[str, Any] = {}
     for job in jobs:
-        lines += drift(_figures(published, job.name), _figures(job.figures, job.name))
-    summary = f"{len(lines)} differences from figures/" if lines else "no drift"
-    console.print(Text("\n".join([*lines, summary])), soft_wrap=True)
-    return not lines
-
-
-def _moved(
-    key: str, old: Mapping[str, Any], new: Mapping[str, Any], tolerances: Mapping[str, float]
-) -> str:
-    if key not in new or key not in old:
-        return f"committed {old.get(key, 'without it')!r}, now {new.get(key, 'without it')!r}"
-    a, b = old[key], new[key]
-    moved = f"committed {a!r}, now {b!r}"
-    matches = [name for name in tolerances if f"{key}/".startswith(f"{name}/")]
-    tolerance = tolerances[max(matches, key=len, default="default")]
-    if key.endswith("/verdict") and tolerance >= 1 and "inconclusive" in (a, b):
-        return ""  # timings: a busy machine may leave them undecided, but must not flip them
-    if not (type(a) in (int, float) and type(b) in (int, float)):
-        return "" if a == b else moved
-    bound = tolerance * max(1, abs(a))
-    # The last factor forgives rounding: 0.82 − 0.8 is a little more than 0.02.
-    return "" if abs(b - a) <= bound * (1 + 1e-9) else f"{moved}, may differ by {bound:.3g}"
+        made |= _figures(job.figures, job.name)
+    outcome = compare(committed, made, course)
+    failures = outcome.failures + [
+        f"{name}: the committed {name}.png is missing"
+        for name in committed
+        if not (published / f"{name}.png").exists()
+    ]
+    summary = f"{len(failures)} differences from figures/" if failures else "no drift"
+    console.print(Text("\n".join([*failures, *outcome.notes, summary])), soft_wrap=True)
+    return not failures
 
 
 def _find(folder: Path, names: Sequence[str]) -> list[Path]:
@@ -219,7 +215,7 @@ def _find(folder: Path, names: Sequence[str]) -> list[Path]:
     return list((found or course).values())
 
 
-def _job(source: Path, profile: str, given: Mapping[str, Any], project: Path) -> _Job:
+def _job(source: Path, profile: str, given: Mapping[str, Any], project: Path, build: Path) -> _Job:
     """Read a notebook, settle its parameters, and hash what its figures depend on."""
     try:
         notebook = nbformat.read(source, as_version=4)
@@ -239,12 +235,12 @@ def _job(source: Path, profile: str, given: Mapping[str, Any], project: Path) ->
             raise TypeError(f"parameter {key!r} is {value!r}, a {kind}: expected a JSON literal")
     cells = [[c.cell_type, c.source, c.metadata.get("tags", [])] for c in notebook.cells]
     data = os.environ.get("DMLKIT_DATA")
-    digest = hashlib.sha256(json.dumps([cells, parameters, versions(), data]).encode())
+    settings = [cells, parameters, versions(), numerics.describe(), data]
+    digest = hashlib.sha256(json.dumps(settings).encode())
     package = Path(dmlkit.__file__).parent
-    tables = [path for name in _TABLES for path in project.glob(f"data/{name}/*")]
-    for path in sorted([*package.rglob("*.py"), *filter(Path.is_file, tables)]):
+    read = [path for pattern in _READ for path in project.glob(pattern) if path.is_file()]
+    for path in sorted([*package.rglob("*.py"), *read]):
         digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
-    build = project / "build" / profile
     return _Job(source.stem, source, parameters, digest.hexdigest(), build)
 
 
@@ -261,7 +257,7 @@ def _is_literal(value: Any) -> bool:
 
 @contextmanager
 def _alone(build: Path) -> Iterator[None]:
-    """Hold the build folder of a profile; its staging folder does not outlive that."""
+    """Hold the build folder of a profile; no staging folder, ours or older, outlives that."""
     build.mkdir(parents=True, exist_ok=True)
     lock = FileLock(build / ".lock", timeout=0)
     try:
@@ -271,7 +267,8 @@ def _alone(build: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        shutil.rmtree(build / "staging", ignore_errors=True)
+        for staging in build.glob("staging-*"):
+            shutil.rmtree(staging, ignore_errors=True)
         lock.release()
 
 
@@ -280,22 +277,15 @@ def _run_all(
 ) -> Iterator[tuple[_Job, str]]:
     """Run jobs, ``workers`` at a time; yield each as it ends, with what went wrong, or ''."""
     waiting, running = [(job, 1) for job in jobs], list[_Run]()
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    about = TextColumn("{task.fields[about]}")
-    table = Progress(
-        *columns, about, console=console, transient=True, disable=not console.is_terminal
-    )
-    with table:
-        rows = {job.name: _row(table, job) for job in jobs}
+    with console.status("") as status_line:  # shown on a terminal only
         try:
             while waiting or running:
                 while waiting and len(running) < workers:
                     running.append(_start(*waiting.pop(0), max(1, joblib.cpu_count() // workers)))
-                    table.start_task(rows[running[-1].job.name])
+                status_line.update(", ".join(map(_progress, running)))
                 time.sleep(0.1)
                 for run in list(running):
                     elapsed, name = time.monotonic() - run.began, run.job.name
-                    table.update(rows[name], completed=elapsed)
                     status = run.process.poll()
                     if status is None and elapsed <= seconds:
                         continue
@@ -305,7 +295,6 @@ def _run_all(
                         waiting.insert(0, (run.job, run.attempt + 1))
                         continue
                     complaint = _settle(run.job, status, elapsed)
-                    table.remove_task(rows[name])
                     word = "failed   " if complaint else "done     "
                     console.print(Text(f"{word}  {name}  {elapsed:.0f} s"))
                     yield run.job, complaint
@@ -314,10 +303,10 @@ def _run_all(
                 _kill(run)
 
 
-def _row(table: Progress, job: _Job) -> TaskID:
-    before = job.stamp().get("seconds")
-    about = f"of about {before:.0f} s" if before else ""
-    return table.add_task(job.name, start=False, total=before, about=about)
+def _progress(run: _Run) -> str:
+    before = run.job.stamp().get("seconds")
+    about = f" of about {before:.0f} s" if before else " s"
+    return f"{run.job.name}: {time.monotonic() - run.began:.0f}{about}"
 
 
 def _start(job: _Job, attempt: int, threads: int) -> _Run:
@@ -344,7 +333,7 @@ def _start(job: _Job, attempt: int, threads: int) -> _Run:
     with (job.staging / "log.txt").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-P", "-c", _PAPERMILL, json.dumps(order)],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
             cwd=job.source.parent,
@@ -362,6 +351,8 @@ def _kill(run: _Run) -> None:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         run.process.wait()
+    if run.process.stdin:
+        run.process.stdin.close()
 
 
 def _settle(job: _Job, status: int | None, seconds: float) -> str:
@@ -391,7 +382,8 @@ def _complaint(job: _Job, status: int | None, seconds: float) -> str:
     if status == 0 and begun and not begun[-1].metadata.papermill.exception:
         records = _figures(job.staging / "figures").values()
         others = {record["provenance"]["notebook"] for record in records} - {job.name}
-        return f"begin_notebook names another notebook: {', '.join(others)}" if others else ""
+        named = f"begin_notebook names another notebook: {', '.join(others)}"
+        return named if others else ""
     lines = []
     if begun:
         own = [cell for cell in begun if "injected-parameters" not in cell.metadata.get("tags", [])]

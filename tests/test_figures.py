@@ -16,7 +16,7 @@ from PIL import Image
 from scipy import stats
 
 import dmlkit
-from dmlkit import figures
+from dmlkit import claims, figures, numerics
 
 mpl.use("Agg")
 
@@ -51,7 +51,6 @@ def test_save_writes_the_picture_and_everything_beside_it(folder: Path) -> None:
     assert kept["alt"] == "A line."
     assert kept["caption"] == "It rises."
     assert kept["numbers"] == {"recall": 0.123457, "steps": 300}
-    assert kept["tolerance"] == {"default": 0.02}
     provenance = kept["provenance"]
     assert provenance["notebook"] == "00_toy"
     assert provenance["profile"] == "smoke"
@@ -60,6 +59,7 @@ def test_save_writes_the_picture_and_everything_beside_it(folder: Path) -> None:
     assert provenance["parameters"] == {"steps": 300}
     assert provenance["datasets"] == {"glyphs": "abc"}
     assert provenance["versions"]["numpy"] == np.__version__
+    assert provenance["numerics"] == numerics.describe()
     with Image.open(folder / "toy.png") as picture:
         assert picture.format == "PNG"
         assert "Software" not in picture.info
@@ -131,9 +131,11 @@ def test_no_absolute_path_is_kept(folder: Path, path: str) -> None:
         ({"data": {"a": [1, math.nan]}}, ValueError, "number 'a/1' is nan"),
         ({"data": {"a": np.float32(math.inf)}}, ValueError, "number 'a' is inf"),
         ({"data": {"a": Path("b")}}, TypeError, "number 'a' is a pathlib"),
-        ({"data": {"a": 1}, "tolerance": {"b": 0.1}}, ValueError, "tolerance for 'b'"),
-        ({"data": {"a": 1}, "tolerance": -1}, ValueError, "tolerance of 'default' is -1"),
-        ({"data": {"a": 1}, "tolerance": math.nan}, ValueError, "tolerance of 'default' is nan"),
+        ({"data": {"s": {"values": [[1], [2, 3]]}}}, ValueError, "number 's/values': "),
+        ({"data": {"s": {"values": [0.5, None]}}}, ValueError, "'s/values': sample: values must"),
+        ({"data": {"s": {"values": [1.0, 3.0], "mean": 2.1}}}, ValueError, "s/mean is 2.1, but"),
+        ({"data": {"s": {"values": [1.0, 3.0], "n": 3}}}, ValueError, "s/n is 3, but its values"),
+        ({"data": {"s": {"values": [1.0, 3.0], "low": 1.0}}}, ValueError, "s/low is 1.0, but"),
     ],
 )
 def test_bad_input_is_named_and_leaves_nothing(
@@ -146,15 +148,29 @@ def test_bad_input_is_named_and_leaves_nothing(
 
 def test_save_before_start_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "_provenance", None)
-    with pytest.raises(RuntimeError, match="call start first"):
+    with pytest.raises(RuntimeError, match="call begin_notebook first"):
         figures.save(line(), "toy", {}, "A line.")
 
 
-def test_tolerances_by_key_keep_the_default(folder: Path) -> None:
-    data = {"recall": {"triplet": 0.5}, "seconds": 3.0}
-    figures.save(line(), "toy", data, "A line.", tolerance={"recall/triplet": 0.1, "seconds": 2})
-    kept = record(folder)["tolerance"]
-    assert kept == {"default": 0.02, "recall/triplet": 0.1, "seconds": 2}
+def test_numbers_are_marked_where_they_are(folder: Path) -> None:
+    data = {
+        "runs": figures.sample(torch.tensor([[0.5, 1.0], [0.7, 1.0]]), x=[1, 2]),
+        "seconds": figures.timing(0.25),
+        "worst": figures.example({"class": 7}),
+        "claims": [claims.settle("C18", [0.2, 0.3, 0.25]).facts()],
+    }
+    figures.save(line(), "toy", data, "A line.")
+    numbers = record(folder)["numbers"]
+    assert numbers["runs"] == {"values": [[0.5, 1.0], [0.7, 1.0]], "x": [1, 2]}
+    assert numbers["seconds"] == {"timing": 0.25}
+    assert numbers["worst"] == {"example": {"class": 7}}
+    assert numbers["claims"][0]["values"] == [0.2, 0.3, 0.25]
+
+
+@pytest.mark.parametrize("values", [0.5, [], ["a"], [0.5, math.nan], [math.inf]])
+def test_random_numbers_are_finite_and_by_repetition(values: object) -> None:
+    with pytest.raises(ValueError, match="sample: "):
+        figures.sample(values)
 
 
 def test_a_large_picture_is_made_small_and_stays_readable(folder: Path) -> None:
@@ -192,8 +208,28 @@ def test_curve_draws_the_mean_and_its_t_interval(folder: Path) -> None:
 def test_curve_of_one_seed_claims_no_interval(folder: Path) -> None:
     _, axes = plt.subplots()
     numbers = figures.curve(axes, [10, 20], [[0.2, 0.5]], "triplet")
-    assert numbers.keys() == {"x", "mean", "n"}
+    assert numbers.keys() == {"x", "values", "mean", "n"}
     assert not axes.collections
+
+
+def test_differences_draw_every_repetition_and_the_interval_of_the_mean(folder: Path) -> None:
+    fig, axes = plt.subplots()
+    values = {"SEC": np.array([0.01, 0.03, 0.02]), "L2": [-0.01]}
+    kept = figures.differences(axes, values, unit="points", margin=0.01)
+    low, high = stats.t.interval(0.95, 2, 0.02, stats.sem(values["SEC"]))
+    assert kept["SEC"] == {
+        "values": [0.01, 0.03, 0.02], "mean": pytest.approx(0.02), "n": 3,
+        "low": pytest.approx(low), "high": pytest.approx(high),
+    }  # fmt: skip
+    assert kept["L2"] == {"values": [-0.01], "mean": -0.01, "n": 1}  # one knows no interval
+    drawn = [list(each.get_xdata()) for each in axes.lines]
+    assert [0.01, 0.03, 0.02] in drawn
+    assert any(len(x) == 2 and np.allclose(x, [low, high]) for x in drawn)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["SEC (n = 3)", "L2 (n = 1)"]
+    assert axes.get_xlabel() == "points"
+    figures.save(fig, "toy", kept, "Differences.")
+    with pytest.raises(ValueError, match=r"'a' has shape \(1, 1\), expected \(n,\)"):
+        figures.differences(axes, {"a": [[1.0]]})
 
 
 @pytest.mark.parametrize("channels", [1, 3])

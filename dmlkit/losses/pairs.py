@@ -372,7 +372,7 @@ class MarginLoss(PairLoss):
         check_range(0, margin=margin)
         check_range(0, beta=beta)
         check_positive(cutoff=cutoff)
-        check_range(cutoff, 2, farthest=farthest)
+        check_range(cutoff, 1.99, farthest=farthest)  # at 2, the diameter, q is 0
         self.margin = margin
         self.cutoff = cutoff
         self.farthest = farthest

@@ -90,9 +90,9 @@ def test_prototypical_refuses_parts_that_are_not_equal(generator):
     x, y = batch(generator)
     with pytest.raises(ValueError, match="24 does not divide into 5"):
         groups.PrototypicalLoss(episodes=5)(x, y)
-    with pytest.raises(ValueError, match="episodes must be at least 1, but is 0"):
+    with pytest.raises(ValueError, match="episodes must be a whole number from 1, but is 0"):
         groups.PrototypicalLoss(episodes=0)
-    with pytest.raises(ValueError, match="ways must be at least 1, but is 0"):
+    with pytest.raises(ValueError, match="ways must be a whole number from 1, but is 0"):
         groups.PrototypicalLoss(ways=0)
 
 

@@ -163,7 +163,7 @@ def test_distance_weighted_triplet_equals_the_loop(x_and_y):
 
 
 def test_triplet_refuses_unknown_mining():
-    with pytest.raises(ValueError, match="'semihard', 'hard', 'all' or 'distance', but is 'soft'"):
+    with pytest.raises(ValueError, match="one of semihard, hard, all, distance, but is 'soft'"):
         pairs.TripletLoss(mining="soft")
 
 
@@ -260,7 +260,7 @@ def test_angular_equals_the_library_on_the_sphere(x_and_y):
 
 @pytest.mark.parametrize("degrees", [0, 71, -45])
 def test_angular_refuses_an_angle_out_of_range(degrees):
-    with pytest.raises(ValueError, match=f"above 0 and at most 70, but is {degrees}"):
+    with pytest.raises(ValueError, match=f"degrees must be .*, but is {degrees}"):
         pairs.AngularLoss(degrees)
 
 
@@ -462,7 +462,7 @@ def test_lifted_structure_is_precise_when_norms_differ(generator):
 def test_margin_refuses_labels_that_are_no_class(generator, wrong):
     x, y = batch(generator, classes=3)
     y[2] = wrong
-    with pytest.raises(ValueError, match=r"labels must be .* num_classes - 1 = 2, but are from"):
+    with pytest.raises(ValueError, match=r"labels must be .* num_classes is 3, but are from"):
         pairs.MarginLoss(3)(x.float(), y)
 
 

@@ -1,0 +1,191 @@
+"""The check: which numbers may move, by how much, and what it says of those that may not."""
+
+import copy
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import check_power
+from dmlkit import check, claims, figures
+
+
+def made(numbers: dict[str, Any], **other: Any) -> dict[str, Any]:
+    provenance = {"notebook": "00_x", "profile": "ci", "seeds": 3, "parameters": {}}
+    words = {"alt": "A line.", "caption": "It rises.", "numbers": numbers}
+    return {"toy": words | {"provenance": provenance | {"numerics": "avx2"}} | other}
+
+
+def failures(old: dict, new: dict) -> list[str]:
+    return check.compare(made(old), made(new)).failures
+
+
+def sample(shift: float = 0.0, seed: int = 0, shape: tuple[int, ...] = (5, 40)) -> dict:
+    values = np.random.default_rng(seed).normal(0.8, 0.01, shape)
+    return figures.sample(values + shift)
+
+
+@pytest.mark.parametrize(
+    "old, new, lines",
+    [
+        ({"r": 0.8}, {"r": 0.8000079}, []),
+        ({"r": 0.8}, {"r": 0.80001}, ["r: committed 0.8, now 0.80001"]),
+        ({"r": 0}, {"r": 1e-9}, []),
+        ({"r": 0}, {"r": 2e-9}, ["r: committed 0, now 2e-09"]),
+        ({"a": [1, 2]}, {"a": [1]}, ["a/1: committed 2, but missing now"]),
+        ({"a": 1}, {"a": 1, "b": 2}, ["b: 2 now, but not committed"]),
+        ({"a": "x"}, {"a": "y"}, ["a: committed 'x', now 'y'"]),
+        ({"a": 1}, {"a": None}, ["a: committed 1, now None"]),
+        ({"a": True}, {"a": 1}, ["a: committed True, now 1"]),
+        ({"a": 1}, {"a": {"timing": 1}}, ["a: .*a timing in the place of a plain"]),
+        ({"t": {"timing": 0.02}}, {"t": {"timing": 0.19}}, []),
+        ({"t": {"timing": [0.02]}}, {"t": {"timing": [0.21]}}, ["t/0: .*another order of magni"]),
+        ({"t": {"timing": 1e-7}}, {"t": {"timing": 1e-3}}, []),
+        ({"t": {"timing": [1]}}, {"t": {"timing": [1, 2]}}, ["t: .*timings of another shape"]),
+        ({"e": {"example": [3, "x"]}}, {"e": {"example": [9, "y"]}}, []),
+        ({"e": {"example": [3]}}, {"e": {"example": ["x"]}}, ["e: .*an example of another shape"]),
+        ({"e": {"example": 3}}, {}, ["e: committed .*but missing now"]),
+        (
+            {"s": sample(shape=(5, 3))},
+            {"s": sample(shape=(5, 4))},
+            [r"s: committed random numbers of shape \(5, 3\), now \(5, 4\)"],
+        ),
+        (
+            {"s": sample() | {"x": [10]}},
+            {"s": sample() | {"x": [20]}},
+            ["s/x/0: committed 10, now 20"],
+        ),
+    ],
+)
+def test_each_kind_of_number_is_compared_in_its_way(old: dict, new: dict, lines: list) -> None:
+    found = failures(old, new)
+    assert len(found) == len(lines), found
+    for line, pattern in zip(found, lines, strict=True):
+        assert re.match(f"toy: {pattern}", line)
+
+
+def test_another_draw_of_the_same_distribution_passes_and_a_shift_does_not() -> None:
+    old = {"s": sample(seed=0)}
+    assert failures(old, {"s": sample(seed=1)}) == []
+    found = failures(old, {"s": sample(0.05, seed=1)})
+    assert any(
+        re.search(r"number 7: committed 0\.\d+, now 0\.\d+: by chance once", f) for f in found
+    )
+    assert any("its 40 numbers have moved together" in line for line in found)
+
+
+def test_one_number_that_moves_far_is_named_alone() -> None:
+    new = sample(seed=1)
+    for row in new["values"]:
+        row[3] += 0.2
+    found = failures({"s": sample(seed=0)}, {"s": new})
+    assert [line.split(":")[1] for line in found] == [" s, number 3"]
+
+
+def test_values_that_are_constant_or_counted_are_fine_unless_they_move_far() -> None:
+    def counts(*rows: int) -> dict:
+        return {"s": figures.sample([[row, 5] for row in rows])}
+
+    assert failures(counts(14, 14, 14), counts(15, 15, 15)) == []
+    assert failures(counts(14, 14, 14), counts(14, 14, 15)) == []
+    ones = {"s": figures.sample([[1.0, 0.5]] * 3)}
+    assert failures(ones, {"s": figures.sample([[1.000005, 0.5]] * 3)}) == []  # rounding
+    assert failures(ones, {"s": figures.sample([[0.9, 0.5]] * 3)}) != []
+
+
+def test_what_is_said_beside_a_figure_has_to_be_what_was_made() -> None:
+    old = made({"n": 1})
+    for part, value in (("alt", "Another."), ("caption", "")):
+        assert (
+            f"toy: {part}: committed"
+            in check.compare(old, made({"n": 1}, **{part: value})).failures[0]
+        )
+    forged = copy.deepcopy(old)
+    forged["toy"]["provenance"]["seeds"] = 30
+    assert check.compare(forged, old).failures == ["toy: provenance/seeds: committed 30, now 3"]
+    assert check.compare(old, {}).failures == ["toy: committed, but not made"]
+    assert check.compare({}, old).failures == ["toy: made, but not committed"]
+
+
+def test_a_mean_that_its_values_do_not_give_is_named() -> None:
+    true = figures.sample([0.5, 0.7], mean=0.6, n=2)
+    assert failures({"s": true}, {"s": true}) == []
+    assert failures({"s": true | {"mean": 0.9}}, {"s": true}) == [
+        "toy: s/mean is 0.9, but its values give 0.6 (committed)"
+    ]
+
+
+def claim(*values: float, name: str = "C18", **change: Any) -> dict[str, Any]:
+    return {"claims": [claims.settle(name, values).facts() | change]}
+
+
+def test_a_verdict_fails_where_it_turns_and_is_named_where_it_is_undecided() -> None:
+    up, down, open_ = (
+        claim(0.02, 0.03, 0.025),
+        claim(-0.02, -0.03, -0.025),
+        claim(0.02, -0.03, 0.02),
+    )
+    found = check.compare(made(up), made(down))
+    assert any("C18  has turned from reproduced to contradicted" in line for line in found.failures)
+    for old, new in ((up, open_), (open_, up)):
+        found = check.compare(made(old), made(new))
+        assert found.failures == []
+        assert any("C18 : committed" in note and "inconclusive" in note for note in found.notes)
+
+
+def test_an_identity_has_to_stay_within_its_margin_and_need_not_round_alike() -> None:
+    assert failures(claim(1e-7, name="B2"), claim(3e-7, name="B2")) == []
+    assert failures(claim(1e-7, name="B2"), claim(0.5, name="B2")) != []
+
+
+def test_the_effect_of_a_claim_follows_from_its_values_or_is_judged_by_its_interval() -> None:
+    true = claim(0.02, 0.03, 0.025)
+    assert any("effect is 0.5" in f for f in failures(claim(0.02, 0.03, 0.025, effect=0.5), true))
+    kept = [
+        claims.record("C18", x, (x - 0.001, x + 0.001), n=6).facts() for x in (0.02, 0.021, 0.4)
+    ]
+    assert failures({"claims": kept[:1]}, {"claims": kept[1:2]}) == []
+    assert any("by chance once" in f for f in failures({"claims": kept[:1]}, {"claims": kept[2:]}))
+
+
+def test_the_note_tells_how_many_numbers_are_equal_and_by_which_numerics() -> None:
+    old, new = made({"s": sample(seed=0)}), made({"s": sample(seed=0)})
+    new["toy"]["numbers"]["s"]["values"][0][0] += 0.001
+    new["toy"]["provenance"]["numerics"] = "default/SSE41"
+    note = "199 of 200 random numbers are equal to the last digit; numerics: default/SSE41 here, "
+    note += "avx2 committed"
+    assert check.compare(old, new).notes == [note]
+    new["toy"]["provenance"]["numerics"] = "avx2"
+    assert "change of code" in check.compare(old, new).notes[0]
+
+
+def test_more_tests_in_the_course_ask_for_more_of_each() -> None:
+    course = made({"s": sample()}) | {"other": made({"s": sample(shape=(5, 400))})["toy"]}
+    few, many = check.levels(made({"s": sample()})), check.levels(course)
+    assert many.column == pytest.approx(few.column / 11)
+    assert many.score == pytest.approx(few.score / 2)
+    assert few.column * 40 + few.score * 2 == pytest.approx(check.RATE)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.95])
+@pytest.mark.parametrize("R", [3, 5])
+def test_no_score_is_small_more_often_than_it_says_whatever_the_correlation(
+    R: int, rho: float
+) -> None:
+    """Exact p-values are uniform; 1,000 draws give 50 ± 6.9 below 5 %."""
+    rng = np.random.default_rng(R)
+    small = np.zeros(2)
+    for _ in range(1000):
+        old, new = (check_power.draw(rng, R, [12], rho)["0"] for _ in range(2))
+        small += np.array(check.score_odds(old, new)) < 0.05
+    assert (small < 50 + 4 * 6.9).all()
+    assert (small > 50 - 4 * 6.9).all()
+
+
+def test_false_alarms_are_rare_and_a_shifted_figure_is_seen() -> None:
+    """benchmarks/check_power.py does so with many more draws."""
+    assert check_power.false_alarms(20, figures=12) == 0
+    assert check_power.power(6, 30, 0.0, 3, draws=40) > 0.85
+    assert check_power.power(4, 30, 0.0, 5, draws=40) > 0.85
+    assert check_power.power(3, 30, 0.0, 10, draws=40) > 0.85

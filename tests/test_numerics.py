@@ -1,0 +1,102 @@
+"""The instruction set: asked for when dmlkit is imported, and told as it is."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dmlkit
+from dmlkit import numerics
+
+AVX2 = platform.machine() == "x86_64" and " avx2 " in Path("/proc/cpuinfo").read_text()
+needs_avx2 = pytest.mark.skipif(not AVX2, reason="this machine has no AVX2")
+
+TRAIN = """
+import hashlib
+from dmlkit import data, losses, models, training
+train = data.load("glyphs", train_classes=8)
+model = models.build("convnet", dim=8, image=train[0])
+loss = losses.build("contrastive")
+training.fit(model, loss, train, training.Experiment(steps=2), progress=False)
+bits = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
+print(hashlib.sha256(bits).hexdigest())
+"""
+TELL = """
+import json, os, sys
+import dmlkit
+assert "torch" not in sys.modules and "numpy" not in sys.modules
+print(json.dumps({name: os.environ.get(name) for name in dmlkit.NUMERICS}))
+"""
+
+
+def answer(code: str, **variables: str) -> str:
+    """What a fresh Python prints, with these variables and no other of ours."""
+    environment = {k: v for k, v in os.environ.items() if k not in dmlkit.NUMERICS} | variables
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+@needs_avx2
+def test_the_set_is_asked_for_before_anything_is_loaded_and_the_users_variable_wins() -> None:
+    assert json.loads(answer(TELL)) == dmlkit.NUMERICS
+    own = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": ""}
+    assert json.loads(answer(TELL, **own)) == dmlkit.NUMERICS | own
+
+
+def test_another_machine_is_left_alone() -> None:
+    elsewhere = "import platform; platform.machine = lambda: 'arm64'" + TELL
+    assert set(json.loads(answer(elsewhere)).values()) == {None}
+
+
+@needs_avx2
+def test_a_training_has_the_bits_of_the_variables_set_by_hand() -> None:
+    ours = answer(TRAIN)
+    assert answer(TRAIN, **dmlkit.NUMERICS) == ours
+    assert answer(TRAIN, ATEN_CPU_CAPABILITY="default", ONEDNN_MAX_CPU_ISA="SSE41") != ours
+
+
+@needs_avx2
+@pytest.mark.parametrize(
+    "before, variables, expected",
+    [
+        ("", {}, "avx2"),
+        ("", {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"}, "default/SSE41"),
+        # What torch settled before dmlkit was imported stays in force, and is told.
+        (
+            "import os, torch; os.environ['ATEN_CPU_CAPABILITY'] = 'default'; torch.ones(3) + 1; "
+            "del os.environ['ATEN_CPU_CAPABILITY']; ",
+            {},
+            "default/AVX2",
+        ),
+    ],
+)
+def test_what_is_in_force_is_told(before: str, variables: dict[str, str], expected: str) -> None:
+    code = f"{before}from dmlkit import numerics; print(numerics.describe())"
+    assert answer(code, **variables) == expected
+
+
+def test_away_from_x86_the_machine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "ARM64")
+    assert numerics.describe() == "arm64"
+
+
+@needs_avx2
+def test_every_library_still_computes() -> None:
+    code = """
+import dmlkit, warnings
+warnings.simplefilter("error")
+import faiss, numba, numpy as np, scipy.linalg
+assert numba.config.CPU_NAME == "haswell"
+assert numba.njit(lambda x: x * 2)(np.arange(3.0)).tolist() == [0, 2, 4]
+index = faiss.IndexFlatL2(2); index.add(np.eye(2, dtype="f4"))
+assert index.search(np.eye(2, dtype="f4"), 1)[1].ravel().tolist() == [0, 1]
+assert faiss.SIMDConfig.get_level_name() == "AVX2" if hasattr(faiss, "SIMDConfig") else True
+assert abs(scipy.linalg.eigh(np.eye(3))[0].sum() - 3) < 1e-12
+"""
+    answer(code)
