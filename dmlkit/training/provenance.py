@@ -9,7 +9,6 @@ import dis
 import functools
 import hashlib
 import inspect
-import os
 import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dmlkit import data
+from dmlkit import data, numerics
 from dmlkit.training.experiment import Experiment
 
 PACKAGE = "dmlkit"
@@ -65,16 +64,8 @@ def provenance(
         "python": ".".join(platform.python_version_tuple()[:2]),
         "torch": torch.__version__,
         "device": device,
-        "numerics": numerics(device),
+        "numerics": torch.cuda.get_device_name() if device == "cuda" else numerics.describe(),
     }
-
-
-def numerics(device: str) -> str:
-    """What the last bits of a sum depend on: the instruction set, or which GPU."""
-    if device == "cuda":
-        return torch.cuda.get_device_name()
-    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "no limit")
-    return f"{torch.backends.cpu.get_cpu_capability()}, oneDNN {limit}"
 
 
 def closure(names: Iterable[str]) -> tuple[str, ...]:
