@@ -29,9 +29,10 @@ error, with n = 2R − 2 degrees of freedom for the spread within the two sides.
 The repetitions are not paired, though both sides share their seeds: the differences of pairs can
 be as small as rounding errors, and a test of those would find that two processors differ, which is
 known. False alarms: at most 1 in 1,000 for the whole course. Half of that is aimed at, since the
-moderated t is an approximation: a quarter for single numbers and a quarter for blocks and figures, each shared out by Bonferroni. The number of tests is counted in the committed
-figures, so that the threshold is known before anything is run. ``benchmarks/check_power.py``
-measures false alarms and power.
+moderated t is an approximation: a quarter for single numbers, and a quarter for blocks and figures,
+each shared out by Bonferroni. The number of tests is counted in the committed figures, so that the
+threshold is known before anything is run. ``benchmarks/check_power.py`` measures false alarms and
+power.
 """
 
 import math
