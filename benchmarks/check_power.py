@@ -44,9 +44,11 @@ def draw(
 
 
 def levels(plan: list[tuple[int, list[int], float]]) -> check.Levels:
-    columns = sum(sum(widths) for _, widths, _ in plan)
-    groups = sum(sum(m > 1 for m in widths) + (len(widths) > 1) for _, widths, _ in plan)
-    return check.Levels(check.RATE / 2 / columns, check.RATE / 2 / max(1, 2 * groups))
+    """The levels that such a course is checked at."""
+    rng = np.random.default_rng(0)
+    drawn = [draw(rng, *figure) for figure in plan]
+    records = [{key: {"values": x.tolist()} for key, x in blocks.items()} for blocks in drawn]
+    return check.levels({str(i): {"numbers": record} for i, record in enumerate(records)})
 
 
 def alarmed(old: Blocks, new: Blocks, at: check.Levels) -> bool:

@@ -382,8 +382,9 @@ def _complaint(job: _Job, status: int | None, seconds: float) -> str:
     if status == 0 and begun and not begun[-1].metadata.papermill.exception:
         records = _figures(job.staging / "figures").values()
         others = {record["provenance"]["notebook"] for record in records} - {job.name}
-        named = f"begin_notebook names another notebook: {', '.join(others)}"
-        return named if others else ""
+        return (
+            f"figures.begin_notebook names another notebook: {', '.join(others)}" if others else ""
+        )
     lines = []
     if begun:
         own = [cell for cell in begun if "injected-parameters" not in cell.metadata.get("tags", [])]

@@ -165,7 +165,7 @@ def test_more_tests_in_the_course_ask_for_more_of_each() -> None:
     few, many = check.levels(made({"s": sample()})), check.levels(course)
     assert many.column == pytest.approx(few.column / 11)
     assert many.score == pytest.approx(few.score / 2)
-    assert few.column * 40 + few.score * 2 == pytest.approx(check.RATE)
+    assert few.column * 40 + few.score * 2 <= check.RATE
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.95])

@@ -38,7 +38,8 @@ numbers = {{
     "backend": os.environ["MPLBACKEND"],
 }}
 record = {{
-    "alt": "A line.", "caption": "", "numbers": numbers, "provenance": {{"notebook": "{0}"}},
+    "alt": "A line.", "caption": "", "numbers": numbers,
+    "provenance": {{"notebook": "{0}", "profile": "ci", "device": "cpu"}},
 }}
 (figures / "{0}.png").write_bytes(b"a picture")
 (figures / "{0}.json").write_text(json.dumps(record))
