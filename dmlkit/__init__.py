@@ -2,6 +2,7 @@
 
 import os
 import platform
+from importlib import metadata
 from pathlib import Path
 
 __version__ = "0.1.0"
@@ -34,9 +35,15 @@ def _pin_numerics(cpuinfo: Path = Path("/proc/cpuinfo")) -> None:
     """Ask for AVX2 on an x86-64 machine that has it; a variable that the user has set wins."""
     if platform.machine() not in ("x86_64", "AMD64") or not cpuinfo.is_file():
         return
-    if " avx2 " in cpuinfo.read_text():
-        for name, value in NUMERICS.items():
-            os.environ.setdefault(name, value)
+    flags = cpuinfo.read_text()
+    if " avx2 " not in flags:
+        return
+    pinned = dict(NUMERICS)
+    numpy = tuple(map(int, metadata.version("numpy").split(".")[:2]))
+    if " avx512f " not in flags or numpy < (2, 4):
+        del pinned["NPY_DISABLE_CPU_FEATURES"]  # NumPy would warn of what it does not know
+    for name, value in pinned.items():
+        os.environ.setdefault(name, value)
 
 
 _pin_numerics()
