@@ -18,6 +18,8 @@ needs_avx2 = pytest.mark.skipif(not AVX2, reason="this machine has no AVX2")
 TRAIN = """
 import hashlib
 from dmlkit import data, losses, models, training
+import torch
+torch.manual_seed(0)
 train = data.load("glyphs", train_classes=40)
 model = models.build("convnet", dim=8, image=train[0])
 loss = losses.build("contrastive")
