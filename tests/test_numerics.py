@@ -18,7 +18,7 @@ needs_avx2 = pytest.mark.skipif(not AVX2, reason="this machine has no AVX2")
 TRAIN = """
 import hashlib
 from dmlkit import data, losses, models, training
-train = data.load("glyphs", train_classes=8)
+train = data.load("glyphs", train_classes=60)
 model = models.build("convnet", dim=8, image=train[0])
 loss = losses.build("contrastive")
 training.fit(model, loss, train, training.Experiment(steps=2), progress=False)
