@@ -6,6 +6,7 @@ import platform
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -21,7 +22,7 @@ milliseconds are of that machine.
 """
 
 
-def table(rows: Sequence[dict]) -> str:
+def table(rows: Sequence[dict[str, Any]]) -> str:
     """Rows as a Markdown table, with a column for every key that a row has."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]

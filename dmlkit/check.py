@@ -121,7 +121,7 @@ def samples(numbers: Any, key: str = "") -> dict[str, np.ndarray]:
 
 def _repetitions(claim: Mapping[str, Any]) -> np.ndarray:
     """A claim's effect by repetition, (n,); where only its interval is known, with that spread."""
-    if claim["rule"] in ("exact", "table", "below"):  # "below" is about times
+    if claim["rule"] in ("exact", "table") or claim.get("timed"):
         return np.zeros(0)
     if claim.get("values") is not None:
         return np.asarray(claim["values"], dtype=float)

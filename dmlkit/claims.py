@@ -53,11 +53,12 @@ class Verdict:
     text: str
     kept: bool = False
     values: tuple[float, ...] | None = None  # one for each repetition
+    timed: bool = False  # whether a clock gave the values, which another machine does not share
 
     def facts(self) -> dict[str, Any]:
         """The numbers to keep beside a figure: ``figures.save(..., data={"claims": [...]})``."""
         facts = asdict(self)
-        left_out = {"text"} | {key for key in ("kept", "values") if not facts[key]}
+        left_out = {"text"} | {key for key in ("kept", "values", "timed") if not facts[key]}
         return {key: value for key, value in facts.items() if key not in left_out}
 
     def __str__(self) -> str:
@@ -91,13 +92,14 @@ def record(
     margin: float = MARGIN,
     kept: bool = False,
     values: Sequence[float] | np.ndarray | None = None,
+    timed: bool = False,
 ) -> Verdict:
     """Settle a claim by its rule, from an effect, its interval and the number of repetitions.
 
     ``settle`` does so from the repetitions themselves, and chooses the interval. ``part`` names
     what was measured where a claim has several parts. Without an interval (one seed) nothing is
     decided, but for ``exact`` and ``table``. ``kept`` says that the Runs behind it were trained
-    once, and are kept in ``data/evidence``.
+    once, and are kept in ``data/evidence``; ``timed``, that a clock gave the effect.
 
     Raises:
         ValueError: unknown claim, or numbers that are no interval around the effect.
@@ -115,7 +117,8 @@ def record(
         raise ValueError(f"{claim}: [{low}, {high}] is no interval around the effect {effect}")
     verdict, text = _decide(rule, effect, low, high, margin), table()[claim]["claim"]
     each = None if values is None else tuple(map(float, values))
-    return Verdict(claim, part, verdict, effect, low, high, int(n), rule, margin, text, kept, each)
+    facts = (claim, part, verdict, effect, low, high, int(n), rule, margin, text, kept, each, timed)
+    return Verdict(*facts)
 
 
 def settle(
@@ -125,13 +128,14 @@ def settle(
     part: str = "",
     margin: float = MARGIN,
     kept: bool = False,
+    timed: bool = False,
 ) -> Verdict:
     """Settle a claim by its rule, from one effect for each repetition: (n,), which is kept.
 
     The mean is the effect, with its t-interval at the rule's level: 90 % for ``equivalent``, 95 %
     else. The effect of an ``exact`` claim is the largest deviation, and that of a ``table`` claim
     the sum (give the number of cells that speak against it, or 0 or 1 for each cell). ``part``,
-    ``margin`` and ``kept`` are those of ``record``.
+    ``margin``, ``kept`` and ``timed`` are those of ``record``.
 
     Raises:
         ValueError: unknown claim, no values, or values that are no finite numbers.
@@ -148,7 +152,10 @@ def settle(
         effect, interval = float(x.sum() if rule == "table" else x[np.abs(x).argmax()]), None
     else:
         effect, *interval = study.interval(x, _level(rule))[["mean", "low", "high"]]
-    return record(claim, effect, interval, len(x), part=part, margin=margin, kept=kept, values=x)
+    return record(
+        claim, effect, interval, len(x),
+        part=part, margin=margin, kept=kept, values=x, timed=timed,
+    )  # fmt: skip
 
 
 def _rule(claim: str) -> str:

@@ -30,9 +30,9 @@ import torch
 from sklearn.metrics import normalized_mutual_info_score
 from torch import Tensor
 
+from dmlkit.neighbors import Array as Array
+from dmlkit.neighbors import Metric as Metric
 from dmlkit.neighbors import (
-    Array,
-    Metric,
     as_integer,
     as_tensor,
     in_own_unit,

@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 
 from dmlkit import training, workers
 from dmlkit.training import Experiment, Run
-from dmlkit.workers import default_executor
+from dmlkit.workers import default_executor as default_executor
 
 _LOST = ConnectionError("cancelled: the cluster was lost; what was finished will be loaded")
 
@@ -104,7 +104,9 @@ def _outcomes(
     return [found[i] for i in range(len(experiments))]
 
 
-def _gathered(executor: Executor | None, work: Mapping[int, tuple], bar: tqdm) -> dict[int, Any]:
+def _gathered(
+    executor: Executor | None, work: Mapping[int, tuple[Any, ...]], bar: tqdm
+) -> dict[int, Any]:
     """What an executor's processes gave for each piece of work, or the error that came instead."""
     pool, futures = executor or default_executor(), {}
     found: dict[int, Any] = dict.fromkeys(work, BrokenExecutor("a process died before it began"))

@@ -116,7 +116,7 @@ def spawn(processes: int, function: Callable[..., object], *work: Any) -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     errors = torch.multiprocessing.get_context("spawn").SimpleQueue()
-    group = torch.multiprocessing.start_processes(
+    group = torch.multiprocessing.start_processes(  # type: ignore[attr-defined]
         _member, (processes, port, errors, function, work), processes, join=False
     )
     failure = None
