@@ -1,9 +1,13 @@
 """What every test and doctest may take for granted."""
 
+import io
 import os
+import subprocess
+import tarfile
+from pathlib import Path
 
 # isort: off
-import dmlkit  # noqa: F401  (first: it sets the instruction set that NumPy and torch are to use)
+import dmlkit  # first: it sets the instruction set that NumPy and torch are to use
 
 # isort: on
 import numpy as np
@@ -25,3 +29,17 @@ def _names_of_doctests(doctest_namespace: dict) -> None:
 def generator() -> torch.Generator:
     """A fixed stream of random numbers."""
     return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def committed_figures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """figures/ as it was committed: `make figures` may have made others since."""
+    folder = tmp_path_factory.mktemp("committed")
+    command = ["git", "archive", "--format=tar", "HEAD", "figures"]
+    try:
+        packed = subprocess.run(command, cwd=dmlkit.ROOT, capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no git checkout: which figures were committed is not known")
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "figures"

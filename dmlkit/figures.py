@@ -71,7 +71,7 @@ __all__ = [
     "curve", "differences", "example", "neighbors", "sample", "save", "timing", "versions",
 ]  # fmt: skip
 
-_provenance: dict[str, Any] | None = None
+provenance: dict[str, Any] | None = None
 
 
 class Fingerprinted(Protocol):
@@ -113,7 +113,7 @@ def begin_notebook(
 
     >>> begin_notebook("00_start_here", profile="smoke", seeds=3, device="cpu", steps=300)
     """
-    global _provenance
+    global provenance
     sns.set_theme("paper", "whitegrid", "colorblind", font="DejaVu Sans", rc=_LOOK)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -121,7 +121,7 @@ def begin_notebook(
         key: _last_part(value) if isinstance(value, str) and is_absolute(value) else value
         for key, value in parameters.items()
     }
-    _provenance = {
+    provenance = {
         "notebook": notebook,
         "profile": profile,
         "seeds": seeds,
@@ -154,7 +154,7 @@ def save(
     Equal input gives equal bytes. A PNG above 150 kB is stored with fewer colors or pixels; where
     that does not suffice, ``ValueError``.
     """
-    if _provenance is None:
+    if provenance is None:
         raise RuntimeError("save was called before begin_notebook: call begin_notebook first")
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
         raise ValueError(f"figure name {name!r}: use only a-z, 0-9, _ and -, such as '01_toy'")
@@ -168,7 +168,7 @@ def save(
         "caption": caption,
         "numbers": numbers,
         "provenance": {
-            **_provenance,
+            **provenance,
             "datasets": {key: dataset.fingerprint for key, dataset in (datasets or {}).items()},
             "versions": versions(),
             "numerics": numerics.describe(),
@@ -178,7 +178,7 @@ def save(
     png = _png(fig, name)
     folder = Path(
         os.environ.get("DMLKIT_FIGURES")
-        or dmlkit.ROOT / "build" / _provenance["profile"] / "figures"
+        or dmlkit.ROOT / "build" / provenance["profile"] / "figures"
     )
     folder.mkdir(parents=True, exist_ok=True)
     contents = {folder / f"{name}.png": png, folder / f"{name}.json": text.encode()}

@@ -43,7 +43,7 @@ PROFILES = ("smoke", "ci", "full")
 # 312). The message only keeps up a copy, in the kernel, of what is shown.
 # Standard input is a pipe that only we hold: it ends when we do, by whatever signal, and the
 # process then ends all that it started (a kernel and its workers are in sessions of their own).
-_PAPERMILL = """
+PAPERMILL = """
 import json, os, sys, threading, psutil
 def end_with_parent():
     os.read(0, 1)
@@ -147,9 +147,9 @@ def reproduce(
         raise ValueError(f"workers is {workers}: expected 1 or more")
     if not timeout_minutes > 0:
         raise ValueError(f"timeout_minutes is {timeout_minutes}: expected more than 0")
-    sources = _find(project / "notebooks", notebooks)
+    sources = find_notebooks(project / "notebooks", notebooks)
     folder = (build or project / "build") / profile
-    jobs = [_job(source, profile, parameters or {}, project, folder) for source in sources]
+    jobs = [plan(source, profile, parameters or {}, project, folder) for source in sources]
     failed = set()
     with _alone(folder):
         to_run = [job for job in jobs if force or not _is_unchanged(job)]
@@ -165,7 +165,7 @@ def reproduce(
             return _agrees(succeeded, project / "figures", console) and not failed
         if profile == "ci" and not parameters:
             for job in succeeded:
-                _install(job.name, job.figures, project / "figures")
+                publish(job.name, job.figures, project / "figures")
             _say_if_claims_moved(project, console)
     return not failed
 
@@ -199,7 +199,7 @@ def _agrees(jobs: Sequence[_Job], published: Path, console: Console) -> bool:
     return not failures
 
 
-def _find(folder: Path, names: Sequence[str]) -> list[Path]:
+def find_notebooks(folder: Path, names: Sequence[str]) -> list[Path]:
     """Notebooks by name or number; none named: all that have a number, in order."""
     known = {path.stem: path for path in sorted(folder.glob("*.ipynb"))}
     course = {stem: path for stem, path in known.items() if stem[:1].isdigit()}
@@ -215,7 +215,7 @@ def _find(folder: Path, names: Sequence[str]) -> list[Path]:
     return list((found or course).values())
 
 
-def _job(source: Path, profile: str, given: Mapping[str, Any], project: Path, build: Path) -> _Job:
+def plan(source: Path, profile: str, given: Mapping[str, Any], project: Path, build: Path) -> _Job:
     """Read a notebook, settle its parameters, and hash what its figures depend on."""
     try:
         notebook = nbformat.read(source, as_version=4)
@@ -332,7 +332,7 @@ def _start(job: _Job, attempt: int, threads: int) -> _Run:
     environment.pop("MPLBACKEND", None)  # a kernel then draws inline
     with (job.staging / "log.txt").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _PAPERMILL, json.dumps(order)],
+            [sys.executable, "-P", "-c", PAPERMILL, json.dumps(order)],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
@@ -365,7 +365,7 @@ def _settle(job: _Job, status: int | None, seconds: float) -> str:
             os.replace(executed, failed)
             complaint += f"\nas far as it ran: {failed}"
         return complaint
-    _install(job.name, staged, job.figures)
+    publish(job.name, staged, job.figures)
     os.replace(executed, job.build / f"{job.name}.ipynb")
     failed.unlink(missing_ok=True)
     hashes = {path.name: _hash(path) for path in sorted(staged.iterdir())}
@@ -440,7 +440,7 @@ def _figures(folder: Path, notebook: str | None = None) -> dict[str, Any]:
     return records
 
 
-def _install(notebook: str, source: Path, target: Path) -> None:
+def publish(notebook: str, source: Path, target: Path) -> None:
     """Put a notebook's figures where they belong, and take away those that it no longer makes."""
     names = _figures(source, notebook)
     gone = _figures(target, notebook).keys() - names

@@ -25,7 +25,7 @@ mpl.use("Agg")
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder for figures, after ``start``; the look is put back afterwards."""
     monkeypatch.setenv("DMLKIT_FIGURES", str(tmp_path / "figures"))
-    monkeypatch.setattr(figures, "_provenance", None)
+    monkeypatch.setattr(figures, "provenance", None)
     with mpl.rc_context():
         figures.begin_notebook("00_toy", profile="smoke", seeds=3, device="cpu", steps=300)
         yield tmp_path / "figures"
@@ -147,7 +147,7 @@ def test_bad_input_is_named_and_leaves_nothing(
 
 
 def test_save_before_start_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "_provenance", None)
+    monkeypatch.setattr(figures, "provenance", None)
     with pytest.raises(RuntimeError, match="call begin_notebook first"):
         figures.save(line(), "toy", {}, "A line.")
 

@@ -184,19 +184,20 @@ def test_every_notebook_meets_the_standard(path: Path) -> None:
     assert problems(notebook, path.stem) == []
 
 
-def test_every_figure_has_one_notebook_and_is_committed() -> None:
+def test_every_figure_has_one_notebook_and_is_committed(committed_figures: Path) -> None:
     names = [name for path in COURSE for name, _ in saved(nbformat.read(path, as_version=4))]
     assert len(names) == len(set(names))
-    committed = {path.stem for path in (dmlkit.ROOT / "figures").glob("*.json")}
-    pictures = {path.stem for path in (dmlkit.ROOT / "figures").glob("*.png")}
+    committed = {path.stem for path in committed_figures.glob("*.json")}
+    pictures = {path.stem for path in committed_figures.glob("*.png")}
     assert committed == pictures == set(names)
 
 
 @pytest.mark.parametrize("path", COURSE, ids=lambda path: path.stem)
-def test_committed_figures_have_the_words_of_their_notebook(path: Path) -> None:
-    """`--check` compares numbers only."""
+def test_committed_figures_have_the_words_of_their_notebook(
+    path: Path, committed_figures: Path
+) -> None:
     for name, given in saved(nbformat.read(path, as_version=4)):
-        committed = json.loads((dmlkit.ROOT / "figures" / f"{name}.json").read_text("utf-8"))
+        committed = json.loads((committed_figures / f"{name}.json").read_text("utf-8"))
         for argument in ("alt", "caption"):
             if isinstance(given[argument], ast.Constant):  # else it holds parameters
                 assert committed[argument] == _text(given[argument]), name

@@ -1,12 +1,10 @@
 """Every shell and Python block of the README does what it says."""
 
-import io
 import os
 import re
 import shlex
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -73,20 +71,6 @@ def test_the_table_of_losses_is_that_of_the_benchmarks():
     shown = README.partition(BETWEEN[0])[2].partition(BETWEEN[1])[0]
     assert shown.strip() == losses_in_short(RESULTS.read_text())
     assert shown.count("\n") > 20
-
-
-@pytest.fixture(scope="module")
-def committed_figures(tmp_path_factory):
-    """figures/ as it was committed: `make figures` may have made others since."""
-    folder = tmp_path_factory.mktemp("committed")
-    command = ["git", "archive", "--format=tar", "HEAD", "figures"]
-    try:
-        packed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("no git checkout: which figures were committed is not known")
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extractall(folder, filter="data")
-    return folder / "figures"
 
 
 def test_the_table_of_claims_is_that_of_the_committed_figures(committed_figures):

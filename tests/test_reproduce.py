@@ -189,7 +189,7 @@ def test_an_interrupt_ends_the_run_and_leaves_nothing(
     write(tmp_path, "00_toy")
     pid = tmp_path / "pid"
     script = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
-    monkeypatch.setattr(reproduce, "_PAPERMILL", script)
+    monkeypatch.setattr(reproduce, "PAPERMILL", script)
 
     def sleep(seconds: float) -> None:
         time.sleep(seconds)
@@ -215,7 +215,7 @@ def test_only_a_kernel_that_did_not_start_is_tried_again(
 open({str(tmp_path / "attempts")!r}, "a").write("x")
 open(json.loads(sys.argv[1])["output_path"], "w").write({copy!r})
 sys.exit("Kernel died before replying to kernel_info")"""
-    monkeypatch.setattr(reproduce, "_PAPERMILL", script)
+    monkeypatch.setattr(reproduce, "PAPERMILL", script)
     done, page = run(tmp_path)
     assert not done
     assert "Kernel died before replying" in page
@@ -246,7 +246,7 @@ def test_figures_under_the_name_of_another_notebook_are_refused(
     script = f"""import json, os, sys
 open(json.loads(sys.argv[1])["output_path"], "w").write({copy!r})
 open(os.environ["DMLKIT_FIGURES"] + "/toy.json", "w").write({figure("01_x")!r})"""
-    monkeypatch.setattr(reproduce, "_PAPERMILL", script)
+    monkeypatch.setattr(reproduce, "PAPERMILL", script)
     done, page = run(tmp_path)
     assert not done
     assert "figures.begin_notebook names another notebook: 01_x" in page
@@ -315,7 +315,7 @@ def test_notebooks_are_found_by_name_and_number(
 ) -> None:
     for name in ("10_y", "00_toy", "template", "01_x"):
         write(tmp_path, name)
-    found = reproduce._find(tmp_path / "notebooks", names)
+    found = reproduce.find_notebooks(tmp_path / "notebooks", names)
     assert [path.stem for path in found] == expected
 
 
@@ -330,7 +330,7 @@ def test_inputs_are_all_that_figures_depend_on(
     monkeypatch.setattr(dmlkit, "__file__", str(module))
 
     def inputs(profile: str = "smoke", **parameters: Any) -> str:
-        return reproduce._job(path, profile, parameters, tmp_path, tmp_path).inputs
+        return reproduce.plan(path, profile, parameters, tmp_path, tmp_path).inputs
 
     first = inputs()
     notebook = nbformat.read(path, as_version=4)
@@ -371,12 +371,12 @@ def test_figures_that_a_notebook_no_longer_makes_go_and_those_of_others_stay(
         folder.mkdir(exist_ok=True)
         (folder / f"{name}.json").write_text(figure(notebook))
         (folder / f"{name}.png").write_bytes(folder.name.encode())
-    reproduce._install("00_toy", source, target)
+    reproduce.publish("00_toy", source, target)
     assert files(target) == ["kept.json", "kept.png", "other.json", "other.png"]
     assert (target / "kept.png").read_bytes() == b"new"
     (target / "broken.json").write_text("{")
     with pytest.raises(ValueError, match=r"broken\.json is not the record of a figure"):
-        reproduce._install("00_toy", source, target)
+        reproduce.publish("00_toy", source, target)
 
 
 def test_kernels_share_the_cores_and_success_needs_an_executed_copy(
@@ -385,7 +385,7 @@ def test_kernels_share_the_cores_and_success_needs_an_executed_copy(
     write(tmp_path, "00_toy")
     out = tmp_path / "threads"
     script = f"import os; open({str(out)!r}, 'w').write(os.environ['OMP_NUM_THREADS'])"
-    monkeypatch.setattr(reproduce, "_PAPERMILL", script)
+    monkeypatch.setattr(reproduce, "PAPERMILL", script)
     monkeypatch.setattr(reproduce.joblib, "cpu_count", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     done, page = run(tmp_path, workers=3)
