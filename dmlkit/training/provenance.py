@@ -112,8 +112,15 @@ def _module_text(module: ModuleType) -> str:
         for name, value in vars(module).items()
         if not (name.startswith("__") or name.endswith("_SECONDS"))
         and not isinstance(value, ModuleType)
+        and not _is_foreign(value)
     }
     return f"{module.__name__}: {_fields_text(own, module.__name__)}"
+
+
+def _is_foreign(value: object) -> bool:
+    """Whether another package defines it: ``tqdm.auto``, say, has another bar in a notebook."""
+    owner = getattr(value, "__module__", None) if callable(value) else None
+    return isinstance(owner, str) and owner.split(".")[0] != PACKAGE
 
 
 def _class_text(kind: type) -> str:

@@ -220,3 +220,14 @@ def test_in_another_process_code_renames_and_comments_do_not(tmp_path):
     told = [process.communicate(timeout=200)[0].strip() for process in processes.values()]
     assert [process.returncode for process in processes.values()] == [0, 0, 0]
     assert told[0] == told[1] != told[2]
+
+
+def test_what_other_packages_define_does_not_count(monkeypatch):
+    """``tqdm.auto`` has another bar in a notebook than in a worker: both train the same Run."""
+
+    class OtherBar(loop.tqdm):
+        __module__ = "tqdm.notebook"
+
+    before = provenance.closure(["dmlkit.training.loop"]), name_of(TINY)
+    monkeypatch.setattr(loop, "tqdm", OtherBar)
+    assert (provenance.closure(["dmlkit.training.loop"]), name_of(TINY)) == before
