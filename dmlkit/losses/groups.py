@@ -91,7 +91,7 @@ def split_episodes(labels: Tensor, ways: int, queries: int) -> tuple[Tensor, Ten
 
 @register("structured_clustering", "groups", {"gamma": ("log", 0.1, 10.0)})
 class StructuredClusteringLoss(EmbeddingLoss):
-    """The true clustering shall score higher than every other, by a margin of how wrong that is.
+    """Make the true clustering score higher than every other, by a margin of how wrong that is.
 
     L = [max over |S| = |Y| of (F(X, S) + γ(1 − NMI(g(S), Y))) − F̃(X)]₊ with the facility location
     score F(X, S) = −Σ_i min_{j∈S} D_ij and its oracle F̃(X) = Σ_k max_{j∈k} (−Σ_{i∈k} D_ij); S are

@@ -28,7 +28,6 @@ ORDERED = {"prototypical", "n_pairs"}
 DRAWN = {"triplet_distance", "margin", "spherical_expansion"}
 # Its synthetic points lie in a frame drawn in coordinates, whatever way the batch is turned.
 FRAMED = {"spherical_expansion"}
-ARGS = {"spherical_expansion": {"points": 3}}  # at most d - 1
 # Its greedy search meets exact ties (two points make one cluster of either), which fall by place
 # in the batch or by rounding; test_groups.py compares the search with an exhaustive one instead.
 TIED = {"structured_clustering"}
