@@ -39,7 +39,8 @@ def fit(
 
     Model and loss are trained in place. The Experiment gives batches, optimizer, steps and seed;
     its names of model and loss are not used. With a ``checkpoint`` path the state is saved there
-    every few seconds, and when interrupted between two steps; training continues from a state found there.
+    every few seconds, and when interrupted between two steps; a training goes on from a state that
+    is there.
 
     Several ``devices`` have a process each. Under torchrun these are there, and each calls this;
     else they are started here, are given all arguments, and import the module of a loss of your
