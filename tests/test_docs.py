@@ -104,6 +104,8 @@ def check_other_tools(namespace: dict) -> None:
     histories = [namespace["history"], *namespace["histories"].values()]
     assert [len(history) for history in histories] == [4, 4, 4]
     assert all(np.isfinite(history["loss"]).all() for history in histories)
+    assert namespace["known"].shape == (len(namespace["train"]), 8)  # the stub's class tokens
+    assert namespace["after"][1] > 0.01
     assert namespace["scores"]["recall_at_1"] > 0.05  # one class in a hundred is 0.01
     assert Path("embeddings.npz").exists()
 
