@@ -2,18 +2,17 @@
 
 import os
 import re
-import subprocess
 import sys
 import types
 from pathlib import Path
 
 import numpy as np
 import pytest
-import timm
 import torch
 from torch import nn
 
-from dmlkit import losses
+from dmlkit import losses, models
+from dmlkit.training import devices
 
 ROOT = Path(__file__).parent.parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -63,6 +62,8 @@ def offline(monkeypatch, tmp_path):
     hugging_face = types.ModuleType("transformers")
     hugging_face.AutoModel, hugging_face.AutoImageProcessor = TinyTransformer, TinyProcessor
     monkeypatch.setitem(sys.modules, "transformers", hugging_face)
+    import timm  # takes seconds, and the processes of the last test want none of it
+
     create = timm.create_model
 
     def create_tiny(name, pretrained=False, **args):  # timm's own smallest, with random weights
@@ -122,37 +123,29 @@ def check_other_tools(namespace: dict) -> None:
     torch.testing.assert_close(ours(x, labels), losses.ContrastiveLoss(0.0, 1.0)(x, labels))
 
 
-# Without BatchNorm, which would see each share by itself; in float64, since Adam makes whole steps
-# of gradients that are nothing but rounding.
-EXACTLY = """
-import sys
-from pathlib import Path
-import torch
-from dmlkit import models
-
-def linear(name, dim, image):
-    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(image.numel(), dim))
-
-models.build = linear
-torch.set_default_dtype(torch.float64)
-exec(Path(sys.argv[1]).read_text())
-weights = list(model.parameters())
-found = {"loss": value.detach(), "weights": weights, "gradients": [w.grad for w in weights]}
-torch.save(found, f"{sys.argv[2]}/{world_size}_{rank}.pt")
-"""
+def train_alone_and_in_the_group(script: str, folder: Path) -> None:
+    """What the script trains, without BatchNorm, which would see each share by itself; in float64,
+    since Adam makes whole steps of gradients that are nothing but rounding."""
+    models.build = lambda name, dim, image: nn.Sequential(
+        nn.Flatten(), nn.Linear(image.numel(), dim)
+    )
+    torch.set_default_dtype(torch.float64)
+    group = {name: os.environ[name] for name in ALONE}
+    for environment in (ALONE, group) if group["RANK"] == "0" else (group,):
+        os.environ.update(environment)
+        space: dict = {}
+        exec(script, space)
+        weights = list(space["model"].parameters())
+        found = [space["value"].detach(), weights, [weight.grad for weight in weights]]
+        torch.save(found, folder / f"{space['world_size']}_{space['rank']}.pt")
 
 
-def test_two_processes_train_as_one_does(tmp_path):
-    """The page's script for DistributedDataParallel, alone, and by torchrun."""
+def test_two_processes_train_as_one_does(tmp_path, monkeypatch):
+    """The page's script for DistributedDataParallel, in the environment that torchrun gives."""
     text = (ROOT / "docs" / "other_tools.md").read_text()
     (script,) = [code for _, code in BLOCK.findall(text) if "init_process_group" in code]
-    (tmp_path / "script.py").write_text(script)
-    (tmp_path / "main.py").write_text(EXACTLY)
-    run = [tmp_path / "main.py", tmp_path / "script.py", tmp_path]
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    cpu = os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
-    for command, env in ((run, cpu | ALONE), (torchrun + run, cpu)):
-        subprocess.run([sys.executable, *command], check=True, timeout=200, env=env)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    devices.spawn(2, train_alone_and_in_the_group, script, tmp_path)
     alone, first, second = (torch.load(tmp_path / f"{name}.pt") for name in ("1_0", "2_0", "2_1"))
     torch.testing.assert_close(first, second, rtol=0, atol=0)
     torch.testing.assert_close(first, alone, rtol=1e-7, atol=1e-9)
