@@ -282,7 +282,7 @@ def learning_rate_too_high(case: _Case) -> str:
     long = len(case.value) >= FEWEST_STEPS
     if long and not scheduled and means[-1] - means[0] > SURE * error:
         signs.append(f"the mean loss rose from {means[0]:.4g} to {means[-1]:.4g}")
-    gradients = np.array_split(case.run.history["gradient_norm"], 10)
+    gradients = np.array_split(case.run.history["gradient_norm"], min(10, len(case.value)))
     first, last = np.median(gradients[0]), np.median(gradients[-1])
     if long and last > GRADIENT_RISE * first > 0:
         signs.append(f"the norm of the gradient rose from {first:.3g} to {last:.3g}")
