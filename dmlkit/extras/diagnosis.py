@@ -12,7 +12,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from dmlkit import data, geometry, losses, retrieval
-from dmlkit.losses import ContrastiveLoss, TripletLoss, mining
+from dmlkit.losses import ContrastiveLoss, TripletLoss
 from dmlkit.training import Run, build_sampler, device_type
 from dmlkit.training.build import model_for, objective_for
 from dmlkit.training.scoring import embed_batches
@@ -151,13 +151,6 @@ class _Case:
             missing.difference_update(found[-1])
         return found
 
-    def embed_train(self, rows: NDArray[np.int64]) -> Tensor:
-        """Embeddings of training images by their indices (n,), as the trained model sees them."""
-        assert self.train is not None
-        images, model = self.train.images, self.run.model().to(self.device)
-        parts = np.array_split(rows, len(rows) // 256 + 1)
-        return embed_batches(model, (images[part] for part in parts))
-
 
 @_illness(
     "collapsed",
@@ -216,7 +209,7 @@ def no_active_triplets(case: _Case) -> str:
         return ""
     return (
         f"in {idle:.0%} of the last {len(half)} steps the loss was below 1 % of the margin "
-        f"{case.loss.margin:g}: the batches taught next to nothing{_active(case, case.loss)}"
+        f"{case.loss.margin:g}: the batches taught next to nothing"
     )
 
 
@@ -411,30 +404,16 @@ def _some(labels: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
 
 def _recalls(case: _Case) -> tuple[int, float, float]:
     """Recall@1 among equally many seen and unseen classes; the same twice where that is unknown."""
-    labels = case.run.labels if case.train is None else case.train.labels
-    classes = min(
-        MOST_CLASSES, *(int((np.bincount(y) > 1).sum()) for y in (labels, case.run.labels))
-    )
-    if case.train is None or classes < 2:
-        return classes, case.recall, case.recall
-    seen, unseen = _some(labels, classes), _some(case.run.labels, classes)
-    metric, x = case.experiment.metric, case.embed_train(seen)
-    y = torch.from_numpy(case.run.embeddings[unseen])
-    found = [
-        retrieval.recall_at_k(z, of[rows], ks=[1], metric=metric)[1]
-        for z, of, rows in ((x, labels, seen), (y, case.run.labels, unseen))
-    ]
-    return classes, found[0], found[1]
-
-
-def _active(case: _Case, loss: TripletLoss) -> str:
-    """How many triplets of the last batch violate the margin, in words."""
     if case.train is None:
-        return ""
-    rows = build_sampler(case.experiment, case.train)(case.experiment.steps - 1)
-    labels = torch.from_numpy(case.train.labels[rows])
-    D2 = geometry.squared_distances(geometry.normalize(case.embed_train(rows)))
-    positive, negative = geometry.same_label(labels), geometry.different_label(labels)
-    active = mining.active_triplets(D2, positive, negative, loss.margin).relu().sum()
-    triplets = (positive.sum(dim=1) * negative.sum(dim=1)).sum().clamp_min(1)
-    return f"; of all triplets of the last batch, {float(active / triplets):.2%} are active"
+        return 0, case.recall, case.recall
+    labels, images = (case.train.labels, case.run.labels), case.train.images
+    classes = min(MOST_CLASSES, *(int((np.bincount(y) > 1).sum()) for y in labels))
+    if classes < 2:
+        return classes, case.recall, case.recall
+    rows = [_some(y, classes) for y in labels]
+    parts = (images[part] for part in np.array_split(rows[0], len(rows[0]) // 256 + 1))
+    seen = embed_batches(case.run.model().to(case.device), parts)
+    both = zip((seen, torch.from_numpy(case.run.embeddings[rows[1]])), labels, rows, strict=True)
+    metric = case.experiment.metric
+    found = [retrieval.recall_at_k(x, y[r], ks=[1], metric=metric)[1] for x, y, r in both]
+    return classes, found[0], found[1]
