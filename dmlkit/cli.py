@@ -209,6 +209,26 @@ def search(
 
 
 @app.command()
+def diagnose(
+    run: Annotated[str, typer.Argument(help="A Run: its folder, or its name as `train` says it.")],
+    root: Root = None,
+    device: Device = "auto",
+) -> None:
+    """Say in words what is wrong with a Run, by which numbers, and what to do about it."""
+    _use_root(root)
+    from dmlkit.extras import diagnosis, search
+
+    done = search.find_run(run)
+    found = diagnosis.diagnose(done, device)
+    for finding in found:
+        console.print(f"{finding.name}: {finding.seen}.", highlight=False)
+        console.print(f"  {finding.advice} See notebooks/{finding.notebook}.ipynb", highlight=False)
+    recall = done.scores["recall_at_1"]
+    if not found:
+        console.print(f"nothing wrong was found: Recall@1 {recall:.1%} on unseen classes")
+
+
+@app.command()
 def tune(
     names: Annotated[list[str] | None, typer.Argument(help="Losses; none means all.")] = None,
     trials: Annotated[int, typer.Option(min=1, help="Of every loss.")] = 24,
