@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dmlkit.geometry import distances
+from dmlkit.geometry import distances, norms
 from dmlkit.losses.hyperbolic import exponential_map, poincare_distances
 from dmlkit.neighbors import BLOCK_ENTRIES, Array, Metric, as_matrix, as_tensor, parse_metric
 
@@ -225,6 +225,8 @@ def _pair(
         x, y = (x > 0).double(), None if y is None else (y > 0).double()
     if kind == "poincare":
         x, y = exponential_map(x, c, clip), None if y is None else exponential_map(y, c, clip)
+    if kind == "euclidean" and max(norms(z).max() for z in (x, x if y is None else y)) > 1e38:
+        raise ValueError("embeddings: expected distances below 2e38, in float32; divide them")
     sign = 1 if kind == "cosine" else -1
     return _Pairs(x, y, of_x, of_y, partial(_score, kind=kind, c=c), sign, genuine, total - genuine)
 
@@ -270,8 +272,6 @@ def _thresholds_and_eer(pairs: _Pairs, fmr: Sequence[float]) -> tuple[list[float
         return int(((at_or_above / totals).sum(dim=0) >= 1).int().argmax())  # FMR + 1 − FNMR
 
     coarse = _count(pairs, [])[0]
-    if not torch.equal(coarse[:, -1:], totals):
-        raise ValueError("embeddings: expected distances within float32's range")
     upper = [*(rank(coarse, k) for k in ks), crossing(coarse)]
     fine = _count(pairs, upper)  # (F + 1, 2, 2^16)
     for counts, digit in zip(fine, upper, strict=True):
@@ -330,14 +330,17 @@ def _score_of(upper: int, lower: int) -> float:
 def _error_rates(pairs: _Pairs, scores: Sequence[float], seed: int, draws: int) -> pd.DataFrame:
     """See ``error_rates``; the thresholds are scores."""
     scores = torch.tensor(scores, dtype=torch.float32).tolist()
+    if draws < 1:
+        raise ValueError(f"draws: expected 1 or more, got {draws}")
     if not np.isfinite(scores or [np.nan]).all():
         raise ValueError(f"thresholds: expected one or more finite numbers, got {scores}")
     C = int(torch.cat([pairs.of_x, pairs.of_y]).max()) + 1
     n, m = (part.bincount(minlength=C).double() for part in (pairs.of_x, pairs.of_y))
-    rng = np.random.default_rng(seed)
-    drawn = rng.multinomial(C, np.full(C, 1 / C), size=draws)
-    # A first column for the set as it is: each class once.
-    W = torch.from_numpy(np.vstack([np.ones(C), drawn]).T.copy()).to(n.device)  # (C, 1 + draws)
+    # How often a draw has each class: (C, 1 + draws), the first column the set as it is.
+    W = torch.ones(C, 1 + draws, dtype=torch.float64)
+    drawn = np.random.default_rng(seed).multinomial(C, np.full(C, 1 / C), size=draws)
+    W[:, 1:] = torch.from_numpy(drawn.T)
+    W = W.to(n.device)
     genuine = n * (n - 1) / 2 if pairs.y is None else n * m  # (C,)
     impostors = (n @ W) * (m @ W) - (n * m) @ W.square()  # (1 + draws,): pairs of two classes
     impostors = impostors / 2 if pairs.y is None else impostors
