@@ -8,6 +8,9 @@ float32, in blocks: memory does not grow with the number of pairs, and no thresh
 Intervals hold 95 % of the rates that a bootstrap over classes gives: classes are drawn again, with
 all their images, and a pair of two of them counts as often as both together were drawn. Pairs are
 never drawn, for they share images and are not independent. The threshold is held as it is given.
+Of simulated sets of 20 and 100 classes, six images each, such intervals held the true FMR of 1 % in
+99 and 100 % (they are too wide: one pair of classes weighs as much as it was drawn by both ends),
+the true FNMR in 91 and 93 %, and in 87 and 92 % if the threshold was chosen on the same set.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -200,11 +200,11 @@ def test_an_fmr_counts_as_the_decimal_that_it_is():
 
 
 def test_negative_zero_is_zero():
-    """Cosines of 0 with either sign are tied: none of them is accepted."""
-    x = np.array([[1.0, 0.0], [1.0, 1.0], [-0.0, -1.0], [-0.0, 1.0]])
-    found = verify(x, [0, 0, 1, 1], fmr=[0.49])
-    assert found.rates["threshold"].tolist() == [0.0]
-    assert found.rates["fmr"].tolist() == [0.25]
+    """A cosine of -1e-60 is -0 in float32, and tied with 0: nothing tells the two pairs apart."""
+    gallery = np.array([[0.0, 1.0], [-1e-60, 1.0], [-1.0, 0.0]])
+    found = verify([[1.0, 0.0]], [0], [0.5], gallery, [0, 1, 1])
+    assert found.rates["threshold"].tolist() == [-1.0]
+    assert found.eer == pytest.approx(1 / 3)  # with -0 below 0 it would be 0
 
 
 @settings(max_examples=25, deadline=None)
