@@ -1,4 +1,4 @@
-"""The command line: ``dmlkit reproduce | train | search | tune | claims | data | student | …``."""
+"""The command line: ``dmlkit reproduce | train | search | threshold | tune | claims | …``."""
 
 import json
 import os
@@ -226,6 +226,61 @@ def diagnose(
     recall = done.scores["recall_at_1"]
     if not found:
         console.print(f"nothing wrong was found: Recall@1 {recall:.1%} on unseen classes")
+
+
+@app.command()
+def threshold(
+    run: Annotated[str, typer.Argument(help="A Run: its folder, or its name as `train` says it.")],
+    fmr: Annotated[
+        list[float] | None,
+        typer.Option(help="False match rate, repeatable.", show_default="0.001"),
+    ] = None,
+    root: Root = None,
+    device: Device = "auto",
+) -> None:
+    """Find what distance means "same": chosen on validation classes, measured on test classes."""
+    _use_root(root)
+    from dmlkit.data import load
+    from dmlkit.extras.search import find_run
+    from dmlkit.training import device_type, embed
+    from dmlkit.verification import error_rates, verification
+
+    done = find_run(run)
+    experiment, metric = done.experiment, done.experiment.metric
+
+    def pairs(split: str) -> dict[str, Any]:
+        images = load(experiment.data, split, **experiment.data_args)
+        known = split == experiment.split
+        x = done.embeddings if known else embed(done.model().to(device_type(device)), images)
+        return images.retrieval_sets(x)
+
+    try:
+        load(experiment.data, "val", **experiment.data_args)
+        split, caption = "val", None
+    except ValueError as error:
+        split, caption = "test", f"chosen on the test classes, and too good there: {error}"
+    test = pairs("test")
+    asked = fmr or [1e-3]
+    found = verification(**(pairs("val") if split == "val" else test), fmr=asked, metric=metric)
+    tables = {split: found.rates}
+    tables["test"] = error_rates(**test, thresholds=list(found.rates["threshold"]), metric=metric)
+    names = {"fmr": "FMR (%)", "fnmr": "FNMR (%)", "fnmr_macro": "FNMR, mean of classes (%)"}
+    rows = []
+    for i, f in enumerate(asked):
+        for on, table in tables.items():
+            row = table.iloc[i]
+            shown = (_rate(row, name) for name in names)
+            rows.append((f"{f:g}", on, f"{row['threshold']:.9g}", *shown))  # 9: all of a float32
+    head = ("FMR asked", "on", f"{metric} threshold", *names.values())
+    _print_table(f"Run {done.path.name}: same class or not", head, rows, "right", caption=caption)
+    line = f"EER {found.eer:.2%}, of {found.genuine} genuine and {found.impostors} impostor pairs"
+    console.print(f"{line} of {split}; intervals: 95 %, over classes", soft_wrap=True)
+
+
+def _rate(row: Any, name: str) -> str:
+    """A rate and its interval, in percent."""
+    value, low, high = (100 * row[f"{name}{end}"] for end in ("", "_low", "_high"))
+    return f"{value:.3g} [{low:.3g}, {high:.3g}]"
 
 
 @app.command()

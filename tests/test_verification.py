@@ -1,0 +1,358 @@
+"""Verification against loops over pairs, scikit-learn's ROC, and cases worked by hand."""
+
+import math
+import re
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+from sklearn.metrics import roc_curve
+from typer.testing import CliRunner
+
+from dmlkit import data, training, verification
+from dmlkit.cli import app
+from dmlkit.losses.hyperbolic import exponential_map, poincare_distances
+from dmlkit.training import Experiment
+from dmlkit.verification import error_rates, threshold_consistency
+from dmlkit.verification import verification as verify
+from tests.data import trees
+
+RATES = ["fmr", "fnmr", "fnmr_macro"]
+METRICS = ("cosine", "euclidean", "hamming", "poincare")
+# A query at 0 and items at 1 - s: genuine s .9 .8 .6 .4, impostors .7 .5 .3 .2 .1.
+LINE = {
+    "embeddings": [[0.0]],
+    "labels": [0],
+    "gallery": [[0.1], [0.2], [0.4], [0.6], [0.3], [0.5], [0.7], [0.8], [0.9]],
+    "gallery_labels": [0, 0, 0, 0, 1, 1, 1, 1, 1],
+    "metric": "euclidean",
+}
+
+
+def clusters(classes=7, per_class=5, d=4, seed=0, whole=False):
+    """Overlapping classes of 1 and more images, shuffled; whole numbers give many ties."""
+    rng = np.random.default_rng(seed)
+    sizes = np.array([1, *(per_class + np.arange(classes - 1) % 3)])
+    labels = rng.permutation(np.repeat(10 * np.arange(classes) - 7, sizes))
+    x = rng.normal(size=(classes, d))[labels // 10] + rng.normal(size=(len(labels), d))
+    return ((2 * x).round() + 0.5 if whole else x), labels
+
+
+def like(a, b, metric):
+    """How alike two rows are, one pair at a time, as float32."""
+    if metric == "cosine":
+        return np.float32(a @ b / math.sqrt(a @ a) / math.sqrt(b @ b))
+    if metric == "hamming":
+        return np.float32(-((a > 0) != (b > 0)).sum())
+    if metric == "poincare":
+        a, b = (exponential_map(torch.from_numpy(z)[None], 0.1, 2.3) for z in (a, b))
+        return np.float32(-poincare_distances(a, b, 0.1).item())
+    return np.float32(-math.sqrt(sum((p - q) ** 2 for p, q in zip(a, b, strict=True))))
+
+
+def loop_pairs(x, labels, gallery=None, gallery_labels=None, metric="cosine"):
+    """(score, class, class) of every pair."""
+    if gallery is None:
+        places = [(i, j) for i in range(len(x)) for j in range(i + 1, len(x))]
+        gallery, gallery_labels = x, labels
+    else:
+        places = [(i, j) for i in range(len(x)) for j in range(len(gallery))]
+    return [(like(x[i], gallery[j], metric), labels[i], gallery_labels[j]) for i, j in places]
+
+
+def loop_rates(pairs, t, weight=None):
+    """FMR, FNMR and its mean over classes, with class weights, as their definitions read."""
+    weight = weight or dict.fromkeys({c for _, a, b in pairs for c in (a, b)}, 1)
+    wrong = every = 0
+    own = {}
+    for s, a, b in pairs:
+        if a == b:
+            own.setdefault(a, []).append(s <= t)
+        else:
+            every += weight[a] * weight[b]
+            wrong += weight[a] * weight[b] * (s > t)
+    count = sum(weight[c] * len(r) for c, r in own.items())
+    micro = sum(weight[c] * sum(r) for c, r in own.items()) / count
+    macro = sum(weight[c] * np.mean(r) for c, r in own.items()) / sum(weight[c] for c in own)
+    return [wrong / every, micro, macro]
+
+
+def queries_and_gallery():
+    x, labels = clusters()
+    return {
+        "embeddings": x[::2], "labels": labels[::2], "gallery": x[1::2],
+        "gallery_labels": labels[1::2],
+    }  # fmt: skip
+
+
+def alone(**args):
+    x, labels = clusters(**args)
+    return {"embeddings": x, "labels": labels}
+
+
+def sets_of(case):
+    return {"all": alone, "ties": partial(alone, whole=True), "gallery": queries_and_gallery}[
+        case
+    ]()
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("case", ["all", "ties", "gallery"])
+def test_thresholds_and_errors_are_those_of_loops_over_pairs(case, metric):
+    sets = sets_of(case)
+    pairs = loop_pairs(*sets.values(), metric=metric)
+    impostors = sorted((s for s, a, b in pairs if a != b), reverse=True)
+    asked = [0.01, 0.05, 0.3, 0.9]
+    found = verify(**sets, fmr=asked, metric=metric, draws=5)
+    assert (found.genuine, found.impostors) == (len(pairs) - len(impostors), len(impostors))
+    assert list(found.rates.index) == asked
+    sign = 1 if metric == "cosine" else -1
+    for f, row in found.rates.iterrows():
+        t = impostors[math.floor(f * len(impostors))]
+        assert sign * row["threshold"] == pytest.approx(t, rel=2e-7, abs=1e-9)
+        assert row[RATES].tolist() == pytest.approx(loop_rates(pairs, t), abs=1e-12)
+        assert row["fmr"] <= f
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("case", ["all", "ties", "gallery"])
+def test_eer_is_where_the_interpolated_roc_crosses(case, metric):
+    sets = sets_of(case)
+    pairs = loop_pairs(*sets.values(), metric=metric)
+    fmr, tmr, _ = roc_curve(
+        [a == b for _, a, b in pairs], [s for s, _, _ in pairs], drop_intermediate=False
+    )
+    # Where the line rises straight up, brentq cannot follow: points by their sum instead.
+    steps = fmr + tmr  # rises from 0 to 2; the crossing has FMR = 1 - TMR
+    at = brentq(lambda u: np.interp(u, np.arange(len(steps)), steps) - 1, 0, len(steps) - 1)
+    expected = np.interp(at, np.arange(len(steps)), fmr)
+    assert verify(**sets, metric=metric, fmr=[0.5], draws=2).eer == pytest.approx(expected)
+
+
+def test_the_worked_example():
+    found = verify(**LINE, fmr=[0.2])
+    assert (found.eer, found.genuine, found.impostors) == (0.25, 4, 5)
+    row = found.rates.loc[0.2]
+    assert row["threshold"] == pytest.approx(0.5)
+    assert row[RATES].tolist() == [0.2, 0.25, 0.25]
+
+
+@pytest.mark.parametrize("case", ["all", "gallery"])
+def test_intervals_draw_classes_again(case):
+    """Every draw as it reads: a pair of two classes as often as both were drawn together."""
+    sets = sets_of(case)
+    pairs = loop_pairs(*sets.values())
+    classes = sorted({c for _, a, b in pairs for c in (a, b)})
+    t, draws = 0.3, 60
+    drawn = np.random.default_rng(3).multinomial(len(classes), [1 / 7] * 7, size=draws)
+    rates = [loop_rates(pairs, t, dict(zip(classes, w.tolist(), strict=True))) for w in drawn]
+    row = error_rates(**sets, thresholds=[t], seed=3, draws=draws).iloc[0]
+    for name, values in zip(RATES, np.array(rates).T, strict=True):
+        expected = np.percentile(values, [2.5, 97.5])
+        assert [row[f"{name}_low"], row[f"{name}_high"]] == pytest.approx(expected, abs=1e-12)
+        assert row[f"{name}_low"] < row[name] < row[f"{name}_high"]
+
+
+def test_more_images_of_the_same_classes_are_no_more_evidence():
+    """Of copies, a bootstrap over pairs would make intervals half as wide."""
+    x, labels = clusters(classes=12)
+    once = error_rates(x, labels, [0.3]).iloc[0]
+    twice = error_rates(np.tile(x, (2, 1)), np.tile(labels, 2), [0.3]).iloc[0]
+    names = ["fmr", "fmr_low", "fmr_high"]
+    assert twice[names].tolist() == pytest.approx(once[names].tolist(), abs=1e-12)
+
+
+def test_a_threshold_of_one_set_of_classes_on_another():
+    val, test = (clusters(seed=seed, classes=9) for seed in (1, 2))
+    fixed = verify(*val, fmr=[0.02, 0.1])
+    thresholds = fixed.rates["threshold"].tolist()
+    there = error_rates(*test, thresholds)
+    pairs = loop_pairs(*test)
+    for t, (_, row) in zip(thresholds, there.iterrows(), strict=True):
+        assert row[RATES].tolist() == pytest.approx(loop_rates(pairs, t), abs=1e-12)
+    again = error_rates(*val, thresholds)
+    assert again.to_numpy() == pytest.approx(fixed.rates.to_numpy())
+    assert there["fmr"].tolist() != pytest.approx(again["fmr"].tolist())
+
+
+def test_blocks_change_nothing(monkeypatch):
+    args = alone(), queries_and_gallery()
+    whole = [verify(**sets, fmr=[0.1]) for sets in args]
+    opis = threshold_consistency(*clusters())
+    monkeypatch.setattr(verification, "BLOCK_ENTRIES", 50)
+    for sets, one in zip(args, whole, strict=True):
+        blocks = verify(**sets, fmr=[0.1])
+        assert (blocks.eer, blocks.genuine) == (one.eer, one.genuine)
+        assert blocks.rates.to_numpy() == pytest.approx(one.rates.to_numpy(), abs=1e-12)
+    assert threshold_consistency(*clusters()).opis == pytest.approx(opis.opis, abs=1e-12)
+
+
+def test_an_fmr_counts_as_the_decimal_that_it_is():
+    assert math.floor(0.29 * 100) == 28
+    gallery, of_gallery = np.arange(1.0, 102.0)[:, None], np.repeat([0, 1], [1, 100])
+    sets = {"gallery": gallery, "gallery_labels": of_gallery, "metric": "euclidean"}
+    found = verify([[0.0]], [0], fmr=[0.29], **sets)
+    assert found.rates["fmr"].tolist() == [0.29]
+
+
+def test_negative_zero_is_zero():
+    """A cosine of -1e-60 is -0 in float32, and tied with 0: nothing tells the two pairs apart."""
+    gallery = np.array([[0.0, 1.0], [-1e-60, 1.0], [-1.0, 0.0]])
+    found = verify([[1.0, 0.0]], [0], [0.5], gallery, [0, 1, 1])
+    assert found.rates["threshold"].tolist() == [-1.0]
+    assert found.eer == pytest.approx(1 / 3)  # with -0 below 0 it would be 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**16), st.booleans())
+def test_order_names_and_rotation_change_nothing(seed, tensors):
+    x, labels = clusters(seed=seed % 50)
+    rng = np.random.default_rng(seed)
+    order, (q, _) = rng.permutation(len(x)), np.linalg.qr(rng.normal(size=(4, 4)))
+    names = rng.permutation(200)[:100]
+    y, of_y = 3 * x[order] @ q, names[labels[order] + 7]
+    one = verify(x, labels, fmr=[0.1])
+    two = verify(*map(torch.from_numpy, (y, of_y)) if tensors else (y, of_y), fmr=[0.1])
+    assert two.eer == pytest.approx(one.eer)
+    columns = ["threshold", *RATES]
+    assert two.rates[columns].to_numpy() == pytest.approx(one.rates[columns].to_numpy(), abs=1e-6)
+    expected, found = (threshold_consistency(*sets).opis for sets in ((x, labels), (y, of_y)))
+    assert found == pytest.approx(expected, abs=2e-3)  # a threshold may move across a pair
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"labels": [0, 1, 2, 3]}, "pairs of one class and pairs of two, got 0 and 6"),
+        ({"labels": [5, 5, 5, 5]}, "pairs of one class and pairs of two, got 6 and 0"),
+        ({"labels": [0, 0, 1]}, r"labels: expected integers of shape \(4,\)"),
+        ({"labels": [0.0, 0.0, 1.0, 1.0]}, "labels: expected integers .* got torch.float64"),
+        ({"embeddings": np.full((4, 2), np.nan)}, "embeddings: 4 of 4 rows .* not finite"),
+        ({"embeddings": np.zeros((4, 2))}, "zero and have no cosine"),
+        ({"embeddings": np.eye(4) * 1e200, "metric": "euclidean"}, "distances below 2e38"),
+        ({"gallery": np.eye(4)}, "expected both or neither"),
+        ({"gallery": np.ones((2, 3)), "gallery_labels": [0, 1]}, "gallery: expected 4 columns"),
+        ({"fmr": [0.1]}, "fmr: expected rates from 0.25 .one of 4 impostor pairs. to below 1"),
+        ({"fmr": [1.0]}, "fmr: expected rates"),
+        ({"fmr": [np.nan]}, "fmr: expected rates"),
+        ({"fmr": []}, "fmr: expected rates"),
+        ({"draws": 0}, "draws: expected 1 or more, got 0"),
+        ({"metric": "dot"}, "metric: expected 'euclidean', 'cosine'"),
+    ],
+)
+def test_what_says_nothing_is_refused(change, message):
+    good = {"embeddings": np.eye(4), "labels": [0, 0, 1, 1], "fmr": [0.5]}
+    verify(**good)
+    with pytest.raises(ValueError, match=message):
+        verify(**good | change)
+
+
+@pytest.mark.parametrize("thresholds", [[], [np.nan], [1e300]])
+def test_thresholds_that_are_no_float32_are_refused(thresholds):
+    with pytest.raises(ValueError, match="thresholds: expected one or more finite numbers"):
+        error_rates(np.eye(4), [0, 0, 1, 1], thresholds)
+
+
+def test_all_in_one_point_tells_nothing_apart():
+    found = verify(np.ones((6, 3)), [0, 0, 1, 1, 2, 2], fmr=[0.5])
+    assert found.rates[RATES].to_numpy().tolist() == [[0.0, 1.0, 1.0]]
+    assert found.eer == pytest.approx(0.5)
+
+
+# Threshold consistency
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_opis_is_that_of_a_loop(metric):
+    x, labels = clusters()
+    pairs = loop_pairs(x, labels, metric=metric)
+    found = threshold_consistency(x, labels, fmr=(0.02, 0.3), points=9, metric=metric)
+    assert found.utilities.shape == (6, 9)  # one class of the seven has one image
+    sign = 1 if metric == "cosine" else -1
+    ends = sign * verify(x, labels, fmr=[0.02, 0.3], metric=metric).rates["threshold"]
+    between = np.linspace(ends.min(), ends.max(), 9)
+    assert (sign * found.thresholds).tolist() == pytest.approx(between.tolist(), abs=1e-6)
+    total = 0.0
+    for j, t in enumerate((sign * found.thresholds).tolist()):
+        utilities = []
+        for c in sorted(set(labels)):
+            own = [s > t for s, a, b in pairs if a == b == c]
+            others = [s <= t for s, a, b in pairs if (a == c) != (b == c)]
+            if own:
+                sensitivity, specificity = np.mean(own), np.mean(others)
+                both = sensitivity + specificity
+                utilities.append(2 * sensitivity * specificity / both if both else 0.0)
+        assert found.utilities[:, j].tolist() == pytest.approx(utilities, abs=1e-12)
+        total += np.mean((np.array(utilities) - np.mean(utilities)) ** 2)
+    assert found.opis == pytest.approx(total / 9, abs=1e-12)
+
+
+def test_opis_tells_a_wide_class_from_narrow_ones():
+    """With one threshold for all, a class that is wider than the others pays."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(10), 8)
+    centers, noise = 3 * rng.normal(size=(10, 8))[labels], rng.normal(size=(80, 8))
+    same = threshold_consistency(centers + noise, labels, metric="euclidean")
+    wide = np.where(labels == 0, 4, 1)[:, None]
+    assert threshold_consistency(centers + wide * noise, labels, metric="euclidean").opis > (
+        2 * same.opis
+    )
+    with pytest.raises(ValueError, match="points: expected 1 or more"):
+        threshold_consistency(centers, labels, points=0)
+
+
+# The command
+
+
+def invoke(*args):
+    return CliRunner().invoke(app, ["threshold", *map(str, args)], env={"COLUMNS": "200"})
+
+
+def test_the_command_chooses_on_val_and_measures_on_test(tmp_path):
+    small = {"train_classes": 40, "val_classes": 20, "test_classes": 20}
+    sampler = {"classes": 8, "per_class": 2}
+    experiment = Experiment(data_args=small, sampler_args=sampler, steps=2)
+    done = training.run(experiment, store=tmp_path, device="cpu", progress=False)
+    result = invoke(done.path, "--fmr", 0.01, "--fmr", 0.1, "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    rows = re.findall(
+        r"(0\.0?1) *│ *(val|test) │ *(\S+) │ *(\S+) \[.*?\] │ *(\S+) \[", result.output
+    )
+    val = data.load("glyphs", "val", **small)
+    chosen = verify(training.embed(done.model(), val), val.labels, fmr=[0.01, 0.1]).rates
+    there = error_rates(done.embeddings, done.labels, chosen["threshold"].tolist())
+    expected = [
+        (
+            f"{f:g}",
+            on,
+            *(f"{number:.{digits}g}" for number, digits in zip(numbers, (9, 3, 3), strict=True)),
+        )
+        for i, f in enumerate([0.01, 0.1])
+        for on, table in (("val", chosen), ("test", there))
+        for numbers in [table.iloc[i][["threshold", "fmr", "fnmr"]].to_numpy() * [1, 100, 100]]
+    ]
+    assert rows == expected
+    assert "impostor pairs of val" in result.output
+    refused = invoke(done.path, "--fmr", 1e-9, "--device", "cpu")
+    assert refused.exit_code == 1
+    assert "fmr: expected rates from" in refused.stderr
+
+
+def test_without_val_the_command_says_that_it_chose_on_test(tmp_path):
+    folder = trees.classes(tmp_path / "pictures", each=6)
+    experiment = Experiment(
+        data="folder",
+        data_args={"root": str(folder), "test_share": 0.5, "crop": 16, "resize": 18},
+        model_args={"widths": [4, 8]},
+        sampler_args={"classes": 2, "per_class": 2},
+        steps=2,
+    )
+    done = training.run(experiment, store=tmp_path, device="cpu", progress=False)
+    result = invoke(done.path, "--fmr", 0.2, "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    assert "chosen on the test classes" in result.output
+    assert " val " not in result.output.split("chosen")[0]
