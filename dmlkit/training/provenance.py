@@ -168,6 +168,8 @@ def _text(value: Any) -> str:
         return f"property {[_text(part) for part in (value.fget, value.fset)]}"
     if isinstance(value, functools.cached_property):
         return f"cached {_text(value.func)}"
+    if type(value).__module__.split(".")[0] == PACKAGE and hasattr(value, "__dict__"):
+        return f"{type(value).__qualname__} of {_fields_text(vars(value))}"  # its settings
     if isinstance(value, Mapping):
         value = list(value.items())
     if isinstance(value, tuple | list | set | frozenset):

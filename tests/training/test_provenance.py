@@ -17,13 +17,13 @@ import torch
 import torchvision
 
 import dmlkit
-from dmlkit import losses, training
+from dmlkit import losses, neighbors, training
 from tests.data.trees import classes
 from tests.training.tiny import TINY, run
 
 ONE_STEP = replace(TINY, steps=1, monitor=())
 # What these give is in the name itself: images and labels, or only a path.
-LOADERS = {f"dmlkit.data.{name}" for name in ("benchmarks", "download", "folder")}
+LOADERS = {f"dmlkit.data.{name}" for name in ("benchmarks", "download", "folder", "listing")}
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_numerics_are_in_the_name(store, monkeypatch):
     facts = run(ONE_STEP, store).provenance
     assert facts["python"] == f"{sys.version_info.major}.{sys.version_info.minor}"
     assert facts["torch"] == torch.__version__
-    assert torch.backends.cpu.get_cpu_capability() in facts["numerics"]
+    assert torch.backends.cpu.get_cpu_capability().lower() in facts["numerics"]
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
     assert not run(ONE_STEP, store).loaded
 
@@ -231,3 +231,10 @@ def test_what_other_packages_define_does_not_count(store, monkeypatch):
     assert not run(ONE_STEP, store).loaded
     monkeypatch.setattr(training.loop, "tqdm", OtherBar)
     assert run(ONE_STEP, store).loaded
+
+
+def test_the_settings_of_an_object_that_a_module_keeps_count(store, monkeypatch):
+    """The Poincaré metric's curvature is that of a loss that ``neighbors`` keeps."""
+    assert not run(ONE_STEP, store).loaded
+    monkeypatch.setattr(neighbors, "_BALL", losses.HyperbolicLoss(c=0.5))
+    assert not run(ONE_STEP, store).loaded
