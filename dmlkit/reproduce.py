@@ -148,7 +148,7 @@ def reproduce(
     if not timeout_minutes > 0:
         raise ValueError(f"timeout_minutes is {timeout_minutes}: expected more than 0")
     sources = find_notebooks(project / "notebooks", notebooks)
-    folder = (build or project / "build") / profile
+    folder = (build or project / "build").resolve() / profile
     jobs = [plan(source, profile, parameters or {}, project, folder) for source in sources]
     failed = set()
     with _alone(folder):

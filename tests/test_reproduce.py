@@ -122,6 +122,16 @@ def test_a_notebook_runs_once_is_published_and_checked(
             run(tmp_path, profile="ci")
 
 
+def test_the_folder_of_what_runs_leave_may_be_relative(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "00_toy", FIGURE.format("00_toy"), rates=[])
+    monkeypatch.chdir(tmp_path)
+    done, page = run(tmp_path, profile="ci", build=Path("elsewhere"))
+    assert done, page
+    assert files(tmp_path / "elsewhere" / "ci") == ["00_toy.ipynb", "00_toy.stamp.json", "figures"]
+
+
 def test_failures_are_shown_others_go_on_and_earlier_figures_stay(tmp_path: Path) -> None:
     write(tmp_path, "00_error", FIGURE.format("00_error"), "ratio = 1 / 0", "print('after')")
     write(tmp_path, "01_dead", "import os; os._exit(1)", "print('after')")
