@@ -72,8 +72,10 @@ def test_train_gives_runs_in_their_order_and_none_for_one_that_diverged(monkeypa
 
 
 def test_train_raises_what_is_no_divergence():
-    with pytest.raises(RuntimeError, match=r"1 of 2 Runs failed; .*experiments\[1\]: unknown loss"):
-        train(TINY, replace(TINY, loss="nope"))
+    with pytest.raises(
+        RuntimeError, match=r"1 of 2 Runs failed; .*experiments\[1\]: unknown model"
+    ):
+        train(TINY, replace(TINY, model="nope"))
     assert train(TINY)[0].loaded
 
 

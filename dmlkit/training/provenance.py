@@ -83,13 +83,16 @@ def closure(names: Iterable[str]) -> tuple[str, ...]:
         name = waiting.pop()
         if name not in found and name.split(".")[0] == PACKAGE:
             found.add(name)
-            if any(_is_own(value, name) for value in vars(sys.modules[name]).values()):
+            own = (v for key, v in vars(sys.modules[name]).items() if not key.startswith("__"))
+            if any(_is_own(value, name) for value in own):
                 waiting.extend(_used(sys.modules[name]))
     return tuple(sorted(found))
 
 
 def _used(module: ModuleType) -> Iterator[str]:
     for name, value in vars(module).items():
+        if name.startswith("__"):  # Python's own, and what torch.compile leaves there
+            continue
         if not isinstance(value, ModuleType):
             yield str(getattr(value, "__module__", ""))
         elif value.__name__ != f"{module.__name__}.{name}":  # a package has all its parts, once

@@ -51,9 +51,9 @@ def embed_batches(model: nn.Module, batches: Iterable[Tensor]) -> Tensor:
 def check_embeddings(embeddings: Tensor, when: str) -> None:
     """Raise DivergedError unless all norms of embeddings (N, dim), and so all numbers, are finite.
 
-    >>> check_embeddings(torch.tensor([[1.0, torch.inf]]), "after step 3 of 9")
+    >>> check_embeddings(torch.tensor([[1.0, torch.nan]]), "after step 3 of 9")
     Traceback (most recent call last):
-    dmlkit.training.scoring.DivergedError: an embedding's norm is inf after step 3 of 9
+    dmlkit.training.scoring.DivergedError: an embedding's norm is nan after step 3 of 9
     """
     norms = geometry.norms(embeddings)
     bad = norms[~norms.isfinite()]

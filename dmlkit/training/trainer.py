@@ -1,7 +1,6 @@
 """One step after another: the state of a training, which knows no loss by name."""
 
 import functools
-import math
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from dmlkit.training.scoring import (
     to_float,
 )
 
+LARGEST_NORM = torch.finfo(torch.float32).max ** 0.5  # 1.8e19
 HISTORY = ("loss", "norm_mean", "norm_spread", "gradient_norm")
 _DEVICE_STRIDE = 1_000_000_007  # between the seeds of two devices, far above that of two steps
 
@@ -180,16 +180,18 @@ class Trainer:
         """The last loss.
 
         Raises:
-            DivergedError: a number of the record is not finite; the first such step is named.
+            DivergedError: a number of the record is not finite, or the norms are so large that
+                float32 cannot hold their squares; the first such step is named.
         """
         rows = self.record[: self.step].cpu()
         # Half precision scales its loss, and passes over a step whose gradient overflows by that.
         watched = rows[:, :3] if self.experiment.precision == "16-mixed" else rows
         bad = ~watched.isfinite()
+        bad[:, 1] |= rows[:, 1] > LARGEST_NORM  # gradients have long been 0
         if bad.any():
             first = int(bad.any(dim=1).nonzero()[0])
-            columns = zip(HISTORY, rows[first].tolist(), strict=True)
-            names = [f"{name} became {x}" for name, x in columns if not math.isfinite(x)]
+            columns = zip(HISTORY, rows[first].tolist(), bad[first].tolist(), strict=False)
+            names = [f"{name} became {x}" for name, x, is_bad in columns if is_bad]
             raise DivergedError(f"{', '.join(names)} at step {first + 1}{self._settings()}")
         return float(rows[-1, 0])
 

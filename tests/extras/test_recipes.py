@@ -60,7 +60,7 @@ def test_a_recipe_says_what_its_paper_prints(name):
     assert made.model == {"googlenet": "googlenet_bn"}.get(network, network)
     crop = {"resize": 256, "crop": 227 if source == "sec" else 224, "flip": True}
     assert crop.items() <= made.data_args.items()
-    share = {"sec": [0.16, 1], "see": [0.2, 1]}.get(source)
+    share = {"sec": (0.16, 1), "see": (0.2, 1)}.get(source)
     assert made.data_args.get("scale") == share
     if source == "study":
         assert (made.dim, made.optimizer, made.metric) == (64, "adam", "euclidean")
