@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import nbformat
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import dmlkit
-from dmlkit import ROOT, claims, data, study, training
+from dmlkit import ROOT, claims, cli, data, study, training
 from dmlkit.cli import app
 from dmlkit.data import benchmarks
 from tests.data import trees
@@ -30,6 +31,7 @@ def invoke(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "run", lambda e, **args: real(e, store=folder, **args))
 
     def invoked(*args, columns=200):  # so wide that no label is broken
+        monkeypatch.setattr(cli, "console", Console(width=columns))
         return CliRunner().invoke(app, [*args], env={"COLUMNS": f"{columns}"})
 
     return invoked

@@ -9,11 +9,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 from scipy.optimize import brentq
 from sklearn.metrics import roc_curve
 from typer.testing import CliRunner
 
-from dmlkit import data, training, verification
+from dmlkit import cli, data, training, verification
 from dmlkit.cli import app
 from dmlkit.losses.hyperbolic import exponential_map, poincare_distances
 from dmlkit.training import Experiment
@@ -306,6 +307,11 @@ def test_opis_tells_a_wide_class_from_narrow_ones():
 
 
 # The command
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch):
+    monkeypatch.setattr(cli, "console", Console(width=200))  # so that no row is broken
 
 
 def invoke(*args):
