@@ -31,7 +31,7 @@ def invoke(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "run", lambda e, **args: real(e, store=folder, **args))
 
     def invoked(*args, columns=200):  # so wide that no label is broken
-        monkeypatch.setattr(cli, "console", Console(width=columns))
+        monkeypatch.setattr(cli, "console", Console(markup=False, width=columns))
         return CliRunner().invoke(app, [*args], env={"COLUMNS": f"{columns}"})
 
     return invoked

@@ -18,6 +18,7 @@ import torchvision
 
 import dmlkit
 from dmlkit import losses, neighbors, training
+from dmlkit.losses import contract
 from tests.data.trees import classes
 from tests.training.tiny import TINY, run
 
@@ -238,3 +239,9 @@ def test_the_settings_of_an_object_that_a_module_keeps_count(store, monkeypatch)
     assert not run(ONE_STEP, store).loaded
     monkeypatch.setattr(neighbors, "_BALL", losses.HyperbolicLoss(c=0.5))
     assert not run(ONE_STEP, store).loaded
+
+
+def test_what_torch_compile_leaves_in_a_module_does_not_count(store, monkeypatch):
+    assert not run(ONE_STEP, store).loaded
+    monkeypatch.setitem(vars(contract), "__import_dmlkit_dot_losses_dot_groups", losses.groups)
+    assert run(ONE_STEP, store).loaded
