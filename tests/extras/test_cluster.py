@@ -164,8 +164,8 @@ def test_a_sweep_on_workers_is_the_local_one_and_is_loaded_the_next_time(
 
 
 def test_a_failure_on_a_worker_is_reported_with_its_cause() -> None:
-    with pytest.raises(RuntimeError, match=r"1 of 2 Runs failed.*'loss': 'nope'.*unknown loss"):
-        sweep(loss=["nope", "triplet_semihard"], seed=[1])
+    with pytest.raises(RuntimeError, match=r"1 of 2 Runs failed.*'model': 'nope'.*unknown model"):
+        sweep(model=["nope", "convnet"], seed=[1])
 
 
 def test_an_interrupt_cancels_what_has_not_begun(
