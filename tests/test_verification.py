@@ -311,7 +311,9 @@ def test_opis_tells_a_wide_class_from_narrow_ones():
 
 @pytest.fixture(autouse=True)
 def _wide(monkeypatch):
-    monkeypatch.setattr(cli, "console", Console(markup=False, width=200))  # so that no row is broken
+    monkeypatch.setattr(
+        cli, "console", Console(markup=False, width=200)
+    )  # so that no row is broken
 
 
 def invoke(*args):
