@@ -86,12 +86,12 @@ def loss_rows(size: Sizes, device: torch.device) -> Iterator[Row]:
     bare = bare_step(experiment, device, train, model, LinearCrossEntropy(size.dim, size.classes))
     row = _in_turn(plain, bare, size, device)
     yield {"what": f"{what}, cross-entropy", "against": "bare loop"} | _per_second(row, images)
-    for name in losses.names():
-        if name != "dreml":  # which is many networks
-            loss = losses.build(name, num_classes=size.classes, dim=size.dim)
-            step = _step(experiment, device, train, model, loss)
-            row = _in_turn(step, plain, size, device)
-            yield {"what": f"{what}, {name}", "against": "cross-entropy"} | _per_second(row, images)
+    for entry in losses.entries():
+        loss = losses.build(entry.name, num_classes=size.classes, dim=size.dim)
+        step = _step(experiment, device, train, model, loss)
+        row = _in_turn(step, plain, size, device)
+        name = f"{what}, {entry.name}"
+        yield {"what": name, "against": "cross-entropy"} | _per_second(row, images)
 
 
 def compile_rows(size: Sizes, device: torch.device) -> Iterator[Row]:

@@ -131,7 +131,7 @@ SHARED = THEIRS.keys() | THEIRS_WITH_PARAMETERS.keys()
 
 def rows(sizes: tuple[int, ...] = (512, 2048)) -> list[Row]:
     """Every loss at every size with time and memory; then memory alone at the full sizes."""
-    names = [name for name in losses.names() if name != "dreml"]  # which is many networks
+    names = [entry.name for entry in losses.entries()]
     cases = [(name, B) for name in names for B in sizes if B <= 512 or name not in SLOW]
     return [case(*each) for each in cases] + [full_size(name) for name in names]
 

@@ -106,7 +106,7 @@ def make(name: str) -> nn.Module:
     return losses.build(name, num_classes=CLASSES, dim=DIM, **few)
 
 
-NAMES = [name for name in losses.names() if name != "dreml"]  # which trains an ensemble
+NAMES = [entry.name for entry in losses.entries()]
 
 
 @DEVICES

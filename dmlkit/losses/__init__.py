@@ -27,7 +27,7 @@ from dmlkit.losses.proxies import (
     SphereFaceLoss,
 )
 from dmlkit.losses.spherical import HeatedUpSoftmaxLoss, SphericalExpansion
-from dmlkit.losses.table import Entry, build, entry, names, signature
+from dmlkit.losses.table import Entry, build, entries, entry, names, signature
 
 __all__ = [
     "AngularLoss",
@@ -57,6 +57,7 @@ __all__ = [
     "StructuredClusteringLoss",
     "TripletLoss",
     "build",
+    "entries",
     "entry",
     "names",
     "signature",

@@ -25,9 +25,13 @@ class Entry:
 
 #: In the course's order; a family that is not named here comes after those that are.
 FAMILIES = (
-    *("pairs", "groups", "proxies", "ranking", "memory", "ensembles"),
-    *("hyperbolic", "spherical", "synthesis"),
+    *("pairs", "ranking", "groups", "proxies", "memory", "ensembles"),
+    *("hyperbolic", "synthesis", "sizes"),
 )
+#: Names of the field's that are no loss of one network, and what to use instead.
+RECIPES = {
+    "dreml": "dmlkit.extras.dreml trains an ensemble, each member with the loss 'meta_class'",
+}
 #: All that are registered, by short name.
 ENTRIES: dict[str, Entry] = {}
 
@@ -62,36 +66,38 @@ def register(
 
 
 def entries() -> tuple[Entry, ...]:
-    """Every loss of one network, in the course's order."""
+    """Every loss of one network, in the course's order.
+
+    >>> from dmlkit import losses
+    >>> losses.entries()[0].name
+    'contrastive'
+    """
     place = {family: i for i, family in enumerate(FAMILIES)}
     return tuple(sorted(ENTRIES.values(), key=lambda e: place.get(e.family, len(place))))
 
 
 def names() -> tuple[str, ...]:
-    """Short names of all losses, in the course's order; ``dreml`` is an ensemble, not a module.
+    """Short names of all losses, in the course's order; those that are no module come last.
 
     >>> from dmlkit import losses
     >>> "triplet_semihard" in losses.names()
     True
     """
-    return (*(entry.name for entry in entries()), "dreml")
+    return (*(entry.name for entry in entries()), *RECIPES)
 
 
 def entry(name: str) -> Entry:
     """A loss by its short name.
 
     Raises:
-        ValueError: unknown name, or the name of an ensemble.
+        ValueError: unknown name, or one that is no loss of one network.
 
     >>> from dmlkit import losses
     >>> losses.entry("triplet_semihard").family
     'pairs'
     """
-    if name == "dreml":
-        raise ValueError(
-            "'dreml' is no loss of one network: dmlkit.extras.dreml trains an ensemble, each "
-            "member with the loss 'meta_class'"
-        )
+    if name in RECIPES:
+        raise ValueError(f"{name!r} is no loss of one network: {RECIPES[name]}")
     if name not in ENTRIES:
         raise ValueError(f"unknown loss {name!r}; there are {', '.join(names())}")
     return ENTRIES[name]

@@ -21,9 +21,12 @@ NORMALIZED = {
     *("angular", "multi_similarity", "ranked_list", "margin", "structured_clustering", "xbm"),
     *("proxy_triplet", "proxy_nca", "proxy_nca_pp", "normalized_softmax", "cosface", "arcface"),
     *("proxy_anchor", "soft_triple", "heated_up_softmax", "spherical_expansion"),
+    *("supcon", "circle", "tcm", "irt", "contextual", "n_pairs_normalized", "matryoshka"),
+    *("smooth_ap", "sup_ap", "recall_at_k", "fast_ap", "embedding_expansion", "htl", "pfml"),
 }
 # The order of a class's samples means something: support and query, first and second.
-ORDERED = {"prototypical", "n_pairs"}
+ORDERED = {"prototypical", "n_pairs", "n_pairs_normalized"}
+ORDERED |= {"embedding_expansion", "symmetrical_synthesis"}  # neighbors in the batch
 # Each place in the batch draws its own random number.
 DRAWN = {"triplet_distance", "margin", "spherical_expansion"}
 # Its synthetic points lie in a frame drawn in coordinates, whatever way the batch is turned.
@@ -36,7 +39,7 @@ NOT_ONE_GRAPH = {"structured_clustering"}
 
 # Its proxies are the axes, its classes 0 .. C − 1: turned or renamed, the problem is another one.
 FIXED = {"meta_class"}
-NAMES = [name for name in losses.names() if name != "dreml"]  # which trains an ensemble
+NAMES = [entry.name for entry in losses.entries()]
 
 every_loss = pytest.mark.parametrize("name", NAMES)
 

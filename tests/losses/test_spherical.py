@@ -461,9 +461,8 @@ class Recorder(nn.Module):
 
 def proxy_losses():
     """Every loss of the table that owns proxies (C, d)."""
-    for name in losses.names():
-        if name == "dreml":  # which trains an ensemble
-            continue
+    for entry in losses.entries():
+        name = entry.name
         loss = losses.build(name, num_classes=6, dim=12)
         proxies = dict(loss.named_parameters(recurse=False)).get("proxies")
         if proxies is not None and proxies.ndim == 2:

@@ -13,7 +13,7 @@ from dmlkit.data import ImageSet
 from dmlkit.training import Experiment, Trainer, devices
 
 CLASSES, PER_CLASS, STEPS = 4, 4, 3
-CASES = {name: {"loss": name} for name in losses.names() if name != "dreml"} | {
+CASES = {entry.name: {"loss": entry.name} for entry in losses.entries()} | {
     "xbm of multi_similarity": {
         "loss": "xbm",
         "loss_args": {"loss": "multi_similarity", "size": 24, "start": 1},  # filled in step 3
