@@ -73,9 +73,9 @@ class PairBatches(PK):
     ``sampler(step)`` gives 2·classes indices, class after class, as PK with two images of each; but
     with the probability ``same_image``, drawn for each class alone, the second view is the image of
     the first. Such a pair differs by its augmentation only: without augmentation the two are
-    identical, and the gradient of their distance or cosine is 0. Raises ValueError as PK does, or if
-    ``same_image`` is no probability. Source: the sampling for N-pairs in the code of the comparison
-    study (0.1 in its logs); N-pairs as published has ``same_image=0``.
+    identical, and the gradient of their distance or cosine is 0. Raises ValueError as PK does, or
+    if ``same_image`` is no probability. Source: the sampling for N-pairs in the code of the
+    comparison study (0.1 in its logs); N-pairs as published has ``same_image=0``.
 
     >>> labels = np.repeat([7, 8, 9], 5)
     >>> batch = PairBatches(labels, classes=3, same_image=1.0)(step=4)
