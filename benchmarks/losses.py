@@ -47,6 +47,12 @@ def _triplets(miner: Any = None) -> Loss:
     return _mined(loss, miner) if miner else loss
 
 
+def _with_thresholds(loss: Loss) -> Loss:
+    """Theirs is the term alone."""
+    thresholds = pml.ThresholdConsistentMarginLoss()
+    return lambda x, y: loss(x, y) + thresholds(x, y)
+
+
 def _prototypical(loss: Any) -> Loss:
     """Theirs takes prototypes: their making is part of the work."""
 
@@ -105,6 +111,7 @@ THEIRS: dict[str, Callable[[], Loss]] = {
         pml.NCALoss(distance=distances.LpDistance(normalize_embeddings=False, power=2))
     ),
     "hyperbolic": partial(pml.NTXentLoss, temperature=0.2),
+    "tcm": lambda: _with_thresholds(_triplets(miners.TripletMarginMiner(0.2, "semihard"))),
 }
 # And those with a parameter, for C classes in d dimensions.
 THEIRS_WITH_PARAMETERS: dict[str, Callable[[int, int], Loss]] = {

@@ -67,6 +67,38 @@ class PK:
         return batch
 
 
+class PairBatches(PK):
+    """Two views of each class: two of its images or, at times, one image twice.
+
+    ``sampler(step)`` gives 2·classes indices, class after class, as PK with two images of each; but
+    with the probability ``same_image``, drawn for each class alone, the second view is the image of
+    the first. Such a pair differs by its augmentation only: without augmentation the two are
+    identical, and the gradient of their distance or cosine is 0. Raises ValueError as PK does, or
+    if ``same_image`` is no probability. Source: the sampling for N-pairs in the code of the
+    comparison study (0.1 in its logs); N-pairs as published has ``same_image=0``.
+
+    >>> labels = np.repeat([7, 8, 9], 5)
+    >>> batch = PairBatches(labels, classes=3, same_image=1.0)(step=4)
+    >>> bool((batch[::2] == batch[1::2]).all())
+    True
+    """
+
+    def __init__(
+        self, labels: ArrayLike, classes: int = 64, same_image: float = 0.1, seed: int = 0
+    ) -> None:
+        if not 0 <= same_image <= 1:
+            raise ValueError(f"same_image must be a probability, 0 to 1, not {same_image}")
+        super().__init__(labels, classes, 2, seed)
+        self.same_image = same_image
+
+    def __call__(self, step: int) -> Indices:
+        pairs = super().__call__(step).reshape(-1, 2)
+        rng = np.random.default_rng([self.seed, step, 1])  # PK has [seed, step]
+        same = rng.random(len(pairs)) < self.same_image
+        pairs[same, 1] = pairs[same, 0]
+        return pairs.ravel()
+
+
 class Episodic(PK):
     """N-way episodes: class after class, ``support`` images and then ``query`` others.
 

@@ -4,13 +4,12 @@ from dmlkit.losses.contract import EmbeddingLoss
 from dmlkit.losses.groups import PrototypicalLoss, StructuredClusteringLoss
 from dmlkit.losses.hyperbolic import HyperbolicLoss
 from dmlkit.losses.memory import CrossBatchMemory
+from dmlkit.losses.n_pairs import AngularLoss, NPairsLoss
 from dmlkit.losses.pairs import (
-    AngularLoss,
     ContrastiveLoss,
     LiftedStructureLoss,
     MarginLoss,
     MultiSimilarityLoss,
-    NPairsLoss,
     RankedListLoss,
     TripletLoss,
 )
@@ -26,6 +25,7 @@ from dmlkit.losses.proxies import (
     SoftTripleLoss,
     SphereFaceLoss,
 )
+from dmlkit.losses.regularizers import IRTLoss, ThresholdConsistentMarginLoss, koleo
 from dmlkit.losses.spherical import HeatedUpSoftmaxLoss, SphericalExpansion
 from dmlkit.losses.table import Entry, build, entries, entry, names, signature
 
@@ -39,6 +39,7 @@ __all__ = [
     "Entry",
     "HeatedUpSoftmaxLoss",
     "HyperbolicLoss",
+    "IRTLoss",
     "LiftedStructureLoss",
     "MarginLoss",
     "MetaClassLoss",
@@ -55,10 +56,12 @@ __all__ = [
     "SphereFaceLoss",
     "SphericalExpansion",
     "StructuredClusteringLoss",
+    "ThresholdConsistentMarginLoss",
     "TripletLoss",
     "build",
     "entries",
     "entry",
+    "koleo",
     "names",
     "signature",
 ]

@@ -84,6 +84,13 @@ def check_batch(embeddings: Tensor, labels: Tensor) -> None:
         raise TypeError(f"labels must be torch.int64, but are {labels.dtype}")
 
 
+def check_choice(choices: tuple[str, ...], /, **arguments: str) -> None:
+    """Refuse what is none of the choices, naming the argument."""
+    for name, value in arguments.items():
+        if value not in choices:
+            raise ValueError(f"{name} must be one of {', '.join(choices)}, but is {value!r}")
+
+
 def check_count(**arguments: int) -> None:
     """Refuse what is no whole number from 1, naming the argument.
 

@@ -3,14 +3,13 @@
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlkit import geometry
 from dmlkit.losses import mining
 from dmlkit.losses.contract import (
-    EmbeddingLoss,
     PairLoss,
+    check_choice,
     check_count,
     check_labels,
     check_positive,
@@ -28,36 +27,73 @@ class ContrastiveLoss(PairLoss):
     """Pull positives closer than one margin, push negatives farther than another.
 
     L = mean⁺ [D − m₊]₊ + mean⁻ [m₋ − D]₊, each mean over its non-zero pairs; D is the distance on
-    the unit sphere.
+    the unit sphere. With ``similarity="cosine"``, L = mean⁺ [m₊ − s]₊ + mean⁻ [s − m₋]₊, s the
+    cosine: one formula under several names, the threshold-consistent margin (margins 0.9 and 0.5),
+    ROADMAP's calibration (0.9 and 0.6) and the contrastive part of the contextual loss (0.75 and
+    0.6). With ``reduction="sum"`` each mean is a sum over pairs, divided by the number of anchors.
+    ``positive_margin=None`` asks for positives that coincide: 0 as a distance, 1 as a cosine.
 
     Source: Hadsell, Chopra and LeCun 2006, "Dimensionality Reduction by Learning an Invariant
     Mapping", in the unsquared form of later libraries.
 
     Raises:
-        ValueError: a margin that is negative or not finite.
+        ValueError: an unknown similarity or reduction, a margin that is negative or not finite, or,
+            of cosines, outside −1 to 1.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> ContrastiveLoss()(x, torch.tensor([5, 5]))
     tensor(1.4142)
+    >>> ContrastiveLoss(0.9, 0.6, similarity="cosine")(x, torch.tensor([5, 5]))
+    tensor(0.9000)
     """
 
-    def __init__(self, positive_margin: float = 0.0, negative_margin: float = 0.5) -> None:
+    def __init__(
+        self,
+        positive_margin: float | None = None,
+        negative_margin: float = 0.5,
+        similarity: str = "distance",
+        reduction: str = "mean",
+    ) -> None:
         super().__init__()
-        check_range(0, positive_margin=positive_margin)
-        check_range(0, negative_margin=negative_margin)
+        check_choice(("distance", "cosine"), similarity=similarity)
+        check_choice(("mean", "sum"), reduction=reduction)
+        cosine = similarity == "cosine"
+        low, high = (-1.0, 1.0) if cosine else (0.0, math.inf)
+        if positive_margin is None:
+            positive_margin = 1.0 if cosine else 0.0
+        check_range(low, high, positive_margin=positive_margin)
+        check_range(low, high, negative_margin=negative_margin)
         self.positive_margin = positive_margin
         self.negative_margin = negative_margin
+        self.similarity = similarity
+        self.reduction = reduction
 
     def pair_loss(
         self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
     ) -> Tensor:
-        D = geometry.distances(*_on_sphere(anchors, others))  # (B, N)
-        pull = (positive & D.gt(self.positive_margin)).to(D.dtype)  # (B, N)
-        push = (negative & D.lt(self.negative_margin)).to(D.dtype)
-        # A mean over active pairs gives each the weight 1/n: one product with D is the fastest.
-        weight = pull / pull.sum().clamp_min(1) - push / push.sum().clamp_min(1)
-        margins = push.amax() * self.negative_margin - pull.amax() * self.positive_margin
-        return (weight * D).sum() + margins
+        pull, push = self.pull_and_push(anchors, others, positive, negative)
+        return pull + push
+
+    def pull_and_push(
+        self, anchors: Tensor, others: Tensor, positive: Tensor, negative: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The two terms apart: of the positive pairs, and of the negative."""
+        x, y = _on_sphere(anchors, others)
+        if self.similarity == "cosine":
+            s = x @ y.T  # (B, N)
+            too_far, too_near = self.positive_margin - s, s - self.negative_margin
+        else:
+            D = geometry.distances(x, y)  # (B, N)
+            too_far, too_near = D - self.positive_margin, self.negative_margin - D
+        return (
+            self._reduced(too_far, positive & (too_far > 0)),
+            self._reduced(too_near, negative & (too_near > 0)),
+        )
+
+    def _reduced(self, violation: Tensor, active: Tensor) -> Tensor:
+        if self.reduction == "mean":
+            return masked_mean(violation, active)
+        return torch.where(active, violation, 0).sum() / len(violation)
 
 
 @register("triplet_distance", "pairs", _TRIPLET, mining="distance")
@@ -93,9 +129,7 @@ class TripletLoss(PairLoss):
     def __init__(self, margin: float = 0.2, mining: str = "semihard") -> None:
         super().__init__()
         check_range(0, margin=margin)
-        kinds = ("semihard", "hard", "all", "distance")
-        if mining not in kinds:
-            raise ValueError(f"mining must be one of {', '.join(kinds)}, but is {mining!r}")
+        check_choice(("semihard", "hard", "all", "distance"), mining=mining)
         self.margin = margin
         self.mining = mining
 
@@ -158,85 +192,6 @@ class LiftedStructureLoss(PairLoss):
             push_others = masked_logsumexp(self.margin - D, negative, dim=0)[None, :]  # (1, N)
         term = (torch.logaddexp(push, push_others) + D).relu().square()  # (B, N)
         return masked_mean(term, positive) / 2
-
-
-@register("n_pairs", "pairs", {"l2_weight": ("log", 1e-5, 1e-2)})
-class NPairsLoss(EmbeddingLoss):
-    """Classify each class's positive among the positives of all classes, by raw dot product.
-
-    L = mean over classes c of log(1 + Σ_{c'≠c} exp(f_cᵀf⁺_{c'} − f_cᵀf⁺_c)), plus optionally
-    λ mean_c (‖f_c‖² + ‖f⁺_c‖²). f_c is the class's first sample in the batch, f⁺_c its second;
-    further samples, and classes of one sample, do not count.
-
-    Source: Sohn 2016, "Improved Deep Metric Learning with Multi-class N-pair Loss Objective"; in
-    the papers' experiments λ is 2e-3 · 0.25.
-
-    Raises:
-        ValueError: a weight λ that is negative or not finite.
-
-    >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    >>> NPairsLoss()(x, torch.tensor([5, 5, 6, 6]))  # log(1 + e^{0 − 1})
-    tensor(0.3133)
-    """
-
-    def __init__(self, l2_weight: float = 0.0) -> None:
-        super().__init__()
-        check_range(0, l2_weight=l2_weight)
-        self.l2_weight = l2_weight
-
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        first, second, is_pair = _first_two_of_each_class(labels)  # (S,), S slots
-        f = embeddings.index_select(0, first)  # (S, d)
-        f_positive = embeddings.index_select(0, second)  # (S, d)
-        logits = (f @ f_positive.T).masked_fill(~is_pair, torch.finfo(f.dtype).min)  # (S, S)
-        own = torch.arange(len(f), device=f.device)
-        loss = F.cross_entropy(logits, own, reduction="none")  # log(1 + Σ exp(other − own))
-        penalty = f.square().sum(dim=1) + f_positive.square().sum(dim=1)
-        return masked_mean(loss + self.l2_weight * penalty, is_pair)
-
-
-@register("angular", "pairs", {"degrees": ("linear", 30.0, 60.0)})
-class AngularLoss(EmbeddingLoss):
-    """Bound the angle at a negative of the triangle that it forms with a positive pair.
-
-    L = mean over positive pairs (a, p) of
-    log(1 + Σ_n exp(4t(a + p)ᵀn − 2(1 + t)aᵀp)) + λ L_N-pairs, with t = tan²α, on the unit sphere;
-    the N-pairs term, times λ = ``n_pairs_weight``, is ``NPairsLoss(l2_weight)`` of the raw
-    embeddings. With E_an = exp(4t aᵀn), and 0 where n is no negative of a, the sum over n of all
-    pairs at once is a matrix product, Σ_n E_an E_pn: O(B³) multiplications, but O(B²) memory.
-
-    Source: Wang, Zhou, Wen, Liu and Lin 2017, "Deep Metric Learning with Angular Loss".
-
-    Raises:
-        ValueError: an angle that is not above 0 and at most 70 degrees, beyond which E would
-            overflow, or a weight that is negative or not finite.
-
-    >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    >>> AngularLoss(45)(x, torch.tensor([5, 5, 6]))  # log(1 + e^{0 − 4})
-    tensor(0.0181)
-    """
-
-    def __init__(
-        self, degrees: float = 45.0, n_pairs_weight: float = 0.0, l2_weight: float = 0.0
-    ) -> None:
-        super().__init__()
-        check_positive(degrees=degrees)
-        check_range(0, 70, degrees=degrees)
-        check_range(0, n_pairs_weight=n_pairs_weight)
-        self.t = math.tan(math.radians(degrees)) ** 2
-        self.n_pairs_weight = n_pairs_weight
-        self.n_pairs = NPairsLoss(l2_weight)
-
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        x = geometry.normalize(embeddings)  # (B, d)
-        s = x @ x.T  # (B, B)
-        E = torch.where(geometry.different_label(labels), (4 * self.t * s).exp(), 0)
-        negatives = E @ E.T  # (B, B): Σ_n exp(4t(a + p)ᵀn)
-        term = torch.log1p(negatives * (-2 * (1 + self.t) * s).exp())
-        angular = masked_mean(term, geometry.same_label(labels))
-        if self.n_pairs_weight == 0:
-            return angular
-        return angular + self.n_pairs_weight * self.n_pairs.loss(embeddings, labels)
 
 
 @register("multi_similarity", "pairs", {"beta": ("log", 10.0, 80.0), "base": ("linear", 0.2, 0.8)})
@@ -412,15 +367,3 @@ def _log1p_sum_exp(z: Tensor, mask: Tensor) -> Tensor:
     total = (z - top[:, None]).exp().sum(dim=1)
     # Where top is 0 this is log1p, which keeps the digits of a small total.
     return top + torch.log1p(total + torch.expm1(-top))
-
-
-def _first_two_of_each_class(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Indices of each class's first and second sample: (B,) -> (S,), (S,), and which slots count.
-
-    There are S = ⌈B/2⌉ slots, as many as a batch may need, so that no shape depends on the labels.
-    """
-    y, order = labels.sort(stable=True)
-    follows = F.pad(y[1:] == y[:-1], (1, 0))  # (B,): same class as the one before
-    first = ~follows & follows.roll(-1)  # a class begins, and has a second
-    slot = first.int().argsort(descending=True, stable=True)[: (len(labels) + 1) // 2]
-    return order[slot], order.roll(-1)[slot], first[slot]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmlkit.data.batches import PK, Episodic, Uniform
+from dmlkit.data.batches import PK, Episodic, PairBatches, Uniform
 
 steps = st.integers(0, 2**40)
 seeds = st.integers(0, 2**32)
@@ -35,6 +35,30 @@ def test_pk_batch_has_distinct_classes_and_no_needless_repeats(labels, per_class
     for label, images in zip(drawn[:, 0], batch.reshape(classes, per_class), strict=True):
         if counts[present == label].item() >= per_class:
             assert len(set(images)) == per_class
+
+
+@given(labeled(), st.floats(0, 1), seeds, steps, st.data())
+def test_pair_batch_is_that_of_pk_but_for_pairs_of_one_image(labels, same_image, seed, step, data):
+    classes = data.draw(st.integers(1, len(np.unique(labels))))
+    pairs = PairBatches(labels, classes, same_image, seed)(step).reshape(-1, 2)
+    two = PK(labels, classes, 2, seed)(step).reshape(-1, 2)
+    np.testing.assert_array_equal(pairs[:, 0], two[:, 0])
+    one_image = pairs[:, 0] == pairs[:, 1]
+    np.testing.assert_array_equal(pairs[~one_image], two[~one_image])
+    if same_image in (0, 1):
+        np.testing.assert_array_equal(pairs[:, 1], two[:, int(1 - same_image)])
+
+
+@pytest.mark.parametrize("same_image", [0.1, 0.9])
+def test_pairs_of_one_image_are_as_frequent_as_asked(same_image):
+    """In every place of the batch, and no two classes or steps decide together."""
+    sampler = PairBatches(np.repeat(np.arange(10), 5), 8, same_image, seed=3)
+    batches = np.stack([sampler(step).reshape(8, 2) for step in range(4000)])
+    one_image = (batches[:, :, 0] == batches[:, :, 1]).astype(float)  # (steps, places)
+    error = np.sqrt(same_image * (1 - same_image) / 4000)
+    assert np.abs(one_image.mean(axis=0) - same_image).max() < 5 * error
+    correlation = np.corrcoef(np.hstack([one_image[:-1], one_image[1:]]).T)
+    assert np.abs(correlation - np.eye(16)).max() < 5 / np.sqrt(3999)
 
 
 @given(labeled(), seeds, steps, st.data())
@@ -67,10 +91,15 @@ def test_uniform_visits_every_image_at_most_once_an_epoch(images, seed, epoch, d
 
 def samplers(seed: int) -> list[Callable[[int], np.ndarray]]:
     labels = np.repeat(np.arange(20), 12)
-    return [PK(labels, 8, 4, seed), Episodic(labels, 5, 3, 3, seed), Uniform(labels, 32, seed)]
+    return [
+        PK(labels, 8, 4, seed),
+        PairBatches(labels, 8, 0.5, seed),
+        Episodic(labels, 5, 3, 3, seed),
+        Uniform(labels, 32, seed),
+    ]
 
 
-@pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize("which", range(4))
 def test_batches_are_a_pure_function_of_seed_and_step(which):
     order = [3, 900, 0, 3, 7]
     first = [samplers(1)[which](step) for step in order]  # a fresh sampler for each
@@ -82,7 +111,7 @@ def test_batches_are_a_pure_function_of_seed_and_step(which):
     assert not np.array_equal(first[0], samplers(2)[which](3))
 
 
-@pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize("which", range(4))
 def test_changing_a_batch_does_not_change_the_next(which):
     sampler = samplers(0)[which]
     before = sampler(0).copy()
@@ -149,6 +178,8 @@ def test_samplers_leave_the_global_random_state_alone():
         (lambda: PK([]), "non-empty"),
         (lambda: PK([[0, 1]]), r"shape \(1, 2\)"),
         (lambda: PK([0.0, 1.0]), "integers, not float64"),
+        (lambda: PairBatches([0, 1], 2, same_image=1.1), "same_image must be .*0 to 1, not 1.1"),
+        (lambda: PairBatches([0, 1], 2, same_image=float("nan")), "same_image must be .*not nan"),
         (lambda: Episodic([0, 0, 1, 1], ways=2, support=1, query=2), "only 0 of 2 classes"),
         (lambda: Episodic([0, 0], ways=1, support=0, query=1), "support must be at least 1"),
         (

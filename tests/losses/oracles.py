@@ -1,6 +1,6 @@
-"""What the tests of losses share: random batches, and the comparison of values and gradients."""
+"""What the tests of losses share: batches, loops over pairs, and the comparison of gradients."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -31,3 +31,30 @@ def assert_same(
     torch.testing.assert_close(
         gradient, torch.autograd.grad(expected, z)[0], rtol=tolerance, atol=tolerance
     )
+
+
+def golden() -> tuple[Tensor, Tensor]:
+    """Four points of two classes, for which values were computed by independent loops."""
+    x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]], dtype=torch.float64)
+    return x, torch.tensor([0, 0, 1, 1])
+
+
+def unit(x: Tensor) -> Tensor:
+    return x / x.norm(dim=1, keepdim=True)
+
+
+def positives(y: Tensor, a: int) -> list[int]:
+    return [j for j in range(len(y)) if j != a and y[j] == y[a]]
+
+
+def negatives(y: Tensor, a: int) -> list[int]:
+    return [j for j in range(len(y)) if y[j] != y[a]]
+
+
+def positive_pairs(y: Tensor) -> Iterator[tuple[int, int]]:
+    return ((a, p) for a in range(len(y)) for p in positives(y, a))
+
+
+def mean_of_active(terms: list[Tensor]) -> Tensor:
+    values = torch.stack(terms).relu()
+    return values.sum() / max(int((values > 0).sum()), 1)

@@ -1,7 +1,8 @@
 """Pair and triplet losses against plain loops from the formulas, and against the library."""
 
+import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -13,38 +14,17 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dmlkit import geometry
-from dmlkit.losses import mining, pairs
-from tests.losses.oracles import assert_same, batch
-
-UNEVEN = torch.tensor([7, 3, 3, 7, 9, 3, 5, 5, 7, 3, 11, 5])  # one to four samples a class
-
-
-def unit(x: Tensor) -> Tensor:
-    return x / x.norm(dim=1, keepdim=True)
-
-
-def positives(y: Tensor, a: int) -> list[int]:
-    return [j for j in range(len(y)) if j != a and y[j] == y[a]]
-
-
-def negatives(y: Tensor, a: int) -> list[int]:
-    return [j for j in range(len(y)) if y[j] != y[a]]
-
-
-def positive_pairs(y: Tensor) -> Iterator[tuple[int, int]]:
-    return ((a, p) for a in range(len(y)) for p in positives(y, a))
-
-
-def mean_of_active(terms: list[Tensor]) -> Tensor:
-    values = torch.stack(terms).relu()
-    return values.sum() / max(int((values > 0).sum()), 1)
-
-
-@pytest.fixture(params=["PK", "uneven"])
-def x_and_y(request: pytest.FixtureRequest, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    x, y = batch(generator)
-    return (x, y) if request.param == "PK" else (x[: len(UNEVEN)], UNEVEN)
-
+from dmlkit.losses import mining, n_pairs, pairs, regularizers
+from tests.losses.oracles import (
+    assert_same,
+    batch,
+    golden,
+    mean_of_active,
+    negatives,
+    positive_pairs,
+    positives,
+    unit,
+)
 
 # Contrastive
 
@@ -64,6 +44,62 @@ def test_contrastive_equals_the_loop_and_the_library(x_and_y, margins):
     assert_same(lambda z: ours(z, y), loop, x)
     theirs = pml.ContrastiveLoss(pos_margin=near, neg_margin=far)
     assert_same(lambda z: ours(z, y), lambda z: theirs(z, y), x)
+
+
+COSINE_MARGINS = [(0.9, 0.5), (0.9, 0.6), (0.75, 0.6), (1.0, -0.2)]
+
+
+@pytest.mark.parametrize("margins", COSINE_MARGINS)
+def test_contrastive_of_cosines_equals_the_loop_and_the_library(x_and_y, margins):
+    x, y = x_and_y
+    high, low = margins
+
+    def loop(z: Tensor) -> Tensor:
+        u = unit(z)
+        pull = [high - u[i] @ u[j] for i, j in positive_pairs(y)]
+        push = [u[i] @ u[j] - low for i in range(len(y)) for j in negatives(y, i)]
+        return mean_of_active(pull) + mean_of_active(push)
+
+    ours = pairs.ContrastiveLoss(*margins, similarity="cosine")
+    assert_same(lambda z: ours(z, y), loop, x)
+    theirs = pml.ContrastiveLoss(high, low, distance=pml_distances.CosineSimilarity())
+    assert_same(lambda z: ours(z, y), lambda z: theirs(z, y), x)
+
+
+@pytest.mark.parametrize("similarity, margins", [("cosine", (0.9, 0.1)), ("distance", (0.3, 1.4))])
+def test_contrastive_sum_equals_the_loop(x_and_y, similarity, margins):
+    x, y = x_and_y
+
+    def loop(z: Tensor) -> Tensor:
+        u = unit(z)
+        total = z.new_zeros(())
+        for i in range(len(y)):
+            for j in range(len(y)):
+                if similarity == "cosine":
+                    pull, push = margins[0] - u[i] @ u[j], u[i] @ u[j] - margins[1]
+                elif i != j:
+                    D = (u[i] - u[j]).norm()
+                    pull, push = D - margins[0], margins[1] - D
+                if i != j:
+                    total = total + (pull if y[i] == y[j] else push).relu()
+        return total / len(y)
+
+    ours = pairs.ContrastiveLoss(*margins, similarity, "sum")
+    assert_same(lambda z: ours(z, y), loop, x)
+
+
+def test_contrastive_of_cosines_has_the_recorded_value():
+    """ROADMAP's calibration, by an independent loop."""
+    ours = pairs.ContrastiveLoss(0.9, 0.6, similarity="cosine")
+    torch.testing.assert_close(ours(*golden()), torch.tensor(0.8, dtype=torch.float64))
+
+
+def test_contrastive_margin_of_positives_is_that_they_coincide():
+    for similarity in ("distance", "cosine"):
+        loss = pairs.ContrastiveLoss(similarity=similarity)
+        x = torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0], [0.0, 3.0]], dtype=torch.float64)
+        assert loss(x, torch.tensor([0, 0, 1, 1])) == 0
+        assert loss(x[[0, 2]], torch.tensor([0, 0])) > 0
 
 
 # Triplet
@@ -190,90 +226,6 @@ def test_lifted_structure_equals_the_loop_and_the_library(x_and_y, margin):
     assert_same(lambda z: ours(z, y), lambda z: theirs(z, y), x)
 
 
-# N-pairs
-
-
-def n_pairs_loop(x: Tensor, y: Tensor, l2_weight: float = 0.0) -> Tensor:
-    firsts = [y.tolist().index(c) for c in y.unique() if (y == c).sum() > 1]
-    firsts = [(a, positives(y, a)[0]) for a in firsts]
-    terms = []
-    for a, p in firsts:
-        others = [(x[a] @ x[q] - x[a] @ x[p]).exp() for _, q in firsts if q != p]
-        penalty = x[a].square().sum() + x[p].square().sum()
-        terms.append((1 + sum(others)).log() + l2_weight * penalty)
-    return torch.stack(terms).mean()
-
-
-@pytest.mark.parametrize("l2_weight", [0.0, 2e-3 * 0.25])
-def test_n_pairs_equals_the_loop(x_and_y, l2_weight):
-    x, y = x_and_y
-    ours = pairs.NPairsLoss(l2_weight)
-    assert_same(lambda z: ours(z, y), lambda z: n_pairs_loop(z, y, l2_weight), x)
-
-
-@pytest.mark.parametrize("per_class", [2, 4])
-def test_n_pairs_equals_the_library(generator, per_class):
-    x, y = batch(generator, per_class=per_class)
-    raw = pml_distances.DotProductSimilarity(normalize_embeddings=False)
-    theirs = pml.NPairsLoss(distance=raw)
-    assert_same(lambda z: pairs.NPairsLoss()(z, y), lambda z: theirs(z, y), x)
-
-
-def test_n_pairs_rewards_similarity_to_the_positive():
-    """A distance in place of the dot product, as printed in the comparison study, would not."""
-    y = torch.tensor([0, 0, 1, 1])
-    matching = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    crossed = matching[[0, 2, 1, 3]]
-    assert pairs.NPairsLoss()(matching, y) < pairs.NPairsLoss()(crossed, y)
-
-
-# Angular
-
-
-@pytest.mark.parametrize("degrees, n_pairs_weight", [(45, 0.0), (30, 0.5), (60, 2.0)])
-def test_angular_equals_the_loop(x_and_y, degrees, n_pairs_weight):
-    x, y = x_and_y
-    t = math.tan(math.radians(degrees)) ** 2
-
-    def loop(z: Tensor) -> Tensor:
-        u = unit(z)
-        terms = []
-        for a, p in positive_pairs(y):
-            own = 2 * (1 + t) * (u[a] @ u[p])
-            others = sum((4 * t * (u[a] + u[p]) @ u[n] - own).exp() for n in negatives(y, a))
-            terms.append((1 + others).log())
-        return torch.stack(terms).mean() + n_pairs_weight * n_pairs_loop(z, y)
-
-    ours = pairs.AngularLoss(degrees, n_pairs_weight)
-    assert_same(lambda z: ours(z, y), loop, x)
-
-
-def test_angular_equals_the_library_on_the_sphere(x_and_y):
-    """It leaves negatives as they come, so that it agrees on normalized input alone."""
-    x, y = x_and_y
-    x = unit(x)
-    ours, theirs = pairs.AngularLoss(45)(x, y), pml.AngularLoss(45)(x, y)
-    torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-7)  # its angle is float32
-    assert not torch.isclose(pml.AngularLoss(45)(3 * x, y), theirs)
-    torch.testing.assert_close(pairs.AngularLoss(45)(3 * x, y), ours)
-
-
-@pytest.mark.parametrize("degrees", [0, 71, -45])
-def test_angular_refuses_an_angle_out_of_range(degrees):
-    with pytest.raises(ValueError, match=f"degrees must be .*, but is {degrees}"):
-        pairs.AngularLoss(degrees)
-
-
-def test_angular_is_finite_at_its_largest_angle():
-    """A batch that drives every exponent to its extremes, in float32."""
-    a = torch.tensor([1.0, 0.0])
-    x = torch.stack([a, a, -a, -a, a, -a]).requires_grad_()
-    value = pairs.AngularLoss(70)(x, torch.tensor([0, 0, 1, 1, 2, 2]))
-    value.backward()
-    assert value.isfinite()
-    assert x.grad.isfinite().all()
-
-
 # Multi-similarity
 
 
@@ -392,8 +344,13 @@ EVERY: dict[str, Callable[[], nn.Module]] = {
     **{kind: lambda kind=kind: pairs.TripletLoss(0.9, kind)
        for kind in ("semihard", "hard", "all", "distance")},
     "lifted_structure": pairs.LiftedStructureLoss,
-    "n_pairs": lambda: pairs.NPairsLoss(0.01),
-    "angular": lambda: pairs.AngularLoss(40, n_pairs_weight=0.5),
+    "contrastive_cosine": lambda: pairs.ContrastiveLoss(0.9, 0.2, "cosine"),
+    "contrastive_sum": lambda: pairs.ContrastiveLoss(0.9, 0.2, "cosine", "sum"),
+    "n_pairs": lambda: n_pairs.NPairsLoss(0.01),
+    "n_pairs_both": lambda: n_pairs.NPairsLoss(0.01, "both", scale=2),
+    "angular": lambda: n_pairs.AngularLoss(40, n_pairs_weight=0.5),
+    "irt": regularizers.IRTLoss,
+    "tcm": lambda: regularizers.ThresholdConsistentMarginLoss(pairs.ContrastiveLoss(0.1, 1.4)),
     "multi_similarity": pairs.MultiSimilarityLoss,
     "ranked_list": pairs.RankedListLoss,
     "margin": lambda: pairs.MarginLoss(12).double(),
@@ -467,6 +424,8 @@ def test_margin_refuses_labels_that_are_no_class(generator, wrong):
 
 
 NAN = float("nan")
+cosine = functools.partial(pairs.ContrastiveLoss, similarity="cosine")
+tcm = functools.partial(regularizers.ThresholdConsistentMarginLoss, pairs.ContrastiveLoss())
 
 
 @pytest.mark.parametrize(
@@ -477,9 +436,22 @@ NAN = float("nan")
         (pairs.TripletLoss, {"margin": NAN}),
         (pairs.TripletLoss, {"margin": -1.0}),
         (pairs.LiftedStructureLoss, {"margin": math.inf}),
-        (pairs.NPairsLoss, {"l2_weight": -1.0}),
-        (pairs.AngularLoss, {"degrees": NAN}),
-        (pairs.AngularLoss, {"n_pairs_weight": NAN}),
+        (cosine, {"positive_margin": 1.5}),
+        (cosine, {"negative_margin": -1.5}),
+        (pairs.ContrastiveLoss, {"similarity": "dot"}),
+        (pairs.ContrastiveLoss, {"reduction": "max"}),
+        (n_pairs.NPairsLoss, {"l2_weight": -1.0}),
+        (n_pairs.NPairsLoss, {"direction": "backward"}),
+        (n_pairs.NPairsLoss, {"scale": 0.0}),
+        (n_pairs.AngularLoss, {"degrees": NAN}),
+        (n_pairs.AngularLoss, {"n_pairs_weight": NAN}),
+        (regularizers.IRTLoss, {"koleo_weight": -0.1}),
+        (regularizers.IRTLoss, {"negative_margin": 2.0}),
+        (regularizers.IRTLoss, {"reduction": "max"}),
+        (tcm, {"positive_weight": NAN}),
+        (tcm, {"negative_weight": -1.0}),
+        (tcm, {"positive_margin": 1.1}),
+        (tcm, {"negative_margin": NAN}),
         (pairs.MultiSimilarityLoss, {"alpha": 0.0}),
         (pairs.MultiSimilarityLoss, {"beta": NAN}),
         (pairs.MultiSimilarityLoss, {"base": NAN}),
@@ -497,7 +469,7 @@ NAN = float("nan")
 )
 def test_arguments_out_of_range_are_refused_by_name(make, args):
     ((name, value),) = args.items()
-    with pytest.raises(ValueError, match=f"^{name} must be .*, but is {value}$"):
+    with pytest.raises(ValueError, match=f"^{name} must be .*, but is {value!r}$"):
         make(**args)
 
 

@@ -1,0 +1,143 @@
+"""Regularizers, added to a loss: KoLeo spreads a batch, TCM gives all classes one threshold."""
+
+import torch
+from torch import Tensor, nn
+
+from dmlkit import geometry
+from dmlkit.losses.contract import PairLoss, check_range
+from dmlkit.losses.pairs import ContrastiveLoss
+from dmlkit.losses.table import register
+
+
+def koleo(embeddings: Tensor, epsilon: float = 1e-4) -> Tensor:
+    """Push every point of a batch off its nearest neighbor, whatever the labels: (B, d) -> scalar.
+
+    L = −(1/B) Σ_i log max(ρ_i, ε), ρ_i = min_{j≠i} ‖x_i − x_j‖ on the unit sphere: the
+    Kozachenko-Leonenko estimate of the batch's entropy, up to sign and constants. The gradient at a
+    pair is 1/ρ at both of its ends, and 0 below ε. One sample alone gives 0.
+
+    Source: Sablayrolles, Douze, Schmid and Jégou 2019, "Spreading Vectors for Similarity Search";
+    theirs has log(Bρ), which differs by a constant.
+
+    >>> koleo(torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]]))
+    tensor(0.1703)
+    """
+    x = geometry.normalize(embeddings)  # (B, d)
+    B = len(x)
+    if B == 1:
+        return 0 * x.sum()
+    with torch.no_grad():
+        itself = torch.eye(B, dtype=torch.bool, device=x.device)
+        nearest = (x @ x.T).masked_fill(itself, -2).argmax(dim=1)  # (B,); no cosine is below −1
+    # Of the difference itself: √(2 − 2s) loses the digits of a short distance.
+    rho = geometry.norms(x - x.index_select(0, nearest))  # (B,)
+    return -rho.clamp_min(epsilon).log().mean()
+
+
+@register(
+    "irt",
+    "pairs",
+    {"koleo_weight": ("log", 0.05, 2.0), "negative_margin": ("linear", 0.2, 0.8)},
+)
+class IRTLoss(PairLoss):
+    """Contrastive loss on cosines, with KoLeo against the collapse of dimensions.
+
+    L = (1/B) Σ_i [Σ_p (1 − s_ip) + Σ_n [s_in − β]₊] + λ L_KoLeo, β the ``negative_margin``. With
+    ``reduction="mean"`` the sums over pairs are two means, each over its non-zero pairs, as
+    libraries have it; the same λ then weighs more. A nearest neighbor is mostly a positive: KoLeo
+    works against the alignment of a class by design. Against a memory only the pairs count, since
+    KoLeo is of the batch.
+
+    Source: El-Nouby, Neverova, Laptev and Jégou 2021, "Training Vision Transformers for Image
+    Retrieval" (IRT_R), equation 1 and section 3.4; for landmarks β is 0.85.
+
+    Raises:
+        ValueError: β outside −1 to 1, a weight λ that is negative or not finite, or an unknown
+            reduction.
+
+    >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
+    >>> IRTLoss()(x, torch.tensor([0, 0, 1, 1]))  # 0.85 + 0.7 · 0.1703
+    tensor(0.9692)
+    """
+
+    def __init__(
+        self, negative_margin: float = 0.5, koleo_weight: float = 0.7, reduction: str = "sum"
+    ) -> None:
+        super().__init__()
+        check_range(0, koleo_weight=koleo_weight)
+        self.contrastive = ContrastiveLoss(1.0, negative_margin, "cosine", reduction)
+        self.koleo_weight = koleo_weight
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return super().loss(embeddings, labels) + self.koleo_weight * koleo(embeddings)
+
+    def pair_loss(
+        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
+    ) -> Tensor:
+        return self.contrastive.pair_loss(anchors, others, labels, positive, negative)
+
+
+# Triplets compare distances with each other, and say nothing of a threshold: what TCM adds.
+@register(
+    "tcm",
+    "pairs",
+    {"positive_weight": ("log", 0.1, 10.0), "negative_weight": ("log", 0.1, 10.0)},
+    wraps="triplet_semihard",
+)
+class ThresholdConsistentMarginLoss(PairLoss):
+    """TCM: any loss, plus one threshold of the cosine for positives and one for negatives.
+
+    L = L_inner + λ₊ mean⁺ [m₊ − s]₊ + λ₋ mean⁻ [s − m₋]₊, each mean over its non-zero pairs: what
+    ``ContrastiveLoss(m₊, m₋, "cosine")`` is. ``loss`` is any loss, a module. Where it is a
+    ``PairLoss``, the whole can be compared with a memory (``CrossBatchMemory``).
+
+    Source: Zhang et al. 2024, "Threshold-Consistent Margin Loss for Open-World Deep Metric
+    Learning"; form and values as in pytorch-metric-learning, the paper's text was not read.
+
+    Raises:
+        ValueError: a weight that is negative or not finite, or a margin outside −1 to 1.
+        TypeError: a comparison with a memory of a loss that is no ``PairLoss``.
+
+    >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
+    >>> base = ContrastiveLoss(1.0, 0.5, "cosine")
+    >>> ThresholdConsistentMarginLoss(base)(x, torch.tensor([0, 0, 1, 1]))  # 1 + 0.6 + 0.3
+    tensor(1.9000)
+    """
+
+    def __init__(
+        self,
+        loss: nn.Module,
+        positive_weight: float = 1.0,
+        negative_weight: float = 1.0,
+        positive_margin: float = 0.9,
+        negative_margin: float = 0.5,
+    ) -> None:
+        super().__init__()
+        check_range(0, positive_weight=positive_weight)
+        check_range(0, negative_weight=negative_weight)
+        self.inner = loss
+        self.thresholds = ContrastiveLoss(positive_margin, negative_margin, "cosine")
+        self.positive_weight = positive_weight
+        self.negative_weight = negative_weight
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        positive, negative = geometry.same_label(labels), geometry.different_label(labels)
+        margins = self._margins(embeddings, embeddings, positive, negative)
+        base: Tensor = self.inner(embeddings, labels)
+        return base + margins
+
+    def pair_loss(
+        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
+    ) -> Tensor:
+        if not isinstance(self.inner, PairLoss):
+            raise TypeError(
+                f"loss must be a PairLoss to compare a batch with a memory, but is {self.inner!r}"
+            )
+        base = self.inner.pair_loss(anchors, others, labels, positive, negative)
+        return base + self._margins(anchors, others, positive, negative)
+
+    def _margins(
+        self, anchors: Tensor, others: Tensor, positive: Tensor, negative: Tensor
+    ) -> Tensor:
+        pull, push = self.thresholds.pull_and_push(anchors, others, positive, negative)
+        return self.positive_weight * pull + self.negative_weight * push
