@@ -1,8 +1,10 @@
 """Every loss of the field under one call, loss(embeddings, labels); here is the table of names."""
 
 from dmlkit.losses.contract import EmbeddingLoss
+from dmlkit.losses.contrasts import CircleLoss, ContextualLoss, SupConLoss
 from dmlkit.losses.groups import PrototypicalLoss, StructuredClusteringLoss
 from dmlkit.losses.hyperbolic import HyperbolicLoss
+from dmlkit.losses.matryoshka import MatryoshkaLoss
 from dmlkit.losses.memory import CrossBatchMemory
 from dmlkit.losses.pairs import (
     AngularLoss,
@@ -32,6 +34,8 @@ from dmlkit.losses.table import Entry, build, entries, entry, names, signature
 __all__ = [
     "AngularLoss",
     "ArcFaceLoss",
+    "CircleLoss",
+    "ContextualLoss",
     "ContrastiveLoss",
     "CosFaceLoss",
     "CrossBatchMemory",
@@ -41,6 +45,7 @@ __all__ = [
     "HyperbolicLoss",
     "LiftedStructureLoss",
     "MarginLoss",
+    "MatryoshkaLoss",
     "MetaClassLoss",
     "MultiSimilarityLoss",
     "NPairsLoss",
@@ -55,6 +60,7 @@ __all__ = [
     "SphereFaceLoss",
     "SphericalExpansion",
     "StructuredClusteringLoss",
+    "SupConLoss",
     "TripletLoss",
     "build",
     "entries",
