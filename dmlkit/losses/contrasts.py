@@ -58,7 +58,7 @@ class SupConLoss(PairLoss):
     ) -> Tensor:
         x, y = _on_sphere(anchors, others)
         z = x / self.temperature @ y.T  # (B, N)
-        n = positive.sum(dim=1)  # (B,): |Y_i|
+        n = positive.to(z.dtype).sum(dim=1)  # (B,): |Y_i|
         total = masked_logsumexp(z, positive | negative, dim=1)  # (B,)
         if self.side == "out":
             own = torch.where(positive, z, 0).sum(dim=1) / n.clamp_min(1)
@@ -104,7 +104,7 @@ class CircleLoss(PairLoss):
         with torch.no_grad():
             a_p, a_n = (1 + m - s).relu(), (s + m).relu()
             slope = self.gamma * torch.where(positive, -a_p, a_n)  # (B, N): of each exponent in s
-            boundary = torch.where(positive, 1 - m, m).to(s.dtype)
+            boundary = m + (1 - 2 * m) * positive.to(s.dtype)  # 1 − m or m
         z = slope * (s - boundary)
         both = positive.any(dim=1) & negative.any(dim=1)  # (B,)
         total = masked_logsumexp(z, negative, dim=1) + masked_logsumexp(z, positive, dim=1)

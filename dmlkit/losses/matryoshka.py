@@ -69,7 +69,7 @@ class MatryoshkaLoss(EmbeddingLoss):
         self.weights = [weight / total for weight in weights]
         self.dim = dim
         self.inner = loss
-        self._cut, self._counts = _check_state(loss, dim)
+        _check_state(loss, dim)
         if isinstance(loss, PairLoss):
             self.__class__ = _MatryoshkaPairLoss
 
@@ -80,12 +80,13 @@ class MatryoshkaLoss(EmbeddingLoss):
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         self._check_dim(embeddings)
-        proxies = {name: self.inner.get_parameter(name) for name in self._cut}
+        proxies = {name: p for name, p in self.inner.named_parameters() if _is_cut(name)}
+        counts = dict(self.inner.named_buffers())
         total = embeddings.new_zeros(())
         for m, weight in zip(self.sizes, self.weights, strict=True):
             state = {name: p[..., :m] for name, p in proxies.items()}
-            if m != self.sizes[-1]:  # a count moves once a batch: before, copies of it move
-                state |= {name: self.inner.get_buffer(name).clone() for name in self._counts}
+            if m != self.sizes[-1]:  # a count moves once a batch: before, a copy of it moves
+                state |= {name: count.clone() for name, count in counts.items()}
             value = functional_call(self.inner, state, (embeddings[:, :m], labels))
             total = total + weight * value
         return total
@@ -129,24 +130,26 @@ def _checked_sizes(sizes: Sequence[int], dim: int) -> list[int]:
     return list(sizes)
 
 
-def _check_state(loss: nn.Module, dim: int) -> tuple[list[str], list[str]]:
-    """Names of the parameters that are cut and of the counts, once the loss keeps nothing else."""
+def _is_cut(name: str) -> bool:
+    """Whether a parameter goes by dimension."""
+    return name.rpartition(".")[2] == "proxies"
+
+
+def _check_state(loss: nn.Module, dim: int) -> None:
+    """Refuse a loss whose proxies have another dimension, or that keeps more than counts."""
     if any(isinstance(module, MatryoshkaLoss) for module in loss.modules()):
         raise TypeError("loss has prefixes already: it must not contain a MatryoshkaLoss")
-    parameters = dict(loss.named_parameters())
-    cut = [name for name in parameters if name.rpartition(".")[2] == "proxies"]
-    for name in cut:
-        if parameters[name].shape[-1] != dim:
-            have = tuple(parameters[name].shape)
+    parameters, buffers = dict(loss.named_parameters()), dict(loss.named_buffers())
+    for name, p in parameters.items():
+        if _is_cut(name) and p.shape[-1] != dim:
+            have = tuple(p.shape)
             raise ValueError(
                 f"loss must have {name} of dim = {dim} dimensions, but they are {have}"
             )
-    buffers = dict(loss.named_buffers())
-    counts = [n for n, b in buffers.items() if b.ndim == 0 and b.dtype == torch.int64]
-    kept = sorted(set(loss.state_dict()) - set(parameters) - set(counts))
+    counts = {name for name, b in buffers.items() if b.ndim == 0 and b.dtype == torch.int64}
+    kept = sorted(loss.state_dict().keys() - parameters.keys() - counts)
     if kept:
         raise TypeError(
             f"loss must keep no state besides counts, as it would be of one size alone, but "
-            f"{type(loss).__name__} keeps {', '.join(kept)}; wrap the MatryoshkaLoss in it instead"
+            f"{type(loss).__name__} keeps {', '.join(kept)}; a wrapper goes around MatryoshkaLoss"
         )
-    return cut, counts
