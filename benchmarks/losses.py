@@ -107,6 +107,8 @@ THEIRS: dict[str, Callable[[], Loss]] = {
         pml.MultiSimilarityLoss(alpha=2, beta=50, base=0.5), miners.MultiSimilarityMiner(0.1)
     ),
     "ranked_list": partial(pml.RankedListLoss, margin=0.4, Tn=10, alpha=1.2, imbalance=0.5),
+    "supcon": partial(pml.SupConLoss, temperature=0.1),
+    "circle": partial(pml.CircleLoss, m=0.4, gamma=80),
     "prototypical": lambda: _prototypical(
         pml.NCALoss(distance=distances.LpDistance(normalize_embeddings=False, power=2))
     ),

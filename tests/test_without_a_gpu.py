@@ -102,8 +102,8 @@ def step(loss: nn.Module, device: str) -> None:
 
 
 def make(name: str) -> nn.Module:
-    few = {"points": 3} if name == "spherical_expansion" else {}  # they need more dimensions
-    return losses.build(name, num_classes=CLASSES, dim=DIM, **few)
+    few = {"spherical_expansion": {"points": 3}, "matryoshka": {"sizes": [3, DIM]}}  # DIM is small
+    return losses.build(name, num_classes=CLASSES, dim=DIM, **few.get(name, {}))
 
 
 NAMES = [entry.name for entry in losses.entries()]

@@ -1,8 +1,10 @@
 """Every loss of the field under one call, loss(embeddings, labels); here is the table of names."""
 
 from dmlkit.losses.contract import EmbeddingLoss
+from dmlkit.losses.contrasts import CircleLoss, ContextualLoss, SupConLoss
 from dmlkit.losses.groups import PrototypicalLoss, StructuredClusteringLoss
 from dmlkit.losses.hyperbolic import HyperbolicLoss
+from dmlkit.losses.matryoshka import MatryoshkaLoss
 from dmlkit.losses.memory import CrossBatchMemory
 from dmlkit.losses.n_pairs import AngularLoss, NPairsLoss
 from dmlkit.losses.pairs import (
@@ -32,6 +34,8 @@ from dmlkit.losses.table import Entry, build, entries, entry, names, signature
 __all__ = [
     "AngularLoss",
     "ArcFaceLoss",
+    "CircleLoss",
+    "ContextualLoss",
     "ContrastiveLoss",
     "CosFaceLoss",
     "CrossBatchMemory",
@@ -42,6 +46,7 @@ __all__ = [
     "IRTLoss",
     "LiftedStructureLoss",
     "MarginLoss",
+    "MatryoshkaLoss",
     "MetaClassLoss",
     "MultiSimilarityLoss",
     "NPairsLoss",
@@ -57,6 +62,7 @@ __all__ = [
     "SphericalExpansion",
     "StructuredClusteringLoss",
     "ThresholdConsistentMarginLoss",
+    "SupConLoss",
     "TripletLoss",
     "build",
     "entries",

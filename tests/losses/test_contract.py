@@ -13,7 +13,10 @@ from torch.overrides import TorchFunctionMode
 from dmlkit import losses
 
 CLASSES = 6  # of a loss with proxies; no batch below has as many dimensions
-ARGS = {"spherical_expansion": {"points": 3}}  # its 8 points need more dimensions than 4
+ARGS = {
+    "spherical_expansion": {"points": 3},  # its 8 points need more dimensions than 4
+    "matryoshka": {"sizes": [2, 4]},  # by default those from 8
+}
 
 # Losses of the sphere, where the length of an embedding does not count.
 NORMALIZED = {
@@ -29,8 +32,9 @@ ORDERED = {"prototypical", "n_pairs", "n_pairs_normalized"}
 ORDERED |= {"embedding_expansion", "symmetrical_synthesis"}  # neighbors in the batch
 # Each place in the batch draws its own random number.
 DRAWN = {"triplet_distance", "margin", "spherical_expansion"}
-# Its synthetic points lie in a frame drawn in coordinates, whatever way the batch is turned.
-FRAMED = {"spherical_expansion"}
+# Synthetic points lie in a frame drawn in coordinates, and prefixes are of coordinates, whatever
+# way the batch is turned.
+FRAMED = {"spherical_expansion", "matryoshka"}
 # Its greedy search meets exact ties (two points make one cluster of either), which fall by place
 # in the batch or by rounding; test_groups.py compares the search with an exhaustive one instead.
 TIED = {"structured_clustering"}
