@@ -82,7 +82,7 @@ class Index:
             raise ValueError(f"kind: expected one of {', '.join(_FACTORY)}, got {kind!r}")
         if metric not in ("euclidean", "cosine"):
             raise ValueError(f"metric: an index knows 'euclidean' and 'cosine', not {metric!r}")
-        given = as_matrix(embeddings, "embeddings", str(metric)).cpu()
+        given = as_matrix(embeddings, "embeddings", metric).cpu()
         unit = math.ldexp(1.0, math.frexp(given.abs().max().item())[1])
         x = (given / unit).float().numpy()
         N, d = x.shape
@@ -114,7 +114,7 @@ class Index:
         Raises ValueError for what the module refuses, another d than the index has, a k beyond it,
         an effort below 1 or of a flat index.
         """
-        x = (as_matrix(queries, "queries", str(self.metric)).cpu() / self.unit).float()
+        x = (as_matrix(queries, "queries", self.metric).cpu() / self.unit).float()
         if x.shape[1] != self.faiss.d:
             raise ValueError(
                 f"queries: this index holds embeddings of {self.faiss.d} dimensions, but these "
