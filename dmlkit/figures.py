@@ -154,6 +154,23 @@ def save(
     Equal input gives equal bytes. A PNG above 150 kB is stored with fewer colors or pixels; where
     that does not suffice, ``ValueError``.
     """
+    record = _record(name, data, alt, caption, datasets or {})
+    text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    png = _png(fig, name)
+    ours = dmlkit.ROOT / "build" / record["provenance"]["profile"] / "figures"
+    folder = Path(os.environ.get("DMLKIT_FIGURES") or ours)
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = {folder / f"{name}.png": png, folder / f"{name}.json": text.encode()}
+    write_whole({path: partial(Path.write_bytes, data=data) for path, data in contents.items()})
+    width = float(fig.get_figwidth())
+    plt.close(fig)  # else the notebook would show it a second time, without its alt text
+    return SavedFigure(name, alt, caption, png, width)
+
+
+def _record(
+    name: str, data: Any, alt: str, caption: str, datasets: Mapping[str, Fingerprinted]
+) -> dict[str, Any]:
+    """What the JSON of a figure holds; see ``save`` for what is refused."""
     if provenance is None:
         raise RuntimeError("save was called before begin_notebook: call begin_notebook first")
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
@@ -163,29 +180,17 @@ def save(
     numbers = plain(data, "")
     if wrong := list(inconsistent(numbers, "")):
         raise ValueError(f"figure {name!r}: {wrong[0]}")
-    record = {
+    return {
         "alt": alt,
         "caption": caption,
         "numbers": numbers,
         "provenance": {
             **provenance,
-            "datasets": {key: dataset.fingerprint for key, dataset in (datasets or {}).items()},
+            "datasets": {key: dataset.fingerprint for key, dataset in datasets.items()},
             "versions": versions(),
             "numerics": numerics.describe(),
         },
     }
-    text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    png = _png(fig, name)
-    folder = Path(
-        os.environ.get("DMLKIT_FIGURES")
-        or dmlkit.ROOT / "build" / provenance["profile"] / "figures"
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    contents = {folder / f"{name}.png": png, folder / f"{name}.json": text.encode()}
-    write_whole({path: partial(Path.write_bytes, data=data) for path, data in contents.items()})
-    width = float(fig.get_figwidth())
-    plt.close(fig)  # else the notebook would show it a second time, without its alt text
-    return SavedFigure(name, alt, caption, png, width)
 
 
 def versions() -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor, wait
+from concurrent.futures import Executor, as_completed
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,25 +71,21 @@ def tune(
         raise ValueError(f"no search space for {', '.join(unknown)}; there are {', '.join(tuned)}")
     base = replace(base or Experiment(), split="val")
     pool = executor or study.default_executor()
-    pending = {
+    futures = [
         pool.submit(_search, str(storage), replace(base, loss=name), trials, device)
         for name in names
-    }
-    bar = tqdm(total=trials * len(names), desc="trials", disable=not progress, leave=False)
-    try:
-        while pending:
-            done, pending = wait(pending, timeout=2)
-            for future in done:
+    ]
+    with tqdm(total=len(names), desc="losses", disable=not progress, leave=False) as bar:
+        try:
+            for future in as_completed(futures):
                 future.result()
-            bar.update(len(table(storage, names)) - bar.n)
-    except KeyboardInterrupt:
-        for future in pending:
-            future.cancel()
-        if executor is None:
-            workers.stop()
-        raise
-    finally:
-        bar.close()
+                bar.update()
+        except KeyboardInterrupt:
+            for future in futures:
+                future.cancel()
+            if executor is None:
+                workers.stop()
+            raise
     return table(storage, names)
 
 
