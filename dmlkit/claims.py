@@ -170,6 +170,15 @@ def _level(rule: str) -> float:
     return 0.90 if rule == "equivalent" else 0.95
 
 
+def half_width(rule: str, n: int) -> float:
+    """Half a t-interval of a mean of n, n ≥ 2, at a rule's level, in standard errors of the mean.
+
+    >>> round(half_width("positive", 5), 3), round(half_width("equivalent", 5), 3)
+    (2.776, 2.132)
+    """
+    return float(stats.t.ppf((1 + _level(rule)) / 2, n - 1))
+
+
 def _decide(rule: str, effect: float, low: float | None, high: float | None, margin: float) -> str:
     if rule == "exact":
         return "reproduced" if abs(effect) <= margin else "contradicted"
@@ -222,7 +231,7 @@ def _p_value(row: dict[str, Any]) -> float:
     low, high, n = row["low"], row["high"], row["n"]
     if low is None or n < 2 or high <= low:
         return math.nan
-    error = (high - low) / 2 / stats.t.ppf((1 + _level(row["rule"])) / 2, n - 1)
+    error = (high - low) / 2 / half_width(row["rule"], n)
     effect, margin = row["effect"], row.get("margin", MARGIN)
     beyond = {"positive": effect, "below": effect - margin, "equivalent": abs(effect) - margin}
     tails = 1 if row["rule"] == "equivalent" else 2
