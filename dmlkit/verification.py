@@ -215,12 +215,12 @@ def _pair(
     check_gallery(gallery, gallery_labels)
     kind, c, _ = parse_metric(metric)
     x, y = as_matrices(embeddings, gallery, metric)
-    of_x = of_y = as_labels(labels, x).unique(return_inverse=True)[1]
+    both = [as_labels(labels, x)] * 2
     if gallery_labels is not None:
-        both = torch.cat([as_labels(labels, x), as_labels(gallery_labels, y, "gallery_labels")])
-        of_x, of_y = both.unique(return_inverse=True)[1].split([len(x), len(y)])
-    C = int(torch.cat([of_x, of_y]).max()) + 1
-    n, m = (part.bincount(minlength=C) for part in (of_x, of_y))
+        both[1] = as_labels(gallery_labels, y, "gallery_labels")
+    codes = torch.cat(both).unique(return_inverse=True)[1]
+    of_x, of_y = codes.split([len(x), len(y)])
+    n, m = (part.bincount(minlength=int(codes.max()) + 1) for part in (of_x, of_y))
     genuine, total = int((n * m).sum()), len(x) * len(y)
     if gallery is None:  # each with itself is no pair, and (i, j) is (j, i)
         genuine, total = (genuine - len(x)) // 2, (total - len(x)) // 2
