@@ -12,7 +12,7 @@ import math
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -184,17 +184,22 @@ def plan(source: Path, profile: str, given: Mapping[str, Any], project: Path, bu
 
 
 def _inputs(source: Path, parameters: Mapping[str, Any], project: Path) -> str:
-    """The hash of all that a notebook's figures depend on; what it put out last is no part."""
-    cells = nbformat.read(source, as_version=4).cells
-    own = [[cell.cell_type, cell.source, cell.metadata.get("tags", [])] for cell in cells]
-    data = os.environ.get("DMLKIT_DATA")
-    settings = [own, parameters, versions(), numerics.describe(), data]
-    digest = hashlib.sha256(json.dumps(settings).encode())
-    package = Path(dmlkit.__file__).parent
-    read = [path for pattern in _READ for path in project.glob(pattern) if path.is_file()]
-    for path in sorted([*package.rglob("*.py"), *read]):
-        digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
+    """The hash of all that a notebook's figures depend on; what it put out last is no part.
+
+    Nothing where a file is just being saved: its notebook then runs, and says what it meets.
+    """
+    with suppress(OSError, ValueError):
+        cells = nbformat.read(source, as_version=4).cells
+        own = [[cell.cell_type, cell.source, cell.metadata.get("tags", [])] for cell in cells]
+        data = os.environ.get("DMLKIT_DATA")
+        settings = [own, parameters, versions(), numerics.describe(), data]
+        digest = hashlib.sha256(json.dumps(settings).encode())
+        package = Path(dmlkit.__file__).parent
+        read = [path for pattern in _READ for path in project.glob(pattern) if path.is_file()]
+        for path in sorted([*package.rglob("*.py"), *read]):
+            digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
+        return digest.hexdigest()
+    return ""
 
 
 def _is_literal(value: Any) -> bool:

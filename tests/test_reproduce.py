@@ -384,6 +384,17 @@ def test_what_is_edited_while_a_notebook_runs_counts_as_changed(
     assert "done       00_editor" in run(tmp_path, "00")[1]
 
 
+def test_a_notebook_that_breaks_while_another_runs_fails_alone(tmp_path: Path) -> None:
+    later = tmp_path / "notebooks" / "01_later.ipynb"
+    write(tmp_path, "00_first", f"open({str(later)!r}, 'w').write('{{')")
+    write(tmp_path, "01_later")
+    write(tmp_path, "02_last", FIGURE.format("02_last"))
+    done, page = run(tmp_path)
+    assert not done
+    assert "failed     01_later" in page
+    assert "done       02_last" in page
+
+
 def test_figures_that_a_notebook_no_longer_makes_go_and_those_of_others_stay(
     tmp_path: Path,
 ) -> None:
