@@ -43,7 +43,8 @@ from typing import Any
 import numpy as np
 from scipy import optimize, special, stats
 
-from dmlkit.records import derived, kind, leaves
+from dmlkit import claims
+from dmlkit.records import derived, kind, leaves, parts
 
 #: False alarms of a check of the whole course.
 RATE = 1e-3
@@ -107,16 +108,16 @@ def samples(numbers: Any, key: str = "") -> dict[str, np.ndarray]:
     if kind(numbers) == "sample":
         values = np.asarray(numbers["values"], dtype=float)
         return {key: values.reshape(len(values), -1)}
-    if kind(numbers) != "plain" or not isinstance(numbers, dict | list):
+    if kind(numbers) != "plain":
         return found
-    claims: dict[str, list[np.ndarray]] = {}
-    for name, value in numbers.items() if isinstance(numbers, dict) else enumerate(numbers):
+    columns: dict[str, list[np.ndarray]] = {}
+    for path, value in parts(numbers, key):
         if kind(value) == "claim":
             column = _repetitions(value)
-            claims.setdefault(f"{key} of n = {len(column)}", []).append(column)
+            columns.setdefault(f"{key} of n = {len(column)}", []).append(column)
         else:
-            found |= samples(value, f"{key}/{name}" if key else str(name))
-    return found | {name: np.stack(each, 1) for name, each in claims.items() if len(each[0]) > 1}
+            found |= samples(value, path)
+    return found | {name: np.stack(each, 1) for name, each in columns.items() if len(each[0]) > 1}
 
 
 def _repetitions(claim: Mapping[str, Any]) -> np.ndarray:
@@ -127,8 +128,8 @@ def _repetitions(claim: Mapping[str, Any]) -> np.ndarray:
         return np.asarray(claim["values"], dtype=float)
     if claim["low"] is None or claim["n"] < 2:
         return np.zeros(0)
-    n, level = claim["n"], 0.90 if claim["rule"] == "equivalent" else 0.95
-    error = (claim["high"] - claim["low"]) / 2 / stats.t.ppf((1 + level) / 2, n - 1)
+    n = claim["n"]
+    error = (claim["high"] - claim["low"]) / 2 / claims.half_width(claim["rule"], n)
     pattern = np.arange(n) - (n - 1) / 2
     return claim["effect"] + pattern * error * math.sqrt(n) / pattern.std(ddof=1)
 
@@ -405,17 +406,18 @@ def _moved_verdicts(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[
 def _equal_digits(committed: Mapping[str, Any], made: Mapping[str, Any]) -> Iterator[str]:
     """How many random numbers are equal to the last digit, with the numerics of both sides."""
     equal = total = 0
-    numerics: list[dict[str, None]] = [{}, {}]
-    for name in committed.keys() & made.keys():
-        sides = [samples(record[name]["numbers"]) for record in (committed, made)]
-        for key in sides[0].keys() & sides[1].keys():
-            if sides[0][key].shape == sides[1][key].shape:
-                equal += int((sides[0][key] == sides[1][key]).sum())
-                total += sides[0][key].size
-        for names, record in zip(numerics, (committed[name], made[name]), strict=True):
-            names[record["provenance"].get("numerics", "unknown")] = None
+    both = committed.keys() & made.keys()
+    for name in both:
+        old, new = (samples(side[name]["numbers"]) for side in (committed, made))
+        for key in old.keys() & new.keys():
+            if old[key].shape == new[key].shape:
+                equal += int((old[key] == new[key]).sum())
+                total += old[key].size
     if total:
-        theirs, ours = ("/".join(sorted(names)) for names in numerics)
+        theirs, ours = (
+            "/".join(sorted({side[name]["provenance"].get("numerics", "unknown") for name in both}))
+            for side in (committed, made)
+        )
         line = f"{equal} of {total} random numbers are equal to the last digit; numerics: "
         line += f"{ours} here, {theirs} committed"
         if equal < total and theirs == ours:

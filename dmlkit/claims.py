@@ -19,11 +19,12 @@ also says which verdicts stand after Holm's correction over all of them.
 """
 
 import csv
-import functools
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ import pandas as pd
 from scipy import stats
 
 from dmlkit import ROOT, study
+from dmlkit.files import write_whole
 
 #: Of Recall@1: one point either way is no difference.
 MARGIN = 0.01
@@ -70,7 +72,7 @@ class Verdict:
     __repr__ = __str__
 
 
-@functools.cache
+@cache
 def table() -> dict[str, dict[str, str]]:
     """Every claim by its id: source, where, claim, measure, note, rule, and the ``recipes`` that
     would settle it on the paper's own data sets, where it is about those.
@@ -168,6 +170,15 @@ def _level(rule: str) -> float:
     return 0.90 if rule == "equivalent" else 0.95
 
 
+def half_width(rule: str, n: int) -> float:
+    """Half a t-interval of a mean of n, n ≥ 2, at a rule's level, in standard errors of the mean.
+
+    >>> round(half_width("positive", 5), 3), round(half_width("equivalent", 5), 3)
+    (2.776, 2.132)
+    """
+    return float(stats.t.ppf((1 + _level(rule)) / 2, n - 1))
+
+
 def _decide(rule: str, effect: float, low: float | None, high: float | None, margin: float) -> str:
     if rule == "exact":
         return "reproduced" if abs(effect) <= margin else "contradicted"
@@ -220,7 +231,7 @@ def _p_value(row: dict[str, Any]) -> float:
     low, high, n = row["low"], row["high"], row["n"]
     if low is None or n < 2 or high <= low:
         return math.nan
-    error = (high - low) / 2 / stats.t.ppf((1 + _level(row["rule"])) / 2, n - 1)
+    error = (high - low) / 2 / half_width(row["rule"], n)
     effect, margin = row["effect"], row.get("margin", MARGIN)
     beyond = {"positive": effect, "below": effect - margin, "equivalent": abs(effect) - margin}
     tails = 1 if row["rule"] == "equivalent" else 2
@@ -275,3 +286,57 @@ def markdown(frame: pd.DataFrame) -> str:
         cells = (claim, *known, ", ".join(figures), own)
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def write_table(page: Path, frame: pd.DataFrame) -> None:
+    """Write the summary between the marks ``<!-- claims -->`` and ``<!-- /claims -->`` of a page.
+
+    Raises ValueError for a page without these two lines.
+    """
+    text = page.read_text(encoding="utf-8")
+    pieces = re.split(r"(?<=<!-- claims -->\n).*(?=<!-- /claims -->)", text, flags=re.DOTALL)
+    if len(pieces) != 2:
+        raise ValueError(
+            f"{page} needs a line <!-- claims --> and one <!-- /claims --> below it, found none"
+        )
+    text = (markdown(frame) + "\n").join(pieces)
+    write_whole({page: partial(Path.write_text, data=text)})
+
+
+def check_evidence(
+    made: pd.DataFrame,
+    kept: pd.DataFrame,
+    metric: str = "recall_at_1",
+    spread: float = 0.012,
+    complete: bool = False,
+) -> int:
+    """Hold trainings made now against kept ones of the same Experiments: how many there were.
+
+    Both have one row a training, with the ``hash`` of its Experiment and its ``metric``, NaN (0
+    here) if it diverged. Another processor is another seed: the evidence stands if the mean of the
+    n differences is within 6 standard errors of 0, |d̄| ≤ 6 σ √(2/n), where σ is the ``spread`` of
+    the metric between two seeds (of a Recall@1 on Glyphs, about 1.2 points).
+
+    Raises:
+        ValueError: they differ by more; or some of those made are not in the evidence, which is
+            said only if it should be ``complete`` (a shorter training is another Experiment).
+
+    >>> kept = pd.DataFrame({"hash": ["a", "b"], "recall_at_1": [0.82, 0.91]})
+    >>> check_evidence(pd.DataFrame({"hash": ["b", "c"], "recall_at_1": [0.9, 0.7]}), kept)
+    1
+    """
+    now, before = (f.drop_duplicates("hash").set_index("hash")[metric] for f in (made, kept))
+    if complete and (missing := sorted(set(now.index) - set(before.index))):
+        raise ValueError(
+            f"{len(missing)} of {len(now)} trainings are not in the evidence, which other recipes "
+            f"have made: {', '.join(missing)}"
+        )
+    both = now.index.intersection(before.index)
+    moved = now[both].fillna(0).to_numpy(float) - before[both].fillna(0).to_numpy(float)
+    bound = 6 * spread * math.sqrt(2 / max(1, len(moved)))
+    if len(moved) and not abs(moved.mean()) <= bound:
+        raise ValueError(
+            f"{metric} of {len(moved)} trainings of the evidence, made again, is different by "
+            f"{moved.mean():+.3g} on average: expected at most {bound:.3g}"
+        )
+    return len(moved)

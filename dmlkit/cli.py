@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -61,6 +60,7 @@ console = Console(markup=False, quiet=int(os.environ.get("RANK", 0)) > 0)
 Root = Annotated[
     Path | None, typer.Option(help="Folder of the data sets; else $DMLKIT_DATA, else data/.")
 ]
+RunName = Annotated[str, typer.Argument(help="Its folder, or its name as `train` says it.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Scheduler = Annotated[
     str | None,
@@ -210,7 +210,7 @@ def search(
 
 @app.command()
 def diagnose(
-    run: Annotated[str, typer.Argument(help="A Run: its folder, or its name as `train` says it.")],
+    run: RunName,
     root: Root = None,
     device: Device = "auto",
 ) -> None:
@@ -230,7 +230,7 @@ def diagnose(
 
 @app.command()
 def threshold(
-    run: Annotated[str, typer.Argument(help="A Run: its folder, or its name as `train` says it.")],
+    run: RunName,
     fmr: Annotated[
         list[float] | None,
         typer.Option(help="False match rate, repeatable.", show_default="0.001"),
@@ -260,17 +260,16 @@ def threshold(
     except ValueError as error:
         split, caption = "test", f"chosen on the test classes, and too good there: {error}"
     test = pairs("test")
-    asked = fmr or [1e-3]
-    found = verification(**(pairs("val") if split == "val" else test), fmr=asked, metric=metric)
+    chosen_on = pairs("val") if split == "val" else test
+    found = verification(**chosen_on, fmr=fmr or [1e-3], metric=metric)
     tables = {split: found.rates}
     tables["test"] = error_rates(**test, thresholds=list(found.rates["threshold"]), metric=metric)
     names = {"fmr": "FMR (%)", "fnmr": "FNMR (%)", "fnmr_macro": "FNMR, mean of classes (%)"}
     rows = []
-    for i, f in enumerate(asked):
-        for on, table in tables.items():
-            row = table.iloc[i]
+    for i, asked in enumerate(found.rates.index):
+        for on, row in ((on, table.iloc[i]) for on, table in tables.items()):
             shown = (_rate(row, name) for name in names)
-            rows.append((f"{f:g}", on, f"{row['threshold']:.9g}", *shown))  # 9: all of a float32
+            rows.append((f"{asked:g}", on, f"{row['threshold']:.9g}", *shown))  # all of a float32
     head = ("FMR asked", "on", f"{metric} threshold", *names.values())
     _print_table(f"Run {done.path.name}: same class or not", head, rows, "right", caption=caption)
     line = f"EER {found.eer:.2%}, of {found.genuine} genuine and {found.impostors} impostor pairs"
@@ -322,37 +321,25 @@ def tune(
 @app.command()
 def claims(
     parts: Annotated[bool, typer.Option(help="Every part with its numbers.")] = False,
-    markdown: Annotated[bool, typer.Option(help="As a Markdown table.")] = False,
-    write: Annotated[
-        Path | None, typer.Option(help="It goes between <!-- claims --> marks.")
-    ] = None,
+    write: Annotated[Path | None, typer.Option(help="Between <!-- claims --> marks.")] = None,
 ) -> None:
     """Print the ledger: what our own runs say of every claim, from the numbers of figures/."""
     from dmlkit import claims
 
     ledger = claims.verdicts()
     if write:
-        text = write.read_text(encoding="utf-8")
-        pieces = re.split(r"(?<=<!-- claims -->\n).*(?=<!-- /claims -->)", text, flags=re.DOTALL)
-        if len(pieces) != 2:
-            marks = "a line <!-- claims --> and one <!-- /claims --> below it"
-            raise ValueError(f"{write} needs {marks}")
-        text = (claims.markdown(ledger) + "\n").join(pieces)
-        write_whole({write: partial(Path.write_text, data=text)})
-    elif markdown:
-        typer.echo(claims.markdown(ledger))
-    else:
-        head: tuple[str, ...] = ("", "claim", "verdict", "parts", "after Holm", "figures")
-        texts, summary = claims.table(), claims.summary(ledger)
-        rows = [
-            (str(c), texts[str(c)]["claim"], *row.drop("made_with"))
-            for c, row in summary.iterrows()
-        ]
-        if parts:
-            head = ("claim", "part", "verdict", "effect", "interval", "n", "Holm", "figure")
-            rows = [_part(row) for row in ledger.itertuples()]
-        title = "the claims of the papers, and what our own runs say"
-        _print_table(title, head, rows, box=SIMPLE_HEAD, show_edge=False, padding=0)
+        claims.write_table(write, ledger)
+        return
+    head: tuple[str, ...] = ("", "claim", "verdict", "parts", "after Holm", "figures")
+    texts, summary = claims.table(), claims.summary(ledger)
+    rows = [
+        (str(c), texts[str(c)]["claim"], *row.drop("made_with")) for c, row in summary.iterrows()
+    ]
+    if parts:
+        head = ("claim", "part", "verdict", "effect", "interval", "n", "Holm", "figure")
+        rows = [_part(row) for row in ledger.itertuples()]
+    title = "the claims of the papers, and what our own runs say"
+    _print_table(title, head, rows, box=SIMPLE_HEAD, show_edge=False, padding=0)
 
 
 def _part(row: Any) -> tuple[str, ...]:
@@ -382,9 +369,9 @@ def check(
             if split != "val":
                 raise
             caption = str(error)  # few benchmarks have validation classes
-        else:
-            wrong += found
-            rows.append((split, *map(str, counts.values())))
+            continue
+        wrong += found
+        rows.append((split, *map(str, counts.values())))
     _print_table(name, ("split", "images", "classes", "groups"), rows, "right", caption=caption)
     for line in wrong:
         console.print(line, highlight=False, soft_wrap=True)
@@ -412,7 +399,6 @@ def reproduce(
     profile: Annotated[str, typer.Option(help="smoke, ci or full.")] = "ci",
     workers: Annotated[int | None, typer.Option(min=1, help="Notebooks at a time.")] = None,
     check: Annotated[bool, typer.Option(help="Compare with the committed numbers.")] = False,
-    force: Annotated[bool, typer.Option(help="Run also what has not changed.")] = False,
     timeout: Annotated[float, typer.Option(help="Minutes that one notebook may take.")] = 120,
     build: Annotated[Path | None, typer.Option(help="Folder of what runs leave.")] = None,
     scheduler: Scheduler = None,
@@ -422,11 +408,10 @@ def reproduce(
     from dmlkit import reproduce
 
     _use_scheduler(scheduler)
-    good = reproduce.reproduce(
-        notebooks or (), profile=profile, workers=workers, check=check, force=force,
+    if not reproduce.reproduce(
+        notebooks or (), profile=profile, workers=workers, check=check,
         timeout_minutes=timeout, parameters=_literals(settings), build=build,
-    )  # fmt: skip
-    if not good:
+    ):  # fmt: skip
         raise typer.Exit(1)
 
 
@@ -444,17 +429,12 @@ def student(
 @app.command()
 def doctor() -> None:
     """Tell what this machine offers dmlkit, and what is missing."""
-    import platform
-    from importlib import metadata
-
     import torch
 
-    from dmlkit import ROOT, cache_folder
+    from dmlkit import ROOT, cache_folder, figures, numerics
 
-    packages = ("torch", "torchvision", "faiss-cpu", "numpy", "papermill", "umap-learn")
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none (the CPU will do)"
-    facts = {"python": platform.python_version()}
-    facts |= {package: metadata.version(package) for package in packages}
+    facts = figures.versions() | {"numerics": numerics.describe()}
     facts |= {"cores": str(os.cpu_count()), "GPU": gpu, "project": str(ROOT)}
     facts |= {"cache": str(cache_folder())}
     facts |= {"DMLKIT_DATA": os.environ.get("DMLKIT_DATA", "not set: data/")}

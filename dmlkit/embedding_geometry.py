@@ -9,7 +9,7 @@ import math
 import numpy as np
 import torch
 
-from dmlkit.neighbors import BLOCK_ENTRIES, Array, Metric, as_matrix, as_tensor
+from dmlkit.neighbors import BLOCK_ENTRIES, Array, Metric, as_labels, as_matrix, as_tensor
 from dmlkit.retrieval import nearest_neighbors
 
 
@@ -26,13 +26,8 @@ def alignment(embeddings: Array, labels: Array) -> float:
     >>> alignment([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], [0, 0, 1])
     2.0
     """
-    x, found = as_matrix(embeddings, "embeddings", "cosine"), as_tensor(labels)
-    if found.is_floating_point() or found.shape != x.shape[:1]:
-        raise ValueError(
-            f"labels: expected integers of shape ({len(x)},), got {found.dtype} of shape "
-            f"{tuple(found.shape)}"
-        )
-    _, of_x, n = found.to(x.device).unique(return_inverse=True, return_counts=True)
+    x = as_matrix(embeddings, "embeddings", "cosine")
+    _, of_x, n = as_labels(labels, x).unique(return_inverse=True, return_counts=True)
     if n.max() < 2:
         raise ValueError("labels: expected two rows of one class, got labels that all differ")
     means = x.new_zeros(len(n), x.shape[1]).index_add_(0, of_x, x) / n[:, None]  # (C, d)

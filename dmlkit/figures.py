@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path, PureWindowsPath
-from typing import Any, Protocol
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -29,6 +29,7 @@ from torch import Tensor
 
 import dmlkit
 from dmlkit import numerics, study
+from dmlkit.data import ImageSet
 from dmlkit.files import write_whole
 from dmlkit.records import example, inconsistent, is_absolute, plain, sample, timing
 
@@ -74,13 +75,6 @@ __all__ = [
 provenance: dict[str, Any] | None = None
 
 
-class Fingerprinted(Protocol):
-    """A data set that knows the hash of its content, such as ``data.ImageSet``."""
-
-    @property
-    def fingerprint(self) -> str: ...
-
-
 @dataclass(frozen=True)
 class SavedFigure:
     """A figure on disk; a notebook shows it with its alt text and caption."""
@@ -117,8 +111,8 @@ def begin_notebook(
     sns.set_theme("paper", "whitegrid", "colorblind", font="DejaVu Sans", rc=_LOOK)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    given = {
-        key: _last_part(value) if isinstance(value, str) and is_absolute(value) else value
+    given = {  # a Windows path splits at / and at \
+        key: PureWindowsPath(value).name if isinstance(value, str) and is_absolute(value) else value
         for key, value in parameters.items()
     }
     provenance = {
@@ -136,7 +130,7 @@ def save(
     data: Mapping[str, Any] | pd.DataFrame,
     alt: str,
     caption: str = "",
-    datasets: Mapping[str, Fingerprinted] | None = None,
+    datasets: Mapping[str, ImageSet] | None = None,
 ) -> SavedFigure:
     """Keep a figure as ``NAME.png`` with its numbers and provenance in ``NAME.json``.
 
@@ -154,6 +148,23 @@ def save(
     Equal input gives equal bytes. A PNG above 150 kB is stored with fewer colors or pixels; where
     that does not suffice, ``ValueError``.
     """
+    record = _record(name, data, alt, caption, datasets or {})
+    text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    png = _png(fig, name)
+    ours = dmlkit.ROOT / "build" / record["provenance"]["profile"] / "figures"
+    folder = Path(os.environ.get("DMLKIT_FIGURES") or ours)
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = {folder / f"{name}.png": png, folder / f"{name}.json": text.encode()}
+    write_whole({path: partial(Path.write_bytes, data=data) for path, data in contents.items()})
+    width = float(fig.get_figwidth())
+    plt.close(fig)  # else the notebook would show it a second time, without its alt text
+    return SavedFigure(name, alt, caption, png, width)
+
+
+def _record(
+    name: str, data: Any, alt: str, caption: str, datasets: Mapping[str, ImageSet]
+) -> dict[str, Any]:
+    """What the JSON of a figure holds; see ``save`` for what is refused."""
     if provenance is None:
         raise RuntimeError("save was called before begin_notebook: call begin_notebook first")
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
@@ -163,29 +174,17 @@ def save(
     numbers = plain(data, "")
     if wrong := list(inconsistent(numbers, "")):
         raise ValueError(f"figure {name!r}: {wrong[0]}")
-    record = {
+    return {
         "alt": alt,
         "caption": caption,
         "numbers": numbers,
         "provenance": {
             **provenance,
-            "datasets": {key: dataset.fingerprint for key, dataset in (datasets or {}).items()},
+            "datasets": {key: dataset.fingerprint for key, dataset in datasets.items()},
             "versions": versions(),
             "numerics": numerics.describe(),
         },
     }
-    text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    png = _png(fig, name)
-    folder = Path(
-        os.environ.get("DMLKIT_FIGURES")
-        or dmlkit.ROOT / "build" / provenance["profile"] / "figures"
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    contents = {folder / f"{name}.png": png, folder / f"{name}.json": text.encode()}
-    write_whole({path: partial(Path.write_bytes, data=data) for path, data in contents.items()})
-    width = float(fig.get_figwidth())
-    plt.close(fig)  # else the notebook would show it a second time, without its alt text
-    return SavedFigure(name, alt, caption, png, width)
 
 
 def versions() -> dict[str, str]:
@@ -332,7 +331,3 @@ def _png(fig: Figure, name: str) -> bytes:
         f"figure {name!r} is {buffer.tell() // 1000} kB at {dpi} dpi and {colors} colors, above "
         f"{MAX_BYTES // 1000} kB: make it smaller, or draw fewer points or pictures"
     )
-
-
-def _last_part(text: str) -> str:
-    return PureWindowsPath(text).name  # splits at / and at \

@@ -25,6 +25,7 @@ Metric = Literal["euclidean", "cosine", "hamming", "poincare"] | Mapping[str, An
 _SPARE = 16  # candidates beyond k: faiss's rounding may have swapped those next to the boundary
 BLOCK_ENTRIES = 2**22  # of one block of a matrix: 32 MB in float64
 _ON_GPU = 16  # as many times larger blocks, 0.5 GB, keep a GPU busy
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _BALL = HyperbolicLoss()  # whose curvature and clip are those of "poincare"
 
 
@@ -175,21 +176,15 @@ def prepare(
     unit, a power of two, bounds the spread round the mean, and embeddings are shifted only if they
     are so far away that float32 input loses no bit: what was tied remains tied.
     """
-    kind, c, clip = parse_metric(metric)
-    x = as_matrix(embeddings, name, kind)
-    y = x if gallery is None else as_matrix(gallery, "gallery", kind).to(x.device)
-    if x.shape[1] != y.shape[1]:
-        raise ValueError(
-            f"gallery: expected as many columns as {name}, {x.shape[1]}, got {y.shape[1]}"
-        )
-    if gallery is None and len(x) == 1:
+    kind, c, _ = parse_metric(metric)
+    x, y = as_matrices(embeddings, gallery, metric, name)
+    if len(x) == 1 and gallery is None:
         raise ValueError(f"{name}: expected two or more rows, or a gallery to search, got one row")
     if kind == "hamming":
-        x = (x > 0).float()
-        return Sets(x, x if gallery is None else (y > 0).float(), 1.0, kind, c)
+        x = x.float()
+        return Sets(x, x if gallery is None else y.float(), 1.0, kind, c)
     factor_x = factor_y = None
     if kind == "poincare":
-        x, y = exponential_map(x, c, clip), exponential_map(y, c, clip)
         factor_x, factor_y = ((1 - c * z.square().sum(dim=1)).clamp_min(1e-15) for z in (x, y))
     center = y.mean(dim=0)
     spread = max((x - center).abs().max().item(), (y - center).abs().max().item())
@@ -216,8 +211,33 @@ def parse_metric(metric: Metric) -> tuple[str, float, float]:
     return name, c, clip
 
 
-def as_matrix(embeddings: Array, name: str, metric: str) -> Tensor:
-    """Embeddings (N, d), float64, every row finite and, if only its direction counts, of norm 1."""
+def as_matrices(
+    embeddings: Array, gallery: Array | None, metric: Metric, name: str = "embeddings"
+) -> tuple[Tensor, Tensor]:
+    """Queries (Q, d) and gallery (N, d), the queries themselves where none is given, on one device.
+
+    See ``as_matrix``. Raises ValueError for what that refuses, and for another number of columns.
+    """
+    x = as_matrix(embeddings, name, metric)
+    y = x if gallery is None else as_matrix(gallery, "gallery", metric).to(x.device)
+    if x.shape[1] != y.shape[1]:
+        raise ValueError(
+            f"gallery: expected as many columns as {name}, {x.shape[1]}, got {y.shape[1]}"
+        )
+    return x, y
+
+
+def as_matrix(embeddings: Array, name: str, metric: Metric) -> Tensor:
+    """Embeddings (N, d) as a metric compares them, in float64.
+
+    As they are given (euclidean), on the unit sphere (cosine), bits 0 and 1 (hamming), or in the
+    ball (poincare). Raises ValueError for an unknown metric, another shape, complex numbers, rows
+    that are not finite and, under cosine, rows of zeros.
+
+    >>> as_matrix([[3.0, -4.0]], "embeddings", "hamming")
+    tensor([[1., 0.]], dtype=torch.float64)
+    """
+    kind, c, clip = parse_metric(metric)
     x = as_tensor(embeddings)
     if x.ndim != 2 or x.numel() == 0 or x.is_complex():
         raise ValueError(
@@ -226,21 +246,54 @@ def as_matrix(embeddings: Array, name: str, metric: str) -> Tensor:
         )
     x = x.double()
     refuse_rows(~x.isfinite().all(dim=1), name, "are not finite; did the training diverge?")
-    if metric == "cosine":
-        refuse_rows(
-            (x == 0).all(dim=1), name, "are zero and have no cosine; use metric='euclidean'"
+    if kind == "cosine":
+        zero = (x == 0).all(dim=1)
+        refuse_rows(zero, name, "are zero and have no cosine; use metric='euclidean'")
+        return normalize(x)
+    if kind == "hamming":
+        return (x > 0).double()
+    return exponential_map(x, c, clip) if kind == "poincare" else x
+
+
+def as_labels(labels: Array, x: Tensor, name: str = "labels") -> Tensor:
+    """Labels (N,) as int64, one for each row of x, and where x lies. Raises ValueError otherwise.
+
+    >>> as_labels([3, 5], torch.zeros(2, 8))
+    tensor([3, 5])
+    """
+    found = as_tensor(labels)
+    if found.dtype not in _INTEGERS or found.shape != x.shape[:1]:
+        raise ValueError(
+            f"{name}: expected int64 of shape ({len(x)},), one label for each embedding, "
+            f"got {found.dtype} of shape {tuple(found.shape)}"
         )
-        x = normalize(x)
-    return x
+    return found.long().to(x.device)
+
+
+def check_gallery(gallery: Array | None, gallery_labels: Array | None) -> None:
+    """Refuse a gallery without labels, and labels without a gallery, by a ValueError."""
+    if (gallery is None) != (gallery_labels is None):
+        raise ValueError("gallery and gallery_labels: expected both or neither, got one of them")
 
 
 def as_tensor(values: Array) -> Tensor:
+    """A tensor without its graph, or a copy of anything that NumPy takes for an array.
+
+    >>> as_tensor(np.array([1, 2]))
+    tensor([1, 2])
+    """
     if isinstance(values, Tensor):
         return values.detach()
     return torch.from_numpy(np.array(values, order="C"))  # a copy: torch wants it writable
 
 
 def refuse_rows(rows: Tensor, name: str, why: str) -> None:
+    """Raise ValueError if any of the rows (N,) bool is marked: how many, the first, and why.
+
+    >>> refuse_rows(torch.tensor([False, True]), "embeddings", "are zero")
+    Traceback (most recent call last):
+    ValueError: embeddings: 1 of 2 rows (the first at index 1) are zero
+    """
     if rows.any():
         first = int(rows.int().argmax())
         raise ValueError(
@@ -249,6 +302,11 @@ def refuse_rows(rows: Tensor, name: str, why: str) -> None:
 
 
 def as_integer(value: int, name: str) -> int:
+    """A whole number, NumPy's too, as an int. Raises ValueError for any other value.
+
+    >>> as_integer(np.int64(3), "k")
+    3
+    """
     try:
         return operator.index(value)
     except TypeError:

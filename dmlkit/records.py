@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy import stats
 from torch import Tensor
+
+from dmlkit import claims
 
 
 def sample(values: ArrayLike, **about: Any) -> dict[str, Any]:
@@ -81,9 +82,8 @@ def derived(record: Mapping[str, Any]) -> Iterator[str]:
     if record.get("values") is None or record.get("rule") in ("exact", "table"):
         return
     x = np.asarray(record["values"], dtype=float)
-    level = 0.90 if record.get("rule") == "equivalent" else 0.95
     mean, n = x.mean(0), len(x)
-    factor = float(stats.t.ppf((1 + level) / 2, n - 1)) / math.sqrt(n) if n > 1 else 0.0
+    factor = claims.half_width(record.get("rule", ""), n) / math.sqrt(n) if n > 1 else 0.0
     half = factor * x.std(0, ddof=1) if n > 1 else mean * 0
     given = {"mean": mean, "effect": mean, "low": mean - half, "high": mean + half, "n": n}
     # All numbers are kept to six digits, and the interval multiplies the rounding of its values.
@@ -105,11 +105,21 @@ def leaves(numbers: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     {'recall/triplet/0': 0.5, 'recall/triplet/1': 0.75, 'classes': 300}
     """
     if isinstance(numbers, dict | list):
-        inside = numbers.items() if isinstance(numbers, dict) else enumerate(numbers)
-        for name, value in inside:
-            yield from leaves(value, f"{key}/{name}" if key else str(name))
+        for path, value in parts(numbers, key):
+            yield from leaves(value, path)
     else:
         yield key, numbers
+
+
+def parts(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """What a dict, list or tuple holds, each under its key; of anything else nothing.
+
+    >>> list(parts([0.5, 0.75], "recall"))
+    [('recall/0', 0.5), ('recall/1', 0.75)]
+    """
+    if isinstance(value, dict | list | tuple):
+        for name, part in value.items() if isinstance(value, dict) else enumerate(value):
+            yield f"{key}/{name}" if key else str(name), part
 
 
 def plain(value: Any, key: str) -> Any:
@@ -122,7 +132,7 @@ def plain(value: Any, key: str) -> Any:
     if isinstance(value, Mapping):
         return {str(k): plain(v, f"{key}/{k}" if key else str(k)) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item, f"{key}/{i}") for i, item in enumerate(value)]
+        return [plain(part, path) for path, part in parts(value, key)]
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError(f"{where} is {value}: leave it out, or give None for 'no value'")
@@ -156,7 +166,6 @@ def inconsistent(numbers: Any, key: str) -> Iterator[str]:
             yield f"number {where + 'values'!r}: {error}"
             return
         yield from (f"number {where + line}" for line in derived(numbers))
-    elif kind(numbers) == "plain" and isinstance(numbers, dict | list):
-        inside = numbers.items() if isinstance(numbers, dict) else enumerate(numbers)
-        for name, value in inside:
-            yield from inconsistent(value, f"{where}{name}")
+    elif kind(numbers) == "plain":
+        for path, value in parts(numbers, key):
+            yield from inconsistent(value, path)

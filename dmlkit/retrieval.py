@@ -34,15 +34,14 @@ from dmlkit.neighbors import Array as Array
 from dmlkit.neighbors import Metric as Metric
 from dmlkit.neighbors import (
     as_integer,
-    as_tensor,
+    as_labels,
+    check_gallery,
     in_own_unit,
     prepare,
     search_blocks,
 )
 
 Score = Callable[[Tensor, Tensor], Tensor]  # hits (b, k) bool, R (b,) -> (b,), NaN to leave out
-
-_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def nearest_neighbors(
@@ -161,7 +160,7 @@ def nmi(embeddings: Array, labels: Array, seed: int = 0, metric: Metric = "eucli
     1.0
     """
     x = prepare(embeddings, None, metric).x
-    classes = _labels(labels, x, "labels").cpu().numpy()
+    classes = as_labels(labels, x).cpu().numpy()
     points = x.cpu().numpy()
     kmeans = faiss.Kmeans(
         points.shape[1],
@@ -237,13 +236,13 @@ def _average(
     up_to_r: bool,
 ) -> dict[str, float]:
     """Mean of each score over the queries, from the k (and R, if asked) nearest of every query."""
-    if (gallery is None) != (gallery_labels is None):
-        raise ValueError("gallery and gallery_labels: expected both or neither, got one of them")
+    check_gallery(gallery, gallery_labels)
     own = int(gallery is None)  # items of the gallery that are the query itself
     sets = prepare(embeddings, gallery, metric)
     x, y = sets.x, sets.y
-    of_query = _labels(labels, x, "labels")
-    of_item = of_query if gallery_labels is None else _labels(gallery_labels, y, "gallery_labels")
+    of_query = of_item = as_labels(labels, x)
+    if gallery_labels is not None:
+        of_item = as_labels(gallery_labels, y, "gallery_labels")
     R = _relevant_items(of_query, of_item) - own  # (Q,)
     if R.max() < 1:
         raise ValueError(
@@ -266,14 +265,3 @@ def _relevant_items(labels: Tensor, gallery_labels: Tensor) -> Tensor:
     classes, counts = gallery_labels.unique(return_counts=True)  # sorted
     at = torch.searchsorted(classes, labels).clamp(max=len(classes) - 1)
     return torch.where(classes[at] == labels, counts[at], 0)
-
-
-def _labels(labels: Array, embeddings: Tensor, name: str) -> Tensor:
-    """Labels (N,) int64, one for each embedding, on the embeddings' device."""
-    found = as_tensor(labels)
-    if found.dtype not in _INTEGERS or found.shape != embeddings.shape[:1]:
-        raise ValueError(
-            f"{name}: expected int64 of shape ({len(embeddings)},), one label for each embedding, "
-            f"got {found.dtype} of shape {tuple(found.shape)}"
-        )
-    return found.long().to(embeddings.device)

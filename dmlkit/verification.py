@@ -25,8 +25,16 @@ import torch
 from torch import Tensor
 
 from dmlkit.geometry import distances, norms
-from dmlkit.losses.hyperbolic import exponential_map, poincare_distances
-from dmlkit.neighbors import BLOCK_ENTRIES, Array, Metric, as_matrix, as_tensor, parse_metric
+from dmlkit.losses.hyperbolic import poincare_distances
+from dmlkit.neighbors import (
+    BLOCK_ENTRIES,
+    Array,
+    Metric,
+    as_labels,
+    as_matrices,
+    check_gallery,
+    parse_metric,
+)
 
 _DIGIT = 2**16  # a float32's bits are two digits of this size
 _NO_PAIR = 0xFF80  # the upper digit of −∞
@@ -204,34 +212,28 @@ def _pair(
     gallery_labels: Array | None,
     metric: Metric,
 ) -> _Pairs:
-    if (gallery is None) != (gallery_labels is None):
-        raise ValueError("gallery and gallery_labels: expected both or neither, got one of them")
-    kind, c, clip = parse_metric(metric)
-    x = as_matrix(embeddings, "embeddings", kind)
-    y = None if gallery is None else as_matrix(gallery, "gallery", kind).to(x.device)
-    if y is not None and x.shape[1] != y.shape[1]:
-        raise ValueError(f"gallery: expected {x.shape[1]} columns as embeddings, got {y.shape[1]}")
-    codes = _labels(labels, x, "labels")
-    if y is not None and gallery_labels is not None:
-        codes = torch.cat([codes, _labels(gallery_labels, y, "gallery_labels")])
-    codes = codes.unique(return_inverse=True)[1]
-    of_x, of_y = codes[: len(x)], codes if y is None else codes[len(x) :]
+    check_gallery(gallery, gallery_labels)
+    kind, c, _ = parse_metric(metric)
+    x, y = as_matrices(embeddings, gallery, metric)
+    both = [as_labels(labels, x)] * 2
+    if gallery_labels is not None:
+        both[1] = as_labels(gallery_labels, y, "gallery_labels")
+    codes = torch.cat(both).unique(return_inverse=True)[1]
+    of_x, of_y = codes.split([len(x), len(y)])
     n, m = (part.bincount(minlength=int(codes.max()) + 1) for part in (of_x, of_y))
-    genuine = int((n * m).sum() if y is not None else (n * (n - 1)).sum() // 2)
-    total = len(x) * len(y) if y is not None else len(x) * (len(x) - 1) // 2
+    genuine, total = int((n * m).sum()), len(x) * len(y)
+    if gallery is None:  # each with itself is no pair, and (i, j) is (j, i)
+        genuine, total = (genuine - len(x)) // 2, (total - len(x)) // 2
     if not 0 < genuine < total:
         raise ValueError(
             "labels: expected pairs of one class and pairs of two, "
             f"got {genuine} and {total - genuine}"
         )
-    if kind == "hamming":
-        x, y = (x > 0).double(), None if y is None else (y > 0).double()
-    if kind == "poincare":
-        x, y = exponential_map(x, c, clip), None if y is None else exponential_map(y, c, clip)
-    if kind == "euclidean" and max(norms(z).max() for z in (x, x if y is None else y)) > 1e38:
+    if kind == "euclidean" and max(norms(z).max() for z in (x, y)) > 1e38:
         raise ValueError("embeddings: expected distances below 2e38, in float32; divide them")
-    sign = 1 if kind == "cosine" else -1
-    return _Pairs(x, y, of_x, of_y, partial(_score, kind=kind, c=c), sign, genuine, total - genuine)
+    score, sign = partial(_score, kind=kind, c=c), 1 if kind == "cosine" else -1
+    own = None if gallery is None else y
+    return _Pairs(x, own, of_x, of_y, score, sign, genuine, total - genuine)
 
 
 def _score(x: Tensor, y: Tensor, kind: str, c: float) -> Tensor:
@@ -241,16 +243,6 @@ def _score(x: Tensor, y: Tensor, kind: str, c: float) -> Tensor:
     if kind == "poincare":
         return -poincare_distances(x, y, c)
     return -distances(x, y) if kind == "euclidean" else -distances(x, y).square()
-
-
-def _labels(labels: Array, x: Tensor, name: str) -> Tensor:
-    found = as_tensor(labels)
-    if found.is_floating_point() or found.is_complex() or found.shape != x.shape[:1]:
-        raise ValueError(
-            f"{name}: expected integers of shape ({len(x)},), one for each embedding, "
-            f"got {found.dtype} of shape {tuple(found.shape)}"
-        )
-    return found.long().to(x.device)
 
 
 # Thresholds: scores are counted by the upper half of their bits, then by the lower half

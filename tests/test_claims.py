@@ -4,6 +4,7 @@ import fnmatch
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -172,3 +173,27 @@ def test_holm_takes_back_what_many_tests_find_by_chance(tmp_path):
         str(i): False for i in range(9)
     }
     assert claims.summary(ledger).loc["C18", "holm"] == "1 of 10"
+
+
+def trainings(**recalls: float) -> pd.DataFrame:
+    return pd.DataFrame({"hash": list(recalls), "recall_at_1": list(recalls.values())})
+
+
+def test_evidence_stands_if_the_same_trainings_give_it_again_but_for_chance() -> None:
+    kept = trainings(a=0.80, b=0.85, c=np.nan, d=0.9)
+    check = claims.check_evidence
+    assert check(trainings(a=0.80, b=0.85, c=np.nan), kept) == 3  # one diverged, then as now
+    assert check(trainings(a=0.85, b=0.80, x=0.1), kept) == 2  # up and down, as seeds go
+    assert check(trainings(x=0.1), kept) == 0
+    assert check(trainings(a=0.70), kept) == 1  # 6 √2 times 1.2 points for a single one
+    for moved in (trainings(a=0.69), trainings(a=0.70, b=0.75), trainings(c=0.5)):
+        with pytest.raises(ValueError, match=r"made again, is different by [+-]0\.\d+ on average"):
+            check(moved, kept)
+    assert check(trainings(a=0.70, b=0.75), kept, spread=0.02) == 2
+
+
+def test_evidence_of_other_recipes_is_named_where_all_should_be_there() -> None:
+    kept = trainings(a=0.80, b=0.85)
+    assert claims.check_evidence(trainings(a=0.80), kept, complete=True) == 1
+    with pytest.raises(ValueError, match=r"1 of 2 trainings are not in the evidence.*: x"):
+        claims.check_evidence(trainings(a=0.80, x=0.9), kept, complete=True)

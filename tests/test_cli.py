@@ -12,7 +12,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import dmlkit
-from dmlkit import ROOT, claims, cli, data, study, training
+from dmlkit import ROOT, claims, cli, study, training
 from dmlkit.cli import app
 from dmlkit.data import benchmarks
 from tests.data import trees
@@ -133,15 +133,17 @@ def test_data_check_names_every_fault(invoke, tmp_path):
 
 
 def test_data_check_of_a_folder(invoke, tmp_path):
-    trees.classes(tmp_path)
-    arguments = ["data", "check", "folder", "--root", str(tmp_path), "--set", "validation=true"]
-    result = invoke(*arguments)
+    def check(root):
+        trees.classes(root)
+        bad = trees.truncate(root / "ant" / "0.png") if root.name == "bad" else None
+        asked = ("data", "check", "folder", "--root", str(root), "--set", "validation=true")
+        return invoke(*asked), bad
+
+    result, _ = check(tmp_path / "good")
     assert result.exit_code == 0, result.output
     rows = re.findall(r"(train|test|val)\D+(\d+)\D+(\d+)", result.output)
     assert rows == [("train", "4", "1"), ("test", "8", "2"), ("val", "4", "1")]
-    bad = trees.truncate(tmp_path / "ant" / "0.png")
-    data._load.cache_clear()  # as in another process
-    result = invoke(*arguments)
+    result, bad = check(tmp_path / "bad")
     assert result.exit_code == 1
     assert str(bad) in result.output
 
@@ -190,12 +192,8 @@ def test_tune_writes_every_trial_and_the_recipes(invoke, tmp_path):
 def test_claims_prints_the_ledger(invoke):
     result = invoke("claims")
     assert result.exit_code == 0
-    assert "C21" in result.output
+    assert all(claim in result.output for claim in claims.table())
     assert invoke("claims", "--parts").exit_code == 0
-    table = invoke("claims", "--markdown").output.splitlines()
-    assert [line.split(" | ")[0] for line in table[2:]] == [
-        f"| {claim}" for claim in claims.table()
-    ]
 
 
 def test_claims_are_whole_in_80_columns(invoke):

@@ -116,7 +116,7 @@ def test_order_rotation_and_scale_change_nothing(seed):
     "measure, message",
     [
         (lambda: alignment(G, [0, 1, 2, 3]), "labels: expected two rows of one class"),
-        (lambda: alignment(G, [0, 1, 1]), r"labels: expected integers of shape \(4,\)"),
+        (lambda: alignment(G, [0, 1, 1]), r"labels: expected int64 of shape \(4,\)"),
         (lambda: alignment(G, [0.0, 0.0, 1.0, 1.0]), "labels: .* got torch.float64"),
         (lambda: alignment(0 * G, OF_G), "zero and have no cosine"),
         (lambda: uniformity(G[:1]), "embeddings: expected two or more rows"),

@@ -72,11 +72,13 @@ def test_a_training_has_the_bits_of_the_variables_set_by_hand() -> None:
     [
         ("", {}, "avx2"),
         ("", {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"}, "default/SSE41"),
+        ("", {"MKL_CBWR": "COMPATIBLE"}, "avx2, MKL COMPATIBLE"),
+        ("import numpy; ", {"OPENBLAS_CORETYPE": "Nehalem"}, "avx2, OpenBLAS Nehalem"),
         # What torch settled before dmlkit was imported stays in force, and is told.
         (
             "import os, torch; os.environ['ATEN_CPU_CAPABILITY'] = 'default'; torch.ones(3) + 1; "
             "del os.environ['ATEN_CPU_CAPABILITY']; ",
-            {},
+            {"OPENBLAS_CORETYPE": "Haswell"},  # torch loads NumPy, and with it OpenBLAS
             "default/AVX2",
         ),
     ],

@@ -20,7 +20,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from rich.console import Console
 
 import dmlkit
-from dmlkit import claims, reproduce
+from dmlkit import claims, execution, reproduce
 
 PARAMETERS = """profile: str = "smoke"
 seeds: int = 1
@@ -99,7 +99,7 @@ def test_a_notebook_runs_once_is_published_and_checked(
     assert "inline" in numbers["backend"]
 
     with monkeypatch.context() as patch:  # from here on, nothing may run
-        patch.setattr(reproduce, "_start", None)
+        patch.setattr(execution.subprocess, "Popen", None)
         (published / "00_toy.png").unlink()
         assert run(tmp_path, profile="ci") == (True, "unchanged  00_toy\n")
         assert files(published) == ["00_toy.json", "00_toy.png"]  # published again
@@ -173,7 +173,7 @@ time.sleep(600)
     pids = tmp_path / "pids"
     # The clock jumps once the cell runs, however long the kernel took to start.
     clock = SimpleNamespace(sleep=time.sleep, monotonic=lambda: 1e12 if pids.exists() else 0.0)
-    monkeypatch.setattr(reproduce, "time", clock)
+    monkeypatch.setattr(execution, "time", clock)
     done, page = run(tmp_path, timeout_minutes=5)
     assert not done
     assert "cell 3 of 3 of 00_slow.ipynb:" in page
@@ -199,14 +199,14 @@ def test_an_interrupt_ends_the_run_and_leaves_nothing(
     write(tmp_path, "00_toy")
     pid = tmp_path / "pid"
     script = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
-    monkeypatch.setattr(reproduce, "PAPERMILL", script)
+    monkeypatch.setattr(execution, "PAPERMILL", script)
 
     def sleep(seconds: float) -> None:
         time.sleep(seconds)
         if pid.exists() and pid.read_text():
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(reproduce, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
+    monkeypatch.setattr(execution, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path)
     assert _ends(int(pid.read_text()))
@@ -225,7 +225,7 @@ def test_only_a_kernel_that_did_not_start_is_tried_again(
 open({str(tmp_path / "attempts")!r}, "a").write("x")
 open(json.loads(sys.argv[1])["output_path"], "w").write({copy!r})
 sys.exit("Kernel died before replying to kernel_info")"""
-    monkeypatch.setattr(reproduce, "PAPERMILL", script)
+    monkeypatch.setattr(execution, "PAPERMILL", script)
     done, page = run(tmp_path)
     assert not done
     assert "Kernel died before replying" in page
@@ -256,7 +256,7 @@ def test_figures_under_the_name_of_another_notebook_are_refused(
     script = f"""import json, os, sys
 open(json.loads(sys.argv[1])["output_path"], "w").write({copy!r})
 open(os.environ["DMLKIT_FIGURES"] + "/toy.json", "w").write({figure("01_x")!r})"""
-    monkeypatch.setattr(reproduce, "PAPERMILL", script)
+    monkeypatch.setattr(execution, "PAPERMILL", script)
     done, page = run(tmp_path)
     assert not done
     assert "figures.begin_notebook names another notebook: 01_x" in page
@@ -340,7 +340,7 @@ def test_inputs_are_all_that_figures_depend_on(
     monkeypatch.setattr(dmlkit, "__file__", str(module))
 
     def inputs(profile: str = "smoke", **parameters: Any) -> str:
-        return reproduce.plan(path, profile, parameters, tmp_path, tmp_path).inputs
+        return reproduce.plan(path, profile, parameters, tmp_path, tmp_path).fingerprint()
 
     first = inputs()
     notebook = nbformat.read(path, as_version=4)
@@ -370,6 +370,31 @@ def test_inputs_are_all_that_figures_depend_on(
     assert len(seen) == 13
 
 
+def test_what_is_edited_while_a_notebook_runs_counts_as_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dmlkit, "__file__", str(tmp_path / "dmlkit" / "__init__.py"))
+    table = tmp_path / "data" / "claims.csv"
+    table.parent.mkdir()
+    edit = f"open({str(table)!r}, 'a').write('edited')"
+    write(tmp_path, "00_editor", edit)
+    write(tmp_path, "01_later", "x = 1")
+    assert run(tmp_path)[0]
+    assert run(tmp_path, "01")[1] == "unchanged  01_later\n"  # it began after the edit
+    assert "done       00_editor" in run(tmp_path, "00")[1]
+
+
+def test_a_notebook_that_breaks_while_another_runs_fails_alone(tmp_path: Path) -> None:
+    later = tmp_path / "notebooks" / "01_later.ipynb"
+    write(tmp_path, "00_first", f"open({str(later)!r}, 'w').write('{{')")
+    write(tmp_path, "01_later")
+    write(tmp_path, "02_last", FIGURE.format("02_last"))
+    done, page = run(tmp_path)
+    assert not done
+    assert "failed     01_later" in page
+    assert "done       02_last" in page
+
+
 def test_figures_that_a_notebook_no_longer_makes_go_and_those_of_others_stay(
     tmp_path: Path,
 ) -> None:
@@ -395,8 +420,8 @@ def test_kernels_share_the_cores_and_success_needs_an_executed_copy(
     write(tmp_path, "00_toy")
     out = tmp_path / "threads"
     script = f"import os; open({str(out)!r}, 'w').write(os.environ['OMP_NUM_THREADS'])"
-    monkeypatch.setattr(reproduce, "PAPERMILL", script)
-    monkeypatch.setattr(reproduce.joblib, "cpu_count", lambda: 8)
+    monkeypatch.setattr(execution, "PAPERMILL", script)
+    monkeypatch.setattr(execution.joblib, "cpu_count", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     done, page = run(tmp_path, workers=3)
     assert out.read_text() == "2"

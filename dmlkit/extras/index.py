@@ -3,8 +3,7 @@
 import json
 import math
 import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,7 @@ from torch import Tensor
 from dmlkit.files import write_whole
 from dmlkit.neighbors import Array, Metric, Sets, as_integer, as_matrix, by_faiss, in_own_unit
 from dmlkit.retrieval import nearest_neighbors
-
-# An index: built once, searched many times, kept in a file
+from dmlkit.training import repeatable_numerics
 
 # "np": codes as they come; faiss would spend most of its time on an order that we never use.
 _FACTORY = {"flat": "Flat", "ivfpq": "IVF{nlist},PQ{m}x{nbits}np", "hnsw": "HNSW{M},Flat"}
@@ -82,7 +80,7 @@ class Index:
             raise ValueError(f"kind: expected one of {', '.join(_FACTORY)}, got {kind!r}")
         if metric not in ("euclidean", "cosine"):
             raise ValueError(f"metric: an index knows 'euclidean' and 'cosine', not {metric!r}")
-        given = as_matrix(embeddings, "embeddings", str(metric)).cpu()
+        given = as_matrix(embeddings, "embeddings", metric).cpu()
         unit = math.ldexp(1.0, math.frexp(given.abs().max().item())[1])
         x = (given / unit).float().numpy()
         N, d = x.shape
@@ -97,7 +95,8 @@ class Index:
         if kind == "hnsw":
             index.hnsw.efConstruction = settings["ef_construction"]
             index.hnsw.rng = faiss.RandomGenerator(seed)  # type: ignore[attr-defined]
-        with _one_thread():
+        # Several threads would link a graph in the order in which they happen to come.
+        with repeatable_numerics(threads=1):
             index.train(x)
             index.add(x)
         return cls(kind, metric, _effort(kind, effort), index, dict(facts or {}), unit)
@@ -114,7 +113,7 @@ class Index:
         Raises ValueError for what the module refuses, another d than the index has, a k beyond it,
         an effort below 1 or of a flat index.
         """
-        x = (as_matrix(queries, "queries", str(self.metric)).cpu() / self.unit).float()
+        x = (as_matrix(queries, "queries", self.metric).cpu() / self.unit).float()
         if x.shape[1] != self.faiss.d:
             raise ValueError(
                 f"queries: this index holds embeddings of {self.faiss.d} dimensions, but these "
@@ -228,14 +227,3 @@ def _effort(kind: str, effort: int | None) -> int | None:
             f"effort: expected an integer from 1, of ivfpq or hnsw, got {effort} of {kind}"
         )
     return effort
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Several threads would link a graph in the order in which they happen to come."""
-    before = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    try:
-        yield
-    finally:
-        faiss.omp_set_num_threads(before)

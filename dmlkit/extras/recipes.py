@@ -38,11 +38,7 @@ def load(
     experiment, losses = read(name) if name else ({}, {})
     if loss is not None:
         experiment = _changed(experiment, {"loss": loss} | losses.get(loss, {}))
-    changes: dict[str, Any] = {}
-    for setting, value in (settings or {}).items():
-        field, _, entry = setting.partition(".")
-        changes = _changed(changes, {field: {entry: value} if entry else value})
-    experiment = _changed(experiment, changes)
+    experiment = _changed(experiment, nested(settings or {}))
     known = [field.name for field in fields(Experiment)]
     if unknown := sorted(set(experiment) - set(known)):
         where = f"{name}: " if name else ""
@@ -50,6 +46,19 @@ def load(
             f"{where}Experiment has no field {', '.join(unknown)}; it has {', '.join(known)}"
         )
     return Experiment(**experiment)
+
+
+def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that may name an entry, as fields of Experiment.
+
+    >>> nested({"lr": 0.1, "loss_args.margin": 0.2})
+    {'lr': 0.1, 'loss_args': {'margin': 0.2}}
+    """
+    changes: dict[str, Any] = {}
+    for setting, value in settings.items():
+        field, _, entry = setting.partition(".")
+        changes = _changed(changes, {field: {entry: value} if entry else value})
+    return changes
 
 
 def read(name: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

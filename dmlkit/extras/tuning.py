@@ -1,8 +1,8 @@
 """Tuning with equal budgets: the same number of trials and steps for every loss, on validation."""
 
 import json
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor, wait
+from collections.abc import Sequence
+from concurrent.futures import Executor, as_completed
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ except ImportError as error:
     raise ImportError("tuning needs Optuna: pip install --editable '.[tune]'") from error
 
 from dmlkit import losses, study, training, workers
+from dmlkit.extras.recipes import nested
 from dmlkit.losses.table import Range, entries
 from dmlkit.training import Experiment
 
@@ -71,25 +72,21 @@ def tune(
         raise ValueError(f"no search space for {', '.join(unknown)}; there are {', '.join(tuned)}")
     base = replace(base or Experiment(), split="val")
     pool = executor or study.default_executor()
-    pending = {
+    futures = [
         pool.submit(_search, str(storage), replace(base, loss=name), trials, device)
         for name in names
-    }
-    bar = tqdm(total=trials * len(names), desc="trials", disable=not progress, leave=False)
-    try:
-        while pending:
-            done, pending = wait(pending, timeout=2)
-            for future in done:
+    ]
+    with tqdm(total=len(names), desc="losses", disable=not progress, leave=False) as bar:
+        try:
+            for future in as_completed(futures):
                 future.result()
-            bar.update(len(table(storage, names)) - bar.n)
-    except KeyboardInterrupt:
-        for future in pending:
-            future.cancel()
-        if executor is None:
-            workers.stop()
-        raise
-    finally:
-        bar.close()
+                bar.update()
+        except KeyboardInterrupt:
+            for future in futures:
+                future.cancel()
+            if executor is None:
+                workers.stop()
+            raise
     return table(storage, names)
 
 
@@ -117,19 +114,7 @@ def recipes(trials: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """
     best = trials.sort_values(["recall_at_1", "trial"], ascending=[False, True])
     best = best.drop_duplicates("loss").set_index("loss")["settings"]
-    return {name: _fields(json.loads(best[name])) for name in spaces() if name in best}
-
-
-def _fields(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """``{"loss_args.margin": m}`` -> ``{"loss_args": {"margin": m}}``."""
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        field, _, argument = name.partition(".")
-        if argument:
-            found.setdefault(field, {})[argument] = value
-        else:
-            found[field] = value
-    return found
+    return {name: nested(json.loads(best[name])) for name in spaces() if name in best}
 
 
 def _search(storage: str, base: Experiment, trials: int, device: str) -> None:
@@ -147,7 +132,7 @@ def _search(storage: str, base: Experiment, trials: int, device: str) -> None:
     while sum(trial.state.is_finished() for trial in search.trials) < trials:
         search.sampler = optuna.samplers.TPESampler(seed=len(search.trials), n_startup_trials=8)
         trial = search.ask(space)
-        experiment = replace(base, **_fields(trial.params))
+        experiment = replace(base, **nested(trial.params))
         try:
             done = training.run(experiment, device=device, wait=True, progress=False)
         except training.DivergedError:

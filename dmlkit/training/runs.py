@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import filelock
 import numpy as np
@@ -34,6 +34,9 @@ from dmlkit.training.loop import fit
 from dmlkit.training.provenance import provenance
 from dmlkit.training.scoring import DivergedError, check_embeddings, embed, score
 from dmlkit.training.trainer import open_fabric
+
+if TYPE_CHECKING:
+    from dmlkit.extras.diagnosis import Finding
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -75,6 +78,12 @@ class Run:
     def objective(self) -> Objective:
         """What it was trained with, on the CPU, with its learned state: proxies, a memory."""
         return self._restored(objective_for(self.experiment, self.num_classes), "objective.pt")
+
+    def diagnose(self, device: str = "auto") -> "list[Finding]":
+        """What is wrong with it, in words; see ``extras.diagnosis.diagnose``."""
+        from dmlkit.extras.diagnosis import diagnose  # which no training needs
+
+        return diagnose(self, device)
 
     def _restored(self, module: Module, file: str) -> Module:
         module.load_state_dict(torch.load(self.path / file, weights_only=True))
