@@ -26,6 +26,7 @@ from dmlkit.losses.proxies import (
     SoftTripleLoss,
     SphereFaceLoss,
 )
+from dmlkit.losses.ranking import FastAPLoss, RecallAtKLoss, SmoothAPLoss, SupAPLoss
 from dmlkit.losses.spherical import HeatedUpSoftmaxLoss, SphericalExpansion
 from dmlkit.losses.table import Entry, build, entries, entry, names, signature
 
@@ -37,6 +38,7 @@ __all__ = [
     "CrossBatchMemory",
     "EmbeddingLoss",
     "Entry",
+    "FastAPLoss",
     "HeatedUpSoftmaxLoss",
     "HyperbolicLoss",
     "LiftedStructureLoss",
@@ -51,10 +53,13 @@ __all__ = [
     "ProxyNCAPlusPlusLoss",
     "ProxyTripletLoss",
     "RankedListLoss",
+    "RecallAtKLoss",
+    "SmoothAPLoss",
     "SoftTripleLoss",
     "SphereFaceLoss",
     "SphericalExpansion",
     "StructuredClusteringLoss",
+    "SupAPLoss",
     "TripletLoss",
     "build",
     "entries",
