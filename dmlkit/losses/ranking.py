@@ -344,7 +344,7 @@ class _SoftCounts(torch.autograd.Function):
         )
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], _output: Tensor) -> None:
         a, b, ctx.step, ctx.but_itself = inputs
         ctx.save_for_backward(a, b)
 
@@ -411,9 +411,10 @@ def _count_among(own: Tensor, held: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _exact_ranks_among(own: Tensor, held: Tensor) -> Tensor:
-    """For each positive, how many of the anchor's positives are not after it, itself too: (B, P)."""
+    """For each positive, how many positives of the anchor are not after it, with itself: (B, P)."""
     ordered = _only(own, held).sort(dim=1).values
-    return (own.shape[1] - torch.searchsorted(ordered, own.contiguous())).to(own.dtype)
+    ranks = own.shape[1] - torch.searchsorted(ordered, own.contiguous())
+    return ranks.clamp_min(1).to(own.dtype)  # a place that is not taken divides 1, not 0
 
 
 def _mean_of(values: Tensor, held: Tensor) -> Tensor:
