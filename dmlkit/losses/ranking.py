@@ -23,7 +23,8 @@ from dmlkit.losses.contract import (
 from dmlkit.losses.table import Range, register
 
 _TEMPERATURE: dict[str, Range] = {"temperature": ("log", 0.003, 0.1)}
-_CHUNK = 2**20  # differences held at once, 4 MB in float32, but at least one for each pair
+#: Differences held at once, 4 MB in float32; but never fewer than one for each pair.
+CHUNK = 2**20
 
 
 @register("smooth_ap", "ranking", _TEMPERATURE)
@@ -312,7 +313,7 @@ class Ramp:
     """From 0 at u = −1 to 1 at u = 0: a triangular bin, cumulated."""
 
     def value(self, u: Tensor) -> Tensor:
-        return u.add_(1).clamp_(0, 1)
+        return u.add_(1).clamp(0, 1)
 
     def slope(self, u: Tensor) -> Tensor:
         return ((u > -1) & (u < 0)).to(u.dtype)
@@ -363,7 +364,7 @@ class _SoftCounts(torch.autograd.Function):
 
 def _chunks(a: Tensor, b: Tensor) -> list[slice]:
     """Slices of a's columns that are compared with all of b at once."""
-    width = max(1, _CHUNK // b.numel())
+    width = max(1, CHUNK // b.numel())
     return [slice(start, start + width) for start in range(0, a.shape[1], width)]
 
 
