@@ -288,7 +288,7 @@ class Sigmoid:
 
     def slope(self, u: Tensor) -> Tensor:
         v = u.sigmoid_()
-        return v - v.square()
+        return torch.addcmul(v, v, v, value=-1)  # v − v²
 
 
 @dataclass(frozen=True)

@@ -257,7 +257,7 @@ def test_a_far_mistake_has_a_gradient_under_sup_ap_alone():
         return torch.autograd.grad(loss(z, y), z)[0].norm().item()
 
     assert gradient(SmoothAPLoss()) < 1e-6
-    assert gradient(SupAPLoss(calibration_weight=0)) > 0.1
+    assert gradient(SupAPLoss(calibration_weight=0)) > 1e-2
 
 
 def test_the_query_in_its_own_list_costs_a_perfect_batch_of_recall_at_k():
