@@ -40,7 +40,8 @@ class SmoothAPLoss(PairLoss):
 
     The time is O(B³), in O(B²) memory. If no anchor has more than P positives (K − 1 in a batch
     with K samples of each class, more in a memory), ``max_positives=P`` gives the same loss in
-    O(B²P); an anchor with more is an error.
+    O(B²P); an anchor with more is an error. As cosines are divided by τ, their product needs all
+    of float32, torch's default, and not TF32.
 
     Source: Brown, Xie, Kalogeiton and Zisserman 2020, "Smooth-AP: Smoothing the Path Towards
     Large-Scale Image Retrieval", and the authors' code.

@@ -8,6 +8,7 @@ import torch
 from pytorch_metric_learning import distances as pml_distances
 from pytorch_metric_learning import losses as pml
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dmlkit import losses
 from dmlkit.losses import ranking
@@ -307,6 +308,26 @@ def test_chunks_do_not_count(name, x_and_y, monkeypatch):
             return loss(z, y)
 
     assert_same(lambda z: loss(z, y), whole, x, 1e-12)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("name", ["smooth_ap", "sup_ap", "recall_at_k", "fast_ap"])
+def test_nothing_larger_than_the_pairs_is_held(name, generator):
+    B = 64
+    x, y = batch(generator, classes=8, per_class=8)
+    x.requires_grad_()
+    sizes = []
+
+    class Sizes(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **(kwargs or {}))
+            leaves = result if isinstance(result, tuple | list) else [result]
+            sizes.extend(leaf.numel() for leaf in leaves if isinstance(leaf, Tensor))
+            return result
+
+    with Sizes():
+        losses.build(name)(x, y).backward()
+    assert B * B <= max(sizes) <= B * (B + 1)
 
 
 STEPS = [ranking.Sigmoid(), ranking.UpperBound(0.5, 1.0, 1.0, 1.44), ranking.Ramp()]
