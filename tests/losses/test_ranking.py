@@ -8,6 +8,7 @@ import torch
 from pytorch_metric_learning import distances as pml_distances
 from pytorch_metric_learning import losses as pml
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dmlkit import losses
@@ -366,6 +367,19 @@ def test_a_place_that_is_empty_counts_nothing():
         assert torch.equal(ranking.soft_counts(a, b, step), ranking.soft_counts(a, b[:, 1:], step))
         assert of_b[0, 0] == 0
         assert of_a.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["smooth_ap", "sup_ap", "recall_at_k"])
+def test_a_bound_of_positives_compiles_as_one_graph_and_does_not_wait(name, generator):
+    """The contract's test of both knows the default, which has no bound."""
+    x, y = batch(generator)
+    loss = losses.build(name, max_positives=3)
+    torch.compiler.reset()
+    compiled = torch.compile(loss, backend="eager", fullgraph=True)
+    assert_same(lambda z: compiled(z, y), lambda z: loss(z, y), x, 1e-12)
+    with FakeTensorMode(allow_non_fake_inputs=True):  # which refuses a number read by the host
+        fake = torch.randn(24, 8, device="cuda", requires_grad=True)
+        assert loss(fake, torch.zeros(24, dtype=torch.int64, device="cuda")).shape == ()
 
 
 @pytest.mark.parametrize("name", ["smooth_ap", "sup_ap", "recall_at_k"])
