@@ -277,7 +277,9 @@ def _tried(
 
 def recipes(trials: pd.DataFrame) -> dict[tuple[str, int], Fields]:
     """The best settings of each arm in each search, among those trained in full."""
-    full = trials[trials["stage"] == "full"].sort_values("recall_at_1", ascending=False, kind="stable")
+    full = trials[trials["stage"] == "full"].sort_values(
+        "recall_at_1", ascending=False, kind="stable"
+    )
     best = full.drop_duplicates(["arm", "search"])
     return {(row.arm, row.search): json.loads(row.settings) for row in best.itertuples()}
 

@@ -27,6 +27,7 @@ from dmlkit.losses.proxies import (
     SoftTripleLoss,
     SphereFaceLoss,
 )
+from dmlkit.losses.ranking import FastAPLoss, RecallAtKLoss, SmoothAPLoss, SupAPLoss
 from dmlkit.losses.regularizers import IRTLoss, ThresholdConsistentMarginLoss, koleo
 from dmlkit.losses.spherical import HeatedUpSoftmaxLoss, SphericalExpansion
 from dmlkit.losses.table import Entry, build, entries, entry, names, signature
@@ -41,6 +42,7 @@ __all__ = [
     "CrossBatchMemory",
     "EmbeddingLoss",
     "Entry",
+    "FastAPLoss",
     "HeatedUpSoftmaxLoss",
     "HyperbolicLoss",
     "IRTLoss",
@@ -57,12 +59,15 @@ __all__ = [
     "ProxyNCAPlusPlusLoss",
     "ProxyTripletLoss",
     "RankedListLoss",
+    "RecallAtKLoss",
+    "SmoothAPLoss",
     "SoftTripleLoss",
     "SphereFaceLoss",
     "SphericalExpansion",
     "StructuredClusteringLoss",
-    "ThresholdConsistentMarginLoss",
+    "SupAPLoss",
     "SupConLoss",
+    "ThresholdConsistentMarginLoss",
     "TripletLoss",
     "build",
     "entries",

@@ -14,7 +14,7 @@ from dmlkit.losses.contract import (
     masked_logsumexp,
     masked_mean,
 )
-from dmlkit.losses.pairs import _on_sphere
+from dmlkit.losses.pairs import ContrastiveLoss, _on_sphere
 from dmlkit.losses.table import register
 
 
@@ -126,7 +126,7 @@ class ContextualLoss(EmbeddingLoss):
 
     Backward, each indicator is a line: a gradient g at it is −``slope``·g at D², and no gradient
     passes through the k-th distance or through |N_i| and |N̄_i|. The contrastive part is
-    mean⁺ [m₊ − s]₊ + mean⁻ [s − m₋]₊, each mean over its non-zero pairs.
+    ``ContrastiveLoss`` of cosines.
 
     λ is ``weight``, γ ``regularization``, μ ``mean_similarity``. Batches should have k samples of a
     class; k is at most B. Two products of (B, B) matrices: O(B³) time, O(B²) memory. The defaults
@@ -163,15 +163,13 @@ class ContextualLoss(EmbeddingLoss):
         check_range(0, 1, weight=weight)
         check_range(0, 1 - weight, regularization=regularization)
         check_range(-1, 1, mean_similarity=mean_similarity)
-        check_range(-1, 1, positive_margin=positive_margin, negative_margin=negative_margin)
         check_positive(slope=slope)
         self.neighbors = neighbors
         self.epsilon = epsilon
         self.weight = weight
         self.regularization = regularization
         self.mean_similarity = mean_similarity
-        self.positive_margin = positive_margin
-        self.negative_margin = negative_margin
+        self.contrastive = ContrastiveLoss(positive_margin, negative_margin, "cosine")
         self.slope = slope
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -183,9 +181,7 @@ class ContextualLoss(EmbeddingLoss):
         error = (positive.to(S.dtype) - self.similarities(2 - 2 * S)).square()
         context = torch.where(positive | negative, error, 0).mean()
         spread = (S.mean() - self.mean_similarity).square()
-        pull, push = (self.positive_margin - S).relu(), (S - self.negative_margin).relu()
-        contrastive = masked_mean(pull, positive & (pull > 0))
-        contrastive = contrastive + masked_mean(push, negative & (push > 0))
+        contrastive = self.contrastive.pair_loss(x, x, labels, positive, negative)
         rest = 1 - self.weight - self.regularization
         return self.weight * context + self.regularization * spread + rest * contrastive
 
