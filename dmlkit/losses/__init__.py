@@ -27,6 +27,7 @@ from dmlkit.losses.proxies import (
     SphereFaceLoss,
 )
 from dmlkit.losses.spherical import HeatedUpSoftmaxLoss, SphericalExpansion
+from dmlkit.losses.synthesis import EmbeddingExpansionLoss, SymmetricalSynthesisLoss
 from dmlkit.losses.table import Entry, build, entries, entry, names, signature
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "ContrastiveLoss",
     "CosFaceLoss",
     "CrossBatchMemory",
+    "EmbeddingExpansionLoss",
     "EmbeddingLoss",
     "Entry",
     "HeatedUpSoftmaxLoss",
@@ -55,6 +57,7 @@ __all__ = [
     "SphereFaceLoss",
     "SphericalExpansion",
     "StructuredClusteringLoss",
+    "SymmetricalSynthesisLoss",
     "TripletLoss",
     "build",
     "entries",
