@@ -24,7 +24,9 @@ class EmbeddingExpansionLoss(EmbeddingLoss):
     An anchor without a positive or a negative does not count. With n = 0 all points are real.
 
     The search compares (n + 1)² pairs of sets of B points, one (B, B) buffer at a time; the
-    gradient passes through the B pairs that it finds.
+    gradient passes through the B pairs that it finds. From random weights it collapses, as hardest
+    triplets do without any synthetic point: the loss stays near m. Begin with a trained network, as
+    the source does.
 
     Source: Ko and Gu 2020, "Embedding Expansion: Augmentation in Embedding Space for Deep Metric
     Learning", in the authors' code (HPHN triplet loss, the one base loss that it has). There the

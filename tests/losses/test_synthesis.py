@@ -231,6 +231,6 @@ def test_length_is_rewarded_where_the_norms_of_a_pair_differ():
     pair = at_angles([0, 30], [3, 1])
     x = torch.block_diag(pair, pair)  # two classes in planes of their own: other dot products are 0
     M = 3**2 * math.cos(math.radians(60))
-    assert M > pair[0] @ pair[1]
+    assert pair[0] @ pair[1] < M
     loss = SymmetricalSynthesisLoss(0.0)(x, GOLDEN_LABELS)
     assert loss.item() == pytest.approx(math.log1p(math.exp(-M)))
