@@ -166,7 +166,9 @@ class SymmetricalSynthesisLoss(EmbeddingLoss):
         f, g = embeddings.index_select(0, first), embeddings.index_select(0, second)  # (S, d)
         pairs = itertools.combinations((f, g, reflect(g, f), reflect(f, g)), 2)
         rows, columns = zip(*pairs, strict=True)
-        M = (torch.stack(rows) @ torch.stack(columns).mT).amax(dim=0)  # (6, S, S) -> (S, S)
+        # Equal products on the diagonal are one function, so it does not matter whose gradient
+        # counts; max keeps an index for it, where amax would keep all six.
+        M = (torch.stack(rows) @ torch.stack(columns).mT).max(dim=0).values  # (6, S, S) -> (S, S)
         logits = M.masked_fill(~is_pair, torch.finfo(M.dtype).min)
         own = torch.arange(len(f), device=f.device)
         loss = F.cross_entropy(logits, own, reduction="none")  # (S,)
