@@ -1,5 +1,6 @@
-"""The sphere under one name: what dmlkit.losses.spherical holds."""
+"""The sphere under one name: what dmlkit.losses.spherical and its centers hold."""
 
+from dmlkit.losses.centers import max_mahalanobis_centers
 from dmlkit.losses.spherical import (
     HeatedUpSoftmaxLoss,
     SphericalConstraint,
@@ -13,5 +14,6 @@ __all__ = [
     "SphericalConstraint",
     "SphericalExpansion",
     "expand",
+    "max_mahalanobis_centers",
     "simplex",
 ]

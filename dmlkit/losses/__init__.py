@@ -30,6 +30,7 @@ from dmlkit.losses.proxies import (
 from dmlkit.losses.ranking import FastAPLoss, RecallAtKLoss, SmoothAPLoss, SupAPLoss
 from dmlkit.losses.regularizers import IRTLoss, ThresholdConsistentMarginLoss, koleo
 from dmlkit.losses.spherical import HeatedUpSoftmaxLoss, SphericalExpansion
+from dmlkit.losses.synthesis import EmbeddingExpansionLoss, SymmetricalSynthesisLoss
 from dmlkit.losses.table import Entry, build, entries, entry, names, signature
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "ContrastiveLoss",
     "CosFaceLoss",
     "CrossBatchMemory",
+    "EmbeddingExpansionLoss",
     "EmbeddingLoss",
     "Entry",
     "FastAPLoss",
@@ -68,6 +70,7 @@ __all__ = [
     "SupAPLoss",
     "SupConLoss",
     "ThresholdConsistentMarginLoss",
+    "SymmetricalSynthesisLoss",
     "TripletLoss",
     "build",
     "entries",

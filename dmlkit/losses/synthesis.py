@@ -1,0 +1,190 @@
+"""Synthetic points between and beyond two samples of a class, for losses of pairs."""
+
+import itertools
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dmlkit import geometry
+from dmlkit.losses.contract import EmbeddingLoss, check_range, masked_mean
+from dmlkit.losses.pairs import _first_two_of_each_class as first_two_of_each_class
+from dmlkit.losses.table import register
+
+
+@register("embedding_expansion", "synthesis", {"margin": ("log", 0.05, 0.8)})
+class EmbeddingExpansionLoss(EmbeddingLoss):
+    """EE: hardest triplets whose negatives may lie between two samples of a class.
+
+    L = mean over anchors i of [max_p D_ip − min_{a,b} D_ab + m]₊, or with ``soft`` of
+    log(1 + exp(max_p D_ip − min_{a,b} D_ab)). p runs over the real positives of i, a over x_i and
+    its n synthetic points, b over the samples of other classes and their synthetic points; D is the
+    distance on the unit sphere, not squared. The synthetic points of a sample are those of
+    :func:`interpolate`, n = ``points``, projected onto the sphere; they are negatives only.
+    An anchor without a positive or a negative does not count. With n = 0 all points are real.
+
+    The search compares (n + 1)² pairs of sets of B points, one (B, B) buffer at a time; the
+    gradient passes through the B pairs that it finds. From random weights it collapses, as hardest
+    triplets do without any synthetic point: the loss stays near m. Begin with a trained network, as
+    the source does.
+
+    Source: Ko and Gu 2020, "Embedding Expansion: Augmentation in Embedding Space for Deep Metric
+    Learning", in the authors' code (HPHN triplet loss, the one base loss that it has). There the
+    class's margin is 0.2, but the command line gives it 1e-5; the gradient is that of the sum over
+    the batch; a sample's partner is its neighbor in a batch that is sorted by class, in fixed
+    pairs (first and second, third and fourth), which makes every synthetic point twice.
+
+    Raises:
+        ValueError: ``points`` that is no whole number from 0, or a margin that is negative or not
+            finite.
+
+    >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
+    >>> y = torch.tensor([5, 5, 6, 6])
+    >>> EmbeddingExpansionLoss(points=0)(x, y), EmbeddingExpansionLoss(points=2)(x, y)
+    (tensor(0.3609), tensor(0.5483))
+    """
+
+    def __init__(self, points: int = 2, margin: float = 0.2, soft: bool = False) -> None:
+        super().__init__()
+        _check_points(points)
+        check_range(0, margin=margin)
+        self.points = points
+        self.margin = margin
+        self.soft = soft
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        z = geometry.normalize(embeddings)  # (B, d)
+        z = geometry.normalize(interpolate(z, labels, self.points))  # (n+1, B, d)
+        positive, negative = geometry.same_label(labels), geometry.different_label(labels)
+        with torch.no_grad():
+            p = torch.where(positive, geometry.distances(z[0]), -torch.inf).argmax(dim=1)  # (B,)
+            a, b = _nearest_negatives(z, negative)
+        z = z.flatten(0, 1)  # ((n+1)B, d)
+        farthest = geometry.norms(z[: len(labels)] - z.index_select(0, p))  # (B,)
+        nearest = geometry.norms(z.index_select(0, a) - z.index_select(0, b))  # (B,)
+        gap = farthest - nearest
+        term = F.softplus(gap) if self.soft else (gap + self.margin).relu()
+        return masked_mean(term, positive.any(dim=1) & negative.any(dim=1))
+
+
+def interpolate(embeddings: Tensor, labels: Tensor, points: int) -> Tensor:
+    """Each sample, and n points towards the next sample of its class: (B, d) -> (n + 1, B, d).
+
+    z_ki = ((n + 1 − k) x_i + k x_i')/(n + 1), k = 0 … n, where i' follows i among the samples of
+    its class in the batch, and the first follows the last. A sample that is alone in its class
+    follows itself, and is repeated. By a dot product of raw points no synthetic negative is harder
+    than all real ones: a bilinear form on two segments is largest at their ends. By the cosine, or
+    by a distance, the closest points may lie between.
+
+    Source: Ko and Gu 2020.
+
+    Raises:
+        ValueError: ``points`` that is no whole number from 0.
+
+    >>> x = torch.tensor([[0.0], [4.0], [9.0]])
+    >>> interpolate(x, torch.tensor([5, 5, 6]), points=1).squeeze(2)
+    tensor([[0., 4., 9.],
+            [2., 2., 9.]])
+    """
+    _check_points(points)
+    following = embeddings.index_select(0, _next_of_class(labels))  # (B, d)
+    k = torch.arange(points + 1, dtype=embeddings.dtype, device=embeddings.device)
+    return torch.lerp(embeddings, following, (k / (points + 1))[:, None, None])
+
+
+def _next_of_class(labels: Tensor) -> Tensor:
+    """The next sample of each sample's class, cyclically: (B,) -> indices (B,)."""
+    y, order = labels.sort(stable=True)
+    begins = F.pad(y[1:] != y[:-1], (1, 0), value=True)  # (B,): a class, in the sorted order
+    place = torch.arange(len(y), device=y.device)
+    first = torch.where(begins, place, 0).cummax(dim=0).values
+    following = torch.where(begins.roll(-1), first, place + 1)  # the last is followed by the first
+    return torch.empty_like(order).scatter_(0, order, order[following])
+
+
+def _nearest_negatives(z: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
+    """Which point of each sample is nearest to a point of a negative, and to which one.
+
+    Points (n + 1, B, d) and the mask of negatives (B, B) -> two indices (B,) of the flat points
+    ((n + 1)B, d).
+    """
+    B = len(negative)
+    distances, theirs = [], []
+    for mine, others in itertools.product(z, z):  # (B, d) each
+        D = geometry.distances(mine, others)  # (B, B)
+        nearest = D.masked_fill_(~negative, torch.inf).min(dim=1)
+        distances.append(nearest.values)
+        theirs.append(nearest.indices)
+    best = torch.stack(distances).argmin(dim=0)  # (B,): which of the (n + 1)²
+    j = torch.stack(theirs).gather(0, best[None]).squeeze(0)  # (B,)
+    i = torch.arange(B, device=best.device)
+    return best // len(z) * B + i, best % len(z) * B + j
+
+
+def _check_points(points: int) -> None:
+    if not isinstance(points, int) or isinstance(points, bool) or points < 0:
+        raise ValueError(f"points must be a whole number from 0, but is {points!r}")
+
+
+@register("symmetrical_synthesis", "synthesis", {"l2_weight": ("log", 1e-5, 1e-2)})
+class SymmetricalSynthesisLoss(EmbeddingLoss):
+    """Symm: N-pairs with the hardest of two samples of a class and their mirror images.
+
+    With f_c and g_c the first two samples of class c in the batch, and their mirror images
+    s_c = reflect(g_c; f_c) and t_c = reflect(f_c; g_c) (see :func:`reflect`),
+
+        L = mean over classes c of −log softmax_c'(M_cc')_c + λ(‖f_c‖² + ‖g_c‖²),
+        M_cc' = max{f_cᵀg_c', f_cᵀs_c', f_cᵀt_c', g_cᵀs_c', g_cᵀt_c', s_cᵀt_c'}.
+
+    The embeddings are raw, further samples, and classes of one sample, do not count. M is not
+    symmetric: of the 16 ordered pairs of points the authors' code takes these 6, as "more simple,
+    more stable"; whether the paper means all 16 was not verified here.
+
+    The diagonal M_cc takes the maximum too. f_cᵀs_c and g_cᵀt_c are f_cᵀg_c itself, but
+    f_cᵀt_c = ‖f_c‖² cos 2θ, with θ the angle between f_c and g_c: the loss can fall because one
+    embedding grows longer than the other, and it is as low for opposite positives, θ = 180°, as for
+    equal ones.
+
+    Source: Gu and Ko 2020, "Symmetrical Synthesis for Deep Metric Learning", in the authors' code,
+    at its factors α = 2 and β = 1, of which the mirror image is made, and its λ = 0.25 · 0.002.
+
+    Raises:
+        ValueError: a weight λ that is negative or not finite.
+
+    >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
+    >>> SymmetricalSynthesisLoss()(x, torch.tensor([5, 5, 6, 6]))
+    tensor(1.0996)
+    """
+
+    def __init__(self, l2_weight: float = 5e-4) -> None:
+        super().__init__()
+        check_range(0, l2_weight=l2_weight)
+        self.l2_weight = l2_weight
+
+    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        first, second, is_pair = first_two_of_each_class(labels)  # (S,), S slots
+        f, g = embeddings.index_select(0, first), embeddings.index_select(0, second)  # (S, d)
+        pairs = itertools.combinations((f, g, reflect(g, f), reflect(f, g)), 2)
+        rows, columns = zip(*pairs, strict=True)
+        # Equal products on the diagonal are one function, so it does not matter whose gradient
+        # counts; max keeps an index for it, where amax would keep all six.
+        M = (torch.stack(rows) @ torch.stack(columns).mT).max(dim=0).values  # (6, S, S) -> (S, S)
+        logits = M.masked_fill(~is_pair, torch.finfo(M.dtype).min)
+        own = torch.arange(len(f), device=f.device)
+        loss = F.cross_entropy(logits, own, reduction="none")  # (S,)
+        penalty = f.square().sum(dim=1) + g.square().sum(dim=1)
+        return masked_mean(loss + self.l2_weight * penalty, is_pair)
+
+
+def reflect(points: Tensor, axes: Tensor) -> Tensor:
+    """Mirror each point at the line of its axis: 2⟨q, â⟩â − q, â = a/‖a‖: (B, d), (B, d) -> (B, d).
+
+    Its norm and its angle with the axis stay. At the axis 0 the image is −q.
+
+    Source: Gu and Ko 2020.
+
+    >>> reflect(torch.tensor([[0.6, 0.8]]), torch.tensor([[2.0, 0.0]]))
+    tensor([[ 0.6000, -0.8000]])
+    """
+    a = geometry.normalize(axes)
+    return 2 * (points * a).sum(dim=1, keepdim=True) * a - points
