@@ -61,7 +61,7 @@ class NPairsLoss(EmbeddingLoss):
         self.scale = scale
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        first, second, is_pair = _first_two_of_each_class(labels)  # (S,), S slots
+        first, second, is_pair = first_two_of_each_class(labels)  # (S,), S slots
         x = embeddings if self.scale is None else self.scale * geometry.normalize(embeddings)
         logits = x.index_select(0, first) @ x.index_select(0, second).T  # (S, S)
         if self.direction == "forward":
@@ -126,7 +126,7 @@ def _cross_entropy(logits: Tensor, is_pair: Tensor) -> Tensor:
     return F.cross_entropy(logits, own, reduction="none")
 
 
-def _first_two_of_each_class(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def first_two_of_each_class(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Indices of each class's first and second sample: (B,) -> (S,), (S,), and which slots count.
 
     There are S = ⌈B/2⌉ slots, as many as a batch may need, so that no shape depends on the labels.

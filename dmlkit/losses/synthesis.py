@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dmlkit import geometry
 from dmlkit.losses.contract import EmbeddingLoss, check_range, masked_mean
-from dmlkit.losses.pairs import _first_two_of_each_class as first_two_of_each_class
+from dmlkit.losses.n_pairs import first_two_of_each_class
 from dmlkit.losses.table import register
 
 

@@ -398,7 +398,7 @@ def test_an_anchor_with_too_many_positives_is_refused(name, generator):
         ("sup_ap", {"delta": 0.0}, "delta must be above 0"),
         ("sup_ap", {"rho": -1.0}, "rho must be a number from 0"),
         ("sup_ap", {"offset": -1.0}, "offset must be a number from 0"),
-        ("sup_ap", {"negative_margin": 2.0}, "negative_margin must be a number from -1 to 1"),
+        ("sup_ap", {"negative_margin": 2.0}, "negative_margin must be a number from -1.0 to 1.0"),
         ("recall_at_k", {"k": []}, "k must hold at least one"),
         ("recall_at_k", {"k": [1, 0]}, "k must be a whole number from 1, but is 0"),
         ("recall_at_k", {"rank_temperature": 0}, "rank_temperature must be above 0"),
