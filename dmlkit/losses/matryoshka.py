@@ -10,7 +10,7 @@ from dmlkit.losses.contract import EmbeddingLoss, PairLoss, check_count, check_p
 from dmlkit.losses.table import register
 
 
-@register("matryoshka", "sizes", wraps="normalized_softmax")
+@register("matryoshka", "sizes", wraps="supcon")
 class MatryoshkaLoss(EmbeddingLoss):
     """Any loss on the first 8, 16, 32, … dimensions, each as if there were no others.
 

@@ -154,6 +154,15 @@ def test_one_set_of_proxies_is_learned_and_saved(generator):
     assert loss.proxies.grad.abs().sum() > 0
 
 
+@pytest.mark.parametrize("name", ["proxy_anchor", "sphereface"])
+def test_with_proxies_and_counts_it_compiles_as_one_graph(generator, name):
+    torch.compiler.reset()
+    loss = make("matryoshka", loss=name, sizes=SIZES)
+    x, y = batch(generator)
+    compiled = torch.compile(copy.deepcopy(loss), backend="eager", fullgraph=True)
+    assert_same(lambda z: compiled(z, y), lambda z: copy.deepcopy(loss)(z, y), x)
+
+
 def test_parameters_that_are_not_by_dimension_serve_all_sizes(generator):
     loss = MatryoshkaLoss(losses.build("margin", num_classes=CLASSES), DIM, SIZES).double()
     x, y = batch(generator)
@@ -233,7 +242,7 @@ def test_by_name():
     loss = make("matryoshka", loss="proxy_anchor", sizes=[2, 8], loss_args={"alpha": 16.0})
     assert isinstance(loss.inner, losses.ProxyAnchorLoss)
     assert loss.inner.alpha == 16
-    assert isinstance(make("matryoshka").inner, losses.NormalizedSoftmaxLoss)
+    assert isinstance(make("matryoshka").inner, SupConLoss)
     nested = make("xbm", loss="matryoshka", loss_args={"loss": "supcon", "sizes": [4, 8]})
     assert isinstance(nested.inner.inner, SupConLoss)
     assert nested.inner.sizes == [4, 8]
