@@ -70,6 +70,8 @@ class NPairsLoss(EmbeddingLoss):
             loss = _cross_entropy(logits.T, is_pair)
         else:
             loss = (_cross_entropy(logits, is_pair) + _cross_entropy(logits.T, is_pair)) / 2
+        if self.l2_weight == 0:  # squares of the longest embeddings overflow, which cosines do not
+            return masked_mean(loss, is_pair)
         n2 = embeddings.square().sum(dim=1)  # (B,)
         penalty = n2.index_select(0, first) + n2.index_select(0, second)
         return masked_mean(loss + self.l2_weight * penalty, is_pair)
