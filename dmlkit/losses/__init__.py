@@ -14,6 +14,7 @@ from dmlkit.losses.pairs import (
     RankedListLoss,
     TripletLoss,
 )
+from dmlkit.losses.potential import PotentialFieldLoss
 from dmlkit.losses.proxies import (
     ArcFaceLoss,
     CosFaceLoss,
@@ -26,10 +27,12 @@ from dmlkit.losses.proxies import (
     SoftTripleLoss,
     SphereFaceLoss,
 )
+from dmlkit.losses.quality import AdaFaceLoss, MagFaceLoss
 from dmlkit.losses.spherical import HeatedUpSoftmaxLoss, SphericalExpansion
 from dmlkit.losses.table import Entry, build, entries, entry, names, signature
 
 __all__ = [
+    "AdaFaceLoss",
     "AngularLoss",
     "ArcFaceLoss",
     "ContrastiveLoss",
@@ -40,11 +43,13 @@ __all__ = [
     "HeatedUpSoftmaxLoss",
     "HyperbolicLoss",
     "LiftedStructureLoss",
+    "MagFaceLoss",
     "MarginLoss",
     "MetaClassLoss",
     "MultiSimilarityLoss",
     "NPairsLoss",
     "NormalizedSoftmaxLoss",
+    "PotentialFieldLoss",
     "PrototypicalLoss",
     "ProxyAnchorLoss",
     "ProxyNCALoss",
