@@ -10,7 +10,7 @@ from dmlkit.losses.contract import EmbeddingLoss, check_positive
 from dmlkit.losses.proxies import draw_proxies, on_sphere
 from dmlkit.losses.table import register
 
-_BLOCK = 2**20  # pairs that are looked at together
+BLOCK = 2**20  # pairs that are looked at together
 _CLOSEST = 1e-2  # of δ: nearer pairs push no harder, as the force is infinite at distance 0
 
 
@@ -29,7 +29,8 @@ class PotentialFieldLoss(EmbeddingLoss):
     there without a gradient.
 
     The work grows with N², in which the proxies' own pairs count most; it is done in blocks of rows,
-    value and gradient at once, so that memory grows with N alone. A second derivative is refused.
+    value and gradient at once, so that memory grows with N alone. To autograd the gradient is a
+    constant: there are no second derivatives.
 
     Source: Bhatnagar and Ahuja 2025, "Potential Field Based Deep Metric Learning", at third hand:
     the authors published no code, and the formulas are those of two independent reimplementations
@@ -102,5 +103,5 @@ class _Energy(torch.autograd.Function):
 
 def _blocks(points: Tensor, labels: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Points and labels in blocks of as many rows as there is room for."""
-    rows = max(1, _BLOCK // len(points))
+    rows = max(1, BLOCK // len(points))
     return points.split(rows), labels.split(rows)

@@ -92,7 +92,9 @@ class AdaFaceLoss(EmbeddingLoss):
         return (self.concentration * (n - mu) / (sigma + 1e-3)).clamp(-1, 1)
 
 
-@register("magface", "proxies", {"upper_margin": ("linear", 0.45, 1.2), "scale": ("log", 8.0, 64.0)})
+@register(
+    "magface", "proxies", {"upper_margin": ("linear", 0.45, 1.2), "scale": ("log", 8.0, 64.0)}
+)
 class MagFaceLoss(EmbeddingLoss):
     """A margin that grows with the norm, and a regularizer that rewards a large norm.
 
