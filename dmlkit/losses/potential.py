@@ -20,17 +20,17 @@ class PotentialFieldLoss(EmbeddingLoss):
 
     L = δ^α/N · Σ_{i≠j} ψ_ij over all N = B + CM samples of the batch and proxies, as unit rows,
     with ψ_ij = −1/max(D_ij, δ)^α within a class, and 1/min(D_ij, δ)^α between two. So attraction
-    decays with the distance D and ends within δ, and repulsion acts within δ only. Both ψ are constant
-    elsewhere: L is a large number of which little moves. The M ``centers`` of each class are the
-    proxies, (C, M, d).
+    decays with the distance D and ends within δ, and repulsion acts within δ only. Elsewhere both ψ
+    are constant: L is a large number of which little moves. The M ``centers`` of each class are
+    the proxies, (C, M, d).
 
     The factor δ^α/N, which turns no force, is not in the source: without it the force is α/δ^{α+1}
     at D = δ, 30,000 for α = 3 and δ = 0.1. Repulsion is that of D = δ/100 where D is smaller, and
     there without a gradient.
 
-    The work grows with N², in which the proxies' own pairs count most; it is done in blocks of rows,
-    value and gradient at once, so that memory grows with N alone. To autograd the gradient is a
-    constant: there are no second derivatives.
+    The work grows with N², in which the proxies' own pairs count most. It is done in blocks of
+    rows, value and gradient at once, so that memory grows with N alone. To autograd the gradient is
+    a constant: there are no second derivatives.
 
     Source: Bhatnagar and Ahuja 2025, "Potential Field Based Deep Metric Learning", at third hand:
     the authors published no code, and the formulas are those of two independent reimplementations
@@ -81,17 +81,17 @@ class _Energy(torch.autograd.Function):
         for rows, own in zip(*_blocks(points, labels), strict=True):
             same = own[:, None] == labels  # (c, N)
             D = geometry.distances(rows, points)
-            moves = same == (D > delta)  # attraction from afar, repulsion from near
+            moves = same == D.gt(delta)  # attraction from afar, repulsion from near
             D = torch.where(moves, D.clamp_min(_CLOSEST * delta), delta)
             psi = torch.where(same, -1, 1) * (delta / D) ** alpha
             energy = energy + psi.sum()
             # ∂ψ/∂x_i = −αψ/D²·(x_i − x_j), and each pair is in the sum twice
-            pull = torch.where(moves & (D > _CLOSEST * delta), 2 * alpha * psi / D.square(), 0)
+            pull = torch.where(moves & D.gt(_CLOSEST * delta), 2 * alpha * psi / D.square(), 0)
             gradient.append(pull @ points - pull.sum(dim=1, keepdim=True) * rows)
         return energy, torch.cat(gradient)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    def setup_context(ctx: Any, _: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(output[1])
 

@@ -37,7 +37,7 @@ def test_equals_the_loop(delta, alpha, generator):
     x, y = batch(generator, C, per_class=2)
     w = ours.proxies.detach()
     D = torch.cdist(F.normalize(x, dim=1), F.normalize(w.flatten(0, 1), dim=1))
-    assert delta < 1 or (0.1 < (D < delta).double().mean() < 0.9), "both forces act"
+    assert delta < 1 or (0.1 < D.lt(delta).double().mean() < 0.9), "both forces act"
     assert_same(lambda f: ours(f, y), lambda f: loop(f, y, w, delta, alpha), x)
     assert_same(
         lambda p: functional_call(ours, {"proxies": p}, (x, y)),

@@ -49,7 +49,7 @@ def assert_same_in_both(ours, oracle, x, y):
 
 
 def softmax_loop(x, y, p, target, scale):
-    """Mean cross-entropy, term by term; target(i, θ_y) is the own class's logit before the scale."""
+    """Mean cross-entropy, term by term: scale·target(i, θ_y) is the own class's logit."""
     total = 0.0
     for i in range(len(x)):
         cosine = [(x[i] @ w) / (x[i].norm() * w.norm()) for w in p]
@@ -104,16 +104,15 @@ def test_adaface_on_four_rows_with_norms_of_their_own(scale, expected):
     assert loss(x, LABELS).item() == pytest.approx(expected, abs=1e-5 * scale)
 
 
-@pytest.mark.parametrize("norms, z", [((0.1, 90.0), -1), ((30.0, 30.0), 0)])
-def test_adaface_is_arcface_for_short_rows_and_cosface_at_the_average(norms, z, generator):
-    """A first batch sets μ and σ; of the second all rows are short, or all of that length."""
+@pytest.mark.parametrize("norm, other", [(1.0, ArcFaceLoss), (30.0, CosFaceLoss)])
+def test_adaface_is_arcface_for_short_rows_and_cosface_at_the_average(norm, other, generator):
+    """A first batch sets μ to 30 and σ near 30; of the second, all rows have the same norm."""
     m = 0.4
     loss = AdaFaceLoss(C, DIM, margin=m, concentration=2.0, momentum=0.0).double()
     x, y = batch(generator, C)
     x = F.normalize(x, dim=1)
-    ends = torch.where(torch.arange(len(x)) % 2 == 0, norms[0], norms[1])[:, None]
-    loss(ends * x, y)
-    other = {-1: ArcFaceLoss, 0: CosFaceLoss}[z](C, DIM, margin=m).double()
+    loss(torch.tensor([1.0, 59.0], dtype=F64).repeat(len(x) // 2)[:, None] * x, y)
+    other = other(C, DIM, margin=m, scale=loss.scale).double()
     cosine = F.cosine_similarity(x, loss.proxies[y])
     x = x * torch.where(cosine > -math.cos(m), 1, -1)[:, None]  # where ArcFace has no branch
     loss.eval()
@@ -121,7 +120,7 @@ def test_adaface_is_arcface_for_short_rows_and_cosface_at_the_average(norms, z, 
     def oracle(x, y, p):
         return functional_call(other, {"proxies": p}, (x, y))
 
-    x, w = norms[0] * x, loss.proxies.detach()
+    x, w = norm * x, loss.proxies.detach()
     assert_same(lambda f: loss(f, y), lambda f: oracle(f, y, w), x, 1e-12)
     assert_same(
         lambda p: functional_call(loss, {"proxies": p}, (x, y)), lambda p: oracle(x, y, p), w, 1e-12
@@ -151,7 +150,7 @@ def test_adaface_gives_the_norm_no_gradient(generator):
 
 def test_averages_of_adaface_follow_their_recursion_and_rest_in_evaluation(generator):
     rho = 0.3
-    loss = AdaFaceLoss(C, DIM, momentum=rho).double()
+    loss = AdaFaceLoss(C, DIM, momentum=rho, scale=64.0).double()
     x, y = spread_batch(generator, loss.proxies)
     mean, deviation = moments(x)
     for step in range(4):
@@ -173,7 +172,7 @@ def test_averages_of_adaface_follow_their_recursion_and_rest_in_evaluation(gener
 def test_adaface_of_one_sample_has_the_margin_of_the_average():
     """A single sample has no standard deviation; unbiased, it would be NaN."""
     x, y = ROWS[1:2], LABELS[1:2]
-    loss, other = on_axes(AdaFaceLoss(2, 2)), on_axes(CosFaceLoss(2, 2, margin=0.4))
+    loss, other = (on_axes(f(2, 2, margin=0.4, scale=16.0)) for f in (AdaFaceLoss, CosFaceLoss))
     torch.testing.assert_close(loss(x, y), other(x, y), rtol=1e-12, atol=0)
 
 
@@ -233,7 +232,7 @@ def test_magface_of_one_margin_is_arcface(generator):
         C, DIM, lower_margin=0.5, upper_margin=0.5, norm_weight=0, easy_margin=False
     ).double()
     x, y = spread_batch(generator, loss.proxies)
-    arcface = ArcFaceLoss(C, DIM, margin=0.5).double()
+    arcface = ArcFaceLoss(C, DIM, margin=0.5, scale=loss.scale).double()
 
     def oracle(x, y, p):
         return functional_call(arcface, {"proxies": p}, (x, y))
@@ -264,7 +263,7 @@ def test_from_its_bound_on_the_regularizer_wins_at_the_lowest_norm(args, generat
     l, u, low, high = args  # noqa: E741
     bound = 64 * (high - low) / (u - l) * l**2 * u**2 / (u**2 - l**2)
     assert bound == pytest.approx({51.0: 0.70, 110.0: 22.59}[u], abs=5e-3)
-    loss = MagFaceLoss(C, DIM, *args).double()
+    loss = MagFaceLoss(C, DIM, *args, scale=64.0).double()
     x, y = spread_batch(generator, loss.proxies)
     x = F.normalize(x, dim=1) * l * (1 + 1e-9)
     loss.norm_weight = bound
