@@ -101,17 +101,17 @@ class MagFaceLoss(EmbeddingLoss):
     L = mean of −log softmax(s·t)_y + λ·mean of (1/a + a/u²), where t_j = cos θ_j for j ≠ y,
     t_y = cos(θ_y + m(a)) where cos θ_y > 0, else cos θ_y, with a = clip(‖f‖, l, u) and m(a) linear
     from ``lower_margin`` at a = l (``lower_norm``) to ``upper_margin`` at a = u (``upper_norm``),
-    in radians. Gradients reach a, so that samples which can afford a large margin grow long; outside
-    l ... u the norm has no gradient. λ is ``norm_weight``, and proxies are (C, d). Without
+    in radians. Gradients reach a, so that samples which can afford a large margin grow long;
+    outside l ... u the norm has no gradient. λ is ``norm_weight``, and proxies are (C, d). Without
     ``easy_margin``, t_y = cos(θ_y + m(a)) up to θ_y = π − m(a), and past it
     cos θ_y − m(a)·sin m(a).
 
     The regularizer wins at a = l, whatever the angles, if λ ≥ sKl²u²/(u² − l²) with
     K = (m(u) − m(l))/(u − l): 0.18 here, at λ = 5. The authors' scripts train networks with norms
-    of 10 to 110: 10, 110, 0.45, 0.8, s = 64 and λ = 35 (bound 22.6; their trainer's own default, 20,
-    is below it). A small network starts at norms near 3, where that range would silence the norm,
-    so the defaults here are what the authors' README proposes for norms near 1, but for the scale:
-    64 is for faces, and small networks learn more at 16.
+    of 10 to 110: 10, 110, 0.45, 0.8, s = 64 and λ = 35 (bound 22.6; their trainer's own default,
+    20, is below it). A small network starts at norms near 3, where that range would silence the
+    norm, so the defaults here are what the authors' README proposes for norms near 1, but for the
+    scale: 64 is for faces, and small networks learn more at 16.
 
     A constraint that makes all norms equal (SEC) works against this loss.
 

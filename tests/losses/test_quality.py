@@ -273,12 +273,12 @@ def test_from_its_bound_on_the_regularizer_wins_at_the_lowest_norm(args, generat
 
 
 def test_magface_rewards_a_long_easy_sample(generator):
-    """On its proxy a sample has no margin to pay for, and grows until u."""
+    """On its proxy a sample pays little for its margin, and nothing moves it past u."""
     loss = on_axes(MagFaceLoss(C, DIM))
     y = torch.arange(C)
     x = torch.eye(C, DIM, dtype=F64)
     assert (radial(loss, 2 * x, y) < 0).all()
-    assert (radial(loss, 50 * x, y) < 0).all()
+    assert (radial(loss, 20 * x, y) < 0).all()
     assert (radial(loss, 60 * x, y) == 0).all()
 
 
