@@ -15,6 +15,7 @@ from dmlkit.losses.pairs import (
     RankedListLoss,
     TripletLoss,
 )
+from dmlkit.losses.potential import PotentialFieldLoss
 from dmlkit.losses.proxies import (
     ArcFaceLoss,
     CosFaceLoss,
@@ -29,11 +30,13 @@ from dmlkit.losses.proxies import (
 )
 from dmlkit.losses.ranking import FastAPLoss, RecallAtKLoss, SmoothAPLoss, SupAPLoss
 from dmlkit.losses.regularizers import IRTLoss, ThresholdConsistentMarginLoss, koleo
+from dmlkit.losses.quality import AdaFaceLoss, MagFaceLoss
 from dmlkit.losses.spherical import HeatedUpSoftmaxLoss, SphericalExpansion
 from dmlkit.losses.synthesis import EmbeddingExpansionLoss, SymmetricalSynthesisLoss
 from dmlkit.losses.table import Entry, build, entries, entry, names, signature
 
 __all__ = [
+    "AdaFaceLoss",
     "AngularLoss",
     "ArcFaceLoss",
     "CircleLoss",
@@ -49,12 +52,14 @@ __all__ = [
     "HyperbolicLoss",
     "IRTLoss",
     "LiftedStructureLoss",
+    "MagFaceLoss",
     "MarginLoss",
     "MatryoshkaLoss",
     "MetaClassLoss",
     "MultiSimilarityLoss",
     "NPairsLoss",
     "NormalizedSoftmaxLoss",
+    "PotentialFieldLoss",
     "PrototypicalLoss",
     "ProxyAnchorLoss",
     "ProxyNCALoss",

@@ -355,7 +355,7 @@ class SoftTripleLoss(EmbeddingLoss):
 
     def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         C, K, _ = self.proxies.shape
-        x, w = _on_sphere(embeddings, labels, self.proxies)  # (B, d), (C, K, d)
+        x, w = on_sphere(embeddings, labels, self.proxies)  # (B, d), (C, K, d)
         cosine = (x @ w.flatten(0, 1).T).view(-1, C, K)  # xᵀŵ
         S = ((cosine / self.temperature).softmax(dim=2) * cosine).sum(dim=2)  # (B, C)
         y = labels[:, None]
@@ -417,11 +417,11 @@ def draw_proxies(**sizes: int) -> nn.Parameter:
 
 def cosines(embeddings: Tensor, labels: Tensor, proxies: Tensor) -> Tensor:
     """Cosine of every embedding to every proxy: (B, d), (C, d) -> (B, C); 0 for a zero row."""
-    x, p = _on_sphere(embeddings, labels, proxies)
+    x, p = on_sphere(embeddings, labels, proxies)
     return x @ p.T
 
 
-def _on_sphere(embeddings: Tensor, labels: Tensor, proxies: Tensor) -> tuple[Tensor, Tensor]:
+def on_sphere(embeddings: Tensor, labels: Tensor, proxies: Tensor) -> tuple[Tensor, Tensor]:
     """Embeddings (B, d) and proxies (C, ..., d) as unit rows, once they and the labels fit."""
     if embeddings.shape[1] != proxies.shape[-1]:
         raise ValueError(

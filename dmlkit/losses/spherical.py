@@ -276,9 +276,10 @@ class SphericalExpansion(EmbeddingLoss):
     """SEE: any proxy loss on the batch, and again on synthetic points spread around its proxies.
 
     L = L_ML(real) + λ·L_ML(synthetic), λ the ``weight``, the synthetic points those of
-    :func:`expand`: unit rows, ``points`` a sample, under the sample's label. The second term is
-    the wrapped loss's own average over them, as in the authors' code; the paper's equation 3
-    prints a sum over the points of a sample, which is λ·n instead of λ.
+    :func:`expand`, ``points`` a sample, under the sample's label. Each has its sample's norm, for
+    losses that read it (SphereFace, AdaFace, MagFace); to losses of the sphere that is nothing. The
+    second term is the wrapped loss's own average over them, as in the authors' code; the paper's
+    equation 3 prints a sum over the points of a sample, which is λ·n instead of λ.
 
     ``loss`` is a module with ``proxies`` (C, d), and ``points`` the paper's and scripts' ``n_aug``.
     With ``detach`` the second term reaches the proxies alone, never the encoder, as in the authors'
@@ -356,6 +357,7 @@ class SphericalExpansion(EmbeddingLoss):
                 nearest = (z * towards).sum(dim=1).topk(k).indices  # (k,)
             embeddings, w, labels = embeddings[nearest], w[nearest], labels[nearest]
         synthetic = expand(embeddings, w, self.points, directions=self.directions)  # (k, n, d)
+        synthetic = geometry.norms(embeddings, keepdim=True)[:, None] * synthetic
         again = labels.repeat_interleave(self.points)
         return real + self.weight * self.inner(synthetic.flatten(0, 1), again)
 

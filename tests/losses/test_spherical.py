@@ -556,8 +556,9 @@ def test_curriculum_expands_the_nearest_samples_at_a_rate_rising_by_half_a_cosin
         rate = 0.1 + 0.5 * (1 - math.cos(math.pi * min(step, 5) / 5)) / 2
         nearest = cosine.argsort(descending=True)[: round(24 * rate)]
         assert (labels == y[nearest].repeat_interleave(2)).all()
-        kept = (points * F.normalize(see.inner.proxies)[labels]).sum(dim=1)
+        kept = F.cosine_similarity(points, see.inner.proxies[labels])
         close(kept, cosine[nearest].repeat_interleave(2))
+        close(points.norm(dim=1), x[nearest].norm(dim=1).repeat_interleave(2))
 
 
 def test_curriculum_that_starts_at_0_begins_with_the_loss_alone(generator):
