@@ -2,6 +2,7 @@
 
 from dmlkit.losses.contract import EmbeddingLoss
 from dmlkit.losses.groups import PrototypicalLoss, StructuredClusteringLoss
+from dmlkit.losses.hierarchy import HierarchicalTripletLoss
 from dmlkit.losses.hyperbolic import HyperbolicLoss
 from dmlkit.losses.memory import CrossBatchMemory
 from dmlkit.losses.pairs import (
@@ -26,6 +27,7 @@ from dmlkit.losses.proxies import (
     SoftTripleLoss,
     SphereFaceLoss,
 )
+from dmlkit.losses.scales import MultiScaleLoss
 from dmlkit.losses.spherical import HeatedUpSoftmaxLoss, SphericalExpansion
 from dmlkit.losses.table import Entry, build, entries, entry, names, signature
 
@@ -38,10 +40,12 @@ __all__ = [
     "EmbeddingLoss",
     "Entry",
     "HeatedUpSoftmaxLoss",
+    "HierarchicalTripletLoss",
     "HyperbolicLoss",
     "LiftedStructureLoss",
     "MarginLoss",
     "MetaClassLoss",
+    "MultiScaleLoss",
     "MultiSimilarityLoss",
     "NPairsLoss",
     "NormalizedSoftmaxLoss",

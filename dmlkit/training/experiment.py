@@ -14,6 +14,7 @@ from dmlkit.data import batches
 
 SAMPLERS: dict[str, Callable[..., Callable[[int], np.ndarray]]] = {
     "pk": batches.PK,
+    "neighbors": batches.Neighbors,
     "episodic": batches.Episodic,
     "uniform": batches.Uniform,
 }
