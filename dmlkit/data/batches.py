@@ -89,12 +89,12 @@ class Neighbors(PK):
     Dong and Scott 2018, "Deep Metric Learning with Hierarchical Triplet Loss", by third hands; what
     it does when groups overlap is not known.
 
-    >>> labels = np.repeat([7, 8, 9, 10], 5)
+    >>> labels = np.repeat([6, 7, 8, 9], 5)
     >>> sampler = Neighbors(labels, groups=1, group_size=2, per_class=3)
-    >>> ends = torch.tensor([[1.0, 0.0], [0.9, 0.1], [-1.0, 0.0], [-0.9, 0.1]])
-    >>> sampler.refresh(ends.repeat_interleave(5, dim=0), torch.from_numpy(labels))
-    >>> {tuple(sorted(set(labels[sampler(step)].tolist()))) for step in range(20)} == {(7, 8), (9, 10)}
-    True
+    >>> x = torch.tensor([[1.0, 0.0], [0.9, 0.1], [-1.0, 0.0], [-0.9, 0.1]])
+    >>> sampler.refresh(x.repeat_interleave(5, dim=0), torch.from_numpy(labels))
+    >>> sorted({tuple(sorted(set(labels[sampler(step)].tolist()))) for step in range(9)})
+    [(6, 7), (8, 9)]
     """
 
     def __init__(

@@ -76,25 +76,25 @@ def tree_margins(
     return margins
 
 
-@register("htl", "pairs", {"beta": ("log", 0.02, 0.5)})
+@register("htl", "groups", {"beta": ("log", 0.02, 0.5)})
 class HierarchicalTripletLoss(EmbeddingLoss):
     """HTL: triplets with margins of their own, larger from classes that a tree has far apart.
 
-    L = 1/(2Z) Σ over triplets (a, p, n) of [D²_ap − D²_an + α_{y_a y_n}]₊ on the unit sphere, with Z
-    the number of those that are not zero. The margins α (C, C) come from ``tree_margins``, with the
-    arguments ``beta`` and ``levels``; before the first tree all are β.
+    L = 1/(2Z) Σ over triplets (a, p, n) of [D²_ap − D²_an + α_{y_a y_n}]₊ on the unit sphere, with
+    Z the number of those that are not zero. The margins α (C, C) come from ``tree_margins``, with
+    the arguments ``beta`` and ``levels``; before the first tree all are β.
 
     A training calls ``refresh`` with embeddings of the whole training set, at its start and every
-    ``refresh_every`` steps; so the margins follow the embedding. They are part of the state, of 4 C²
-    bytes. Labels are 0 to C − 1. Batches of neighboring classes are ``dmlkit.data.batches.Neighbors``
-    (the sampler ``neighbors``). As a margin needs the class of the negative too, this is no
-    ``PairLoss``, and a memory cannot wrap it.
+    ``refresh_every`` steps; so the margins follow the embedding. They are part of the state, of
+    4 C² bytes. Labels are 0 to C − 1. The batches of neighboring classes that go with it are those
+    of the sampler ``neighbors`` (``data.batches.Neighbors``). As a margin needs the class of the
+    negative too, this is no ``PairLoss``, and a memory cannot wrap it.
 
     Source: Ge, Huang, Dong and Scott 2018, "Deep Metric Learning with Hierarchical Triplet Loss".
     There is no official code: formulas and β = 0.1 are from two independent notes of the paper,
     which agree. Not verified: L = 16 levels, and a new tree every epoch. The notes leave open
-    whether Z counts all triplets; they have plain triplets in the first epoch, where a training here
-    begins with the tree of the untrained network.
+    whether Z counts all triplets; they have plain triplets in the first epoch, where a training
+    here begins with the tree of the untrained network.
 
     Raises:
         ValueError: fewer than one class or level, a negative β, or labels outside 0..C − 1.
