@@ -200,7 +200,12 @@ def test_a_small_stem_keeps_small_pictures_large():
 @pytest.mark.parametrize(
     "name, args, error, message",
     [
-        ("resnet", {}, ValueError, "unknown model 'resnet'; there are convnet, convnet_scales, resnet18"),
+        (
+            "resnet",
+            {},
+            ValueError,
+            "unknown model 'resnet'; there are convnet, convnet_scales",
+        ),
         ("resnet18", {"head": "deep"}, ValueError, "unknown head 'deep'; there are linear, layer_"),
         (
             "resnet18",

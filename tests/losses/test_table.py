@@ -63,7 +63,7 @@ def test_unknown_names_and_arguments_are_refused():
         losses.build("nothing")
     with pytest.raises(ValueError, match="'dreml' is no loss of one embedding"):
         losses.entry("dreml")
-    with pytest.raises(ValueError, match="'mic' .* two heads"):
+    with pytest.raises(ValueError, match=r"'mic' .* two heads"):
         losses.entry("mic")
     with pytest.raises(ValueError, match="'margin' needs num_classes"):
         losses.build("margin")
