@@ -47,6 +47,31 @@ def test_convnet_draws_and_computes_as_the_plain_sequence_of_its_layers(generato
     assert [p.shape for p in net.head.parameters()] == [(8, 5 * 16 * 16), (8,)]
 
 
+def test_each_head_of_the_scales_sees_its_own_depth(generator):
+    """Heads L, M, H share the layers below; the last is the plain ConvNet's."""
+    net, plain = made("convnet_scales", image=GREY), made("convnet", image=GREY)
+    x = pixels(generator, 4, 1, 64, 64)
+    assert [len(e) for e in net(x)[0].tensor_split(3)] == [
+        head[-1].out_features for head in net.head
+    ]
+    for depth, part in enumerate(net(x).tensor_split(3, dim=1)):
+        net.zero_grad()
+        part.square().sum().backward(retain_graph=True)
+        learns = [
+            any(p.grad.abs().sum() > 0 for p in s.parameters() if p.grad is not None)
+            for s in net.stages
+        ]
+        assert learns == [stage <= depth for stage in range(3)]
+    below = [p for p in net.stages.parameters()]
+    assert [p.shape for p in below] == [p.shape for p in list(plain.parameters())[:-2]]
+    one = made("convnet_scales", image=GREY, scales=1, seed=3)
+    same = made("convnet", image=GREY, seed=3)
+    same.load_state_dict(dict(zip(same.state_dict(), one.state_dict().values(), strict=True)))
+    assert torch.equal(one(x), same(x))
+    with pytest.raises(ValueError, match="scales must be 1 to the number of widths, 4, .* is 5"):
+        made("convnet_scales", image=GREY, scales=5)
+
+
 @pytest.mark.parametrize(
     "name, published",  # parameters without ImageNet's classifier: torchvision's and timm's tables
     [
