@@ -96,6 +96,11 @@ class HierarchicalTripletLoss(EmbeddingLoss):
     whether Z counts all triplets; they have plain triplets in the first epoch, where a training
     here begins with the tree of the untrained network.
 
+    The margin of a tree is what its two classes have between them already, and β more: half of all
+    triplets stay active, easy ones too, and hard ones count for little. On Glyphs (validation
+    classes, 280 steps) Recall@1 was 77 % with the first tree alone and 75 % with one more at step
+    200, the default; a single margin of 0.2 (``triplet_all``) had 80 %.
+
     Raises:
         ValueError: fewer than one class or level, a negative β, or labels outside 0..C − 1.
 
@@ -111,7 +116,7 @@ class HierarchicalTripletLoss(EmbeddingLoss):
     margins: Tensor
 
     def __init__(
-        self, num_classes: int, beta: float = 0.1, levels: int = 16, refresh_every: int = 50
+        self, num_classes: int, beta: float = 0.1, levels: int = 16, refresh_every: int = 200
     ) -> None:
         super().__init__()
         check_count(num_classes=num_classes, levels=levels, refresh_every=refresh_every)
