@@ -83,8 +83,8 @@ class MICLoss(EmbeddingLoss):
         num_classes: int,
         dim: int,
         clusters: int = 30,
-        weight: float = 250.0,
-        refresh_every: int = 50,
+        weight: float = 25.0,
+        refresh_every: int = 400,
     ) -> None:
         super().__init__()
         check_count(num_classes=num_classes, dim=dim, clusters=clusters)
@@ -161,7 +161,7 @@ class Trained:
 def mic(
     experiment: Experiment,
     clusters: int = 30,
-    weight: float = 250.0,
+    weight: float = 25.0,
     *,
     device: str = "auto",
     checkpoint: Path | None = None,
@@ -173,7 +173,11 @@ def mic(
     ``fit``, but it is not kept as a Run. See ``MICLoss`` for ``clusters`` and ``weight``.
 
     The authors' clusters and weights: CUB 30 and 2500, Cars 150 and 500, SOP 50 and 250, In-Shop
-    150 and 250, at d = 128.
+    150 and 250, at d = 128, on a pretrained network with a learning rate of 1e-5, and new clusters
+    every fourth epoch. A small network that starts from nothing takes less: on Glyphs (validation
+    classes, 200 steps, ``loss_lr_factor=1``) Recall@1 was 72 % with a weight of 25 and one set of
+    clusters, 22 % with new clusters every 50 steps, and 16 % with a weight of 250 besides. The
+    margin loss alone had 81 % (280 steps): what classes of Glyphs share does not help there.
 
     Raises:
         ValueError: as ``fit`` and ``MICLoss`` do.
