@@ -60,6 +60,56 @@ class ConvNet(nn.Sequential):
         self.head = build_head(head, widths[-1] * side**2, dim, normalize)  # the last of the layers
 
 
+class MultiScaleConvNet(nn.Module):
+    """A ConvNet with a head after each of its last widths, their embeddings joined, L, M, H.
+
+    Images (B, channels, size, size) -> raw embeddings (B, dim), of which each of ``scales`` heads
+    has an equal part (see ``MultiScaleLoss``). Features are averaged over a grid as coarse as the
+    last one's before they come to a head. Raises ValueError as ConvNet does, and where there are
+    fewer widths or dimensions than scales. Source: the heads of Wang et al. 2019, "Ranked List Loss
+    for Deep Metric Learning", as its authors' code joins them; theirs have hidden layers.
+
+    >>> MultiScaleConvNet(dim=96)(torch.zeros(2, 1, 32, 32)).shape
+    torch.Size([2, 96])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        scales: int = 3,
+        widths: Sequence[int] = (8, 16, 32, 96),
+        head: str = "linear",
+        normalize: bool = False,
+        channels: int = 1,
+        size: int = 32,
+    ) -> None:
+        super().__init__()
+        if not 1 <= scales <= min(len(widths), dim):
+            raise ValueError(
+                f"scales must be 1 to the number of widths, {len(widths)}, and of dimensions, "
+                f"{dim}, but is {scales}"
+            )
+        layers = list(ConvNet(dim, widths, channels=channels, size=size))[:-2]  # without its head
+        ends = [3 + 4 * i for i in range(len(widths))][-scales:]  # a width has four layers
+        self.stages = nn.ModuleList(
+            nn.Sequential(*layers[start:end]) for start, end in pairwise([0, *ends])
+        )
+        side = size // 2 ** len(widths)
+        self.pool = nn.AdaptiveAvgPool2d(side)
+        sizes = [len(part) for part in torch.empty(dim).tensor_split(scales)]
+        self.head = nn.ModuleList(
+            build_head(head, width * side**2, part, normalize)
+            for width, part in zip(widths[-scales:], sizes, strict=True)
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        parts, x = [], images
+        for stage, head in zip(self.stages, self.head, strict=True):
+            x = stage(x)
+            parts.append(head(self.pool(x).flatten(1)))
+        return torch.cat(parts, dim=1)
+
+
 class Backbone(NamedTuple):
     """A published network without its classifier, and the pixels that it was trained on."""
 
@@ -303,6 +353,10 @@ def _entry(table: dict[str, Callable[[], Any]], kind: str, name: str) -> Callabl
     return table[name]
 
 
+_CONVNETS: dict[str, Callable[..., nn.Module]] = {
+    "convnet": ConvNet,
+    "convnet_scales": MultiScaleConvNet,
+}
 _BACKBONES: dict[str, Callable[..., Backbone]] = {
     "resnet18": partial(resnet, "resnet18"),
     "resnet50": partial(resnet, "resnet50"),
@@ -320,7 +374,7 @@ def build(name: str, dim: int, image: Tensor, **args: Any) -> nn.Module:
     Every model takes pixels 0..1 (B, C, H, W) to embeddings (B, dim), and has a ``head``: what
     turns features into the embedding. All its other parameters are the backbone.
 
-    - ``convnet``: see ``ConvNet``;
+    - ``convnet``: see ``ConvNet``; ``convnet_scales``: see ``MultiScaleConvNet``;
     - the others take ``pretrained``, ``pooling`` (average, max, average_max, gem; transformers also
       token), ``head``, ``normalize`` and ``freeze_batch_norm`` (see ``Embedder``), and what is
       their own: ``resnet18`` and ``resnet50`` (11.2 and 23.5 million parameters; see ``resnet``),
@@ -338,16 +392,15 @@ def build(name: str, dim: int, image: Tensor, **args: Any) -> nn.Module:
     >>> type(build("convnet", dim=64, image=torch.zeros(1, 32, 32))).__name__
     'ConvNet'
     """
-    if name != "convnet" and name not in _BACKBONES:
-        raise ValueError(f"unknown model {name!r}; there are convnet, {', '.join(_BACKBONES)}")
+    _entry(_CONVNETS | _BACKBONES, "model", name)
     made: list[Callable[..., Any]]
-    made = [ConvNet] if name == "convnet" else [Embedder, _BACKBONES[name]]
+    made = [_CONVNETS[name]] if name in _CONVNETS else [Embedder, _BACKBONES[name]]
     takes = [list(inspect.signature(part).parameters) for part in made]
     accepted = [key for keys in takes for key in keys if key != "backbone"]
     if unknown := sorted(set(args) - set(accepted)):
         raise TypeError(f"model {name!r} takes {', '.join(accepted)}; not {', '.join(unknown)}")
     args = {"channels": image.shape[0], "size": image.shape[-1]} | args
     given, *of_backbone = ({k: args[k] for k in keys if k in args} for keys in takes)
-    if name == "convnet":
-        return ConvNet(dim, **given)
+    if name in _CONVNETS:
+        return made[0](dim, **given)
     return Embedder(_BACKBONES[name](**of_backbone[0]), dim, **given)

@@ -47,6 +47,26 @@ def test_convnet_draws_and_computes_as_the_plain_sequence_of_its_layers(generato
     assert [p.shape for p in net.head.parameters()] == [(8, 5 * 16 * 16), (8,)]
 
 
+def test_each_head_of_the_scales_sees_its_own_depth(generator):
+    """Heads L, M, H share the layers below; a single one is the plain ConvNet's."""
+    net, plain = made("convnet_scales", image=GREY), made("convnet", image=GREY)
+    assert [head[-1].out_features for head in net.head] == [3, 3, 2]  # as tensor_split cuts 8
+    x = pixels(generator, 4, 1, 64, 64)
+    for depth, part in enumerate(net(x).tensor_split(3, dim=1)):
+        net.zero_grad()
+        part.square().sum().backward(retain_graph=True)
+        gradients = [next(stage.parameters()).grad for stage in net.stages]
+        learns = [g is not None and bool(g.abs().sum() > 0) for g in gradients]
+        assert learns == [stage <= depth for stage in range(3)]
+    below = list(plain.parameters())[:-2]
+    assert [p.shape for p in net.stages.parameters()] == [p.shape for p in below]
+    one = made("convnet_scales", image=GREY, scales=1)
+    plain.load_state_dict(dict(zip(plain.state_dict(), one.state_dict().values(), strict=True)))
+    assert torch.equal(one(x), plain(x))
+    with pytest.raises(ValueError, match=r"scales must be 1 to the number of widths, 4, .* is 5"):
+        made("convnet_scales", image=GREY, scales=5)
+
+
 @pytest.mark.parametrize(
     "name, published",  # parameters without ImageNet's classifier: torchvision's and timm's tables
     [
@@ -200,7 +220,12 @@ def test_a_small_stem_keeps_small_pictures_large():
 @pytest.mark.parametrize(
     "name, args, error, message",
     [
-        ("resnet", {}, ValueError, "unknown model 'resnet'; there are convnet, resnet18, resnet50"),
+        (
+            "resnet",
+            {},
+            ValueError,
+            "unknown model 'resnet'; there are convnet, convnet_scales",
+        ),
         ("resnet18", {"head": "deep"}, ValueError, "unknown head 'deep'; there are linear, layer_"),
         (
             "resnet18",

@@ -1,7 +1,11 @@
 """Batch samplers: which images make up batch number ``step``, a pure function of (seed, step)."""
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from dmlkit import geometry
 
 Indices = NDArray[np.int64]
 
@@ -54,7 +58,7 @@ class PK:
 
     def __call__(self, step: int) -> Indices:
         rng = np.random.default_rng([self.seed, step])
-        chosen = rng.choice(len(self._counts), self.classes, replace=False, shuffle=False)
+        chosen = self._choose(rng)
         counts = self._counts[chosen, None]  # (P, 1)
         # The K smallest of independent uniform keys are K places drawn without replacement.
         keys = rng.random((self.classes, max(counts.max(), self.per_class)))
@@ -65,6 +69,79 @@ class PK:
             places[short] = rng.random((len(short), self.per_class)) * counts[short]
         batch: Indices = self._order[self._starts[chosen, None] + places].ravel()
         return batch
+
+    def _choose(self, rng: np.random.Generator) -> Indices:
+        """The places (P,) of a batch's classes among all that there are."""
+        return rng.choice(len(self._counts), self.classes, replace=False, shuffle=False)
+
+
+class Neighbors(PK):
+    """Groups of neighboring classes: random ones, each with its m − 1 nearest, K images of each.
+
+    ``sampler(step)`` gives groups·group_size·per_class indices, class after class. The groups of a
+    batch are drawn one after another, and share no class: a class's nearest are the nearest of
+    those that are left. Distances of classes are mean squared distances of their images on the unit
+    sphere, which class means give: those of the last ``refresh``. A training calls it at its start
+    and every ``refresh_every`` steps; the batches before the first are those of PK. So a batch is
+    a function of (seed, step) and of the class means, which are the sampler's state.
+
+    Raises ValueError if ``labels`` hold fewer than groups·group_size classes. Source: Ge, Huang,
+    Dong and Scott 2018, "Deep Metric Learning with Hierarchical Triplet Loss", by third hands; what
+    it does when groups overlap is not known.
+
+    >>> labels = np.repeat([6, 7, 8, 9], 5)
+    >>> sampler = Neighbors(labels, groups=1, group_size=2, per_class=3)
+    >>> x = torch.tensor([[1.0, 0.0], [0.9, 0.1], [-1.0, 0.0], [-0.9, 0.1]])
+    >>> sampler.refresh(x.repeat_interleave(5, dim=0), torch.from_numpy(labels))
+    >>> sorted({tuple(sorted(set(labels[sampler(step)].tolist()))) for step in range(9)})
+    [(6, 7), (8, 9)]
+    """
+
+    def __init__(
+        self,
+        labels: ArrayLike,
+        groups: int = 8,
+        group_size: int = 4,
+        per_class: int = 4,
+        seed: int = 0,
+        refresh_every: int = 50,
+    ) -> None:
+        _check_positive(groups=groups, group_size=group_size, refresh_every=refresh_every)
+        super().__init__(labels, groups * group_size, per_class, seed)
+        self.groups, self.group_size, self.refresh_every = groups, group_size, refresh_every
+        self._labels = _checked(labels)
+        self._means: Tensor | None = None  # (C, d), of classes in the order of their labels
+
+    def refresh(self, embeddings: Tensor, labels: Tensor) -> None:
+        """Take class means from embeddings (N, d) of all images, and their labels (N,)."""
+        if not np.array_equal(labels.numpy(), self._labels):
+            raise ValueError("labels must be those that the sampler was made with")
+        x, C = geometry.normalize(embeddings.double()), len(self._counts)
+        place = torch.from_numpy(np.unique(self._labels, return_inverse=True)[1])
+        means = x.new_zeros(C, x.shape[1]).index_add_(0, place, x)
+        self._means = means / torch.from_numpy(self._counts)[:, None]
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The class means, if there are any yet."""
+        return {} if self._means is None else {"means": self._means}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take over a state that ``state_dict`` gave."""
+        self._means = state.get("means")
+
+    def _choose(self, rng: np.random.Generator) -> Indices:
+        if self._means is None:
+            return super()._choose(rng)
+        means = self._means.numpy()
+        free, chosen = np.ones(len(means), dtype=bool), []
+        for _ in range(self.groups):
+            first = rng.choice(np.flatnonzero(free))
+            near = means @ means[first]  # −½ d_pq but for a constant
+            near[~free], near[first] = -np.inf, np.inf
+            group = np.argpartition(-near, self.group_size - 1)[: self.group_size]
+            free[group] = False
+            chosen.append(group)
+        return np.concatenate(chosen)
 
 
 class PairBatches(PK):

@@ -3,6 +3,7 @@
 from dmlkit.losses.contract import EmbeddingLoss
 from dmlkit.losses.contrasts import CircleLoss, ContextualLoss, SupConLoss
 from dmlkit.losses.groups import PrototypicalLoss, StructuredClusteringLoss
+from dmlkit.losses.hierarchy import HierarchicalTripletLoss
 from dmlkit.losses.hyperbolic import HyperbolicLoss
 from dmlkit.losses.matryoshka import MatryoshkaLoss
 from dmlkit.losses.memory import CrossBatchMemory
@@ -31,6 +32,7 @@ from dmlkit.losses.proxies import (
 from dmlkit.losses.quality import AdaFaceLoss, MagFaceLoss
 from dmlkit.losses.ranking import FastAPLoss, RecallAtKLoss, SmoothAPLoss, SupAPLoss
 from dmlkit.losses.regularizers import IRTLoss, ThresholdConsistentMarginLoss, koleo
+from dmlkit.losses.scales import MultiScaleLoss
 from dmlkit.losses.spherical import HeatedUpSoftmaxLoss, SphericalExpansion
 from dmlkit.losses.synthesis import EmbeddingExpansionLoss, SymmetricalSynthesisLoss
 from dmlkit.losses.table import Entry, build, entries, entry, names, signature
@@ -49,6 +51,7 @@ __all__ = [
     "Entry",
     "FastAPLoss",
     "HeatedUpSoftmaxLoss",
+    "HierarchicalTripletLoss",
     "HyperbolicLoss",
     "IRTLoss",
     "LiftedStructureLoss",
@@ -56,6 +59,7 @@ __all__ = [
     "MarginLoss",
     "MatryoshkaLoss",
     "MetaClassLoss",
+    "MultiScaleLoss",
     "MultiSimilarityLoss",
     "NPairsLoss",
     "NormalizedSoftmaxLoss",

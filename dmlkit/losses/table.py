@@ -31,6 +31,7 @@ FAMILIES = (
 #: Names of the field's that are no loss of one network, and what to use instead.
 RECIPES = {
     "dreml": "dmlkit.extras.dreml trains an ensemble, each member with the loss 'meta_class'",
+    "mic": "dmlkit.extras.mic trains a network with two heads, and evaluates the first of them",
 }
 #: All that are registered, by short name.
 ENTRIES: dict[str, Entry] = {}
@@ -90,14 +91,14 @@ def entry(name: str) -> Entry:
     """A loss by its short name.
 
     Raises:
-        ValueError: unknown name, or one that is no loss of one network.
+        ValueError: unknown name, or one that is no loss of one embedding.
 
     >>> from dmlkit import losses
     >>> losses.entry("triplet_semihard").family
     'pairs'
     """
     if name in RECIPES:
-        raise ValueError(f"{name!r} is no loss of one network: {RECIPES[name]}")
+        raise ValueError(f"{name!r} is no loss of one embedding: {RECIPES[name]}")
     if name not in ENTRIES:
         raise ValueError(f"unknown loss {name!r}; there are {', '.join(names())}")
     return ENTRIES[name]
@@ -127,7 +128,7 @@ def build(
     """Make a loss by its short name; ``num_classes`` and ``dim`` reach those that own proxies.
 
     A wrapper (XBM, SEE) is given ``loss``, a module or a short name, which is built with
-    ``loss_args``.
+    ``loss_args``; a ``dim`` among these goes before the wrapper's.
 
     Raises:
         ValueError: unknown name, the name of an ensemble, or a loss that needs ``num_classes`` or
@@ -142,7 +143,8 @@ def build(
     if found.wraps is not None:
         inner = found.wraps if loss is None else loss
         if isinstance(inner, str):
-            inner = build(inner, num_classes, dim, **dict(loss_args or {}))
+            sizes = {"num_classes": num_classes, "dim": dim}
+            inner = build(inner, **sizes | dict(loss_args or {}))
         elif loss_args:
             raise TypeError("loss_args go with the short name of a loss, but loss is a module")
         args["loss"] = inner

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -24,6 +25,30 @@ class Objective(nn.Module):
         """The scalar that a step descends."""
         value = self.loss(embeddings, labels)
         return value if self.constraint is None else value + self.constraint(embeddings)
+
+
+class Refreshed(Protocol):
+    """What is shown the whole training set from time to time: trees and clusters come from it.
+
+    A module anywhere within the objective, within a wrapper too, whose state is its buffers; or the
+    sampler, which then has ``state_dict`` and ``load_state_dict`` of its own. Before step 0 and
+    every ``refresh_every`` steps it is given the model's raw embeddings (N, d) of all training
+    images, in evaluation mode, and their labels (N,), both on the CPU.
+    """
+
+    refresh_every: int
+
+    def refresh(self, embeddings: Tensor, labels: Tensor) -> None: ...
+
+
+def refreshed(objective: nn.Module, sampler: object) -> list[Refreshed]:
+    """The parts of a training that are to be shown the training set, in a fixed order.
+
+    >>> refreshed(losses.build("xbm", dim=8), lambda step: [0])
+    []
+    """
+    parts: list[Any] = [*objective.modules(), sampler]
+    return [part for part in parts if hasattr(part, "refresh") and hasattr(part, "refresh_every")]
 
 
 def build_model(experiment: Experiment, train: data.ImageSet) -> nn.Module:

@@ -15,6 +15,7 @@ from dmlkit.data import batches
 SAMPLERS: dict[str, Callable[..., Callable[[int], np.ndarray]]] = {
     "pk": batches.PK,
     "pairs": batches.PairBatches,
+    "neighbors": batches.Neighbors,
     "episodic": batches.Episodic,
     "uniform": batches.Uniform,
 }

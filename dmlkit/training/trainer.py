@@ -1,6 +1,7 @@
 """One step after another: the state of a training, which knows no loss by name."""
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from dmlkit.training.build import (
     build_optimizer,
     build_sampler,
     lr_factor,
+    refreshed,
     split_parameters,
 )
 from dmlkit.training.experiment import Experiment
@@ -67,14 +69,9 @@ class Trainer:
         device = fabric.device
         self.share = slice(fabric.global_rank, None, fabric.world_size)  # of every batch
         self.labels = torch.from_numpy(train.labels).to(device)
-        self.sampler = build_sampler(experiment, train)
-        self.images = (  # all on the device, to be indexed there; or files, decoded ahead of a step
-            train.images.to(device)
-            if isinstance(train.images, Tensor)
-            else train.images.stream(
-                self.sampler, experiment.seed, experiment.steps, device, self.share
-            )
-        )
+        self.sampler: Any = build_sampler(experiment, train)
+        self.images = self._images()
+        self.refreshed = refreshed(objective, self.sampler)
         model = model.to(memory_format=torch.channels_last)
         self.objective = objective.to(device)
         optimizer = build_optimizer(experiment, model.to(device), self.objective)
@@ -93,6 +90,7 @@ class Trainer:
         """One step: batch, embeddings, objective, gradient, update, record."""
         experiment, step = self.experiment, self.step
         self.within_step = True
+        self._refresh()
         seed = experiment.seed * 1_000_003 + step
         own_seed = seed + self.fabric.global_rank * _DEVICE_STRIDE
         images, labels = self._batch(own_seed)
@@ -110,6 +108,25 @@ class Trainer:
         self.optimizer.step()
         self.step += 1
         self.within_step = False
+
+    def _images(self) -> Tensor | Callable[[int], Tensor]:
+        """All on the device, to be indexed there; or files, decoded ahead of a step."""
+        e, images = self.experiment, self.train.images
+        if isinstance(images, Tensor):
+            return images.to(self.fabric.device)
+        return images.stream(self.sampler, e.seed, e.steps, self.fabric.device, self.share)
+
+    def _refresh(self) -> None:
+        """Show the training set to what asks for it at this step: see ``Refreshed``."""
+        due = [part for part in self.refreshed if self.step % part.refresh_every == 0]
+        if not due:
+            return
+        first = self.fabric.is_global_zero  # BatchNorm's averages are not alike on all devices
+        x = self.fabric.broadcast(self.embed(self.train) if first else None)
+        for part in due:
+            part.refresh(torch.from_numpy(x), torch.from_numpy(self.train.labels))
+        if self.sampler in due and not isinstance(self.images, Tensor):
+            self.images = self._images()  # what was decoded ahead is of batches that are no more
 
     def _note(self, value: Tensor, embeddings: Tensor) -> None:
         """Write the step's row of HISTORY, on the device."""
@@ -237,6 +254,7 @@ class Trainer:
             "record": self.record,
             "monitored": self.monitored,
             "step": self.step,
+            "sampler": self.sampler.state_dict() if self.sampler in self.refreshed else {},
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -246,6 +264,8 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         self.record.copy_(state["record"])
         self.monitored, self.step = state["monitored"], state["step"]
+        if self.sampler in self.refreshed:
+            self.sampler.load_state_dict(state["sampler"])
 
     def save(self, path: Path) -> None:
         """Write a checkpoint."""

@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmlkit.data.batches import PK, Episodic, PairBatches, Uniform
+from dmlkit.data.batches import PK, Episodic, Neighbors, PairBatches, Uniform
 
 steps = st.integers(0, 2**40)
 seeds = st.integers(0, 2**32)
@@ -78,6 +79,63 @@ def test_episode_holds_distinct_images_of_large_enough_classes(labels, seed, ste
     assert len(np.unique(drawn[:, 0])) == ways
 
 
+@given(labeled(), st.integers(1, 6), seeds, steps, st.data())
+def test_a_group_is_a_class_and_the_nearest_that_no_group_has_yet(
+    labels, per_class, seed, step, data
+):
+    """Mean squared distances over all pairs of images on the sphere, each time over all classes."""
+    present, counts = np.unique(labels, return_counts=True)
+    groups = data.draw(st.integers(1, len(present)))
+    size = data.draw(st.integers(1, len(present) // groups))
+    sampler = Neighbors(labels, groups, size, per_class, seed)
+    first = sampler(step)
+    np.testing.assert_array_equal(first, PK(labels, groups * size, per_class, seed)(step))
+    x, y = shown(labels, np.random.default_rng(seed))
+    sampler.refresh(7 * x, y)
+    batch = sampler(step)
+    assert batch.shape == first.shape
+    drawn = labels[batch].reshape(groups, size, per_class)
+    assert (drawn == drawn[:, :, :1]).all()
+    assert len(np.unique(drawn)) == groups * size
+    for label, images in zip(drawn[:, :, 0].ravel(), batch.reshape(-1, per_class), strict=True):
+        if counts[present == label].item() >= per_class:
+            assert len(set(images)) == per_class
+    unit = (x / x.norm(dim=1, keepdim=True)).numpy()
+    squared = ((unit[:, None] - unit) ** 2).sum(axis=2)
+    far = {
+        (p, q): squared[np.ix_(labels == p, labels == q)].mean() for p in present for q in present
+    }
+    left = set(present.tolist())
+    for group in drawn[:, :, 0].tolist():
+        left -= set(group)
+        ends = [max([far[p, q] for q in group if q != p], default=0.0) for p in group]
+        assert any(  # one of the group is its random class: whatever is left is farther
+            all(far[p, q] >= end - 1e-12 for q in left) for p, end in zip(group, ends, strict=True)
+        )
+
+
+def test_groups_begin_with_every_class_equally_often():
+    """Alone in its group, a class is drawn as PK draws it."""
+    labels = np.repeat(np.arange(10), 3)
+    sampler = Neighbors(labels, groups=3, group_size=1, per_class=1)
+    sampler.refresh(*shown(labels, np.random.default_rng(0)))
+    drawn = labels[np.concatenate([sampler(step) for step in range(4000)])]
+    share = np.bincount(drawn) / 4000
+    assert np.abs(share - 0.3).max() < 5 * np.sqrt(0.3 * 0.7 / 4000)  # five standard errors
+
+
+def test_the_neighbors_are_the_samplers_state():
+    labels = np.repeat(np.arange(20), 4)
+    sampler, restored = Neighbors(labels, 2, 3), Neighbors(labels, 2, 3)
+    restored.load_state_dict(sampler.state_dict())  # none yet
+    np.testing.assert_array_equal(sampler(5), restored(5))
+    before = sampler(5)
+    sampler.refresh(*shown(labels, np.random.default_rng(0)))
+    assert not np.array_equal(sampler(5), before)
+    restored.load_state_dict(sampler.state_dict())
+    np.testing.assert_array_equal(sampler(5), restored(5))
+
+
 @given(st.integers(1, 40), seeds, st.integers(0, 10**6), st.data())
 def test_uniform_visits_every_image_at_most_once_an_epoch(images, seed, epoch, data):
     size = data.draw(st.integers(1, images))
@@ -91,15 +149,25 @@ def test_uniform_visits_every_image_at_most_once_an_epoch(images, seed, epoch, d
 
 def samplers(seed: int) -> list[Callable[[int], np.ndarray]]:
     labels = np.repeat(np.arange(20), 12)
+    neighbors = Neighbors(labels, 3, 3, 4, seed)
+    neighbors.refresh(*shown(labels, np.random.default_rng(0)))
     return [
         PK(labels, 8, 4, seed),
         PairBatches(labels, 8, 0.5, seed),
         Episodic(labels, 5, 3, 3, seed),
         Uniform(labels, 32, seed),
+        neighbors,
     ]
 
 
-@pytest.mark.parametrize("which", range(4))
+def shown(labels: np.ndarray, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Embeddings (N, 4) of images around the random centers of their classes, and the labels."""
+    _, place = np.unique(labels, return_inverse=True)
+    x = rng.normal(size=(place.max() + 1, 4))[place] + 0.3 * rng.normal(size=(len(labels), 4))
+    return torch.from_numpy(x), torch.from_numpy(labels)
+
+
+@pytest.mark.parametrize("which", range(5))
 def test_batches_are_a_pure_function_of_seed_and_step(which):
     order = [3, 900, 0, 3, 7]
     first = [samplers(1)[which](step) for step in order]  # a fresh sampler for each
@@ -111,7 +179,7 @@ def test_batches_are_a_pure_function_of_seed_and_step(which):
     assert not np.array_equal(first[0], samplers(2)[which](3))
 
 
-@pytest.mark.parametrize("which", range(4))
+@pytest.mark.parametrize("which", range(5))
 def test_changing_a_batch_does_not_change_the_next(which):
     sampler = samplers(0)[which]
     before = sampler(0).copy()
@@ -175,6 +243,13 @@ def test_samplers_leave_the_global_random_state_alone():
         ),
         (lambda: PK([0, 1], classes=0), "classes must be at least 1, not 0"),
         (lambda: PK([0, 1], classes=2, per_class=0), "per_class must be at least 1"),
+        (lambda: Neighbors([0, 1, 2], groups=2, group_size=2), "4 classes was asked for"),
+        (lambda: Neighbors([0, 1], groups=0), "groups must be at least 1, not 0"),
+        (lambda: Neighbors([0, 1], 1, 1, refresh_every=0), "refresh_every must be at least 1"),
+        (
+            lambda: Neighbors([0, 1], 1, 1).refresh(torch.eye(2), torch.tensor([0, 0])),
+            "labels must be those that the sampler was made with",
+        ),
         (lambda: PK([]), "non-empty"),
         (lambda: PK([[0, 1]]), r"shape \(1, 2\)"),
         (lambda: PK([0.0, 1.0]), "integers, not float64"),

@@ -61,11 +61,19 @@ def test_what_is_tuned_is_an_argument_and_its_range_can_be_built(name):
 def test_unknown_names_and_arguments_are_refused():
     with pytest.raises(ValueError, match="unknown loss 'nothing'"):
         losses.build("nothing")
-    with pytest.raises(ValueError, match="'dreml' is no loss of one network"):
+    with pytest.raises(ValueError, match="'dreml' is no loss of one embedding"):
         losses.entry("dreml")
+    with pytest.raises(ValueError, match=r"'mic' .* two heads"):
+        losses.entry("mic")
     with pytest.raises(ValueError, match="'margin' needs num_classes"):
         losses.build("margin")
     with pytest.raises(TypeError, match="not slope"):
         losses.build("contrastive", slope=1)
     with pytest.raises(TypeError, match="wraps no other loss"):
         losses.build("contrastive", loss="angular")
+
+
+def test_the_loss_that_is_wrapped_may_have_another_size_than_the_wrapper():
+    inner = {"loss": "normalized_softmax", "loss_args": {"dim": 4}}
+    loss = losses.build("multi_scale", num_classes=5, dim=8, parts=2, **inner)
+    assert [p.shape for p in loss.parameters()] == [(5, 4)] * 2

@@ -22,6 +22,12 @@ CASES = {entry.name: {"loss": entry.name} for entry in losses.entries()} | {
         "loss": "spherical_expansion",
         "loss_args": {"loss": "proxy_nca_pp", "points": 4, "start_rate": 0.2, "steps": 3},
     },
+    "htl, in batches of neighbors": {
+        "loss": "htl",
+        "loss_args": {"refresh_every": 2},
+        "sampler": "neighbors",
+        "sampler_args": {"groups": 2, "group_size": 2, "per_class": 4, "refresh_every": 1},
+    },
     "sec, mean": {"loss": "triplet_all", "constraint": {"weight": 0.5}},
     "sec, ema": {
         "loss": "normalized_softmax",

@@ -33,7 +33,14 @@ def test_monitoring_is_in_the_precision_of_training_and_scoring_in_that_of_the_m
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-@pytest.mark.parametrize("change", [{}, {"loss": "proxy_anchor", "constraint": {"weight": 0.1}}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"loss": "proxy_anchor", "constraint": {"weight": 0.1}},
+        {"loss": "htl", "sampler": "neighbors", "sampler_args": {"groups": 2}},  # once refreshed
+    ],
+)
 def test_a_step_never_makes_the_host_wait_for_the_gpu(precision, change):
     experiment = replace(TINY, precision=precision, augment=True, **change)
     train = data.load("glyphs", "train", **TINY.data_args)
