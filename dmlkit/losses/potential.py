@@ -35,7 +35,8 @@ class PotentialFieldLoss(EmbeddingLoss):
     Source: Bhatnagar and Ahuja 2025, "Potential Field Based Deep Metric Learning", at third hand:
     the authors published no code, and the formulas are those of two independent reimplementations
     that agree with each other. They report δ from 0.1 to 0.3, α up to 6, and 15 proxies for each
-    class on CUB and Cars, 2 on SOP; which values belong together is not known.
+    class on CUB and Cars, 2 on SOP; which values belong together is not known. The
+    defaults here suit small networks.
 
     Raises:
         ValueError: a number outside its range.
@@ -53,7 +54,7 @@ class PotentialFieldLoss(EmbeddingLoss):
         dim: int,
         centers: int = 4,
         delta: float = 0.2,
-        alpha: float = 4.0,
+        alpha: float = 2.0,
     ) -> None:
         super().__init__()
         check_positive(delta=delta, alpha=alpha)
