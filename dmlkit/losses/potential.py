@@ -14,7 +14,7 @@ BLOCK = 2**20  # pairs that are looked at together
 _CLOSEST = 1e-2  # of δ: nearer pairs push no harder, as the force is infinite at distance 0
 
 
-@register("pfml", "proxies", {"delta": ("log", 0.1, 1.0), "alpha": ("log", 1.0, 6.0)})
+@register("pfml", "proxies", {"delta": ("log", 0.03, 0.3), "alpha": ("log", 1.0, 6.0)})
 class PotentialFieldLoss(EmbeddingLoss):
     """Every sample and proxy pulls its class, less from afar, and pushes other classes when near.
 
@@ -53,7 +53,7 @@ class PotentialFieldLoss(EmbeddingLoss):
         num_classes: int,
         dim: int,
         centers: int = 4,
-        delta: float = 0.2,
+        delta: float = 0.1,
         alpha: float = 2.0,
     ) -> None:
         super().__init__()
