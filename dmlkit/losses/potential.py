@@ -14,7 +14,7 @@ BLOCK = 2**20  # pairs that are looked at together
 _CLOSEST = 1e-2  # of δ: nearer pairs push no harder, as the force is infinite at distance 0
 
 
-@register("pfml", "proxies", {"delta": ("log", 0.1, 1.0), "alpha": ("log", 1.0, 6.0)})
+@register("pfml", "proxies", {"delta": ("log", 0.03, 0.3), "alpha": ("log", 1.0, 6.0)})
 class PotentialFieldLoss(EmbeddingLoss):
     """Every sample and proxy pulls its class, less from afar, and pushes other classes when near.
 
@@ -35,7 +35,8 @@ class PotentialFieldLoss(EmbeddingLoss):
     Source: Bhatnagar and Ahuja 2025, "Potential Field Based Deep Metric Learning", at third hand:
     the authors published no code, and the formulas are those of two independent reimplementations
     that agree with each other. They report δ from 0.1 to 0.3, α up to 6, and 15 proxies for each
-    class on CUB and Cars, 2 on SOP; which values belong together is not known.
+    class on CUB and Cars, 2 on SOP; which values belong together is not known. The
+    defaults here suit small networks.
 
     Raises:
         ValueError: a number outside its range.
@@ -52,8 +53,8 @@ class PotentialFieldLoss(EmbeddingLoss):
         num_classes: int,
         dim: int,
         centers: int = 4,
-        delta: float = 0.2,
-        alpha: float = 4.0,
+        delta: float = 0.1,
+        alpha: float = 2.0,
     ) -> None:
         super().__init__()
         check_positive(delta=delta, alpha=alpha)

@@ -48,7 +48,7 @@ def test_equals_the_loop(delta, alpha, generator):
 
 def test_equals_the_loop_over_several_blocks(generator, monkeypatch):
     monkeypatch.setattr("dmlkit.losses.potential.BLOCK", 100)
-    ours = PotentialFieldLoss(C, DIM, centers=M, delta=1.2).double()
+    ours = PotentialFieldLoss(C, DIM, centers=M, delta=1.2, alpha=4.0).double()
     x, y = batch(generator, C, per_class=2)
     w = ours.proxies.detach()
     assert_same(lambda f: ours(f, y), lambda f: loop(f, y, w, 1.2, 4.0), x)
@@ -96,7 +96,7 @@ def test_repulsion_acts_within_delta_alone():
 
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
 def test_points_that_coincide_have_finite_energy_and_no_force(dtype):
-    loss = PotentialFieldLoss(2, 2, centers=1).to(dtype)
+    loss = PotentialFieldLoss(2, 2, centers=1, delta=0.2, alpha=4.0).to(dtype)
     loss.proxies.data = torch.eye(2, dtype=dtype)[:, None]
     x = torch.tensor([[1.0, 0.0]], dtype=dtype, requires_grad=True)
     value = loss(x, torch.tensor([1]))  # on the proxy of the other class
