@@ -2,13 +2,14 @@
 
 import dataclasses
 import functools
+import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from dmlkit import data, training
+from dmlkit import training
 from dmlkit.data import load, pictures
 from tests.data.trees import classes, picture, truncate
 
@@ -133,13 +134,17 @@ def test_a_run_from_a_folder_is_the_same_every_time(root, tmp_path, monkeypatch,
     assert run(asked, tmp_path / "a").loaded
 
 
-def test_a_run_is_another_when_a_picture_has_changed(root, tmp_path):
-    first = run(experiment(root), tmp_path)
-    picture(root / "ant" / "0.png", 999)
-    data._load.cache_clear()  # as in another process
-    second = run(experiment(root), tmp_path)
-    assert (first.loaded, second.loaded) == (False, False)
-    assert first.path != second.path
+def test_a_run_is_named_by_its_pictures_wherever_they_lie(root, tmp_path, monkeypatch):
+    asked, found = experiment(root, data_args=SMALL), []
+    for place in ("first", "moved", "changed"):
+        shutil.copytree(root, tmp_path / place)
+        if place == "changed":
+            picture(tmp_path / place / "ant" / "0.png", 999)
+        monkeypatch.setenv("DMLKIT_DATA", str(tmp_path / place))
+        found.append(run(asked, tmp_path / "runs"))
+    first, moved, changed = found
+    assert [each.loaded for each in found] == [False, True, False]
+    assert first.path == moved.path != changed.path
 
 
 def test_a_batch_of_more_classes_than_the_folder_has_names_the_option(root, tmp_path):
