@@ -63,20 +63,21 @@ class Pictures:
     def __post_init__(self) -> None:
         if not 1 <= self.crop <= self.resize:
             raise ValueError(f"crop must be 1 to resize ({self.resize}) pixels, not {self.crop}")
-        if (scale := self.scale) is not None:
+        scale = self.scale
+        if scale is not None:
             if not (np.size(scale) == 2 and 0 < scale[0] <= scale[1] <= 1):
                 raise ValueError(
                     f"scale must be a pair of shares, 0 < low <= high <= 1, not {scale}"
                 )
             self.scale = (float(scale[0]), float(scale[1]))
-        self._settings = self.crop, self.resize, self.keep_aspect, self.flip, self.scale
         self._decoded: dict[int, Pixels] = {}
         self._bytes_left = float(os.environ.get("DMLKIT_PICTURE_GB") or 2) * 1e9
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For another process, which keeps decoded pictures of its own."""
-        return Pictures, (self.paths, *self._settings)
+        settings = (self.crop, self.resize, self.keep_aspect, self.flip, self.scale)
+        return Pictures, (self.paths, *settings)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -130,7 +131,10 @@ class Pictures:
 
     def digest(self) -> bytes:
         """SHA-256 of the files' contents, and of all that makes pixels of them."""
-        whole = hashlib.sha256(repr((self._settings, PIL.__version__)).encode())
+        settings = (self.crop, self.resize, self.keep_aspect, self.flip, PIL.__version__)
+        whole = hashlib.sha256(repr(settings).encode())
+        if self.scale is not None:  # without it, digests are those from before there was one
+            whole.update(repr(self.scale).encode())
         for one in _threads().map(_sha256, self.paths):
             whole.update(one)
         return whole.digest()

@@ -9,12 +9,12 @@ from dmlkit.training.build import (
     lr_factor,
     split_parameters,
 )
-from dmlkit.training.devices import device_type, repeatable_numerics
+from dmlkit.training.devices import device_type, open_fabric, repeatable_numerics
 from dmlkit.training.experiment import Experiment
 from dmlkit.training.loop import fit
 from dmlkit.training.runs import NotTrainedError, Run, RunInProgressError, load_run, run
 from dmlkit.training.scoring import DivergedError, baselines, embed, to_float
-from dmlkit.training.trainer import HISTORY, Trainer, open_fabric
+from dmlkit.training.trainer import HISTORY, Trainer
 
 __all__ = [
     "HISTORY",

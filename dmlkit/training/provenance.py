@@ -23,13 +23,16 @@ from dmlkit.training.experiment import Experiment
 
 PACKAGE = "dmlkit"
 #: What every training executes. ``losses.table`` is reached through a package that only lists.
-PIPELINE = tuple(
-    f"{PACKAGE}.{name}"
-    for name in (
-        *("training.runs", "training.loop"),  # whose globals lead to the rest of the room
-        "losses.table",
-    )
-)
+#: The globals of the others lead to the rest of the room.
+PIPELINE = ("dmlkit.training.runs", "dmlkit.training.loop", "dmlkit.losses.table")
+#: What holds functions, and where.
+_PARTS: dict[type, tuple[str, ...]] = {
+    functools.partial: ("func", "args", "keywords"),
+    classmethod: ("__func__",),
+    staticmethod: ("__func__",),
+    property: ("fget", "fset"),
+    functools.cached_property: ("func",),
+}
 
 
 def provenance(
@@ -57,7 +60,8 @@ def provenance(
     ]
     facts = {f"images of {split}": images.fingerprint[:12] for split, images in sets.items()}
     if experiment.model_args.get("pretrained"):
-        facts["weights"] = _digest(_bytes(model))
+        weights = model.state_dict().values()  # whatever file they came from
+        facts["weights"] = _digest(value.contiguous().numpy() for value in weights)
     return facts | {
         "code": _digest(text.encode() for text in code),
         "modules": " ".join(modules),
@@ -163,14 +167,8 @@ def _text(value: Any) -> str:
         cells = [cell.cell_contents for cell in value.__closure__ or ()]
         given = (value.__defaults__, value.__kwdefaults__, *cells)
         return f"{_code_text(value.__code__)} with {[_text(one) for one in given]}"
-    if isinstance(value, functools.partial):
-        return f"partial {[_text(part) for part in (value.func, value.args, value.keywords)]}"
-    if isinstance(value, classmethod | staticmethod):
-        return f"{type(value).__name__} {_text(value.__func__)}"
-    if isinstance(value, property):
-        return f"property {[_text(part) for part in (value.fget, value.fset)]}"
-    if isinstance(value, functools.cached_property):
-        return f"cached {_text(value.func)}"
+    if parts := _PARTS.get(type(value)):
+        return f"{type(value).__name__} {[_text(getattr(value, part)) for part in parts]}"
     if type(value).__module__.split(".")[0] == PACKAGE and hasattr(value, "__dict__"):
         return f"{type(value).__qualname__} of {_fields_text(vars(value))}"  # its settings
     if isinstance(value, Mapping):
@@ -185,24 +183,14 @@ def _text(value: Any) -> str:
 @functools.cache
 def _code_text(code: CodeType) -> str:
     """Instructions, with the constants that they load: a docstring is one that none loads."""
-    steps: list[object] = []
-    argument = 0
-    for operation, low in zip(code.co_code[::2], code.co_code[1::2], strict=True):
-        argument = argument << 8 | low
-        if operation == dis.EXTENDED_ARG:
-            continue
-        loads = operation in dis.hasconst
-        steps.append((operation, _text(code.co_consts[argument]) if loads else argument))
-        argument = 0
+    steps = [
+        (step.opcode, _text(step.argval) if step.opcode in dis.hasconst else step.arg)
+        for step in dis.get_instructions(code)
+        if step.opcode != dis.EXTENDED_ARG  # the argument of the next step is whole
+    ]
     count = code.co_argcount + code.co_kwonlyargcount
     arguments = code.co_argcount, code.co_posonlyargcount, code.co_varnames[:count], code.co_flags
     return repr((steps, code.co_names, arguments, code.co_exceptiontable))
-
-
-def _bytes(model: nn.Module) -> Iterator[Any]:
-    """Weights, whatever file they came from."""
-    for value in model.state_dict().values():
-        yield value.contiguous().numpy()
 
 
 def _digest(parts: Iterable[Any]) -> str:

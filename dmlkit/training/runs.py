@@ -28,12 +28,11 @@ from dmlkit.training.build import (
     model_for,
     objective_for,
 )
-from dmlkit.training.devices import repeatable_numerics
+from dmlkit.training.devices import open_fabric, repeatable_numerics
 from dmlkit.training.experiment import Experiment
 from dmlkit.training.loop import fit
 from dmlkit.training.provenance import provenance
 from dmlkit.training.scoring import DivergedError, check_embeddings, embed, score
-from dmlkit.training.trainer import open_fabric
 
 Module = TypeVar("Module", bound=nn.Module)
 

@@ -35,14 +35,6 @@ HISTORY = ("loss", "norm_mean", "norm_spread", "gradient_norm")
 _DEVICE_STRIDE = 1_000_000_007  # between the seeds of two devices, far above that of two steps
 
 
-def open_fabric(experiment: Experiment, device: str = "auto") -> Fabric:
-    """Lightning Fabric for an Experiment, on this process's device.
-
-    Raises ValueError as ``devices.launch_fabric`` does.
-    """
-    return devices.launch_fabric(experiment.devices, experiment.precision, device)
-
-
 class Trainer:
     """The state of a training: what a step changes, what a checkpoint holds.
 
