@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from types import UnionType
 from typing import Any, NoReturn, get_args
 
 import numpy as np
@@ -22,6 +23,17 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adamw": torch.optim.AdamW,
     "sgd": torch.optim.SGD,
     "rmsprop": torch.optim.RMSprop,
+}
+# By a field's annotation: what is expected, in words and as types.
+_TYPES: dict[Any, tuple[str, type | UnionType]] = {
+    str: ("a string", str),
+    bool: ("True or False", bool),
+    int: ("a whole number", int),
+    float: ("a number", int | float),
+    tuple[str, ...]: ("a sequence of names", tuple),
+    Mapping[str, Any]: ("a dict", dict),
+    Mapping[str, Any] | None: ("a dict or None", dict | None),
+    retrieval.Metric: ("a name or a dict", str | dict),
 }
 # Evidence from before fields were renamed and added is kept under the hash of that time.
 FORMER_NAMES = {"lr_decay": "decay", "frozen_steps": "warm_up"}
@@ -103,8 +115,11 @@ class Experiment:
                 raise TypeError(
                     f"{f.name} must be a JSON literal, but is {value!r} ({error})"
                 ) from None
-            object.__setattr__(self, f.name, _frozen(literal))
-            _check_type(f.name, f.type, getattr(self, f.name))
+            literal = _frozen(literal)
+            expected, types = _TYPES[f.type]
+            if not isinstance(literal, types) or isinstance(literal, bool) != (f.type is bool):
+                raise TypeError(f"{f.name} must be {expected}, but is {literal!r}")
+            object.__setattr__(self, f.name, literal)
         for name in (*_POSITIVE, *_NOT_NEGATIVE):
             value, at_least = getattr(self, name), "positive" if name in _POSITIVE else "at least 0"
             if value < 0 or (value == 0 and name in _POSITIVE):
@@ -124,9 +139,9 @@ class Experiment:
             ("metric", metric, get_args(get_args(retrieval.Metric)[0])),
             *(("split", split, data.SPLITS) for split in (self.split, *self.monitor)),
         ]
-        for kind, name, known in tables:
+        for table, name, known in tables:
             if name not in known:
-                raise ValueError(f"unknown {kind} {name!r}; there are {', '.join(known)}")
+                raise ValueError(f"unknown {table} {name!r}; there are {', '.join(known)}")
 
     def hash(self) -> str:
         """Twelve hexadecimal digits that name this Experiment, whether a 1 is written 1 or 1.0."""
@@ -161,23 +176,3 @@ def _plain(literal: Any) -> Any:
     if isinstance(literal, tuple):
         return [_plain(value) for value in literal]
     return int(literal) if isinstance(literal, float) and literal.is_integer() else literal
-
-
-def _check_type(name: str, annotation: Any, value: object) -> None:
-    """Whether the value of a field is of the type that the field is annotated with."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    expected, fits = {
-        str: ("a string", isinstance(value, str)),
-        bool: ("True or False", isinstance(value, bool)),
-        int: ("a whole number", number and isinstance(value, int)),
-        float: ("a number", number),
-        tuple[str, ...]: (
-            "a sequence of names",
-            isinstance(value, tuple) and all(isinstance(item, str) for item in value),
-        ),
-        Mapping[str, Any]: ("a dict", isinstance(value, dict)),
-        Mapping[str, Any] | None: ("a dict or None", value is None or isinstance(value, dict)),
-        retrieval.Metric: ("a name or a dict", isinstance(value, str | dict)),
-    }[annotation]
-    if not fits:
-        raise TypeError(f"{name} must be {expected}, but is {value!r}")

@@ -48,14 +48,14 @@ def provenance(
     """
     parts = [*model.modules(), *objective.modules()]
     types = {type(part) for part in parts}
-    seeds = {kind.__module__ for kind in types} | set(PIPELINE)
+    seeds = {cls.__module__ for cls in types} | set(PIPELINE)
     for images in sets.values():
         seeds |= {type(images).__module__, type(images.images).__module__}
     modules = closure(seeds)
-    others = (kind for kind in types if kind.__module__.split(".")[0] not in (PACKAGE, "torch"))
+    others = (cls for cls in types if cls.__module__.split(".")[0] not in (PACKAGE, "torch"))
     code = [
         *(_module_text(sys.modules[name]) for name in modules),
-        *sorted(_class_text(kind) for kind in others),  # a notebook's, torchvision's
+        *sorted(_class_text(cls) for cls in others),  # a notebook's, torchvision's
         *(f"{type(part)} {_fields_text(vars(part))}" for part in parts),
     ]
     facts = {f"images of {split}": images.fingerprint[:12] for split, images in sets.items()}
@@ -117,9 +117,7 @@ def _module_text(module: ModuleType) -> str:
     own = {
         name: value
         for name, value in vars(module).items()
-        if not (name.startswith("__") or name.endswith("_SECONDS"))
-        and not isinstance(value, ModuleType)
-        and not _is_foreign(value)
+        if not (name.startswith("__") or name.endswith("_SECONDS")) and not _is_foreign(value)
     }
     return f"{module.__name__}: {_fields_text(own, module.__name__)}"
 
@@ -130,15 +128,15 @@ def _is_foreign(value: object) -> bool:
     return isinstance(owner, str) and owner.split(".")[0] != PACKAGE
 
 
-def _class_text(kind: type) -> str:
+def _class_text(cls: type) -> str:
     """What a class defines: functions, and constants but for those that Python adds."""
     own = {
         name: value
-        for name, value in vars(kind).items()
+        for name, value in vars(cls).items()
         if not name.startswith("__") or isinstance(value, FunctionType | classmethod | staticmethod)
     }
-    bases = [f"{base.__module__}.{base.__qualname__}" for base in kind.__bases__]
-    return f"class {kind.__qualname__} of {bases}: {_fields_text(own, kind.__module__)}"
+    bases = [f"{base.__module__}.{base.__qualname__}" for base in cls.__bases__]
+    return f"class {cls.__qualname__} of {bases}: {_fields_text(own, cls.__module__)}"
 
 
 def _fields_text(values: Mapping[str, object], module: str | None = None) -> str:

@@ -15,7 +15,6 @@ import filelock
 import numpy as np
 import pandas as pd
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 
 import dmlkit
@@ -39,6 +38,10 @@ Module = TypeVar("Module", bound=nn.Module)
 
 class RunInProgressError(RuntimeError):
     """Another process is training the same Run."""
+
+
+class NotTrainedError(LookupError):
+    """The Run is not on disk, and was not to be trained."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +83,6 @@ class Run:
         return module.eval()
 
 
-class NotTrainedError(LookupError):
-    """The Run is not on disk, and was not to be trained."""
-
-
 def run(
     experiment: Experiment,
     *,
@@ -117,7 +116,7 @@ def run(
     ValueError: steps must be positive, but is 0
     """
     fabric = open_fabric(experiment, device)
-    work = _prepare(experiment, device, fabric.device.type, progress)
+    work = _prepare(experiment, fabric.device.type)
     path = (store or dmlkit.cache_folder() / "runs") / work.name
     if not train and not _is_known(path):
         raise NotTrainedError(f"Run {work.name} is not on disk: train it first")
@@ -128,7 +127,7 @@ def run(
         if diverged:
             raise DivergedError(diverged)
         if not loaded:
-            _train(work, path, fabric)
+            _train(work, path, first, device=device, progress=progress)
         done = replace(load_run(path), loaded=loaded) if first else None
         return fabric.broadcast(done)  # type: ignore[return-value] # the others' is replaced
 
@@ -141,8 +140,6 @@ class _Work(NamedTuple):
     objective: Objective
     sets: Mapping[str, data.ImageSet]
     provenance: dict[str, str]
-    device: str
-    progress: bool
 
     @property
     def name(self) -> str:
@@ -150,7 +147,7 @@ class _Work(NamedTuple):
         return f"{self.experiment.hash()}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
 
 
-def _prepare(experiment: Experiment, device: str, kind: str, progress: bool) -> _Work:
+def _prepare(experiment: Experiment, device_type: str) -> _Work:
     sets = {
         split: data.load(experiment.data, split, **experiment.data_args)
         for split in dict.fromkeys(("train", experiment.split, *experiment.monitor))
@@ -158,8 +155,8 @@ def _prepare(experiment: Experiment, device: str, kind: str, progress: bool) -> 
     with repeatable_numerics(experiment.threads):
         model = build_model(experiment, sets["train"])
         objective = build_objective(experiment, sets["train"])
-    facts = provenance(experiment, model, objective, sets, kind)
-    return _Work(experiment, model, objective, sets, facts, device, progress)
+    facts = provenance(experiment, model, objective, sets, device_type)
+    return _Work(experiment, model, objective, sets, facts)
 
 
 def _is_known(path: Path) -> bool:
@@ -193,17 +190,15 @@ def _locked(path: Path, wait: bool) -> AbstractContextManager[object]:
         ) from None
 
 
-def _train(work: _Work, path: Path, fabric: Fabric) -> None:
-    """Train and score, and publish the Run, or that there is none."""
-    began, first = time.monotonic(), fabric.is_global_zero
-    checkpoint = path.with_suffix(".checkpoint")
+def _train(work: _Work, path: Path, first: bool, **how: Any) -> None:
+    """Train and score, and publish the Run, or that there is none: the ``first`` process does."""
+    began, checkpoint = time.monotonic(), path.with_suffix(".checkpoint")
     if first:
         _remove_leftovers(path)
     try:
         history = fit(
-            work.model, work.objective, work.sets["train"], work.experiment, device=work.device,
-            monitor={split: work.sets[split] for split in work.experiment.monitor},
-            checkpoint=checkpoint, progress=work.progress,
+            work.model, work.objective, work.sets["train"], work.experiment, checkpoint=checkpoint,
+            monitor={split: work.sets[split] for split in work.experiment.monitor}, **how,
         )  # fmt: skip
         if first:
             _score_and_publish(work, path, history, began)

@@ -1,7 +1,6 @@
 """A folder of pictures: split by class, any size, bad files named or skipped on request."""
 
 import dataclasses
-import functools
 import shutil
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 from dmlkit import training
 from dmlkit.data import load, pictures
 from tests.data.trees import classes, picture, truncate
+from tests.training.tiny import interrupt_before, run
 
 SMALL = {"crop": 16, "resize": 18}
 
@@ -117,10 +117,6 @@ def experiment(root, **changes):
     return training.Experiment(**fields | changes)
 
 
-def run(experiment, store):
-    return training.run(experiment, store=store, device="cpu", progress=False)
-
-
 @pytest.mark.parametrize("augment", [False, True])
 def test_a_run_from_a_folder_is_the_same_every_time(root, tmp_path, monkeypatch, augment):
     asked = experiment(root, augment=augment)
@@ -156,18 +152,10 @@ def test_a_batch_of_more_classes_than_the_folder_has_names_the_option(root, tmp_
 def test_an_interrupted_run_goes_on_with_the_same_crops(root, tmp_path, monkeypatch):
     asked = experiment(root, steps=5, monitor=())
     unbroken = run(asked, tmp_path / "a")
-    advance = training.Trainer.advance
-
-    @functools.wraps(advance)  # watched, not changed: the Run keeps its name
-    def interrupted(trainer):
-        if trainer.step == 3:
-            raise KeyboardInterrupt
-        advance(trainer)
-
-    monkeypatch.setattr(training.Trainer, "advance", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run(asked, tmp_path / "b")
-    monkeypatch.setattr(training.Trainer, "advance", advance)
+    with monkeypatch.context() as patch:
+        interrupt_before(patch, step=3)
+        with pytest.raises(KeyboardInterrupt):
+            run(asked, tmp_path / "b")
     np.testing.assert_array_equal(run(asked, tmp_path / "b").embeddings, unbroken.embeddings)
 
 
