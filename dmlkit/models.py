@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlkit import geometry
+from dmlkit.losses.contract import check_arguments
 
 # torchvision and timm take seconds to import: only the models that are theirs wait for them.
 
@@ -343,8 +344,7 @@ def build(name: str, dim: int, image: Tensor, **args: Any) -> nn.Module:
     made = [ConvNet] if name == "convnet" else [Embedder, _BACKBONES[name]]
     takes = [list(inspect.signature(part).parameters) for part in made]
     accepted = [key for keys in takes for key in keys if key != "backbone"]
-    if unknown := sorted(set(args) - set(accepted)):
-        raise TypeError(f"model {name!r} takes {', '.join(accepted)}; not {', '.join(unknown)}")
+    check_arguments(f"model {name!r}", accepted, args)
     args = {"channels": image.shape[0], "size": image.shape[-1]} | args
     given, *of_backbone = ({k: args[k] for k in keys if k in args} for keys in takes)
     if name == "convnet":

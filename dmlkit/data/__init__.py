@@ -40,8 +40,10 @@ def load(
 
     ``root`` is where the files are: else ``$DMLKIT_DATA``, else ``data/`` (Glyphs, which dmlkit
     makes itself, are kept in ``$DMLKIT_CACHE`` unless ``root`` is given). ``check`` compares files
-    and counts with the published ones. ``args`` are the set's own: see ``dmlkit.data.glyphs.Recipe``,
-    and ``load`` in ``.omniglot``, ``.benchmarks`` (cub, cars, sop, inshop) and ``.folder``.
+    and counts with the published ones. ``args`` are the set's own: see ``Recipe`` in
+    ``dmlkit.data.glyphs``, and ``load`` in ``.omniglot``, ``.benchmarks`` (cub, cars, sop, inshop)
+    and ``.folder``.
+
     Raises ValueError for a name, split or argument that does not exist, FileNotFoundError for a
     missing file.
     """

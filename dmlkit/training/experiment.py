@@ -4,14 +4,16 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from inspect import signature
 from types import UnionType
 from typing import Any, NoReturn, get_args
 
 import numpy as np
 import torch
 
-from dmlkit import data, losses, retrieval
+from dmlkit import data, losses, retrieval, spherical
 from dmlkit.data import batches
+from dmlkit.losses.contract import check_arguments
 
 SAMPLERS: dict[str, Callable[..., Callable[[int], np.ndarray]]] = {
     "pk": batches.PK,
@@ -24,6 +26,7 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,
     "rmsprop": torch.optim.RMSprop,
 }
+_FILLED_IN = ("labels", "seed", "params", "lr")  # arguments that other fields give
 # By a field's annotation: what is expected, in words and as types.
 _TYPES: dict[Any, tuple[str, type | UnionType]] = {
     str: ("a string", str),
@@ -70,7 +73,8 @@ class Experiment:
     share of the batch, and keeps those of the first. A frozen BatchNorm has none to take.
 
     Raises:
-        TypeError: a field is no JSON literal, or of another type than it should be.
+        TypeError: a field is no JSON literal, of another type than it should be, or names an
+            argument that its sampler, optimizer or constraint does not take.
         ValueError: a number is out of its range, or a name is unknown.
 
     >>> Experiment(seed=1).hash() == Experiment(seed=1).hash() != Experiment(seed=2).hash()
@@ -142,6 +146,13 @@ class Experiment:
         for table, name, known in tables:
             if name not in known:
                 raise ValueError(f"unknown {table} {name!r}; there are {', '.join(known)}")
+        for what, make, given in (
+            (f"sampler {self.sampler!r}", SAMPLERS[self.sampler], self.sampler_args),
+            (f"optimizer {self.optimizer!r}", OPTIMIZERS[self.optimizer], self.optimizer_args),
+            ("constraint", spherical.SphericalConstraint, self.constraint or {}),
+        ):
+            accepted = [name for name in signature(make).parameters if name not in _FILLED_IN]
+            check_arguments(what, accepted, given)
 
     def hash(self) -> str:
         """Twelve hexadecimal digits that name this Experiment, whether a 1 is written 1 or 1.0."""

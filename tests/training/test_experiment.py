@@ -80,6 +80,10 @@ def test_an_experiment_survives_json():
         ({"split": "testing"}, ValueError, "unknown split 'testing'; there are train, val, test"),
         ({"monitor": ["vla"]}, ValueError, "unknown split 'vla'; there are train, val, test"),
         ({"metric": "manhattan"}, ValueError, "unknown metric 'manhattan'; there are euclidean"),
+        ({"sampler": "uniform"}, TypeError, "'uniform' takes size; not classes, per_class"),
+        ({"sampler_args": {"clases": 8}}, TypeError, "'pk' takes classes, per_class; not clases"),
+        ({"optimizer_args": {"momentum": 0.9}}, TypeError, "'adam' takes betas, .*; not momentum"),
+        ({"constraint": {"wieght": 1}}, TypeError, "constraint takes weight, .*; not wieght"),
         ({"metric": {"c": 1}}, ValueError, "unknown metric None; there are euclidean"),
     ],
 )
