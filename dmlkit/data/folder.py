@@ -10,6 +10,7 @@ import numpy as np
 from dmlkit.data.images import ImageSet
 from dmlkit.data.listing import Listing
 from dmlkit.data.pictures import unreadable
+from dmlkit.losses.contract import check_range
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 _NAMED = 20  # bad files, at most, in a message
@@ -37,8 +38,7 @@ def load(
     Raises FileNotFoundError where there is no such folder, ValueError where it does not hold one
     folder per class, or an unreadable picture.
     """
-    if not 0 <= test_share <= 1:
-        raise ValueError(f"test_share must be 0 to 1, not {test_share}")
+    check_range(0, 1, test_share=test_share)
     listing = _listed(root, test_share, class_split)
     if check or skip_unreadable:
         bad = _unreadable(tuple(listing.paths))

@@ -13,7 +13,7 @@ import torch
 
 from dmlkit import data, losses, retrieval, spherical
 from dmlkit.data import batches
-from dmlkit.losses.contract import check_arguments
+from dmlkit.losses.contract import check_arguments, check_count, check_positive, check_range
 
 SAMPLERS: dict[str, Callable[..., Callable[[int], np.ndarray]]] = {
     "pk": batches.PK,
@@ -41,8 +41,8 @@ _TYPES: dict[Any, tuple[str, type | UnionType]] = {
 # Evidence from before fields were renamed and added is kept under the hash of that time.
 FORMER_NAMES = {"lr_decay": "decay", "frozen_steps": "warm_up"}
 _ADDED_LATER = ("backbone_lr_factor", "frozen_steps", "compile", "devices")
-_POSITIVE = ("dim", "steps", "threads", "monitor_every", "lr", "devices")
-_NOT_NEGATIVE = ("backbone_lr_factor", "loss_lr_factor", "frozen_steps", "lr_decay", "seed")
+_FROM_1 = ("dim", "steps", "threads", "monitor_every", "devices")
+_FROM_0 = ("backbone_lr_factor", "loss_lr_factor", "frozen_steps")
 
 
 class FrozenDict(dict[str, Any]):
@@ -124,14 +124,11 @@ class Experiment:
             if not isinstance(literal, types) or isinstance(literal, bool) != (f.type is bool):
                 raise TypeError(f"{f.name} must be {expected}, but is {literal!r}")
             object.__setattr__(self, f.name, literal)
-        for name in (*_POSITIVE, *_NOT_NEGATIVE):
-            value, at_least = getattr(self, name), "positive" if name in _POSITIVE else "at least 0"
-            if value < 0 or (value == 0 and name in _POSITIVE):
-                raise ValueError(f"{name} must be {at_least}, but is {value}")
-        if self.lr_decay > 1:
-            raise ValueError(f"lr_decay must be a share of the steps, 0 to 1, not {self.lr_decay}")
-        if self.seed >= 2**32:
-            raise ValueError(f"seed must be below 2**32, but is {self.seed}")
+        check_count(**{name: getattr(self, name) for name in _FROM_1})
+        check_range(0, **{name: getattr(self, name) for name in _FROM_0})
+        check_range(0, 1, lr_decay=self.lr_decay)
+        check_range(0, 2**32 - 1, seed=self.seed)
+        check_positive(lr=self.lr)
         self._check_names()
 
     def _check_names(self) -> None:

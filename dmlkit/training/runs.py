@@ -113,7 +113,7 @@ def run(
 
     >>> run(Experiment(steps=0))
     Traceback (most recent call last):
-    ValueError: steps must be positive, but is 0
+    ValueError: steps must be a whole number from 1, but is 0
     """
     fabric = open_fabric(experiment, device)
     work = _prepare(experiment, fabric.device.type)

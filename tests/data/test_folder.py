@@ -56,7 +56,7 @@ def test_class_split_shares_and_validation(root):
         load("folder", "val", root, **SMALL)
     with pytest.raises(ValueError, match="the split is empty"):
         load("folder", "train", root, test_share=1.0, **SMALL)
-    with pytest.raises(ValueError, match="test_share must be 0 to 1, not 2"):
+    with pytest.raises(ValueError, match="test_share must be a number from 0 to 1, but is 2"):
         load("folder", "train", root, test_share=2)
 
 
