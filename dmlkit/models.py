@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlkit import geometry
+from dmlkit.losses.contract import check_arguments
 
 # torchvision and timm take seconds to import: only the models that are theirs wait for them.
 
@@ -347,9 +348,9 @@ def _pretrained(load: Callable[[], nn.Module], url: str, folder: str) -> nn.Modu
         ) from error
 
 
-def _entry(table: dict[str, Callable[[], Any]], kind: str, name: str) -> Callable[[], Any]:
+def _entry(table: dict[str, Callable[[], Any]], argument: str, name: str) -> Callable[[], Any]:
     if name not in table:
-        raise ValueError(f"unknown {kind} {name!r}; there are {', '.join(table)}")
+        raise ValueError(f"unknown {argument} {name!r}; there are {', '.join(table)}")
     return table[name]
 
 
@@ -374,12 +375,12 @@ def build(name: str, dim: int, image: Tensor, **args: Any) -> nn.Module:
     Every model takes pixels 0..1 (B, C, H, W) to embeddings (B, dim), and has a ``head``: what
     turns features into the embedding. All its other parameters are the backbone.
 
-    - ``convnet``: see ``ConvNet``; ``convnet_scales``: see ``MultiScaleConvNet``;
-    - the others take ``pretrained``, ``pooling`` (average, max, average_max, gem; transformers also
-      token), ``head``, ``normalize`` and ``freeze_batch_norm`` (see ``Embedder``), and what is
-      their own: ``resnet18`` and ``resnet50`` (11.2 and 23.5 million parameters; see ``resnet``),
-      ``googlenet_bn`` (5.6 million), ``vit_s``, ``deit_s`` and ``dino_s`` (21.7 million; see
-      ``transformer``).
+    ``convnet`` takes the arguments of ``ConvNet``, ``convnet_scales`` those of
+    ``MultiScaleConvNet``; the others those of ``Embedder`` and of their
+    backbone: ``resnet18`` and ``resnet50`` (11.2 and 23.5 million parameters) of ``resnet``,
+    ``googlenet_bn`` (5.6 million) of ``googlenet``, ``vit_s``, ``deit_s`` and ``dino_s`` (21.7
+    million) of ``transformer``. ``pooling`` is average, max, average_max, gem or, for transformers,
+    token.
 
     Pretrained weights come from the library's own loader and cache; torchvision checks the hash of
     a file that it downloads, not of one that was placed there by hand.
@@ -397,8 +398,7 @@ def build(name: str, dim: int, image: Tensor, **args: Any) -> nn.Module:
     made = [_CONVNETS[name]] if name in _CONVNETS else [Embedder, _BACKBONES[name]]
     takes = [list(inspect.signature(part).parameters) for part in made]
     accepted = [key for keys in takes for key in keys if key != "backbone"]
-    if unknown := sorted(set(args) - set(accepted)):
-        raise TypeError(f"model {name!r} takes {', '.join(accepted)}; not {', '.join(unknown)}")
+    check_arguments(f"model {name!r}", accepted, args)
     args = {"channels": image.shape[0], "size": image.shape[-1]} | args
     given, *of_backbone = ({k: args[k] for k in keys if k in args} for keys in takes)
     if name in _CONVNETS:

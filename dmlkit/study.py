@@ -67,10 +67,10 @@ def sweep(
         ValueError: an axis that is no field and no mapping, or an empty one.
         RuntimeError: some Runs failed; the first one's error is its cause.
     """
-    points, experiments = zip(*_grid(base, axes), strict=True)
+    places, experiments = zip(*_grid(base, axes), strict=True)
     rows = _outcomes(experiments, False, executor, device, progress)
-    _raise_failures(rows, points)
-    return pd.DataFrame([point | row for point, row in zip(points, rows, strict=True)])
+    _raise_failures(rows, places)
+    return pd.DataFrame([place | row for place, row in zip(places, rows, strict=True)])
 
 
 def _outcomes(
@@ -153,14 +153,14 @@ def _grid(base: Experiment, axes: Mapping[str, Any]) -> list[tuple[dict[str, Any
             )
         if not len(values):
             raise ValueError(f"axis {name!r} is empty")
-    points = []
+    places = []
     for combination in itertools.product(*axes.values()):
-        point = dict(zip(axes, combination, strict=True))
+        place = dict(zip(axes, combination, strict=True))
         changes: dict[str, Any] = {}
-        for name, value in point.items():
+        for name, value in place.items():
             changes |= axes[name][value] if isinstance(axes[name], Mapping) else {name: value}
-        points.append((point, replace(base, **changes)))
-    return points
+        places.append((place, replace(base, **changes)))
+    return places
 
 
 def interval(values: Sequence[float] | np.ndarray | pd.Series, level: float = 0.95) -> pd.Series:

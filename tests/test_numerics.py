@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import faiss
 import pytest
 
 import dmlkit
@@ -103,7 +104,16 @@ assert numba.config.CPU_NAME == "haswell"
 assert numba.njit(lambda x: x * 2)(np.arange(3.0)).tolist() == [0, 2, 4]
 index = faiss.IndexFlatL2(2); index.add(np.eye(2, dtype="f4"))
 assert index.search(np.eye(2, dtype="f4"), 1)[1].ravel().tolist() == [0, 1]
-assert faiss.SIMDConfig.get_level_name() == "AVX2" if hasattr(faiss, "SIMDConfig") else True
 assert abs(scipy.linalg.eigh(np.eye(3))[0].sum() - 3) < 1e-12
 """
     answer(code)
+
+
+@needs_avx2
+@pytest.mark.skipif(not hasattr(faiss, "SIMDConfig"), reason="this faiss cannot be asked")
+@pytest.mark.parametrize(
+    "variables, expected", [({}, "AVX2"), ({"FAISS_SIMD_LEVEL": "NONE"}, "NONE")]
+)
+def test_faiss_heeds_its_variable(variables: dict[str, str], expected: str) -> None:
+    code = "import dmlkit, faiss; print(faiss.SIMDConfig.get_level_name())"
+    assert answer(code, **variables) == expected

@@ -3,12 +3,14 @@
 import inspect
 import os
 from collections.abc import Callable
+from dataclasses import fields
 from functools import lru_cache, partial
 from pathlib import Path
 
 from dmlkit import ROOT
 from dmlkit.data import benchmarks, folder, glyphs, omniglot
 from dmlkit.data.images import SPLITS, ImageSet
+from dmlkit.data.pictures import Pictures
 
 __all__ = ["LOADERS", "SPLITS", "ImageSet", "load"]
 
@@ -19,6 +21,11 @@ LOADERS: dict[str, Callable[..., ImageSet]] = {
     "omniglot": omniglot.load,
     **{name: partial(benchmarks.load, name) for name in benchmarks.BENCHMARKS},
     "folder": folder.load,
+}
+# What a loader may be given as its ``**recipe`` or ``**pictures``.
+_REST = {
+    "recipe": [field.name for field in fields(glyphs.Recipe)],
+    "pictures": [field.name for field in fields(Pictures) if field.name != "paths"],
 }
 
 
@@ -33,8 +40,10 @@ def load(
 
     ``root`` is where the files are: else ``$DMLKIT_DATA``, else ``data/`` (Glyphs, which dmlkit
     makes itself, are kept in ``$DMLKIT_CACHE`` unless ``root`` is given). ``check`` compares files
-    and counts with the published ones. ``args`` are the set's own: see ``load`` in
-    ``dmlkit.data.glyphs``, ``.omniglot``, ``.benchmarks`` (cub, cars, sop, inshop) and ``.folder``.
+    and counts with the published ones. ``args`` are the set's own: see ``Recipe`` in
+    ``dmlkit.data.glyphs``, and ``load`` in ``.omniglot``, ``.benchmarks`` (cub, cars, sop, inshop)
+    and ``.folder``.
+
     Raises ValueError for a name, split or argument that does not exist, FileNotFoundError for a
     missing file.
     """
@@ -42,7 +51,8 @@ def load(
         raise ValueError(f"no data set {name!r}: there are {', '.join(LOADERS)}")
     if split not in SPLITS:
         raise ValueError(f"no split {split!r}: there are {', '.join(SPLITS)}")
-    known = list(inspect.signature(LOADERS[name]).parameters)[3:]
+    own = list(inspect.signature(LOADERS[name]).parameters)[3:]
+    known = [each for argument in own for each in _REST.get(argument, [argument])]
     unknown = sorted(set(args) - set(known))
     if unknown:
         raise ValueError(f"{name} has no argument {', '.join(unknown)}: it has {', '.join(known)}")

@@ -1,8 +1,8 @@
 """CUB-200-2011, Cars-196, Stanford Online Products and In-Shop, as they are published."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.io
@@ -164,11 +164,7 @@ def load(
     check: bool = True,
     validation: bool = False,
     class_split: int = 0,
-    crop: int = 224,
-    resize: int = 256,
-    keep_aspect: bool = False,
-    flip: bool = True,
-    scale: Sequence[float] | None = None,
+    **pictures: Any,
 ) -> ImageSet:
     """CUB-200-2011, Cars-196, Stanford Online Products or In-Shop, split by class as published.
 
@@ -180,8 +176,8 @@ def load(
     | inshop | 25,882 (3,997) | 14,218 queries, 12,612 in their gallery (3,985) | kinds of clothes |
 
     With ``validation`` half of the training classes, drawn by ``class_split``, still train, and
-    the others are the split "val". Images are ``Pictures``: see there for ``crop``, ``resize``,
-    ``keep_aspect``, ``flip`` and ``scale``. ``check`` compares counts, and wants every file there.
+    the others are the split "val". ``pictures`` are arguments of ``Pictures``, which the images
+    are. ``check`` compares counts, and wants every file there.
 
     Raises FileNotFoundError where the index or a picture is missing, ValueError where the index is
     not in the published format or a count is another.
@@ -197,9 +193,7 @@ def load(
         raise ValueError(f"{index} is not in the published format of {name}: {error}") from error
     if check:
         _check(name, split, listing.half(split))
-    return listing.split(split, validation, class_split).image_set(
-        crop=crop, resize=resize, keep_aspect=keep_aspect, flip=flip, scale=scale
-    )
+    return listing.split(split, validation, class_split).image_set(**pictures)
 
 
 def _check(name: str, split: str, half: Listing) -> None:

@@ -1,15 +1,16 @@
 """Your own pictures: a folder that holds one folder per class."""
 
 import warnings
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dmlkit.data.images import ImageSet
 from dmlkit.data.listing import Listing
 from dmlkit.data.pictures import unreadable
+from dmlkit.losses.contract import check_range
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 _NAMED = 20  # bad files, at most, in a message
@@ -23,11 +24,7 @@ def load(
     validation: bool = False,
     class_split: int = 0,
     skip_unreadable: bool = False,
-    crop: int = 224,
-    resize: int = 256,
-    keep_aspect: bool = False,
-    flip: bool = True,
-    scale: Sequence[float] | None = None,
+    **pictures: Any,
 ) -> ImageSet:
     """Pictures of any size in ``root/CLASS/…``, split by class: test classes are never trained on.
 
@@ -35,14 +32,13 @@ def load(
     others train; with ``validation`` half of those are the split "val" instead. Files count as
     pictures by their suffix (see ``SUFFIXES``), hidden ones do not. ``check`` decodes every one of
     them; those that cannot be read are an error that lists them, or with ``skip_unreadable`` a
-    warning. Images are ``Pictures``: see there for ``crop``, ``resize``, ``keep_aspect``, ``flip``
-    and ``scale``. Groups are the classes.
+    warning. ``pictures`` are arguments of ``Pictures``, which the images are; groups are the
+    classes.
 
     Raises FileNotFoundError where there is no such folder, ValueError where it does not hold one
     folder per class, or an unreadable picture.
     """
-    if not 0 <= test_share <= 1:
-        raise ValueError(f"test_share must be 0 to 1, not {test_share}")
+    check_range(0, 1, test_share=test_share)
     listing = _listed(root, test_share, class_split)
     if check or skip_unreadable:
         bad = _unreadable(tuple(listing.paths))
@@ -53,9 +49,7 @@ def load(
         if bad:
             warnings.warn(f"skipped: {_described(bad)}", stacklevel=2)
             listing = listing.subset(np.array([path not in bad for path in listing.paths]))
-    return listing.split(split, validation, class_split).image_set(
-        crop=crop, resize=resize, keep_aspect=keep_aspect, flip=flip, scale=scale
-    )
+    return listing.split(split, validation, class_split).image_set(**pictures)
 
 
 def _listed(root: Path, test_share: float, class_split: int) -> Listing:

@@ -6,7 +6,7 @@ import json
 import unicodedata
 import zipfile
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
@@ -25,8 +25,6 @@ from dmlkit.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.ft2font import FT2Font, GlyphIndexType
-
-Recipe = dict[str, int | str]  # what decides a set: the arguments of load
 
 SIZE = 32  # px, the side of an image
 _BOARD = 48  # px, the side of the board that a character is drawn on
@@ -86,46 +84,54 @@ LEVELS = {
 }
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """What decides the images of a set.
+
+    ``class_split`` seeds the order of all classes: test takes the first, val the next, train those
+    after them, so val and test stay as they are whatever training takes. ``seed`` draws faces and
+    jitter of the strength ``level``. Raises ValueError for a value out of range.
+    """
+
+    train_classes: int = 300
+    val_classes: int = 100
+    test_classes: int = 100
+    per_class: int = 40
+    val_per_class: int = 20
+    test_per_class: int = 20
+    level: str = "default"
+    class_split: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.level not in LEVELS:
+            raise ValueError(f"no level {self.level!r}: there are {', '.join(LEVELS)}")
+        for name, value in asdict(self).items():
+            least = 1 if name.endswith("per_class") else 0
+            if name != "level" and (type(value) is not int or value < least):
+                raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}")
+
+
 def load(
     split: str,
     root: Path | None = None,
     check: bool = True,  # noqa: ARG001 - nothing published to compare with; the checksum always is
-    train_classes: int = 300,
-    val_classes: int = 100,
-    test_classes: int = 100,
-    per_class: int = 40,
-    val_per_class: int = 20,
-    test_per_class: int = 20,
-    level: str = "default",
-    class_split: int = 0,
-    seed: int = 0,
+    **recipe: Any,
 ) -> ImageSet:
     """Glyphs: (1, 32, 32) uint8 images of characters, ink high, one character per class.
 
-    ``class_split`` seeds the order of all classes: test takes the first, val the next, train those
-    after them, so val and test stay as they are whatever training takes. ``seed`` draws faces and
-    jitter of the strength ``level``. Groups are scripts; the attributes are ``family``, ``weight``,
-    ``slant`` and ``face``. Class names are Unicode's: ``unicodedata.lookup`` gives the character.
+    ``recipe`` are fields of ``Recipe``. Groups are scripts; the attributes are ``family``,
+    ``weight``, ``slant`` and ``face``. Class names are Unicode's: ``unicodedata.lookup`` gives the
+    character.
 
     Made on first use and kept in ``root/glyphs``, else in ``$DMLKIT_CACHE/glyphs``. Raises
     ValueError for a value out of range or a damaged cache, OSError where the cache cannot be
     written.
     """
-    recipe: Recipe = {
-        "train_classes": train_classes,
-        "val_classes": val_classes,
-        "test_classes": test_classes,
-        "per_class": per_class,
-        "val_per_class": val_per_class,
-        "test_per_class": test_per_class,
-        "level": level,
-        "class_split": class_split,
-        "seed": seed,
-    }
-    _check(recipe)
-    path = (root or cache_folder()) / "glyphs" / f"{_key(recipe)}.npz"
+    chosen = Recipe(**recipe)
+    path = (root or cache_folder()) / "glyphs" / f"{_key(chosen)}.npz"
     if not path.exists():
-        _keep(path, recipe)
+        _keep(path, chosen)
     codes, faces, images = _read(path, split)
     characters = [chr(code) for code in codes]
     labels = np.repeat(np.arange(len(codes)), len(images) // max(len(codes), 1))
@@ -139,22 +145,13 @@ def load(
     )
 
 
-def _check(recipe: Recipe) -> None:
-    if recipe["level"] not in LEVELS:
-        raise ValueError(f"no level {recipe['level']!r}: there are {', '.join(LEVELS)}")
-    for name, value in recipe.items():
-        least = 1 if name.endswith("per_class") else 0
-        if name != "level" and (type(value) is not int or value < least):
-            raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}")
-
-
 _SOURCE = Path(__file__).read_bytes()  # as imported, whatever becomes of the file
 
 
 def _key(recipe: Recipe) -> str:
     """Hash of all that decides the bytes: the recipe, this file, and the libraries."""
     versions = {name: version(name) for name in ("numpy", "torch", "matplotlib")}
-    stated = json.dumps([recipe, hashlib.sha256(_SOURCE).hexdigest(), versions], sort_keys=True)
+    stated = json.dumps([asdict(recipe), hashlib.sha256(_SOURCE).hexdigest(), versions])
     return hashlib.sha256(stated.encode()).hexdigest()[:16]
 
 
@@ -166,7 +163,6 @@ def _keep(path: Path, recipe: Recipe) -> None:
             np.savez(file, **_make(recipe))  # type: ignore[arg-type]
 
     threads = torch.get_num_threads()
-
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_suffix(".lock")):
@@ -197,21 +193,22 @@ def _read(path: Path, split: str) -> list[NDArray[Any]]:
 def _make(recipe: Recipe) -> dict[str, NDArray[Any]]:
     """All three splits, as ``_read`` gives them."""
     alphabet = draw_alphabet()
-    wanted = [int(recipe[f"{split}_classes"]) for split in ("test", "val", "train")]
+    wanted = recipe.test_classes, recipe.val_classes, recipe.train_classes
     if sum(wanted) > len(alphabet.codes):
         raise ValueError(
             f"test, val and train ask for {' + '.join(map(str, wanted))} classes, "
             f"but there are {len(alphabet.codes)}: ask for fewer"
         )
-    order = np.random.default_rng(int(recipe["class_split"])).permutation(len(alphabet.codes))
+    order = np.random.default_rng(recipe.class_split).permutation(len(alphabet.codes))
     test, val, train, _ = np.split(order, np.cumsum(wanted))
+    counts = recipe.per_class, recipe.val_per_class, recipe.test_per_class
+    parts = zip(SPLITS, (train, val, test), counts, strict=True)
     made: dict[str, NDArray[Any]] = {}
-    for number, (split, classes) in enumerate(zip(SPLITS, (train, val, test), strict=True)):
-        per_class = int(recipe["per_class" if split == "train" else f"{split}_per_class"])
-        seeds = np.random.SeedSequence([int(recipe["seed"]), number])
+    for number, (split, classes, per_class) in enumerate(parts):
+        seeds = np.random.SeedSequence([recipe.seed, number])
         generator = Generator().manual_seed(int(seeds.generate_state(1)[0]))
         repeated = np.repeat(classes, per_class)
-        faces, images = _instances(alphabet, repeated, LEVELS[str(recipe["level"])], generator)
+        faces, images = _instances(alphabet, repeated, LEVELS[recipe.level], generator)
         made[f"{split}_codes"] = alphabet.codes[classes]
         made[f"{split}_faces"], made[f"{split}_images"] = faces, images
     return made

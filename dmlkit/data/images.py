@@ -70,9 +70,9 @@ class ImageSet:
             digest.update(self.images.digest())
         else:
             digest.update(np.ascontiguousarray(self.images).data)
-        digest.update(np.ascontiguousarray(self.labels).data)
-        if self.queries is not None:
-            digest.update(np.ascontiguousarray(self.queries).data)
+        for part in (self.labels, self.queries):
+            if part is not None:
+                digest.update(np.ascontiguousarray(part).data)
         return digest.hexdigest()
 
     def retrieval_sets(self, embeddings: NDArray[Any]) -> dict[str, Any]:

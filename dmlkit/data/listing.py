@@ -20,8 +20,7 @@ class Listing(NamedTuple):
 
     def subset(self, rows: NDArray[np.bool_]) -> "Listing":
         """Some of the pictures."""
-        ids, names, groups, parts = (column[rows] for column in self[1:])
-        return Listing(self.paths[rows], ids, names, groups, parts)
+        return Listing._make(column[rows] for column in self)
 
     def half(self, split: str) -> "Listing":
         """All that is tested on, or all that is trained on, validation classes included."""

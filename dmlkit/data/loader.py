@@ -6,6 +6,7 @@ from numpy.typing import ArrayLike
 from torch.utils.data import Sampler
 
 from dmlkit.data.batches import PK, Indices
+from dmlkit.losses.contract import check_count, check_range
 
 
 class BatchSampler(Sampler[list[int]]):
@@ -48,12 +49,9 @@ class BatchSampler(Sampler[list[int]]):
         start: int = 0,
         **args: int,
     ) -> None:
-        if steps < 1:
-            raise ValueError(f"steps must be at least 1, not {steps}")
-        if not 0 <= start <= steps:
-            raise ValueError(f"start must be 0 to steps ({steps}), not {start}")
-        if not 0 <= rank < world_size:
-            raise ValueError(f"rank must be 0 to world_size - 1 ({world_size - 1}), not {rank}")
+        check_count(steps=steps, world_size=world_size)
+        check_range(0, steps, start=start)
+        check_range(0, world_size - 1, rank=rank)
         self.steps, self.start = steps, start
         self._batch = sampler(labels, **args)
         self._share = slice(rank, None, world_size)

@@ -12,6 +12,7 @@ from PIL import Image
 
 from dmlkit.data.download import File, fetch, verify
 from dmlkit.data.images import ImageSet
+from dmlkit.losses.contract import check_count
 
 FILES = {
     part: File(
@@ -55,8 +56,7 @@ def load(
     """
     if train_on not in _TESTED_ON:
         raise ValueError(f"train_on must be one of {', '.join(_TESTED_ON)}, not {train_on!r}")
-    if size < 1:
-        raise ValueError(f"size must be at least 1, not {size}")
+    check_count(size=size)
     if split == "val" and not validation:
         raise ValueError(
             "omniglot has a val split only with validation=True, which takes every fourth "

@@ -1,6 +1,7 @@
 """What every loss of this package promises: loss(embeddings, labels) -> scalar."""
 
 import math
+from collections.abc import Iterable
 from numbers import Integral, Real
 
 import torch
@@ -117,6 +118,17 @@ def check_range(low: float = -math.inf, high: float = math.inf, /, **arguments: 
         number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
         if not number or not low <= value <= high:
             raise ValueError(f"{name} must be a number from {low} to {high}, but is {value!r}")
+
+
+def check_arguments(what: str, accepted: Iterable[str], given: Iterable[str]) -> None:
+    """Refuse arguments that something does not take, naming those that it does.
+
+    >>> check_arguments("sampler 'uniform'", ["size"], {"classes": 32})
+    Traceback (most recent call last):
+    TypeError: sampler 'uniform' takes size; not classes
+    """
+    if unknown := sorted(set(given) - set(accepted)):
+        raise TypeError(f"{what} takes {', '.join(accepted)}; not {', '.join(unknown)}")
 
 
 def check_labels(labels: Tensor, num_classes: int) -> None:

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from dmlkit.losses.contract import check_arguments
+
 Range = tuple[str, float, float]  # "log" or "linear", lowest, highest
 Loss = TypeVar("Loss", bound=type[nn.Module])
 
@@ -155,7 +157,5 @@ def build(
             if value is None:
                 raise ValueError(f"loss {name!r} needs {argument}")
             args[argument] = value
-    unknown = sorted(set(args) - set(accepted))
-    if unknown:
-        raise TypeError(f"loss {name!r} takes {', '.join(accepted)}; not {', '.join(unknown)}")
+    check_arguments(f"loss {name!r}", accepted, args)
     return found.make(**args)

@@ -1,7 +1,6 @@
 """Where a training runs: on one device, or on several, each with a process of its own."""
 
 import os
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -9,7 +8,10 @@ from typing import Any
 import faiss
 import torch
 from lightning_fabric import Fabric
-from torch.multiprocessing.spawn import ProcessException
+from lightning_fabric.plugins.environments.lightning import find_free_network_port
+from torch.multiprocessing.spawn import ProcessException, start_processes
+
+from dmlkit.training.experiment import Experiment
 
 GRACE_SECONDS = 10.0  # for processes to end by themselves when the one that waits is interrupted
 
@@ -31,8 +33,8 @@ def device_type(device: str) -> str:
     return "cuda" if there and device != "cpu" else "cpu"
 
 
-def launch_fabric(devices: int, precision: str, device: str) -> Fabric:
-    """Lightning Fabric on this process's device.
+def open_fabric(experiment: Experiment, device: str = "auto") -> Fabric:
+    """Lightning Fabric for an Experiment, on this process's device.
 
     In a group, which torchrun or ``spawn`` has started, every process has one of the devices; a
     process that is in none is alone, with one device.
@@ -40,7 +42,7 @@ def launch_fabric(devices: int, precision: str, device: str) -> Fabric:
     Raises:
         ValueError: unknown device, more GPUs than there are, or a group of another size.
     """
-    accelerator, asked = device_type(device), devices
+    accelerator, asked = device_type(device), experiment.devices
     processes = int(os.environ["WORLD_SIZE"]) if in_group() else 1
     machines = int(os.environ.get("GROUP_WORLD_SIZE", 1)) if in_group() else 1
     if in_group() and processes != asked:
@@ -55,7 +57,7 @@ def launch_fabric(devices: int, precision: str, device: str) -> Fabric:
         strategy="ddp" if processes > 1 else "auto",
         devices=processes // machines,
         num_nodes=machines,
-        precision=precision,  # type: ignore[arg-type]
+        precision=experiment.precision,  # type: ignore[arg-type]
     )
     fabric.launch()
     return fabric
@@ -112,13 +114,15 @@ def spawn(processes: int, function: Callable[..., object], *work: Any) -> None:
     Not by Fabric's launcher: it refuses notebooks, and leaves its processes to themselves when
     this one is interrupted.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    environment = {
+        "TORCHELASTIC_RUN_ID": "dmlkit",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(find_free_network_port()),
+        "WORLD_SIZE": str(processes),
+    }
     errors = torch.multiprocessing.get_context("spawn").SimpleQueue()
-    group = torch.multiprocessing.start_processes(  # type: ignore[attr-defined]
-        _member, (processes, port, errors, function, work), processes, join=False
-    )
+    args = environment, errors, function, work
+    group = start_processes(_member, args, processes, join=False)
     failure = None
     try:
         while not group.join():
@@ -138,20 +142,12 @@ def spawn(processes: int, function: Callable[..., object], *work: Any) -> None:
 
 def _member(
     rank: int,
-    processes: int,
-    port: int,
+    environment: dict[str, str],
     errors: Any,
     function: Callable[..., object],
     work: tuple[Any, ...],
 ) -> None:
-    os.environ |= {
-        "TORCHELASTIC_RUN_ID": "dmlkit",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "WORLD_SIZE": str(processes),
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-    }
+    os.environ |= environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
     try:
         function(*work)
     except BaseException as error:

@@ -4,13 +4,16 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from inspect import signature
+from types import UnionType
 from typing import Any, NoReturn, get_args
 
 import numpy as np
 import torch
 
-from dmlkit import data, losses, retrieval
+from dmlkit import data, losses, retrieval, spherical
 from dmlkit.data import batches
+from dmlkit.losses.contract import check_arguments, check_count, check_positive, check_range
 
 SAMPLERS: dict[str, Callable[..., Callable[[int], np.ndarray]]] = {
     "pk": batches.PK,
@@ -25,11 +28,23 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,
     "rmsprop": torch.optim.RMSprop,
 }
+_FILLED_IN = ("labels", "seed", "params", "lr")  # arguments that other fields give
+# By a field's annotation: what is expected, in words and as types.
+_TYPES: dict[Any, tuple[str, type | UnionType]] = {
+    str: ("a string", str),
+    bool: ("True or False", bool),
+    int: ("a whole number", int),
+    float: ("a number", int | float),
+    tuple[str, ...]: ("a sequence of names", tuple),
+    Mapping[str, Any]: ("a dict", dict),
+    Mapping[str, Any] | None: ("a dict or None", dict | None),
+    retrieval.Metric: ("a name or a dict", str | dict),
+}
 # Evidence from before fields were renamed and added is kept under the hash of that time.
 FORMER_NAMES = {"lr_decay": "decay", "frozen_steps": "warm_up"}
 _ADDED_LATER = ("backbone_lr_factor", "frozen_steps", "compile", "devices")
-_POSITIVE = ("dim", "steps", "threads", "monitor_every", "lr", "devices")
-_NOT_NEGATIVE = ("backbone_lr_factor", "loss_lr_factor", "frozen_steps", "lr_decay", "seed")
+_FROM_1 = ("dim", "steps", "threads", "monitor_every", "devices")
+_FROM_0 = ("backbone_lr_factor", "loss_lr_factor", "frozen_steps")
 
 
 class FrozenDict(dict[str, Any]):
@@ -60,7 +75,8 @@ class Experiment:
     share of the batch, and keeps those of the first. A frozen BatchNorm has none to take.
 
     Raises:
-        TypeError: a field is no JSON literal, or of another type than it should be.
+        TypeError: a field is no JSON literal, of another type than it should be, or names an
+            argument that its sampler, optimizer or constraint does not take.
         ValueError: a number is out of its range, or a name is unknown.
 
     >>> Experiment(seed=1).hash() == Experiment(seed=1).hash() != Experiment(seed=2).hash()
@@ -105,16 +121,16 @@ class Experiment:
                 raise TypeError(
                     f"{f.name} must be a JSON literal, but is {value!r} ({error})"
                 ) from None
-            object.__setattr__(self, f.name, _frozen(literal))
-            _check_type(f.name, f.type, getattr(self, f.name))
-        for name in (*_POSITIVE, *_NOT_NEGATIVE):
-            value, at_least = getattr(self, name), "positive" if name in _POSITIVE else "at least 0"
-            if value < 0 or (value == 0 and name in _POSITIVE):
-                raise ValueError(f"{name} must be {at_least}, but is {value}")
-        if self.lr_decay > 1:
-            raise ValueError(f"lr_decay must be a share of the steps, 0 to 1, not {self.lr_decay}")
-        if self.seed >= 2**32:
-            raise ValueError(f"seed must be below 2**32, but is {self.seed}")
+            literal = _frozen(literal)
+            expected, types = _TYPES[f.type]
+            if not isinstance(literal, types) or isinstance(literal, bool) != (f.type is bool):
+                raise TypeError(f"{f.name} must be {expected}, but is {literal!r}")
+            object.__setattr__(self, f.name, literal)
+        check_count(**{name: getattr(self, name) for name in _FROM_1})
+        check_range(0, **{name: getattr(self, name) for name in _FROM_0})
+        check_range(0, 1, lr_decay=self.lr_decay)
+        check_range(0, 2**32 - 1, seed=self.seed)
+        check_positive(lr=self.lr)
         self._check_names()
 
     def _check_names(self) -> None:
@@ -126,9 +142,16 @@ class Experiment:
             ("metric", metric, get_args(get_args(retrieval.Metric)[0])),
             *(("split", split, data.SPLITS) for split in (self.split, *self.monitor)),
         ]
-        for kind, name, known in tables:
+        for table, name, known in tables:
             if name not in known:
-                raise ValueError(f"unknown {kind} {name!r}; there are {', '.join(known)}")
+                raise ValueError(f"unknown {table} {name!r}; there are {', '.join(known)}")
+        for what, make, given in (
+            (f"sampler {self.sampler!r}", SAMPLERS[self.sampler], self.sampler_args),
+            (f"optimizer {self.optimizer!r}", OPTIMIZERS[self.optimizer], self.optimizer_args),
+            ("constraint", spherical.SphericalConstraint, self.constraint or {}),
+        ):
+            accepted = [name for name in signature(make).parameters if name not in _FILLED_IN]
+            check_arguments(what, accepted, given)
 
     def hash(self) -> str:
         """Twelve hexadecimal digits that name this Experiment, whether a 1 is written 1 or 1.0."""
@@ -163,23 +186,3 @@ def _plain(literal: Any) -> Any:
     if isinstance(literal, tuple):
         return [_plain(value) for value in literal]
     return int(literal) if isinstance(literal, float) and literal.is_integer() else literal
-
-
-def _check_type(name: str, annotation: Any, value: object) -> None:
-    """Whether the value of a field is of the type that the field is annotated with."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    expected, fits = {
-        str: ("a string", isinstance(value, str)),
-        bool: ("True or False", isinstance(value, bool)),
-        int: ("a whole number", number and isinstance(value, int)),
-        float: ("a number", number),
-        tuple[str, ...]: (
-            "a sequence of names",
-            isinstance(value, tuple) and all(isinstance(item, str) for item in value),
-        ),
-        Mapping[str, Any]: ("a dict", isinstance(value, dict)),
-        Mapping[str, Any] | None: ("a dict or None", value is None or isinstance(value, dict)),
-        retrieval.Metric: ("a name or a dict", isinstance(value, str | dict)),
-    }[annotation]
-    if not fits:
-        raise TypeError(f"{name} must be {expected}, but is {value!r}")

@@ -18,7 +18,7 @@ from dmlkit import data, retrieval
 from dmlkit.training import devices
 from dmlkit.training.build import build_sampler
 from dmlkit.training.experiment import Experiment
-from dmlkit.training.trainer import Trainer, open_fabric
+from dmlkit.training.trainer import Trainer
 
 CHECKPOINT_SECONDS = 10.0
 CHECK_EVERY = 25  # steps between looks at the record: each look makes the host wait for the device
@@ -88,7 +88,7 @@ def _fit(
     progress: bool,
 ) -> Trainer:
     """Train in this process, which is alone, or one of a group."""
-    fabric = open_fabric(experiment, device)
+    fabric = devices.open_fabric(experiment, device)
     if not fabric.is_global_zero:  # the first alone evaluates, writes and shows
         monitor, checkpoint, progress = {}, None, False
     with devices.repeatable_numerics(experiment.threads):

@@ -23,13 +23,16 @@ from dmlkit.training.experiment import Experiment
 
 PACKAGE = "dmlkit"
 #: What every training executes. ``losses.table`` is reached through a package that only lists.
-PIPELINE = tuple(
-    f"{PACKAGE}.{name}"
-    for name in (
-        *("training.runs", "training.loop"),  # whose globals lead to the rest of the room
-        "losses.table",
-    )
-)
+#: The globals of the others lead to the rest of the room.
+PIPELINE = ("dmlkit.training.runs", "dmlkit.training.loop", "dmlkit.losses.table")
+#: What holds functions, and where.
+_PARTS: dict[type, tuple[str, ...]] = {
+    functools.partial: ("func", "args", "keywords"),
+    classmethod: ("__func__",),
+    staticmethod: ("__func__",),
+    property: ("fget", "fset"),
+    functools.cached_property: ("func",),
+}
 
 
 def provenance(
@@ -45,19 +48,20 @@ def provenance(
     """
     parts = [*model.modules(), *objective.modules()]
     types = {type(part) for part in parts}
-    seeds = {kind.__module__ for kind in types} | set(PIPELINE)
+    seeds = {cls.__module__ for cls in types} | set(PIPELINE)
     for images in sets.values():
         seeds |= {type(images).__module__, type(images.images).__module__}
     modules = closure(seeds)
-    others = (kind for kind in types if kind.__module__.split(".")[0] not in (PACKAGE, "torch"))
+    others = (cls for cls in types if cls.__module__.split(".")[0] not in (PACKAGE, "torch"))
     code = [
         *(_module_text(sys.modules[name]) for name in modules),
-        *sorted(_class_text(kind) for kind in others),  # a notebook's, torchvision's
+        *sorted(_class_text(cls) for cls in others),  # a notebook's, torchvision's
         *(f"{type(part)} {_fields_text(vars(part))}" for part in parts),
     ]
     facts = {f"images of {split}": images.fingerprint[:12] for split, images in sets.items()}
     if experiment.model_args.get("pretrained"):
-        facts["weights"] = _digest(_bytes(model))
+        weights = model.state_dict().values()  # whatever file they came from
+        facts["weights"] = _digest(value.contiguous().numpy() for value in weights)
     return facts | {
         "code": _digest(text.encode() for text in code),
         "modules": " ".join(modules),
@@ -113,9 +117,7 @@ def _module_text(module: ModuleType) -> str:
     own = {
         name: value
         for name, value in vars(module).items()
-        if not (name.startswith("__") or name.endswith("_SECONDS"))
-        and not isinstance(value, ModuleType)
-        and not _is_foreign(value)
+        if not (name.startswith("__") or name.endswith("_SECONDS")) and not _is_foreign(value)
     }
     return f"{module.__name__}: {_fields_text(own, module.__name__)}"
 
@@ -126,15 +128,15 @@ def _is_foreign(value: object) -> bool:
     return isinstance(owner, str) and owner.split(".")[0] != PACKAGE
 
 
-def _class_text(kind: type) -> str:
+def _class_text(cls: type) -> str:
     """What a class defines: functions, and constants but for those that Python adds."""
     own = {
         name: value
-        for name, value in vars(kind).items()
+        for name, value in vars(cls).items()
         if not name.startswith("__") or isinstance(value, FunctionType | classmethod | staticmethod)
     }
-    bases = [f"{base.__module__}.{base.__qualname__}" for base in kind.__bases__]
-    return f"class {kind.__qualname__} of {bases}: {_fields_text(own, kind.__module__)}"
+    bases = [f"{base.__module__}.{base.__qualname__}" for base in cls.__bases__]
+    return f"class {cls.__qualname__} of {bases}: {_fields_text(own, cls.__module__)}"
 
 
 def _fields_text(values: Mapping[str, object], module: str | None = None) -> str:
@@ -163,14 +165,8 @@ def _text(value: Any) -> str:
         cells = [cell.cell_contents for cell in value.__closure__ or ()]
         given = (value.__defaults__, value.__kwdefaults__, *cells)
         return f"{_code_text(value.__code__)} with {[_text(one) for one in given]}"
-    if isinstance(value, functools.partial):
-        return f"partial {[_text(part) for part in (value.func, value.args, value.keywords)]}"
-    if isinstance(value, classmethod | staticmethod):
-        return f"{type(value).__name__} {_text(value.__func__)}"
-    if isinstance(value, property):
-        return f"property {[_text(part) for part in (value.fget, value.fset)]}"
-    if isinstance(value, functools.cached_property):
-        return f"cached {_text(value.func)}"
+    if parts := _PARTS.get(type(value)):
+        return f"{type(value).__name__} {[_text(getattr(value, part)) for part in parts]}"
     if type(value).__module__.split(".")[0] == PACKAGE and hasattr(value, "__dict__"):
         return f"{type(value).__qualname__} of {_fields_text(vars(value))}"  # its settings
     if isinstance(value, Mapping):
@@ -185,24 +181,14 @@ def _text(value: Any) -> str:
 @functools.cache
 def _code_text(code: CodeType) -> str:
     """Instructions, with the constants that they load: a docstring is one that none loads."""
-    steps: list[object] = []
-    argument = 0
-    for operation, low in zip(code.co_code[::2], code.co_code[1::2], strict=True):
-        argument = argument << 8 | low
-        if operation == dis.EXTENDED_ARG:
-            continue
-        loads = operation in dis.hasconst
-        steps.append((operation, _text(code.co_consts[argument]) if loads else argument))
-        argument = 0
+    steps = [
+        (step.opcode, _text(step.argval) if step.opcode in dis.hasconst else step.arg)
+        for step in dis.get_instructions(code)
+        if step.opcode != dis.EXTENDED_ARG  # the argument of the next step is whole
+    ]
     count = code.co_argcount + code.co_kwonlyargcount
     arguments = code.co_argcount, code.co_posonlyargcount, code.co_varnames[:count], code.co_flags
     return repr((steps, code.co_names, arguments, code.co_exceptiontable))
-
-
-def _bytes(model: nn.Module) -> Iterator[Any]:
-    """Weights, whatever file they came from."""
-    for value in model.state_dict().values():
-        yield value.contiguous().numpy()
 
 
 def _digest(parts: Iterable[Any]) -> str:

@@ -15,7 +15,6 @@ import filelock
 import numpy as np
 import pandas as pd
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 
 import dmlkit
@@ -28,12 +27,11 @@ from dmlkit.training.build import (
     model_for,
     objective_for,
 )
-from dmlkit.training.devices import repeatable_numerics
+from dmlkit.training.devices import open_fabric, repeatable_numerics
 from dmlkit.training.experiment import Experiment
 from dmlkit.training.loop import fit
 from dmlkit.training.provenance import provenance
 from dmlkit.training.scoring import DivergedError, check_embeddings, embed, score
-from dmlkit.training.trainer import open_fabric
 
 if TYPE_CHECKING:
     from dmlkit.extras.diagnosis import Finding
@@ -43,6 +41,10 @@ Module = TypeVar("Module", bound=nn.Module)
 
 class RunInProgressError(RuntimeError):
     """Another process is training the same Run."""
+
+
+class NotTrainedError(LookupError):
+    """The Run is not on disk, and was not to be trained."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +92,6 @@ class Run:
         return module.eval()
 
 
-class NotTrainedError(LookupError):
-    """The Run is not on disk, and was not to be trained."""
-
-
 def run(
     experiment: Experiment,
     *,
@@ -124,10 +122,10 @@ def run(
 
     >>> run(Experiment(steps=0))
     Traceback (most recent call last):
-    ValueError: steps must be positive, but is 0
+    ValueError: steps must be a whole number from 1, but is 0
     """
     fabric = open_fabric(experiment, device)
-    work = _prepare(experiment, device, fabric.device.type, progress)
+    work = _prepare(experiment, fabric.device.type)
     path = (store or dmlkit.cache_folder() / "runs") / work.name
     if not train and not _is_known(path):
         raise NotTrainedError(f"Run {work.name} is not on disk: train it first")
@@ -138,7 +136,7 @@ def run(
         if diverged:
             raise DivergedError(diverged)
         if not loaded:
-            _train(work, path, fabric)
+            _train(work, path, first, device=device, progress=progress)
         done = replace(load_run(path), loaded=loaded) if first else None
         return fabric.broadcast(done)  # type: ignore[return-value] # the others' is replaced
 
@@ -151,8 +149,6 @@ class _Work(NamedTuple):
     objective: Objective
     sets: Mapping[str, data.ImageSet]
     provenance: dict[str, str]
-    device: str
-    progress: bool
 
     @property
     def name(self) -> str:
@@ -160,7 +156,7 @@ class _Work(NamedTuple):
         return f"{self.experiment.hash()}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
 
 
-def _prepare(experiment: Experiment, device: str, kind: str, progress: bool) -> _Work:
+def _prepare(experiment: Experiment, device_type: str) -> _Work:
     sets = {
         split: data.load(experiment.data, split, **experiment.data_args)
         for split in dict.fromkeys(("train", experiment.split, *experiment.monitor))
@@ -168,8 +164,8 @@ def _prepare(experiment: Experiment, device: str, kind: str, progress: bool) -> 
     with repeatable_numerics(experiment.threads):
         model = build_model(experiment, sets["train"])
         objective = build_objective(experiment, sets["train"])
-    facts = provenance(experiment, model, objective, sets, kind)
-    return _Work(experiment, model, objective, sets, facts, device, progress)
+    facts = provenance(experiment, model, objective, sets, device_type)
+    return _Work(experiment, model, objective, sets, facts)
 
 
 def _is_known(path: Path) -> bool:
@@ -203,17 +199,15 @@ def _locked(path: Path, wait: bool) -> AbstractContextManager[object]:
         ) from None
 
 
-def _train(work: _Work, path: Path, fabric: Fabric) -> None:
-    """Train and score, and publish the Run, or that there is none."""
-    began, first = time.monotonic(), fabric.is_global_zero
-    checkpoint = path.with_suffix(".checkpoint")
+def _train(work: _Work, path: Path, first: bool, **how: Any) -> None:
+    """Train and score, and publish the Run, or that there is none: the ``first`` process does."""
+    began, checkpoint = time.monotonic(), path.with_suffix(".checkpoint")
     if first:
         _remove_leftovers(path)
     try:
         history = fit(
-            work.model, work.objective, work.sets["train"], work.experiment, device=work.device,
-            monitor={split: work.sets[split] for split in work.experiment.monitor},
-            checkpoint=checkpoint, progress=work.progress,
+            work.model, work.objective, work.sets["train"], work.experiment, checkpoint=checkpoint,
+            monitor={split: work.sets[split] for split in work.experiment.monitor}, **how,
         )  # fmt: skip
         if first:
             _score_and_publish(work, path, history, began)

@@ -37,14 +37,6 @@ HISTORY = ("loss", "norm_mean", "norm_spread", "gradient_norm")
 _DEVICE_STRIDE = 1_000_000_007  # between the seeds of two devices, far above that of two steps
 
 
-def open_fabric(experiment: Experiment, device: str = "auto") -> Fabric:
-    """Lightning Fabric for an Experiment, on this process's device.
-
-    Raises ValueError as ``devices.launch_fabric`` does.
-    """
-    return devices.launch_fabric(experiment.devices, experiment.precision, device)
-
-
 class Trainer:
     """The state of a training: what a step changes, what a checkpoint holds.
 
@@ -183,11 +175,7 @@ class Trainer:
                     torch.distributed.broadcast(parameter.grad, 0)
 
     def embed(self, images: data.ImageSet) -> np.ndarray:
-        """Raw embeddings as ``embed`` gives them, under the training's precision.
-
-        Raises:
-            DivergedError: one of them is not finite.
-        """
+        """As ``embed``, under the training's precision; DivergedError where one is not finite."""
         with self.fabric.autocast():
             x = embed(self.plain_model, images)
         check_embeddings(torch.from_numpy(x), self._after_step())
@@ -196,9 +184,8 @@ class Trainer:
     def check_finite(self) -> float:
         """The last loss.
 
-        Raises:
-            DivergedError: a number of the record is not finite, or the norms are so large that
-                float32 cannot hold their squares; the first such step is named.
+        Raises DivergedError, with the first such step, where a number of the record is not finite,
+        or the norms are so large that float32 cannot hold their squares.
         """
         rows = self.record[: self.step].cpu()
         # Half precision scales its loss, and passes over a step whose gradient overflows by that.
@@ -213,10 +200,8 @@ class Trainer:
         return float(rows[-1, 0])
 
     def check_last_update(self) -> None:
-        """What the last step's update did, which no step after it would show.
-
-        Raises:
-            DivergedError: a parameter, or the embedding of an image, is not finite.
+        """DivergedError where the last update, which no step after it would show, left a parameter
+        or an embedding that is not finite.
         """
         for part in (self.model, self.objective):
             for name, parameter in part.named_parameters():

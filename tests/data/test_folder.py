@@ -1,16 +1,17 @@
 """A folder of pictures: split by class, any size, bad files named or skipped on request."""
 
 import dataclasses
-import functools
+import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from dmlkit import data, training
+from dmlkit import training
 from dmlkit.data import load, pictures
 from tests.data.trees import classes, picture, truncate
+from tests.training.tiny import interrupt_before, run
 
 SMALL = {"crop": 16, "resize": 18}
 
@@ -55,7 +56,7 @@ def test_class_split_shares_and_validation(root):
         load("folder", "val", root, **SMALL)
     with pytest.raises(ValueError, match="the split is empty"):
         load("folder", "train", root, test_share=1.0, **SMALL)
-    with pytest.raises(ValueError, match="test_share must be 0 to 1, not 2"):
+    with pytest.raises(ValueError, match="test_share must be a number from 0 to 1, but is 2"):
         load("folder", "train", root, test_share=2)
 
 
@@ -116,10 +117,6 @@ def experiment(root, **changes):
     return training.Experiment(**fields | changes)
 
 
-def run(experiment, store):
-    return training.run(experiment, store=store, device="cpu", progress=False)
-
-
 @pytest.mark.parametrize("augment", [False, True])
 def test_a_run_from_a_folder_is_the_same_every_time(root, tmp_path, monkeypatch, augment):
     asked = experiment(root, augment=augment)
@@ -133,13 +130,17 @@ def test_a_run_from_a_folder_is_the_same_every_time(root, tmp_path, monkeypatch,
     assert run(asked, tmp_path / "a").loaded
 
 
-def test_a_run_is_another_when_a_picture_has_changed(root, tmp_path):
-    first = run(experiment(root), tmp_path)
-    picture(root / "ant" / "0.png", 999)
-    data._load.cache_clear()  # as in another process
-    second = run(experiment(root), tmp_path)
-    assert (first.loaded, second.loaded) == (False, False)
-    assert first.path != second.path
+def test_a_run_is_named_by_its_pictures_wherever_they_lie(root, tmp_path, monkeypatch):
+    asked, found = experiment(root, data_args=SMALL), []
+    for place in ("first", "moved", "changed"):
+        shutil.copytree(root, tmp_path / place)
+        if place == "changed":
+            picture(tmp_path / place / "ant" / "0.png", 999)
+        monkeypatch.setenv("DMLKIT_DATA", str(tmp_path / place))
+        found.append(run(asked, tmp_path / "runs"))
+    first, moved, changed = found
+    assert [each.loaded for each in found] == [False, True, False]
+    assert first.path == moved.path != changed.path
 
 
 def test_a_batch_of_more_classes_than_the_folder_has_names_the_option(root, tmp_path):
@@ -151,18 +152,10 @@ def test_a_batch_of_more_classes_than_the_folder_has_names_the_option(root, tmp_
 def test_an_interrupted_run_goes_on_with_the_same_crops(root, tmp_path, monkeypatch):
     asked = experiment(root, steps=5, monitor=())
     unbroken = run(asked, tmp_path / "a")
-    advance = training.Trainer.advance
-
-    @functools.wraps(advance)  # watched, not changed: the Run keeps its name
-    def interrupted(trainer):
-        if trainer.step == 3:
-            raise KeyboardInterrupt
-        advance(trainer)
-
-    monkeypatch.setattr(training.Trainer, "advance", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run(asked, tmp_path / "b")
-    monkeypatch.setattr(training.Trainer, "advance", advance)
+    with monkeypatch.context() as patch:
+        interrupt_before(patch, step=3)
+        with pytest.raises(KeyboardInterrupt):
+            run(asked, tmp_path / "b")
     np.testing.assert_array_equal(run(asked, tmp_path / "b").embeddings, unbroken.embeddings)
 
 

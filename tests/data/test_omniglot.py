@@ -126,7 +126,7 @@ def test_ink_is_high_and_its_amount_is_kept(root):
     "args, message",
     [
         ({"train_on": "small3"}, "must be one of small1, small2, background, not 'small3'"),
-        ({"size": 0}, "size must be at least 1, not 0"),
+        ({"size": 0}, "size must be a whole number from 1, but is 0"),
     ],
 )
 def test_bad_arguments_are_named(root, args, message):

@@ -33,7 +33,7 @@ ORDERED = {"prototypical", "n_pairs", "n_pairs_normalized"}
 ORDERED |= {"embedding_expansion", "symmetrical_synthesis"}  # neighbors in the batch
 # Each place in the batch draws its own random number.
 DRAWN = {"triplet_distance", "margin", "spherical_expansion"}
-# Synthetic points lie in a frame drawn in coordinates, and prefixes and parts are of coordinates, whatever
+# Synthetic points lie in a frame drawn in coordinates, prefixes and parts are coordinates, whatever
 # way the batch is turned.
 FRAMED = {"spherical_expansion", "matryoshka", "multi_scale"}
 # Its greedy search meets exact ties (two points make one cluster of either), which fall by place

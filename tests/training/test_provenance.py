@@ -1,6 +1,5 @@
 """A Run's name knows all code that it executes, as it was imported."""
 
-import functools
 import importlib.util
 import inspect
 import json
@@ -20,16 +19,11 @@ import dmlkit
 from dmlkit import losses, neighbors, training
 from dmlkit.losses import contract
 from tests.data.trees import classes
-from tests.training.tiny import TINY, run
+from tests.training.tiny import TINY, before_each_step, run
 
 ONE_STEP = replace(TINY, steps=1, monitor=())
 # What these give is in the name itself: images and labels, or only a path.
 LOADERS = {f"dmlkit.data.{name}" for name in ("benchmarks", "download", "folder", "listing")}
-
-
-@pytest.fixture
-def store(tmp_path):
-    return tmp_path / "runs"
 
 
 def test_a_pretrained_run_is_known_by_the_weights_that_it_starts_from(tmp_path, monkeypatch):
@@ -157,11 +151,8 @@ def test_a_loss_that_is_changed_in_a_notebook_renames_the_runs_that_use_it(store
 
 
 def test_what_is_only_watched_keeps_its_name(store, monkeypatch):
-    advance = training.Trainer.advance
     before = names(store, {})
-    monkeypatch.setattr(
-        training.Trainer, "advance", functools.wraps(advance)(lambda trainer: advance(trainer))
-    )
+    before_each_step(monkeypatch, print)
     assert names(store, {}) == before
 
 

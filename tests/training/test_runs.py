@@ -16,14 +16,9 @@ from filelock import FileLock
 
 from dmlkit import data, retrieval, training
 from dmlkit.training import Experiment
-from tests.training.tiny import TINY, assert_same_run, run
+from tests.training.tiny import TINY, assert_same_run, before_each_step, interrupt_before, run
 
 DIVERGING = replace(TINY, optimizer="sgd", lr=1e4, constraint={"weight": 1.0}, steps=60)
-
-
-@pytest.fixture
-def store(tmp_path):
-    return tmp_path / "runs"
 
 
 def test_the_same_experiment_gives_the_same_run_bit_for_bit(tmp_path):
@@ -84,26 +79,13 @@ def test_a_run_is_scored_by_its_metric(store, metric):
 def test_an_interrupted_run_goes_on_to_the_very_same_result(tmp_path, monkeypatch, optimizer):
     experiment = replace(TINY, optimizer=optimizer, lr=0.01, constraint={"weight": 0.1})
     unbroken = run(experiment, tmp_path / "unbroken")
-    advance, store = training.Trainer.advance, tmp_path / "broken"
-
-    @functools.wraps(advance)  # watched, not changed: the Run keeps its name
-    def interrupted(trainer):
-        if trainer.step == 7:
-            raise KeyboardInterrupt
-        advance(trainer)
-
-    monkeypatch.setattr(training.Trainer, "advance", interrupted)
+    store = tmp_path / "broken"
+    interrupt_before(monkeypatch, step=7)
     with pytest.raises(KeyboardInterrupt):
         run(experiment, store)
     assert len(list(store.glob("*.checkpoint"))) == 1
     steps = []
-
-    @functools.wraps(advance)
-    def counted(trainer):
-        steps.append(trainer.step)
-        advance(trainer)
-
-    monkeypatch.setattr(training.Trainer, "advance", counted)
+    before_each_step(monkeypatch, steps.append)
     resumed = run(experiment, store)
     assert steps == [7, 8, 9, 10, 11]
     assert_same_run(unbroken, resumed)
@@ -127,14 +109,8 @@ def test_a_killed_process_resumes_from_its_last_checkpoint(tmp_path, monkeypatch
         time.sleep(0.01)
     os.kill(child.pid, signal.SIGKILL)
     child.wait()
-    begun, advance = [], training.Trainer.advance
-
-    @functools.wraps(advance)
-    def noted(trainer):
-        begun.append(trainer.step)
-        advance(trainer)
-
-    monkeypatch.setattr(training.Trainer, "advance", noted)
+    begun = []
+    before_each_step(monkeypatch, begun.append)
     assert not [path for path in store.iterdir() if path.is_dir() and (path / "run.json").exists()]
     resumed = run(experiment, store)
     assert begun[0] > 0
@@ -174,14 +150,8 @@ def test_a_training_that_diverged_is_known_and_not_tried_again(store, monkeypatc
     facts = json.loads(kept.read_text())
     assert Experiment(**facts["experiment"]) == DIVERGING
     assert facts["provenance"]["device"] == "cpu"
-    taken, advance = [], training.Trainer.advance
-
-    @functools.wraps(advance)
-    def noted(trainer):
-        taken.append(trainer.step)
-        advance(trainer)
-
-    monkeypatch.setattr(training.Trainer, "advance", noted)
+    taken = []
+    before_each_step(monkeypatch, taken.append)
     with pytest.raises(training.DivergedError, match=f"{message}.*{kept.name}: delete it to train"):
         run(DIVERGING, store)
     assert not taken

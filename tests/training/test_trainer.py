@@ -10,11 +10,6 @@ from dmlkit import data, losses, training
 from tests.training.tiny import TINY, run
 
 
-@pytest.fixture
-def store(tmp_path):
-    return tmp_path / "runs"
-
-
 def test_monitoring_is_in_the_precision_of_training_and_scoring_in_that_of_the_model(store):
     experiment = replace(TINY, precision="bf16-mixed", steps=2)
     images = data.load("glyphs", "train", **TINY.data_args)

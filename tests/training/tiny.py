@@ -1,5 +1,8 @@
 """The smallest Experiment that trains, and what tests do with it."""
 
+import functools
+import inspect
+
 import numpy as np
 import pandas as pd
 
@@ -19,6 +22,28 @@ TINY = Experiment(
 
 def run(experiment, store, **args):
     return training.run(experiment, store=store, device="cpu", progress=False, **args)
+
+
+def before_each_step(monkeypatch, act):
+    """Call ``act(step)`` first: steps are watched, not changed, so that Runs keep their names."""
+    advance = inspect.unwrap(training.Trainer.advance)
+
+    @functools.wraps(advance)
+    def watched(trainer):
+        act(trainer.step)
+        advance(trainer)
+
+    monkeypatch.setattr(training.Trainer, "advance", watched)
+
+
+def interrupt_before(monkeypatch, step):
+    """As Jupyter's Stop does."""
+
+    def act(now):
+        if now == step:
+            raise KeyboardInterrupt
+
+    before_each_step(monkeypatch, act)
 
 
 def assert_same_run(a, b):
