@@ -7,19 +7,24 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dmlkit import geometry
+from dmlkit import ROOT, geometry
 from dmlkit.losses.contract import check_arguments
+
+#: A ConvNet's weights after it was trained as a classifier of Glyphs, without its head.
+GLYPHS_CONVNET = ROOT / "data" / "pretrained" / "glyphs_convnet.npz"
 
 # torchvision and timm take seconds to import: only the models that are theirs wait for them.
 
 
 class ConvNet(nn.Sequential):
     """A small convolutional network: a strided convolution, then per width a 3 × 3 convolution and
-    2 × 2 max-pool, each followed by BatchNorm and ReLU, and the head.
+    2 × 2 max-pool, each followed by BatchNorm and ReLU, and the head. ``pretrained`` starts all but
+    the head from a classifier of Glyphs (see ``data/README.md``), for gray images.
 
     Images (B, channels, size, size) -> raw embeddings (B, dim). Only the first layer, whose output
     is the largest, is strided instead of pooled, and pooling comes before BatchNorm and ReLU: those
@@ -38,6 +43,7 @@ class ConvNet(nn.Sequential):
         normalize: bool = False,
         channels: int = 1,
         size: int = 32,
+        pretrained: bool = False,
     ) -> None:
         side = size // 2 ** len(widths)
         if side < 1:
@@ -58,6 +64,8 @@ class ConvNet(nn.Sequential):
                 nn.ReLU(inplace=True),
             ]
         super().__init__(*layers, nn.Flatten())
+        if pretrained:
+            self.load_state_dict(_convnet_of_glyphs(), strict=True)
         self.head = build_head(head, widths[-1] * side**2, dim, normalize)  # the last of the layers
 
 
@@ -309,6 +317,17 @@ def transformer(
     net: Any = _from_huggingface(name, partial(make, pretrained=True)) if pretrained else make()
     scale = net.pretrained_cfg
     return Backbone(Tokens(net, pooling), net.num_features, scale["mean"], scale["std"])
+
+
+def _convnet_of_glyphs() -> dict[str, Tensor]:
+    """The state of a ConvNet of the default widths, without its head, that classified Glyphs."""
+    try:
+        with np.load(GLYPHS_CONVNET) as arrays:
+            return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+    except (OSError, ValueError) as error:
+        raise OSError(
+            f"no pretrained weights ({error}): {GLYPHS_CONVNET} comes with the repository"
+        ) from error
 
 
 def _from_torchvision(name: str, pretrained: bool, **args: Any) -> Any:

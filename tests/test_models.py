@@ -4,6 +4,7 @@ import sys
 import urllib.error
 
 import huggingface_hub.constants
+import numpy as np
 import pytest
 import safetensors.torch
 import timm
@@ -340,3 +341,28 @@ def test_placed_weights_reach_a_transformer_of_another_size(offline, generator):
     x = pixels(generator)
     expected = its(reference.normalize(x, its.pretrained_cfg["mean"], its.pretrained_cfg["std"]))
     torch.testing.assert_close(features(net, x), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_convnet_starts_from_the_classifier_of_glyphs():
+    """All but the head is that of the file; the head is drawn as without it."""
+    image = torch.zeros(1, 32, 32)
+    torch.manual_seed(0)
+    model = models.build("convnet", dim=8, image=image, pretrained=True)
+    state = model.state_dict()
+    with np.load(models.GLYPHS_CONVNET) as arrays:
+        assert set(arrays.files) == {name for name in state if not name.startswith("head.")}
+        for name in arrays.files:
+            assert torch.equal(state[name], torch.from_numpy(arrays[name])), name
+    torch.manual_seed(0)
+    other = models.build("convnet", dim=8, image=image)
+    assert not torch.equal(next(other.parameters()), next(model.parameters()))
+    assert torch.equal(other.head[0].weight, model.head[0].weight)
+
+
+def test_weights_that_are_missing_or_do_not_fit_are_refused(monkeypatch, tmp_path):
+    image = torch.zeros(1, 32, 32)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        models.build("convnet", dim=8, image=image, pretrained=True, widths=(8, 16, 32, 64))
+    monkeypatch.setattr(models, "GLYPHS_CONVNET", tmp_path / "none.npz")
+    with pytest.raises(OSError, match="no pretrained weights .* comes with the repository"):
+        models.build("convnet", dim=8, image=image, pretrained=True)

@@ -1,16 +1,13 @@
 """Glyphs, the embedded default: Unicode characters in the fonts that matplotlib ships."""
 
 import hashlib
-import io
 import json
 import unicodedata
 import zipfile
-from collections import Counter
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,36 +17,14 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from dmlkit import cache_folder
+from dmlkit.data.alphabet import BOARD, BOX, FACES, Alphabet, draw_alphabet, group
 from dmlkit.data.images import SPLITS, ImageSet
 from dmlkit.files import write_whole
 
-if TYPE_CHECKING:
-    from matplotlib.ft2font import FT2Font, GlyphIndexType
-
 SIZE = 32  # px, the side of an image
-_BOARD = 48  # px, the side of the board that a character is drawn on
-_BOX = 42  # px, the longest side of its outline there
 _FIT = 0.7  # how much of the image that side takes at scale 1
-_MIN_FACES = 8  # a class is drawn in at least so many faces
-_ALIKE = 0.9  # characters that correlate more than this in one face are one class
+_PARTS, _DEVELOP = ("all", "develop", "evaluate"), 450
 _CHUNK = 250  # images made at once, whole chunks always: a longer set begins like a shorter one
-
-_STYLES = {  # family -> file names in regular, bold, italic, bold italic
-    "DejaVu Sans": ("", "-Bold", "-Oblique", "-BoldOblique"),
-    "DejaVu Serif": ("", "-Bold", "-Italic", "-BoldItalic"),
-    "DejaVu Sans Mono": ("", "-Bold", "-Oblique", "-BoldOblique"),
-    "STIX General": ("", "Bol", "Italic", "BolIta"),
-}
-FACES = tuple(
-    (family, weight, slant, family.replace(" ", "") + style)
-    for family, styles in _STYLES.items()
-    for style, weight, slant in zip(
-        styles,
-        ("regular", "bold", "regular", "bold"),
-        ("upright", "upright", "italic", "italic"),
-        strict=True,
-    )
-)
 
 
 @dataclass(frozen=True)
@@ -91,6 +66,10 @@ class Recipe:
     ``class_split`` seeds the order of all classes: test takes the first, val the next, train those
     after them, so val and test stay as they are whatever training takes. ``seed`` draws faces and
     jitter of the strength ``level``. Raises ValueError for a value out of range.
+
+    ``part`` is for a study whose tuning must not see what it is judged by: ``"develop"`` has only
+    450 of the classes, and ``"evaluate"`` tests on the others alone, on block number
+    ``class_split`` of them, so that no two blocks share a class; it trains on any class but those.
     """
 
     train_classes: int = 300
@@ -102,13 +81,15 @@ class Recipe:
     level: str = "default"
     class_split: int = 0
     seed: int = 0
+    part: str = "all"
 
     def __post_init__(self) -> None:
-        if self.level not in LEVELS:
-            raise ValueError(f"no level {self.level!r}: there are {', '.join(LEVELS)}")
+        for name, known in (("level", tuple(LEVELS)), ("part", _PARTS)):
+            if (value := getattr(self, name)) not in known:
+                raise ValueError(f"no {name} {value!r}: there are {', '.join(known)}")
         for name, value in asdict(self).items():
             least = 1 if name.endswith("per_class") else 0
-            if name != "level" and (type(value) is not int or value < least):
+            if name not in ("level", "part") and (type(value) is not int or value < least):
                 raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}")
 
 
@@ -145,11 +126,13 @@ def load(
     )
 
 
-_SOURCE = Path(__file__).read_bytes()  # as imported, whatever becomes of the file
+_FILES = __file__, Path(__file__).with_name("alphabet.py")
+# As imported, whatever becomes of the files.
+_SOURCE = b"".join(Path(file).read_bytes() for file in _FILES)
 
 
 def _key(recipe: Recipe) -> str:
-    """Hash of all that decides the bytes: the recipe, this file, and the libraries."""
+    """Hash of all that decides the bytes: the recipe, these files, and the libraries."""
     versions = {name: version(name) for name in ("numpy", "torch", "matplotlib")}
     stated = json.dumps([asdict(recipe), hashlib.sha256(_SOURCE).hexdigest(), versions])
     return hashlib.sha256(stated.encode()).hexdigest()[:16]
@@ -194,12 +177,12 @@ def _make(recipe: Recipe) -> dict[str, NDArray[Any]]:
     """All three splits, as ``_read`` gives them."""
     alphabet = draw_alphabet()
     wanted = recipe.test_classes, recipe.val_classes, recipe.train_classes
-    if sum(wanted) > len(alphabet.codes):
+    order = _ordered(recipe, len(alphabet.codes))
+    if sum(wanted) > len(order):
         raise ValueError(
             f"test, val and train ask for {' + '.join(map(str, wanted))} classes, "
-            f"but there are {len(alphabet.codes)}: ask for fewer"
+            f"but there are {len(order)}: ask for fewer"
         )
-    order = np.random.default_rng(recipe.class_split).permutation(len(alphabet.codes))
     test, val, train, _ = np.split(order, np.cumsum(wanted))
     counts = recipe.per_class, recipe.val_per_class, recipe.test_per_class
     parts = zip(SPLITS, (train, val, test), counts, strict=True)
@@ -214,113 +197,23 @@ def _make(recipe: Recipe) -> dict[str, NDArray[Any]]:
     return made
 
 
-# Characters -------------------------------------------------------------------------------------
-
-
-class Alphabet(NamedTuple):
-    """The characters that are classes, as drawn by each face."""
-
-    codes: NDArray[np.int64]  # (C,) Unicode code points, rising
-    ink: NDArray[np.uint8]  # (C, 16, 48, 48), outlines in a centered box of 42 px
-    drawn: NDArray[np.bool_]  # (C, 16) whether the face has the character
-
-
-_SCRIPTS = ("LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "GEORGIAN", "LAO")
-_CATEGORIES = {"N": "numbers", "P": "punctuation", "Sm": "math"}
-
-
-def group(character: str) -> str:
-    """The script of a character, or the kind of sign it is.
-
-    >>> [group(character) for character in "aéЖ→≤5!♞"]
-    ['latin', 'latin-accented', 'cyrillic', 'arrows', 'math', 'numbers', 'punctuation', 'symbols']
-    """
-    name, category = unicodedata.name(character), unicodedata.category(character)
-    script = name.split()[0]
-    if script in _SCRIPTS:
-        accented = script == "LATIN" and " WITH " in name
-        return "latin-accented" if accented else script.lower()
-    if "ARROW" in name or "HARPOON" in name:
-        return "arrows"
-    return _CATEGORIES.get(category) or _CATEGORIES.get(category[0], "symbols")
-
-
-def _is_candidate(character: str) -> bool:
-    """Whether a character may be a class: a letter, number, punctuation mark or symbol."""
-    category, name = unicodedata.category(character), unicodedata.name(character, "")
-    return (
-        category[0] in "LNPS"
-        and category not in ("Lm", "Sk")  # modifiers
-        and not name.startswith(("BOX DRAWINGS", "BRAILLE"))
-        # Mathematical letters are letters in another face, and the face is no class here.
-        and not unicodedata.decomposition(character).startswith("<font>")
-    )
-
-
-def draw_alphabet() -> Alphabet:
-    """Draw every candidate in every face, and keep one of each set of look-alikes."""
-    from matplotlib import get_data_path  # a slow import, needed on first use only
-    from matplotlib.ft2font import FT2Font
-
-    folder = Path(get_data_path()) / "fonts" / "ttf"
-    missing = [face[3] for face in FACES if not (folder / f"{face[3]}.ttf").is_file()]
-    if missing:
-        raise RuntimeError(
-            f"matplotlib's folder {folder} lacks {', '.join(missing)}: "
-            "install matplotlib from PyPI or conda-forge, which ship these fonts"
+def _ordered(recipe: Recipe, total: int) -> NDArray[np.int64]:
+    """The classes that may be used, those to be tested on first."""
+    own = np.random.default_rng(recipe.class_split)
+    if recipe.part == "all":
+        return own.permutation(total)
+    develop, evaluate = np.split(np.random.default_rng(0).permutation(total), [_DEVELOP])
+    if recipe.part == "develop":
+        return own.permutation(develop)
+    first = recipe.class_split * recipe.test_classes
+    block = evaluate[first : first + recipe.test_classes]
+    if len(block) < recipe.test_classes:
+        raise ValueError(
+            f"class_split must leave {recipe.test_classes} of the {len(evaluate)} classes to test "
+            f"on, but is {recipe.class_split}"
         )
-    # A font in memory loads glyphs four times as fast as one that is read from its file.
-    fonts = [FT2Font(io.BytesIO((folder / f"{face[3]}.ttf").read_bytes())) for face in FACES]
-    maps = [font.get_charmap() for font in fonts]
-    frequent = (c for c, n in Counter(chain.from_iterable(maps)).items() if n >= _MIN_FACES)
-    codes = sorted(code for code in frequent if _is_candidate(chr(code)))
-    glyphs = np.array([[charmap.get(code, 0) for charmap in maps] for code in codes])  # (C, 16)
-    ink = np.zeros((*glyphs.shape, _BOARD, _BOARD), dtype=np.uint8)
-    drawn = np.zeros(glyphs.shape, dtype=bool)
-    for i, k in zip(*np.nonzero(glyphs), strict=True):  # glyph 0 is .notdef
-        drawn[i, k] = _draw(fonts[k], glyphs[i, k], ink[i, k])
-    kept = _distinct(ink, drawn)
-    kept = kept[drawn[kept].sum(axis=1) >= _MIN_FACES]  # a face may list a character and be blank
-    return Alphabet(np.array(codes)[kept], ink[kept], drawn[kept])
-
-
-def _draw(font: "FT2Font", glyph: "GlyphIndexType", board: NDArray[np.uint8]) -> bool:
-    """Draw one glyph, its outline centered in the box; returns whether it has one."""
-    from matplotlib.ft2font import LoadFlags
-
-    size = 32.0  # px, only to learn the glyph's proportions
-    for _ in range(2):
-        font.set_size(size, 72)
-        drawing = font.load_glyph(glyph, LoadFlags.NO_HINTING)
-        left, bottom, right, top = drawing.bbox  # in 1/64 px
-        longest = max(right - left, top - bottom)
-        if not longest:
-            return False
-        size *= 64 * _BOX / longest
-    x = (_BOARD - (right - left) / 64) / 2 - left // 64  # matplotlib adds the left bearing
-    y = (_BOARD - (top - bottom) / 64) / 2
-    font.draw_glyph_to_bitmap(board, int(x), int(y), drawing)
-    return True
-
-
-def _distinct(ink: NDArray[np.uint8], drawn: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Which characters to keep so that no two of them look alike in a face that has both.
-
-    Normalized correlation at 16 x 16. Pixels are rounded to integers whose products sum exactly in
-    float32, so that the choice does not hang on how a machine orders its sums.
-    """
-    alike = np.zeros((len(ink), len(ink)), dtype=bool)
-    for face, present in zip(ink.swapaxes(0, 1), drawn.T, strict=True):
-        pixels = torch.from_numpy(face)[:, None].float()
-        x = F.avg_pool2d(pixels, _BOARD // 16, divisor_override=1).flatten(1).numpy()  # (C, 256)
-        x = np.round((x - x.mean(axis=1, keepdims=True)) / 9)
-        bound = np.where(present, np.sqrt(_ALIKE * (x**2).sum(axis=1)), np.float32(np.inf))
-        alike |= x @ x.T > np.outer(bound, bound)
-    kept: list[int] = []
-    for i in range(len(ink)):
-        if not alike[i, kept].any():
-            kept.append(i)
-    return np.array(kept)
+    others = own.permutation(total)
+    return np.concatenate([block, others[~np.isin(others, block)]])
 
 
 # Instances --------------------------------------------------------------------------------------
@@ -368,14 +261,14 @@ def _warp(ink: Tensor, level: Level, generator: Generator) -> Tensor:
     """Turn, shear, scale, stretch, shift and bend: (N, 48, 48) -> (N, 32, 32)."""
     angle = torch.deg2rad(_either_side(level.rotation, generator))
     shear = _either_side(level.shear, generator)
-    scale = _uniform(*level.scale, generator) * _FIT * _BOARD / _BOX
+    scale = _uniform(*level.scale, generator) * _FIT * BOARD / BOX
     stretch = (1 + _either_side(level.aspect, generator)).sqrt()
     cos, sin, width, height = angle.cos(), angle.sin(), scale * stretch, scale / stretch
     # rotation · shear · scale, from the board to the image, both in [-1, 1]²
     rows = [cos * width, (cos * shear - sin) * height, sin * width, (sin * shear + cos) * height]
     matrix = torch.stack(rows, dim=1).view(-1, 2, 2)
 
-    half = torch.stack([ink.any(dim=1).sum(dim=1), ink.any(dim=2).sum(dim=1)], dim=1) / _BOARD
+    half = torch.stack([ink.any(dim=1).sum(dim=1), ink.any(dim=2).sum(dim=1)], dim=1) / BOARD
     room = (1 - (matrix.abs() @ half.double()[:, :, None])).clamp(min=0)  # (N, 2, 1)
     asked = torch.stack([_either_side(2 * level.shift, generator) for _ in range(2)], dim=1)
     shift = asked[:, :, None].clamp(-room, room)

@@ -19,7 +19,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import qmc
 
-from dmlkit import ROOT, losses, study
+from dmlkit import ROOT, losses, models, study, training
+from dmlkit.files import write_whole
 from dmlkit.losses.table import Range
 from dmlkit.training import Experiment, Run
 
@@ -31,6 +32,17 @@ SEE_ON = ("normalized_softmax", "cosface", "arcface", "proxy_nca_pp", "proxy_anc
 _LR: dict[str, Range] = {"lr": ("log", 5e-4, 3e-2)}
 _PROXY_LR: dict[str, Range] = {"loss_lr_factor": ("log", 1.0, 100.0)}
 _EDGE = 0.05  # share of a range within which an optimum is at its end
+
+#: What the backbone of the study of transfer was trained as.
+CLASSIFIER: Mapping[str, Any] = {
+    "loss": "normalized_softmax",
+    "sampler": "uniform",
+    "sampler_args": {"size": 128},
+    "augment": True,
+    "steps": 2000,
+    "split": "val",
+    "data_args": {"part": "develop", "test_classes": 0},
+}
 
 Fields = dict[str, Any]
 
@@ -330,3 +342,24 @@ def _outcome(made: Experiment, run: Run | None) -> dict[str, Any]:
         return facts | {"diverged": True, "seconds": 0.0} | dict.fromkeys(METRICS, 0.0)
     facts |= {"diverged": False, "seconds": round(run.seconds, 2)}
     return facts | {metric: round(run.scores[metric], 6) for metric in METRICS}
+
+
+def pretrain(device: str = "auto") -> Path:
+    """Train the classifier that the study of transfer starts from, and write its backbone.
+
+    It tells the training classes of Glyphs apart, which have nothing to do with Omniglot's.
+    """
+    made = training.run(Experiment(**CLASSIFIER), device=device)
+    state = {
+        name: value.numpy()
+        for name, value in made.model().state_dict().items()
+        if not name.startswith("head.")
+    }
+
+    def write(beside: Path) -> None:
+        with beside.open("wb") as file:
+            np.savez(file, **state)
+
+    models.GLYPHS_CONVNET.parent.mkdir(exist_ok=True)
+    write_whole({models.GLYPHS_CONVNET: write})
+    return models.GLYPHS_CONVNET

@@ -357,3 +357,28 @@ def test_jitter_agrees_between_devices():
     images = blobs(8)
     warped = glyphs.jitter(images.cuda(), seeded())
     torch.testing.assert_close(warped.cpu(), glyphs.jitter(images, seeded()), atol=1e-3, rtol=0)
+
+
+def test_a_study_never_tests_on_what_its_tuning_saw():
+    """Tuning has 450 classes; blocks of the others are tested on, and share none."""
+    few = {"per_class": 1, "val_per_class": 1, "test_per_class": 1}
+    develop = {"part": "develop", "test_classes": 0, "val_classes": 100, **few}
+    tuned: set[str] = set()
+    for class_split in (1, 2):
+        for split in ("train", "val"):
+            tuned |= set(load("glyphs", split, class_split=class_split, **develop).class_names)
+    assert len(tuned) <= 450
+    evaluate = {"part": "evaluate", "test_classes": 48, "val_classes": 0, **few}
+    blocks = []
+    for k in (0, 1, 15):
+        train, test = (
+            load("glyphs", split, class_split=k, **evaluate) for split in ("train", "test")
+        )
+        assert len(train.class_names) == 300
+        assert not set(train.class_names) & set(test.class_names)
+        blocks.append(set(test.class_names))
+    assert len(set.union(*blocks, tuned)) == 3 * 48 + len(tuned)
+    with pytest.raises(ValueError, match="class_split must leave 48 of the 768 classes"):
+        load("glyphs", "test", class_split=16, **evaluate)
+    with pytest.raises(ValueError, match="no part 'some'"):
+        load("glyphs", "test", part="some")
