@@ -364,5 +364,5 @@ def test_weights_that_are_missing_or_do_not_fit_are_refused(monkeypatch, tmp_pat
     with pytest.raises(RuntimeError, match="size mismatch"):
         models.build("convnet", dim=8, image=image, pretrained=True, widths=(8, 16, 32, 64))
     monkeypatch.setattr(models, "GLYPHS_CONVNET", tmp_path / "none.npz")
-    with pytest.raises(OSError, match="no pretrained weights .* comes with the repository"):
+    with pytest.raises(OSError, match=r"no pretrained weights .* comes with the repository"):
         models.build("convnet", dim=8, image=image, pretrained=True)
