@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-ON_A_CPU = ("training", "retrieval", "sphere", "losses", "pictures")
+ON_A_CPU = ("training", "retrieval", "sphere", "losses", "oracles", "defaults", "pictures")
 PARTS = (*ON_A_CPU, "gpu")  # which is measured only when it is asked for
 RESULTS = Path(__file__).parent / "RESULTS.md"
 README = Path(__file__).parent.parent / "README.md"
@@ -38,31 +38,39 @@ def _text(cell: object) -> str:
     return "" if cell is None else str(cell)
 
 
+def section(results: str, part: str) -> list[dict[str, str]]:
+    """The rows of one part of RESULTS.md, as it prints them."""
+    lines = results.partition(f"\n## {part}\n")[2].partition("\n## ")[0].splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if "|" in line]
+    return [dict(zip(cells[0], row, strict=True)) for row in cells[2:]]
+
+
 def losses_in_short(results: str) -> str:
-    """The README's table, out of RESULTS.md: ratios of time and memory at both batch sizes."""
-    rows: dict[str, dict[str, dict[str, str]]] = {}
-    for line in results.partition("\n## losses\n")[2].splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if line.startswith("| what |"):
-            columns = cells
-        elif len(cells) > 2 and ", B = " in cells[0]:
-            row = dict(zip(columns, cells, strict=True))
-            name, batch = cells[0].split(", ")[:2]
-            if row["ratio"]:
-                rows.setdefault(name, {})[batch] = row
+    """The README's table, out of RESULTS.md: a row for each loss."""
+    speed = {row["what"]: row for row in section(results, "losses")}
+    defaults = {row["what"]: row for row in section(results, "defaults")}
     lines = [
-        "| loss | B = 512: times faster | MB, ours / theirs | B = 2048: times faster | MB |",
-        "|---|---|---|---|---|",
+        "| loss | oracle | largest difference: value, gradient | B = 512: ms, times faster | MB, "
+        "ours / theirs | B = 2048: ms, times faster | MB | Recall@1 at defaults (%) |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    for name, sizes in rows.items():
-        cells = [f"`{name}`"]
-        for batch in ("B = 512", "B = 2048"):
-            row = sizes.get(batch, {})
-            spread = f"{float(row['spread_percent']):.0f} %" if row else ""
-            cells.append(f"{row['ratio']} ± {spread}" if row else "")
-            cells.append(f"{row['ours_mb']} / {row['theirs_mb'] or 'failed'}" if row else "")
+    for row in section(results, "oracles"):
+        cells = [f"`{row['what']}`", row["oracle"], f"{row['value']}, {row['gradient']}"]
+        for batch in (512, 2048):
+            cells += _speed(speed.get(f"{row['what']}, B = {batch}, d = 128", {}))
+        found = defaults.get(row["what"])
+        cells.append(f"{found['recall_at_1']} ± {found['deviation']}" if found else "")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _speed(row: dict[str, str]) -> list[str]:
+    """Time and memory of one loss at one batch size, against the library where it has it."""
+    if not row:
+        return ["", ""]
+    ratio = f", {row['ratio']} ± {float(row['spread_percent']):.0f} %" if row["ratio"] else ""
+    theirs = f" / {row['theirs_mb'] or 'failed'}" if row["ratio"] else ""
+    return [f"{row['ours_ms']}{ratio}", f"{row['ours_mb']}{theirs}"]
 
 
 def main(parts: Sequence[str]) -> None:
