@@ -1,4 +1,4 @@
-"""Exact neighbors, the scores of retrieval (Recall@K, R-precision, MAP@R, NMI), a search index.
+"""Exact neighbors, the scores of retrieval (Recall@K, R-precision, MAP@R, NMI); verification.
 
 The rules, which every function here keeps:
 
@@ -40,6 +40,7 @@ from dmlkit.neighbors import (
     prepare,
     search_blocks,
 )
+from dmlkit.verification import verification as verification
 
 Score = Callable[[Tensor, Tensor], Tensor]  # hits (b, k) bool, R (b,) -> (b,), NaN to leave out
 

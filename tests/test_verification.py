@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 from sklearn.metrics import roc_curve
 from typer.testing import CliRunner
 
-from dmlkit import cli, data, training, verification
+from dmlkit import cli, data, retrieval, training, verification
 from dmlkit.cli import app
 from dmlkit.losses.hyperbolic import exponential_map, poincare_distances
 from dmlkit.training import Experiment
@@ -364,3 +364,7 @@ def test_without_val_the_command_says_that_it_chose_on_test(tmp_path):
     assert result.exit_code == 0, result.output
     assert "chosen on the test classes" in result.output
     assert " val " not in result.output.split("chosen")[0]
+
+
+def test_retrieval_hands_it_on():
+    assert retrieval.verification is verification.verification
