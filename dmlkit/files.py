@@ -45,7 +45,7 @@ def write_whole(writers: Mapping[Path, Callable[[Path], object]]) -> None:
 
 def _remove_leftovers(path: Path, mark: str) -> None:
     for leftover in path.parent.glob(f"{glob.escape(f'{path.name}.{mark}')}*"):
-        process = leftover.name.removeprefix(f"{path.name}.{mark}")
+        process = leftover.name.removeprefix(f"{path.name}.{mark}").partition(".")[0]
         if process.isdecimal() and not psutil.pid_exists(int(process)):
             leftover.unlink(missing_ok=True)
 
