@@ -5,7 +5,8 @@ import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -201,6 +202,25 @@ def test_a_session_outlives_stops_and_killed_workers_and_leaves_none_behind(tmp_
     while left := [pid for pid in (facts["stopped"], *facts["pids"]) if psutil.pid_exists(pid)]:
         assert time.monotonic() < deadline, f"processes {left} are left"
         time.sleep(0.1)
+
+
+class Killed(Executor):
+    """Whose processes are killed by whatever they are given."""
+
+    def submit(self, function, /, *args, **kwargs):
+        future = Future()
+        future.set_exception(BrokenProcessPool("a child process terminated abruptly"))
+        return future
+
+
+def test_a_sweep_whose_processes_are_killed_each_time_says_so(monkeypatch):
+    began = []
+    monkeypatch.setattr(study, "default_executor", lambda: began.append(1) or Killed())
+    with pytest.raises(RuntimeError, match=r"2 of 2 Runs failed; .*was killed .*call again"):
+        study.sweep(TINY, device="cpu", progress=False, seed=[0, 1])
+    assert len(began) == 2  # once more, and then no more
+    with pytest.raises(RuntimeError, match=r"1 of 1 Runs failed; .*was killed .*call again"):
+        train(TINY, executor=Killed())
 
 
 def test_sweep_finishes_the_others_before_it_reports_a_failure():

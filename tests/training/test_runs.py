@@ -298,6 +298,36 @@ def test_a_disk_that_fills_up_with_a_checkpoint_leaves_the_one_before(store, tmp
     assert begun == [7, 8, 9, 10, 11]
 
 
+@pytest.mark.parametrize(
+    "owner, name",
+    [(Path, "write_bytes"), (retrieval, "evaluate"), (np, "savez"), (Path, "rename")],
+    ids=["a checkpoint is written", "it is scored", "it is packed", "it is published"],
+)
+def test_ctrl_c_at_each_stage_leaves_no_half_and_the_next_attempt_goes_on(
+    store, tmp_path, monkeypatch, owner, name
+):
+    """Between steps, in a step and in a look: see test_loop."""
+    unbroken = run(TINY, tmp_path / "unbroken")
+    act, calls = getattr(owner, name), []
+
+    @functools.wraps(act)  # so that Runs keep their names
+    def interrupted(*args, **kwargs):
+        result = act(*args, **kwargs)
+        calls.append(1)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return result
+
+    monkeypatch.setattr(training.loop, "CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr(owner, name, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(TINY, store)
+    whole = {unbroken.path.name, f"{unbroken.path.name}.lock"}
+    assert {path.name for path in store.iterdir()} <= whole | {f"{unbroken.path.name}.checkpoint"}
+    assert_same_run(run(TINY, store), unbroken)
+    assert {path.name for path in store.iterdir()} == whole
+
+
 def test_a_run_that_was_killed_before_its_checkpoint_went_is_tidied_as_it_is_loaded(store):
     path = run(TINY, store).path
     path.with_suffix(".checkpoint").write_bytes(b"of the last step but one")
