@@ -19,6 +19,10 @@ from dmlkit.training import Experiment, Run
 from dmlkit.workers import default_executor as default_executor
 
 _LOST = ConnectionError("cancelled: the cluster was lost; what was finished will be loaded")
+_KILLED = BrokenExecutor(
+    "the process that trained it, or one beside it, was killed (did memory run out?): call again; "
+    "what was finished will be loaded"
+)
 
 
 def train(
@@ -109,15 +113,17 @@ def _gathered(
 ) -> dict[int, Any]:
     """What an executor's processes gave for each piece of work, or the error that came instead."""
     pool, futures = executor or default_executor(), {}
-    found: dict[int, Any] = dict.fromkeys(work, BrokenExecutor("a process died before it began"))
+    found: dict[int, Any] = dict.fromkeys(work, _KILLED)  # unless all can be submitted
     try:
         with suppress(BrokenExecutor):  # while the others are being submitted
             for i, each in work.items():
                 futures[pool.submit(_run, *each, wait=True)] = i
         for future in as_completed(futures):
             error = _LOST if future.cancelled() else future.exception()
+            if isinstance(error, BrokenExecutor):
+                continue
             found[futures[future]] = error or future.result()
-            bar.update(not isinstance(error, BrokenExecutor))
+            bar.update()
     except KeyboardInterrupt:
         for future in futures:
             future.cancel()

@@ -1,7 +1,7 @@
 """The processes of this machine that train Runs: kept for a session, replaced when one dies."""
 
 import functools
-import multiprocessing
+import multiprocessing.util
 import os
 import signal
 import threading
@@ -50,6 +50,8 @@ def _pool() -> tuple[ProcessPoolExecutor, Connection]:
     pool = ProcessPoolExecutor(
         joblib.cpu_count(), mp_context=context, initializer=_begin, initargs=(far_end,)
     )
+    # A process that multiprocessing has started waits for its children before the pool ends them.
+    multiprocessing.util.Finalize(None, stop, exitpriority=0)
     return pool, lifeline
 
 

@@ -5,7 +5,8 @@ import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -91,28 +92,57 @@ def test_what_is_on_disk_needs_no_executor():
 
 
 SESSION = """
-import json, os, signal, sys, threading, time
-from dataclasses import asdict, replace
+import functools, json, os, signal, sys, threading, time
+from dataclasses import replace
 from pathlib import Path
 
-from dmlkit import cache_folder, study
+from dmlkit import study, training
 from dmlkit.training import Experiment
 
 told, small = Path(sys.argv[1]), Experiment(**json.loads(sys.argv[2]))
+advance = training.Trainer.advance
 
 
-def train(*seeds, **changes):
-    experiments = [replace(small, seed=seed, **changes) for seed in seeds]
+@functools.wraps(advance)  # so that Runs keep their names
+def held(trainer):
+    # From seed 3 on, a training says who trains, and waits until it may.
+    seed = trainer.experiment.seed
+    if seed >= 3:
+        (told.parent / f"{os.getpid()}").write_text(f"{os.getpid()}")
+        (told.parent / f"{os.getpid()}").replace(told.parent / f"{seed}.begun")
+        wait_for(told.parent / f"{seed}.may")
+    advance(trainer)
+
+
+training.Trainer.advance = held  # in the workers too: they import this file
+
+
+def wait_for(path):
+    while not path.exists():
+        time.sleep(0.01)
+
+
+def let(*seeds):
+    for seed in seeds:
+        (told.parent / f"{seed}.may").touch()
+
+
+def train(*seeds):
+    experiments = [replace(small, seed=seed) for seed in seeds]
     return [run.loaded for run in study.train(experiments, device="cpu", progress=False)]
 
 
 def when_training_began(seed, act):
     def wait():
-        pattern = f"runs/{replace(small, seed=seed).hash()}*"
-        while not list(cache_folder().glob(pattern)):
-            time.sleep(0.01)
-        act()
+        begun = told.parent / f"{seed}.begun"
+        wait_for(begun)
+        act(int(begun.read_text()))
     threading.Thread(target=wait).start()
+
+
+def kill_and_let(pid):
+    os.kill(pid, signal.SIGKILL)
+    let(*range(3, 8))
 
 
 def worker():
@@ -131,15 +161,14 @@ if __name__ == "__main__":
     facts["after Stop"] = (train(0, 1), os.kill(before, 0))
     os.kill(before, signal.SIGKILL)
     facts["one killed at rest"] = train(0, 2)
-    victim = worker()
-    when_training_began(3, lambda: os.kill(victim, signal.SIGKILL))
+    when_training_began(3, kill_and_let)
     facts["one killed at work"] = train(*range(8))
-    when_training_began(20, lambda: os.kill(os.getpid(), signal.SIGINT))
-    victim = worker()
+    when_training_began(20, lambda pid: os.kill(os.getpid(), signal.SIGINT))
     try:
         train(20, 21, 22, 23)
     except KeyboardInterrupt:
-        facts["stopped"] = victim
+        facts["stopped"] = int((told.parent / "20.begun").read_text())
+    let(20, 21)
     facts["after it was stopped"] = train(20, 21)
     facts["pids"] = [os.getpid(), worker()]
     told.write_text(json.dumps(facts))
@@ -147,6 +176,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.timeout(900)  # seven groups of processes import torch
 def test_a_session_outlives_stops_and_killed_workers_and_leaves_none_behind(tmp_path):
     data.load("glyphs", "train", **TINY.data_args)  # made, if they are not there
     (tmp_path / "glyphs").symlink_to((dmlkit.cache_folder() / "glyphs").resolve())
@@ -160,19 +190,37 @@ def test_a_session_outlives_stops_and_killed_workers_and_leaves_none_behind(tmp_
         [sys.executable, script, told, small], env=environment, start_new_session=True,
         stderr=subprocess.PIPE, text=True,
     ) as session:  # fmt: skip
-        _, errors = session.communicate(timeout=280)
+        _, errors = session.communicate(timeout=800)
     assert told.exists(), errors
     facts = json.loads(told.read_text())
     assert facts["first"] == [False]
     assert facts["after Stop"] == [[True, False], None]
     assert facts["one killed at rest"] == [True, False]
-    assert facts["one killed at work"][:3] == [True] * 3
-    assert len(facts["one killed at work"]) == 8
-    assert len(facts["after it was stopped"]) == 2
-    deadline = time.monotonic() + 20
+    assert facts["one killed at work"] == [True] * 3 + [False] * 5
+    assert facts["after it was stopped"] == [False, False]
+    deadline = time.monotonic() + 120
     while left := [pid for pid in (facts["stopped"], *facts["pids"]) if psutil.pid_exists(pid)]:
         assert time.monotonic() < deadline, f"processes {left} are left"
         time.sleep(0.1)
+
+
+class Killed(Executor):
+    """Whose processes are killed by whatever they are given."""
+
+    def submit(self, function, /, *args, **kwargs):
+        future = Future()
+        future.set_exception(BrokenProcessPool("a child process terminated abruptly"))
+        return future
+
+
+def test_a_sweep_whose_processes_are_killed_each_time_says_so(monkeypatch):
+    began = []
+    monkeypatch.setattr(study, "default_executor", lambda: began.append(1) or Killed())
+    with pytest.raises(RuntimeError, match=r"2 of 2 Runs failed; .*was killed .*call again"):
+        study.sweep(TINY, device="cpu", progress=False, seed=[0, 1])
+    assert len(began) == 2  # once more, and then no more
+    with pytest.raises(RuntimeError, match=r"1 of 1 Runs failed; .*was killed .*call again"):
+        train(TINY, executor=Killed())
 
 
 def test_sweep_finishes_the_others_before_it_reports_a_failure():

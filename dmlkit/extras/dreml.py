@@ -9,6 +9,7 @@ import torch
 
 from dmlkit import data, retrieval, study
 from dmlkit.geometry import normalize
+from dmlkit.losses.contract import check_count
 from dmlkit.training import DivergedError, Experiment, Run
 
 
@@ -71,16 +72,15 @@ def dreml(
     Appalaraju 2019, "Unbiased Evaluation of Deep Metric Learning Algorithms".
 
     Raises:
-        ValueError: fewer than one member.
+        ValueError: members or meta_classes is no whole number from 1.
         DivergedError: the training of a member diverged.
         RuntimeError: a member failed otherwise.
 
     >>> dreml(Experiment(), members=0)
     Traceback (most recent call last):
-    ValueError: members must be 1 or more, but is 0
+    ValueError: members must be a whole number from 1, but is 0
     """
-    if members < 1:
-        raise ValueError(f"members must be 1 or more, but is {members}")
+    check_count(members=members, meta_classes=meta_classes)
     base = replace(experiment, loss="meta_class", loss_args={}, dim=meta_classes)
     experiments = [
         replace(

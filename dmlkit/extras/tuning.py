@@ -1,28 +1,34 @@
 """Tuning with equal budgets: the same number of trials and steps for every loss, on validation."""
 
 import json
+import os
 from collections.abc import Sequence
-from concurrent.futures import Executor, as_completed
+from concurrent.futures import BrokenExecutor, Executor, as_completed
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import filelock
 import pandas as pd
 from tqdm.auto import tqdm
 
 try:
     import optuna
     from optuna.storages.journal import JournalFileBackend
+    from optuna.trial import TrialState
 except ImportError as error:
     raise ImportError("tuning needs Optuna: pip install --editable '.[tune]'") from error
 
 from dmlkit import losses, study, training, workers
 from dmlkit.extras.recipes import nested
+from dmlkit.files import naming_full_disk
 from dmlkit.losses.table import Range, entries
 from dmlkit.training import Experiment
 
 _LR: dict[str, Range] = {"lr": ("log", 1e-3, 2e-2)}
 _PROXY_LR: dict[str, Range] = _LR | {"loss_lr_factor": ("log", 1.0, 100.0)}
+_DONE = (TrialState.COMPLETE,)
 
 
 def spaces() -> dict[str, dict[str, Range]]:
@@ -58,13 +64,15 @@ def tune(
     """Seek good settings of every loss on validation classes; one row for each trial.
 
     The score is Recall@1 on the validation split of ``base`` (default: the default Experiment).
-    Optuna's tree-structured Parzen estimator chooses, seeded by the trial's number alone, so that
-    one worker for each loss repeats the very same search. ``storage`` is a file, or the URL of a
-    database, which several machines may share. A search that was interrupted goes on; what is done
-    is not repeated. A training that diverges scores 0.
+    Optuna's tree-structured Parzen estimator chooses, seeded by the number of trials so far. Where
+    ``storage`` is a file, one worker at a time seeks for each loss: so the search is the very same
+    when repeated, and when it was interrupted or killed, and goes on. The URL of a database may be
+    shared by several machines. What is done is not repeated. A training that diverges scores 0.
 
     Raises:
         ValueError: a loss without a search space.
+        RuntimeError: a process that tuned was killed.
+        OSError: the storage is damaged, or its disk is full.
     """
     tuned = spaces()
     names = tuple(names) or tuple(tuned)
@@ -81,6 +89,11 @@ def tune(
             for future in as_completed(futures):
                 future.result()
                 bar.update()
+        except BrokenExecutor as error:
+            raise RuntimeError(
+                "a process that tuned was killed (did memory run out?): the next call goes on "
+                f"from {storage}"
+            ) from error
         except KeyboardInterrupt:
             for future in futures:
                 future.cancel()
@@ -98,10 +111,10 @@ def table(storage: Path | str, names: Sequence[str] = ()) -> pd.DataFrame:
     for name in names or spaces():
         if name not in there:
             continue
-        for trial in optuna.load_study(study_name=name, storage=opened).trials:
-            if trial.state.is_finished():
-                facts = {"loss": name, "trial": trial.number, "settings": json.dumps(trial.params)}
-                rows.append(facts | {"recall_at_1": trial.value} | trial.user_attrs)
+        done = optuna.load_study(study_name=name, storage=opened).get_trials(states=_DONE)
+        for number, trial in enumerate(done):
+            facts = {"loss": name, "trial": number, "settings": json.dumps(trial.params)}
+            rows.append(facts | {"recall_at_1": trial.value} | trial.user_attrs)
     return pd.DataFrame(rows)
 
 
@@ -120,6 +133,18 @@ def recipes(trials: pd.DataFrame) -> dict[str, dict[str, Any]]:
 def _search(storage: str, base: Experiment, trials: int, device: str) -> None:
     """Go on with the search of one loss until it has so many finished trials."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    with _alone(storage, base.loss):
+        _seek(storage, base, trials, device)
+
+
+def _alone(storage: str, loss: str) -> AbstractContextManager[object]:
+    """The right to seek for a loss in a file, which one process at a time can have."""
+    if "://" in storage:
+        return nullcontext()
+    return filelock.FileLock(f"{storage}.{loss}.lock")
+
+
+def _seek(storage: str, base: Experiment, trials: int, device: str) -> None:
     search = optuna.create_study(
         study_name=base.loss, storage=_open(storage), direction="maximize", load_if_exists=True
     )
@@ -127,10 +152,15 @@ def _search(storage: str, base: Experiment, trials: int, device: str) -> None:
         name: optuna.distributions.FloatDistribution(low, high, log=scale == "log")
         for name, (scale, low, high) in spaces()[base.loss].items()
     }
-    if not search.trials:
+    if "://" not in storage:  # we are alone: what runs was broken off, and is chosen once more
+        for broken in search.get_trials(states=(TrialState.RUNNING,)):
+            search.tell(broken.number, state=TrialState.FAIL)
+    counted = (*_DONE, TrialState.RUNNING, TrialState.WAITING)
+    if not search.get_trials(states=counted):
         search.enqueue_trial(_defaults(base))
-    while sum(trial.state.is_finished() for trial in search.trials) < trials:
-        search.sampler = optuna.samplers.TPESampler(seed=len(search.trials), n_startup_trials=8)
+    while len(search.get_trials(states=_DONE)) < trials:
+        so_far = len(search.get_trials(states=counted))
+        search.sampler = optuna.samplers.TPESampler(seed=so_far, n_startup_trials=8)
         trial = search.ask(space)
         experiment = replace(base, **nested(trial.params))
         try:
@@ -161,4 +191,35 @@ def _open(storage: str) -> Any:
     if "://" in storage:
         return optuna.storages.RDBStorage(storage)
     Path(storage).parent.mkdir(parents=True, exist_ok=True)
-    return optuna.storages.JournalStorage(JournalFileBackend(storage))
+    try:
+        return optuna.storages.JournalStorage(_Journal(Path(storage)))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:  # by a damaged line
+        raise OSError(
+            f"{storage} cannot be read ({type(error).__name__}: {error}): delete it to tune anew; "
+            "the Runs that were trained will be loaded"
+        ) from error
+
+
+class _Journal(JournalFileBackend):
+    """Optuna's file of lines, one for whatever is done, which is mended after a fault.
+
+    Its lock is one that ends with the process that holds it: Optuna's own would stay for 30 s.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.guard = path, filelock.FileLock(f"{path}.guard")
+        super().__init__(str(path), self.guard)  # type: ignore[arg-type] # it has what is called
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        with self.guard, naming_full_disk(self.path):
+            self._cut_half_a_line()
+            super().append_logs(logs)
+
+    def _cut_half_a_line(self) -> None:
+        """Left by a full disk or a kill: it is not read, and the next would be joined to it."""
+        with self.path.open("r+b") as file:
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                if file.read() != b"\n":
+                    file.seek(0)
+                    file.truncate(file.read().rfind(b"\n") + 1)

@@ -114,15 +114,14 @@ class Experiment:
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            value = getattr(self, f.name)
+            value, (expected, types) = getattr(self, f.name), _TYPES[f.type]
             try:
-                literal = json.loads(json.dumps(value, allow_nan=False))
-            except (TypeError, ValueError) as error:
+                literal = _frozen(json.loads(json.dumps(value, allow_nan=False)))
+            except (TypeError, ValueError):
                 raise TypeError(
-                    f"{f.name} must be a JSON literal, but is {value!r} ({error})"
+                    f"{f.name} must be {expected} that JSON can hold: no NaN, no infinity, no set, "
+                    f"no NumPy number or array; but is {value!r}"
                 ) from None
-            literal = _frozen(literal)
-            expected, types = _TYPES[f.type]
             if not isinstance(literal, types) or isinstance(literal, bool) != (f.type is bool):
                 raise TypeError(f"{f.name} must be {expected}, but is {literal!r}")
             object.__setattr__(self, f.name, literal)

@@ -15,10 +15,11 @@ from torch import nn
 from tqdm.auto import tqdm
 
 from dmlkit import data, retrieval
+from dmlkit.files import naming_full_disk
 from dmlkit.training import devices
 from dmlkit.training.build import build_sampler
 from dmlkit.training.experiment import Experiment
-from dmlkit.training.trainer import Trainer
+from dmlkit.training.trainer import Trainer, packed, read_checkpoint
 
 CHECKPOINT_SECONDS = 10.0
 CHECK_EVERY = 25  # steps between looks at the record: each look makes the host wait for the device
@@ -40,7 +41,7 @@ def fit(
     Model and loss are trained in place. The Experiment gives batches, optimizer, steps and seed;
     its names of model and loss are not used. With a ``checkpoint`` path the state is saved there
     every few seconds, and when interrupted between two steps; a training goes on from a state that
-    is there.
+    is there. One that is damaged is named in a warning, and the training begins anew.
 
     Several ``devices`` have a process each. Under torchrun these are there, and each calls this;
     else they are started here, are given all arguments, and import the module of a loss of your
@@ -48,6 +49,7 @@ def fit(
 
     Raises:
         DivergedError: a loss, norm, gradient, parameter or embedding is no longer finite.
+        OSError: no checkpoint can be written.
         ValueError: an unknown device, or devices that cannot share a batch.
 
     >>> from dmlkit import data, losses, models
@@ -65,14 +67,15 @@ def fit(
     with tempfile.TemporaryDirectory() as folder:  # a checkpoint brings home what they trained
         checkpoint, work = checkpoint or Path(folder) / "checkpoint", Path(folder) / "work"
         options = device, monitor or {}, checkpoint, progress
-        torch.save((model, loss, train, experiment, *options), work)
+        with naming_full_disk(work):
+            work.write_bytes(packed((model, loss, train, experiment, *options)))
         devices.spawn(experiment.devices, _fit_in_group, work, checkpoint)
         alone = replace(experiment, devices=1)
         return fit(model, loss, train, alone, device=device, checkpoint=checkpoint, progress=False)
 
 
 def _fit_in_group(work: Path, checkpoint: Path) -> None:
-    trainer = _fit(*torch.load(work, weights_only=False))
+    trainer = _fit(*torch.load(work, weights_only=False))  # of our own making, a moment ago
     if trainer.fabric.is_global_zero:
         trainer.save(checkpoint)
 
@@ -114,11 +117,10 @@ def _read(checkpoint: Path | None) -> dict[str, Any] | None:
     if checkpoint is None or not checkpoint.exists():
         return None
     try:
-        return torch.load(checkpoint, map_location="cpu")
-    except Exception as error:  # whatever unpickling half a file raises
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        return read_checkpoint(checkpoint)
+    except (OSError, ValueError) as error:
         warnings.warn(
-            f"checkpoint {checkpoint} cannot be read ({reason}): training begins anew",
+            f"checkpoint {checkpoint} cannot be read ({error}): training begins anew",
             stacklevel=2,
         )
         return None
@@ -137,18 +139,27 @@ def _take_steps(
         disable=not progress, leave=False,
     )  # fmt: skip
     with bar:
+        _look(trainer, monitor, bar)  # after the step that a checkpoint is of
         while trainer.step < experiment.steps:
             trainer.advance()
-            step, last = trainer.step, trainer.step == experiment.steps
-            look = last or step % experiment.monitor_every == 0
-            if look or step % CHECK_EVERY == 0:
-                bar.set_postfix(loss=f"{trainer.check_finite():.3f}")
-                bar.update(step - bar.n)
-            for split, images in monitor.items() if look else ():
-                x = images.retrieval_sets(trainer.embed(images))
-                recall = retrieval.recall_at_k(**x, ks=[1], metric=experiment.metric)
-                trainer.monitored.setdefault(split, {})[step] = recall[1]
+            _look(trainer, monitor, bar)
             if checkpoint is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
                 trainer.check_finite()
                 trainer.save(checkpoint)
                 saved = time.monotonic()
+
+
+def _look(trainer: Trainer, monitor: Mapping[str, data.ImageSet], bar: tqdm) -> None:
+    """At the record and the monitored splits, if it is time; a look that was cut short goes on."""
+    experiment, step = trainer.experiment, trainer.step
+    if step == 0:
+        return
+    due = step == experiment.steps or step % experiment.monitor_every == 0
+    if due or step % CHECK_EVERY == 0:
+        bar.set_postfix(loss=f"{trainer.check_finite():.3f}")
+        bar.update(step - bar.n)
+    for split, images in monitor.items() if due else ():
+        recalls = trainer.monitored.setdefault(split, {})
+        if step not in recalls:
+            x = images.retrieval_sets(trainer.embed(images))
+            recalls[step] = retrieval.recall_at_k(**x, ks=[1], metric=experiment.metric)[1]

@@ -1,12 +1,12 @@
 """A Run on disk: its name, lock, checkpoint, publication, loading."""
 
 import hashlib
+import io
 import json
 import shutil
-import tempfile
 import time
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -19,7 +19,7 @@ from torch import nn
 
 import dmlkit
 from dmlkit import data
-from dmlkit.files import write_whole
+from dmlkit.files import naming_full_disk, write_whole
 from dmlkit.training.build import (
     Objective,
     build_model,
@@ -32,10 +32,12 @@ from dmlkit.training.experiment import Experiment
 from dmlkit.training.loop import fit
 from dmlkit.training.provenance import provenance
 from dmlkit.training.scoring import DivergedError, check_embeddings, embed, score
+from dmlkit.training.trainer import packed
 
 if TYPE_CHECKING:
     from dmlkit.extras.diagnosis import Finding
 
+SUMS = "SHA256SUMS"  # of the other files of a Run, as `sha256sum --check` reads it
 Module = TypeVar("Module", bound=nn.Module)
 
 
@@ -70,7 +72,7 @@ class Run:
     num_classes: int  # of those
 
     def model(self) -> nn.Module:
-        """The trained model, on the CPU, ready to embed."""
+        """The trained model, on the CPU, ready to embed. Raises OSError where it is damaged."""
         args = dict(self.experiment.model_args)
         if "pretrained" in args:
             args["pretrained"] = False  # what it began with is no longer needed
@@ -88,7 +90,9 @@ class Run:
         return diagnose(self, device)
 
     def _restored(self, module: Module, file: str) -> Module:
-        module.load_state_dict(torch.load(self.path / file, weights_only=True))
+        with _naming_folder(self.path):
+            state = torch.load(_checked(self.path, file), weights_only=True)
+        module.load_state_dict(state)
         return module.eval()
 
 
@@ -117,6 +121,8 @@ def run(
         RunInProgressError: another process trains it now, and ``wait`` is False.
         NotTrainedError: it is not on disk, and ``train`` is False.
         DivergedError: see ``fit``.
+        OSError: the Run is damaged: its files are compared with their SHA-256; or the store cannot
+            be written to.
         ValueError: an unknown data set, model or device, or ``devices`` that are not there or
             cannot share a batch.
 
@@ -133,6 +139,9 @@ def run(
     with nullcontext() if _is_known(path) or not first else _locked(path, wait):
         # It may have ended while we waited for the lock.
         loaded, diverged = fabric.broadcast((path.exists(), _how_it_diverged(path)))
+        if first and (loaded or diverged):
+            with suppress(OSError):  # of one that was killed between its last two strokes
+                path.with_suffix(".checkpoint").unlink(missing_ok=True)
         if diverged:
             raise DivergedError(diverged)
         if not loaded:
@@ -190,13 +199,20 @@ def _how_it_diverged(path: Path) -> str | None:
 
 def _locked(path: Path, wait: bool) -> AbstractContextManager[object]:
     """The right to train a Run, which one process at a time can have."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         return filelock.FileLock(path.with_suffix(".lock")).acquire(timeout=-1 if wait else 0)
     except filelock.Timeout:
         raise RunInProgressError(
             f"another process is training Run {path.name} now: wait for it, then load it"
         ) from None
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"{error.strerror}: to train a Run, its folder must be one that can be written to; set "
+            "$DMLKIT_CACHE, or store, to another",
+            str(path.parent),
+        ) from error
 
 
 def _train(work: _Work, path: Path, first: bool, **how: Any) -> None:
@@ -244,36 +260,69 @@ def _facts(work: _Work, began: float) -> dict[str, Any]:
 
 
 def _score_and_publish(work: _Work, path: Path, history: pd.DataFrame, began: float) -> None:
-    """Write the whole folder beside, then rename it: a Run is there complete, or not at all."""
+    """By the model that was trained; all that is to be kept of it."""
     images = work.sets[work.experiment.split]
     with repeatable_numerics(work.experiment.threads):
         embeddings = embed(work.model, images)
         check_embeddings(torch.from_numpy(embeddings), "after the last step: lower lr")
         scores = score(work.experiment, images, embeddings)
-    facts = _facts(work, began) | {"scores": scores}
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{path.name}.") as beside:
-        folder = Path(beside) / "run"
-        folder.mkdir()
-        (folder / "run.json").write_text(json.dumps(facts, indent=1))
-        history.to_csv(folder / "history.csv", index=False)
-        np.savez(folder / "embeddings.npz", embeddings=embeddings, labels=images.labels)
-        for file, module in (("model.pt", work.model), ("objective.pt", work.objective)):
-            state = {name: value.cpu() for name, value in module.state_dict().items()}
-            torch.save(state, folder / file)
-        folder.rename(path)
+    facts, arrays = _facts(work, began) | {"scores": scores}, io.BytesIO()
+    np.savez(arrays, embeddings=embeddings, labels=images.labels)
+    files = {
+        "run.json": json.dumps(facts, indent=1).encode(),
+        "history.csv": history.to_csv(index=False).encode(),
+        "embeddings.npz": arrays.getvalue(),
+    }
+    for file, module in (("model.pt", work.model), ("objective.pt", work.objective)):
+        files[file] = packed({name: value.cpu() for name, value in module.state_dict().items()})
+    _publish(path, files)
 
 
-def load_run(path: Path) -> Run:
-    """The Run that a folder keeps, as ``run`` left it. Raises OSError for any other folder."""
+def _publish(path: Path, files: Mapping[str, bytes]) -> None:
+    """Write the whole folder beside, then rename it: a Run is there complete, or not at all."""
+    sums = b"".join(_sum(name, content) for name, content in files.items())
+    beside = path.with_name(f"{path.name}.new")
+    beside.mkdir()
     try:
-        facts = json.loads((path / "run.json").read_text())
-        facts["experiment"] = Experiment(**facts["experiment"])
-        facts["image_shape"] = tuple(facts["image_shape"])
-        with np.load(path / "embeddings.npz") as arrays:
-            facts |= {"embeddings": arrays["embeddings"], "labels": arrays["labels"]}
-        history = pd.read_csv(path / "history.csv")
-        return Run(**facts, history=history, path=path, loaded=True)
+        for name, content in (dict(files) | {SUMS: sums}).items():
+            with naming_full_disk(path / name):
+                (beside / name).write_bytes(content)
+        beside.rename(path)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+
+
+def _sum(name: str, content: bytes) -> bytes:
+    """The line of ``SUMS`` for a file."""
+    return f"{hashlib.sha256(content).hexdigest()}  {name}\n".encode()
+
+
+def _checked(path: Path, name: str) -> io.BytesIO:
+    """A file of a Run, as it was written; ValueError for any other."""
+    content = (path / name).read_bytes()
+    if _sum(name, content) not in (path / SUMS).read_bytes():
+        raise ValueError(f"{name} is damaged: its SHA-256 is another than {SUMS} says")
+    return io.BytesIO(content)
+
+
+@contextmanager
+def _naming_folder(path: Path) -> Iterator[None]:
+    try:
+        yield
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise OSError(
             f"Run {path} cannot be read ({error}): delete that folder to train it anew"
         ) from error
+
+
+def load_run(path: Path) -> Run:
+    """The Run that a folder keeps, as ``run`` left it. Raises OSError for any other folder."""
+    with _naming_folder(path):
+        facts = json.load(_checked(path, "run.json"))
+        facts["experiment"] = Experiment(**facts["experiment"])
+        facts["image_shape"] = tuple(facts["image_shape"])
+        with np.load(_checked(path, "embeddings.npz")) as arrays:
+            facts |= {"embeddings": arrays["embeddings"], "labels": arrays["labels"]}
+        history = pd.read_csv(_checked(path, "history.csv"))
+        return Run(**facts, history=history, path=path, loaded=True)

@@ -39,12 +39,14 @@ def embed_batches(model: nn.Module, batches: Iterable[Tensor]) -> Tensor:
     like = next(model.parameters())
     training = model.training
     model.eval()
-    with torch.inference_mode():
-        parts = []
-        for batch in batches:
-            pixels = to_float(batch.to(like.device)).to(like.dtype)
-            parts.append(model(pixels.contiguous(memory_format=torch.channels_last)))
-    model.train(training)
+    try:
+        with torch.inference_mode():
+            parts = []
+            for batch in batches:
+                pixels = to_float(batch.to(like.device)).to(like.dtype)
+                parts.append(model(pixels.contiguous(memory_format=torch.channels_last)))
+    finally:  # where interrupted too: else it would go on with a BatchNorm that rests
+        model.train(training)
     return torch.cat(parts).float().cpu()
 
 

@@ -96,7 +96,7 @@ def test_any_first_members_are_an_ensemble_too():
 
 
 def test_says_what_it_cannot_do():
-    with pytest.raises(ValueError, match="members must be 1 or more, but is 0"):
+    with pytest.raises(ValueError, match="members must be a whole number from 1, but is 0"):
         small_ensemble(members=0)
     ensemble = small_ensemble(replace(TINY, steps=1), members=1)
     for members in (0, 2):

@@ -1,8 +1,13 @@
 """Equal budgets, on validation classes, resumable, and the same search when repeated."""
 
+import errno
 import json
-from concurrent.futures import ThreadPoolExecutor
+import os
+import re
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 
+import pandas as pd
 import pytest
 
 import dmlkit
@@ -58,16 +63,64 @@ def test_a_broken_search_goes_on_and_a_repeated_one_is_the_same(tmp_path, monkey
     with pytest.raises(KeyboardInterrupt):
         search(tmp_path / "broken", 3, NAMES[:1])
     found = search(tmp_path / "broken", 3, NAMES[:1])
-    assert len(found) == 3
-    assert found["trial"].tolist() == [0, 2, 3]  # the broken one counts for nothing
+    assert found["trial"].tolist() == [0, 1, 2]  # the broken one is chosen once more
+    assert [calls[1], len(calls)] == [calls[2], 4]
     monkeypatch.setattr(training, "run", run)
-    twice = [search(tmp_path / name, 3, NAMES[:1]) for name in ("a", "b")]
-    assert twice[0]["settings"].tolist() == twice[1]["settings"].tolist()
-    assert twice[0]["recall_at_1"].tolist() == twice[1]["recall_at_1"].tolist()
+    for name in ("a", "b"):
+        again = search(tmp_path / name, 3, NAMES[:1])
+        same = ["loss", "trial", "settings", "recall_at_1", "run"]
+        pd.testing.assert_frame_equal(found[same], again[same], check_exact=True)
     calls.clear()
     monkeypatch.setattr(training, "run", breaks)
     assert len(search(tmp_path / "a", 3, NAMES[:1])) == 3
     assert not calls  # what is done is not repeated
+
+
+def test_a_search_goes_on_after_half_a_line_and_a_full_disk(tmp_path, monkeypatch):
+    expected = search(tmp_path / "whole", 2, NAMES[:1])["settings"].tolist()
+    storage, fsync = tmp_path / "study", os.fsync
+    search(storage, 1, NAMES[:1])
+
+    def full(descriptor):
+        storage.write_bytes(storage.read_bytes()[:-9])  # what had room
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left.*the disk at /.*study'"):
+        search(storage, 2, NAMES[:1])
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert not storage.read_bytes().endswith(b"\n")
+    assert search(storage, 2, NAMES[:1])["settings"].tolist() == expected
+
+
+def test_a_damaged_search_is_named(tmp_path):
+    storage = tmp_path / "study"
+    search(storage, 1, NAMES[:1])
+    storage.write_bytes(storage.read_bytes().replace(b"{", b"}", 1))
+    with pytest.raises(OSError, match=f"{re.escape(str(storage))} cannot be read .*: delete it"):
+        search(storage, 1, NAMES[:1])
+
+
+def test_two_searches_of_one_file_are_one(tmp_path, monkeypatch):
+    expected = search(tmp_path / "alone", 3, NAMES[:1])["settings"].tolist()
+    with ThreadPoolExecutor(2) as both:
+        futures = [both.submit(search, tmp_path / "study", 3, NAMES[:1]) for _ in range(2)]
+    for future in futures:
+        assert future.result()["settings"].tolist() == expected
+
+
+class Killed(Executor):
+    """Whose only process is killed by whatever it is given."""
+
+    def submit(self, function, /, *args, **kwargs):
+        future = Future()
+        future.set_exception(BrokenProcessPool("a child process terminated abruptly"))
+        return future
+
+
+def test_a_worker_that_is_killed_is_told_of(tmp_path):
+    with pytest.raises(RuntimeError, match=r"was killed .*goes on from .*study"):
+        tuning.tune(tmp_path / "study", NAMES[:1], 1, TINY, Killed(), progress=False)
 
 
 def test_the_first_trial_is_the_default(tmp_path):

@@ -60,6 +60,9 @@ def test_an_experiment_survives_json():
 @pytest.mark.parametrize(
     "change, error, message",
     [
+        ({"lr": float("inf")}, TypeError, "lr must be a number that JSON can hold: .*is inf"),
+        ({"lr": "fast"}, TypeError, "lr must be a number, but is 'fast'"),
+        ({"data_args": {"a": {1}}}, TypeError, "data_args must be a dict that JSON .* no set"),
         ({"steps": 2.5}, TypeError, "steps must be a whole number, but is 2.5"),
         ({"steps": True}, TypeError, "steps must be a whole number, but is True"),
         ({"lr": "0.1"}, TypeError, "lr must be a number, but is '0.1'"),

@@ -10,7 +10,8 @@ from pytorch_metric_learning import losses as pml
 from torch import nn
 
 from dmlkit import data, losses, models, retrieval, training
-from tests.training.tiny import TINY
+from dmlkit.training.trainer import read_checkpoint
+from tests.training.tiny import TINY, flipped
 
 
 def test_a_step_that_was_torn_is_no_checkpoint(tmp_path, monkeypatch):
@@ -38,6 +39,66 @@ def test_a_step_that_was_torn_is_no_checkpoint(tmp_path, monkeypatch):
     assert again[2] == 8  # of 12: four were whole
     pd.testing.assert_frame_equal(again[0], history)
     torch.testing.assert_close(again[1], state, rtol=0, atol=0)
+
+
+def test_an_interrupted_look_is_taken_by_the_next_attempt(tmp_path, monkeypatch):
+    """Jupyter's Stop while a split is embedded: its score is in the history all the same."""
+    train, val = (data.load("glyphs", split, **TINY.data_args) for split in ("train", "val"))
+
+    def fit(checkpoint=None):
+        model, loss = training.build_model(TINY, train), training.build_objective(TINY, train)
+        splits = {"train": train, "val": val}
+        options = {"device": "cpu", "checkpoint": checkpoint, "progress": False, "monitor": splits}
+        return model, lambda: training.fit(model, loss, train, TINY, **options)
+
+    expected = fit()[1]()
+    retrieve, looks = retrieval.recall_at_k, []
+
+    def interrupted(*args, **kwargs):
+        looks.append(1)
+        if len(looks) in (2, 5):  # once amid the run, once after its last step
+            raise KeyboardInterrupt
+        return retrieve(*args, **kwargs)
+
+    monkeypatch.setattr(retrieval, "recall_at_k", interrupted)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            fit(tmp_path / "checkpoint")[1]()
+    pd.testing.assert_frame_equal(fit(tmp_path / "checkpoint")[1](), expected, check_exact=True)
+    assert len(looks) == 6  # four, and the two that were cut short
+
+
+def test_a_model_is_in_the_mode_that_it_was_after_an_interrupted_look():
+    images = data.load("glyphs", "val", **TINY.data_args)
+    model = training.build_model(TINY, images)
+
+    def stop(module, arguments, embeddings):
+        raise KeyboardInterrupt
+
+    model.register_forward_hook(stop)
+    with pytest.raises(KeyboardInterrupt):
+        training.embed(model, images)
+    assert model.training
+
+
+def test_no_bit_of_a_checkpoint_can_flip_unseen(tmp_path):
+    path = tmp_path / "checkpoint"
+    train = data.load("glyphs", "train", **TINY.data_args)
+    model, loss = training.build_model(TINY, train), training.build_objective(TINY, train)
+    fabric = training.open_fabric(TINY, "cpu")
+    trainer = training.Trainer(TINY, model, loss, train, fabric)
+    trainer.advance()
+    trainer.save(path)
+    assert read_checkpoint(path)["step"] == 1
+    whole = path.read_bytes()
+    for bit in np.random.default_rng(0).integers(8 * len(whole), size=60):
+        path.write_bytes(flipped(whole, bit))
+        with pytest.raises(ValueError, match="SHA-256"):
+            read_checkpoint(path)
+    for length in (0, 31, 32, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match="SHA-256"):
+            read_checkpoint(path)
 
 
 def test_any_loss_of_the_reference_library_fits_as_it_is():

@@ -1,13 +1,18 @@
 """Experiment -> Run: the same every time, resumed exactly, complete on disk or not there."""
 
+import errno
 import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import contextmanager
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +21,14 @@ from filelock import FileLock
 
 from dmlkit import data, retrieval, training
 from dmlkit.training import Experiment
-from tests.training.tiny import TINY, assert_same_run, before_each_step, interrupt_before, run
+from tests.training.tiny import (
+    TINY,
+    assert_same_run,
+    before_each_step,
+    flipped,
+    interrupt_before,
+    run,
+)
 
 DIVERGING = replace(TINY, optimizer="sgd", lr=1e4, constraint={"weight": 1.0}, steps=60)
 
@@ -192,31 +204,167 @@ def test_a_trained_model_needs_only_the_folder_of_its_run(store, monkeypatch):
     assert asked.model()(batch).shape == (4, 8)
 
 
-def test_a_checkpoint_that_cannot_be_read_is_named_and_trained_anew(store, tmp_path):
+def test_a_damaged_checkpoint_is_named_and_trained_anew(store, tmp_path, monkeypatch):
     expected = run(TINY, tmp_path / "whole")
     store.mkdir()
     checkpoint = store / f"{expected.path.name}.checkpoint"
-    checkpoint.write_bytes(b"half")
-    with pytest.warns(UserWarning, match=f"{checkpoint.name} cannot be read.*begins anew"):
-        found = run(TINY, store)
-    assert_same_run(found, expected)
+    interrupt_before(monkeypatch, step=7)
+    with pytest.raises(KeyboardInterrupt):
+        run(TINY, store)
+    monkeypatch.undo()
+    whole = checkpoint.read_bytes()
+    for content in (b"half", flipped(whole, 4 * len(whole))):
+        checkpoint.write_bytes(content)
+        with pytest.warns(UserWarning, match=f"{checkpoint.name} cannot be read.*begins anew"):
+            found = run(TINY, store)
+        assert_same_run(found, expected)
+        shutil.rmtree(found.path)
 
 
-def test_a_damaged_run_names_its_folder_and_what_to_do(store):
+def test_no_bit_of_a_run_can_flip_unseen(store):
     path = run(TINY, store).path
-    (path / "run.json").write_text("{")
-    with pytest.raises(OSError, match=f"{path.name}.*delete that folder"):
+    names = {file.name for file in path.iterdir()}
+    assert names == {
+        "run.json", "history.csv", "embeddings.npz", "model.pt", "objective.pt", "SHA256SUMS"
+    }  # fmt: skip
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=path, check=True)
+    generator = np.random.default_rng(0)
+
+    def read():
+        training.load_run(path).model()
+        training.load_run(path).objective()
+
+    read()
+    for name in names - {"SHA256SUMS"}:
+        told = pytest.raises(OSError, match=rf"{path.name} .*{name}.*delete that folder to train")
+        whole = (path / name).read_bytes()
+        damaged = [flipped(whole, bit) for bit in generator.integers(8 * len(whole), size=20)]
+        for content in (*damaged, b"", whole[:-1], whole + b"\n"):
+            (path / name).write_bytes(content)
+            with told:
+                read()
+        (path / name).unlink()
+        with told:
+            read()
+        (path / name).write_bytes(whole)
+    sums = (path / "SHA256SUMS").read_bytes()
+    for bit in generator.integers(8 * len(sums), size=20):
+        (path / "SHA256SUMS").write_bytes(flipped(sums, bit))
+        with pytest.raises(OSError, match=f"{path.name} .*delete that folder"):
+            read()
+    (path / "SHA256SUMS").unlink()
+    with pytest.raises(OSError, match=f"{path.name} .*SHA256SUMS.*delete that folder"):
         run(TINY, store)
 
 
-def test_a_disk_that_fills_up_leaves_no_half_run(store, monkeypatch):
-    def full(*args, **kwargs):
-        raise OSError(28, "No space left on device")
+def fill_the_disk(monkeypatch, name):
+    """From here on there is room for half of a file whose name begins so."""
+    write = Path.write_bytes
 
-    monkeypatch.setattr(np, "savez", full)
-    with pytest.raises(OSError, match="No space left"):
+    def half(path, content):
+        if not path.name.startswith(name):
+            return write(path, content)
+        write(path, content[: len(content) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+
+
+@pytest.mark.parametrize("file", ["model.pt", "history.csv", "SHA256SUMS"])
+def test_a_disk_that_fills_up_is_named_and_leaves_no_half_run(store, monkeypatch, file):
+    fill_the_disk(monkeypatch, file)
+    with pytest.raises(OSError, match=rf"No space left.*disk at /.*MB left: .*{file}") as told:
         run(TINY, store)
-    assert not [path for path in store.iterdir() if path.is_dir()]
+    assert told.value.errno == errno.ENOSPC
+    assert [path.suffix for path in store.iterdir()] == [".lock"]
+
+
+def test_a_disk_that_fills_up_with_a_checkpoint_leaves_the_one_before(store, tmp_path, monkeypatch):
+    unbroken = run(TINY, tmp_path / "unbroken")
+    monkeypatch.setattr(training.loop, "CHECKPOINT_SECONDS", 0)
+
+    def act(step):
+        if step == 7:
+            fill_the_disk(monkeypatch, unbroken.path.name)
+
+    before_each_step(monkeypatch, act)
+    with pytest.raises(OSError, match=r"No space left.*disk at /.*MB left: .*checkpoint"):
+        run(TINY, store)
+    assert {path.suffix for path in store.iterdir()} == {".lock", ".checkpoint"}
+    monkeypatch.undo()
+    begun = []
+    before_each_step(monkeypatch, begun.append)
+    assert_same_run(run(TINY, store), unbroken)
+    assert begun == [7, 8, 9, 10, 11]
+
+
+@pytest.mark.parametrize(
+    "owner, name",
+    [(Path, "write_bytes"), (retrieval, "evaluate"), (np, "savez"), (Path, "rename")],
+    ids=["a checkpoint is written", "it is scored", "it is packed", "it is published"],
+)
+def test_ctrl_c_at_each_stage_leaves_no_half_and_the_next_attempt_goes_on(
+    store, tmp_path, monkeypatch, owner, name
+):
+    """Between steps, in a step and in a look: see test_loop."""
+    unbroken = run(TINY, tmp_path / "unbroken")
+    act, calls = getattr(owner, name), []
+
+    @functools.wraps(act)  # so that Runs keep their names
+    def interrupted(*args, **kwargs):
+        result = act(*args, **kwargs)
+        calls.append(1)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return result
+
+    monkeypatch.setattr(training.loop, "CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr(owner, name, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(TINY, store)
+    whole = {unbroken.path.name, f"{unbroken.path.name}.lock"}
+    assert {path.name for path in store.iterdir()} <= whole | {f"{unbroken.path.name}.checkpoint"}
+    assert_same_run(run(TINY, store), unbroken)
+    assert {path.name for path in store.iterdir()} == whole
+
+
+def test_a_run_that_was_killed_before_its_checkpoint_went_is_tidied_as_it_is_loaded(store):
+    path = run(TINY, store).path
+    path.with_suffix(".checkpoint").write_bytes(b"of the last step but one")
+    assert run(TINY, store).loaded
+    assert {found.name for found in store.iterdir()} == {path.name, f"{path.name}.lock"}
+
+
+@contextmanager
+def powerless():
+    """As a user who owns none of the files that root has made: root may write everywhere."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.skipif(not hasattr(os, "seteuid"), reason="no users as POSIX has them")
+def test_a_folder_that_cannot_be_written_to_is_named_and_its_runs_are_loaded():
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder) / "runs"
+        run(TINY, store)
+        Path(folder).chmod(0o555)
+        store.chmod(0o555)
+        try:
+            with powerless():
+                assert run(TINY, store).loaded
+                for place in (store, store.with_name("others")):
+                    told = rf"can be written to; set \$DMLKIT_CACHE, or store.*{place.name}'"
+                    with pytest.raises(PermissionError, match=told):
+                        run(replace(TINY, seed=1), place)
+        finally:
+            Path(folder).chmod(0o755)
+            store.chmod(0o755)
 
 
 @pytest.mark.parametrize(

@@ -50,3 +50,10 @@ def assert_same_run(a, b):
     pd.testing.assert_frame_equal(a.history, b.history)
     np.testing.assert_array_equal(a.embeddings, b.embeddings)
     assert a.scores == b.scores
+
+
+def flipped(content, bit):
+    """The bytes with one bit changed."""
+    changed = bytearray(content)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
