@@ -44,7 +44,7 @@ def load(
     if check or skip_unreadable:
         if not skip_unreadable:
             check_readable(list(listing.paths), ", or pass skip_unreadable=True")
-        if bad := _unreadable(tuple(listing.paths)):
+        if bad := _unreadable(listing.paths):
             warnings.warn(f"skipped: {_described(bad)}", stacklevel=2)
             listing = listing.subset(np.array([path not in bad for path in listing.paths]))
     return listing.split(split, validation, class_split).image_set(**pictures)
@@ -77,9 +77,14 @@ def _listed(root: Path, test_share: float, class_split: int) -> Listing:
     return Listing(paths, ids, names, names, np.where(tests, "test", "train"))
 
 
+def _unreadable(paths: Sequence[Path]) -> dict[Path, str]:
+    changed = (path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
+    return _decoded(tuple(paths), tuple(changed))
+
+
 @lru_cache(maxsize=4)
-def _unreadable(paths: tuple[Path, ...]) -> dict[Path, str]:
-    return unreadable(paths)  # once for all three splits
+def _decoded(paths: tuple[Path, ...], changed: tuple[int, ...]) -> dict[Path, str]:
+    return unreadable(paths)  # once for all three splits, and again for what was mended
 
 
 def check_readable(paths: Sequence[Path], otherwise: str = "") -> None:
@@ -87,7 +92,7 @@ def check_readable(paths: Sequence[Path], otherwise: str = "") -> None:
 
     >>> check_readable([])
     """
-    if bad := _unreadable(tuple(paths)):
+    if bad := _unreadable(paths):
         raise ValueError(f"{_described(bad)}; mend or delete them{otherwise}")
 
 

@@ -202,9 +202,11 @@ def panel(run: Run, gallery: Gallery, picture: Path, found: pd.DataFrame) -> Fig
         "\n".join([*textwrap.wrap(name.replace("$", r"\$"), width), f"{value:.2f}"])
         for name, value in zip(found["class"], values, strict=True)
     ]
-    figure, _ = figures.contact_sheet(pictures[None], columns=["query\n", *labels])
+    figure, axes = figures.contact_sheet(pictures[None], columns=["query\n", *labels])
+    axes.tick_params(labelsize=8)
     lines = max(label.count("\n") for label in labels)
-    figure.set_figheight(figure.get_figheight() + 0.14 * lines)
+    figure.set_figheight(figure.get_figheight() + 0.15 * lines)
+    figure.set_layout_engine("constrained")  # which a notebook's look has, and a shell has not
     return figure
 
 
