@@ -197,7 +197,7 @@ def search(
     found = search.nearest(done, gallery, made, image, count, device)
     if panel:
         figure = search.panel(done, gallery, image, found)
-        write_whole({panel: partial(figure.savefig, format="png")})
+        write_whole({panel: partial(figure.savefig, format="png", bbox_inches="tight")})
     measure = str(made.metric)
     rows = ((f"{row[measure]:.3f}", row["class"], row["picture"]) for _, row in found.iterrows())
     _print_table(f"most like {image.name}", (measure, "class", "picture"), rows)

@@ -78,13 +78,14 @@ def _listed(root: Path, test_share: float, class_split: int) -> Listing:
 
 
 def _unreadable(paths: Sequence[Path]) -> dict[Path, str]:
-    changed = (path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
-    return _decoded(tuple(paths), tuple(changed))
+    """Those that cannot be decoded; a file that is only a dead link has no time of change."""
+    times = (path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
+    return _decoded(tuple(zip(paths, times, strict=True)))
 
 
 @lru_cache(maxsize=4)
-def _decoded(paths: tuple[Path, ...], changed: tuple[int, ...]) -> dict[Path, str]:
-    return unreadable(paths)  # once for all three splits, and again for what was mended
+def _decoded(files: tuple[tuple[Path, int], ...]) -> dict[Path, str]:
+    return unreadable([path for path, _ in files])  # once for all splits, anew for what was mended
 
 
 def check_readable(paths: Sequence[Path], otherwise: str = "") -> None:

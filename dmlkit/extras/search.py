@@ -193,7 +193,7 @@ def nearest(
 
 
 def panel(run: Run, gallery: Gallery, picture: Path, found: pd.DataFrame) -> Figure:
-    """The query, and beside it what was found."""
+    """The query, and beside it what was found; to be saved with ``bbox_inches="tight"``."""
     query = as_seen(run, [picture])[0:1]
     pictures = torch.cat([query, gallery.images.images[found["place"].to_numpy()]])
     width = max(4, _LETTERS // len(pictures))  # of a column
@@ -204,9 +204,8 @@ def panel(run: Run, gallery: Gallery, picture: Path, found: pd.DataFrame) -> Fig
     ]
     figure, axes = figures.contact_sheet(pictures[None], columns=["query\n", *labels])
     axes.tick_params(labelsize=8)
-    lines = max(label.count("\n") for label in labels)
-    figure.set_figheight(figure.get_figheight() + 0.15 * lines)
-    figure.set_layout_engine("constrained")  # which a notebook's look has, and a shell has not
+    figure.set_layout_engine("none")
+    figure.subplots_adjust(0, 0, 1, 1)
     return figure
 
 

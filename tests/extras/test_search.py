@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -197,6 +198,21 @@ def test_every_unreadable_picture_among_many_is_named(runs, tmp_path):
     assert f"{folder}/ant/0.png" in found.output
 
 
+def test_a_long_title_of_a_panel_is_within_the_picture(runs, pictures, tmp_path):
+    heights = []
+    for name in ("ant", "ant of the genus Lasius that lives below stones in the garden"):
+        folder = tmp_path / str(len(name))
+        shutil.copytree(pictures / "ant", folder / name)
+        png = folder / "found.png"
+        asked = (pictures / "ant" / "0.png", "--run", runs[0].path, "--pictures", folder)
+        assert invoke(*asked, "--panel", png, "--device", "cpu").exit_code == 0
+        with Image.open(png) as shown:
+            heights.append(shown.height)
+            edge = np.asarray(shown.convert("L"))[0]
+        assert edge.min() == 255  # no letter is cut
+    assert heights[1] > heights[0] + 30
+
+
 def test_titles_of_a_panel_are_whole(runs, pictures):
     names = ["Yellow-headed Blackbird of $x^2", "ant"]
     found = pd.DataFrame({"place": [0, 1], "class": names, "cosine": [0.9, -0.5]})
@@ -207,8 +223,6 @@ def test_titles_of_a_panel_are_whole(runs, pictures):
     assert titles[0] == "query\n"
     for title, name, value in zip(titles[1:], names, ("0.90", "-0.50"), strict=True):
         assert " ".join(title.replace(r"\$", "$").split()) == f"{name} {value}"
-    box = figure.get_tightbbox()
-    assert 0 <= box.y0 < box.y1 <= figure.get_figheight()
     boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
     assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
 
