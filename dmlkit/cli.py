@@ -45,7 +45,8 @@ class _Commands(typer.core.TyperGroup):
 def _in_our_words(error: Exception, command: Any) -> str:
     """What went wrong, in words of the command line."""
     message = str(error) or type(error).__name__
-    if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+    denied = (errno.EACCES, errno.EPERM, errno.EROFS)
+    if isinstance(error, OSError) and error.filename and error.errno in denied:
         return (
             f"{error.filename} cannot be read or written ({error.strerror}): DMLKIT_CACHE=FOLDER "
             "puts what dmlkit makes elsewhere, and `reproduce --build FOLDER` what notebooks leave"

@@ -68,7 +68,7 @@ def named(message: str, options: Iterable[str] = ()) -> str:
 
     message = re.sub(r"^(?P<name>\w+)(?P<rest> must be\b)", replaced, message)
     message = re.sub(r"the sampler's (?P<name>\w+)(?P<rest>)", replaced, message)
-    return re.sub(r"(?<![\w.-])(?P<name>\w+)(?P<rest>=(True|False|\d+)\b)", replaced, message)
+    return re.sub(r"(?<![\w./-])(?P<name>\w+)(?P<rest>=(True|False|\d+)\b)", replaced, message)
 
 
 def _places() -> dict[str, str]:

@@ -44,7 +44,7 @@ def load(
     if check or skip_unreadable:
         if not skip_unreadable:
             check_readable(list(listing.paths), ", or pass skip_unreadable=True")
-        if bad := _unreadable(listing.paths):
+        if bad := _unreadable(list(listing.paths)):
             warnings.warn(f"skipped: {_described(bad)}", stacklevel=2)
             listing = listing.subset(np.array([path not in bad for path in listing.paths]))
     return listing.split(split, validation, class_split).image_set(**pictures)
