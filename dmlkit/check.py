@@ -44,7 +44,7 @@ import numpy as np
 from scipy import optimize, special, stats
 
 from dmlkit import claims
-from dmlkit.records import derived, kind, leaves, parts
+from dmlkit.records import derived, kind, leaves, malformed, parts
 
 #: False alarms of a check of the whole course.
 RATE = 1e-3
@@ -80,19 +80,35 @@ def compare(
     ['toy: n: committed 5, now 6']
     """
     outcome = Outcome()
-    at = levels(committed if course is None else course)
+    course = committed if course is None else course
+    at = levels({name: record for name, record in course.items() if not _faults(record)})
     for name in sorted(committed.keys() | made.keys()):
         if name not in made or name not in committed:
             where = "committed, but not made" if name in committed else "made, but not committed"
             outcome.failures.append(f"{name}: {where}")
             continue
         old, new = committed[name], made[name]
+        faults = [f"{f} (committed)" for f in _faults(old)] + [f"{f} (now)" for f in _faults(new)]
+        outcome.failures += [f"{name}: {line}" for line in faults]
+        if faults:
+            continue
         found = [*_words(old, new), *_differences(old["numbers"], new["numbers"], "")]
         found += unlikely(samples(old["numbers"]), samples(new["numbers"]), at)
         outcome.failures += [f"{name}: {line}" for line in found]
         outcome.notes += [f"{name}: {line}" for line in _moved_verdicts(old, new)]
     outcome.notes += _equal_digits(committed, made)
     return outcome
+
+
+def _faults(record: Any) -> list[str]:
+    """What keeps a record from being compared."""
+    if found := list(malformed(record)):
+        return found
+    try:
+        samples(record["numbers"])
+    except (ValueError, TypeError, KeyError) as error:
+        return [f"its random numbers cannot be read: {error!r}"]
+    return []
 
 
 def samples(numbers: Any, key: str = "") -> dict[str, np.ndarray]:
@@ -406,7 +422,9 @@ def _moved_verdicts(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[
 def _equal_digits(committed: Mapping[str, Any], made: Mapping[str, Any]) -> Iterator[str]:
     """How many random numbers are equal to the last digit, with the numerics of both sides."""
     equal = total = 0
-    both = committed.keys() & made.keys()
+    both = [
+        n for n in committed.keys() & made.keys() if not [*_faults(committed[n]), *_faults(made[n])]
+    ]
     for name in both:
         old, new = (samples(side[name]["numbers"]) for side in (committed, made))
         for key in old.keys() & new.keys():

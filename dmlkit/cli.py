@@ -1,5 +1,6 @@
 """The command line: ``dmlkit reproduce | train | search | threshold | tune | claims | …``."""
 
+import errno
 import json
 import os
 from collections.abc import Iterable, Sequence
@@ -14,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dmlkit.files import write_whole
+from dmlkit.settings import literals, named
 
 if TYPE_CHECKING:
     from dmlkit.training import Experiment
@@ -31,12 +33,27 @@ class _Commands(typer.core.TyperGroup):
         except (typer.Exit, typer.Abort):  # which are RuntimeErrors
             raise
         except _EXPECTED as error:
-            line = Text.assemble(("error: ", "bold red"), str(error) or type(error).__name__)
+            told = _in_our_words(error, self.get_command(ctx, ctx.invoked_subcommand or ""))
+            line = Text.assemble(("error: ", "bold red"), told)
             Console(stderr=True).print(line, highlight=False, soft_wrap=True)
             raise typer.Exit(1) from error
         except Exception as error:
             _say_how_to_set(error)
             raise
+
+
+def _in_our_words(error: Exception, command: Any) -> str:
+    """What went wrong, in words of the command line."""
+    message = str(error) or type(error).__name__
+    denied = (errno.EACCES, errno.EPERM, errno.EROFS)
+    if isinstance(error, OSError) and error.filename and error.errno in denied:
+        return (
+            f"{error.filename} cannot be read or written ({error.strerror}): DMLKIT_CACHE=FOLDER "
+            "puts what dmlkit makes elsewhere, and `reproduce --build FOLDER` what notebooks leave"
+        )
+    if command is None or command.name not in ("train", "tune"):
+        return message
+    return named(message, [option.name for option in command.params])
 
 
 def _say_how_to_set(error: Any) -> None:
@@ -87,26 +104,6 @@ def _use_scheduler(address: str | None) -> None:
         study.default_executor()
 
 
-def _literals(settings: Sequence[str] | None) -> dict[str, Any]:
-    """``lr=0.001`` -> {"lr": 0.001}: values are JSON, or strings without quotes.
-
-    >>> _literals(["steps=10", "metric=euclidean"])
-    {'steps': 10, 'metric': 'euclidean'}
-    """
-    found: dict[str, Any] = {}
-    for setting in settings or ():
-        name, equals, value = setting.partition("=")
-        if not equals:
-            raise ValueError(f"a setting is --set NAME=VALUE, but this is --set {setting!r}")
-        try:
-            found[name] = json.loads(value)
-        except json.JSONDecodeError as error:
-            if value.lstrip()[:1] in ("{", "[", '"'):
-                raise ValueError(f"--set {name}: {value!r} is no JSON: {error}") from None
-            found[name] = value
-    return found
-
-
 def _print_table(
     title: str,
     head: Sequence[str],
@@ -131,7 +128,7 @@ def train(
     data: Annotated[str | None, typer.Option(show_default="glyphs")] = None,
     root: Root = None,
     steps: Annotated[int | None, typer.Option(min=1, show_default="280")] = None,
-    seed: Annotated[int | None, typer.Option(show_default="0")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, show_default="0")] = None,
     device: Device = "auto",
     settings: Settings = None,
 ) -> None:
@@ -142,7 +139,11 @@ def train(
 
     given = {"data": data, "steps": steps, "seed": seed}
     changes = {name: value for name, value in given.items() if value is not None}
-    experiment = recipes.load(recipe, loss, changes | _literals(settings))
+    asked = literals(settings)
+    experiment = recipes.load(recipe, loss, changes | asked)
+    if "classes" not in recipes.nested(asked).get("sampler_args", {}):
+        experiment, fewer = recipes.fitted(experiment)
+        console.print(fewer, end="\n" if fewer else "", soft_wrap=True)
     columns = training.baselines(experiment, device)
     found, where = _trained(experiment, device)
     columns |= found
@@ -197,7 +198,7 @@ def search(
     found = search.nearest(done, gallery, made, image, count, device)
     if panel:
         figure = search.panel(done, gallery, image, found)
-        write_whole({panel: partial(figure.savefig, format="png")})
+        write_whole({panel: partial(figure.savefig, format="png", bbox_inches="tight")})
     measure = str(made.metric)
     rows = ((f"{row[measure]:.3f}", row["class"], row["picture"]) for _, row in found.iterrows())
     _print_table(f"most like {image.name}", (measure, "class", "picture"), rows)
@@ -240,37 +241,17 @@ def threshold(
 ) -> None:
     """Find what distance means "same": chosen on validation classes, measured on test classes."""
     _use_root(root)
-    from dmlkit.data import load
-    from dmlkit.extras.search import find_run
-    from dmlkit.training import device_type, embed
-    from dmlkit.verification import error_rates, verification
+    from dmlkit.extras import search, thresholds
 
-    done = find_run(run)
-    experiment, metric = done.experiment, done.experiment.metric
-
-    def pairs(split: str) -> dict[str, Any]:
-        images = load(experiment.data, split, **experiment.data_args)
-        known = split == experiment.split
-        x = done.embeddings if known else embed(done.model().to(device_type(device)), images)
-        return images.retrieval_sets(x)
-
-    try:
-        load(experiment.data, "val", **experiment.data_args)
-        split, caption = "val", None
-    except ValueError as error:
-        split, caption = "test", f"chosen on the test classes, and too good there: {error}"
-    test = pairs("test")
-    chosen_on = pairs("val") if split == "val" else test
-    found = verification(**chosen_on, fmr=fmr or [1e-3], metric=metric)
-    tables = {split: found.rates}
-    tables["test"] = error_rates(**test, thresholds=list(found.rates["threshold"]), metric=metric)
+    done = search.find_run(run)
+    found, split, rates, caption = thresholds.choose(done, fmr or [1e-3], device)
     names = {"fmr": "FMR (%)", "fnmr": "FNMR (%)", "fnmr_macro": "FNMR, mean of classes (%)"}
     rows = []
     for i, asked in enumerate(found.rates.index):
-        for on, row in ((on, table.iloc[i]) for on, table in tables.items()):
+        for on, row in ((on, table.iloc[i]) for on, table in rates.items()):
             shown = (_rate(row, name) for name in names)
             rows.append((f"{asked:g}", on, f"{row['threshold']:.9g}", *shown))  # all of a float32
-    head = ("FMR asked", "on", f"{metric} threshold", *names.values())
+    head = ("FMR asked", "on", f"{done.experiment.metric} threshold", *names.values())
     _print_table(f"Run {done.path.name}: same class or not", head, rows, "right", caption=caption)
     line = f"EER {found.eer:.2%}, of {found.genuine} genuine and {found.impostors} impostor pairs"
     console.print(f"{line} of {split}; intervals: 95 %, over classes", soft_wrap=True)
@@ -301,7 +282,7 @@ def tune(
     _use_scheduler(scheduler)
     if "://" not in storage:
         storage = str(Path(storage).resolve())  # workers may have another working folder
-    base = recipes.load(None, None, {"steps": steps} | _literals(settings))
+    base = recipes.load(None, None, {"steps": steps} | literals(settings))
     found = tuning.tune(storage, names or (), trials, base, device=device)
     output.mkdir(parents=True, exist_ok=True)
     best = tuning.recipes(found)
@@ -324,6 +305,7 @@ def claims(
     write: Annotated[Path | None, typer.Option(help="Between <!-- claims --> marks.")] = None,
 ) -> None:
     """Print the ledger: what our own runs say of every claim, from the numbers of figures/."""
+    _need_project("data/claims.csv", "figures")
     from dmlkit import claims
 
     ledger = claims.verdicts()
@@ -351,6 +333,17 @@ def _part(row: Any) -> tuple[str, ...]:
     return (row.claim, row.part, row.verdict, *numbers, row.figure)
 
 
+def _need_project(*parts: str) -> None:
+    """An installed package has neither the course's notebooks nor its figures."""
+    from dmlkit import ROOT
+
+    if missing := [part for part in parts if not (ROOT / part).exists()]:
+        raise FileNotFoundError(
+            f"there is no {missing[0]} in {ROOT}: run this in the project's folder, which has the "
+            "course"
+        )
+
+
 @data.command()
 def check(
     name: Annotated[str, typer.Argument(help="glyphs, omniglot, cub, cars, sop, inshop, folder.")],
@@ -360,7 +353,7 @@ def check(
     """Count a data set's splits, and name what is missing, too few or unreadable in it."""
     from dmlkit.data import faults
 
-    args, caption = _literals(settings), None
+    args, caption = literals(settings), None
     rows, wrong = [], []
     for split in ("train", "test", "val"):
         try:
@@ -368,7 +361,9 @@ def check(
         except ValueError as error:
             if split != "val":
                 raise
-            caption = str(error)  # few benchmarks have validation classes
+            caption = named(str(error)).replace(
+                "--set data_args.", "--set "
+            )  # few benchmarks have validation classes
             continue
         wrong += found
         rows.append((split, *map(str, counts.values())))
@@ -405,12 +400,13 @@ def reproduce(
     settings: Settings = None,
 ) -> None:
     """Run the course's notebooks and make their figures."""
+    _need_project("notebooks")
     from dmlkit import reproduce
 
     _use_scheduler(scheduler)
     if not reproduce.reproduce(
         notebooks or (), profile=profile, workers=workers, check=check,
-        timeout_minutes=timeout, parameters=_literals(settings), build=build,
+        timeout_minutes=timeout, parameters=literals(settings), build=build,
     ):  # fmt: skip
         raise typer.Exit(1)
 
@@ -428,22 +424,14 @@ def student(
 
 @app.command()
 def doctor() -> None:
-    """Tell what this machine offers dmlkit, and what is missing."""
-    import torch
+    """Tell what this machine offers dmlkit, what is missing, and how to mend that."""
+    from dmlkit.extras import doctor
 
-    from dmlkit import ROOT, cache_folder, figures, numerics
-
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none (the CPU will do)"
-    facts = figures.versions() | {"numerics": numerics.describe()}
-    facts |= {"cores": str(os.cpu_count()), "GPU": gpu, "project": str(ROOT)}
-    facts |= {"cache": str(cache_folder())}
-    facts |= {"DMLKIT_DATA": os.environ.get("DMLKIT_DATA", "not set: data/")}
-    _print_table("dmlkit doctor", ["", ""], facts.items(), show_header=False)
-    folder = cache_folder()
-    while not folder.exists():
-        folder = folder.parent
-    if not os.access(folder, os.W_OK):
-        raise OSError(f"{folder} cannot be written to: set DMLKIT_CACHE to one that can")
+    _print_table("dmlkit doctor", ["", ""], doctor.facts().items(), show_header=False)
+    for line in doctor.hints():
+        console.print(line, highlight=False, soft_wrap=True)
+    if wrong := list(doctor.complaints()):
+        raise OSError("; ".join(wrong))
 
 
 if __name__ == "__main__":

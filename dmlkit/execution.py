@@ -96,7 +96,7 @@ def run_all(
                 while waiting and len(running) < workers:
                     running.append(_start(*waiting.pop(0), threads))
                 progress = (f"{run.job.name}: {run.seconds:.0f} s" for run in running)
-                status_line.update(", ".join(progress))
+                status_line.update(Text(", ".join(progress)))  # of a string it reads the markup
                 time.sleep(0.1)
                 for run in list(running):
                     status = run.process.poll()

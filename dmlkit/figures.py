@@ -31,7 +31,16 @@ import dmlkit
 from dmlkit import numerics, study
 from dmlkit.data import ImageSet
 from dmlkit.files import write_whole
-from dmlkit.records import example, inconsistent, is_absolute, plain, sample, timing
+from dmlkit.records import (
+    digest,
+    example,
+    inconsistent,
+    is_absolute,
+    picture,
+    plain,
+    sample,
+    timing,
+)
 
 #: Width of a figure that fills a page's text, in inches.
 WIDTH = 6.5
@@ -149,8 +158,10 @@ def save(
     that does not suffice, ``ValueError``.
     """
     record = _record(name, data, alt, caption, datasets or {})
-    text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     png = _png(fig, name)
+    record["picture"] = picture(png)
+    record["digest"] = digest(record)  # last: of all the rest
+    text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     ours = dmlkit.ROOT / "build" / record["provenance"]["profile"] / "figures"
     folder = Path(os.environ.get("DMLKIT_FIGURES") or ours)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,17 +1,25 @@
 """What a figure's JSON holds: plain literals, in which random numbers and times are marked.
 
 A record's numbers are of four kinds, which ``dmlkit.check`` compares in four ways: plain numbers
-are exact; ``sample``, ``timing`` and ``example`` mark the others where they are.
+are exact; ``sample``, ``timing`` and ``example`` mark the others where they are. Beside them are
+the hash of the picture's pixels, and a hash of the whole record.
 """
 
+import hashlib
+import io
+import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pandas as pd
+import PIL
+from matplotlib import ft2font
 from numpy.typing import ArrayLike
+from PIL import Image
 from torch import Tensor
 
 from dmlkit import claims
@@ -169,3 +177,53 @@ def inconsistent(numbers: Any, key: str) -> Iterator[str]:
     elif kind(numbers) == "plain":
         for path, value in parts(numbers, key):
             yield from inconsistent(value, path)
+
+
+def picture(png: bytes) -> dict[str, str]:
+    """The hash of a picture's pixels, with the versions of what draws them."""
+    return {
+        "pixels": pixels(png),
+        "matplotlib": matplotlib.__version__,
+        "freetype": ft2font.__freetype_version__,
+        "pillow": PIL.__version__,
+    }
+
+
+def pixels(png: bytes) -> str:
+    """The SHA-256 of a picture's size and colors, however its file is packed.
+
+    Raises OSError for what is no picture.
+    """
+    try:
+        with Image.open(io.BytesIO(png), formats=["PNG"]) as image:
+            rgba = image.convert("RGBA")
+    except (OSError, ValueError, SyntaxError) as error:  # SyntaxError: Pillow's, of a broken PNG
+        raise OSError(f"no PNG that can be read ({error})") from error
+    return hashlib.sha256(repr(rgba.size).encode() + rgba.tobytes()).hexdigest()
+
+
+def digest(record: Mapping[str, Any]) -> str:
+    """The SHA-256 of all that a record holds besides its own ``digest``.
+
+    >>> digest({"alt": "A line.", "digest": "any"}) == digest({"alt": "A line."})
+    True
+    """
+    rest = {key: value for key, value in record.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def malformed(record: Any) -> Iterator[str]:
+    """Name what makes something no record of a figure: a part that is missing, an infinite number.
+
+    >>> infinite = {"a": float("inf")}
+    >>> list(malformed({"alt": "", "caption": "", "numbers": infinite, "provenance": {}}))
+    ['numbers/a is inf']
+    """
+    expected = {"alt": str, "caption": str, "numbers": dict, "provenance": dict}
+    for part, sort in expected.items():
+        if not isinstance(record, dict) or not isinstance(record.get(part), sort):
+            yield f"it has no {part!r}, or no {sort.__name__} there"
+            return
+    for key, value in leaves(record):
+        if isinstance(value, float) and not math.isfinite(value):
+            yield f"{key} is {value}"

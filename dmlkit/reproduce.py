@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.text import Text
 
 import dmlkit
-from dmlkit import claims, numerics
+from dmlkit import claims, integrity, numerics
 from dmlkit.check import compare
 from dmlkit.execution import Attempt, Job, run_all
 from dmlkit.figures import versions
@@ -79,7 +79,7 @@ def reproduce(
     with _alone(folder):
         good = _make(jobs, workers or 1, 60 * timeout_minutes, console)
         if check:
-            return _agrees(good, project / "figures", console) and good == jobs
+            return _agrees(good, project, console) and good == jobs
         if profile == "ci" and not parameters:
             for job in good:
                 publish(job.name, job.figures, project / "figures")
@@ -125,23 +125,32 @@ def _say_if_claims_moved(project: Path, console: Console) -> None:
             console.print(Text(line + "dmlkit claims --write README.md"), soft_wrap=True)
 
 
-def _agrees(jobs: Sequence[Job], published: Path, console: Console) -> bool:
+def _agrees(jobs: Sequence[Job], project: Path, console: Console) -> bool:
     """Compare what notebooks made with what is published, and print every difference."""
+    published = project / "figures"
     course = _figures(published)
     names = {job.name for job in jobs}
     committed = {n: r for n, r in course.items() if r["provenance"]["notebook"] in names}
     made: dict[str, Any] = {}
     for job in jobs:
         made |= _figures(job.figures, job.name)
-    outcome = compare(committed, made, course)
-    failures = outcome.failures + [
-        f"{name}: the committed {name}.png is missing"
-        for name in committed
-        if not (published / f"{name}.png").exists()
-    ]
+    numbers, files = compare(committed, made, course), integrity.verify(committed, made, published)
+    failures = [*numbers.failures, *files.failures, *_strays(course, project)]
     summary = f"{len(failures)} differences from figures/" if failures else "no drift"
-    console.print(Text("\n".join([*failures, *outcome.notes, summary])), soft_wrap=True)
+    lines = [*failures, *numbers.notes, *files.notes, summary]
+    console.print(Text("\n".join(lines)), soft_wrap=True)
     return not failures
+
+
+def _strays(course: Mapping[str, Any], project: Path) -> Iterator[str]:
+    """Name what no notebook makes, though it is published."""
+    notebooks = {path.stem for path in (project / "notebooks").glob("*.ipynb")}
+    for name, record in course.items():
+        if (notebook := record["provenance"]["notebook"]) not in notebooks:
+            yield f"{name}: its notebook {notebook!r} is not there"
+    for png in sorted((project / "figures").glob("*.png")):
+        if png.stem not in course:
+            yield f"{png.stem}: committed {png.name} has no {png.stem}.json beside it"
 
 
 def find_notebooks(folder: Path, names: Sequence[str]) -> list[Path]:

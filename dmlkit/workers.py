@@ -4,9 +4,11 @@ import functools
 import multiprocessing.util
 import os
 import signal
+import sys
 import threading
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import joblib
 
@@ -17,17 +19,36 @@ def default_executor() -> Executor:
     The processes are kept for the session, so that each imports torch only once. They ignore
     Jupyter's Stop, which reaches every process of a kernel, and end when this process does. If one
     of them was killed, all are replaced.
+
+    Raises RuntimeError in a script that would start itself again in each of these processes.
     """
     address = os.environ.get("DMLKIT_SCHEDULER")
     if address:
         from dmlkit.extras import cluster  # an extra: Dask is not there unless it is asked for
 
         return cluster.cluster_executor(address)
+    _check_script()
     try:
         _pool()[0].submit(int)  # a broken pool refuses whatever it is given
     except BrokenExecutor:
         stop()
     return _pool()[0]
+
+
+def _check_script() -> None:
+    """Each process imports the script that runs, which must not train on being imported."""
+    main = sys.modules["__main__"]
+    file = Path(getattr(main, "__file__", None) or "")
+    module = getattr(
+        getattr(main, "__spec__", None), "name", ""
+    )  # python -m: a package's is not imported again
+    if file.suffix != ".py" or module.endswith("__main__") or not file.is_file():
+        return
+    if "__main__" not in file.read_text(encoding="utf-8", errors="replace"):
+        raise RuntimeError(
+            f"{file} trains in other processes, which import it, and it would begin anew in each: "
+            """put what it does below a line `if __name__ == "__main__":`"""
+        )
 
 
 def stop() -> None:

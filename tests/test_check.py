@@ -1,14 +1,22 @@
 """The check: which numbers may move, by how much, and what it says of those that may not."""
 
 import copy
+import io
+import json
+import math
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from PIL import Image
 
 from benchmarks import check_power
-from dmlkit import check, claims, figures
+from dmlkit import check, claims, figures, integrity, records
 
 
 def made(numbers: dict[str, Any], **other: Any) -> dict[str, Any]:
@@ -200,3 +208,144 @@ def test_false_alarms_are_rare_and_a_shifted_figure_is_seen() -> None:
     assert check_power.power(6, 30, 0.0, 3, draws=40) > 0.85
     assert check_power.power(4, 30, 0.0, 5, draws=40) > 0.85
     assert check_power.power(3, 30, 0.0, 10, draws=40) > 0.85
+
+
+def test_numbers_that_are_infinite_or_cannot_be_read_are_named() -> None:
+    true = made({"r": 0.5, "s": sample(), "t": {"timing": 0.1}})
+    for key, value, line in (
+        ("r", math.inf, "numbers/r is inf"),
+        ("r", math.nan, "numbers/r is nan"),
+        ("t", {"timing": math.nan}, "numbers/t/timing is nan"),
+        ("s", {"values": [1.0, math.inf]}, "numbers/s/values/1 is inf"),
+        ("s", {"values": [[1.0], [2.0, 3.0]]}, "its random numbers cannot be read"),
+        ("c", {"claim": "C18", "verdict": "reproduced"}, "its random numbers cannot be read"),
+    ):
+        forged = copy.deepcopy(true)
+        forged["toy"]["numbers"][key] = value
+        committed = check.compare(forged, true)
+        assert [f.startswith(f"toy: {line}") for f in committed.failures] == [True]
+        assert committed.failures[0].endswith("(committed)")
+        assert check.compare(true, forged).failures[0].endswith("(now)")
+    del forged["toy"]["alt"]
+    assert check.compare(forged, true).failures == [
+        "toy: it has no 'alt', or no str there (committed)"
+    ]
+
+
+HEIGHTS = {"triplet": 0.8, "margin": 0.6}
+
+
+@pytest.fixture
+def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """Saves a figure of two bars into a folder, and gives the record of what is there."""
+    mpl.use("Agg")
+    monkeypatch.setattr(figures, "provenance", None)
+
+    def save(
+        folder: str = "figures", heights: dict[str, float] = HEIGHTS, labels: tuple[str, ...] = ()
+    ) -> dict[str, Any]:
+        monkeypatch.setenv("DMLKIT_FIGURES", str(tmp_path / folder))
+        fig, axes = plt.subplots(figsize=(2, 1))
+        axes.bar(labels or list(heights), heights.values())
+        numbers = {"recall": HEIGHTS, "s": figures.sample([0.5, 0.75]), "e": figures.example(3)}
+        figures.save(fig, "toy", numbers, "Two bars.", "Taller is better.")
+        return {"toy": json.loads((tmp_path / folder / "toy.json").read_text("utf-8"))}
+
+    with mpl.rc_context():
+        figures.begin_notebook("00_toy", profile="ci", seeds=3, device="cpu")
+        yield save
+    plt.close("all")
+
+
+def test_a_picture_of_other_data_or_with_swapped_labels_is_another_one(
+    published: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    old = published()
+    assert integrity.verify(old, published("new"), tmp_path / "figures").failures == []
+    tampered = published("new", heights={"triplet": 0.81, "margin": 0.6})
+    swapped = published("new", labels=("margin", "triplet"))
+    for new in (tampered, swapped):
+        assert check.compare(old, new).failures == []  # by numbers they are equal
+        found = integrity.verify(old, new, tmp_path / "figures")
+        assert [line.split(",")[0] for line in found.failures] == [
+            "toy: another picture is drawn now"
+        ]
+        new["toy"]["picture"]["freetype"] = "1.0"  # which draws other edges
+        found = integrity.verify(old, new, tmp_path / "figures")
+        assert found.failures == []
+        assert found.notes[0].startswith("1 of 1 pictures cannot be compared")
+
+
+def test_another_png_or_none_is_named_and_another_packing_is_not(
+    published: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    old = published()
+    png = tmp_path / "figures" / "toy.png"
+    with Image.open(png) as image:
+        image.load()
+    packed = io.BytesIO()
+    image.save(packed, format="PNG", compress_level=0)
+    assert packed.getvalue() != png.read_bytes()
+    retouched = image.copy()
+    retouched.putpixel((0, 0), (1, 2, 3, 255))
+    changed = io.BytesIO()
+    retouched.save(changed, format="PNG")
+    for content, line in (
+        (packed.getvalue(), None),
+        (changed.getvalue(), "toy.png is not the picture that was made with its record"),
+        (b"GIF89a", "toy.png cannot be compared: no PNG that can be read"),
+        (png.read_bytes()[:200], "toy.png cannot be compared: no PNG that can be read"),
+        (None, "toy.png is missing"),
+    ):
+        png.write_bytes(content) if content is not None else png.unlink()
+        found = integrity.verify(old, old, png.parent).failures
+        assert len(found) == (line is not None)
+        assert all(line in each for each in found)
+
+
+@pytest.mark.parametrize(
+    "part, value",
+    [
+        ("alt", "Three bars."),
+        ("caption", "Smaller is better."),
+        ("numbers/s/values/0", 0.51),  # as another draw might give it
+        ("numbers/e/example", 4),
+        ("numbers/recall/margin", 0.600001),  # within the tolerance
+        ("provenance/device", "cuda"),
+        ("provenance/versions/torch", "9.9"),
+        ("provenance/numerics", "abacus"),
+        ("picture/freetype", "1.0"),
+    ],
+)
+def test_whatever_is_forged_in_a_record_is_seen(
+    published: Callable[..., dict[str, Any]], tmp_path: Path, part: str, value: Any
+) -> None:
+    true = published()
+    forged = copy.deepcopy(true)
+    *path, last = part.split("/")
+    place = forged["toy"]
+    for key in path:
+        place = place[key]
+    place[int(last) if isinstance(place, list) else last] = value
+    found = integrity.verify(forged, true, tmp_path / "figures").failures
+    assert "toy: its record was changed after it was made" in found
+
+
+def test_what_was_made_before_there_were_hashes_is_told_once_and_other_libraries_are_named(
+    published: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    new = published()
+    old = copy.deepcopy(new)
+    del old["toy"]["picture"], old["toy"]["digest"]
+    old["toy"]["provenance"]["versions"]["torch"] = "2.1"
+    found = integrity.verify(old, new, tmp_path / "figures")
+    assert found.failures == []
+    assert [note.split(",")[0] for note in found.notes[:1]] == ["no hash yet: 1 figures"]
+    torch = new["toy"]["provenance"]["versions"]["torch"]
+    assert found.notes[1:] == [f"provenance/versions/torch: committed 2.1, now {torch} (1 figures)"]
+
+
+def test_the_digest_is_of_all_that_a_record_holds(published: Callable[..., dict[str, Any]]) -> None:
+    record = published()["toy"]
+    assert record["digest"] == records.digest(record)
+    assert record["picture"].keys() == {"pixels", "matplotlib", "freetype", "pillow"}

@@ -1,10 +1,13 @@
 """The command line does what was asked and ends with 0, or says why not and ends with 1."""
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -12,9 +15,10 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import dmlkit
-from dmlkit import ROOT, claims, cli, study, training
+from dmlkit import ROOT, claims, cli, data, settings, study, training
 from dmlkit.cli import app
 from dmlkit.data import benchmarks
+from dmlkit.training import runs
 from tests.data import trees
 
 TINY = [
@@ -66,6 +70,14 @@ def test_train_dreml_prints_the_ensemble_beside_one_member(invoke, monkeypatch):
         (["train", "--device", "tpu"], "unknown device 'tpu'; there are auto, cpu, cuda"),
         (["train", "--set", "lr"], "a setting is --set NAME=VALUE, but this is --set 'lr'"),
         (["train", "--set", 'data_args={"size": 3'], "--set data_args: '{\"size\": 3' is no JSON"),
+        (["train", "--set", "data_args={size:3}"], "no JSON from character 2 on: names and texts"),
+        (["train", "--set", "=3"], "a setting is --set NAME=VALUE, but this is --set '=3'"),
+        (["train", "--set", "lr=NaN"], "--set lr: NaN is no number that a setting can have"),
+        (["train", "--set", "lr=fast"], "--set lr must be a number, but is 'fast'"),
+        (["tune", "--set", "dim=0"], "--set dim must be a whole number from 1, but is 0"),
+        (["train", "--set", "seed=-1"], "--seed must be a number from 0 to 4294967295, but is -1"),
+        (["train", "--set", "data_args.crop=3"], "glyphs has no argument crop"),
+        (["train", "--set", 'sampler_args={"classes": 999}'], "fewer (--set sampler_args.classes)"),
         (["train", "--loss", "[/b]"], "unknown loss '[/b]'; there are contrastive"),
         (["tune", "--set", "color=1"], "Experiment has no field color; it has loss, loss_args"),
         (["train", "--set", "color=1"], "Experiment has no field color; it has loss, loss_args"),
@@ -95,6 +107,76 @@ def test_a_field_that_is_no_option_is_said_to_be_a_setting(invoke):
     assert "No such option: --lr" in result.stderr
     assert "--set lr=VALUE" in result.stderr
     assert "--set" not in invoke("doctor", "--lr", "0.1").stderr
+
+
+def test_a_seed_below_0_is_refused_by_its_option(invoke):
+    result = invoke("train", "--seed", "-1")
+    assert result.exit_code == 2
+    assert "Invalid value for '--seed'" in result.stderr
+
+
+def test_settings_may_be_written_as_python_writes_them():
+    found = settings.literals(["augment=True", "constraint=None", "compile=false", "metric=cosine"])
+    expected = {"augment": True, "constraint": None, "compile": False, "metric": "cosine"}
+    assert found == expected
+
+
+def test_messages_name_options_and_settings_where_python_has_arguments():
+    for message, expected in (
+        ("or pass skip_unreadable=True", "or pass --set data_args.skip_unreadable=true"),
+        ("steps must be from 1", "--steps must be from 1"),
+        ("margin must be above 0", "--set loss_args.margin must be above 0"),
+        ("change devices=2 now", "change --set devices=2 now"),
+        ("a=1, of no setting", "a=1, of no setting"),
+    ):
+        assert settings.named(message, ["steps"]) == expected
+
+
+def test_an_installed_package_elsewhere_says_where_to_run(tmp_path):
+    """As from a wheel: the package without the project, in a folder without it."""
+    shutil.copytree(
+        ROOT / "dmlkit", tmp_path / "site" / "dmlkit", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    (tmp_path / "elsewhere").mkdir()
+    for command, message in (
+        ("claims", "there is no data/claims.csv in"),
+        ("student", "no notebooks are in"),
+        ("reproduce", "there is no notebooks in"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "dmlkit", command],
+            cwd=tmp_path / "elsewhere", capture_output=True, text=True,
+            env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
+        )  # fmt: skip
+        assert done.returncode == 1
+        assert (
+            f"{message} {tmp_path / 'elsewhere'}: run this in the project's folder" in done.stderr
+        )
+        assert "Traceback" not in done.stderr
+        assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.skipif(
+    not Path("/sys/kernel").is_dir(), reason="needs a folder that nobody can write to"
+)
+def test_a_folder_that_cannot_be_written_to_is_named_with_what_to_do(invoke, monkeypatch):
+    for split in ("train", "test"):
+        data.load("glyphs", split)  # which are in a cache that can be read
+    monkeypatch.setattr(training, "run", runs.run)  # into the cache
+    monkeypatch.setenv("DMLKIT_CACHE", "/sys/dmlkit")
+    result = invoke("train", *TINY[:4])
+    assert result.exit_code == 1
+    assert re.search(
+        r"/sys/dmlkit\S* cannot be read or written .*DMLKIT_CACHE=FOLDER", result.stderr
+    )
+    result = invoke("reproduce", "00", "--profile", "smoke", "--build", "/sys/dmlkit")
+    assert result.exit_code == 1
+    assert re.search(r"/sys/dmlkit\S* cannot be read or written .*--build FOLDER", result.stderr)
+    monkeypatch.setenv("DMLKIT_DATA", "nowhere")
+    result = invoke("doctor")
+    assert result.exit_code == 1
+    assert "/sys cannot be written to: set DMLKIT_CACHE to a folder that can" in result.stderr
+    assert "DMLKIT_DATA is nowhere, which is no folder" in result.stderr
 
 
 def test_python_runs_the_package_as_the_command():
@@ -176,6 +258,28 @@ def test_train_on_a_folder_of_pictures(invoke, tmp_path):
     )
     assert result.exit_code == 0, result.output
     assert "untrained network" in result.output
+
+
+def test_batches_fit_to_the_classes_of_a_folder(invoke, tmp_path, monkeypatch):
+    monkeypatch.delenv("DMLKIT_DATA", raising=False)
+    trees.classes(tmp_path / "few")
+    small = ("--set", 'data_args={"crop": 16, "resize": 16}', "--steps", "2", "--device", "cpu")
+    small += ("--set", 'model_args={"widths": [4, 8]}')
+    result = invoke("train", "--data", "folder", *small)
+    assert result.exit_code == 1
+    assert "folder that holds one folder of pictures per class" in result.stderr
+    assert "--root FOLDER" in result.stderr
+    result = invoke("train", "--data", "folder", "--root", str(tmp_path / "few"), *small)
+    assert result.exit_code == 0, result.output
+    assert "batches of 2 classes instead of 32: folder has no more to train on" in result.output
+    trees.truncate(trees.classes(tmp_path / "bad") / "ant" / "0.png")
+    result = invoke("train", "--data", "folder", "--root", str(tmp_path / "bad"), *small)
+    assert result.exit_code == 1
+    assert "or pass --set data_args.skip_unreadable=true" in result.stderr
+    trees.classes(tmp_path / "two", "ant bee")
+    result = invoke("train", "--data", "folder", "--root", str(tmp_path / "two"), *small)
+    assert result.exit_code == 1
+    assert "folder has 1 class to train on: expected 2 or more" in result.stderr
 
 
 def test_tune_writes_every_trial_and_the_recipes(invoke, tmp_path):

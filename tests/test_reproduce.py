@@ -103,7 +103,10 @@ def test_a_notebook_runs_once_is_published_and_checked(
         (published / "00_toy.png").unlink()
         assert run(tmp_path, profile="ci") == (True, "unchanged  00_toy\n")
         assert files(published) == ["00_toy.json", "00_toy.png"]  # published again
-        assert run(tmp_path, profile="ci", check=True) == (True, "unchanged  00_toy\nno drift\n")
+        done, page = run(tmp_path, profile="ci", check=True)
+        assert done, page
+        assert page.startswith("unchanged  00_toy\nno hash yet: 1 figures")
+        assert page.endswith("\nno drift\n")
 
         record["numbers"]["recall"] = 0.83
         committed = json.dumps(record)
@@ -113,9 +116,13 @@ def test_a_notebook_runs_once_is_published_and_checked(
         assert "00_toy: recall: committed 0.83, now 0.8" in page
         assert (published / "00_toy.json").read_text() == committed
 
-        (published / "00_toy.png").unlink()
+        (published / "00_toy.png").rename(published / "stray.png")
+        (published / "other.json").write_text(committed.replace('"00_toy"', '"99_gone"'))
         done, page = run(tmp_path, profile="ci", check=True)
+        assert not done
         assert "00_toy: the committed 00_toy.png is missing" in page
+        assert "stray: committed stray.png has no stray.json beside it" in page
+        assert "other: its notebook '99_gone' is not there" in page
 
         (build / "figures" / "00_toy.png").write_bytes(b"another picture")
         with pytest.raises(TypeError, match="not callable"):

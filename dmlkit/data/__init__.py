@@ -51,16 +51,34 @@ def load(
         raise ValueError(f"no data set {name!r}: there are {', '.join(LOADERS)}")
     if split not in SPLITS:
         raise ValueError(f"no split {split!r}: there are {', '.join(SPLITS)}")
-    own = list(inspect.signature(LOADERS[name]).parameters)[3:]
-    known = [each for argument in own for each in _REST.get(argument, [argument])]
+    known = arguments(name)
     unknown = sorted(set(args) - set(known))
     if unknown:
         raise ValueError(f"{name} has no argument {', '.join(unknown)}: it has {', '.join(known)}")
     place = Path(root) if root else None
     if name != "glyphs":
-        place = place or Path(os.environ.get("DMLKIT_DATA") or ROOT / "data")
+        place = place or Path(os.environ.get("DMLKIT_DATA") or _default_place(name))
     hashable = {k: tuple(v) if isinstance(v, list) else v for k, v in args.items()}
     return _load(name, split, place, check, tuple(sorted(hashable.items())))
+
+
+def arguments(name: str) -> list[str]:
+    """The arguments that a data set takes besides split, root and check.
+
+    >>> "class_split" in arguments("folder")
+    True
+    """
+    own = list(inspect.signature(LOADERS[name]).parameters)[3:]
+    return [each for argument in own for each in _REST.get(argument, [argument])]
+
+
+def _default_place(name: str) -> Path:
+    if name == "folder":  # data/ holds other things than one folder per class
+        raise FileNotFoundError(
+            "data set 'folder' is nowhere yet: name the folder that holds one folder of pictures "
+            "per class by root (on the command line --root FOLDER), or by $DMLKIT_DATA"
+        )
+    return ROOT / "data"
 
 
 @lru_cache(maxsize=32)

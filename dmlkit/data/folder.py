@@ -1,6 +1,7 @@
 """Your own pictures: a folder that holds one folder per class."""
 
 import warnings
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -41,12 +42,9 @@ def load(
     check_range(0, 1, test_share=test_share)
     listing = _listed(root, test_share, class_split)
     if check or skip_unreadable:
-        bad = _unreadable(tuple(listing.paths))
-        if bad and not skip_unreadable:
-            raise ValueError(
-                f"{_described(bad)}; mend or delete them, or pass skip_unreadable=True"
-            )
-        if bad:
+        if not skip_unreadable:
+            check_readable(list(listing.paths), ", or pass skip_unreadable=True")
+        if bad := _unreadable(list(listing.paths)):
             warnings.warn(f"skipped: {_described(bad)}", stacklevel=2)
             listing = listing.subset(np.array([path not in bad for path in listing.paths]))
     return listing.split(split, validation, class_split).image_set(**pictures)
@@ -79,9 +77,24 @@ def _listed(root: Path, test_share: float, class_split: int) -> Listing:
     return Listing(paths, ids, names, names, np.where(tests, "test", "train"))
 
 
+def _unreadable(paths: Sequence[Path]) -> dict[Path, str]:
+    """Those that cannot be decoded; a file that is only a dead link has no time of change."""
+    times = (path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
+    return _decoded(tuple(zip(paths, times, strict=True)))
+
+
 @lru_cache(maxsize=4)
-def _unreadable(paths: tuple[Path, ...]) -> dict[Path, str]:
-    return unreadable(paths)  # once for all three splits
+def _decoded(files: tuple[tuple[Path, int], ...]) -> dict[Path, str]:
+    return unreadable([path for path, _ in files])  # once for all splits, anew for what was mended
+
+
+def check_readable(paths: Sequence[Path], otherwise: str = "") -> None:
+    """Refuse pictures of which some cannot be decoded, naming them all, and what else can be done.
+
+    >>> check_readable([])
+    """
+    if bad := _unreadable(paths):
+        raise ValueError(f"{_described(bad)}; mend or delete them{otherwise}")
 
 
 def _described(bad: dict[Path, str]) -> str:

@@ -2,11 +2,11 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from dmlkit import ROOT
+from dmlkit import ROOT, data
 from dmlkit.training import Experiment
 
 FOLDER = ROOT / "recipes"
@@ -46,6 +46,25 @@ def load(
             f"{where}Experiment has no field {', '.join(unknown)}; it has {', '.join(known)}"
         )
     return Experiment(**experiment)
+
+
+def fitted(experiment: Experiment) -> tuple[Experiment, str]:
+    """The Experiment, its batches of no more classes than there are to train on, and what it says.
+
+    Only of the samplers that draw so many ``classes``. The line is empty where nothing changed.
+
+    Raises ValueError for fewer than two classes: nothing would be told apart.
+    """
+    train = data.load(experiment.data, "train", **experiment.data_args)
+    there, args = train.num_classes, dict(experiment.sampler_args)
+    if there < 2:
+        raise ValueError(
+            f"{experiment.data} has 1 class to train on: expected 2 or more, and as many to test on"
+        )
+    if args.get("classes", 0) <= there:
+        return experiment, ""
+    line = f"batches of {there} classes instead of {args['classes']}: {experiment.data} has no more"
+    return replace(experiment, sampler_args=args | {"classes": there}), f"{line} to train on"
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +17,12 @@ from torch import Tensor, nn
 
 from dmlkit import cache_folder, data, figures, training
 from dmlkit.data import ImageSet
-from dmlkit.data.folder import SUFFIXES
+from dmlkit.data.folder import SUFFIXES, check_readable
 from dmlkit.data.pictures import Pictures
 from dmlkit.extras.index import Index
 from dmlkit.training import Run
 
+_LETTERS = 84  # of a panel's titles, side by side in one line
 _SAMPLE = 256  # pictures, at most, whose exact neighbors an approximate index is compared with
 
 
@@ -42,9 +44,10 @@ def find_run(name: str) -> Run:
 
     Raises FileNotFoundError where there is none, ValueError where there are several.
     """
-    store = cache_folder() / "runs"
+    store, stem = cache_folder() / "runs", Path(name).name
     named = [Path(name)] if (Path(name) / "run.json").is_file() else []
-    found = named or [path.parent for path in store.glob(f"{Path(name).name}*/run.json")]
+    known = [path.parent for path in store.glob("*/run.json")]
+    found = named or [path for path in known if stem and path.name.startswith(stem)]
     if not found:
         raise FileNotFoundError(
             f"there is no Run {name!r}, neither as a folder nor in {store}: `dmlkit train` makes "
@@ -66,10 +69,9 @@ def gallery(run: Run, pictures: Path | None = None, split: str | None = None) ->
     if pictures and split:
         raise ValueError(f"give a folder of pictures ({pictures}) or a split ({split}), not both")
     if pictures is None:
-        experiment = run.experiment
-        images = data.load(experiment.data, split or experiment.split, **experiment.data_args)
+        images = _of_run(run, split or run.experiment.split)
         if isinstance(images.images, Tensor):
-            names = tuple(f"{split or experiment.split} {i}" for i in range(len(images)))
+            names = tuple(f"{split or run.experiment.split} {i}" for i in range(len(images)))
             return Gallery(images, names, images.fingerprint)
         paths: Sequence[Path] = images.images.paths
         return Gallery(images, tuple(map(str, paths)), _stamp(paths))
@@ -87,6 +89,20 @@ def gallery(run: Run, pictures: Path | None = None, split: str | None = None) ->
     return Gallery(images, tuple(map(str, paths)), _stamp(paths))
 
 
+def _of_run(run: Run, split: str) -> ImageSet:
+    """A split of the Run's data set, wherever its pictures are now."""
+    experiment, args = run.experiment, dict(run.experiment.data_args)
+    if "root" in args and not Path(args["root"]).is_dir():
+        del args["root"]  # they were moved: else $DMLKIT_DATA tells
+    try:
+        return data.load(experiment.data, split, **args)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"the pictures of Run {run.path.name} are not where they were: say by --root where "
+            f"they are now, or search others by --pictures ({error})"
+        ) from error
+
+
 def as_seen(run: Run, paths: Sequence[Path]) -> Tensor | Pictures:
     """Picture files as the Run's data set gives its own: (N, C, H, W) uint8.
 
@@ -95,7 +111,11 @@ def as_seen(run: Run, paths: Sequence[Path]) -> Tensor | Pictures:
     """
     args = run.experiment.data_args
     if run.experiment.data in ("glyphs", "omniglot"):
-        return torch.stack([_ink(path, args.get("size", 32)) for path in paths])
+        try:
+            return torch.stack([_ink(path, args.get("size", 32)) for path in paths])
+        except ValueError:
+            check_readable(paths)
+            raise
     how = {key: args[key] for key in ("crop", "resize", "keep_aspect") if key in args}
     return Pictures(paths, **how)
 
@@ -134,7 +154,12 @@ def index(
             )
         if (found.kind, found.facts["stamp"]) == (kind, gallery.stamp):
             return found, False
-    embeddings = training.embed(_model(run, device), gallery.images)
+    try:
+        embeddings = training.embed(_model(run, device), gallery.images)
+    except ValueError:
+        if isinstance(gallery.images.images, Pictures):
+            check_readable(gallery.images.images.paths)
+        raise
     facts = {"run": run.path.name, "stamp": gallery.stamp}
     made = Index.build(embeddings, kind, run.experiment.metric, facts=facts)
     if kind != "flat":
@@ -168,12 +193,19 @@ def nearest(
 
 
 def panel(run: Run, gallery: Gallery, picture: Path, found: pd.DataFrame) -> Figure:
-    """The query, and beside it what was found."""
+    """The query, and beside it what was found; to be saved with ``bbox_inches="tight"``."""
     query = as_seen(run, [picture])[0:1]
     pictures = torch.cat([query, gallery.images.images[found["place"].to_numpy()]])
+    width = max(4, _LETTERS // len(pictures))  # of a column
     values = found.iloc[:, -1]
-    labels = [f"{name[:12]}\n{v:.2f}" for name, v in zip(found["class"], values, strict=True)]
-    figure, _ = figures.contact_sheet(pictures[None], columns=["query\n", *labels])
+    labels = [
+        "\n".join([*textwrap.wrap(name.replace("$", r"\$"), width), f"{value:.2f}"])
+        for name, value in zip(found["class"], values, strict=True)
+    ]
+    figure, axes = figures.contact_sheet(pictures[None], columns=["query\n", *labels])
+    axes.tick_params(labelsize=8)
+    figure.set_layout_engine("none")
+    figure.subplots_adjust(0, 0, 1, 1)
     return figure
 
 

@@ -76,6 +76,20 @@ def test_unreadable_files_are_an_error_that_lists_them_or_skipped_on_request(roo
         [images.images[:] for images in taken.values()]
 
 
+def test_a_picture_that_was_mended_is_read_again(root):
+    bad = truncate(root / "ant" / "0.png")
+    with pytest.raises(ValueError, match=r"1 pictures .*0\.png"):
+        load("folder", "train", root, **SMALL)
+    picture(bad, 1)
+    assert sum(len(images) for images in splits(root).values()) == 24
+
+
+def test_a_folder_has_no_place_of_its_own(monkeypatch):
+    monkeypatch.delenv("DMLKIT_DATA", raising=False)
+    with pytest.raises(FileNotFoundError, match=r"one folder of pictures per class by root"):
+        load("folder", "train")
+
+
 def test_a_long_list_of_bad_files_is_cut(root):
     for i in range(25):
         (root / "bee" / f"bad{i}.gif").write_bytes(b"GIF89a")

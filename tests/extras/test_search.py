@@ -1,8 +1,12 @@
 """``dmlkit search``: a Run, a folder of pictures, an index that knows when it is out of date."""
 
+import itertools
 import os
+import shutil
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -28,7 +32,9 @@ def place(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _cache(place, monkeypatch):
     monkeypatch.setenv("DMLKIT_CACHE", str(place / "cache"))
-    monkeypatch.setattr(cli, "console", Console(width=300))  # so that no path is broken
+    monkeypatch.setattr(
+        cli, "console", Console(markup=False, width=300)
+    )  # so that no path is broken
 
 
 @pytest.fixture(scope="module")
@@ -165,11 +171,70 @@ def test_a_run_of_grey_characters_reads_ink_on_paper(place, tmp_path, monkeypatc
     assert len(search.gallery(run, tmp_path).names) == 2  # gray files in a folder
 
 
+def test_pictures_that_were_moved_are_found_where_they_are_now(
+    runs, pictures, tmp_path, monkeypatch
+):
+    e = runs[0].experiment
+    gone = replace(e, data_args=dict(e.data_args) | {"root": str(tmp_path / "gone")})
+    run = replace(runs[0], experiment=gone)
+    monkeypatch.setenv("DMLKIT_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(FileNotFoundError, match="not where they were: say by --root"):
+        search.gallery(run)
+    monkeypatch.setenv("DMLKIT_DATA", str(pictures))
+    assert search.gallery(run).names == search.gallery(runs[0]).names
+
+
+def test_every_unreadable_picture_among_many_is_named(runs, tmp_path):
+    folder = trees.classes(tmp_path / "of [/b] pictures")
+    bad = [trees.truncate(folder / name / "1.png") for name in ("ant", "bee")]
+    found = invoke(folder / "ant" / "0.png", "--run", runs[0].path, "--pictures", folder)
+    assert found.exit_code == 1
+    assert "2 pictures are unreadable" in found.stderr
+    assert all(str(path) in found.stderr for path in bad)
+    for path in bad:
+        path.unlink()
+    found = invoke(folder / "ant" / "0.png", "--run", runs[0].path, "--pictures", folder)
+    assert found.exit_code == 0, found.output
+    assert f"{folder}/ant/0.png" in found.output
+
+
+def test_a_long_title_of_a_panel_is_within_the_picture(runs, pictures, tmp_path):
+    heights = []
+    for name in ("ant", "ant of the genus Lasius that lives below stones in the garden"):
+        folder = tmp_path / str(len(name))
+        shutil.copytree(pictures / "ant", folder / name)
+        png = folder / "found.png"
+        asked = (pictures / "ant" / "0.png", "--run", runs[0].path, "--pictures", folder)
+        assert invoke(*asked, "--panel", png, "--device", "cpu").exit_code == 0
+        with Image.open(png) as shown:
+            heights.append(shown.height)
+            edge = np.asarray(shown.convert("L"))[0]
+        assert edge.min() == 255  # no letter is cut
+    assert heights[1] > heights[0] + 30
+
+
+def test_titles_of_a_panel_are_whole(runs, pictures):
+    names = ["Yellow-headed Blackbird of $x^2", "ant"]
+    found = pd.DataFrame({"place": [0, 1], "class": names, "cosine": [0.9, -0.5]})
+    figure = search.panel(runs[0], search.gallery(runs[0]), pictures / "ant" / "0.png", found)
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    titles = [label.get_text() for label in axes.get_xticklabels()]
+    assert titles[0] == "query\n"
+    for title, name, value in zip(titles[1:], names, ("0.90", "-0.50"), strict=True):
+        assert " ".join(title.replace(r"\$", "$").split()) == f"{name} {value}"
+    boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
         ({"--run": "nothing"}, "there is no Run 'nothing'"),
-        ({"--run": ""}, "could be"),
+        ({"--run": ""}, "there is no Run ''"),
+        ({"--run": "*"}, "there is no Run '*'"),
+        ({"--run": "[0-9a-f]*"}, "there is no Run '[0-9a-f]*'"),
+        ({"--run": "?" * 25}, "there is no Run '????"),
         ({"--pictures": "nowhere"}, "nowhere is no folder"),
         ({"--pictures": "{empty}"}, "there is no picture"),
         ({"--split": "train"}, "not both"),

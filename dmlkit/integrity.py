@@ -1,0 +1,100 @@
+"""Whether committed figures are as they were made: records by their digest, pictures by pixels.
+
+Numbers alone let a wrong picture pass. So a record keeps a hash of the picture's pixels, which is
+compared twice:
+
+- with the committed PNG, always: another picture, or one that was retouched, is named;
+- with the picture that was just made, where both were drawn from equal numbers by equal libraries
+  (matplotlib, FreeType and Pillow, and those that made the numbers). Another FreeType draws other
+  edges, and random numbers that are rounded otherwise are drawn elsewhere: there pictures cannot be
+  compared by pixels, and the notes say how many.
+
+The record's own digest names what was edited by hand, be it a number within the tolerance, a
+version, or an example. It is no signature: who computes it anew is not found out by it.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dmlkit.check import Outcome
+from dmlkit.records import digest, malformed, pixels
+
+# Of provenance: figures made with others are made elsewhere, which is no failure.
+_SURROUNDINGS = ("device", "datasets", "versions", "numerics")
+
+
+def verify(committed: Mapping[str, Any], made: Mapping[str, Any], folder: Path) -> Outcome:
+    """Hold committed records, whose pictures are in a folder, against their hashes and those made.
+
+    Figures from before there were hashes are counted in the notes, and are no failure.
+    """
+    outcome = Outcome()
+    known = {name: record for name, record in committed.items() if not list(malformed(record))}
+    hashed = {name for name, r in known.items() if "picture" in r and "digest" in r}
+    for name, record in known.items():
+        found = [*_picture_on_disk(folder / f"{name}.png", record)]
+        if "digest" in record and record["digest"] != digest(record):
+            found.append("its record was changed after it was made")
+        outcome.failures += [f"{name}: {line}" for line in found]
+    equal = [name for name in sorted(hashed & made.keys()) if _drawn_alike(known[name], made[name])]
+    for name in equal:
+        if known[name]["picture"]["pixels"] != made[name]["picture"]["pixels"]:
+            outcome.failures.append(
+                f"{name}: another picture is drawn now, from equal numbers and by equal libraries"
+            )
+    if others := len(hashed & made.keys()) - len(equal):
+        outcome.notes.append(
+            f"{others} of {len(hashed)} pictures cannot be compared with those made now: random "
+            "numbers, times or libraries are not equal"
+        )
+    if missing := len(known) - len(hashed):
+        outcome.notes.append(
+            f"no hash yet: {missing} figures, which `dmlkit reproduce` gives one as it makes them"
+        )
+    outcome.notes += _moved_surroundings(known, made)
+    return outcome
+
+
+def _picture_on_disk(png: Path, record: Mapping[str, Any]) -> Iterator[str]:
+    if not png.exists():
+        yield f"the committed {png.name} is missing"
+    elif "picture" in record:
+        try:
+            if pixels(png.read_bytes()) != record["picture"]["pixels"]:
+                yield f"the committed {png.name} is not the picture that was made with its record"
+        except (OSError, KeyError, TypeError) as error:
+            yield f"the committed {png.name} cannot be compared: {error}"
+
+
+def _drawn_alike(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether two pictures have to be equal: their numbers are, and all that drew them."""
+    if "picture" not in new or old["numbers"] != new["numbers"]:
+        return False
+    before, after = (
+        [
+            {key: value for key, value in record["picture"].items() if key != "pixels"},
+            {part: record["provenance"].get(part) for part in _SURROUNDINGS},
+        ]
+        for record in (old, new)
+    )
+    return before == after
+
+
+def _moved_surroundings(committed: Mapping[str, Any], made: Mapping[str, Any]) -> Iterator[str]:
+    """Each library, device or data set that is another one than committed, once for all figures."""
+    figures: dict[str, list[str]] = {}
+    for name in committed.keys() & made.keys():
+        old, new = (side[name]["provenance"] for side in (committed, made))
+        for part in ("device", "datasets", "versions"):
+            a, b = old.get(part), new.get(part)
+            if isinstance(a, Mapping) and isinstance(b, Mapping):
+                pairs = [(f"{part}/{key}", a.get(key), b.get(key)) for key in sorted({*a, *b})]
+            else:
+                pairs = [(part, a, b)]
+            for key, before, after in pairs:
+                if before != after:
+                    line = f"provenance/{key}: committed {before}, now {after}"
+                    figures.setdefault(line, []).append(name)
+    for line, names in sorted(figures.items()):
+        yield f"{line} ({len(names)} figures)"
