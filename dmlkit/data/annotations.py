@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-_SECONDS = 120  # that the process may take
+SECONDS = 120  # that the process may take
 _BYTES = 4 * 2**30  # of memory, where the system keeps count of it
 
 
@@ -24,10 +24,10 @@ def read(path: Path) -> list[tuple[str, int, str]]:
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     try:
         child = subprocess.run(
-            command, capture_output=True, env=environment, timeout=_SECONDS, check=False
+            command, capture_output=True, env=environment, timeout=SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        raise ValueError(f"it cannot be read within {_SECONDS} s") from None
+        raise ValueError(f"it cannot be read within {SECONDS} s") from None
     if child.returncode < 0:
         raise ValueError(f"reading it ended a process by signal {-child.returncode}: it is damaged")
     if child.returncode:
@@ -45,7 +45,7 @@ def _print(path: str) -> None:
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
         resource.setrlimit(resource.RLIMIT_AS, (_BYTES, _BYTES))
     content = scipy.io.loadmat(path, squeeze_me=True, chars_as_strings=True)
     rows = np.atleast_1d(content["annotations"])

@@ -44,7 +44,7 @@ def unpack(archive: Path, folder: Path) -> Path:
         except Exception as error:  # a dozen kinds
             if is_full(error):
                 raise
-            reason = str(error) or type(error).__name__
+            reason = " ".join(str(error).split()) or type(error).__name__
             raise ValueError(f"{archive} cannot be unpacked: {reason}") from error
         target.replace(folder)
     return folder

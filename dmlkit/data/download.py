@@ -15,7 +15,7 @@ from dmlkit.data.archives import is_full, room_for
 from dmlkit.files import write_whole
 
 PAUSES = (1, 2, 4, 8)  # seconds before a further attempt
-_PATIENCE = 60  # seconds without a byte
+PATIENCE = 60  # seconds without a byte
 _PASSING = (408, 425, 429, 500, 502, 503, 504)  # HTTP's answers that may be others soon
 
 
@@ -72,7 +72,7 @@ def fetch(file: File, folder: Path) -> Path:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether a further attempt may do better: other bytes or a wrong address stay what they are."""
+    """Whether a further attempt may do better: other bytes, or a wrong address, will not."""
     if isinstance(error, HTTPError):
         return error.code in _PASSING
     if isinstance(error, URLError):
@@ -82,7 +82,7 @@ def _may_pass(error: Exception) -> bool:
 
 def _download(file: File, path: Path) -> None:
     request = Request(file.url, headers={"User-Agent": "dmlkit"})
-    with urlopen(request, timeout=_PATIENCE) as answer:
+    with urlopen(request, timeout=PATIENCE) as answer:
         length = answer.headers.get("Content-Length", "")
         total = int(length) if length.isdecimal() else None
         bar = tqdm(total=total, desc=file.name, unit="B", unit_scale=True)

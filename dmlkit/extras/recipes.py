@@ -49,7 +49,11 @@ def load(
         raise ValueError(
             f"{where}Experiment has no field {', '.join(unknown)}; it has {', '.join(known)}"
         )
-    return Experiment(**experiment)
+    try:
+        return Experiment(**experiment)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{f'{name}: ' if name else ''}{error}") from error
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,14 +71,11 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def read(name: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The fields of a recipe, and their changes by loss, on those of its base."""
-    tables, base = [], name
-    while base is not None:
-        path = Path(base) if base.endswith(".toml") else FOLDER / f"{base}.toml"
-        table = _table(base, path)
-        tables.append(table)
+    tables = [_table(name)]
+    while "base" in tables[-1]:
+        tables.append(_table(tables[-1]["base"]))
         if len(tables) > _MOST_BASES:
-            raise ValueError(f"{path}: recipes have {_MOST_BASES} bases at most; is it its own?")
-        base = table.get("base")
+            raise ValueError(f"{name}: a recipe has {_MOST_BASES} bases at most; is it its own?")
     experiment: dict[str, Any] = {}
     losses: dict[str, dict[str, Any]] = {}
     for table in reversed(tables):
@@ -84,14 +85,17 @@ def read(name: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     return experiment, losses
 
 
-def _table(name: str, path: Path) -> dict[str, Any]:
+def _table(name: str) -> dict[str, Any]:
     """What a recipe's file holds."""
+    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     try:
         table = tomllib.loads(read_text(path))
     except FileNotFoundError:
         raise ValueError(
             f"no recipe {name!r}: there are {', '.join(names())}, or the path of a .toml file"
         ) from None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
     except (ValueError, RecursionError) as error:  # an integer of 5,000 digits is no decode error
         raise ValueError(f"{path} is no TOML: {error}") from error
     if unknown := sorted(set(table) - {"base", "experiment", "losses"}):
