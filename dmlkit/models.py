@@ -291,7 +291,7 @@ def googlenet(pretrained: bool = False, pooling: str = "average") -> Backbone:
     networks that papers call Inception-BN. Sources: Szegedy et al. 2015, "Going Deeper with
     Convolutions"; Ioffe and Szegedy 2015, "Batch Normalization".
     """
-    # The weights include classifiers halfway. torchvision would take transform_input with them, which
+    # The weights include classifiers halfway. torchvision would add transform_input to them, which
     # turns ImageNet's mean and std into those below.
     net = from_torchvision(
         "googlenet", pretrained, aux_logits=pretrained, init_weights=not pretrained

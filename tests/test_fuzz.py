@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import os
+import shutil
 import tarfile
 import time
 import warnings
@@ -77,16 +78,17 @@ def fuzz(seeds, read, folder):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(mutated(np.random.default_rng([7, i]), content))
-        began = time.monotonic()
+        began, said = time.monotonic(), None
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Pillow's, of tags that it passes over
                 read(path)
         except OURS as error:
             refused += 1
-            assert type(error) in OURS, f"example {i}: {error!r}"
-            assert path.name in str(error), f"example {i}: {error!r} does not name {path.name}"
-            assert len(str(error)) > len(str(path)) + 10, f"example {i}: {error!r} gives no reason"
+            said = error
+        assert said is None or type(said) in OURS, f"example {i}: {said!r}"
+        assert said is None or path.name in str(said), f"example {i}: {said!r} names no file"
+        assert said is None or len(str(said)) > len(path.name) + 20, f"example {i}: {said!r}"
         assert time.monotonic() - began < SECONDS, f"example {i}"
         path.write_bytes(content)
     return refused
@@ -128,13 +130,11 @@ def test_archives(tmp_path):
             if path.suffix in (".zip", ".tgz"):  # a plain tar has no checksum of contents
                 assert sorted(found.values()) == sorted(CONTENTS.values())
             if path.suffix == ".tar":
-                assert len(found) == 3
+                assert 0 < len(found) <= 3  # zeros in place of its last headers are an end
         finally:
             left = [file.name for file in tmp_path.iterdir() if file.name != "archives"]
             assert left in ([], ["out"])
             if left:
-                import shutil
-
                 shutil.rmtree(folder)
 
     assert fuzz(archives(), read, tmp_path / "archives") > EXAMPLES / 2
@@ -161,11 +161,9 @@ def test_annotations(tmp_path):
         try:
             images = load(name, "train", tmp_path / name, class_split=next(number), **SMALL)
         except OURS as error:
-            if path.name in ("image_class_labels.txt", "Ebay_test.txt"):  # beside the index
-                assert f"format of {name}: " in str(error) or "split is empty" in str(error)
-                raise type(error)(f"{path.name}: {error}") from error
-            if str(error).startswith("the split is empty"):
-                raise type(error)(f"{path.name}: {error}") from error
+            beside = path.name in ("image_class_labels.txt", "Ebay_test.txt")
+            if (f"format of {name}: " in str(error) and beside) or "split is empty" in str(error):
+                raise type(error)(f"{path.name}: {error}") from error  # it names the index
             raise
         assert isinstance(images, ImageSet)
         assert len(images) == len(images.images.paths) > 0

@@ -321,7 +321,9 @@ def test_placed_weights_make_torchvisions_own_features(
     x = pixels(generator)
     expected = its(reference.normalize(x, preset.mean, preset.std))
     assert expected.std() > 0.1
-    message = rf"{file} is not the published file: its SHA-256 begins with .{{8}}, expected {file[-12:-4]}"
+    message = (
+        f"{file} is not the published file: its SHA-256 begins with .*, expected {file[-12:-4]}"
+    )
     with pytest.raises(OSError, match=message):  # torchvision took it, by its name
         made(name, pretrained=True)
     path = published(path, monkeypatch)

@@ -91,9 +91,7 @@ def test_no_text_is_read_from_a_pipe(tmp_path):
     trees.cub(tmp_path / "cub")
     (tmp_path / "cub" / "image_class_labels.txt").unlink()
     os.mkfifo(tmp_path / "cub" / "image_class_labels.txt")
-    with pytest.raises(
-        ValueError, match=r"images\.txt .*image_class_labels\.txt is not a regular"
-    ):
+    with pytest.raises(ValueError, match=r"images\.txt .*image_class_labels\.txt is not a regular"):
         data.load("cub", "train", tmp_path, check=False)
 
 

@@ -174,7 +174,7 @@ def test_an_index_that_would_be_unpickled_is_refused(tmp_path):
     path = tmp_path / "my.index"
     with path.open("wb") as file:
         np.savez(file, about=np.array([{"kind": "flat"}], dtype=object), index=np.zeros(3))
-    with pytest.raises(ValueError, match="no index that can be read .*allow_pickle"):
+    with pytest.raises(ValueError, match=r"no index that can be read .*allow_pickle"):
         Index.load(path)
 
 
