@@ -1,6 +1,7 @@
 """A backbone and an embedding head: images in, raw embeddings out."""
 
 import inspect
+import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from dmlkit import ROOT, geometry
 from dmlkit.losses.contract import check_arguments
+from dmlkit.pretrained import from_huggingface, from_torchvision
 
 #: A ConvNet's weights after it was trained as a classifier of Glyphs, without its head.
 GLYPHS_CONVNET = ROOT / "data" / "pretrained" / "glyphs_convnet.npz"
@@ -275,7 +277,7 @@ def resnet(
     """
     if small and pretrained:
         raise ValueError("a small stem has no pretrained weights: choose small or pretrained")
-    net = _from_torchvision(name, pretrained)
+    net = from_torchvision(name, pretrained)
     features = net.fc.in_features
     net.avgpool, net.fc = _entry(_POOLINGS, "pooling", pooling)(), nn.Identity()
     if small:
@@ -289,10 +291,13 @@ def googlenet(pretrained: bool = False, pooling: str = "average") -> Backbone:
     networks that papers call Inception-BN. Sources: Szegedy et al. 2015, "Going Deeper with
     Convolutions"; Ioffe and Szegedy 2015, "Batch Normalization".
     """
-    # What torchvision calls transform_input turns ImageNet's mean and std into those below.
-    scratch = {"aux_logits": False, "init_weights": True}
-    given = {"transform_input": False} if pretrained else scratch
-    net = _from_torchvision("googlenet", pretrained, **given)
+    # The weights include classifiers halfway. torchvision would add transform_input to them, which
+    # turns ImageNet's mean and std into those below.
+    net = from_torchvision(
+        "googlenet", pretrained, aux_logits=pretrained, init_weights=not pretrained
+    )
+    if pretrained:
+        net.aux_logits, net.aux1, net.aux2 = False, None, None
     features = net.fc.in_features
     net.avgpool = _entry(_POOLINGS, "pooling", pooling)()
     net.dropout, net.fc = nn.Identity(), nn.Identity()
@@ -314,7 +319,7 @@ def transformer(
     if size % 16:
         raise ValueError(f"{name} sees patches of 16 × 16 pixels: {size} is no multiple of 16")
     make = partial(timm.create_model, name, num_classes=0, img_size=size)
-    net: Any = _from_huggingface(name, partial(make, pretrained=True)) if pretrained else make()
+    net: Any = from_huggingface(name, make) if pretrained else make()
     scale = net.pretrained_cfg
     return Backbone(Tokens(net, pooling), net.num_features, scale["mean"], scale["std"])
 
@@ -324,46 +329,9 @@ def _convnet_of_glyphs() -> dict[str, Tensor]:
     try:
         with np.load(GLYPHS_CONVNET) as arrays:
             return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
         raise OSError(
             f"no pretrained weights ({error}): {GLYPHS_CONVNET} comes with the repository"
-        ) from error
-
-
-def _from_torchvision(name: str, pretrained: bool, **args: Any) -> Any:
-    from torchvision.models import get_model, get_model_weights
-
-    if not pretrained:
-        return get_model(name, **args)
-    weights = get_model_weights(name).IMAGENET1K_V1  # those that the papers had
-    return _pretrained(
-        partial(get_model, name, weights=weights, **args),
-        weights.url,
-        f"{torch.hub.get_dir()}/checkpoints ($TORCH_HOME/hub/checkpoints)",
-    )
-
-
-def _from_huggingface(name: str, load: Callable[[], nn.Module]) -> nn.Module:
-    import timm
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    repository = str(timm.get_pretrained_cfg_value(name, "hf_hub_id"))
-    return _pretrained(
-        load,
-        f"https://huggingface.co/{repository}/resolve/main/model.safetensors",
-        f"{HF_HUB_CACHE} ($HF_HOME/hub): run `hf download {repository} model.safetensors` on a "
-        f"machine that has a network, and copy its folder models--{repository.replace('/', '--')}",
-    )
-
-
-def _pretrained(load: Callable[[], nn.Module], url: str, folder: str) -> nn.Module:
-    """What the library's own loader makes, or an error that says how to do without a network."""
-    try:
-        return load()
-    except Exception as error:  # each library raises kinds of its own
-        raise OSError(
-            f"no pretrained weights ({type(error).__name__}: {error}); where they cannot be "
-            f"downloaded, place {url.rsplit('/', 1)[1]} from {url} in {folder}"
         ) from error
 
 
@@ -401,8 +369,9 @@ def build(name: str, dim: int, image: Tensor, **args: Any) -> nn.Module:
     million) of ``transformer``. ``pooling`` is average, max, average_max, gem or, for transformers,
     token.
 
-    Pretrained weights come from the library's own loader and cache; torchvision checks the hash of
-    a file that it downloads, not of one that was placed there by hand.
+    Pretrained weights come from torchvision's or Hugging Face's cache, or are downloaded to it.
+    Their SHA-256 is compared where the file's name gives it, also of a file that was placed there
+    by hand, and nothing but tensors is read.
 
     Raises:
         ValueError: unknown name, pooling or head, or values that do not go together.

@@ -1,7 +1,10 @@
 """Backbones and heads, beside the libraries they come from and the counts those publish."""
 
+import hashlib
+import os
 import sys
 import urllib.error
+from types import SimpleNamespace
 
 import huggingface_hub.constants
 import numpy as np
@@ -300,7 +303,9 @@ def test_without_a_network_it_is_said_which_file_to_place_where(
         ("googlenet_bn", "googlenet", "googlenet-1378be20.pth"),
     ],
 )
-def test_placed_weights_make_torchvisions_own_features(name, own, file, offline, generator):
+def test_placed_weights_make_torchvisions_own_features(
+    name, own, file, offline, generator, monkeypatch
+):
     torch.manual_seed(0)
     random = torchvision.models.get_model(own, **SCRATCH.get(own, {}))
     for layer in random.modules():
@@ -308,7 +313,7 @@ def test_placed_weights_make_torchvisions_own_features(name, own, file, offline,
     random.train()(2 * pixels(generator, 8, 3, 64, 64) - 1)
     path = offline / "torch" / "hub" / "checkpoints" / file
     path.parent.mkdir(parents=True)
-    torch.save(random.state_dict(), path)  # by its name: the loader checks hashes of downloads only
+    torch.save(random.state_dict(), path)
     weights = torchvision.models.get_model_weights(own).IMAGENET1K_V1
     its = torchvision.models.get_model(own, weights=weights).eval()
     its.fc = nn.Identity()
@@ -316,22 +321,65 @@ def test_placed_weights_make_torchvisions_own_features(name, own, file, offline,
     x = pixels(generator)
     expected = its(reference.normalize(x, preset.mean, preset.std))
     assert expected.std() > 0.1
+    message = (
+        f"{file} is not the published file: its SHA-256 begins with .*, expected {file[-12:-4]}"
+    )
+    with pytest.raises(OSError, match=message):  # torchvision took it, by its name
+        made(name, pretrained=True)
+    path = published(path, monkeypatch)
     net = made(name, pretrained=True).eval()
     torch.testing.assert_close(features(net, x), expected, rtol=1e-3, atol=1e-4)
     path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(OSError, match=file):
+    with pytest.raises(OSError, match=f"{path.name} is not the published file"):
         made(name, pretrained=True)
+
+
+def published(path, monkeypatch):
+    """The file under a name that its hash belongs to, as if that were torchvision's."""
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+    path = path.rename(path.with_name(f"net-{digest}.pth"))
+    weights = SimpleNamespace(IMAGENET1K_V1=SimpleNamespace(url=f"https://nowhere/{path.name}"))
+    monkeypatch.setattr(torchvision.models, "get_model_weights", lambda name: weights)
+    return path
+
+
+class Attack:
+    """Runs code where it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_placed_weights_run_no_code_even_where_their_hash_fits(offline, monkeypatch, zipped):
+    ran, path = offline / "ran", offline / "torch" / "hub" / "checkpoints" / "resnet18-f37072fd.pth"
+    path.parent.mkdir(parents=True)
+    torch.save({"fc.weight": Attack(str(ran))}, path, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(OSError, match="is not the published file"):
+        made("resnet18", pretrained=True)
+    path = published(path, monkeypatch)
+    with pytest.raises(OSError, match=r"no pretrained weights .*place net-.*\.pth from"):
+        made("resnet18", pretrained=True)
+    assert not ran.exists()
+    torch.load(path, weights_only=False)["fc.weight"].close()
+    assert ran.exists()  # it would have
+
+
+def test_weights_in_a_pipe_are_not_waited_for(offline):
+    path = offline / "torch" / "hub" / "checkpoints" / "resnet18-f37072fd.pth"
+    path.parent.mkdir(parents=True)
+    os.mkfifo(path)
+    with pytest.raises(OSError, match=r"f37072fd\.pth is not a regular file"):
+        made("resnet18", pretrained=True)
 
 
 def test_placed_weights_reach_a_transformer_of_another_size(offline, generator):
     name = "vit_small_patch16_224.dino"
     random = timm.create_model(name, num_classes=0)
-    cache = offline / "hub" / f"models--timm--{name}"  # as `hf download` leaves it
-    commit = "0" * 40
-    (cache / "snapshots" / commit).mkdir(parents=True)
-    (cache / "refs").mkdir()
-    (cache / "refs" / "main").write_text(commit)
-    file = cache / "snapshots" / commit / "model.safetensors"
+    file = cached(offline, name) / "model.safetensors"
     safetensors.torch.save_file(random.state_dict(), file)
     its = timm.create_model(name, pretrained=True, num_classes=0, img_size=64).eval()
     net = made("dino_s", pretrained=True).eval()
@@ -341,6 +389,37 @@ def test_placed_weights_reach_a_transformer_of_another_size(offline, generator):
     x = pixels(generator)
     expected = its(reference.normalize(x, its.pretrained_cfg["mean"], its.pretrained_cfg["std"]))
     torch.testing.assert_close(features(net, x), expected, rtol=1e-4, atol=1e-5)
+    blob = file.parents[2] / "blobs" / hashlib.sha256(file.read_bytes()).hexdigest()
+    blob.parent.mkdir()
+    file.rename(blob)
+    file.symlink_to(blob)  # as the cache has it
+    assert torch.equal(made("dino_s", pretrained=True).head[0].weight, net.head[0].weight)
+    content = bytearray(blob.read_bytes())
+    content[-1] ^= 1
+    blob.write_bytes(content)
+    with pytest.raises(OSError, match=r"model\.safetensors is not the published file: its SHA-256"):
+        made("dino_s", pretrained=True)
+
+
+def cached(offline, name):
+    """A folder of Hugging Face's cache, as `hf download` leaves it."""
+    cache, commit = offline / "hub" / f"models--timm--{name}", "0" * 40
+    (cache / "snapshots" / commit).mkdir(parents=True)
+    (cache / "refs").mkdir()
+    (cache / "refs" / "main").write_text(commit)
+    return cache / "snapshots" / commit
+
+
+@pytest.mark.parametrize("tensors_only", [False, True])
+def test_of_hugging_faces_files_no_pickle_is_taken(offline, tensors_only):
+    name = "vit_small_patch16_224.dino"
+    state = timm.create_model(name, num_classes=0).state_dict()
+    if not tensors_only:
+        state["cls_token"] = Attack(str(offline / "ran"))
+    torch.save(state, cached(offline, name) / "pytorch_model.bin")
+    with pytest.raises(OSError, match=r"place model\.safetensors from https://huggingface"):
+        made("dino_s", pretrained=True)
+    assert not (offline / "ran").exists()
 
 
 def test_a_convnet_starts_from_the_classifier_of_glyphs():
@@ -364,5 +443,8 @@ def test_weights_that_are_missing_or_do_not_fit_are_refused(monkeypatch, tmp_pat
     with pytest.raises(RuntimeError, match="size mismatch"):
         models.build("convnet", dim=8, image=image, pretrained=True, widths=(8, 16, 32, 64))
     monkeypatch.setattr(models, "GLYPHS_CONVNET", tmp_path / "none.npz")
-    with pytest.raises(OSError, match=r"no pretrained weights .* comes with the repository"):
-        models.build("convnet", dim=8, image=image, pretrained=True)
+    for content in (None, b"", b"PK\3\4 and no more", b"text"):
+        if content is not None:
+            models.GLYPHS_CONVNET.write_bytes(content)
+        with pytest.raises(OSError, match=r"no pretrained weights .* comes with the repository"):
+            models.build("convnet", dim=8, image=image, pretrained=True)

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.io
 
-from dmlkit.data import omniglot
-from dmlkit.data.download import File, fetch, unpack
+from dmlkit.data import annotations, omniglot
+from dmlkit.data.archives import unpack
+from dmlkit.data.download import File, fetch, verify
 from dmlkit.data.images import ImageSet
 from dmlkit.data.listing import Listing
+from dmlkit.data.untrusted import read_text
 
 
 class Count(NamedTuple):
@@ -35,11 +36,12 @@ class Benchmark(NamedTuple):
     published: dict[str, Count]  # by split
     source: str  # what to take from where
     archive: File | None = None  # of all, where it has a stable public address
+    index_md5: str | None = None  # of the file that lists the pictures, where it is known
 
 
 def _table(path: Path, columns: int, header: int = 0) -> list[list[str]]:
     """The lines of a text file below its header, in columns; the last one may hold spaces."""
-    lines = path.read_text(encoding="utf-8-sig").splitlines()[header:]
+    lines = read_text(path).splitlines()[header:]
     return [line.strip().split(maxsplit=columns - 1) for line in lines if line.strip()]
 
 
@@ -62,14 +64,12 @@ def _read_cub(folder: Path, index: Path) -> Listing:
 
 def _read_cars(folder: Path, index: Path) -> Listing:
     """``cars_annos.mat``: annotations (relative_im_path, class 1..196, …) and class_names."""
-    content = scipy.io.loadmat(index, squeeze_me=True, chars_as_strings=True)
-    rows = np.atleast_1d(content["annotations"])
-    ids = rows["class"].astype(np.int64)
-    names = np.atleast_1d(content["class_names"])[ids - 1].astype(np.str_)
+    paths, classes, names = zip(*annotations.read(index), strict=True)
+    ids = np.array(classes)
     return Listing(
-        paths=np.array([folder / str(path) for path in rows["relative_im_path"]]),
+        paths=np.array([folder / path for path in paths]),
         ids=ids,
-        names=names,
+        names=np.array(names),
         groups=np.array([name.split()[0] for name in names]),  # the make: AM, Acura, Aston, …
         parts=np.where(ids <= 98, "train", "test"),
     )
@@ -94,7 +94,7 @@ def _read_sop(folder: Path, index: Path) -> Listing:
 
 def _read_inshop(folder: Path, index: Path) -> Listing:
     """``list_eval_partition.txt``: how many; header; path (it may hold spaces), item, part."""
-    count, _, *lines = index.read_text(encoding="utf-8-sig").splitlines()
+    count, _, *lines = read_text(index).splitlines()
     rows = [line.strip().rsplit(maxsplit=2) for line in lines if line.strip()]
     if len(rows) != int(count):
         raise ValueError(f"its first line says {count.strip()} pictures, but {len(rows)} follow")
@@ -107,6 +107,8 @@ def _read_inshop(folder: Path, index: Path) -> Listing:
         parts=np.array(parts),
     )
 
+
+_CARS_ANNOS = "b407c6086d669747186bd1d764ff9dbc"
 
 BENCHMARKS = {
     "cub": Benchmark(
@@ -129,8 +131,9 @@ BENCHMARKS = {
         folders=("cars", "cars196"),
         published={"train": Count(8054, 98), "test": Count(8131, 98)},
         source="car_ims.tgz (MD5 d5c8f0aa497503f355e17dc7886c3f14) and cars_annos.mat "
-        "(MD5 b407c6086d669747186bd1d764ff9dbc) from whoever kept them (their home, "
+        f"(MD5 {_CARS_ANNOS}) from whoever kept them (their home, "
         "ai.stanford.edu/~jkrause/cars, has closed)",
+        index_md5=_CARS_ANNOS,
     ),
     "sop": Benchmark(
         read=_read_sop,
@@ -177,23 +180,50 @@ def load(
 
     With ``validation`` half of the training classes, drawn by ``class_split``, still train, and
     the others are the split "val". ``pictures`` are arguments of ``Pictures``, which the images
-    are. ``check`` compares counts, and wants every file there.
+    are. ``check`` compares counts, and the MD5 of Cars' index, and wants every file there.
 
     Raises FileNotFoundError where the index or a picture is missing, ValueError where the index is
-    not in the published format or a count is another.
+    not in the published format, tests on what it trains on, or a count is another.
     Sources: Wah et al., "The Caltech-UCSD Birds-200-2011 Dataset" (2011); Krause et al., "3D Object
     Representations for Fine-Grained Categorization" (2013); Oh Song et al., "Deep Metric Learning
     via Lifted Structured Feature Embedding" (2016), which fixed the splits of the first three; Liu
     et al., "DeepFashion" (2016).
     """
     folder, index = _located(name, root)
+    if check and (wrong := altered(name, root)):
+        raise ValueError(f"{wrong}; pass check=False if it is meant to differ")
     try:
         listing = BENCHMARKS[name].read(folder, index)
+        _check_disjoint(listing)
     except Exception as error:  # a damaged index raises a dozen kinds
         raise ValueError(f"{index} is not in the published format of {name}: {error}") from error
     if check:
         _check(name, split, listing.half(split))
     return listing.split(split, validation, class_split).image_set(**pictures)
+
+
+def altered(name: str, root: Path) -> str:
+    """What is wrong with the bytes of the file that lists the pictures; or nothing."""
+    md5 = BENCHMARKS[name].index_md5
+    try:
+        if md5 is not None:
+            verify(md5, _located(name, root)[1])
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _check_disjoint(listing: Listing) -> None:
+    """Refuse a class, or a picture, that is trained and tested on."""
+    if unknown := sorted({*listing.parts.tolist()} - {"train", "test", "query", "gallery"}):
+        raise ValueError(f"unknown parts {', '.join(unknown)}")
+    train, test = listing.half("train"), listing.half("test")
+    for what, ours, theirs in (
+        ("class", train.ids, test.ids),
+        ("picture", train.paths, test.paths),
+    ):
+        if both := sorted({*ours.tolist()} & {*theirs.tolist()}):
+            raise ValueError(f"{what} {both[0]} is both in train and in test, and {len(both)} are")
 
 
 def _check(name: str, split: str, half: Listing) -> None:

@@ -1,18 +1,22 @@
-"""Published files: fetched, verified and unpacked, whole or not at all."""
+"""Published files: fetched and verified, whole or not at all."""
 
 import hashlib
-import tarfile
-import tempfile
-import zipfile
-import zlib
+import sys
+import time
 from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
 
-from torch.hub import download_url_to_file
+from tqdm.auto import tqdm
 
+from dmlkit.data.archives import is_full, room_for
 from dmlkit.files import write_whole
+
+PAUSES = (1, 2, 4, 8)  # seconds before a further attempt
+PATIENCE = 60  # seconds without a byte
+_PASSING = (408, 425, 429, 500, 502, 503, 504)  # HTTP's answers that may be others soon
 
 
 class File(NamedTuple):
@@ -29,69 +33,63 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def verify(file: File, path: Path) -> None:
+def verify(md5: str, path: Path) -> None:
     """Raises ValueError where ``path`` does not hold the published bytes."""
     found = checksum(path)
-    if found != file.md5:
-        raise ValueError(
-            f"{path} is not the published file: its MD5 is {found}, expected {file.md5}"
-        )
+    if found != md5:
+        raise ValueError(f"{path} is not the published file: its MD5 is {found}, expected {md5}")
 
 
 def fetch(file: File, folder: Path) -> Path:
     """The path of the file in ``folder``, downloaded unless the published bytes are there already.
 
-    Raises OSError where the download fails or brings other bytes; nothing of it is kept then.
+    Where a connection fails or a server is busy it is tried again, after pauses of ``PAUSES``.
+
+    Raises OSError where the download fails or brings other bytes, or the disk is full; nothing of
+    it is kept then.
     """
     path = folder / file.name
-    if not path.is_file() or checksum(path) != file.md5:
-        folder.mkdir(parents=True, exist_ok=True)
+    if path.is_file() and checksum(path) == file.md5:
+        return path
+    folder.mkdir(parents=True, exist_ok=True)
+    for pause in (*PAUSES, None):
         try:
             write_whole({path: lambda beside: _download(file, beside)})
+            break
         except (OSError, ValueError, HTTPException) as error:
             if isinstance(error, HTTPError):
                 error.close()  # it holds the connection
-            raise OSError(
-                f"cannot fetch {file.url} ({error}): try again, or place {file.name} "
-                f"(MD5 {file.md5}) in {folder}"
-            ) from error
+            if is_full(error):
+                raise
+            if pause is None or not _may_pass(error):
+                raise OSError(
+                    f"cannot fetch {file.url} ({error}): try again later, or place {file.name} "
+                    f"(MD5 {file.md5}) in {folder}"
+                ) from error
+            tqdm.write(f"{file.url}: {error}; next attempt in {pause} s", file=sys.stderr)
+        time.sleep(pause)
     return path
 
 
+def _may_pass(error: Exception) -> bool:
+    """Whether a further attempt may do better: other bytes, or a wrong address, will not."""
+    if isinstance(error, HTTPError):
+        return error.code in _PASSING
+    if isinstance(error, URLError):
+        return isinstance(error.reason, OSError) and not isinstance(error.reason, FileNotFoundError)
+    return isinstance(error, ConnectionError | TimeoutError | HTTPException)
+
+
 def _download(file: File, path: Path) -> None:
-    download_url_to_file(file.url, str(path))
-    verify(file, path)
-
-
-def unpack(archive: Path, folder: Path) -> Path:
-    """Unpack a zip or tar archive as ``folder``, which appears whole or not at all.
-
-    Nothing is written outside, and no links or devices: zipfile makes plain files only, and the
-    others are refused in a tar archive.
-
-    Raises:
-        ValueError: the archive is unreadable, or holds what is refused.
-        FileExistsError: ``folder`` is there already.
-    """
-    if folder.exists():
-        raise FileExistsError(f"{folder} is there already: delete it to unpack {archive} again")
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}.") as beside:
-        target = Path(beside) / "unpacked"
-        try:
-            if zipfile.is_zipfile(archive):
-                with zipfile.ZipFile(archive) as zipped:
-                    zipped.extractall(target)
-            else:
-                with tarfile.open(archive) as tarred:
-                    tarred.extractall(target, filter=_plain)
-        except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
-            raise ValueError(f"{archive} cannot be unpacked: {error}") from error
-        target.replace(folder)
-    return folder
-
-
-def _plain(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
-    """tarfile's data filter, without links: it would let those through that stay inside."""
-    if member.issym() or member.islnk():
-        raise tarfile.FilterError(f"{member.name} is a link")
-    return tarfile.data_filter(member, folder)
+    request = Request(file.url, headers={"User-Agent": "dmlkit"})
+    with urlopen(request, timeout=PATIENCE) as answer:
+        length = answer.headers.get("Content-Length", "")
+        total = int(length) if length.isdecimal() else None
+        bar = tqdm(total=total, desc=file.name, unit="B", unit_scale=True)
+        with room_for(path.with_name(file.name), path.parent, total), path.open("wb") as copy, bar:
+            while part := answer.read(2**16):
+                copy.write(part)
+                bar.update(len(part))
+        if total is not None and bar.n < total:
+            raise ConnectionError(f"it broke off after {bar.n} of {total} bytes")
+    verify(file.md5, path)

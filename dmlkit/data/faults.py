@@ -1,8 +1,10 @@
 """What a data set's files hold, and what is wrong with them."""
 
+import os
 from pathlib import Path
 from typing import Any
 
+from dmlkit import ROOT
 from dmlkit.data import benchmarks, load, pictures
 
 
@@ -25,6 +27,8 @@ def inspect(
     if name in benchmarks.BENCHMARKS and not args.get("validation"):
         queries = 0 if images.queries is None else int(images.queries.sum())
         found = benchmarks.Count(len(images), images.num_classes, queries)
-        wrong += filter(None, [benchmarks.miscounted(name, split, found)])
+        place = root or Path(os.environ.get("DMLKIT_DATA") or ROOT / "data")
+        faults = benchmarks.miscounted(name, split, found), benchmarks.altered(name, place)
+        wrong += filter(None, faults)
     groups = len(set(images.groups))
     return {"images": len(images), "classes": images.num_classes, "groups": groups}, wrong

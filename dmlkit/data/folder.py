@@ -11,9 +11,9 @@ import numpy as np
 from dmlkit.data.images import ImageSet
 from dmlkit.data.listing import Listing
 from dmlkit.data.pictures import unreadable
+from dmlkit.data.untrusted import SUFFIXES
 from dmlkit.losses.contract import check_range
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 _NAMED = 20  # bad files, at most, in a message
 
 

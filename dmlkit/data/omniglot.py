@@ -1,8 +1,8 @@
 """Omniglot: handwritten characters of fifty alphabets."""
 
 import io
+import re
 import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ from PIL import Image
 
 from dmlkit.data.download import File, fetch, verify
 from dmlkit.data.images import ImageSet
+from dmlkit.data.untrusted import open_picture
 from dmlkit.losses.contract import check_count
 
 FILES = {
@@ -28,6 +29,8 @@ FILES = {
 Drawings = dict[tuple[str, str], list[tuple[str, bytes]]]  # (alphabet, character) -> name, content
 
 _TESTED_ON = {"small1": "small2", "small2": "small1", "background": "evaluation"}
+_DRAWING = re.compile(r"[^/]+/([^/]+)/([^/]+)/[^/]*\d\d\.png", re.ASCII)  # …/alphabet/character/…
+_MOST_BYTES = 2**20  # of a drawing; those that were published have about 300
 _HELD_OUT = 4  # with validation=True, every fourth training character is held out
 
 
@@ -108,24 +111,27 @@ def _read(root: Path, part: str, check: bool) -> Drawings:
             "root or in $DMLKIT_DATA"
         )
     if check:
-        verify(file, path)
+        verify(file.md5, path)
     found: Drawings = {}
     try:
         with zipfile.ZipFile(path) as archive:
-            for name in sorted(archive.namelist()):
-                parts = name.split("/")
-                if len(parts) == 4 and name.endswith(".png"):  # archive/alphabet/character/drawing
-                    drawing = name, archive.read(name)
-                    found.setdefault((parts[1], parts[2]), []).append(drawing)
-    except (OSError, zipfile.BadZipFile, zlib.error) as error:
+            for entry in sorted(archive.infolist(), key=lambda entry: entry.filename):
+                if named := _DRAWING.fullmatch(entry.filename):
+                    if entry.file_size > _MOST_BYTES:
+                        raise ValueError(f"{entry.filename} has {entry.file_size} bytes")
+                    drawing = f"{path}: {entry.filename}", archive.read(entry)
+                    found.setdefault((named[1], named[2]), []).append(drawing)
+    except Exception as error:  # a dozen kinds
         raise ValueError(f"{path} cannot be read ({error}): fetch it again") from error
+    if not found:
+        raise ValueError(
+            f"{path} holds no drawings (…/alphabet/character/0001_01.png): fetch it again"
+        )
     return found
 
 
 def _ink(name: str, content: bytes, size: int) -> NDArray[np.uint8]:
     """A drawing as (size, size), ink high: the files hold dark ink on white."""
-    try:
-        drawing = Image.open(io.BytesIO(content)).convert("L")
-    except OSError as error:
-        raise ValueError(f"{name} cannot be read: {error}") from error
-    return 255 - np.asarray(drawing.resize((size, size), Image.Resampling.BOX))
+    with open_picture(name, io.BytesIO(content)) as drawing:
+        gray = drawing.convert("L").resize((size, size), Image.Resampling.BOX)
+    return 255 - np.asarray(gray)

@@ -19,8 +19,11 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from dmlkit.data.untrusted import check_regular, open_picture
+
 AHEAD = 3  # batches in the making: the one that is asked for, and those after it
 _CROPS = 1  # sets a step's crops apart from its sampler, which draws from (seed, step)
+MOST_PIXELS = 2**25  # of a picture once it is resized: 100 MB; a thread holds one at a time
 _TRIES = 10  # at a rectangle that fits, as torchvision
 
 Pixels = NDArray[np.uint8]  # (H, W, 3)
@@ -228,27 +231,43 @@ def decode(path: Path, size: int, keep_aspect: bool = False) -> Pixels:
     """A picture file as RGB, ``size`` pixels a side, or a shorter side: (H, W, 3) uint8.
 
     It is turned upright as its camera says. Gray-scale, CMYK and palettes become RGB; what is
-    transparent becomes white. Raises ValueError, with the path, for what cannot be read in full.
+    transparent becomes white. Raises ValueError, with the path, for what cannot be read in full,
+    and for a picture so long that it would have more than ``MOST_PIXELS``.
 
     >>> decode(Path("nothing.jpg"), 32)
     Traceback (most recent call last):
     ValueError: nothing.jpg cannot be read: [Errno 2] No such file or directory: 'nothing.jpg'
     """
-    try:
-        with Image.open(path) as image:
-            # Saves time: a far larger JPEG is decoded at a half, a quarter or an eighth of its size
-            image.draft(None, (2 * size, 2 * size))
-            if image.mode.startswith(("I", "F")):  # Pillow would clip these to white
-                raise ValueError(f"expected 8 bits a channel, found mode {image.mode}")
-            ImageOps.exif_transpose(image, in_place=True)
-            rgb = _on_white(image) if image.has_transparency_data else image.convert("RGB")
-        width, height = size, size
-        if keep_aspect:  # rounded as torchvision does
-            shorter = min(rgb.size)
-            width, height = (int(size * side / shorter) for side in rgb.size)
-        return np.asarray(rgb.resize((width, height), Image.Resampling.BILINEAR))
-    except Exception as error:  # Pillow's decoders raise a dozen kinds
-        raise ValueError(f"{path} cannot be read: {error}") from error
+    with open_picture(path) as image:
+        _check_length(image, size, keep_aspect)
+        # Saves time: a far larger JPEG is decoded at a half, a quarter or an eighth of its size
+        image.draft(None, (2 * size, 2 * size))
+        if image.mode.startswith(("I", "F")):  # Pillow would clip these to white
+            raise ValueError(f"expected 8 bits a channel, found mode {image.mode}")
+        ImageOps.exif_transpose(image, in_place=True)
+        rgb = _on_white(image) if image.has_transparency_data else image.convert("RGB")
+        resized = rgb.resize(_resized(rgb, size, keep_aspect), Image.Resampling.BILINEAR)
+        return np.asarray(resized)
+
+
+def _resized(image: Image.Image, size: int, keep_aspect: bool) -> tuple[int, int]:
+    """Width and height that a picture comes to have."""
+    if not keep_aspect:
+        return size, size
+    width, height = image.size
+    shorter = min(image.size)
+    return int(size * width / shorter), int(size * height / shorter)  # rounded as torchvision
+
+
+def _check_length(image: Image.Image, size: int, keep_aspect: bool) -> None:
+    """Refuse what would fill the memory: a file of 300 bytes can say that it is 60,000 long."""
+    width, height = _resized(image, size, keep_aspect)
+    if width * height > MOST_PIXELS:
+        raise ValueError(
+            f"its {image.width} × {image.height} pixels would be resized to {width} × {height}, "
+            f"expected {MOST_PIXELS} pixels at most: crop it, or give a smaller resize"
+            f"{' or keep_aspect=False' if keep_aspect else ''}"
+        )
 
 
 def _on_white(image: Image.Image) -> Image.Image:
@@ -276,6 +295,7 @@ def unreadable(paths: Sequence[Path]) -> dict[Path, str]:
 
 
 def _sha256(path: Path) -> bytes:
+    check_regular(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").digest()
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dmlkit.files import write_whole
+from dmlkit.losses.contract import check_positive
 from dmlkit.neighbors import Array, Metric, Sets, as_integer, as_matrix, by_faiss, in_own_unit
 from dmlkit.retrieval import nearest_neighbors
 from dmlkit.training import repeatable_numerics
@@ -21,7 +21,7 @@ from dmlkit.training import repeatable_numerics
 # "np": codes as they come; faiss would spend most of its time on an order that we never use.
 _FACTORY = {"flat": "Flat", "ivfpq": "IVF{nlist},PQ{m}x{nbits}np", "hnsw": "HNSW{M},Flat"}
 _EFFORT: dict[str, int | None] = {"flat": None, "ivfpq": 8, "hnsw": 64}
-_UNREADABLE = (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile)
+_TYPES = {"flat": "IndexFlat", "ivfpq": "IndexIVFPQ", "hnsw": "IndexHNSWFlat"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,17 +174,37 @@ class Index:
 
     @classmethod
     def load(cls, path: Path) -> "Index":
-        """Read what ``save`` wrote. Raises FileNotFoundError; ValueError for any other file."""
+        """Read what ``save`` wrote. Raises FileNotFoundError; ValueError for any other file.
+
+        The file is data: zip's checksums find damage, and faiss checks what it is given. It does so
+        well only in its newer releases, so do not load the index of a stranger with an old one.
+        """
         if not path.is_file():
             raise FileNotFoundError(f"there is no index {path}: build one, and save it there")
         try:
             with path.open("rb") as file, np.load(file) as kept:
                 about = json.loads(str(kept["about"]))
-                return cls(faiss=faiss.deserialize_index(kept["index"]), **about)
-        except (*_UNREADABLE, TypeError) as error:
+                index = cls(faiss=faiss.deserialize_index(kept["index"]), **about)
+            _check_read(index)
+            return index
+        except Exception as error:  # a dozen kinds
             raise ValueError(
-                f"{path} is no index that can be read ({error}): delete it, and build it anew"
+                f"{path} is no index that can be read ({str(error) or type(error).__name__}): "
+                "delete it, and build it anew"
             ) from error
+
+
+def _check_read(index: Index) -> None:
+    """Refuse what ``save`` does not write."""
+    if index.kind not in _TYPES or type(index.faiss).__name__ != _TYPES[index.kind]:
+        raise ValueError(f"kind {index.kind!r} does not fit {type(index.faiss).__name__}")
+    if index.metric not in ("euclidean", "cosine"):
+        raise ValueError(f"metric {index.metric!r}")
+    if index.effort is not None or _EFFORT[index.kind] is not None:
+        _effort(index.kind, index.effort)
+    if not isinstance(index.facts, dict):
+        raise ValueError(f"facts are {index.facts!r}")
+    check_positive(unit=index.unit)
 
 
 def _settings(kind: str, N: int, d: int, args: Mapping[str, int]) -> dict[str, int]:

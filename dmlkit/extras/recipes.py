@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from dmlkit import ROOT, data
+from dmlkit.data.untrusted import read_text
 from dmlkit.training import Experiment
 
 FOLDER = ROOT / "recipes"
+_MOST_BASES = 16  # of a recipe, one on the other
 
 
 def names() -> tuple[str, ...]:
@@ -30,7 +32,9 @@ def load(
     optimizer start anew. ``settings`` come last, and may name an entry: ``data_args.crop``.
 
     Raises:
-        ValueError: no such recipe, no TOML, or a name that Experiment has no field of.
+        ValueError: no such recipe, no TOML, tables of another form, a base that leads back to its
+            recipe, or a name that Experiment has no field of.
+        TypeError: a field of Experiment is of another type.
 
     >>> load("sec_cub_googlenet", "multi_similarity", {"data_args.crop": 64}).sampler_args
     {'classes': 24, 'per_class': 5}
@@ -45,7 +49,11 @@ def load(
         raise ValueError(
             f"{where}Experiment has no field {', '.join(unknown)}; it has {', '.join(known)}"
         )
-    return Experiment(**experiment)
+    try:
+        return Experiment(**experiment)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{f'{name}: ' if name else ''}{error}") from error
 
 
 def fitted(experiment: Experiment) -> tuple[Experiment, str]:
@@ -82,23 +90,44 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def read(name: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The fields of a recipe, and their changes by loss, on those of its base."""
+    tables = [_table(name)]
+    while "base" in tables[-1]:
+        tables.append(_table(tables[-1]["base"]))
+        if len(tables) > _MOST_BASES:
+            raise ValueError(f"{name}: a recipe has {_MOST_BASES} bases at most; is it its own?")
+    experiment: dict[str, Any] = {}
+    losses: dict[str, dict[str, Any]] = {}
+    for table in reversed(tables):
+        changes = table.get("losses", {})
+        losses |= {loss: _changed(losses.get(loss, {}), changes[loss]) for loss in changes}
+        experiment = _changed(experiment, table.get("experiment", {}))
+    return experiment, losses
+
+
+def _table(name: str) -> dict[str, Any]:
+    """What a recipe's file holds."""
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(read_text(path))
     except FileNotFoundError:
         raise ValueError(
             f"no recipe {name!r}: there are {', '.join(names())}, or the path of a .toml file"
         ) from None
-    except tomllib.TOMLDecodeError as error:
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    except (ValueError, RecursionError) as error:  # an integer of 5,000 digits is no decode error
         raise ValueError(f"{path} is no TOML: {error}") from error
     if unknown := sorted(set(table) - {"base", "experiment", "losses"}):
         raise ValueError(
             f"{path}: unknown {', '.join(unknown)}; a recipe has base, [experiment], [losses.NAME]"
         )
-    experiment, losses = read(table["base"]) if "base" in table else ({}, {})
-    changes = table.get("losses", {})
-    every = losses | {loss: _changed(losses.get(loss, {}), changes[loss]) for loss in changes}
-    return _changed(experiment, table.get("experiment", {})), every
+    losses = table.get("losses", {})
+    changes = [table.get("experiment", {}), *(losses.values() if isinstance(losses, dict) else [0])]
+    if not isinstance(table.get("base", ""), str) or not all(isinstance(c, dict) for c in changes):
+        raise ValueError(
+            f"{path}: base must be a name, [experiment] and each [losses.NAME] must be tables"
+        )
+    return table
 
 
 def _changed(found: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from dmlkit import cache_folder, data, figures, training
 from dmlkit.data import ImageSet
-from dmlkit.data.folder import SUFFIXES, check_readable
+from dmlkit.data.folder import check_readable
 from dmlkit.data.pictures import Pictures
+from dmlkit.data.untrusted import SUFFIXES, open_picture
 from dmlkit.extras.index import Index
 from dmlkit.training import Run
 
@@ -121,11 +122,8 @@ def as_seen(run: Run, paths: Sequence[Path]) -> Tensor | Pictures:
 
 
 def _ink(path: Path, side: int) -> Tensor:
-    try:
-        with Image.open(path) as image:
-            gray = np.array(image.convert("L").resize((side, side), Image.Resampling.BOX))
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
+    with open_picture(path) as image:
+        gray = np.array(image.convert("L").resize((side, side), Image.Resampling.BOX))
     return torch.from_numpy(255 - gray if np.median(gray) > 127 else gray)[None]  # (1, H, W)
 
 
@@ -152,7 +150,8 @@ def index(
                 f"{path} is an index of Run {found.facts.get('run')}, not of {run.path.name}: "
                 "their embeddings cannot be compared; name another file, or delete this one"
             )
-        if (found.kind, found.facts["stamp"]) == (kind, gallery.stamp):
+        asked = kind, gallery.stamp, len(gallery.names)
+        if (found.kind, found.facts.get("stamp"), len(found)) == asked:
             return found, False
     try:
         embeddings = training.embed(_model(run, device), gallery.images)

@@ -7,7 +7,7 @@ import pytest
 import scipy.io
 
 from dmlkit import retrieval, training
-from dmlkit.data import benchmarks, download, load
+from dmlkit.data import annotations, benchmarks, download, faults, load
 from dmlkit.data.benchmarks import BENCHMARKS, Count
 from dmlkit.data.download import File
 from tests.data import trees
@@ -132,8 +132,10 @@ def small(request, tmp_path, monkeypatch):
     """The name of a set that has just the size of its small tree, and its root."""
     name = request.param
     counts = dict(zip(("train", "test"), COUNTS[name], strict=True))
-    monkeypatch.setitem(BENCHMARKS, name, BENCHMARKS[name]._replace(published=counts))
     MAKE[name](tmp_path)
+    known = download.checksum(tmp_path / "cars_annos.mat") if name == "cars" else None
+    small = BENCHMARKS[name]._replace(published=counts, index_md5=known)
+    monkeypatch.setitem(BENCHMARKS, name, small)
     return name, tmp_path
 
 
@@ -149,8 +151,9 @@ def test_the_published_counts():
 
 
 @pytest.mark.parametrize("name", MAKE)
-def test_other_counts_are_refused_with_both_named(tmp_path, name):
+def test_other_counts_are_refused_with_both_named(tmp_path, name, monkeypatch):
     MAKE[name](tmp_path)
+    monkeypatch.setitem(BENCHMARKS, name, BENCHMARKS[name]._replace(index_md5=None))
     for half, found in zip(("train", "test"), COUNTS[name], strict=True):
         wanted = BENCHMARKS[name].published[half]
         message = f"{name} {half}: expected {wanted.images} images of {wanted.classes} classes.*"
@@ -181,8 +184,83 @@ def test_a_foreign_or_damaged_index_is_named(small, bad):
     message = f"{index.name} is not in the published format of {name}: ."
     if bad in ("empty", "cut"):  # a table may be shorter and still be a table
         message += f"|{name} train: expected"
+    if name == "cars":
+        message = r"cars_annos\.mat is not the published file: its MD5 is .*pass check=False"
     with pytest.raises(ValueError, match=message):
         load(name, "train", root)
+    if name == "cars":
+        message = r"cars_annos\.mat is not in the published format of cars: \S"
+        with pytest.raises(ValueError, match=message):
+            load(name, "train", root, check=False)
+
+
+def test_a_file_that_ends_or_keeps_the_process_that_reads_it_is_an_error_of_ours(
+    tmp_path, monkeypatch
+):
+    trees.cars(tmp_path)
+    script = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+    (tmp_path / "segfault.py").write_text(script)
+    monkeypatch.setattr(annotations, "__file__", str(tmp_path / "segfault.py"))
+    with pytest.raises(ValueError, match=r"cars_annos\.mat .* ended a process by signal 11: it is"):
+        load("cars", "train", tmp_path, **SMALL)
+    (tmp_path / "segfault.py").write_text("while True: pass")
+    monkeypatch.setattr(annotations, "SECONDS", 0.5)
+    with pytest.raises(ValueError, match=r"cars_annos\.mat .* cannot be read within 0\.5 s"):
+        load("cars", "train", tmp_path, **SMALL)
+
+
+def test_reading_cars_imports_nothing_from_the_working_folder(tmp_path, monkeypatch):
+    trees.cars(tmp_path)
+    (tmp_path / "scipy.py").write_text("open('ran', 'w').close()")
+    (tmp_path / "json.py").write_text("open('ran', 'w').close()")
+    monkeypatch.chdir(tmp_path)
+    assert len(load("cars", "train", tmp_path, **SMALL)) == 4
+    assert not (tmp_path / "ran").exists()
+
+
+def test_other_bytes_of_cars_annotations_are_a_fault(small):
+    name, root = small
+    if name == "cars":
+        assert faults.inspect(name, "train", root) == ({"images": 4, "classes": 2, "groups": 2}, [])
+        path = root / "cars_annos.mat"
+        content = scipy.io.loadmat(path)
+        scipy.io.savemat(path, {k: content[k] for k in ("annotations", "class_names")})
+        path.write_bytes(b"MATLAB 5.0 MAT-file, of another day" + path.read_bytes()[35:])
+        _, wrong = faults.inspect(name, "train", root, class_split=1)
+        assert [line.split(":")[0] for line in wrong] == [f"{path} is not the published file"]
+
+
+@pytest.mark.parametrize("name", ["sop", "inshop"])
+@pytest.mark.parametrize("check", [True, False])
+def test_a_product_in_train_and_test_is_refused(tmp_path, name, check):
+    folder = MAKE[name](tmp_path)
+    if name == "sop":
+        path, old, new = folder / "Ebay_test.txt", " 11320 ", " 2 "
+    else:
+        path = folder / "Eval" / "list_eval_partition.txt"
+        old, new = "id_00000009 gallery", "id_00000007 gallery"
+    text = path.read_bytes().decode()
+    assert old in text
+    path.write_bytes(text.replace(old, new).encode())
+    message = r"class (2|id_00000007) is both in train and in test, and 1 are"
+    for split in ("train", "test"):
+        with pytest.raises(ValueError, match=rf"published format of {name}: {message}"):
+            load(name, split, tmp_path, **SMALL | {"check": check})
+
+
+def test_a_picture_in_train_and_test_is_refused(tmp_path):
+    folder = trees.sop(tmp_path)
+    path = folder / "Ebay_test.txt"
+    path.write_text(path.read_text().replace("chair_final/111011320_0", "chair_final/11102_0"))
+    with pytest.raises(ValueError, match=r"picture .*11102_0\.JPG is both in train and in test"):
+        load("sop", "test", tmp_path, **SMALL)
+
+
+def test_a_part_that_there_is_not_is_refused(tmp_path):
+    path = trees.inshop(tmp_path) / "Eval" / "list_eval_partition.txt"
+    path.write_bytes(path.read_bytes().replace(b" query", b" querry"))
+    with pytest.raises(ValueError, match="format of inshop: unknown parts querry"):
+        load("inshop", "test", tmp_path, **SMALL)
 
 
 @pytest.mark.parametrize("name", MAKE)

@@ -160,6 +160,34 @@ def test_a_damaged_archive_is_refused(root):
         load("omniglot", "train", root, False, train_on="small2")
 
 
+NAME = "images_background_small1/Greek/character01/0001_01.png"
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        (NAME, bytes(2**20 + 1), "0001_01.png has 1048577 bytes"),
+        (NAME, b"no picture", r"0001_01\.png cannot be read: cannot identify"),
+        ("inner.zip", b"PK", r"holds no drawings \(…/alphabet/character/0001_01\.png\)"),
+        (NAME.replace("_01", "_one"), drawing(0), "holds no drawings"),
+    ],
+)
+def test_an_archive_of_something_else_is_refused(tmp_path, name, content, message):
+    with zipfile.ZipFile(tmp_path / "images_background_small1.zip", "w") as file:
+        file.writestr(name, content)
+    with pytest.raises(ValueError, match=rf"images_background_small1\.zip.*{message}"):
+        load("omniglot", root=tmp_path, split="train", check=False)
+
+
+def test_an_encrypted_archive_is_named(root):
+    path = root / "images_background_small1.zip"
+    content = path.read_bytes()
+    at = content.index(b"PK\1\2", content.index(b"PK\1\2") + 1)  # the first is a folder
+    path.write_bytes(content[: at + 8] + b"\1" + content[at + 9 :])
+    with pytest.raises(ValueError, match=r"small1\.zip cannot be read .*encrypted"):
+        load("omniglot", root=root, split="train", check=False)
+
+
 @needs_published
 @pytest.mark.parametrize(
     "train_on, train, test, unseen",

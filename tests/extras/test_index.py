@@ -1,5 +1,7 @@
 """The index of dmlkit.retrieval: against exact search, on disk and back, and what it refuses."""
 
+import json
+
 import faiss
 import faiss.contrib.torch_utils  # replaces Index.search, wherever a library imports it
 import numpy as np
@@ -141,6 +143,38 @@ def test_a_file_that_is_no_index_is_named(tmp_path, damage):
     with pytest.raises(
         ValueError, match=r"my\.index is no index that can be read .* build it anew"
     ):
+        Index.load(path)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"kind": "hnsw"}, "kind 'hnsw' does not fit IndexFlat"),
+        ({"kind": "other"}, "kind 'other' does not fit"),
+        ({"metric": "hamming"}, "metric 'hamming'"),
+        ({"effort": 3}, "effort: expected an integer from 1, of ivfpq or hnsw, got 3"),
+        ({"facts": 3}, "facts are 3"),
+        ({"unit": 0.0}, "unit must be above 0"),
+        ({"unit": None}, "unit must be a number"),
+        ({"color": 1}, "unexpected keyword argument 'color'"),
+    ],
+)
+def test_a_file_that_says_other_than_save_writes_is_named(tmp_path, change, message):
+    path = tmp_path / "my.index"
+    Index.build(GALLERY).save(path)
+    with np.load(path) as kept:
+        about, content = json.loads(str(kept["about"])), kept["index"]
+    with path.open("wb") as file:
+        np.savez(file, about=np.array(json.dumps(about | change)), index=content)
+    with pytest.raises(ValueError, match=rf"my\.index is no index that can be read \(.*{message}"):
+        Index.load(path)
+
+
+def test_an_index_that_would_be_unpickled_is_refused(tmp_path):
+    path = tmp_path / "my.index"
+    with path.open("wb") as file:
+        np.savez(file, about=np.array([{"kind": "flat"}], dtype=object), index=np.zeros(3))
+    with pytest.raises(ValueError, match=r"no index that can be read .*allow_pickle"):
         Index.load(path)
 
 

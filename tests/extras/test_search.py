@@ -116,6 +116,16 @@ def test_the_index_follows_the_pictures(runs, pictures, tmp_path):
     assert [size(), size()] == [(3, True), (3, False)]
 
 
+def test_an_index_without_a_stamp_or_of_fewer_pictures_is_built_anew(runs, pictures, tmp_path):
+    run, path = runs[0], tmp_path / "my.index"
+    gallery = search.gallery(run, pictures)
+    x = np.random.default_rng(0).normal(size=(len(gallery.names), run.experiment.dim))
+    for count, facts in ((24, {}), (23, {"stamp": gallery.stamp})):
+        Index.build(x[:count], facts={"run": run.path.name} | facts).save(path)
+        index, built = search.index(run, gallery, path, device="cpu")
+        assert (len(index), built) == (24, True)
+
+
 def test_the_index_of_another_run_is_refused(runs, pictures, tmp_path):
     arguments = (pictures / "ant" / "0.png", "--pictures", pictures, "--device", "cpu")
     arguments += ("--index", tmp_path / "my.index")
