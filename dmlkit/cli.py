@@ -354,7 +354,7 @@ def _part(row: Any) -> tuple[str, ...]:
 @app.command()
 def study(
     name: Annotated[str, typer.Argument(help="Of its rules in data/studies: scratch, transfer.")],
-    arms: Annotated[str, typer.Option(help="Names, split by ';'; else all.")] = "",
+    arms: Annotated[list[str] | None, typer.Option(help="A name, repeatable; else all.")] = None,
     only: Annotated[str | None, typer.Option(help="search or repetitions.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Stop after about so many.")] = None,
     status: Annotated[bool, typer.Option(help="Say what is done, and train nothing.")] = False,
@@ -367,8 +367,7 @@ def study(
     from dmlkit.extras import reality
 
     _use_scheduler(scheduler)
-    names = [arm.strip() for arm in arms.split(";") if arm.strip()]
-    for line in reality.command(name, names, only, minutes, status, sample, key, device):
+    for line in reality.command(name, arms or (), only, minutes, status, sample, key, device):
         console.print(line, highlight=False, soft_wrap=True)
 
 
