@@ -158,7 +158,10 @@ def work_off(plans: Sequence[Plan], table: Table, how: How) -> pd.DataFrame:
         futures = {pool.submit(trained, plan, how.device): plan for plan in waiting}
         try:
             for number, (future, plan) in enumerate(_as_completed(futures, how), start=1):
-                if error := future.exception():
+                error = future.exception()
+                if isinstance(error, KeyboardInterrupt):
+                    raise error
+                if error:
                     failed.append((plan, error))
                 else:
                     table.enter(plan, future.result())
