@@ -23,7 +23,8 @@ def arms() -> dict[str, Arm]:
 
     SEE is there as the paper writes it (a sum over the points, which reach the network), and as its
     authors' code has it (a mean, and the points reach the proxies alone), both with the curriculum
-    (that entry of the table has no arm of its own). Its points show each proxy more samples: the
+    (that entry of the table has no arm of its own). Sum and mean differ by a factor of the weight
+    alone, which is tuned over a hundredfold in both. Its points show each proxy more samples: the
     arms "as many visits" train the plain loss for as many steps as show as many real ones.
     DREML has an ensemble's compute and dimensions of one network: four members, each with a
     quarter of the steps and of the dimensions (``meta_class`` is its members' loss).

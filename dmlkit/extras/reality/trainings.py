@@ -105,7 +105,7 @@ class How:
 
 def trained(plan: Plan, device: str = "auto", store: Path | None = None) -> dict[str, Any]:
     """What a row tells of its training, which is done, or found in the ``store``."""
-    made, names = plan.experiment, (*METRICS, "seconds")
+    made = plan.experiment
     where = {
         "device": training.device_type(device),
         "numerics": numerics.describe(),
@@ -123,7 +123,7 @@ def trained(plan: Plan, device: str = "auto", store: Path | None = None) -> dict
     try:
         runs = tuple(training.run(part, **how) for part in parts)
     except training.DivergedError:  # it found nothing
-        return _outcome(dict.fromkeys(names, 0.0), 0.0, where, "", diverged=True)
+        return _outcome(dict.fromkeys(METRICS, 0.0), 0.0, where, "", diverged=True)
     scores = Ensemble(runs).scores if plan.members > 1 else runs[0].scores
     return _outcome(scores, sum(r.seconds for r in runs), where, runs[0].provenance["code"])
 
