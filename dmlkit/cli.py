@@ -1,4 +1,4 @@
-"""The command line: ``dmlkit reproduce | train | search | threshold | tune | claims | …``."""
+"""The command line: ``dmlkit reproduce | train | search | tune | study | claims | …``."""
 
 import errno
 import json
@@ -342,6 +342,26 @@ def _need_project(*parts: str) -> None:
             f"there is no {missing[0]} in {ROOT}: run this in the project's folder, which has the "
             "course"
         )
+
+
+@app.command()
+def study(
+    name: Annotated[str, typer.Argument(help="Of its rules in data/studies: scratch, transfer.")],
+    arms: Annotated[list[str] | None, typer.Option(help="A name, repeatable; else all.")] = None,
+    only: Annotated[str | None, typer.Option(help="search or repetitions.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Stop after about so many.")] = None,
+    status: Annotated[bool, typer.Option(help="Say what is done, and train nothing.")] = False,
+    sample: Annotated[int, typer.Option(help="Rows of its evidence to train anew.")] = 0,
+    key: Annotated[str, typer.Option(help="What draws them: a commit's hash.")] = "",
+    device: Device = "auto",
+    scheduler: Scheduler = None,
+) -> None:
+    """Tune and compare every loss by written rules, or go on where that was broken off."""
+    from dmlkit.extras import reality
+
+    _use_scheduler(scheduler)
+    for line in reality.command(name, arms or (), only, minutes, status, sample, key, device):
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 @data.command()

@@ -190,7 +190,7 @@ def test_python_runs_the_package_as_the_command():
 def test_the_commands_are_these(invoke):
     commands = {command.name or command.callback.__name__ for command in app.registered_commands}
     groups = {group.name for group in app.registered_groups}
-    expected = "reproduce train search diagnose threshold tune claims data student doctor"
+    expected = "reproduce train search diagnose threshold tune study claims data student doctor"
     assert commands | groups == set(expected.split())
 
 

@@ -67,6 +67,20 @@ def test_the_other_direction(root):
     assert set(test.groups) == {"Korean"}
 
 
+def test_a_class_split_draws_three_quarters_to_train_on_and_half_to_test_on(root):
+    def drawn(split, number):
+        return load("omniglot", split, root, check=False, class_split=number).class_names
+
+    for split, count in (("train", 6), ("test", 3)):  # of 8 and of 6
+        whole = load("omniglot", split, root, check=False).class_names
+        found = {drawn(split, number) for number in range(6)}
+        assert {len(names) for names in found} == {count}
+        assert len(found) > 1
+        assert all(names == tuple(n for n in whole if n in names) for names in found)
+    with pytest.raises(ValueError, match="class_split goes with validation=False"):
+        load("omniglot", "train", root, check=False, validation=True, class_split=0)
+
+
 def test_the_full_set(root):
     archive(root, "background", {"Greek": 3, "Korean": 5}, seed=0)
     archive(root, "evaluation", {"Tibetan": 4, "Atlantean": 2}, seed=200)
