@@ -1,4 +1,4 @@
-"""The command line: ``dmlkit reproduce | train | search | threshold | tune | claims | …``."""
+"""The command line: ``dmlkit reproduce | train | search | tune | study | claims | …``."""
 
 import json
 import os
@@ -349,6 +349,27 @@ def _part(row: Any) -> tuple[str, ...]:
     holm = ("stands" if row.holm else "falls") if tested else ""
     numbers = (f"{row.effect:+.3g}", interval, str(row.n), holm)
     return (row.claim, row.part, row.verdict, *numbers, row.figure)
+
+
+@app.command()
+def study(
+    name: Annotated[str, typer.Argument(help="Of its rules in data/studies: scratch, transfer.")],
+    arms: Annotated[str, typer.Option(help="Names, split by ';'; else all.")] = "",
+    only: Annotated[str | None, typer.Option(help="search or repetitions.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Stop after about so many.")] = None,
+    status: Annotated[bool, typer.Option(help="Say what is done, and train nothing.")] = False,
+    sample: Annotated[int, typer.Option(help="Rows of its evidence to train anew.")] = 0,
+    key: Annotated[str, typer.Option(help="What draws them: a commit's hash.")] = "",
+    device: Device = "auto",
+    scheduler: Scheduler = None,
+) -> None:
+    """Tune and compare every loss by written rules, or go on where that was broken off."""
+    from dmlkit.extras import reality
+
+    _use_scheduler(scheduler)
+    names = [arm.strip() for arm in arms.split(";") if arm.strip()]
+    for line in reality.command(name, names, only, minutes, status, sample, key, device):
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 @data.command()

@@ -29,6 +29,7 @@ Drawings = dict[tuple[str, str], list[tuple[str, bytes]]]  # (alphabet, characte
 
 _TESTED_ON = {"small1": "small2", "small2": "small1", "background": "evaluation"}
 _HELD_OUT = 4  # with validation=True, every fourth training character is held out
+_DRAWN = {"train": 3 / 4, "test": 1 / 2}  # with a class_split, this share of the characters
 
 
 def load(
@@ -38,6 +39,7 @@ def load(
     train_on: str = "small1",
     validation: bool = False,
     size: int = 32,
+    class_split: int | None = None,
 ) -> ImageSet:
     """Omniglot: train on one archive, test on the alphabets that only another one holds.
 
@@ -45,7 +47,10 @@ def load(
     Japanese, Sanskrit and Tagalog; ``"small2"`` trains on 156 (3,120) and tests on 86 (1,720);
     ``"background"`` is the full set: 964 (19,280) of 30 alphabets, tested on 659 (13,180) of 20.
     Both small archives hold Greek and Latin, which therefore are not tested on. With ``validation``
-    every fourth training character makes up the split "val" and leaves "train". Images are
+    every fourth training character makes up the split "val" and leaves "train". A ``class_split``,
+    which is for splits without validation, draws three quarters of the characters to train on and
+    half of those to test on, other ones for each number: so that repetitions of a training have
+    different classes. Images are
     (1, size, size) uint8, ink 255 on 0. Groups are alphabets; the attribute ``drawer`` is the
     person's number, 1..20.
 
@@ -62,6 +67,8 @@ def load(
             "omniglot has a val split only with validation=True, which takes every fourth "
             "training character out of train"
         )
+    if validation and class_split is not None:
+        raise ValueError("class_split goes with validation=False, whose classes are fixed")
     drawings = _read(root, train_on, check)
     if split == "test":
         trained_on = {alphabet for alphabet, _ in drawings}
@@ -73,7 +80,17 @@ def load(
             for i, (key, files) in enumerate(drawings.items())
             if (i % _HELD_OUT == _HELD_OUT - 1) == (split == "val")
         }
+    if class_split is not None:
+        drawings = _drawn(drawings, split, class_split)
     return _image_set(drawings, size)
+
+
+def _drawn(drawings: Drawings, split: str, number: int) -> Drawings:
+    """Some of the characters, in their order."""
+    rng = np.random.default_rng([number, split == "test"])
+    count = round(_DRAWN[split] * len(drawings))
+    chosen = set(rng.permutation(len(drawings))[:count].tolist())
+    return {key: files for i, (key, files) in enumerate(drawings.items()) if i in chosen}
 
 
 def _image_set(drawings: Drawings, size: int) -> ImageSet:

@@ -79,10 +79,21 @@ def dreml(
     Traceback (most recent call last):
     ValueError: members must be 1 or more, but is 0
     """
+    experiments = member_experiments(experiment, members, meta_classes)
+    runs = study.train(experiments, executor, device=device, progress=progress)
+    if None in runs:
+        raise DivergedError(f"member {runs.index(None)} of {members} diverged: lower lr")
+    return Ensemble(tuple(run for run in runs if run is not None))
+
+
+def member_experiments(
+    experiment: Experiment, members: int = 12, meta_classes: int = 12
+) -> list[Experiment]:
+    """What each member of ``dreml`` trains. Raises ValueError for fewer than one member."""
     if members < 1:
         raise ValueError(f"members must be 1 or more, but is {members}")
     base = replace(experiment, loss="meta_class", loss_args={}, dim=meta_classes)
-    experiments = [
+    return [
         replace(
             base,
             seed=int(np.random.SeedSequence([experiment.seed, member]).generate_state(1)[0]),
@@ -90,7 +101,3 @@ def dreml(
         )
         for member in range(members)
     ]
-    runs = study.train(experiments, executor, device=device, progress=progress)
-    if None in runs:
-        raise DivergedError(f"member {runs.index(None)} of {members} diverged: lower lr")
-    return Ensemble(tuple(run for run in runs if run is not None))

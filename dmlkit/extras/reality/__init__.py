@@ -1,0 +1,75 @@
+"""The reality check: every loss tuned alike and compared alike, by rules that are written first.
+
+A protocol, ``data/studies/NAME.toml``, says what all trainings have in common, what is tuned
+between which bounds, how the searches go, and what a repetition is. All that follows from it is a
+list of trainings, each of which is one row of a table on disk. A row that is there is not trained
+again: so a study goes on where it was broken off, on whatever machine.
+"""
+
+from dmlkit.extras.reality.arms import SEC_ON, SEE_ON, VISITS_ON, arms
+from dmlkit.extras.reality.backbone import CLASSIFIER, pretrain
+from dmlkit.extras.reality.candidates import candidates, near, space, widened
+from dmlkit.extras.reality.checks import trained_anew
+from dmlkit.extras.reality.follow import (
+    chosen_arms,
+    command,
+    follow,
+    remaining,
+    sample,
+    tables,
+)
+from dmlkit.extras.reality.protocol import (
+    Arm,
+    Protocol,
+    experiment,
+    merged,
+    overlap,
+    protocol,
+    repetition,
+    searching,
+    set_at,
+)
+from dmlkit.extras.reality.repetitions import baselines, compare
+from dmlkit.extras.reality.searches import agreement, ends, recipes, search
+from dmlkit.extras.reality.trainings import METRICS, How, Plan, Table, trained, work_off
+
+__all__ = [
+    "CLASSIFIER",
+    "METRICS",
+    "SEC_ON",
+    "SEE_ON",
+    "VISITS_ON",
+    "Arm",
+    "How",
+    "Plan",
+    "Protocol",
+    "Table",
+    "agreement",
+    "arms",
+    "baselines",
+    "candidates",
+    "chosen_arms",
+    "command",
+    "compare",
+    "ends",
+    "experiment",
+    "follow",
+    "merged",
+    "near",
+    "overlap",
+    "pretrain",
+    "protocol",
+    "recipes",
+    "remaining",
+    "repetition",
+    "sample",
+    "search",
+    "searching",
+    "set_at",
+    "space",
+    "tables",
+    "trained",
+    "trained_anew",
+    "widened",
+    "work_off",
+]

@@ -1,0 +1,90 @@
+"""Checking evidence: a few of its rows are trained anew, other ones at each commit."""
+
+import hashlib
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from dmlkit.extras.reality.arms import arms
+from dmlkit.extras.reality.protocol import Protocol
+from dmlkit.extras.reality.repetitions import baseline, baselines, repeated
+from dmlkit.extras.reality.trainings import METRICS, Plan, Table, trained
+
+_MACHINE = ("device", "numerics", "torch")  # trainings are alike to the last bit where these are
+_LAST_DIGIT = 1.5e-6  # of a score as it is kept
+_FALSE_ALARM = 1e-4  # of one score of one row that is trained anew elsewhere
+
+
+def trained_anew(
+    rules: Protocol, evidence: Table, n: int, key: str, device: str = "auto"
+) -> pd.DataFrame:
+    """Train n rows of the evidence anew, drawn by a key (a commit's hash), and compare each score.
+
+    Where device, numerics and torch are those of the evidence, a score must be the same (to the six
+    digits that are kept). Elsewhere a training is one with another seed: the difference must be
+    within t·√2·s, s the spread of the arm over repetitions, without what all arms share of them,
+    and t such that one score in 10,000 is not.
+
+    One row for each score: arm, repetition, score, then, now, bound, agrees.
+
+    Raises:
+        ValueError: there is no evidence, or the rules now ask for other trainings than its.
+    """
+    plans, frame, found = planned(rules, evidence), evidence.frame(), []
+    for i in _drawn(plans, n, key):
+        plan, then = plans[i], evidence.rows[evidence.place(plans[i].facts)]
+        with tempfile.TemporaryDirectory() as folder:
+            now = trained(plan, device, Path(folder))
+        alike = all(now[fact] == then[fact] for fact in _MACHINE)
+        for metric in METRICS:
+            bound = _LAST_DIGIT if alike else _bound(frame, then["arm"], metric)
+            numbers = then[metric], now[metric], bound, abs(now[metric] - then[metric]) <= bound
+            found.append((then["arm"], then["repetition"], metric, *numbers))
+    columns = ["arm", "repetition", "score", "then", "now", "bound", "agrees"]
+    return pd.DataFrame(found, columns=columns)
+
+
+def _drawn(plans: list[Plan], n: int, key: str) -> list[int]:
+    """The places of n plans, by hashes of the key and what names them."""
+    texts = [f"{key} {plan.facts['arm']} {plan.hash}" for plan in plans]
+    digests = [hashlib.sha256(text.encode()).digest() for text in texts]
+    return sorted(range(len(plans)), key=digests.__getitem__)[:n]
+
+
+def planned(rules: Protocol, evidence: Table) -> list[Plan]:
+    """The trainings of all rows that the evidence has, from their recipes.
+
+    Raises ValueError where the rules ask for other ones than it was made of.
+    """
+    if not evidence.rows:
+        raise ValueError(f"the study {rules.name!r} has no evidence yet: {evidence.path}")
+    known, plans = arms(), []
+    for row in evidence.rows.values():
+        name, k = row["arm"], row["repetition"]
+        if name in known:
+            plan = repeated(rules, known[name], k, json.loads(row["recipe"]))
+        elif name in baselines(rules):
+            plan = baseline(rules, name, k)
+        else:
+            raise ValueError(f"the evidence has an arm {name!r}; there are {', '.join(known)}")
+        if evidence.found(plan) is None:
+            raise ValueError(
+                f"the rules ask for another training than the evidence's of {name}, repetition "
+                f"{k}: {plan.hash}, not {row['hash']}"
+            )
+        plans.append(plan)
+    return plans
+
+
+def _bound(frame: pd.DataFrame, arm: str, metric: str) -> float:
+    """How far two trainings of an arm with other seeds may be apart, from its repetitions."""
+    wide = frame.pivot(index="repetition", columns="arm", values=metric)
+    rest = (wide[arm] - wide.mean(axis=1)).dropna()
+    if len(rest) < 3:
+        return float("inf")  # nothing tells the spread
+    t = stats.t.ppf(1 - _FALSE_ALARM / 2, len(rest) - 1)
+    return float(t * np.sqrt(2) * rest.std())
