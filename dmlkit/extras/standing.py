@@ -238,8 +238,9 @@ class Model:
     """What the scores of a study are made of, with which more such studies can be drawn.
 
     Score of arm a in repetition k = ``means`` (A,) + what all arms share in the repetition,
-    ``shared`` (n,), + the luck of the arm's recipe in that search, one of ``lucks`` (S, A), + a
-    rest, one of ``rests`` (n, A). The last two are scaled up, since means were taken off them.
+    ``shared`` (n,), + the luck of the arm's recipe in that search, one of ``lucks``, + a rest, one
+    of ``rests`` (n, A). The last two are scaled up, since means were taken off them. Lucks are those
+    of the better half of the arms: where training fails with some recipes, luck is another thing.
     """
 
     names: tuple[str, ...]
@@ -254,15 +255,15 @@ class Model:
 
         Rests are drawn from the repetitions with replacement, those of one repetition together, as
         losses may find the same test classes hard; the copy's from repetitions of its own. Lucks
-        are drawn for each arm and search, with either sign.
+        are drawn for each arm and search, from those of all, with either sign.
         """
-        n, (S, A) = len(self.shared), self.lucks.shape
+        n, A = self.rests.shape
         place = np.unique(self.searches, return_inverse=True)[1]  # (n,)
-        signs = rng.choice([-1.0, 1.0], (S, A + 1))
-        arms = np.r_[np.arange(A), twin]  # the copy comes last
-        luck = signs * self.lucks[rng.integers(S, size=(S, A + 1)), arms]  # (S, A + 1)
+        luck = rng.choice(self.lucks, (place.max() + 1, A + 1))  # the copy comes last
+        luck *= rng.choice([-1.0, 1.0], luck.shape)
         rests = self.rests[rng.integers(n, size=n)]  # (n, A)
         own = self.rests[rng.integers(n, size=n), twin]  # (n,)
+        arms = np.r_[np.arange(A), twin]
         scores = self.means[arms] + self.shared[:, None] + luck[place] + np.c_[rests, own]
         return scores[:, :A], scores[:, A]
 
@@ -282,13 +283,14 @@ def model(evidence: pd.DataFrame, families: Mapping[str, str | None]) -> Model:
     names = np.unique(searches)
     means, shared = scores.mean(0), scores.mean(1) - scores.mean()
     rest = scores - means - shared[:, None]
-    lucks, taken = np.zeros((len(names), A)), 1
+    lucks, taken = np.zeros(1), 1
     if luck := tuning_luck(scores, searches):
         taken = len(names)
-        lucks = np.stack([rest[searches == name].mean(0) for name in names])  # (S, A)
-        rest = rest - lucks[np.searchsorted(names, searches)]
+        each = np.stack([rest[searches == name].mean(0) for name in names])  # (S, A)
+        rest = rest - each[np.searchsorted(names, searches)]
         part = luck / np.sqrt(_variances(scores, searches)[0])  # the other is of repetitions
-        lucks *= part * np.sqrt(taken / (taken - 1) * A / (A - 1))
+        part *= np.sqrt(taken / (taken - 1) * A / (A - 1))
+        lucks = part * each[:, means >= np.median(means)].ravel()
     rest *= np.sqrt(n / (n - taken) * A / (A - 1))
     return Model(tuple(map(str, wide.columns)), means, shared, lucks, rest, searches)
 
