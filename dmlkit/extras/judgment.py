@@ -4,6 +4,7 @@ import gc
 import itertools
 import json
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,10 @@ def cost(experiment: Experiment, rounds: int = _ROUNDS) -> pd.Series:
 def _peak(step: Callable[[], object]) -> float:
     """MB that tensors held at once during a step, by the profiler's record of allocations."""
     gc.collect()
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+    with (
+        warnings.catch_warnings(action="ignore"),
+        profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record,
+    ):
         step()
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
@@ -112,7 +116,7 @@ class Judgment:
         parts = [f"# {self.name}", *self._findings(), self._table(), self._costs()]
         return "\n\n".join([*parts, "## What limits this verdict", self._limits()]) + "\n"
 
-    __str__ = _repr_markdown_ = page
+    __repr__ = __str__ = _repr_markdown_ = page
 
     def _findings(self) -> list[str]:
         asked, found = self.questions, []

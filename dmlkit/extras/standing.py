@@ -239,8 +239,9 @@ class Model:
 
     Score of arm a in repetition k = ``means`` (A,) + what all arms share in the repetition,
     ``shared`` (n,), + the luck of the arm's recipe in that search, one of ``lucks``, + a rest, one
-    of ``rests`` (n, A). The last two are scaled up, since means were taken off them. Lucks are those
-    of the better half of the arms: where training fails with some recipes, luck is another thing.
+    of ``rests`` (n, A). The last two are scaled up, since means were taken off them. Lucks are
+    those of the better half of the arms: where training fails with some recipes, luck is another
+    thing.
     """
 
     names: tuple[str, ...]
