@@ -6,6 +6,7 @@ studies that there is (see ``dmlkit.extras.standing.alarms``).
 
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pandas as pd
 
@@ -25,10 +26,11 @@ def measure(
     cases: list[tuple[str | None, float, int]] = [(None, 0.0, comparisons)]
     cases += [("best", 0.0, comparisons)]
     cases += [("best", gain, max(1, comparisons // 5)) for gain in GAINS]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for of, gain, count in cases:
         found = alarms(studies, families(arms), count, of=of, gain=gain, overlaps=overlaps)
-        rows.append({"copy of": of or "any loss", "gain": gain, **found})
+        numbers = {str(key): value for key, value in found.items()}
+        rows.append({"copy of": of or "any loss", "gain": gain} | numbers)
     return pd.DataFrame(rows)
 
 

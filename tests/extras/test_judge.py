@@ -132,7 +132,7 @@ def test_a_sound_loss_passes(own, name):
         ("NotANumber", ValueError, r"must give a finite number, but gives nan on embeddings \(128"),
         ("NoGradient", ValueError, "has no gradient: its value .* depends on nothing"),
         ("Counted", ValueError, "has no gradient: it is 0 for all 128 embeddings"),
-        ("BadGradient", ValueError, "must have a finite gradient; 128 of 128 rows are not"),
+        ("BadGradient", ValueError, "must have a finite gradient, but 128 of 128 rows are not"),
         ("Shapes", RuntimeError, r"fails on embeddings \(128, 32\) .*: RuntimeError: "),
         ("Labels", RuntimeError, "changes the labels"),
         ("Asks", TypeError, "missing 1 required positional argument: 'strength'.* loss_args"),
