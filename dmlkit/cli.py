@@ -364,6 +364,26 @@ def study(
         console.print(line, highlight=False, soft_wrap=True)
 
 
+@app.command()
+def judge(
+    loss: Annotated[str, typer.Argument(help="mylosses.py:MyLoss, or package.module:MyLoss.")],
+    study: Annotated[
+        list[str] | None, typer.Option(help="scratch or transfer, repeatable; else both.")
+    ] = None,
+    folder: Annotated[Path, typer.Option(help="Of the page, judge_MyLoss.md.")] = Path(),
+    device: Device = "auto",
+    scheduler: Scheduler = None,
+    settings: Settings = None,
+) -> None:
+    """Put a loss of your own through the study: one page that says where it stands."""
+    from dmlkit.extras.judge import judge
+
+    _use_scheduler(scheduler)
+    args = _literals(settings)
+    found = judge(loss, study or None, loss_args=args, folder=folder, device=device)
+    console.print(found.page(), highlight=False, soft_wrap=True)
+
+
 @data.command()
 def check(
     name: Annotated[str, typer.Argument(help="glyphs, omniglot, cub, cars, sop, inshop, folder.")],

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from dmlkit.losses import imported
 from dmlkit.losses.contract import check_arguments
 
 Range = tuple[str, float, float]  # "log" or "linear", lowest, highest
@@ -90,10 +91,15 @@ def names() -> tuple[str, ...]:
 
 
 def entry(name: str) -> Entry:
-    """A loss by its short name.
+    """A loss by its short name, or by ``path/to/file.py:Class`` or ``package.module:Class``.
+
+    A class may say in its attribute ``space`` what is tuned, as in ``register``, and in ``family``
+    what it is compared with; else only the learning rates are tuned, and a class that takes
+    ``num_classes`` is of the proxies, and any other of the pairs.
 
     Raises:
-        ValueError: unknown name, or one that is no loss of one embedding.
+        ValueError: unknown name, or one that is no loss of one embedding; for a file or module,
+            see also ``imported.find``.
 
     >>> from dmlkit import losses
     >>> losses.entry("triplet_semihard").family
@@ -101,13 +107,33 @@ def entry(name: str) -> Entry:
     """
     if name in RECIPES:
         raise ValueError(f"{name!r} is no loss of one embedding: {RECIPES[name]}")
+    if imported.is_imported(name):
+        return _imported(name)
     if name not in ENTRIES:
         raise ValueError(f"unknown loss {name!r}; there are {', '.join(names())}")
     return ENTRIES[name]
 
 
+def _imported(name: str) -> Entry:
+    cls = imported.find(name)
+    accepted, space = imported.arguments(cls), getattr(cls, "space", {})
+    for argument, bounds in space.items():
+        if argument not in accepted:
+            raise ValueError(
+                f"{name}: space has {argument!r}, but the class takes {', '.join(accepted)}"
+            )
+        scale, low, high = bounds if len(bounds) == 3 else ("", 0, 0)
+        if scale not in ("log", "linear") or not low < high or (scale == "log" and low <= 0):
+            raise ValueError(
+                f"{name}: space[{argument!r}] must be ('log' or 'linear', lowest, highest), "
+                f"the lowest of 'log' above 0, but is {bounds!r}"
+            )
+    family = "proxies" if "num_classes" in accepted else "pairs"
+    return Entry(name, cls, getattr(cls, "family", family), space, None)
+
+
 def signature(name: str) -> Mapping[str, inspect.Parameter]:
-    """The arguments of a loss by its short name, with their defaults.
+    """The arguments of a loss by its name, with their defaults.
 
     Raises ValueError as ``entry`` does.
 
@@ -115,7 +141,10 @@ def signature(name: str) -> Mapping[str, inspect.Parameter]:
     >>> losses.signature("triplet_semihard")["margin"].default
     0.2
     """
-    return inspect.signature(entry(name).make).parameters
+    make = entry(name).make
+    if imported.is_imported(name):
+        return imported.arguments(make)  # type: ignore[arg-type] # a class
+    return inspect.signature(make).parameters
 
 
 def build(
@@ -127,7 +156,10 @@ def build(
     loss_args: Mapping[str, Any] | None = None,
     **args: Any,
 ) -> nn.Module:
-    """Make a loss by its short name; ``num_classes`` and ``dim`` reach those that own proxies.
+    """Make a loss by its name; ``num_classes`` and ``dim`` reach those that own proxies.
+
+    A class by its file or module may call the second one ``embedding_size``, as
+    pytorch-metric-learning does.
 
     A wrapper (XBM, SEE) is given ``loss``, a module or a short name, which is built with
     ``loss_args``; a ``dim`` among these goes before the wrapper's.
@@ -142,17 +174,19 @@ def build(
     torch.Size([10, 4])
     """
     found, accepted = entry(name), signature(name)
+    sizes = {"num_classes": num_classes, "dim": dim}
     if found.wraps is not None:
         inner = found.wraps if loss is None else loss
         if isinstance(inner, str):
-            sizes = {"num_classes": num_classes, "dim": dim}
             inner = build(inner, **sizes | dict(loss_args or {}))
         elif loss_args:
             raise TypeError("loss_args go with the short name of a loss, but loss is a module")
         args["loss"] = inner
     elif loss is not None or loss_args:
         raise TypeError(f"loss {name!r} wraps no other loss: it takes {', '.join(accepted)}")
-    for argument, value in (("num_classes", num_classes), ("dim", dim)):
+    if imported.is_imported(name):
+        sizes["embedding_size"] = dim
+    for argument, value in sizes.items():
         if argument in accepted:
             if value is None:
                 raise ValueError(f"loss {name!r} needs {argument}")

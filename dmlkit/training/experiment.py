@@ -13,6 +13,7 @@ import torch
 
 from dmlkit import data, losses, retrieval, spherical
 from dmlkit.data import batches
+from dmlkit.losses import imported
 from dmlkit.losses.contract import check_arguments, check_count, check_positive, check_range
 
 SAMPLERS: dict[str, Callable[..., Callable[[int], np.ndarray]]] = {
@@ -134,8 +135,10 @@ class Experiment:
 
     def _check_names(self) -> None:
         metric = self.metric.get("name") if isinstance(self.metric, Mapping) else self.metric
+        if own := imported.is_imported(self.loss):
+            imported.check_name(self.loss)  # it is read when it is built: this is only data
         tables: list[tuple[str, Any, Any]] = [
-            ("loss", self.loss, losses.names()),
+            ("loss", self.loss, (self.loss,) if own else losses.names()),
             ("sampler", self.sampler, SAMPLERS),
             ("optimizer", self.optimizer, OPTIMIZERS),
             ("metric", metric, get_args(get_args(retrieval.Metric)[0])),

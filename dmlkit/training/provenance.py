@@ -11,7 +11,7 @@ import hashlib
 import inspect
 import platform
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from dmlkit import data, numerics
+from dmlkit.losses import imported
 from dmlkit.training.experiment import Experiment
 
 PACKAGE = "dmlkit"
@@ -51,10 +52,11 @@ def provenance(
     seeds = {cls.__module__ for cls in types} | set(PIPELINE)
     for images in sets.values():
         seeds |= {type(images).__module__, type(images.images).__module__}
-    modules = closure(seeds)
+    owners = {PACKAGE}.union(*map(imported.packages, _imported(experiment)))
+    modules = closure(seeds, owners)
     others = (cls for cls in types if cls.__module__.split(".")[0] not in (PACKAGE, "torch"))
     code = [
-        *(_module_text(sys.modules[name]) for name in modules),
+        *(_module_text(sys.modules[name], owners) for name in modules),
         *sorted(_class_text(cls) for cls in others),  # a notebook's, torchvision's
         *(f"{type(part)} {_fields_text(vars(part))}" for part in parts),
     ]
@@ -72,8 +74,19 @@ def provenance(
     }
 
 
-def closure(names: Iterable[str]) -> tuple[str, ...]:
-    """The package's modules among these, and those that they use, and so on, in order.
+def _imported(experiment: Experiment) -> Iterator[str]:
+    """The losses that an Experiment names by their file or module, wrapped ones too."""
+    args: Any = {"loss": experiment.loss, "loss_args": experiment.loss_args}
+    while isinstance(name := args.get("loss"), str):
+        if imported.is_imported(name):
+            yield name
+        args = args.get("loss_args", {})
+
+
+def closure(names: Iterable[str], owners: Collection[str] = (PACKAGE,)) -> tuple[str, ...]:
+    """The owners' modules among these, and those that they use, and so on, in order.
+
+    An owner is a package, or a module that is in none.
 
     A module uses what its globals are or come from. One that defines nothing itself, but lists
     what others do, is not followed: else every new loss would rename every Run.
@@ -85,7 +98,7 @@ def closure(names: Iterable[str]) -> tuple[str, ...]:
     waiting = list(names)
     while waiting:
         name = waiting.pop()
-        if name not in found and name.split(".")[0] == PACKAGE:
+        if name not in found and name.split(".")[0] in owners:
             found.add(name)
             own = (v for key, v in vars(sys.modules[name]).items() if not key.startswith("__"))
             if any(_is_own(value, name) for value in own):
@@ -109,7 +122,7 @@ def _is_own(value: object, module: str) -> bool:
     )
 
 
-def _module_text(module: ModuleType) -> str:
+def _module_text(module: ModuleType, owners: Collection[str]) -> str:
     """The functions and classes that a module defines, and its constants.
 
     Times (…_SECONDS: of patience, between checkpoints) change no result.
@@ -117,15 +130,16 @@ def _module_text(module: ModuleType) -> str:
     own = {
         name: value
         for name, value in vars(module).items()
-        if not (name.startswith("__") or name.endswith("_SECONDS")) and not _is_foreign(value)
+        if not (name.startswith("__") or name.endswith("_SECONDS"))
+        and not _is_foreign(value, owners)
     }
     return f"{module.__name__}: {_fields_text(own, module.__name__)}"
 
 
-def _is_foreign(value: object) -> bool:
+def _is_foreign(value: object, owners: Collection[str]) -> bool:
     """Whether another package defines it: ``tqdm.auto``, say, has another bar in a notebook."""
     owner = getattr(value, "__module__", None) if callable(value) else None
-    return isinstance(owner, str) and owner.split(".")[0] != PACKAGE
+    return isinstance(owner, str) and owner.split(".")[0] not in owners
 
 
 def _class_text(cls: type) -> str:

@@ -77,3 +77,138 @@ def test_the_loss_that_is_wrapped_may_have_another_size_than_the_wrapper():
     inner = {"loss": "normalized_softmax", "loss_args": {"dim": 4}}
     loss = losses.build("multi_scale", num_classes=5, dim=8, parts=2, **inner)
     assert [p.shape for p in loss.parameters()] == [(5, 4)] * 2
+
+
+OWN = """
+import torch
+from torch import nn
+
+
+class Pull(nn.Module):
+    space = {"weight": ("log", 0.1, 10.0)}
+
+    def __init__(self, weight=1.0):
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, embeddings, labels):
+        same = labels[:, None] == labels
+        return self.weight * ((embeddings @ embeddings.T) * same).mean()
+
+
+class Push(Pull):
+    family = "groups"
+    space = {"weight": ("linear", 1.0, 2.0)}
+
+    def __init__(self, num_classes, embedding_size, **kwargs):
+        super().__init__(**kwargs)
+        self.centers = nn.Parameter(torch.zeros(num_classes, embedding_size))
+
+
+class Silent(nn.Module):
+    pass
+
+
+class Plain:
+    pass
+
+
+def function(embeddings, labels):
+    return embeddings.mean()
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A file of losses in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "mylosses.py"
+    path.write_text(OWN)
+    return path
+
+
+def test_a_class_in_a_file_is_a_loss_like_any_other(own):
+    name = "mylosses.py:Pull"
+    found = losses.entry(name)
+    assert (found.family, dict(found.space)) == ("pairs", {"weight": ("log", 0.1, 10.0)})
+    assert list(losses.signature(name)) == ["weight"]
+    x, y = torch.ones(2, 3), torch.tensor([0, 1])
+    assert losses.build(name, num_classes=2, dim=3, weight=4.0)(x, y) == 4 * 3 / 2
+    assert losses.build(f"{own}:Pull")(x, y) == 3 / 2
+    assert name not in losses.names()
+
+
+def test_sizes_and_what_bases_take_reach_a_class_that_hands_them_on(own):
+    assert set(losses.signature("mylosses.py:Push")) == {"num_classes", "embedding_size", "weight"}
+    loss = losses.build("mylosses.py:Push", num_classes=5, dim=4, weight=2.0)
+    assert loss.centers.shape == (5, 4)
+    assert loss.weight == 2
+    assert losses.entry("mylosses.py:Push").family == "groups"
+    with pytest.raises(TypeError, match="not slope"):
+        losses.build("mylosses.py:Push", num_classes=5, dim=4, slope=2.0)
+    with pytest.raises(ValueError, match="needs num_classes"):
+        losses.build("mylosses.py:Push", dim=4)
+
+
+@pytest.mark.parametrize("name", ["CircleLoss", "CosFaceLoss", "SubCenterArcFaceLoss"])
+def test_losses_of_pytorch_metric_learning_go_in_as_they_are(name):
+    pml = pytest.importorskip("pytorch_metric_learning.losses")
+    full = f"pytorch_metric_learning.losses:{name}"
+    torch.manual_seed(0)
+    ours = losses.build(full, num_classes=4, dim=8)
+    torch.manual_seed(0)
+    sizes = {} if name == "CircleLoss" else {"num_classes": 4, "embedding_size": 8}
+    theirs = getattr(pml, name)(**sizes)
+    x, y = torch.randn(12, 8), torch.arange(12) % 4
+    assert ours(x, y) == theirs(x, y)
+    assert losses.entry(full).family == ("proxies" if sizes else "pairs")
+
+
+def test_a_file_that_was_edited_is_loaded_anew_and_else_not(own):
+    before = losses.entry("mylosses.py:Pull").make
+    assert losses.entry("mylosses.py:Pull").make is before
+    own.write_text(OWN.replace("weight=1.0", "weight=3.0"))
+    assert losses.signature("mylosses.py:Pull")["weight"].default == 3
+    own.write_text("raise RuntimeError('half written')")
+    with pytest.raises(ImportError, match=r"mylosses\.py fails: RuntimeError: half written"):
+        losses.build("mylosses.py:Pull")
+
+
+def test_what_lies_beside_the_file_is_found(own):
+    (own.parent / "beside_the_losses.py").write_text("WEIGHT = 7.0\n")
+    own.write_text("from beside_the_losses import WEIGHT\n" + OWN.replace("=1.0", "=WEIGHT"))
+    assert losses.build("mylosses.py:Pull").weight == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "match"),
+    [
+        ("nothing.py:Pull", ValueError, r"no file nothing\.py in "),
+        ("no_such_module:Pull", ValueError, r"no module 'no_such_module'.*no_such_module\.py"),
+        ("mylosses.py:Pul", ValueError, "has no 'Pul'; its losses are Pull, Push, Silent"),
+        ("mylosses.py:Plain", TypeError, r"torch\.nn\.Module, .* but is a class of object"),
+        ("mylosses.py:function", TypeError, r"torch\.nn\.Module, .* but is <function"),
+        ("mylosses.py:Silent", TypeError, "must have a method forward"),
+        ("mylosses.py:", ValueError, r"'path/to/file\.py:Class' or 'package\.module:Class'"),
+        ("my losses:Pull", ValueError, "but this is 'my losses:Pull'"),
+        ("__main__:Pull", ValueError, "write the class to a file"),
+    ],
+)
+def test_what_is_no_loss_is_refused_in_words(own, name, error, match):
+    with pytest.raises(error, match=match):
+        losses.build(name)
+
+
+@pytest.mark.parametrize(
+    ("space", "match"),
+    [
+        ('{"height": ("log", 0.1, 1.0)}', "space has 'height', but the class takes weight"),
+        ('{"weight": ("log", 0.0, 1.0)}', "the lowest of 'log' above 0"),
+        ('{"weight": ("linear", 2.0, 1.0)}', r"must be \('log' or 'linear', lowest, highest\)"),
+        ('{"weight": (0.1, 1.0)}', r"is \(0.1, 1.0\)"),
+    ],
+)
+def test_a_space_that_cannot_be_searched_is_refused(own, space, match):
+    own.write_text(OWN.replace('{"weight": ("log", 0.1, 10.0)}', space))
+    with pytest.raises(ValueError, match=match):
+        losses.entry("mylosses.py:Pull")

@@ -236,3 +236,43 @@ def test_what_torch_compile_leaves_in_a_module_does_not_count(store, monkeypatch
     assert not run(ONE_STEP, store).loaded
     monkeypatch.setitem(vars(contract), "__import_dmlkit_dot_losses_dot_groups", losses.groups)
     assert run(ONE_STEP, store).loaded
+
+
+LOSS = """
+from torch import nn
+from near_the_loss import strength
+
+POWER = 2
+
+
+def power(x):
+    return x**POWER
+
+
+class Shrink(nn.Module):
+    def forward(self, embeddings, labels):
+        return strength() * power(embeddings).mean()
+"""
+
+
+def test_a_loss_named_by_its_file_renames_its_runs_when_its_code_changes(
+    store, tmp_path, monkeypatch
+):
+    """Its helpers in the file count, and what it imports from beside that; other Runs stay."""
+    monkeypatch.chdir(tmp_path)
+    beside, file = tmp_path / "near_the_loss.py", tmp_path / "mylosses.py"
+    beside.write_text("def strength():\n    return 1.0\n")
+    own = {"loss": "mylosses.py:Shrink"}
+    wrapped = {"loss": "matryoshka", "loss_args": own}
+    found = []
+    for old, new in (("", ""), ("\n\n\n", "\n\n# why\n"), ("POWER = 2", "POWER = 4")):
+        file.write_text(LOSS.replace(old, new))
+        found.append(names(store, own, wrapped, {}))
+    near = sys.modules["near_the_loss"]
+    monkeypatch.setattr(near, "strength", lambda: 2.0)
+    vars(sys.modules[losses.entry(own["loss"]).make.__module__])["strength"] = near.strength
+    found.append(names(store, own, wrapped, {}))
+    assert found[0] == found[1], "a comment"
+    for before, after in ((found[1], found[2]), (found[2], found[3])):
+        assert [a != b for a, b in zip(before, after, strict=True)] == [True, True, False]
+    assert run(replace(ONE_STEP, **own), store).loaded

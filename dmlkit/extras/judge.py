@@ -1,0 +1,280 @@
+"""The judge: any ``loss(embeddings, labels)`` goes through a study as the study's own losses went.
+
+``judge("mylosses.py:MyLoss")`` checks the loss before anything is trained, tunes and repeats it by
+the study's protocol (the same searches, candidates, seeds and test classes), and writes one page:
+where it stands, against what, at what cost. The rule is ``extras.standing``'s.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from inspect import Parameter
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from dmlkit import losses
+from dmlkit.extras import reality
+from dmlkit.extras.judgment import REGIMES, Judgment, cost
+from dmlkit.extras.standing import standing
+from dmlkit.files import write_whole
+from dmlkit.training import Experiment
+
+# Before any training --------------------------------------------------------------------------
+
+
+def check(
+    name: str,
+    loss_args: Mapping[str, Any] | None = None,
+    *,
+    num_classes: int = 64,
+    dim: int = 32,
+    classes: int = 32,
+    per_class: int = 4,
+) -> list[str]:
+    """Try a loss on batches of random embeddings; return what is odd of it, in sentences.
+
+    Expected of loss(embeddings (B, dim), labels (B,)) is a finite scalar whose gradient at the
+    embeddings is finite and not 0, and that it leaves both as they are.
+
+    Raises:
+        ValueError: it gives another shape, NaN or inf, or no gradient; or there is no such loss.
+        TypeError: it is no ``nn.Module``, gives no Tensor, or cannot be built with ``loss_args``.
+        RuntimeError: it fails on a batch, or changes it.
+
+    >>> check("contrastive")
+    []
+    """
+    try:
+        loss = losses.build(name, num_classes=num_classes, dim=dim, **(loss_args or {}))
+    except TypeError as error:
+        if "missing" not in str(error):
+            raise
+        raise TypeError(f"{name}: {error}: give it by loss_args, or a default") from error
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(classes).repeat_interleave(per_class)
+    x = torch.randn(len(y), dim, generator=generator)
+    gradients = [_gradient(name, loss, scale * x, y) for scale in (1.0, 5.0)]
+    if not any(gradient.any() for gradient in gradients):
+        raise ValueError(
+            f"{name} has no gradient: it is 0 for all {len(y)} embeddings of two batches, as where "
+            "values are detached, rounded or only counted"
+        )
+    odd = {
+        "without a positive pair, as uniform batches may be": torch.arange(num_classes),
+        "of one class": torch.zeros(num_classes, dtype=torch.int64),
+    }
+    notes = []
+    for what, labels in odd.items():
+        z = torch.randn(num_classes, dim, generator=generator)
+        try:
+            _gradient(name, loss, z, labels)
+        except (ValueError, TypeError, RuntimeError) as error:
+            notes.append(f"On a batch {what}: {error}.")
+    return notes + _unnoticed(loss, x, y)
+
+
+def _gradient(name: str, loss: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """The gradient of a loss at embeddings, all that it must be checked on the way."""
+    given, labels = x.clone().requires_grad_(), y.clone()
+    batch = f"embeddings {tuple(x.shape)} float32 and labels {tuple(y.shape)} int64"
+    try:
+        value = loss(given * 1.0, labels)  # no leaf: as in training, it may be changed in place
+    except Exception as error:
+        raise RuntimeError(f"{name} fails on {batch}: {type(error).__name__}: {error}") from error
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must give a Tensor, but gives {type(value).__name__}")
+    if value.shape != ():
+        raise ValueError(f"{name} must give a scalar, shape (), but gives {tuple(value.shape)}")
+    if not value.is_floating_point() or not value.isfinite():
+        raise ValueError(f"{name} must give a finite number, but gives {value.item()} on {batch}")
+    if not value.requires_grad:
+        raise ValueError(f"{name} has no gradient: its value {value.item():g} depends on nothing")
+    try:
+        value.backward()
+    except RuntimeError as error:
+        raise RuntimeError(f"{name}: its gradient fails on {batch}: {error}") from error
+    gradient = torch.zeros_like(x) if given.grad is None else given.grad
+    if not gradient.isfinite().all():
+        count = int((~gradient.isfinite().all(1)).sum())
+        raise ValueError(
+            f"{name} must have a finite gradient, but {count} of {len(x)} rows are not"
+        )
+    if not torch.equal(labels, y):
+        raise RuntimeError(f"{name} changes the labels that it is given")
+    return gradient
+
+
+def _unnoticed(loss: nn.Module, x: Tensor, y: Tensor) -> list[str]:
+    """What a loss takes without a word, and should not."""
+    notes = []
+    with suppress(Exception), torch.no_grad():
+        loss(x, y[:-1])
+        notes.append("It takes fewer labels than embeddings without an error.")
+    broken = x.clone()
+    broken[0, 0] = torch.nan
+    with suppress(Exception), torch.no_grad():
+        if loss(broken, y).isfinite():
+            notes.append("It gives a finite value for embeddings with NaN: it hides a divergence.")
+    return notes
+
+
+# A regime -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Regime:
+    """A study that a loss can be put through.
+
+    ``evidence`` has columns arm, repetition, search and recall_at_1; ``trials``, those of its
+    searches, arm, search, stage ("short" for all candidates) and recall_at_1. ``families`` tells
+    that of each arm, and None of what is no rival. ``train(name, loss_args, executor, device,
+    progress)`` gives the trials and the rows of a loss, and ``example(name, loss_args)`` one of its
+    Experiments. ``overlap`` is the share of test classes that two repetitions have in common.
+    """
+
+    name: str
+    evidence: pd.DataFrame
+    trials: pd.DataFrame
+    families: Mapping[str, str | None]
+    train: Callable[..., tuple[pd.DataFrame, pd.DataFrame]]
+    example: Callable[[str, Mapping[str, Any]], Experiment]
+    overlap: float = 0.0
+
+
+def families(arms: Sequence[str]) -> dict[str, str | None]:
+    """The family of each arm of a study, by the loss that its name begins with.
+
+    >>> families(["contrastive + SEC", "dreml", "raw pixels"])
+    {'contrastive + SEC': 'pairs', 'dreml': 'ensembles', 'raw pixels': None}
+    """
+    known = {entry.name: entry.family for entry in losses.entries()} | {"dreml": "ensembles"}
+    return {arm: known.get(re.split(r" \+ |, ", arm)[0]) for arm in arms}
+
+
+def regime(
+    rules: str | reality.Protocol, tables: tuple[reality.Table, reality.Table] | None = None
+) -> Regime:
+    """A study by its name or its rules, with its trials and evidence: those that are kept, or the
+    ``tables``. A loss goes through its protocol in full: all searches, candidates and repetitions.
+
+    Raises ValueError for an unknown study, or one without evidence.
+    """
+    if isinstance(rules, str):
+        rules = reality.protocol(rules)
+    trials, evidence = tables or reality.tables(rules.name)
+    if not evidence.rows:
+        raise ValueError(
+            f"the study {rules.name!r} has no evidence to judge by ({evidence.path}): first "
+            f"dmlkit study {rules.name}"
+        )
+    arms = evidence.frame()
+    return Regime(
+        rules.name,
+        arms,
+        trials.frame(),
+        families(list(arms["arm"].unique())),
+        partial(_through, rules, evidence),
+        partial(_example, rules),
+        rules.repetitions.overlap,
+    )
+
+
+def _arm(name: str, loss_args: Mapping[str, Any]) -> reality.Arm:
+    own = losses.entry(name).space or {}
+    made = losses.build(name, num_classes=8, dim=16, **loss_args)
+    return reality.Arm(
+        name,
+        {"loss": name, "loss_args": dict(loss_args)},
+        {f"loss_args.{key}": bounds for key, bounds in own.items()},
+        learns=any(p.requires_grad for p in made.parameters()),
+        points=name,
+    )
+
+
+def _example(rules: reality.Protocol, name: str, loss_args: Mapping[str, Any]) -> Experiment:
+    """The training of the first repetition with all defaults."""
+    arm, first = _arm(name, loss_args), reality.repetition(rules, 0)
+    settings = reality.candidates(rules, arm, 0)[0]
+    return reality.experiment(rules, arm, settings, rules.base["steps"], first)
+
+
+def _through(
+    rules: reality.Protocol,
+    evidence: reality.Table,
+    name: str,
+    loss_args: Mapping[str, Any],
+    executor: Executor | None,
+    device: str,
+    progress: bool,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Tune and repeat a loss as the study does. Its Runs on disk are known by the code that they
+    trained; a table would know them by the file's name alone, so that none is written."""
+    arm, tuning, steps = _arm(name, loss_args), rules.tuning, rules.base["steps"]
+    full = tuning.finalists + tuning.rounds * tuning.extra
+    total = len(rules.searches) * (tuning.candidates * tuning.short_steps + full * steps)
+    known, baselines = reality.Table(evidence.key), reality.baselines(rules)
+    known.rows = {p: row for p, row in evidence.rows.items() if row["arm"] in baselines}
+    with tqdm(
+        total=total + rules.repetitions.count * steps, desc=f"{name}, {rules.name}",
+        unit="step", unit_scale=True, disable=not progress,
+    ) as bar:  # fmt: skip
+        how = reality.How(executor, device, bar=bar)
+        tried = reality.search(rules, [arm], how=how)
+        rows = reality.compare(rules, [arm], reality.recipes(tried), known, how)
+    return tried, rows[rows["arm"] == name]
+
+
+# The whole of it ----------------------------------------------------------------------------
+
+
+def judge(
+    name: str,
+    study: str | Regime | Sequence[str | Regime] | None = None,
+    *,
+    loss_args: Mapping[str, Any] | None = None,
+    folder: Path | None = Path(),
+    executor: Executor | None = None,
+    device: str = "auto",
+    progress: bool = True,
+) -> Judgment:
+    """Put a loss through a study, or several, and say where it stands among the study's losses.
+
+    ``name`` is ``path/to/file.py:Class`` or ``package.module:Class``; its class may have a
+    ``space`` of settings to tune and a ``family`` (see ``losses.entry``). ``study`` is
+    ``"scratch"``, ``"transfer"`` or both, which is the default. The page is written to
+    ``judge_Class.md`` in the ``folder``; None writes none. What was trained is on disk: called
+    again, it goes on from there.
+
+    Raises:
+        ValueError, TypeError, RuntimeError: see ``check``; nothing was trained then.
+        ValueError: an unknown study, or one without evidence.
+    """
+    args, chosen = dict(loss_args or {}), REGIMES if study is None else study
+    entry, accepted = losses.entry(name), losses.signature(name)
+    if unset := [key for key in entry.space or () if accepted[key].default is Parameter.empty]:
+        raise ValueError(f"{name}: {', '.join(unset)} is tuned, and must have a default to start")
+    notes = check(name, args)
+    listed = [chosen] if isinstance(chosen, str | Regime) else chosen
+    regimes = [each if isinstance(each, Regime) else regime(each) for each in listed]
+    costs = {each.name: cost(each.example(name, args)) for each in regimes}
+    trials, rows, standings = {}, {}, {}
+    for each in regimes:
+        how = {"executor": executor, "device": device, "progress": progress}
+        trials[each.name], rows[each.name] = each.train(name, args, **how)
+        standings[each.name] = standing(
+            rows[each.name], each.evidence, each.families, entry.family, each.overlap
+        )
+    path = None if folder is None else folder / f"judge_{name.rpartition(':')[2]}.md"
+    others = {each.name: each.trials for each in regimes}
+    found = Judgment(name, entry.family, notes, standings, trials, rows, costs, others)
+    if path is not None:
+        write_whole({path: partial(Path.write_text, data=found.page(), encoding="utf-8")})
+    return found
