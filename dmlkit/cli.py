@@ -379,7 +379,7 @@ def judge(
     from dmlkit.extras.judge import judge
 
     _use_scheduler(scheduler)
-    args = _literals(settings)
+    args = literals(settings)
     found = judge(loss, study or None, loss_args=args, folder=folder, device=device)
     console.print(found.page(), highlight=False, soft_wrap=True)
 
