@@ -55,11 +55,12 @@ def losses_in_short(results: str) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in section(results, "oracles"):
-        cells = [f"`{row['what']}`", row["oracle"], f"{row['value']}, {row['gradient']}"]
+        difference = f"{row.get('value', '')}, {row.get('gradient', '')}"
+        cells = [f"`{row['what']}`", row.get("oracle", ""), difference]
         for batch in (512, 2048):
             cells += _speed(speed.get(f"{row['what']}, B = {batch}, d = 128", {}))
-        found = defaults.get(row["what"])
-        cells.append(f"{found['recall_at_1']} ± {found['deviation']}" if found else "")
+        found = defaults.get(row["what"], {})
+        cells.append(" ± ".join(found[k] for k in ("recall_at_1", "deviation") if k in found))
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

@@ -20,6 +20,7 @@ def rows() -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "differences"
         command = [sys.executable, "-m", "pytest", "-q", "tests/losses", "--numprocesses", "auto"]
+        command += ["-W", "ignore::UserWarning"]  # torch warns of hooks on what it compiles
         done = subprocess.run(
             command, cwd=ROOT, env=os.environ | {"DMLKIT_DIFFERENCES": str(file)},
             capture_output=True, text=True, check=False,

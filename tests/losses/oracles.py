@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -10,6 +11,8 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from dmlkit.losses import EmbeddingLoss
+
+RECORD = os.environ.get("DMLKIT_DIFFERENCES", "")
 
 
 def batch(
@@ -30,10 +33,9 @@ def assert_same(
 ) -> None:
     """Both functions of the embeddings have the same value and the same gradient."""
     x, z = (embeddings.clone().requires_grad_() for _ in range(2))
-    called: list[nn.Module] = []  # the outermost returns last
-    watch = register_module_forward_hook(lambda module, *_: called.append(module))
-    value = ours(x)
-    watch.remove()
+    called: list[nn.Module] = []
+    with watched(called):
+        value = ours(x)
     expected = oracle(z)
     torch.testing.assert_close(value, expected, rtol=tolerance, atol=tolerance)
     assert expected != 0, "an oracle of value 0 shows nothing"
@@ -42,15 +44,26 @@ def assert_same(
     record(called, (value - expected).abs().item(), (gradient - theirs).abs().max().item())
 
 
+@contextmanager
+def watched(called: list[nn.Module]) -> Iterator[None]:
+    """Note the modules that return, the outermost last, where differences are asked for."""
+    if not RECORD:
+        yield
+        return
+    watch = register_module_forward_hook(lambda module, *_: called.append(module))
+    try:
+        yield
+    finally:
+        watch.remove()
+
+
 def record(called: list[nn.Module], value: float, gradient: float) -> None:
     """Keep a difference for ``python -m benchmarks oracles``, where it has asked for it."""
-    file, losses = os.environ.get("DMLKIT_DIFFERENCES"), [
-        type(module).__name__ for module in called if isinstance(module, EmbeddingLoss)
-    ]  # fmt: skip
-    if file and losses:
-        row = {"class": losses[-1], "value": value, "gradient": gradient}
+    names = [type(module).__name__ for module in called if isinstance(module, EmbeddingLoss)]
+    if names:
+        row = {"class": names[-1], "value": value, "gradient": gradient}
         row["test"] = os.environ["PYTEST_CURRENT_TEST"].partition("::")[2]
-        with Path(file).open("a", encoding="utf-8") as lines:
+        with Path(RECORD).open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(row) + "\n")
 
 
