@@ -32,7 +32,7 @@ from dmlkit.extras import tuning
 from dmlkit.training import Experiment, Trainer, loop
 
 CONTEXT = multiprocessing.get_context("forkserver")
-PATIENCE = 120.0  # seconds, for processes to begin, and for those of one that was killed to end
+PATIENCE = 600.0  # seconds, for processes to begin, and for those of one that was killed to end
 PUBLISHED = bytes(range(256)) * 4096
 SMALL = Experiment(
     data_args={"train_classes": 40, "val_classes": 20, "test_classes": 20},
@@ -152,7 +152,7 @@ class Series:
         with suppress(psutil.NoSuchProcess):
             process.kill()
         left = psutil.wait_procs(family, timeout=PATIENCE)[1]
-        self.faults += [f"process {one.pid} outlived its {self.name}" for one in left]
+        self.faults += [f"{one} outlived its {self.name}" for one in left]
 
     def _check_runs(self) -> None:
         for path in self.folder.glob("runs/*/SHA256SUMS"):

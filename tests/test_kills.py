@@ -5,7 +5,7 @@ import pytest
 from benchmarks import kills
 
 
-@pytest.mark.timeout(900)  # a sweep's processes import torch, anew after each kill
+@pytest.mark.timeout(2400)  # a sweep's processes import torch, anew after each kill
 @pytest.mark.parametrize(
     "name, count", [("training", 4), ("tuning", 3), ("download", 2), ("sweep", 1)]
 )

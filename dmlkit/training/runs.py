@@ -121,8 +121,7 @@ def run(
         RunInProgressError: another process trains it now, and ``wait`` is False.
         NotTrainedError: it is not on disk, and ``train`` is False.
         DivergedError: see ``fit``.
-        OSError: the Run is damaged: its files are compared with their SHA-256; or the store cannot
-            be written to.
+        OSError: the Run is damaged, as its SHA256SUMS show, or the store cannot be written to.
         ValueError: an unknown data set, model or device, or ``devices`` that are not there or
             cannot share a batch.
 
@@ -140,8 +139,7 @@ def run(
         # It may have ended while we waited for the lock.
         loaded, diverged = fabric.broadcast((path.exists(), _how_it_diverged(path)))
         if first and (loaded or diverged):
-            with suppress(OSError):  # of one that was killed between its last two strokes
-                path.with_suffix(".checkpoint").unlink(missing_ok=True)
+            _remove_checkpoint(path)
         if diverged:
             raise DivergedError(diverged)
         if not loaded:
@@ -236,6 +234,12 @@ def _train(work: _Work, path: Path, first: bool, **how: Any) -> None:
         raise
     if first:
         checkpoint.unlink(missing_ok=True)
+
+
+def _remove_checkpoint(path: Path) -> None:
+    """Of a Run that is done: its process may have been killed before it could."""
+    with suppress(OSError):  # in a folder that is only to be read
+        path.with_suffix(".checkpoint").unlink(missing_ok=True)
 
 
 def _remove_leftovers(path: Path) -> None:
