@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,19 +32,23 @@ def facts() -> dict[str, str]:
 
 def complaints() -> Iterator[str]:
     """Each thing that keeps dmlkit from working, with what to do about it."""
+    data = os.environ.get("DMLKIT_DATA")
+    if data and not Path(data).is_dir():
+        yield f"DMLKIT_DATA is {data}, which is no folder: unset it, or make it one of data sets"
     folder = cache_folder().absolute()
     while not folder.exists():
         folder = folder.parent
-    if not os.access(folder, os.W_OK):
+    try:
+        with tempfile.TemporaryFile(dir=folder):  # rights alone do not tell
+            pass
+    except OSError:
         yield f"{folder} cannot be written to: set DMLKIT_CACHE to a folder that can"
-    elif shutil.disk_usage(folder).free < GIGABYTES * 1e9:
+        return
+    if shutil.disk_usage(folder).free < GIGABYTES * 1e9:
         yield (
             f"less than {GIGABYTES} GB are free in {folder}: make room, or set DMLKIT_CACHE to a "
             "folder on another disk"
         )
-    data = os.environ.get("DMLKIT_DATA")
-    if data and not Path(data).is_dir():
-        yield f"DMLKIT_DATA is {data}, which is no folder: unset it, or make it one of data sets"
 
 
 def hints() -> Iterator[str]:
