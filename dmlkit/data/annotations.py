@@ -41,7 +41,7 @@ def _print(path: str) -> None:
     import numpy as np
     import scipy.io
 
-    with suppress(ImportError):  # Windows has no such limits
+    with suppress(ImportError, OSError, ValueError):  # no such limits, or narrower ones already
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
