@@ -60,7 +60,7 @@ def near(
     number: int,
 ) -> tuple[list[Fields], dict[str, Range]]:
     """Settings to try in round ``number``, in a box around the best so far, and the ranges, those
-    widened at whose end the best lies."""
+    widened at whose end the best lies. Raises ValueError where the loss refuses nearly all."""
     wide = {
         key: _widened(rules, arm, best, key, bounds)
         for key, bounds in ranges.items()
@@ -73,6 +73,11 @@ def near(
             settings[key] = _nearby(ranges[key], bounds, best[key], rules.tuning.reach, share)
         if len(found) < rules.tuning.extra and _is_accepted(rules, arm, settings):
             found.append(settings)
+    if len(found) < rules.tuning.extra:
+        raise ValueError(
+            f"{arm.name}: {len(found)} of {rules.tuning.extra} candidates near {dict(best)} are "
+            f"accepted by the loss; the ranges are {wide}"
+        )
     return found, wide
 
 
