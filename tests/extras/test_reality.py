@@ -499,13 +499,16 @@ def test_extra_candidates_lie_around_the_best_and_beyond_an_end_only_where_it_li
 
 def test_an_end_beyond_which_a_loss_refuses_every_value_stays(read):
     rules, arm = read(), reality.arms()["angular"]
-    ranges = {**reality.space(rules, arm), "loss_args.degrees": ("linear", 30.0, 89.0)}
-    best = {"batch": "uniform", "lr": 0.01, "loss_args.degrees": 88.0}
+    ranges = {**reality.space(rules, arm), "loss_args.degrees": ("linear", 30.0, 69.0)}
+    best = {"batch": "uniform", "lr": 0.01, "loss_args.degrees": 68.0}
     with pytest.raises(ValueError, match="degrees"):
-        losses.build("angular", degrees=103.75)
+        losses.build("angular", degrees=78.75)
     found, wide = reality.near(rules, arm, 0, best, ranges, 0)
     assert wide == ranges
-    assert max(settings["loss_args.degrees"] for settings in found) <= 89.0
+    assert max(settings["loss_args.degrees"] for settings in found) <= 69.0
+    ranges = {**ranges, "loss_args.degrees": ("linear", 80.0, 90.0)}
+    with pytest.raises(ValueError, match="angular: 0 of 2 candidates near"):
+        reality.near(rules, arm, 0, {**best, "loss_args.degrees": 85.0}, ranges, 0)
 
 
 def test_a_widened_range_is_told_in_the_trials_and_so_is_an_end_that_is_left(

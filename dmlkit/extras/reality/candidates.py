@@ -60,11 +60,8 @@ def near(
     number: int,
 ) -> tuple[list[Fields], dict[str, Range]]:
     """Settings to try in round ``number``, in a box around the best so far, and the ranges, those
-    widened at whose end the best lies."""
-    wide = {
-        key: _widened(rules, arm, best, key, bounds)
-        for key, bounds in ranges.items()
-    }  # fmt: skip
+    widened at whose end the best lies. Raises ValueError where the loss refuses nearly all."""
+    wide = {key: _widened(rules, arm, best, key, bounds) for key, bounds in ranges.items()}
     points = _points(arm, search, 8 * rules.tuning.extra, number + 1)
     found: list[Fields] = []
     for point in points:
@@ -73,16 +70,19 @@ def near(
             settings[key] = _nearby(ranges[key], bounds, best[key], rules.tuning.reach, share)
         if len(found) < rules.tuning.extra and _is_accepted(rules, arm, settings):
             found.append(settings)
+    if len(found) < rules.tuning.extra:
+        raise ValueError(
+            f"{arm.name}: {len(found)} of {rules.tuning.extra} candidates near {dict(best)} are "
+            f"accepted by the loss; the ranges are {wide}"
+        )
     return found, wide
 
 
-def at_an_end(rules: Protocol, arm: Arm, best: Mapping[str, Any], ranges: Mapping[str, Range]) -> (
-    list[str]
-):  # fmt: skip
+def at_an_end(
+    rules: Protocol, arm: Arm, best: Mapping[str, Any], ranges: Mapping[str, Range]
+) -> list[str]:
     """Settings whose best value lies at an end of its range that could be widened."""
-    return [
-        key for key, bounds in ranges.items() if _widened(rules, arm, best, key, bounds) != bounds
-    ]
+    return [key for key, old in ranges.items() if _widened(rules, arm, best, key, old) != old]
 
 
 def widened(bounds: Range, value: float, edge: float, reach: float) -> Range:
