@@ -73,9 +73,8 @@ class SmoothAPLoss(PairLoss):
         self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
     ) -> Tensor:
         z = _cosines(anchors, others) / self.temperature  # (B, N)
-        own, held = _positives(z, positive, self.max_positives)  # (B, P)
-        if self.include_query:
-            own, held = F.pad(own, (0, 1), value=1 / self.temperature), F.pad(held, (0, 1), value=1)
+        query = 1 / self.temperature if self.include_query else None
+        own, held = _positives(z, positive, self.max_positives, query)  # (B, P)
         R_positive = 1 + _count_among(own, held)  # (B, P)
         R = R_positive + soft_counts(own, _only(z, negative), Sigmoid())
         return masked_mean(1 - _mean_of(R_positive / R, held), positive.any(dim=1))
@@ -146,9 +145,8 @@ class SupAPLoss(PairLoss):
         self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
     ) -> Tensor:
         z = _cosines(anchors, others) / self.temperature  # (B, N)
-        own, held = _positives(z, positive, self.max_positives)  # (B, P)
-        if self.include_query:
-            own, held = F.pad(own, (0, 1), value=1 / self.temperature), F.pad(held, (0, 1), value=1)
+        query = 1 / self.temperature if self.include_query else None
+        own, held = _positives(z, positive, self.max_positives, query)  # (B, P)
         R_positive = _exact_ranks_among(own, held)  # (B, P)
         R = R_positive + soft_counts(own, _only(z, negative), self.step)
         loss = masked_mean(1 - _mean_of(R_positive / R, held), positive.any(dim=1))
@@ -382,12 +380,17 @@ def _only(z: Tensor, mask: Tensor) -> Tensor:
     return z.masked_fill(~mask, -torch.inf)
 
 
-def _positives(z: Tensor, positive: Tensor, most: int | None) -> tuple[Tensor, Tensor]:
+def _positives(
+    z: Tensor, positive: Tensor, most: int | None, query: float | None = None
+) -> tuple[Tensor, Tensor]:
     """Places for each anchor's positives, and which are taken: (B, N) -> (B, P), (B, P) bool.
 
     The labels decide how many positives there are, but may not decide a shape: without a bound
-    there is a place for each of the N.
+    there is a place for each of the N. The anchor's own score ``query``, if given, is the last.
     """
+    if query is not None:
+        own, held = _positives(z, positive, most)
+        return F.pad(own, (0, 1), value=query), F.pad(held, (0, 1), value=1)
     if most is None or most >= z.shape[1]:
         return z, positive
     count = positive.sum(dim=1)

@@ -190,16 +190,7 @@ def expand(
     tensor([[[ 0.6000, -0.8000]]])
     """
     _check_expansion(points, embeddings.shape[-1], directions)
-    if embeddings.ndim != 2 or embeddings.shape != proxies.shape:
-        raise ValueError(
-            "embeddings and proxies must both be (B, d), the proxy of each sample in its row, "
-            f"but are {tuple(embeddings.shape)} and {tuple(proxies.shape)}"
-        )
-    if not (embeddings.is_floating_point() and proxies.is_floating_point()):
-        raise TypeError(
-            "embeddings and proxies must be floating point, "
-            f"but are {embeddings.dtype} and {proxies.dtype}"
-        )
+    _check_rows(embeddings, proxies)
     dtype = torch.promote_types(embeddings.dtype, torch.float32)  # float64 stays
     z, w = geometry.normalize(embeddings.to(dtype)), geometry.normalize(proxies.to(dtype))  # (B, d)
     center = (w * z).sum(dim=1, keepdim=True) * w
@@ -259,6 +250,19 @@ def _random_directions(w: Tensor, points: int, generator: torch.Generator | None
     g = w.new_empty(B, points, d).normal_(generator=generator)
     w = w[:, None]  # (B, 1, d)
     return geometry.normalize(g - (g * w).sum(dim=2, keepdim=True) * w)
+
+
+def _check_rows(embeddings: Tensor, proxies: Tensor) -> None:
+    if embeddings.ndim != 2 or embeddings.shape != proxies.shape:
+        raise ValueError(
+            "embeddings and proxies must both be (B, d), the proxy of each sample in its row, "
+            f"but are {tuple(embeddings.shape)} and {tuple(proxies.shape)}"
+        )
+    if not (embeddings.is_floating_point() and proxies.is_floating_point()):
+        raise TypeError(
+            "embeddings and proxies must be floating point, "
+            f"but are {embeddings.dtype} and {proxies.dtype}"
+        )
 
 
 def _check_expansion(points: int, dim: int, directions: str) -> None:

@@ -5,10 +5,12 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dmlkit.losses import EmbeddingLoss
 
@@ -65,6 +67,19 @@ def record(called: list[nn.Module], value: float, gradient: float) -> None:
         row["test"] = os.environ["PYTEST_CURRENT_TEST"].partition("::")[2]
         with Path(RECORD).open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(row) + "\n")
+
+
+class LargestTensor(TorchDispatchMode):
+    """Elements of the largest tensor that an operation returns while this is on."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(tensor, Tensor):
+                self.elements = max(self.elements, tensor.numel())
+        return out
 
 
 def golden() -> tuple[Tensor, Tensor]:

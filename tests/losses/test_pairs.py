@@ -11,11 +11,11 @@ from pytorch_metric_learning import distances as pml_distances
 from pytorch_metric_learning import losses as pml
 from pytorch_metric_learning import miners as pml_miners
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from dmlkit import geometry
 from dmlkit.losses import mining, n_pairs, pairs, regularizers
 from tests.losses.oracles import (
+    LargestTensor,
     assert_same,
     batch,
     golden,
@@ -488,15 +488,6 @@ def test_memory_is_quadratic_in_the_batch(name):
     B = 96
     x = torch.randn(B, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
     y = torch.arange(B) // 8
-    sizes = []
-
-    class Sizes(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            result = function(*args, **(kwargs or {}))
-            leaves = result if isinstance(result, tuple | list) else [result]
-            sizes.extend(leaf.numel() for leaf in leaves if isinstance(leaf, Tensor))
-            return result
-
-    with Sizes():
+    with LargestTensor() as seen:
         EVERY[name]()(x, y).backward()
-    assert B * B // 4 <= max(sizes) <= 2 * B * B
+    assert B * B // 4 <= seen.elements <= 2 * B * B

@@ -8,12 +8,11 @@ import torch.nn.functional as F
 from pytorch_metric_learning import losses as pml
 from pytorch_metric_learning import miners, reducers
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from dmlkit import losses
 from dmlkit.losses import EmbeddingExpansionLoss, SymmetricalSynthesisLoss
 from dmlkit.losses.synthesis import interpolate, reflect
-from tests.losses.oracles import assert_same, batch
+from tests.losses.oracles import LargestTensor, assert_same, batch
 
 F64 = torch.float64
 GOLDEN = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]], dtype=F64)
@@ -123,17 +122,6 @@ def test_by_a_raw_dot_product_no_synthetic_point_can_win(generator):
     assert share_won("dot product", generator) == 0
     assert share_won("cosine", generator) > 0.05
     assert share_won("distance", generator) > 0.05
-
-
-class LargestTensor(TorchDispatchMode):
-    elements = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for tensor in out if isinstance(out, tuple | list) else [out]:
-            if isinstance(tensor, Tensor):
-                self.elements = max(self.elements, tensor.numel())
-        return out
 
 
 def test_expansion_holds_a_square_buffer_however_many_points(generator):

@@ -1,0 +1,20 @@
+"""The backbone that comes with the repository can be made anew."""
+
+import numpy as np
+import torch
+
+from dmlkit import models
+from dmlkit.extras.pretrain import pretrain
+
+
+def test_what_is_written_is_what_a_model_starts_from(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLKIT_CACHE", str(tmp_path / "cache"))
+    path = pretrain(tmp_path / "new" / "weights.npz", steps=2)
+    with np.load(models.GLYPHS_CONVNET) as committed, np.load(path) as made:
+        assert {n: committed[n].shape for n in committed} == {n: made[n].shape for n in made}
+        weights = {name: made[name] for name in made}
+    monkeypatch.setattr(models, "GLYPHS_CONVNET", path)
+    state = models.build(
+        "convnet", dim=8, image=torch.zeros(1, 32, 32), pretrained=True
+    ).state_dict()
+    assert all(np.array_equal(state[name].numpy(), weights[name]) for name in weights)
