@@ -7,7 +7,6 @@ again: so a study goes on where it was broken off, on whatever machine.
 """
 
 from dmlkit.extras.reality.arms import SEC_ON, SEE_ON, VISITS_ON, arms
-from dmlkit.extras.reality.backbone import CLASSIFIER, pretrain
 from dmlkit.extras.reality.candidates import candidates, near, space, widened
 from dmlkit.extras.reality.checks import trained_anew
 from dmlkit.extras.reality.follow import (
@@ -34,7 +33,6 @@ from dmlkit.extras.reality.searches import agreement, ends, recipes, search
 from dmlkit.extras.reality.trainings import METRICS, How, Plan, Table, trained, work_off
 
 __all__ = [
-    "CLASSIFIER",
     "METRICS",
     "SEC_ON",
     "SEE_ON",
@@ -57,7 +55,6 @@ __all__ = [
     "merged",
     "near",
     "overlap",
-    "pretrain",
     "protocol",
     "recipes",
     "remaining",
