@@ -5,8 +5,9 @@
 - of pictures, those of saved figures only, each equal to its file in ``figures/``, with the caption
   and the alt text beneath it;
 - no widget and no progress bar, nothing from the standard error, no error;
-- no printed line and no table that tells a time, an absolute path or an address in memory;
-- nothing at all of a cell that is tagged ``volatile``, such as one that tells what was on disk;
+- no printed line and no table that tells a time, an absolute path, an address in memory, or how
+  many trainings were "found on disk";
+- nothing at all of a cell that is tagged ``volatile``, where what it shows differs otherwise;
 - the n-th code cell is numbered n, wherever it keeps an output.
 
 A cell that keeps an output has the digest of all code up to it, and of the parameters of ``ci``, in
@@ -34,7 +35,7 @@ _KEPT = ("text/plain", "text/html", "text/markdown", "text/latex")
 _TIME = r"(?<![\w.])\d[\d.,]*\s?(?:ns|µs|us|ms|s|sec|seconds?|min|minutes?|h|hours?)\b|\bseconds\b"
 _PATH = r"""(?:^|[\s"'(=,\[])(?:/[\w.+-]+){2,}|\b[A-Za-z]:\\"""
 _OBJECT = r"\b0x[0-9a-f]{6,}\b|<(?:matplotlib|IPython)\.|\r"
-_VARIES = re.compile("|".join((_TIME, _PATH, _OBJECT)), re.MULTILINE)
+_VARIES = re.compile("|".join((_TIME, _PATH, _OBJECT, r"\bfound on disk\b")), re.MULTILINE)
 
 
 def kept(source: NotebookNode, executed: NotebookNode, figures: Path) -> NotebookNode:
