@@ -20,7 +20,7 @@ GitHub and JupyterLab do not show such comments. The rules:
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,7 @@ _MARK = re.compile(r"<!--\s*(?P<figure>[a-z0-9][a-z0-9_-]*):\s+(?P<paths>.+?)\s*
 _NUMBER = re.compile(
     r"(?<![\w@.])(?P<number>[+\-−]?\d+(?:,\d{3})*(?:\.\d+)?)(?P<unit>\s*(?:\\?%|percent|points?\b))?"
 )
-_OVER_AXIS = {"mean": np.mean, "min": np.min, "max": np.max}
+_OVER_AXIS: dict[str, Callable[..., Any]] = {"mean": np.mean, "min": np.min, "max": np.max}
 _IN_PERCENT = " in %"
 
 

@@ -17,7 +17,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 from rich.console import Console
 
 import dmlkit
-from dmlkit import outputs, reproduce
+from dmlkit import findings, outputs, reproduce
 
 FOLDER = dmlkit.ROOT / "notebooks"
 #: Made by dmlkit.extras.course, from the others.
@@ -220,7 +220,11 @@ def test_the_template_runs(tmp_path: Path) -> None:
     page = io.StringIO()
     done = reproduce.reproduce(["template"], project=tmp_path, console=Console(file=page))
     assert done, page.getvalue()
-    assert (tmp_path / "build" / "smoke" / "figures" / "template_spread.png").exists()
+    made = tmp_path / "build" / "smoke" / "figures"
+    assert (made / "template_spread.png").exists()
+    records = {"template_spread": json.loads((made / "template_spread.json").read_text("utf-8"))}
+    notebook = nbformat.read(FOLDER / "template.ipynb", as_version=4)
+    assert list(findings.problems(notebook, "template", records)) == []
 
 
 @pytest.fixture(scope="module")
