@@ -3,7 +3,9 @@
 Every notebook has a cell tagged ``parameters``, whose defaults are the profile ``smoke``; the other
 profiles are in the notebook's own metadata, ``{"dmlkit": {"profiles": {"ci": {...}, ...}}}``. A
 notebook runs in a process of its own and writes its figures into a staging folder; they reach
-``build/<profile>/figures`` (and ``figures/`` for ``ci``) when the whole notebook has succeeded.
+``build/<profile>/figures`` when the whole notebook has succeeded. Those of ``ci`` are committed:
+they also reach ``figures/``, and the notebook itself keeps its pictures and what it printed, as
+``dmlkit.outputs`` tells.
 """
 
 import hashlib
@@ -11,7 +13,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -24,7 +26,7 @@ from rich.console import Console
 from rich.text import Text
 
 import dmlkit
-from dmlkit import claims, integrity, numerics
+from dmlkit import claims, findings, integrity, numerics, outputs
 from dmlkit.check import compare
 from dmlkit.execution import Attempt, Job, run_all
 from dmlkit.figures import versions
@@ -81,9 +83,9 @@ def reproduce(
         if check:
             return _agrees(good, project, console) and good == jobs
         if profile == "ci" and not parameters:
-            for job in good:
-                publish(job.name, job.figures, project / "figures")
+            good = [job for job in good if _commit(job, project / "figures", console)]
             _say_if_claims_moved(project, console)
+            _say_if_findings_moved(good, project / "figures", console)
     return good == jobs
 
 
@@ -113,6 +115,31 @@ def _make(jobs: Sequence[Job], workers: int, seconds: float, console: Console) -
             failed.append(run.job)
             console.print(Text(complaint), soft_wrap=True)
     return [job for job in jobs if job not in failed]
+
+
+def _commit(job: Job, figures: Path, console: Console) -> bool:
+    """Put the figures of a run and its outputs where git has them: all of them, or nothing."""
+    source, ran = (
+        nbformat.read(path, as_version=4) for path in (job.source, job.build / f"{job.name}.ipynb")
+    )
+    try:
+        written = outputs.kept(source, ran, job.figures)
+    except ValueError as error:
+        console.print(Text(f"not published: {job.name}: {error}"), soft_wrap=True)
+        return False
+    text = nbformat.writes(written) + "\n"
+    writer = partial(Path.write_text, data=text, encoding="utf-8")
+    publish(job.name, job.figures, figures, {job.source: writer})
+    return True
+
+
+def _say_if_findings_moved(jobs: Sequence[Job], figures: Path, console: Console) -> None:
+    """Name every number in the prose of these notebooks that is no longer that of its figure."""
+    records = _figures(figures)
+    for job in jobs:
+        notebook = nbformat.read(job.source, as_version=4)
+        for line in findings.problems(notebook, job.name, records):
+            console.print(Text(line), soft_wrap=True)
 
 
 def _say_if_claims_moved(project: Path, console: Console) -> None:
@@ -193,13 +220,14 @@ def plan(source: Path, profile: str, given: Mapping[str, Any], project: Path, bu
 
 
 def _inputs(source: Path, parameters: Mapping[str, Any], project: Path) -> str:
-    """The hash of all that a notebook's figures depend on; what it put out last is no part.
+    """The hash of all that a notebook's figures depend on; outputs and prose are no part.
 
     Nothing where a file is just being saved: its notebook then runs, and says what it meets.
     """
     with suppress(OSError, ValueError):
         cells = nbformat.read(source, as_version=4).cells
-        own = [[cell.cell_type, cell.source, cell.metadata.get("tags", [])] for cell in cells]
+        code = [cell for cell in cells if cell.cell_type == "code"]
+        own = [[cell.source, cell.metadata.get("tags", [])] for cell in code]
         data = os.environ.get("DMLKIT_DATA")
         settings = [own, parameters, versions(), numerics.describe(), data]
         digest = hashlib.sha256(json.dumps(settings).encode())
@@ -291,13 +319,22 @@ def _figures(folder: Path, notebook: str | None = None) -> dict[str, Any]:
     return records
 
 
-def publish(notebook: str, source: Path, target: Path) -> None:
-    """Put a notebook's figures where they belong, and take away those that it no longer makes."""
+def publish(
+    notebook: str,
+    source: Path,
+    target: Path,
+    beside: Mapping[Path, Callable[[Path], object]] | None = None,
+) -> None:
+    """Put a notebook's figures where they belong, and take away those that it no longer makes.
+
+    The files ``beside`` (path: what writes it) are written with them, or nothing is.
+    """
     names = _figures(source, notebook)
     gone = _figures(target, notebook).keys() - names
     target.mkdir(parents=True, exist_ok=True)
     files = [f"{name}{ending}" for name in names for ending in (".png", ".json")]
-    write_whole({target / file: partial(shutil.copyfile, source / file) for file in files})
+    copies = {target / file: partial(shutil.copyfile, source / file) for file in files}
+    write_whole({**copies, **(beside or {})})
     for name in gone:
         for ending in (".png", ".json"):
             (target / f"{name}{ending}").unlink(missing_ok=True)

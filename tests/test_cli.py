@@ -346,10 +346,13 @@ def test_student_copies_have_no_solutions_and_are_notebooks_that_find_the_figure
     (tmp_path / "figures").symlink_to(ROOT / "figures")
     result = invoke("student")
     assert result.exit_code == 0
-    copies = sorted((tmp_path / "student").glob("*.ipynb"))
+    copies = sorted((tmp_path / "student").glob("[0-9]*.ipynb"))
     assert copies
+    assert {"index.ipynb", "glossary.ipynb"} <= {path.name for path in tmp_path.glob("student/*")}
     for path in copies:
-        nbformat.validate(nbformat.read(path, as_version=4))
+        notebook = nbformat.read(path, as_version=4)
+        nbformat.validate(notebook)
+        assert not [cell for cell in notebook.cells if cell.get("outputs")]
         text = json.dumps(json.loads(path.read_text()))
         assert "SOLUTION" not in text
         assert text.count("your turn") >= 2

@@ -93,6 +93,17 @@ def test_the_reader_gets_alt_text_and_caption_once(folder: Path) -> None:
     assert not plt.fignum_exists(fig.number)  # else the notebook shows it again, without alt text
 
 
+def test_a_notebook_gets_the_picture_as_png_beside_the_html(folder: Path) -> None:
+    from IPython.core.formatters import DisplayFormatter
+
+    shown = figures.save(line(), "toy", {}, "A line.", "It rises.")
+    data, about = DisplayFormatter().format(shown)
+    assert data["image/png"] == (folder / "toy.png").read_bytes()
+    assert {"text/html", "text/plain"} < data.keys()
+    width = round(96 * figures.WIDTH)
+    assert about == {"image/png": {"alt": "A line.", "figure": "toy", "width": width}}
+
+
 def test_numbers_of_every_kind_become_json(folder: Path) -> None:
     data = {
         "frame": pd.DataFrame({"loss": ["a", "b"], "recall": [0.5, 1 / 3]}),

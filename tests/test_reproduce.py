@@ -20,7 +20,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from rich.console import Console
 
 import dmlkit
-from dmlkit import claims, execution, reproduce
+from dmlkit import claims, execution, outputs, reproduce
 
 PARAMETERS = """profile: str = "smoke"
 seeds: int = 1
@@ -356,6 +356,11 @@ def test_inputs_are_all_that_figures_depend_on(
     nbformat.write(notebook, path)
     assert inputs() == first  # an output is no input
 
+    notebook.cells[2].metadata["dmlkit"] = {"code": "abc"}
+    notebook.cells[0].source = "# Another title"
+    nbformat.write(notebook, path)
+    assert inputs() == first  # nor is prose
+
     seen = {first, inputs("ci"), inputs(seeds=2)}
     notebook.cells[2].source = "x = 2"
     nbformat.write(notebook, path)
@@ -474,6 +479,57 @@ reproduce.reproduce(project=pathlib.Path({str(tmp_path)!r}))"""
     assert done, page
     assert files(tmp_path / "build" / "smoke") == ["00_toy.ipynb", "00_toy.stamp.json", "figures"]
     assert files(tmp_path / "build" / "smoke" / "figures") == ["00_toy.json", "00_toy.png"]
+
+
+SHOWN = """
+from IPython.display import display
+print("recall 0.8")
+print("it took 3 s")
+png = (figures / "00_toy.png").read_bytes()
+about = {"image/png": {"figure": "00_toy"}}
+display({"image/png": png, "text/html": "<img>", "text/plain": "toy"}, metadata=about, raw=True)
+"""
+
+
+def test_the_ci_run_is_kept_in_the_notebook_with_its_figures_or_not_at_all(tmp_path: Path) -> None:
+    prose = "It has 0.9 <!-- 00_toy: recall -->."
+    path = write(tmp_path, "00_toy", FIGURE.format("00_toy"), SHOWN, seeds=2)
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells.append(new_markdown_cell(prose))
+    nbformat.write(notebook, path)
+    before = path.read_bytes()
+    assert run(tmp_path, profile="smoke")[0]
+    assert run(tmp_path, profile="ci", parameters={"seeds": 4})[0]
+    assert path.read_bytes() == before  # only ci as it is writes anything
+
+    done, page = run(tmp_path, profile="ci")
+    assert done, page
+    assert "00_toy: 'It has 0.9': 0.9: 00_toy has 0.8 at recall" in page
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    given, _, shown = (cell for cell in notebook.cells if cell.cell_type == "code")
+    assert "profile ci: seeds = 2" in given.outputs[0].text
+    assert shown.execution_count == 3
+    assert [output.get("text") for output in shown.outputs] == ["recall 0.8\n", None, None]
+    assert outputs.pictures(notebook) == {"00_toy": b"a picture"}
+    assert not list(outputs.problems(notebook, "00_toy", tmp_path / "figures"))
+    written = path.read_bytes()
+    assert run(tmp_path, profile="ci")[1].startswith("unchanged  00_toy")  # no input has changed
+    assert path.read_bytes() == written
+
+
+def test_a_notebook_that_is_edited_while_it_runs_is_not_published(tmp_path: Path) -> None:
+    edit = """
+import nbformat
+notebook = nbformat.read("00_toy.ipynb", as_version=4)
+notebook.cells[-1].source += "# edited"
+nbformat.write(notebook, "00_toy.ipynb")
+"""
+    write(tmp_path, "00_toy", FIGURE.format("00_toy"), edit)
+    done, page = run(tmp_path, profile="ci")
+    assert not done
+    assert "not published: 00_toy: it was edited while it ran" in page
+    assert not (tmp_path / "figures").exists()
 
 
 def test_a_table_of_claims_that_is_no_longer_that_of_the_figures_is_told(tmp_path: Path) -> None:

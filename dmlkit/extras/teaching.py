@@ -1,12 +1,14 @@
-"""The course for students: the notebooks without their solutions."""
+"""The course for students: the notebooks without their solutions and their outputs."""
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
 
 import dmlkit
+from dmlkit import outputs
 
 _SOLUTION = re.compile(
     r"^([ \t]*)### BEGIN SOLUTION$.*?^[ \t]*### END SOLUTION$", re.MULTILINE | re.DOTALL
@@ -25,7 +27,9 @@ def without_solution(source: str) -> str:
 
 
 def copies(folder: Path) -> Iterator[Path]:
-    """Write each notebook without its solutions, and give its path.
+    """Write each notebook without its solutions and outputs, and give its path.
+
+    The index and the glossary go with them, since every notebook links to both.
 
     Raises:
         ValueError: there are no notebooks, as this is not run from the project's folder.
@@ -35,9 +39,12 @@ def copies(folder: Path) -> Iterator[Path]:
         raise ValueError(f"no notebooks are in {dmlkit.ROOT}: run this in the project's folder")
     folder.mkdir(parents=True, exist_ok=True)
     for source in sources:
-        notebook = nbformat.read(source, as_version=4)
+        notebook = outputs.bare(nbformat.read(source, as_version=4))
         for cell in notebook.cells:
             if cell.cell_type == "code":
                 cell.source = without_solution(cell.source)
         nbformat.write(notebook, folder / source.name)
         yield folder / source.name
+    for page in ("index.ipynb", "glossary.ipynb"):
+        if (source := dmlkit.ROOT / "notebooks" / page).exists():
+            shutil.copyfile(source, folder / page)
