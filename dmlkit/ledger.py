@@ -41,12 +41,13 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _primary(row: pd.Series) -> dict[str, str]:
     """A primary part in a few words."""
-    interval = "" if pd.isna(row["low"]) else f" [{row['low']:+.3g}, {row['high']:+.3g}]"
-    effect = f"{row['effect']:+.3g}{interval} {table()[row['claim']]['unit']}, n = {row['n']}"
+    effect, unit = f"{row['effect']:.3g}", table()[row["claim"]]["unit"]
+    if not pd.isna(row["low"]):
+        effect = f"{row['effect']:+.3g} [{row['low']:+.3g}, {row['high']:+.3g}]"
     tested = not pd.isna(row["p"]) and row["verdict"] != "undecided"
     return {
         "verdict": row["verdict"],
-        "effect": effect,
+        "effect": f"{effect} {unit}, n = {row['n']}",
         "holm": ("stands" if row["holm"] else "falls") if tested else "",
         "needed": "" if pd.isna(row["needed"]) else f"{row['needed']:.0f}",
     }
@@ -55,7 +56,8 @@ def _primary(row: pd.Series) -> dict[str, str]:
 def tally(frame: pd.DataFrame) -> str:
     """How many claims of each kind have which verdict: identities and tables are no evidence.
 
-    >>> tally(verdicts(ROOT / "data"))  # where there are no figures
+    >>> from dmlkit import ROOT, claims
+    >>> tally(claims.verdicts(ROOT / "data"))  # where there are no figures
     'Of 31 claims that runs settle: 31 open. Not counted as evidence: 4 identities (4 open), and \
 4 claims about printed tables (4 open).'
     """

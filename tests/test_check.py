@@ -156,8 +156,8 @@ def test_a_verdict_that_a_clock_decides_is_only_named() -> None:
 
 
 def test_an_identity_has_to_stay_within_its_margin_and_need_not_round_alike() -> None:
-    assert failures(claim(1e-7, name="B2"), claim(3e-7, name="B2")) == []
-    assert failures(claim(1e-7, name="B2"), claim(0.5, name="B2")) != []
+    assert failures(claim(1e-15, name="B2"), claim(3e-15, name="B2")) == []
+    assert failures(claim(1e-15, name="B2"), claim(0.5, name="B2")) != []
 
 
 def test_the_effect_of_a_claim_follows_from_its_values_or_is_judged_by_its_interval() -> None:

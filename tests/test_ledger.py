@@ -39,7 +39,7 @@ def test_the_verdict_of_a_claim_is_that_of_its_primary_part(tmp_path):
         "undecided", "", "kept Runs",
     ]  # fmt: skip
     assert summary.loc["B2", ["verdict", "effect", "made_with"]].tolist() == [
-        "reproduced", "+1e-15 cosine, n = 1", "identity",
+        "reproduced", "1e-15 cosine, n = 1", "identity",
     ]  # fmt: skip
     assert summary.loc["A1", "verdict"] == "open"
     lines = ledger.markdown(frame).splitlines()
