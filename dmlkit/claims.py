@@ -328,7 +328,7 @@ def _stands(
     stands = np.zeros(len(frame), dtype=bool)
     at = np.flatnonzero(frame["primary"])
     if len(at):
-        p = np.array([np.fmax(tests[i]["t"], tests[i]["flips"]) for i in at])  # (m, 2)
+        p = np.array([np.fmax(tests[i]["t"], tests[i]["flips"]) for i in at.tolist()])  # (m, 2)
         decided = frame["verdict"].to_numpy()[at] != "undecided"
         stands[at] = study.holm(p)[np.arange(len(at)), np.asarray(own, dtype=int)[at]] & decided
     return stands
