@@ -8,8 +8,8 @@ Each kind of number is compared in its own way (see ``dmlkit.records``):
   otherwise, and a training that is rounded otherwise is as good as one with another seed;
 - timings have the same order of magnitude;
 - examples are there, in the same shape;
-- a verdict fails if it has turned from reproduced to contradicted or back. One that has become or
-  ceased to be inconclusive, or that a clock decides, is named in the notes.
+- a verdict fails if it has turned from reproduced to contradicted or back. One that has changed
+  otherwise (to or from "undecided" or "no effect"), or that a clock decides, is named in the notes.
 
 **The test.** For R repetitions a side, let d be the difference of two means over its standard
 error, with n = 2R − 2 degrees of freedom for the spread within the two sides.
@@ -252,13 +252,18 @@ def _other_claim(old: Mapping[str, Any], new: Mapping[str, Any], key: str) -> It
     for record, when in ((old, "committed"), (new, "now")):
         yield from (f"{key}/{line} ({when})" for line in derived(record))
     before, after = old["verdict"], new["verdict"]
-    # What a clock decides is another machine's business: see the notes.
-    if {before, after} == {"reproduced", "contradicted"} and not old.get("timed"):
+    if _has_turned(old, new):
         yield f"{key}: {old['claim']} {old['part']} has turned from {before} to {after}"
     if len(_repetitions(old)) != len(_repetitions(new)):
         yield f"{key}: {old['claim']} {old['part']} has other repetitions than committed"
     if old["rule"] == "table" and not _same(old["effect"], new["effect"]):
         yield f"{key}/effect: committed {old['effect']!r}, now {new['effect']!r}"
+
+
+def _has_turned(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether a verdict says the reverse; what a clock decides is another machine's business."""
+    both = {old["verdict"], new["verdict"]}
+    return both == {"reproduced", "contradicted"} and not old.get("timed")
 
 
 # --- What is random -------------------------------------------------------------------------------
@@ -414,8 +419,8 @@ def _prior(s2: np.ndarray, n: int) -> tuple[float, float]:
 
 def _moved_verdicts(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     for a, b in zip(*(record["numbers"].get("claims", []) for record in (old, new)), strict=False):
-        before, after = a["verdict"], b["verdict"]
-        if before != after and ("inconclusive" in (before, after) or a.get("timed")):
+        before, after = claims.word(a["verdict"]), claims.word(b["verdict"])
+        if before != after and not _has_turned(a, b):
             yield f"{a['claim']} {a['part']}: committed {before}, now {after}"
 
 

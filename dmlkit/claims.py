@@ -1,30 +1,35 @@
-"""The ledger's rule: from a claim, an effect and its interval to a verdict.
+"""The ledger's rules: from a claim, an effect and its interval to a verdict.
 
-Which rule a claim falls under is fixed in ``data/claims.csv`` before anything is run:
+Each claim has one *primary* part, fixed in ``data/claims.csv`` before anything is run: the sentence
+that it is read from, what is measured, what would count for it and against it, the rule, the
+smallest effect of interest (the margin) and the repetitions. Its verdict is the claim's; all other
+parts are secondary, and are shown apart.
 
-- ``positive``: the effect, written so that the claim says it is above 0, is *reproduced* if its
-  95 % interval lies wholly above 0, *contradicted* if wholly below, else *inconclusive*;
+- ``positive``: the effect, written so that the claim says it is above 0. There is *no effect* if
+  its 90 % interval lies within ± the margin, whatever its sign: two one-sided tests at 5 %. Else
+  the claim is *reproduced* if the 95 % interval lies wholly above 0, *contradicted* if wholly
+  below, and *undecided* if neither;
 - ``equivalent``: the claim says that there is no difference. *Reproduced* if the 90 % interval
-  lies within ± the margin, which is two one-sided tests at 5 %; *contradicted* if it lies wholly
-  outside; else *inconclusive*;
-- ``below``: the claim says that a cost stays under a margin. *Reproduced* if the 95 % interval lies
-  wholly below it, *contradicted* if wholly above;
-- ``exact``: an identity. *Reproduced* if the effect, the largest deviation, is within the margin;
+  lies within ± the margin; *contradicted* if it lies wholly outside; else *undecided*;
+- ``below``: the claim says that something, as a cost, stays under the margin. *Reproduced* if the
+  95 % interval lies wholly below it, *contradicted* if wholly above; else *undecided*;
+- ``exact``: *reproduced* if the effect, the largest deviation, is within the margin. A theorem or
+  a count settles it: such an identity is no evidence, and is not counted as such;
 - ``table``: a claim about a published table, which no run of ours can settle. The effect is the
-  number of the table's cells that speak against it: *reproduced* if none.
+  number of the table's entries that speak against it: *reproduced* if none.
 
 The evidence is the numbers beside the figures: a notebook puts its verdicts into the figure that
 shows them, and ``verdicts`` reads them from there. So many tests make some succeed by chance: it
-also says which verdicts stand after Holm's correction over all of them.
+also says which primary verdicts stand after Holm's correction over all of them. ``dmlkit.ledger``
+shows them.
 """
 
 import csv
 import json
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +38,11 @@ import pandas as pd
 from scipy import stats
 
 from dmlkit import ROOT, study
-from dmlkit.files import write_whole
 
-#: Of Recall@1: one point either way is no difference.
+#: The smallest effect of interest of a secondary part, if none is given: a point of Recall@1.
 MARGIN = 0.01
+#: What a record says that was written when a verdict had other words.
+_FORMER_WORDS = {"inconclusive": "undecided"}
 
 
 @dataclass(frozen=True)
@@ -56,11 +62,14 @@ class Verdict:
     kept: bool = False
     values: tuple[float, ...] | None = None  # one for each repetition
     timed: bool = False  # whether a clock gave the values, which another machine does not share
+    overlap: float = 0.0  # n_test/n_train where repetitions share classes, see study.interval
 
     def facts(self) -> dict[str, Any]:
         """The numbers to keep beside a figure: ``figures.save(..., data={"claims": [...]})``."""
         facts = asdict(self)
-        left_out = {"text"} | {key for key in ("kept", "values", "timed") if not facts[key]}
+        left_out = {"text"} | {
+            key for key in ("kept", "values", "timed", "overlap") if not facts[key]
+        }
         return {key: value for key, value in facts.items() if key not in left_out}
 
     def __str__(self) -> str:
@@ -74,14 +83,37 @@ class Verdict:
 
 @cache
 def table() -> dict[str, dict[str, str]]:
-    """Every claim by its id: source, where, claim, measure, note, rule, and the ``recipes`` that
-    would settle it on the paper's own data sets, where it is about those.
+    """Every claim by its id, as ``data/claims.csv`` has it.
+
+    Of the source: source, section, sentence (verbatim) and claim (in short). Of the primary part:
+    kind (``evidence``, ``identity`` or ``table``), rule, primary (its name), measure, for, against,
+    smallest (the margin), unit, repetitions, and decided_in (a study of ``data/studies``, a
+    ``notebook``, or the paper's ``table``). Besides, a note, and the ``recipes`` that would settle
+    it on the paper's own data sets, where it is about those.
 
     >>> table()["B2"]["rule"]
     'exact'
     """
     with (ROOT / "data" / "claims.csv").open(encoding="utf-8", newline="") as file:
         return {row["id"]: row for row in csv.DictReader(file)}
+
+
+def is_primary(claim: str, part: str) -> bool:
+    """Whether a part is the one that settles the claim: it has the primary's name, or none.
+
+    >>> is_primary("B11", "Recall@1"), is_primary("B11", "all columns"), is_primary("B11", "")
+    (True, False, True)
+    """
+    return part in ("", table()[claim]["primary"])
+
+
+def word(verdict: str) -> str:
+    """A verdict in today's words; figures may have been made when there were others.
+
+    >>> word("inconclusive"), word("reproduced")
+    ('undecided', 'reproduced')
+    """
+    return _FORMER_WORDS.get(verdict, verdict)
 
 
 def record(
@@ -91,24 +123,27 @@ def record(
     n: int = 1,
     *,
     part: str = "",
-    margin: float = MARGIN,
+    margin: float | None = None,
     kept: bool = False,
     values: Sequence[float] | np.ndarray | None = None,
     timed: bool = False,
+    overlap: float = 0.0,
 ) -> Verdict:
     """Settle a claim by its rule, from an effect, its interval and the number of repetitions.
 
     ``settle`` does so from the repetitions themselves, and chooses the interval. ``part`` names
-    what was measured where a claim has several parts. Without an interval (one seed) nothing is
-    decided, but for ``exact`` and ``table``. ``kept`` says that the Runs behind it were trained
-    once, and are kept in ``data/evidence``; ``timed``, that a clock gave the effect.
+    what was measured; without a name it is the primary part, whose margin is the smallest effect
+    of ``data/claims.csv`` if none is given. Without an interval (one seed) nothing is decided, but
+    for ``exact`` and ``table``. ``kept`` says that the Runs behind it were trained once, and are
+    kept in ``data/evidence``; ``timed``, that a clock gave the effect; ``overlap``, that the
+    interval was widened by so much (see ``study.interval``).
 
     Raises:
         ValueError: unknown claim, or numbers that are no interval around the effect.
 
-    >>> record("C11", 0.002, (-0.004, 0.008), n=5).verdict
+    >>> record("C6", 0.002, (-0.004, 0.008), n=5).verdict
     'reproduced'
-    >>> record("C18", -0.02, (-0.03, -0.01), n=5).verdict
+    >>> record("C5", -0.02, (-0.03, -0.01), n=5).verdict
     'contradicted'
     """
     rule, effect = _rule(claim), float(effect)
@@ -117,10 +152,14 @@ def record(
         low = high = None
     elif not low <= effect <= high:
         raise ValueError(f"{claim}: [{low}, {high}] is no interval around the effect {effect}")
-    verdict, text = _decide(rule, effect, low, high, margin), table()[claim]["claim"]
+    if margin is None:
+        margin = float(table()[claim]["smallest"]) if is_primary(claim, part) else MARGIN
+    verdict, text = _decide(rule, effect, low, high, int(n), margin), table()[claim]["claim"]
     each = None if values is None else tuple(map(float, values))
-    facts = (claim, part, verdict, effect, low, high, int(n), rule, margin, text, kept, each, timed)
-    return Verdict(*facts)
+    return Verdict(
+        claim, part, verdict, effect, low, high, int(n), rule, margin, text,
+        kept=kept, values=each, timed=timed, overlap=overlap,
+    )  # fmt: skip
 
 
 def settle(
@@ -128,21 +167,23 @@ def settle(
     values: Sequence[float] | np.ndarray | pd.Series,
     *,
     part: str = "",
-    margin: float = MARGIN,
+    margin: float | None = None,
     kept: bool = False,
     timed: bool = False,
+    overlap: float = 0.0,
 ) -> Verdict:
     """Settle a claim by its rule, from one effect for each repetition: (n,), which is kept.
 
     The mean is the effect, with its t-interval at the rule's level: 90 % for ``equivalent``, 95 %
     else. The effect of an ``exact`` claim is the largest deviation, and that of a ``table`` claim
-    the sum (give the number of cells that speak against it, or 0 or 1 for each cell). ``part``,
+    the sum (give the number of cells that speak against it, or 0 or 1 for each cell). Where the
+    repetitions share classes, ``overlap`` widens the interval, see ``study.interval``. ``part``,
     ``margin``, ``kept`` and ``timed`` are those of ``record``.
 
     Raises:
         ValueError: unknown claim, no values, or values that are no finite numbers.
 
-    >>> settle("C18", [0.02, 0.03, 0.025]).verdict
+    >>> settle("C5", [0.02, 0.03, 0.025]).verdict
     'reproduced'
     """
     rule, x = _rule(claim), np.asarray(values, dtype=float)
@@ -153,10 +194,10 @@ def settle(
     if rule in ("exact", "table"):
         effect, interval = float(x.sum() if rule == "table" else x[np.abs(x).argmax()]), None
     else:
-        effect, *interval = study.interval(x, _level(rule))[["mean", "low", "high"]]
+        effect, *interval = study.interval(x, _level(rule), overlap)[["mean", "low", "high"]]
     return record(
         claim, effect, interval, len(x),
-        part=part, margin=margin, kept=kept, values=x, timed=timed,
+        part=part, margin=margin, kept=kept, values=x, timed=timed, overlap=overlap,
     )  # fmt: skip
 
 
@@ -179,128 +220,127 @@ def half_width(rule: str, n: int) -> float:
     return float(stats.t.ppf((1 + _level(rule)) / 2, n - 1))
 
 
-def _decide(rule: str, effect: float, low: float | None, high: float | None, margin: float) -> str:
+def _decide(
+    rule: str, effect: float, low: float | None, high: float | None, n: int, margin: float
+) -> str:
     if rule == "exact":
         return "reproduced" if abs(effect) <= margin else "contradicted"
     if rule == "table":
         return "contradicted" if effect else "reproduced"
     if low is None or high is None:
-        return "inconclusive"
+        return "undecided"
     if rule == "positive":
-        return "reproduced" if low > 0 else "contradicted" if high < 0 else "inconclusive"
+        # The interval at 90 % is that much narrower; of one repetition there is none.
+        narrower = half_width("equivalent", n) / half_width(rule, n) if n > 1 else 1.0
+        if abs(effect) + narrower * max(high - effect, effect - low) < margin:
+            return "no effect"
+        return "reproduced" if low > 0 else "contradicted" if high < 0 else "undecided"
     if rule == "equivalent":
         if -margin < low and high < margin:
             return "reproduced"
-        return "contradicted" if low > margin or high < -margin else "inconclusive"
+        return "contradicted" if low > margin or high < -margin else "undecided"
     if rule == "below":
-        return "reproduced" if high < margin else "contradicted" if low > margin else "inconclusive"
+        return "reproduced" if high < margin else "contradicted" if low > margin else "undecided"
     raise ValueError(f"data/claims.csv: unknown rule {rule!r}")
+
+
+# The ledger -----------------------------------------------------------------------------------
 
 
 def verdicts(figures: Path | None = None) -> pd.DataFrame:
     """The ledger: one row for each part of a claim that a figure settles, in the claims' order.
 
     Columns: claim, part, verdict, effect, low, high, n, rule, margin, kept, figure, notebook,
-    profile, device, ``made_with`` (the profile that trained its Runs, ``kept Runs``, or the
-    ``paper's table``), ``p`` (two-sided, from the t-interval; of the two one-sided tests where the
-    claim is that there is no difference; none for identities and tables) and ``holm``, whether a
-    verdict that is not inconclusive stands at 5 % after Holm's correction over all rows with a p.
+    profile, device; ``primary``; ``made_with`` (the profile that trained its Runs, ``kept Runs``,
+    the ``paper's table``, or ``identity``); ``p`` of the t-test behind the verdict and ``p_flips``
+    of the sign-flip test (see ``_tests``; none of identities and tables); ``holm``, whether a
+    primary verdict stands at 5 % after Holm's correction, which takes the larger of the two; and
+    ``needed``, the repetitions that would decide a part that is undecided (``study.repetitions``).
     """
     rows = []
     for path in sorted((figures or ROOT / "figures").glob("*.json")):
         kept = json.loads(path.read_text(encoding="utf-8"))
         source = {key: kept["provenance"][key] for key in ("notebook", "profile", "device")}
         source["figure"] = path.stem
-        rows += [fact | source for fact in kept["numbers"].get("claims", [])]
+        rows += [
+            fact | source | {"verdict": word(fact["verdict"])}
+            for fact in kept["numbers"].get("claims", [])
+        ]
     order = {claim: i for i, claim in enumerate(table())}
     rows.sort(key=lambda row: (order[row["claim"]], row["figure"]))
     columns = [f for f in Verdict.__dataclass_fields__ if f != "text"]
     frame = pd.DataFrame(rows, columns=[*columns, "figure", "notebook", "profile", "device"])
+    made_with = {"table": "paper's table", "exact": "identity"}
     frame["made_with"] = [
-        "paper's table" if row["rule"] == "table" else "kept Runs" if row.get("kept") else
-        row["profile"] for row in rows
-    ]  # fmt: skip
+        made_with.get(row["rule"], "kept Runs" if row.get("kept") else row["profile"])
+        for row in rows
+    ]
     frame["kept"] = frame["kept"].eq(True)
-    frame["p"] = [_p_value(row) for row in rows]
-    frame["holm"] = _holm(frame["p"].to_numpy(float)) & (frame["verdict"] != "inconclusive")
+    frame["primary"] = [is_primary(row["claim"], row["part"]) for row in rows]
+    tests = [_tests(row) for row in rows]
+    own = [_is_equivalence(row) for row in rows]
+    frame["p"] = [test["t"][i] for test, i in zip(tests, own, strict=True)]
+    frame["p_flips"] = [test["flips"][i] for test, i in zip(tests, own, strict=True)]
+    frame["holm"] = _stands(frame, tests, own)
+    frame["needed"] = [_needed(row) for row in rows]
     return frame
 
 
-def _p_value(row: dict[str, Any]) -> float:
-    """The p-value that a t-interval around a mean of n differences implies."""
-    low, high, n = row["low"], row["high"], row["n"]
+def _is_equivalence(row: dict[str, Any]) -> bool:
+    """Whether it is the test of equivalence that is behind a verdict."""
+    if row["rule"] == "equivalent":
+        return abs(row["effect"]) < row["margin"]
+    return row["verdict"] == "no effect"
+
+
+def _tests(row: dict[str, Any]) -> dict[str, tuple[float, float]]:
+    """The p-values of a difference and of equivalence, by t-tests and by sign flips.
+
+    Of a difference: two-sided from 0 (``positive``) or from the margin (``below``), or one-sided
+    from the margin on its side (``equivalent``). Of equivalence: the larger of two one-sided ones.
+    The t-tests are those that the interval implies; sign flips need values that are independent.
+    """
+    low, high, n, rule = row["low"], row["high"], row["n"], row["rule"]
+    effect, margin = row["effect"], row["margin"]
+    found = {"t": (math.nan, math.nan), "flips": (math.nan, math.nan)}
     if low is None or n < 2 or high <= low:
+        return found
+    side = 1 if effect >= 0 else -1
+    centre = {"positive": 0.0, "below": margin, "equivalent": side * margin}[rule]
+    two_sided = rule != "equivalent"
+    error = (high - low) / 2 / half_width(rule, n)
+    z = np.array([abs(effect - centre) if two_sided else side * (effect - centre), 0]) / error
+    z[1] = (margin - abs(effect)) / error
+    difference, inside = stats.t.sf(z, n - 1) * (1 + two_sided, 1)
+    found["t"] = difference, math.nan if rule == "below" else inside
+    if row.get("values") is not None and not row.get("overlap"):
+        x = np.asarray(row["values"], dtype=float)
+        away = study.sign_flips(side * (x - centre), "two-sided" if two_sided else "greater")
+        inside = max(study.sign_flips(margin + s * x, "greater") for s in (1, -1))
+        found["flips"] = away, math.nan if rule == "below" else inside
+    return found
+
+
+def _stands(
+    frame: pd.DataFrame, tests: Sequence[dict[str, tuple[float, float]]], own: Sequence[bool]
+) -> np.ndarray:
+    """Which rows are primary, decided, and stand after Holm's correction over all primary ones."""
+    stands = np.zeros(len(frame), dtype=bool)
+    at = np.flatnonzero(frame["primary"])
+    if len(at):
+        p = np.array([np.fmax(tests[i]["t"], tests[i]["flips"]) for i in at.tolist()])  # (m, 2)
+        decided = frame["verdict"].to_numpy()[at] != "undecided"
+        stands[at] = study.holm(p)[np.arange(len(at)), np.asarray(own, dtype=int)[at]] & decided
+    return stands
+
+
+def _needed(row: dict[str, Any]) -> float:
+    """The repetitions that would decide what is undecided, from its spread and margin, or NaN."""
+    low, high, n = row["low"], row["high"], row["n"]
+    if row["verdict"] != "undecided" or low is None or n < 2 or high <= low or row.get("overlap"):
         return math.nan
-    error = (high - low) / 2 / half_width(row["rule"], n)
-    effect, margin = row["effect"], row.get("margin", MARGIN)
-    beyond = {"positive": effect, "below": effect - margin, "equivalent": abs(effect) - margin}
-    tails = 1 if row["rule"] == "equivalent" else 2
-    return float(tails * stats.t.sf(abs(beyond[row["rule"]]) / error, n - 1))
-
-
-def _holm(p: np.ndarray, level: float = 0.05) -> np.ndarray:
-    """Which hypotheses fall when all are tested at once: the i-th smallest p against α/(m − i).
-
-    >>> _holm(np.array([0.04, 0.001, np.nan, 0.03])).tolist()
-    [False, True, False, False]
-    """
-    order = np.argsort(p)[: np.count_nonzero(~np.isnan(p))]  # NaN come last
-    falls = np.zeros(len(p), dtype=bool)
-    falls[order] = np.logical_and.accumulate(p[order] <= level / np.arange(len(order), 0, -1))
-    return falls
-
-
-def summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row for each claim: its verdict, ``mixed`` if its parts have several, ``open`` if none.
-
-    Columns: verdict, parts (how many of each verdict), holm (verdicts that stand after Holm's
-    correction, of those that were tested and decided), made_with, figures.
-    """
-    rows = {}
-    for claim in table():
-        mine = frame[frame["claim"] == claim]
-        counts = mine["verdict"].value_counts().to_dict()
-        tested = mine[mine["p"].notna() & (mine["verdict"] != "inconclusive")]
-        rows[claim] = {
-            "verdict": "mixed" if len(counts) > 1 else next(iter(counts), "open"),
-            "parts": ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items())),
-            "holm": f"{int(tested['holm'].sum())} of {len(tested)}" if len(tested) else "",
-            "made_with": ", ".join(dict.fromkeys(mine["made_with"])),
-            "figures": ", ".join(dict.fromkeys(mine["figure"])),
-        }
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def markdown(frame: pd.DataFrame) -> str:
-    """The summary as a Markdown table, with links to the figures, and the recipes."""
-    columns = (
-        "", "claim", "verdict", "parts", "after Holm", "made with", "evidence",
-        "on the paper's own data",
-    )  # fmt: skip
-    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    for name, row in summary(frame).iterrows():
-        figures = [f"[{f}](figures/{f}.png)" for f in row["figures"].split(", ") if f]
-        claim, recipes = (table()[str(name)][key] for key in ("claim", "recipes"))
-        own = ", ".join(f"`{recipe}`" for recipe in recipes.split())
-        known = (row["verdict"], row["parts"], row["holm"], row["made_with"])
-        cells = (claim, *known, ", ".join(figures), own)
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def write_table(page: Path, frame: pd.DataFrame) -> None:
-    """Write the summary between the marks ``<!-- claims -->`` and ``<!-- /claims -->`` of a page.
-
-    Raises ValueError for a page without these two lines.
-    """
-    text = page.read_text(encoding="utf-8")
-    pieces = re.split(r"(?<=<!-- claims -->\n).*(?=<!-- /claims -->)", text, flags=re.DOTALL)
-    if len(pieces) != 2:
-        raise ValueError(
-            f"{page} needs a line <!-- claims --> and one <!-- /claims --> below it, found none"
-        )
-    text = (markdown(frame) + "\n").join(pieces)
-    write_whole({page: partial(Path.write_text, data=text)})
+    sd = (high - low) / 2 / half_width(row["rule"], n) * math.sqrt(n)
+    return study.repetitions(sd, row["margin"])
 
 
 def check_evidence(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dmlkit.training import Experiment
 
 _EXPECTED = (ValueError, TypeError, OSError, ArithmeticError, RuntimeError, ImportError)
-_WIDTHS = {"verdict": 12, "parts": 15, "effect": 9, "interval": 11}
+_WIDTHS = {"verdict": 12, "other parts": 15, "effect": 9, "interval": 11}
 
 
 class _Commands(typer.core.TyperGroup):
@@ -306,31 +306,33 @@ def claims(
 ) -> None:
     """Print the ledger: what our own runs say of every claim, from the numbers of figures/."""
     _need_project("data/claims.csv", "figures")
-    from dmlkit import claims
+    from dmlkit import claims, ledger
 
-    ledger = claims.verdicts()
+    found = claims.verdicts()
     if write:
-        claims.write_table(write, ledger)
+        ledger.write_table(write, found)
         return
-    head: tuple[str, ...] = ("", "claim", "verdict", "parts", "after Holm", "figures")
-    texts, summary = claims.table(), claims.summary(ledger)
-    rows = [
-        (str(c), texts[str(c)]["claim"], *row.drop("made_with")) for c, row in summary.iterrows()
-    ]
+    title = "the claims of the papers, and what our own runs say"
+    look: dict[str, Any] = {"box": SIMPLE_HEAD, "show_edge": False, "padding": 0}
     if parts:
         head = ("claim", "part", "verdict", "effect", "interval", "n", "Holm", "figure")
-        rows = [_part(row) for row in ledger.itertuples()]
-    title = "the claims of the papers, and what our own runs say"
-    _print_table(title, head, rows, box=SIMPLE_HEAD, show_edge=False, padding=0)
+        _print_table(title, head, map(_part, found.itertuples()), **look)
+        return
+    texts, summary = claims.table(), ledger.summary(found)
+    columns = ["verdict", "holm", "others", "figures"]
+    rows = [(str(c), texts[str(c)]["claim"], *row[columns]) for c, row in summary.iterrows()]
+    _print_table(title, ("", "claim", "verdict", "Holm", "other parts", "figures"), rows, **look)
+    console.print(ledger.tally(found))
 
 
 def _part(row: Any) -> tuple[str, ...]:
     """A row of the ledger as it is printed; what is unknown is NaN there."""
     interval = "" if row.low != row.low else f"[{row.low:+.3g}, {row.high:+.3g}]"
-    tested = row.p == row.p and row.verdict != "inconclusive"
+    tested = row.primary and row.p == row.p and row.verdict != "undecided"
     holm = ("stands" if row.holm else "falls") if tested else ""
     numbers = (f"{row.effect:+.3g}", interval, str(row.n), holm)
-    return (row.claim, row.part, row.verdict, *numbers, row.figure)
+    part = f"primary: {row.part}" if row.primary else row.part
+    return (row.claim, part, row.verdict, *numbers, row.figure)
 
 
 def _need_project(*parts: str) -> None:

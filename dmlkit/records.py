@@ -91,7 +91,8 @@ def derived(record: Mapping[str, Any]) -> Iterator[str]:
         return
     x = np.asarray(record["values"], dtype=float)
     mean, n = x.mean(0), len(x)
-    factor = claims.half_width(record.get("rule", ""), n) / math.sqrt(n) if n > 1 else 0.0
+    error = math.sqrt(1 / n + record.get("overlap", 0.0))  # of a mean, in standard deviations
+    factor = claims.half_width(record.get("rule", ""), n) * error if n > 1 else 0.0
     half = factor * x.std(0, ddof=1) if n > 1 else mean * 0
     given = {"mean": mean, "effect": mean, "low": mean - half, "high": mean + half, "n": n}
     # All numbers are kept to six digits, and the interval multiplies the rounding of its values.

@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.text import Text
 
 import dmlkit
-from dmlkit import claims, findings, integrity, numerics, outputs
+from dmlkit import claims, findings, integrity, ledger, numerics, outputs
 from dmlkit.check import compare
 from dmlkit.execution import Attempt, Job, run_all
 from dmlkit.figures import versions
@@ -146,7 +146,7 @@ def _say_if_claims_moved(project: Path, console: Console) -> None:
     """The README holds a table of claims, which is written from the figures on purpose only."""
     readme = project / "README.md"
     if readme.exists() and "<!-- claims -->" in (text := readme.read_text(encoding="utf-8")):
-        table = claims.markdown(claims.verdicts(project / "figures"))
+        table = ledger.markdown(claims.verdicts(project / "figures"))
         if table not in text:
             line = "the README's table of claims is not that of figures/ now; to write it anew: "
             console.print(Text(line + "dmlkit claims --write README.md"), soft_wrap=True)

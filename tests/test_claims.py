@@ -8,22 +8,27 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from dmlkit import ROOT, claims
+from dmlkit import ROOT, claims, records, study
 from dmlkit.extras import recipes
 
-CASES = [
-    ("C18", 0.02, (0.01, 0.03), "reproduced"),
-    ("C18", -0.02, (-0.03, -0.01), "contradicted"),
-    ("C18", 0.02, (-0.01, 0.05), "inconclusive"),
-    ("C18", 0.02, None, "inconclusive"),
-    ("C18", 0.02, (float("nan"), float("nan")), "inconclusive"),
-    ("C11", 0.0, (-0.009, 0.009), "reproduced"),
-    ("C11", 0.0, (-0.02, 0.009), "inconclusive"),
-    ("C11", 0.03, (0.02, 0.04), "contradicted"),
-    ("C11", -0.03, (-0.04, -0.02), "contradicted"),
-    ("B3", 0.001, (-0.01, 0.009), "reproduced"),
+CASES = [  # of the claims whose margin is 0.01, but for B3 (0.05)
+    ("C5", 0.02, (0.01, 0.03), "reproduced"),
+    ("C5", -0.02, (-0.03, -0.01), "contradicted"),
+    ("C5", 0.02, (-0.01, 0.05), "undecided"),
+    ("C5", 0.02, None, "undecided"),
+    ("C5", 0.02, (float("nan"), float("nan")), "undecided"),
+    ("C5", 0.0, (-0.012, 0.012), "no effect"),  # the 90 % interval is ± 0.0092
+    ("C5", 0.0, (-0.014, 0.014), "undecided"),  # ± 0.0107
+    ("C5", 0.005, (0.001, 0.009), "no effect"),  # above 0, but of no interest
+    ("C5", -0.005, (-0.009, -0.001), "no effect"),
+    ("C6", 0.0, (-0.024, 0.024), "reproduced"),
+    ("C6", 0.0, (-0.03, 0.024), "undecided"),
+    ("C6", 0.04, (0.03, 0.05), "contradicted"),
+    ("C6", -0.04, (-0.05, -0.03), "contradicted"),
+    ("B3", 0.001, (-0.01, 0.049), "reproduced"),
     ("B3", 0.2, (0.1, 0.3), "contradicted"),
-    ("B3", 0.2, (0.0, 0.3), "inconclusive"),
+    ("B3", 0.2, (0.0, 0.3), "undecided"),
+    ("C11", -0.06, (-0.07, -0.05), "reproduced"),  # worse is no improvement either
     ("B2", 1e-15, None, "reproduced"),
     ("B2", 0.1, None, "contradicted"),
     ("B10", 0, None, "reproduced"),
@@ -44,12 +49,21 @@ def test_what_cannot_be_recorded_is_refused():
         claims.record("Z1", 0.0, (-1, 1), n=2)
     with pytest.raises(ValueError, match="no interval around"):
         claims.record("C18", 0.5, (0.0, 0.1), n=2)
+    with pytest.raises(ValueError, match="overlap must be n_test/n_train, 0 or more, but is -1"):
+        claims.settle("C18", X, overlap=-1)
+
+
+def test_the_margin_of_the_primary_part_is_the_smallest_effect_of_the_table():
+    name = claims.table()["C6"]["primary"]
+    for part, margin in (("", 0.025), (name, 0.025), ("other", claims.MARGIN)):
+        assert claims.settle("C6", X, part=part).margin == margin
+    assert claims.settle("C6", X, margin=0.5).margin == 0.5
 
 
 X = np.array([0.011, 0.004, 0.018, 0.009])
 
 
-@pytest.mark.parametrize("claim, level", [("C18", 0.95), ("C11", 0.90), ("B3", 0.95)])
+@pytest.mark.parametrize("claim, level", [("C18", 0.95), ("C6", 0.90), ("B3", 0.95)])
 def test_settle_takes_the_interval_of_the_rule(claim, level):
     found = claims.settle(claim, X, part="some", margin=0.02, kept=True)
     low, high = stats.ttest_1samp(X, 0).confidence_interval(level)
@@ -61,8 +75,18 @@ def test_settle_takes_the_interval_of_the_rule(claim, level):
     assert claims.record(claim, X.mean(), (low, high), n=4, margin=0.02).verdict == found.verdict
 
 
+def test_repetitions_that_share_classes_have_the_wider_interval():
+    overlap = 100 / 300
+    found = claims.settle("C5", X, overlap=overlap)
+    half = stats.t.ppf(0.975, 3) * X.std(ddof=1) * np.sqrt(1 / 4 + overlap)
+    assert (found.low, found.high) == pytest.approx((X.mean() - half, X.mean() + half))
+    assert found.facts()["overlap"] == overlap
+    assert not list(records.derived(found.facts()))
+    assert "overlap" not in claims.settle("C5", X).facts()
+
+
 def test_settle_of_what_has_no_interval():
-    assert claims.settle("C18", [0.5]).verdict == "inconclusive"  # one seed
+    assert claims.settle("C18", [0.5]).verdict == "undecided"  # one seed
     spread = claims.settle("B2", [0.1, -0.1, 0.0])  # whose mean is 0
     assert (spread.verdict, abs(spread.effect), spread.low) == ("contradicted", 0.1, None)
     assert claims.settle("B2", [1e-15, -1e-15]).verdict == "reproduced"
@@ -86,9 +110,31 @@ def test_settle_refuses_what_settles_nothing(claim, values, message):
         claims.settle(claim, values)
 
 
-def test_every_claim_has_a_rule():
-    rules = {row["rule"] for row in claims.table().values()}
-    assert rules == {"positive", "equivalent", "below", "exact", "table"}
+PLANS = {  # kind: its rules, the least repetitions, and where it may be decided
+    "evidence": ({"positive", "equivalent", "below"}, 12, {"scratch", "transfer", "notebook"}),
+    "identity": ({"exact"}, 1, {"notebook"}),
+    "table": ({"table"}, 1, {"table"}),
+}
+
+
+@pytest.mark.parametrize("claim", claims.table())
+def test_every_claim_has_one_primary_part_that_is_planned_whole(claim):
+    row = claims.table()[claim]
+    assert not [key for key, value in row.items() if not value and key not in ("note", "recipes")]
+    rules, repetitions, places = PLANS[row["kind"]]
+    assert row["rule"] in rules
+    assert int(row["repetitions"]) >= repetitions
+    assert row["decided_in"] in places
+    assert float(row["smallest"]) > 0 or row["kind"] != "evidence"
+    sentence = row["sentence"]
+    assert sentence == " ".join(sentence.split())
+    assert len(sentence.split()) >= 9
+    assert row["primary"] == row["primary"].strip()
+    assert "|" not in row["claim"] + row["unit"]  # they stand in a Markdown table
+
+
+def test_no_two_claims_are_read_from_the_same_sentence():
+    assert len({row["sentence"] for row in claims.table().values()}) == len(claims.table()) == 39
 
 
 def test_every_claim_has_a_verdict_and_every_verdict_its_evidence():
@@ -113,66 +159,117 @@ def write_figure(folder, name, *verdicts, profile="ci"):
 
 
 def test_the_ledger_is_what_the_figures_say(tmp_path):
-    one = claims.record("C18", 0.02, (0.01, 0.03), n=5, part="spread")
+    one = claims.record("C18", 0.2, (0.1, 0.3), n=5)
     two = claims.record("C18", -0.02, (-0.03, -0.01), n=5, part="margin")
     other = claims.record("B2", 1e-15)
-    longer = claims.record("C19", 0.02, (0.01, 0.03), n=5, kept=True)
+    longer = claims.record("C19", 0.04, (0.03, 0.05), n=5, kept=True)
     printed = claims.record("C2", 0, n=3)
     write_figure(tmp_path, "b", one, two, longer, printed)
     write_figure(tmp_path, "a", other, profile="full")
     (tmp_path / "c.json").write_text(json.dumps({"numbers": {"x": 1}, "provenance": {
         "notebook": "00", "profile": "ci", "device": "cpu"}}))  # fmt: skip
-    ledger = claims.verdicts(tmp_path)
-    assert ledger["claim"].tolist() == ["B2", "C2", "C18", "C18", "C19"]
-    assert ledger["part"].tolist() == ["", "", "spread", "margin", ""]
-    made_with = ["full", "paper's table", "ci", "ci", "kept Runs"]
-    assert ledger["made_with"].tolist() == made_with
-    assert ledger["kept"].tolist() == [False] * 4 + [True]
-    summary = claims.summary(ledger)
-    assert list(summary.index) == list(claims.table())
-    assert summary.loc["C18", "verdict"] == "mixed"
-    assert summary.loc["C18", "parts"] == "1 contradicted, 1 reproduced"
-    assert summary.loc["B2", ["verdict", "figures", "holm"]].tolist() == ["reproduced", "a", ""]
-    assert summary.loc["C19", "made_with"] == "kept Runs"
-    assert summary.loc["A1", "verdict"] == "open"
-    row = next(row for row in claims.markdown(ledger).splitlines() if row.startswith("| C18"))
-    assert "| mixed | 1 contradicted, 1 reproduced | 2 of 2 | ci | [b]" in row
+    found = claims.verdicts(tmp_path)
+    assert found["claim"].tolist() == ["B2", "C2", "C18", "C18", "C19"]
+    assert found["part"].tolist() == ["", "", "", "margin", ""]
+    assert found["primary"].tolist() == [True, True, True, False, True]
+    made_with = ["identity", "paper's table", "ci", "ci", "kept Runs"]
+    assert found["made_with"].tolist() == made_with
+    assert found["kept"].tolist() == [False] * 4 + [True]
+
+
+def test_records_in_former_words_are_read_in_todays(tmp_path):
+    facts = claims.record("C18", 0.02, (-0.1, 0.3), n=5).facts() | {"verdict": "inconclusive"}
+    provenance = {"notebook": "03", "profile": "ci", "device": "cpu"}
+    page = {"numbers": {"claims": [facts]}, "provenance": provenance}
+    (tmp_path / "old.json").write_text(json.dumps(page))
+    assert claims.verdicts(tmp_path)["verdict"].tolist() == ["undecided"]
 
 
 def differences(seed, shift, n=6):
     return np.random.default_rng(seed).normal(shift, 0.01, size=n)
 
 
-def p_value(tmp_path, claim, values):
-    write_figure(tmp_path, "one", claims.settle(claim, values))
-    return claims.verdicts(tmp_path)["p"].item()
+def row(tmp_path, claim, values, **how):
+    write_figure(tmp_path, "one", claims.settle(claim, values, **how))
+    return claims.verdicts(tmp_path).iloc[0]
 
 
-@pytest.mark.parametrize("shift", [-0.02, 0.0, 0.004, 0.03])
+def two_one_sided(x, margin):
+    below = stats.ttest_1samp(x, -margin, alternative="greater").pvalue
+    return max(below, stats.ttest_1samp(x, margin, alternative="less").pvalue)
+
+
+@pytest.mark.parametrize("shift", [-0.02, 0.0, 0.004, 0.03, 0.06])
 def test_p_values_are_those_of_the_t_tests(tmp_path, shift):
     x = differences(1, shift)
-    expected = stats.ttest_1samp(x, 0.0).pvalue
-    assert p_value(tmp_path, "C18", x) == pytest.approx(expected)
-    expected = stats.ttest_1samp(x, claims.MARGIN).pvalue
-    assert p_value(tmp_path, "B3", x) == pytest.approx(expected)
-    inside = max(
-        stats.ttest_1samp(x, -claims.MARGIN, alternative="greater").pvalue,
-        stats.ttest_1samp(x, claims.MARGIN, alternative="less").pvalue,
+    found = row(tmp_path, "C5", x, margin=1e-9)
+    assert found["p"] == pytest.approx(stats.ttest_1samp(x, 0.0).pvalue)
+    found = row(tmp_path, "C5", x, margin=0.5)
+    assert found["verdict"] == "no effect"
+    assert found["p"] == pytest.approx(two_one_sided(x, 0.5))
+    assert row(tmp_path, "B3", x)["p"] == pytest.approx(stats.ttest_1samp(x, 0.05).pvalue)
+    if abs(x.mean()) < 0.02:
+        expected = two_one_sided(x, 0.02)
+    else:
+        side = np.sign(x.mean())
+        expected = stats.ttest_1samp(side * x, 0.02, alternative="greater").pvalue
+    assert row(tmp_path, "C17", x)["p"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("claim, centre", [("C5", 0.0), ("B3", 0.05)])
+def test_sign_flips_stand_beside_the_t_tests(tmp_path, claim, centre):
+    x = differences(2, 0.03, n=8)
+    flipped = stats.permutation_test(
+        (x - centre,), np.mean, permutation_type="samples", n_resamples=np.inf
     )
-    if abs(x.mean()) < claims.MARGIN:
-        assert p_value(tmp_path, "C17", x) == pytest.approx(inside)
+    assert row(tmp_path, claim, x)["p_flips"] == pytest.approx(flipped.pvalue)
+    assert np.isnan(row(tmp_path, claim, x, overlap=0.5)["p_flips"])  # they are not independent
 
 
-def test_holm_takes_back_what_many_tests_find_by_chance(tmp_path):
-    sure = claims.record("C18", 0.05, (0.04, 0.06), n=9, part="sure")
-    just = [claims.record("C18", 0.05, (0.001, 0.099), n=9, part=str(i)) for i in range(9)]
-    write_figure(tmp_path, "many", sure, *just)
-    ledger = claims.verdicts(tmp_path)
-    assert (ledger["verdict"] == "reproduced").all()
-    assert ledger.set_index("part")["holm"].to_dict() == {"sure": True} | {
-        str(i): False for i in range(9)
-    }
-    assert claims.summary(ledger).loc["C18", "holm"] == "1 of 10"
+def test_no_effect_and_equivalence_are_flipped_at_both_margins(tmp_path):
+    x = differences(3, 0.012, n=8)
+    sides = [
+        stats.permutation_test(
+            (0.025 + side * x,), np.mean, permutation_type="samples", n_resamples=np.inf,
+            alternative="greater",
+        ).pvalue
+        for side in (1, -1)
+    ]  # fmt: skip
+    assert max(sides) > min(sides)
+    for claim, verdict in (("C5", "no effect"), ("C17", "reproduced")):
+        found = row(tmp_path, claim, x, margin=0.025)
+        assert (found["verdict"], found["p_flips"]) == (verdict, pytest.approx(max(sides)))
+    outside = differences(3, 0.06, n=8)
+    assert row(tmp_path, "C17", outside)["p_flips"] == pytest.approx(1 / 2**8)
+
+
+def test_holm_takes_back_what_many_claims_find_by_chance(tmp_path):
+    names = [claim for claim, row in claims.table().items() if row["rule"] == "positive"][:10]
+    sure = claims.record(names[0], 0.5, (0.4, 0.6), n=9)
+    just = [claims.record(claim, 0.5, (0.001, 0.999), n=9) for claim in names[1:]]
+    secondary = [claims.record("C18", 0.5, (0.4, 0.6), n=9, part=str(i)) for i in range(50)]
+    write_figure(tmp_path, "many", sure, *just, *secondary)
+    found = claims.verdicts(tmp_path)
+    assert (found["verdict"] == "reproduced").all()
+    assert found.loc[found["holm"], "claim"].tolist() == names[:1]
+
+
+def test_a_verdict_stands_only_if_sign_flips_agree(tmp_path):
+    x = [0.050, 0.051, 0.049, 0.052, 0.048]
+    assert not row(tmp_path, "C5", x)["holm"]  # 2 / 2⁵ is above 5 %
+    assert row(tmp_path, "C5", [*x, 0.050])["holm"]
+    assert row(tmp_path, "C5", [0.0001, -0.0001, 0.0002, -0.0002, 0.0001])["holm"]  # 1 / 2⁵
+    assert not row(tmp_path, "C5", [0.05, -0.04, 0.01, 0.02, 0.0])["holm"]
+
+
+def test_what_is_undecided_tells_how_many_repetitions_would_decide_it(tmp_path):
+    x = np.array([0.05, -0.04, 0.01, 0.02, 0.0, -0.01])
+    found = row(tmp_path, "C5", x)
+    assert found["verdict"] == "undecided"
+    assert found["needed"] == study.repetitions(x.std(ddof=1), 0.01) > 6
+    assert np.isnan(row(tmp_path, "C5", x + 0.2)["needed"])
+    assert np.isnan(row(tmp_path, "C5", x, overlap=0.5)["needed"])
+    assert np.isnan(row(tmp_path, "C5", x[:1])["needed"])
 
 
 def trainings(**recalls: float) -> pd.DataFrame:

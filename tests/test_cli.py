@@ -15,7 +15,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import dmlkit
-from dmlkit import ROOT, claims, cli, data, settings, study, training
+from dmlkit import ROOT, claims, cli, data, ledger, settings, study, training
 from dmlkit.cli import app
 from dmlkit.data import benchmarks
 from dmlkit.training import runs
@@ -297,25 +297,26 @@ def test_claims_prints_the_ledger(invoke):
     result = invoke("claims")
     assert result.exit_code == 0
     assert all(claim in result.output for claim in claims.table())
+    assert ledger.tally(claims.verdicts()) in " ".join(result.output.split())
     assert invoke("claims", "--parts").exit_code == 0
 
 
 def test_claims_are_whole_in_80_columns(invoke):
-    ledger = claims.verdicts()
+    found = claims.verdicts()
     shown = invoke("claims", "--parts", columns=80).output
-    for verdict, count in ledger["verdict"].value_counts().items():
+    for verdict, count in found["verdict"].value_counts().items():
         assert shown.count(verdict) == count
-    tested = ledger["p"].notna() & (ledger["verdict"] != "inconclusive")
+    tested = found["primary"] & found["p"].notna() & (found["verdict"] != "undecided")
     rows = [line.split() for line in shown.splitlines() if re.match(r"[ABC]\d", line)]
-    assert len(rows) == len(ledger)
-    assert sum("stands" in row for row in rows) == ledger["holm"].sum()
-    assert sum("falls" in row for row in rows) == (tested & ~ledger["holm"]).sum()
+    assert len(rows) == len(found)
+    assert sum(row[-2] == "stands" for row in rows) == found["holm"].sum()
+    assert sum(row[-2] == "falls" for row in rows) == (tested & ~found["holm"]).sum()
     for output in (shown, invoke("claims", columns=80).output):
         assert "…" not in output
         assert max(map(len, output.splitlines())) <= 80
     _, head, _, *body = shown.splitlines()
     figures = "".join(line[head.index("figure") :].strip() for line in body)
-    assert figures == "".join(ledger["figure"])  # folded, but nothing is cut off
+    assert figures == "".join(found["figure"])  # folded, but nothing is cut off
 
 
 def test_claims_are_written_between_the_marks_of_a_file(invoke, tmp_path):
@@ -323,7 +324,7 @@ def test_claims_are_written_between_the_marks_of_a_file(invoke, tmp_path):
     page.write_text("before\n<!-- claims -->\nold\n<!-- /claims -->\nafter\n")
     for _ in range(2):  # the second time changes nothing
         assert invoke("claims", "--write", str(page)).exit_code == 0
-        table = claims.markdown(claims.verdicts())
+        table = ledger.markdown(claims.verdicts())
         expected = f"before\n<!-- claims -->\n{table}\n<!-- /claims -->\nafter\n"
         assert page.read_text() == expected
     page.write_text("no marks")

@@ -81,9 +81,9 @@ def test_the_table_of_losses_is_that_of_the_benchmarks():
 
 def test_the_table_of_claims_is_that_of_the_committed_figures(committed_figures):
     """A verdict that flips, or loses its evidence, is said here on purpose or not at all."""
-    from dmlkit import claims
+    from dmlkit import claims, ledger
 
     shown = README.partition("<!-- claims -->\n")[2].partition("<!-- /claims -->")[0]
-    assert shown.strip() == claims.markdown(claims.verdicts(committed_figures)), (
+    assert shown.strip() == ledger.markdown(claims.verdicts(committed_figures)), (
         "after committing new figures: dmlkit claims --write README.md"
     )

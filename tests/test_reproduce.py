@@ -20,7 +20,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from rich.console import Console
 
 import dmlkit
-from dmlkit import claims, execution, outputs, reproduce
+from dmlkit import claims, execution, ledger, outputs, reproduce
 
 PARAMETERS = """profile: str = "smoke"
 seeds: int = 1
@@ -537,7 +537,7 @@ def test_a_table_of_claims_that_is_no_longer_that_of_the_figures_is_told(tmp_pat
     (tmp_path / "README.md").write_text("<!-- claims -->\nan old table\n<!-- /claims -->\n")
     _, page = run(tmp_path, profile="ci")
     assert "to write it anew: dmlkit claims --write README.md" in page
-    table = claims.markdown(claims.verdicts(tmp_path / "figures"))
+    table = ledger.markdown(claims.verdicts(tmp_path / "figures"))
     (tmp_path / "README.md").write_text(f"<!-- claims -->\n{table}\n<!-- /claims -->\n")
     _, page = run(tmp_path, profile="ci")
     assert "anew" not in page

@@ -1,0 +1,109 @@
+"""The ledger as it is shown: one row for each claim, on the command line and in the README."""
+
+import re
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+
+from dmlkit.claims import table
+from dmlkit.files import write_whole
+
+
+def summary(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row for each claim, whose verdict is that of its primary part, ``open`` if there is none.
+
+    Columns: verdict, effect (of the primary part, in words), holm (``stands`` or ``falls``, where
+    it was tested and decided), needed (repetitions that would decide it), others (how many of each
+    verdict among the secondary parts), made_with, figures.
+
+    Raises:
+        ValueError: a claim has several primary parts.
+    """
+    rows = {}
+    for claim in table():
+        mine = frame[frame["claim"] == claim]
+        if len(main := mine[mine["primary"]]) > 1:
+            raise ValueError(
+                f"{claim} has {len(main)} primary parts, in {', '.join(main['figure'])}: expected "
+                f"one, {table()[claim]['primary']!r}, and names of their own for the others"
+            )
+        counts = mine.loc[~mine["primary"], "verdict"].value_counts().to_dict()
+        rows[claim] = {
+            "verdict": "open", "effect": "", "holm": "", "needed": "",
+            **(_primary(main.iloc[0]) if len(main) else {}),
+            "others": ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items())),
+            "made_with": ", ".join(dict.fromkeys((main if len(main) else mine)["made_with"])),
+            "figures": ", ".join(dict.fromkeys(mine["figure"])),
+        }  # fmt: skip
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _primary(row: pd.Series) -> dict[str, str]:
+    """A primary part in a few words."""
+    effect, unit = f"{row['effect']:.3g}", table()[row["claim"]]["unit"]
+    if not pd.isna(row["low"]):
+        effect = f"{row['effect']:+.3g} [{row['low']:+.3g}, {row['high']:+.3g}]"
+    tested = not pd.isna(row["p"]) and row["verdict"] != "undecided"
+    return {
+        "verdict": row["verdict"],
+        "effect": f"{effect} {unit}, n = {row['n']}",
+        "holm": ("stands" if row["holm"] else "falls") if tested else "",
+        "needed": "" if pd.isna(row["needed"]) else f"{row['needed']:.0f}",
+    }
+
+
+def tally(frame: pd.DataFrame) -> str:
+    """How many claims of each kind have which verdict: identities and tables are no evidence.
+
+    >>> from dmlkit import ROOT, claims
+    >>> tally(claims.verdicts(ROOT / "data"))  # where there are no figures
+    'Of 31 claims that runs settle: 31 open. Not counted as evidence: 4 identities (4 open), and \
+4 claims about printed tables (4 open).'
+    """
+    found = summary(frame)["verdict"]
+    kinds = pd.Series({claim: row["kind"] for claim, row in table().items()})
+    total = kinds.value_counts()
+    each = {
+        kind: ", ".join(
+            f"{n} {verdict}" for verdict, n in sorted(found[kinds == kind].value_counts().items())
+        )
+        for kind in total.index
+    }
+    return (
+        f"Of {total['evidence']} claims that runs settle: {each['evidence']}. Not counted as "
+        f"evidence: {total['identity']} identities ({each['identity']}), and {total['table']} "
+        f"claims about printed tables ({each['table']})."
+    )
+
+
+def markdown(frame: pd.DataFrame) -> str:
+    """The summary as a Markdown table, with links to the figures and the recipes, and the tally."""
+    columns = (
+        "", "claim", "verdict", "primary part", "after Holm", "would decide it", "other parts",
+        "made with", "evidence", "on the paper's own data",
+    )  # fmt: skip
+    lines = [tally(frame), "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for name, row in summary(frame).iterrows():
+        figures = [f"[{f}](figures/{f}.png)" for f in row["figures"].split(", ") if f]
+        claim, recipes = (table()[str(name)][key] for key in ("claim", "recipes"))
+        own = ", ".join(f"`{recipe}`" for recipe in recipes.split())
+        known = row[["verdict", "effect", "holm", "needed", "others", "made_with"]]
+        cells = (claim, *known, ", ".join(figures), own)
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def write_table(page: Path, frame: pd.DataFrame) -> None:
+    """Write the summary between the marks ``<!-- claims -->`` and ``<!-- /claims -->`` of a page.
+
+    Raises ValueError for a page without these two lines.
+    """
+    text = page.read_text(encoding="utf-8")
+    pieces = re.split(r"(?<=<!-- claims -->\n).*(?=<!-- /claims -->)", text, flags=re.DOTALL)
+    if len(pieces) != 2:
+        raise ValueError(
+            f"{page} needs a line <!-- claims --> and one <!-- /claims --> below it, found none"
+        )
+    text = (markdown(frame) + "\n").join(pieces)
+    write_whole({page: partial(Path.write_text, data=text)})
