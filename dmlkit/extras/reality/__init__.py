@@ -9,6 +9,7 @@ again: so a study goes on where it was broken off, on whatever machine.
 from dmlkit.extras.reality.arms import SEC_ON, SEE_ON, VISITS_ON, arms
 from dmlkit.extras.reality.candidates import candidates, near, space, widened
 from dmlkit.extras.reality.checks import trained_anew
+from dmlkit.extras.reality.designs import contrast, designed
 from dmlkit.extras.reality.follow import (
     chosen_arms,
     command,
@@ -49,6 +50,8 @@ __all__ = [
     "chosen_arms",
     "command",
     "compare",
+    "contrast",
+    "designed",
     "ends",
     "experiment",
     "follow",

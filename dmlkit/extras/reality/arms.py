@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from dmlkit import losses
-from dmlkit.extras.reality.protocol import Arm
+from dmlkit.extras.reality.designs import designed
+from dmlkit.extras.reality.protocol import Arm, Protocol
 
 #: Losses that the papers put SEC or SEE on, and normalized softmax.
 SEC_ON = (
@@ -17,8 +18,8 @@ _SEE_POINTS, _SEE_END_RATE, _SEE_WEIGHT = 8, 0.4, 0.2  # the authors' scripts
 _MEMBERS = 4  # of DREML: together they have the dimensions and the steps of one network
 
 
-def arms() -> dict[str, Arm]:
-    """Every loss of the table; SEC and the L2 penalty on those that SEC's paper has; SEE on those
+def arms(rules: Protocol | None = None) -> dict[str, Arm]:
+    """The arms of a study: those that its rules have of their own, or else every loss of the table; SEC and the L2 penalty on those that SEC's paper has; SEE on those
     that SEE's has; DREML.
 
     SEE is there as the paper writes it (a sum over the points, which reach the network), and as its
@@ -32,6 +33,8 @@ def arms() -> dict[str, Arm]:
     >>> arms()["normalized_softmax + SEC"].fields["constraint"]
     {'weight': 0.1, 'target': 'mean'}
     """
+    if rules and rules.arms:
+        return designed(rules, arms())
     names = [entry.name for entry in losses.entries()]
     plain = {n: _loss(n) for n in names if n not in ("spherical_expansion", "meta_class")}
     found = list(plain.values())

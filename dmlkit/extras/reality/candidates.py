@@ -10,7 +10,14 @@ import numpy as np
 from scipy.stats import qmc
 
 from dmlkit import losses
-from dmlkit.extras.reality.protocol import Arm, Fields, Protocol, experiment, merged
+from dmlkit.extras.reality.protocol import (
+    Arm,
+    Fields,
+    Protocol,
+    choices_of,
+    experiment,
+    merged,
+)
 from dmlkit.losses.table import Range
 from dmlkit.training import Experiment
 from dmlkit.training.build import objective_for
@@ -43,7 +50,7 @@ def candidates(rules: Protocol, arm: Arm, search: int) -> list[Fields]:
     for point in _points(arm, search, rules.tuning.candidates - 1):
         shares = iter(point.tolist())
         settings: Fields = {}
-        for key, names in rules.choices.items():
+        for key, names in choices_of(rules, arm).items():
             settings[key] = list(names)[int(next(shares) * len(names))]
         for key, bounds in ranges.items():
             settings[key] = _drawn(bounds, next(shares), key in arm.off)
@@ -136,7 +143,7 @@ def _points(arm: Arm, search: int, count: int, start: int = 0) -> Iterator[np.nd
 def _defaults(rules: Protocol, arm: Arm) -> Fields:
     """What the settings are where nobody tunes them, written out."""
     known = merged(asdict(Experiment()), rules.base, {"loss_args": {}}, arm.fields)
-    found: Fields = {key: next(iter(names)) for key, names in rules.choices.items()}
+    found: Fields = {key: next(iter(names)) for key, names in choices_of(rules, arm).items()}
     for key in space(rules, arm):
         *path, last = key.split(".")
         inner = reduce(lambda table, part: table.get(part, {}), path, known)

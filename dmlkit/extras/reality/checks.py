@@ -62,7 +62,7 @@ def planned(rules: Protocol, evidence: Table) -> list[Plan]:
     """
     if not evidence.rows:
         raise ValueError(f"the study {rules.name!r} has no evidence yet: {evidence.path}")
-    known, plans = arms(), []
+    known, plans = arms(rules), []
     for row in evidence.rows.values():
         name, k = row["arm"], row["repetition"]
         if name in known:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
+from typing import Any
 
 import joblib
 import numpy as np
@@ -11,8 +12,9 @@ from tqdm.auto import tqdm
 
 from dmlkit import ROOT
 from dmlkit.extras.reality.arms import arms
+from dmlkit.extras.reality.candidates import candidates
 from dmlkit.extras.reality.checks import trained_anew
-from dmlkit.extras.reality.protocol import Arm, Protocol, protocol
+from dmlkit.extras.reality.protocol import DEFAULTS, Arm, Protocol, protocol
 from dmlkit.extras.reality.repetitions import ROW_KEY, compare
 from dmlkit.extras.reality.searches import TRIAL_KEY, agreement, ends, recipes, search
 from dmlkit.extras.reality.trainings import How, OutOfTimeError, Table
@@ -20,9 +22,9 @@ from dmlkit.extras.reality.trainings import How, OutOfTimeError, Table
 TRIALS, EVIDENCE = ROOT / "data" / "tuning", ROOT / "data" / "evidence"
 
 
-def chosen_arms(names: Sequence[str] = ()) -> list[Arm]:
-    """Arms by name; none means all. Raises ValueError for a name that no arm has."""
-    known = arms()
+def chosen_arms(names: Sequence[str] = (), rules: Protocol | None = None) -> list[Arm]:
+    """Arms of a study by name; none means all. Raises ValueError for a name that no arm has."""
+    known = arms(rules)
     if unknown := sorted(set(names) - set(known)):
         raise ValueError(f"no arm {', '.join(unknown)}; there are {', '.join(known)}")
     return [known[name] for name in names or known]
@@ -63,10 +65,27 @@ def follow(
             if only != "repetitions":
                 search(rules, chosen, trials, how)
             if only != "search":
-                compare(rules, chosen, recipes(trials.frame()), evidence, how)
+                compare(rules, chosen, _recipes(rules, chosen, trials), evidence, how)
         except OutOfTimeError:
             return False
     return True
+
+
+def _recipes(
+    rules: Protocol, chosen: Sequence[Arm], trials: Table
+) -> dict[tuple[str, int], dict[str, Any]]:
+    """Those that the arms' own searches found, and of an arm that has another's, that one's."""
+    found = recipes(trials.frame())
+    others = recipes(tables(rules.like)[0].frame()) if rules.like else {}
+    for arm in chosen:
+        for number in range(len(rules.searches)):
+            if arm.recipe_of == DEFAULTS:
+                found[arm.name, number] = candidates(rules, arm, number)[0]
+            elif arm.recipe_of and (arm.recipe_of, number) in others | found:
+                recipe = (others | found)[arm.recipe_of, number]
+                changed = {key: recipe[key] * factor for key, factor in arm.factors.items()}
+                found[arm.name, number] = recipe | changed
+    return found
 
 
 def remaining(
@@ -83,8 +102,12 @@ def remaining(
     stages = {stage: count * len(rules.searches) for stage, count in of_each.items()}
     for stage, count in {**stages, "repetitions": rules.repetitions.count}.items():
         table = evidence if stage == "repetitions" else trials
-        steps = tuning.short_steps if stage == "short" else rules.base["steps"]
+        steps = {"short": tuning.short_steps, "repetitions": rules.base["steps"]}.get(
+            stage, tuning.steps
+        )
         for arm in chosen:
+            if arm.recipe_of and stage != "repetitions":
+                continue
             per_row = max(1, round(steps * arm.steps_factor)) * arm.members
             there = sum(
                 row["arm"] == arm.name and row.get("stage", "repetitions") == stage
@@ -137,7 +160,8 @@ def command(
 ) -> Iterator[str]:
     """What ``dmlkit study`` does, and the lines that it prints. Raises as ``follow`` does, and
     RuntimeError where rows that are trained anew are not as they were."""
-    rules, chosen, kept = protocol(name), chosen_arms(names), tables(name)
+    rules, kept = protocol(name), tables(name)
+    chosen = chosen_arms(names, rules)
     if sampled:
         found = sample(name, sampled, key, device=device)
         yield found.to_string(index=False)

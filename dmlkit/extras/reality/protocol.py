@@ -16,6 +16,8 @@ from dmlkit.training import Experiment
 
 FOLDER = ROOT / "data" / "studies"
 Fields = dict[str, Any]
+Choices = Mapping[str, Mapping[str, Mapping[str, Any]]]
+DEFAULTS = "defaults"  # the recipe of candidate 0
 Made = TypeVar("Made")
 
 
@@ -25,6 +27,7 @@ class Tuning:
 
     candidates: int
     short_steps: int
+    steps: int
     finalists: int
     rounds: int
     extra: int
@@ -52,15 +55,22 @@ class Repetitions:
 
 @dataclass(frozen=True)
 class Protocol:
-    """The rules of a study, as they stand in its file: see ``data/studies``."""
+    """The rules of a study, as they stand in its file: see ``data/studies``.
+
+    A study ``like`` another has that one's rules, and ``arms`` and ``contrasts`` of its own (see
+    ``reality.designs``).
+    """
 
     name: str
     base: Mapping[str, Any]
     ranges: Mapping[str, Range]
-    choices: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    choices: Choices
     tuning: Tuning
     searches: Sequence[Search]
     repetitions: Repetitions
+    like: str | None = None
+    arms: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    contrasts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,7 +81,9 @@ class Arm:
     range. ``learns`` says that the loss has parameters, and so a rate, of its own. Arms with the
     same ``points`` draw the same candidates in the settings that they share. Settings in ``off``
     are 0 in some candidates. ``per_step`` is a setting that is the number of steps; a training has
-    ``steps_factor`` times the study's. An ensemble has several ``members``.
+    ``steps_factor`` times the study's. An ensemble has several ``members``. ``choices`` stand in
+    the place of the study's of the same name. An arm with ``recipe_of`` another is not tuned: it has
+    that one's recipes, whose numbers are multiplied by ``factors``, or the defaults.
     """
 
     name: str
@@ -83,6 +95,9 @@ class Arm:
     per_step: str | None = None
     steps_factor: float = 1.0
     members: int = 1
+    choices: Choices = field(default_factory=dict)
+    recipe_of: str | None = None
+    factors: Mapping[str, float] = field(default_factory=dict)
 
 
 # Reading --------------------------------------------------------------------------------------
@@ -104,6 +119,11 @@ def protocol(name: str, folder: Path = FOLDER) -> Protocol:
         there = ", ".join(sorted(found.stem for found in folder.glob("*.toml")))
         raise ValueError(f"no study {name!r} in {folder}; there are {there}")
     read = tomllib.loads(path.read_text(encoding="utf-8"))
+    if "like" in read:
+        own = {key: read[key] for key in ("arms", "contrasts")}
+        if unknown := sorted(set(read) - {"like", *own}):
+            raise ValueError(f"{path}: beside like, the file has no key {', '.join(unknown)}")
+        return replace(protocol(read["like"], folder), name=name, like=read["like"], **own)
     try:
         rules = _made(Protocol, "the file", {"name": name, **read})
         rules = replace(
@@ -145,7 +165,7 @@ def _range(setting: str, bounds: Any) -> Range:
 def _check(rules: Protocol) -> None:
     """Refuse numbers out of range, and fields that Experiment or the data set does not have."""
     tuning, repetitions = rules.tuning, rules.repetitions
-    counts = ("candidates", "short_steps", "finalists", "extra")
+    counts = ("candidates", "short_steps", "steps", "finalists", "extra")
     check_count(count=repetitions.count, **{key: getattr(tuning, key) for key in counts})
     check_range(0, rounds=tuning.rounds)
     check_range(0, 0.5, edge=tuning.edge, reach=tuning.reach)
@@ -217,11 +237,17 @@ def experiment(
     Of an ensemble, it is what each member is made of.
     """
     steps = max(1, round(steps * arm.steps_factor))
-    chosen = [rules.choices[key][settings[key]] for key in rules.choices]
-    tuned = {key: value for key, value in settings.items() if key not in rules.choices}
+    choices = choices_of(rules, arm)
+    chosen = [choices[key][settings[key]] for key in choices]
+    tuned = {key: value for key, value in settings.items() if key not in choices}
     own_steps = set_at({arm.per_step: steps}) if arm.per_step else {}
     parts = ({"steps": steps}, arm.fields, *chosen, own_steps, set_at(tuned), where)
     return _experiment(rules.base, *parts)
+
+
+def choices_of(rules: Protocol, arm: Arm) -> Choices:
+    """What is tuned by name of an arm."""
+    return {**rules.choices, **arm.choices}
 
 
 def searching(rules: Protocol, number: int) -> Fields:

@@ -28,7 +28,8 @@ def search(
     diverged scores 0. See the protocol for the stages.
     """
     table, how = table or Table(TRIAL_KEY), how or How()
-    both = [(arm, number) for arm in chosen for number in range(len(rules.searches))]
+    tuned = [arm for arm in chosen if not arm.recipe_of]
+    both = [(arm, number) for arm in tuned for number in range(len(rules.searches))]
     plans = [
         _trial(rules, arm, number, "short", i, settings, rules.tuning.short_steps)
         for arm, number in both
@@ -36,7 +37,9 @@ def search(
     ]
     frames = [work_off(plans, table, how)]
     finals = [
-        _trial(rules, arm, number, "full", row.candidate, json.loads(row.settings))
+        _trial(
+            rules, arm, number, "full", row.candidate, json.loads(row.settings), rules.tuning.steps
+        )
         for arm, number in both
         for row in _best_first(frames[0], arm, number).head(rules.tuning.finalists).itertuples()
     ]
@@ -50,7 +53,7 @@ def search(
             ranges[arm.name, number] = wide
             note = {key: wide[key] for key in wide if wide[key] != before[key]}
             plans += [
-                _trial(rules, arm, number, f"extra {r + 1}", i, settings, widened=note)
+                _trial(rules, arm, number, f"extra {r + 1}", i, settings, rules.tuning.steps, note)
                 for i, settings in enumerate(found)
             ]
         frames.append(work_off(plans, table, how))
@@ -64,10 +67,9 @@ def _trial(
     stage: str,
     candidate: int,
     settings: Fields,
-    steps: int | None = None,
+    steps: int,
     widened: Mapping[str, Any] | None = None,
 ) -> Plan:
-    steps = steps or rules.base["steps"]
     facts = {
         "arm": arm.name,
         "search": number,

@@ -1,5 +1,6 @@
 """Trainings that a study asks for, and the table on disk that has a row for each."""
 
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
@@ -8,16 +9,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from tqdm.auto import tqdm
 
-from dmlkit import numerics, study, training, workers
+from dmlkit import geometry, numerics, retrieval, study, training, workers
 from dmlkit.extras.dreml import Ensemble, member_experiments
 from dmlkit.files import write_whole
 from dmlkit.training import Experiment
 
-METRICS = (*(f"recall_at_{k}" for k in (1, 2, 4, 8, 16)), "map_at_r", "nmi")
+_SCORES = (*(f"recall_at_{k}" for k in (1, 2, 4, 8, 16)), "map_at_r", "nmi")
+_OWN = ("recall_at_1_signs", "spread")
+#: Of each row: the scores of ``retrieval.evaluate``, Recall@1 of the embeddings' signs alone, and
+#: the mean distance between two embeddings on the unit sphere, 0 after a collapse.
+METRICS = (*_SCORES, *_OWN)
 _WRITE_EVERY = 8  # rows
 _TEXTS = ("arm", "hash", "device", "numerics", "torch", "code")  # a hash may be all digits
 
@@ -54,7 +60,9 @@ class Table:
         self.rows: dict[tuple[Any, ...], dict[str, Any]] = {}
         if path is not None and path.is_file():
             texts = dict.fromkeys(_TEXTS, str)
-            for row in pd.read_csv(path, dtype=texts, keep_default_na=False).to_dict("records"):
+            unknown = dict.fromkeys(_OWN, [""])  # of a baseline
+            read = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=unknown)
+            for row in read.to_dict("records"):
                 self.rows[self.place(row)] = {str(name): value for name, value in row.items()}
 
     def place(self, facts: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -104,7 +112,13 @@ class How:
 
 
 def trained(plan: Plan, device: str = "auto", store: Path | None = None) -> dict[str, Any]:
-    """What a row tells of its training, which is done, or found in the ``store``."""
+    """What a row tells of its training, which is done, or found in the ``store``.
+
+    Without a store nothing is kept but the row: a study has thousands of Runs.
+    """
+    if store is None:
+        with tempfile.TemporaryDirectory() as folder:
+            return trained(plan, device, Path(folder))
     made = plan.experiment
     where = {
         "device": training.device_type(device),
@@ -115,7 +129,7 @@ def trained(plan: Plan, device: str = "auto", store: Path | None = None) -> dict
         where["numerics"] = torch.cuda.get_device_name()
     if plan.baseline:
         scores = training.baselines(made, device)[plan.baseline]
-        return _outcome(scores, 0.0, where, "")
+        return _outcome({**scores, **dict.fromkeys(_OWN, float("nan"))}, 0.0, where, "")
     parts = [made]
     if plan.members > 1:
         parts = member_experiments(made, plan.members, made.dim)
@@ -124,8 +138,23 @@ def trained(plan: Plan, device: str = "auto", store: Path | None = None) -> dict
         runs = tuple(training.run(part, **how) for part in parts)
     except training.DivergedError:  # it found nothing
         return _outcome(dict.fromkeys(METRICS, 0.0), 0.0, where, "", diverged=True)
-    scores = Ensemble(runs).scores if plan.members > 1 else runs[0].scores
+    found = Ensemble(runs) if plan.members > 1 else runs[0]
+    scores = {**found.scores, **_of_embeddings(found.embeddings, found.labels)}
     return _outcome(scores, sum(r.seconds for r in runs), where, runs[0].provenance["code"])
+
+
+def _of_embeddings(x: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Recall@1 of the signs alone, and the mean distance of two embeddings on the unit sphere."""
+    signs = np.where(x > 0, 1.0, -1.0).astype(np.float32)
+    recall = retrieval.recall_at_k(signs, labels, ks=[1])[1]
+    return dict(zip(_OWN, (recall, _spread(x)), strict=True))
+
+
+def _spread(x: np.ndarray) -> float:
+    """The mean over pairs, in blocks of rows."""
+    z = geometry.normalize(torch.from_numpy(x))
+    total = sum(float(torch.cdist(rows, z).sum(dtype=torch.float64)) for rows in z.split(1024))
+    return total / (len(z) * (len(z) - 1))
 
 
 def _outcome(
