@@ -19,8 +19,8 @@ _MEMBERS = 4  # of DREML: together they have the dimensions and the steps of one
 
 
 def arms(rules: Protocol | None = None) -> dict[str, Arm]:
-    """The arms of a study: those that its rules have of their own, or else every loss of the table; SEC and the L2 penalty on those that SEC's paper has; SEE on those
-    that SEE's has; DREML.
+    """The arms of a study: those that its rules have of their own, or else every loss of the table,
+    SEC and the L2 penalty on those that SEC's paper has, SEE on those that SEE's has, and DREML.
 
     SEE is there as the paper writes it (a sum over the points, which reach the network), and as its
     authors' code has it (a mean, and the points reach the proxies alone), both with the curriculum

@@ -1,4 +1,4 @@
-"""Studies that ask one question each: arms made of another study's, and contrasts of their scores."""
+"""Studies of single questions: arms made of another study's, and contrasts of their scores."""
 
 from collections.abc import Mapping
 from dataclasses import replace

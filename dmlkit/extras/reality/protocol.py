@@ -81,8 +81,8 @@ class Arm:
     range. ``learns`` says that the loss has parameters, and so a rate, of its own. Arms with the
     same ``points`` draw the same candidates in the settings that they share. Settings in ``off``
     are 0 in some candidates. ``per_step`` is a setting that is the number of steps; a training has
-    ``steps_factor`` times the study's. An ensemble has several ``members``. ``choices`` stand in
-    the place of the study's of the same name. An arm with ``recipe_of`` another is not tuned: it has
+    ``steps_factor`` times the study's. An ensemble has several ``members``. ``choices``
+    replace the study's of the same name. An arm with ``recipe_of`` another is not tuned: it has
     that one's recipes, whose numbers are multiplied by ``factors``, or the defaults.
     """
 

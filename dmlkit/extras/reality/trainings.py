@@ -60,7 +60,7 @@ class Table:
         self.rows: dict[tuple[Any, ...], dict[str, Any]] = {}
         if path is not None and path.is_file():
             texts = dict.fromkeys(_TEXTS, str)
-            unknown = dict.fromkeys(_OWN, [""])  # of a baseline
+            unknown = {metric: [""] for metric in _OWN}  # of a baseline
             read = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=unknown)
             for row in read.to_dict("records"):
                 self.rows[self.place(row)] = {str(name): value for name, value in row.items()}
