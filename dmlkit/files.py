@@ -54,11 +54,11 @@ def _remove_leftovers(path: Path, mark: str) -> None:
 def naming_full_disk(path: Path) -> Iterator[None]:
     """Inside, the error of a full disk names that disk, and the file that finds no room on it.
 
-    >>> with naming_full_disk(Path("/tmp/a")):
+    >>> with naming_full_disk(Path("data/a")):
     ...     raise OSError(errno.ENOSPC, "No space left on device")
     Traceback (most recent call last):
     OSError: [Errno 28] No space left on device: make room on the disk at /..., which has ... MB
-    left: '/tmp/a'
+    left: 'data/a'
     """
     try:
         yield

@@ -327,7 +327,7 @@ def transformer(
 def _convnet_of_glyphs() -> dict[str, Tensor]:
     """The state of a ConvNet of the default widths, without its head, that classified Glyphs."""
     try:
-        with np.load(GLYPHS_CONVNET) as arrays:
+        with GLYPHS_CONVNET.open("rb") as file, np.load(file) as arrays:
             return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
         raise OSError(

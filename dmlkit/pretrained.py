@@ -83,7 +83,8 @@ def _had(load: Callable[[], nn.Module], url: str, folder: str) -> nn.Module:
     try:
         return load()
     except Exception as error:  # each library raises kinds of its own
+        told = str(error).partition("\n")[0]  # PyTorch goes on with advice that would run code
         raise OSError(
-            f"no pretrained weights ({type(error).__name__}: {error}); where they cannot be "
+            f"no pretrained weights ({type(error).__name__}: {told}); where they cannot be "
             f"downloaded, place {url.rsplit('/', 1)[1]} from {url} in {folder}"
         ) from error

@@ -23,18 +23,21 @@ ALLOWED = {  # (file, call) -> how often, and why it may
     ("data/glyphs.py", "numpy.load"): (1, "arrays only: NumPy refuses pickles by default"),
     ("data/pictures.py", "import joblib"): (1, "cpu_count only"),
     ("execution.py", "import joblib"): (1, "cpu_count only"),
+    ("extras/reality/follow.py", "import joblib"): (1, "cpu_count only"),
     ("extras/index.py", "faiss.deserialize_index"): (1, "no pickle; faiss checks what it reads"),
     ("extras/index.py", "numpy.load"): (1, "arrays only: NumPy refuses pickles by default"),
+    ("losses/imported.py", "exec"): (1, "a loss of the user's own, from the file that they name"),
     ("models.py", "numpy.load"): (1, "arrays only, of a file of the repository"),
     ("pretrained.py", "torch.hub.load_state_dict_from_url"): (1, "weights_only, after its hash"),
     ("study.py", "import joblib"): (1, "cpu_count only"),
     ("training/loop.py", "torch.load"): (
-        2,
-        "weights_only by default for checkpoints; and what this process itself has just written "
-        "for its group, into a temporary folder of its own",
+        1,
+        "what this process itself has just written for its group, into a temporary folder of its "
+        "own",
     ),
     ("training/runs.py", "numpy.load"): (1, "arrays only: NumPy refuses pickles by default"),
     ("training/runs.py", "torch.load"): (1, "weights_only"),
+    ("training/trainer.py", "torch.load"): (1, "weights_only, after its hash"),
     ("workers.py", "import joblib"): (1, "cpu_count only"),
 }
 UNSAFE_ARGUMENTS = {("training/loop.py", "weights_only=False")}  # see above
