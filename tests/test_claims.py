@@ -153,7 +153,7 @@ def test_the_recipes_for_the_papers_own_data_exist():
 
 
 def write_figure(folder, name, *verdicts, profile="ci"):
-    provenance = {"notebook": "05_proxies", "profile": profile, "device": "cpu", "seeds": 3}
+    provenance = {"notebook": "07_proxies", "profile": profile, "device": "cpu", "seeds": 3}
     numbers = {"claims": [verdict.facts() for verdict in verdicts]}
     (folder / f"{name}.json").write_text(json.dumps({"numbers": numbers, "provenance": provenance}))
 

@@ -8,7 +8,7 @@ from dmlkit import claims, ledger
 
 
 def found(folder, *verdicts):
-    provenance = {"notebook": "05_proxies", "profile": "ci", "device": "cpu"}
+    provenance = {"notebook": "07_proxies", "profile": "ci", "device": "cpu"}
     numbers = {"claims": [verdict.facts() for verdict in verdicts]}
     (folder / "toy.json").write_text(json.dumps({"numbers": numbers, "provenance": provenance}))
     return claims.verdicts(folder)

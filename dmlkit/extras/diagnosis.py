@@ -50,7 +50,7 @@ class Sign(NamedTuple):
     notebook: str
 
 
-_LOWER_LR = ("Lower lr by 3 to 10 times.", "12_fair_comparison")
+_LOWER_LR = ("Lower lr by 3 to 10 times.", "14_fair_comparison")
 _FEWER_STEPS = (
     "Train on more classes, with augment=True, a smaller network, or for fewer steps, a number "
     "that is chosen on validation classes.",
@@ -107,7 +107,7 @@ SIGNS = (
         "{still:.0%} moved by less than 1% of their length",
         "Where classes are in no batch, train for more steps or choose another sampler (episodic "
         "passes over small classes); where proxies stay, raise loss_lr_factor.",
-        "05_proxies",
+        "07_proxies",
     ),
     Sign(
         "learning rate too high",
@@ -140,7 +140,7 @@ SIGNS = (
         "the weights moved by only {weights:.1%} of their length (lr is {lr:g}), and the mean loss "
         "went from {first_loss:.4g} to {last_loss:.4g}",
         "Raise lr by 3 to 10 times, or train longer.",
-        "12_fair_comparison",
+        "14_fair_comparison",
     ),
     Sign(
         "dimensions unused",
@@ -148,7 +148,7 @@ SIGNS = (
         "embeddings vary along {rank:.1f} of {dim} dimensions (effective rank), and to keep "
         "{classes} classes apart takes about {axes:.1f}",
         "Lower lr, take a loss that looks at negatives of many classes, or a larger batch.",
-        "13_what_matters",
+        "16_what_matters",
     ),
     Sign(
         "norms adrift",
@@ -158,7 +158,7 @@ SIGNS = (
         "the mean norm of embeddings went from {first_norm:.3g} to {last_norm:.3g}: a step now "
         "turns them by quite another angle than at the start",
         "Lower lr, add the spherical constraint (constraint={'weight': 1}), or a weight decay.",
-        "07_norms_and_gradients",
+        "09_norms_and_gradients",
     ),
     Sign(
         "over-fitted classes",
@@ -184,7 +184,7 @@ SIGNS = (
         "their places: the skewness of N_10 is {skewness:.1f}, by chance about 0.3",
         "Mend first what else is found; else train longer, with a loss that spreads classes "
         "evenly, or subtract the mean of the embeddings before a search.",
-        "14_embedding_maps",
+        "17_embedding_maps",
     ),
 )
 
