@@ -42,8 +42,9 @@ def trained_anew(
         alike = all(now[fact] == then[fact] for fact in _MACHINE)
         for metric in METRICS:
             bound = _LAST_DIGIT if alike else _bound(frame, then["arm"], metric)
-            numbers = then[metric], now[metric], bound, abs(now[metric] - then[metric]) <= bound
-            found.append((then["arm"], then["repetition"], metric, *numbers))
+            both = then[metric], now[metric]
+            agrees = np.isnan(both).all() or abs(both[1] - both[0]) <= bound  # no baseline's spread
+            found.append((then["arm"], then["repetition"], metric, *both, bound, bool(agrees)))
     columns = ["arm", "repetition", "score", "then", "now", "bound", "agrees"]
     return pd.DataFrame(found, columns=columns)
 
