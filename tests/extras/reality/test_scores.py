@@ -14,7 +14,10 @@ from dmlkit.extras import reality
 @pytest.fixture
 def made(read):
     """A training of a few steps, in repetition 0."""
-    rules = read(data_args="data_args = { train_classes = 40, per_class = 4, test_per_class = 8 }")
+    rules = read(
+        data_args="data_args = { train_classes = 40, per_class = 4, test_per_class = 8 }",
+        model_args="model_args = { widths = [8, 8, 16, 16] }",  # the smallest ones collapse
+    )
     arm = reality.arms()["contrastive"]
     return reality.experiment(
         rules, arm, reality.candidates(rules, arm, 0)[0], 3, reality.repetition(rules, 0)
