@@ -109,7 +109,8 @@ def _check_recipe(rules: Protocol, arm: Arm, sources: Mapping[str, Arm]) -> None
     if arm.factors and not arm.recipe_of:
         raise ValueError("factors of no recipe: say recipe_of")
     source = sources.get(arm.recipe_of or "", arm)
-    if unused := sorted(set(arm.factors) - set(space(rules, arm)) & set(space(rules, source))):
+    shared = set(space(rules, arm)) & set(space(rules, source))
+    if unused := sorted(set(arm.factors) - shared):
         raise ValueError(f"factors of {', '.join(unused)}, which it does not take of a recipe")
     for choice, options in choices_of(rules, arm).items():
         theirs = choices_of(rules, source).get(choice, options)
