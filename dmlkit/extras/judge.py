@@ -324,5 +324,5 @@ def _regimes(study: str | Regime | Sequence[str | Regime] | None) -> tuple[list[
                 raise
             missing.append(f"Not judged by {each}: {error}")
     if not found:
-        raise NoEvidenceError(" ".join(missing))
+        raise NoEvidenceError("; ".join(missing))
     return found, [*missing, *(each.missing for each in found if each.missing)]
