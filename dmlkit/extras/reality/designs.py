@@ -23,6 +23,7 @@ from dmlkit.losses.contract import check_count, check_positive
 
 _KEYS = ("of", "fields", "choices", "ranges", "steps_factor", "members", "recipe_of", "factors")
 _CONTRAST_KEYS = ("effect", "metric")
+_AT = " @ "  # between an arm and the metric that is its own in a contrast
 
 
 def designed(rules: Protocol, known: Mapping[str, Arm]) -> dict[str, Arm]:
@@ -136,7 +137,7 @@ def _check_contrasts(rules: Protocol, known: set[str]) -> None:
             )
         if not told.get("effect"):
             raise ValueError(f"the contrast {claim!r} lacks effect, the weights of its arms")
-        if unknown := sorted(set(told["effect"]) - known):
+        if unknown := sorted({_arm(term) for term in told["effect"]} - known):
             raise ValueError(f"the contrast {claim!r} is of no arm: {', '.join(unknown)}")
 
 
@@ -163,7 +164,8 @@ def contrast(rules: Protocol, claim: str, *evidence: pd.DataFrame) -> pd.Series:
     """A claim's measure, one value for each repetition that has all arms: a sum of their scores.
 
     The weights are ``contrasts.CLAIM.effect``, the score its ``metric`` (``recall_at_1`` unless
-    given). An arm may lie in any table of evidence; in several, the first one counts.
+    given), or that of a term "arm @ metric". An arm may lie in any table of evidence; in several,
+    the first one counts.
 
     Raises:
         ValueError: there is no such contrast, or no evidence of an arm, or none of its metric.
@@ -171,14 +173,22 @@ def contrast(rules: Protocol, claim: str, *evidence: pd.DataFrame) -> pd.Series:
     if claim not in rules.contrasts:
         raise ValueError(f"no contrast {claim!r}; there are {', '.join(rules.contrasts)}")
     weights = pd.Series(rules.contrasts[claim]["effect"], dtype=float)
-    metric = rules.contrasts[claim].get("metric", "recall_at_1")
+    usual = rules.contrasts[claim].get("metric", "recall_at_1")
     tables = [table for table in evidence if len(table)]
     rows = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame({"arm": []})
-    if missing := [arm for arm in weights.index if arm not in set(rows["arm"])]:
+    if missing := [arm for arm in map(_arm, weights.index) if arm not in set(rows["arm"])]:
         raise ValueError(f"no evidence yet of {', '.join(missing)}")
-    if metric not in rows:
-        raise ValueError(f"the evidence has no score {metric!r}")
     # Every study has rows of the baselines, and may have those of an arm that another has.
-    mine = rows[rows["arm"].isin(weights.index)].drop_duplicates(["arm", "repetition"])
-    wide = mine.pivot(index="repetition", columns="arm", values=metric)
-    return (wide[list(weights.index)].dropna() * weights).sum(axis=1)
+    mine = rows.drop_duplicates(["arm", "repetition"]).set_index(["repetition", "arm"])
+    scores = {}
+    for term in weights.index:
+        metric = term.partition(_AT)[2] or usual
+        if metric not in mine:
+            raise ValueError(f"the evidence has no score {metric!r}")
+        scores[term] = mine[metric].xs(_arm(term), level="arm")
+    return (pd.DataFrame(scores).dropna() * weights).sum(axis=1)
+
+
+def _arm(term: str) -> str:
+    """The arm of a contrast's term, "arm" or "arm @ metric"."""
+    return term.partition(_AT)[0]

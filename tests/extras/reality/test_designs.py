@@ -311,6 +311,12 @@ def test_a_contrast_may_take_arms_of_two_tables_and_another_score(asks):
     assert both.to_dict() == pytest.approx({0: 0.2, 1: -0.2, 2: -0.6})
 
 
+def test_a_term_of_a_contrast_may_have_a_score_of_its_own(asks):
+    text = '[arms.one]\nof = "contrastive"\n[contrasts.C.effect]\none = 1\n"one @ spread" = -2'
+    ours = rows(one=[0.5, 0.7]).assign(spread=[0.1, 0.2])
+    assert reality.contrast(asks(text), "C", ours).to_dict() == pytest.approx({0: 0.3, 1: 0.3})
+
+
 def test_a_contrast_that_cannot_be_told_is_refused(asks):
     rules = asks(CONTRASTS)
     with pytest.raises(ValueError, match="no contrast 'C3'; there are C1, C2"):
