@@ -10,8 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from dmlkit.extras import reality
-from dmlkit.extras.judge import families
+from dmlkit.extras.judge import NoEvidenceError, families, regime
 from dmlkit.extras.judgment import REGIMES
 from dmlkit.extras.standing import alarms
 
@@ -37,12 +36,16 @@ def measure(
 def main(comparisons: int = 1000, say: Callable[[str], None] = print) -> None:
     studies, overlaps = {}, {}
     for name in REGIMES:
-        _, evidence = reality.tables(name)
-        if evidence.rows:
-            studies[name] = evidence.frame()
-            overlaps[name] = reality.protocol(name).repetitions.overlap
+        try:
+            known = regime(name)
+        except NoEvidenceError as error:
+            say(str(error))
+            continue
+        studies[name], overlaps[name] = known.evidence, known.overlap
+        if known.missing:
+            say(known.missing)
     if not studies:
-        raise SystemExit(f"no evidence of {' or '.join(REGIMES)} yet: dmlkit study NAME")
+        raise SystemExit(1)
     say("| copy of | gain (points) | called better (%) | 95 % interval | comparisons |")
     say("|---" * 5 + "|")
     for row in measure(studies, overlaps, comparisons).to_dict("records"):

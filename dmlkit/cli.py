@@ -245,22 +245,11 @@ def threshold(
 
     done = search.find_run(run)
     found, split, rates, caption = thresholds.choose(done, fmr or [1e-3], device)
-    names = {"fmr": "FMR (%)", "fnmr": "FNMR (%)", "fnmr_macro": "FNMR, mean of classes (%)"}
-    rows = []
-    for i, asked in enumerate(found.rates.index):
-        for on, row in ((on, table.iloc[i]) for on, table in rates.items()):
-            shown = (_rate(row, name) for name in names)
-            rows.append((f"{asked:g}", on, f"{row['threshold']:.9g}", *shown))  # all of a float32
-    head = ("FMR asked", "on", f"{done.experiment.metric} threshold", *names.values())
+    head = ("FMR asked", "on", f"{done.experiment.metric} threshold", *thresholds.RATES.values())
+    rows = thresholds.rows(rates)
     _print_table(f"Run {done.path.name}: same class or not", head, rows, "right", caption=caption)
     line = f"EER {found.eer:.2%}, of {found.genuine} genuine and {found.impostors} impostor pairs"
     console.print(f"{line} of {split}; intervals: 95 %, over classes", soft_wrap=True)
-
-
-def _rate(row: Any, name: str) -> str:
-    """A rate and its interval, in percent."""
-    value, low, high = (100 * row[f"{name}{end}"] for end in ("", "_low", "_high"))
-    return f"{value:.3g} [{low:.3g}, {high:.3g}]"
 
 
 @app.command()
@@ -315,24 +304,13 @@ def claims(
     title = "the claims of the papers, and what our own runs say"
     look: dict[str, Any] = {"box": SIMPLE_HEAD, "show_edge": False, "padding": 0}
     if parts:
-        head = ("claim", "part", "verdict", "effect", "interval", "n", "Holm", "figure")
-        _print_table(title, head, map(_part, found.itertuples()), **look)
+        _print_table(title, ledger.COLUMNS, ledger.rows(found), **look)
         return
     texts, summary = claims.table(), ledger.summary(found)
     columns = ["verdict", "holm", "others", "figures"]
     rows = [(str(c), texts[str(c)]["claim"], *row[columns]) for c, row in summary.iterrows()]
     _print_table(title, ("", "claim", "verdict", "Holm", "other parts", "figures"), rows, **look)
     console.print(ledger.tally(found))
-
-
-def _part(row: Any) -> tuple[str, ...]:
-    """A row of the ledger as it is printed; what is unknown is NaN there."""
-    interval = "" if row.low != row.low else f"[{row.low:+.3g}, {row.high:+.3g}]"
-    tested = row.primary and row.p == row.p and row.verdict != "undecided"
-    holm = ("stands" if row.holm else "falls") if tested else ""
-    numbers = (f"{row.effect:+.3g}", interval, str(row.n), holm)
-    part = f"primary: {row.part}" if row.primary else row.part
-    return (row.claim, part, row.verdict, *numbers, row.figure)
 
 
 def _need_project(*parts: str) -> None:
@@ -395,21 +373,11 @@ def check(
     """Count a data set's splits, and name what is missing, too few or unreadable in it."""
     from dmlkit.data import faults
 
-    args, caption = literals(settings), None
-    rows, wrong = [], []
-    for split in ("train", "test", "val"):
-        try:
-            counts, found = faults.inspect(name, split, root, **args)
-        except ValueError as error:
-            if split != "val":
-                raise
-            caption = named(str(error)).replace(
-                "--set data_args.", "--set "
-            )  # few benchmarks have validation classes
-            continue
-        wrong += found
-        rows.append((split, *map(str, counts.values())))
+    found, missing = faults.splits(name, root, **literals(settings))
+    rows = ((split, *map(str, counts.values())) for split, (counts, _) in found.items())
+    caption = named(missing).replace("--set data_args.", "--set ") if missing else None
     _print_table(name, ("split", "images", "classes", "groups"), rows, "right", caption=caption)
+    wrong = [line for _, lines in found.values() for line in lines]
     for line in wrong:
         console.print(line, highlight=False, soft_wrap=True)
     if wrong:

@@ -1,6 +1,7 @@
 """The ledger as it is shown: one row for each claim, on the command line and in the README."""
 
 import re
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -8,6 +9,9 @@ import pandas as pd
 
 from dmlkit.claims import table
 from dmlkit.files import write_whole
+
+#: Of ``rows``.
+COLUMNS = ("claim", "part", "verdict", "effect", "interval", "n", "Holm", "figure")
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
@@ -37,6 +41,16 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
             "figures": ", ".join(dict.fromkeys(mine["figure"])),
         }  # fmt: skip
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def rows(frame: pd.DataFrame) -> Iterator[tuple[str, ...]]:
+    """Every part of every claim in the words of ``COLUMNS``; what is unknown is empty."""
+    for _, row in frame.iterrows():
+        interval = "" if pd.isna(row["low"]) else f"[{row['low']:+.3g}, {row['high']:+.3g}]"
+        part = f"primary: {row['part']}" if row["primary"] else row["part"]
+        holm = _primary(row)["holm"] if row["primary"] else ""
+        numbers = (f"{row['effect']:+.3g}", interval, str(row["n"]), holm)
+        yield (row["claim"], part, row["verdict"], *numbers, row["figure"])
 
 
 def _primary(row: pd.Series) -> dict[str, str]:

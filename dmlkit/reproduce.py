@@ -159,9 +159,13 @@ def _agrees(jobs: Sequence[Job], project: Path, console: Console) -> bool:
     names = {job.name for job in jobs}
     committed = {n: r for n, r in course.items() if r["provenance"]["notebook"] in names}
     made: dict[str, Any] = {}
+    fresh: dict[str, Path] = {}
     for job in jobs:
-        made |= _figures(job.figures, job.name)
-    numbers, files = compare(committed, made, course), integrity.verify(committed, made, published)
+        of_job = _figures(job.figures, job.name)
+        made |= of_job
+        fresh |= {name: job.figures / f"{name}.png" for name in of_job}
+    numbers = compare(committed, made, course)
+    files = integrity.verify(committed, made, published, fresh)
     failures = [*numbers.failures, *files.failures, *_strays(course, project)]
     summary = f"{len(failures)} differences from figures/" if failures else "no drift"
     lines = [*failures, *numbers.notes, *files.notes, summary]

@@ -252,12 +252,18 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     monkeypatch.setattr(figures, "provenance", None)
 
     def save(
-        folder: str = "figures", heights: dict[str, float] = HEIGHTS, labels: tuple[str, ...] = ()
+        folder: str = "figures",
+        heights: dict[str, float] = HEIGHTS,
+        labels: tuple[str, ...] = (),
+        chance: bool = False,
     ) -> dict[str, Any]:
         monkeypatch.setenv("DMLKIT_FIGURES", str(tmp_path / folder))
         fig, axes = plt.subplots(figsize=(2, 1))
         axes.bar(labels or list(heights), heights.values())
-        numbers = {"recall": HEIGHTS, "s": figures.sample([0.5, 0.75]), "e": figures.example(3)}
+        axes.plot(list(heights.values()), color="black")  # its edge has shades
+        numbers: dict[str, Any] = {"recall": HEIGHTS}
+        if chance:
+            numbers |= {"s": figures.sample([0.5, 0.75]), "e": figures.example(3)}
         figures.save(fig, "toy", numbers, "Two bars.", "Taller is better.")
         return {"toy": json.loads((tmp_path / folder / "toy.json").read_text("utf-8"))}
 
@@ -271,19 +277,37 @@ def test_a_picture_of_other_data_or_with_swapped_labels_is_another_one(
     published: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
     old = published()
-    assert integrity.verify(old, published("new"), tmp_path / "figures").failures == []
-    tampered = published("new", heights={"triplet": 0.81, "margin": 0.6})
-    swapped = published("new", labels=("margin", "triplet"))
-    for new in (tampered, swapped):
+    fresh = {"toy": tmp_path / "new" / "toy.png"}
+    assert integrity.verify(old, published("new"), tmp_path / "figures", fresh).failures == []
+    others: tuple[dict[str, Any], ...] = (
+        {"heights": {"triplet": 0.81, "margin": 0.6}},
+        {"labels": ("margin", "triplet")},
+    )
+    for other in others:
+        new = published("new", **other)
         assert check.compare(old, new).failures == []  # by numbers they are equal
-        found = integrity.verify(old, new, tmp_path / "figures")
+        found = integrity.verify(old, new, tmp_path / "figures", fresh)
         assert [line.split(",")[0] for line in found.failures] == [
             "toy: another picture is drawn now"
         ]
         new["toy"]["picture"]["freetype"] = "1.0"  # which draws other edges
-        found = integrity.verify(old, new, tmp_path / "figures")
+        found = integrity.verify(old, new, tmp_path / "figures", fresh)
         assert found.failures == []
         assert found.notes[0].startswith("1 of 1 pictures cannot be compared")
+
+
+def test_last_bits_may_shade_a_picture_and_move_what_chance_draws(
+    published: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    fresh = {"toy": tmp_path / "new" / "toy.png"}
+    old = published()
+    new = published("new", heights={"triplet": 0.8, "margin": 0.6 + 2e-4})
+    assert old["toy"]["picture"] != new["toy"]["picture"]
+    assert integrity.verify(old, new, tmp_path / "figures", fresh).failures == []
+    old, new = published(chance=True), published("new", heights={"margin": 0.9}, chance=True)
+    found = integrity.verify(old, new, tmp_path / "figures", fresh)
+    assert found.failures == []
+    assert "toy: another picture is drawn now" in found.notes[0]
 
 
 def test_another_png_or_none_is_named_and_another_packing_is_not(
@@ -308,7 +332,7 @@ def test_another_png_or_none_is_named_and_another_packing_is_not(
         (None, "toy.png is missing"),
     ):
         png.write_bytes(content) if content is not None else png.unlink()
-        found = integrity.verify(old, old, png.parent).failures
+        found = integrity.verify(old, old, png.parent, {"toy": png}).failures
         assert len(found) == (line is not None)
         assert all(line in each for each in found)
 
@@ -330,14 +354,15 @@ def test_another_png_or_none_is_named_and_another_packing_is_not(
 def test_whatever_is_forged_in_a_record_is_seen(
     published: Callable[..., dict[str, Any]], tmp_path: Path, part: str, value: Any
 ) -> None:
-    true = published()
+    true = published(chance=True)
     forged = copy.deepcopy(true)
     *path, last = part.split("/")
     place = forged["toy"]
     for key in path:
         place = place[key]
     place[int(last) if isinstance(place, list) else last] = value
-    found = integrity.verify(forged, true, tmp_path / "figures").failures
+    fresh = {"toy": tmp_path / "figures" / "toy.png"}
+    found = integrity.verify(forged, true, tmp_path / "figures", fresh).failures
     assert "toy: its record was changed after it was made" in found
 
 
@@ -348,7 +373,7 @@ def test_what_was_made_before_there_were_hashes_is_told_once_and_other_libraries
     old = copy.deepcopy(new)
     del old["toy"]["picture"], old["toy"]["digest"]
     old["toy"]["provenance"]["versions"]["torch"] = "2.1"
-    found = integrity.verify(old, new, tmp_path / "figures")
+    found = integrity.verify(old, new, tmp_path / "figures", {})
     assert found.failures == []
     assert [note.split(",")[0] for note in found.notes[:1]] == ["no hash yet: 1 figures"]
     torch = new["toy"]["provenance"]["versions"]["torch"]

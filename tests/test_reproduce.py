@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,7 +36,7 @@ import json, os, pathlib, sys
 figures = pathlib.Path(os.environ["DMLKIT_FIGURES"])
 numbers = {{
     "recall": 0.8, "rates": rates, "cwd": os.getcwd(), "prefix": sys.prefix,
-    "backend": os.environ["MPLBACKEND"],
+    "backend": os.environ.get("MPLBACKEND"),
 }}
 record = {{
     "alt": "A line.", "caption": "", "numbers": numbers,
@@ -44,6 +45,12 @@ record = {{
 (figures / "{0}.png").write_bytes(b"a picture")
 (figures / "{0}.json").write_text(json.dumps(record))
 """
+
+# What papermill does with a notebook that it runs to its end, without the seconds of a kernel.
+DONE = new_code_cell("1", metadata={"papermill": {"start_time": "now", "exception": False}})
+EXECUTED = f"""import json, sys
+with open(json.loads(sys.argv[1])["output_path"], "w") as file:
+    file.write({nbformat.writes(new_notebook(cells=[DONE]))!r})"""
 
 
 def write(project: Path, name: str, *sources: str, **profiles: Any) -> Path:
@@ -62,10 +69,11 @@ def write(project: Path, name: str, *sources: str, **profiles: Any) -> Path:
 
 
 def run(project: Path, *notebooks: str, terminal: bool = False, **arguments: Any) -> tuple:
-    """Reproduce, and what it printed."""
+    """Reproduce, and what it printed; a notebook that hangs is ended, and says in which cell."""
     page = io.StringIO()
     console = Console(file=page, width=200, force_terminal=terminal)
-    done = reproduce.reproduce(notebooks, project=project, console=console, **arguments)
+    limited = {"timeout_minutes": 3, **arguments}
+    done = reproduce.reproduce(notebooks, project=project, console=console, **limited)
     return done, page.getvalue()
 
 
@@ -185,19 +193,22 @@ time.sleep(600)
     assert not done
     assert "cell 3 of 3 of 00_slow.ipynb:" in page
     assert "the time limit was reached" in page
-    assert all(_ends(int(pid)) for pid in pids.read_text().split())
+    assert_all_end([int(pid) for pid in pids.read_text().split()])
 
 
-def _ends(pid: int) -> bool:
-    """Whether a process is gone, or soon: a signal takes a moment to arrive."""
-    for _ in range(100):
-        try:
-            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-                return True
-        except psutil.NoSuchProcess:
-            return True
+def assert_all_end(pids: Iterable[int], seconds: float = 60) -> None:
+    """Processes are gone, or soon: a signal takes a moment to arrive."""
+    deadline = time.monotonic() + seconds
+    while left := [pid for pid in pids if _runs(pid)]:
+        assert time.monotonic() < deadline, f"processes {left} are left after {seconds} s"
         time.sleep(0.1)
-    return False
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_an_interrupt_ends_the_run_and_leaves_nothing(
@@ -216,7 +227,7 @@ def test_an_interrupt_ends_the_run_and_leaves_nothing(
     monkeypatch.setattr(execution, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path)
-    assert _ends(int(pid.read_text()))
+    assert_all_end([int(pid.read_text())])
     assert files(tmp_path / "build" / "smoke") == []
 
 
@@ -258,12 +269,9 @@ def test_figures_under_the_name_of_another_notebook_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path, "00_toy")
-    cell = new_code_cell("1", metadata={"papermill": {"start_time": "now", "exception": False}})
-    copy = nbformat.writes(new_notebook(cells=[cell]))
-    script = f"""import json, os, sys
-open(json.loads(sys.argv[1])["output_path"], "w").write({copy!r})
+    script = f"""import os
 open(os.environ["DMLKIT_FIGURES"] + "/toy.json", "w").write({figure("01_x")!r})"""
-    monkeypatch.setattr(execution, "PAPERMILL", script)
+    monkeypatch.setattr(execution, "PAPERMILL", f"{EXECUTED}\n{script}")
     done, page = run(tmp_path)
     assert not done
     assert "figures.begin_notebook names another notebook: 01_x" in page
@@ -388,9 +396,11 @@ def test_what_is_edited_while_a_notebook_runs_counts_as_changed(
     monkeypatch.setattr(dmlkit, "__file__", str(tmp_path / "dmlkit" / "__init__.py"))
     table = tmp_path / "data" / "claims.csv"
     table.parent.mkdir()
-    edit = f"open({str(table)!r}, 'a').write('edited')"
-    write(tmp_path, "00_editor", edit)
-    write(tmp_path, "01_later", "x = 1")
+    for name in ("00_editor", "01_later"):
+        write(tmp_path, name)
+    edit = f"""if "00_editor" in sys.argv[1]:
+    open({str(table)!r}, "a").write("edited")"""
+    monkeypatch.setattr(execution, "PAPERMILL", f"{EXECUTED}\n{edit}")
     assert run(tmp_path)[0]
     assert run(tmp_path, "01")[1] == "unchanged  01_later\n"  # it began after the edit
     assert "done       00_editor" in run(tmp_path, "00")[1]
@@ -455,26 +465,33 @@ time.sleep(600)
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_no_process_outlives_reproduce_and_its_staging_folder_is_not_shared(
-    tmp_path: Path, sent: signal.Signals
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals
 ) -> None:
-    path = write(tmp_path, "00_toy", ORPHAN)
-    code = f"""import pathlib
+    write(tmp_path, "00_toy", ORPHAN)
+    # Children of a test run that nohup started would ignore SIGHUP, and never end.
+    code = f"""import pathlib, signal
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from dmlkit import claims, reproduce
 reproduce.reproduce(project=pathlib.Path({str(tmp_path)!r}))"""
     process = subprocess.Popen([sys.executable, "-c", code])
     pids = tmp_path / "pids"
-    for _ in range(1200):
-        if pids.exists():
-            break
-        time.sleep(0.1)
-    process.send_signal(sent)
-    process.wait()
-    assert all(_ends(int(pid)) for pid in pids.read_text().split())
+    try:
+        deadline = time.monotonic() + 120
+        while not pids.exists():
+            assert process.poll() is None, "reproduce ended before its notebook began"
+            assert time.monotonic() < deadline, "the notebook did not begin within two minutes"
+            time.sleep(0.1)
+        process.send_signal(sent)
+        assert process.wait(60) == -sent
+    finally:
+        process.kill()  # the notebook then ends by itself
+        process.wait(60)
+    assert_all_end([int(pid) for pid in pids.read_text().split()])
     (left,) = (tmp_path / "build" / "smoke").glob("staging*")
     (left / "00_toy" / "figures").mkdir(parents=True, exist_ok=True)
     (left / "00_toy" / "figures" / "orphan.png").write_bytes(b"late")
-    path.unlink()
-    write(tmp_path, "00_toy", FIGURE.format("00_toy"))
+    script = f"{EXECUTED}\nrates = []{FIGURE.format('00_toy')}"
+    monkeypatch.setattr(execution, "PAPERMILL", script)
     done, page = run(tmp_path)
     assert done, page
     assert files(tmp_path / "build" / "smoke") == ["00_toy.ipynb", "00_toy.stamp.json", "figures"]

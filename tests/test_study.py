@@ -92,7 +92,7 @@ def test_what_is_on_disk_needs_no_executor():
 
 
 SESSION = """
-import functools, json, os, signal, sys, threading, time
+import faulthandler, functools, json, os, signal, sys, threading, time
 from dataclasses import replace
 from pathlib import Path
 
@@ -118,7 +118,10 @@ training.Trainer.advance = held  # in the workers too: they import this file
 
 
 def wait_for(path):
+    deadline = time.monotonic() + 240
     while not path.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{path.name} did not come within four minutes")
         time.sleep(0.01)
 
 
@@ -146,10 +149,13 @@ def kill_and_let(pid):
 
 
 def worker():
-    return study.default_executor().submit(os.getpid).result()
+    return study.default_executor().submit(os.getpid).result(timeout=240)
 
 
 if __name__ == "__main__":
+    faulthandler.dump_traceback_later(600, exit=True)  # whatever it waits for then
+    # A test run in the background of a script ignores SIGINT, and so would this.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     facts = {"first": train(0)}
     before = worker()
     try:
@@ -186,12 +192,18 @@ def test_a_session_outlives_stops_and_killed_workers_and_leaves_none_behind(tmp_
     environment = {**os.environ, "DMLKIT_CACHE": str(tmp_path), "PYTHONPATH": root}
     environment |= {"DMLKIT_SCHEDULER": ""}
     small = json.dumps(asdict(replace(TINY, steps=1, monitor=())))
-    with subprocess.Popen(
-        [sys.executable, script, told, small], env=environment, start_new_session=True,
-        stderr=subprocess.PIPE, text=True,
-    ) as session:  # fmt: skip
-        _, errors = session.communicate(timeout=800)
-    assert told.exists(), errors
+    log = tmp_path / "errors"
+    with log.open("w") as errors:
+        session = subprocess.Popen(
+            [sys.executable, script, told, small], env=environment, stderr=errors,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        session.wait(timeout=660)
+    finally:
+        session.kill()  # its workers then end by themselves
+        session.wait(timeout=60)
+    assert told.exists(), log.read_text()
     facts = json.loads(told.read_text())
     assert facts["first"] == [False]
     assert facts["after Stop"] == [[True, False], None]
@@ -359,7 +371,9 @@ def test_step_times_refuses_what_has_no_time(steps, rounds):
 def test_a_script_that_would_begin_anew_in_each_process_is_told_how_not_to(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("from dmlkit import study\nstudy.default_executor()\n")
-    done = subprocess.run([sys.executable, script], cwd=dmlkit.ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, script], cwd=dmlkit.ROOT, capture_output=True, text=True, timeout=200
+    )
     assert done.returncode == 1
     assert f"RuntimeError: {script} trains in other processes" in done.stderr
     assert 'below a line `if __name__ == "__main__":`' in done.stderr

@@ -3,7 +3,7 @@
 import hashlib
 import sys
 import time
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import NamedTuple
 from urllib.error import HTTPError, URLError
@@ -54,7 +54,7 @@ def fetch(file: File, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for pause in (*PAUSES, None):
         try:
-            write_whole({path: lambda beside: _download(file, beside)})
+            _download(file, path)
             break
         except (OSError, ValueError, HTTPException) as error:
             if isinstance(error, HTTPError):
@@ -85,11 +85,17 @@ def _download(file: File, path: Path) -> None:
     with urlopen(request, timeout=PATIENCE) as answer:
         length = answer.headers.get("Content-Length", "")
         total = int(length) if length.isdecimal() else None
-        bar = tqdm(total=total, desc=file.name, unit="B", unit_scale=True)
-        with room_for(path.with_name(file.name), path.parent, total), path.open("wb") as copy, bar:
-            while part := answer.read(2**16):
-                copy.write(part)
-                bar.update(len(part))
-        if total is not None and bar.n < total:
-            raise ConnectionError(f"it broke off after {bar.n} of {total} bytes")
+        with room_for(path, path.parent, total):
+            write_whole({path: lambda beside: _copy(answer, file, total, beside)})
+
+
+def _copy(answer: HTTPResponse, file: File, total: int | None, path: Path) -> None:
+    """Write what a server sends; raise where it is not the whole of the published file."""
+    bar = tqdm(total=total, desc=file.name, unit="B", unit_scale=True)
+    with path.open("wb") as copy, bar:
+        while part := answer.read(2**16):
+            copy.write(part)
+            bar.update(len(part))
+    if total is not None and bar.n < total:
+        raise ConnectionError(f"it broke off after {bar.n} of {total} bytes")
     verify(file.md5, path)

@@ -32,3 +32,19 @@ def inspect(
         wrong += filter(None, faults)
     groups = len(set(images.groups))
     return {"images": len(images), "classes": images.num_classes, "groups": groups}, wrong
+
+
+def splits(
+    name: str, root: Path | None = None, **args: Any
+) -> tuple[dict[str, tuple[dict[str, int], list[str]]], str]:
+    """Each split as ``inspect`` finds it, and why there are no validation classes, or ''.
+
+    >>> found, missing = splits("glyphs")
+    >>> {split: counts["classes"] for split, (counts, _) in found.items()}, missing
+    ({'train': 300, 'test': 100, 'val': 100}, '')
+    """
+    found = {split: inspect(name, split, root, **args) for split in ("train", "test")}
+    try:
+        return found | {"val": inspect(name, "val", root, **args)}, ""
+    except ValueError as error:  # few benchmarks have validation classes
+        return found, str(error)

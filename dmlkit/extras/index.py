@@ -21,7 +21,8 @@ from dmlkit.training import repeatable_numerics
 # "np": codes as they come; faiss would spend most of its time on an order that we never use.
 _FACTORY = {"flat": "Flat", "ivfpq": "IVF{nlist},PQ{m}x{nbits}np", "hnsw": "HNSW{M},Flat"}
 _EFFORT: dict[str, int | None] = {"flat": None, "ivfpq": 8, "hnsw": 64}
-_TYPES = {"flat": "IndexFlat", "ivfpq": "IndexIVFPQ", "hnsw": "IndexHNSWFlat"}
+# As faiss reads them: it builds a flat index as an IndexFlat.
+_TYPES = {"flat": "IndexFlatL2", "ivfpq": "IndexIVFPQ", "hnsw": "IndexHNSWFlat"}
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
+import dmlkit
 from dmlkit import losses
 from dmlkit.extras import reality
 from dmlkit.extras.judgment import REGIMES, Judgment, cost
@@ -126,6 +127,8 @@ def _unnoticed(loss: nn.Module, x: Tensor, y: Tensor) -> list[str]:
     return notes
 
 
+_NAMED = 4  # arms, in a sentence on what a study lacks
+
 # A regime -------------------------------------------------------------------------------------
 
 
@@ -137,7 +140,8 @@ class Regime:
     searches, arm, search, stage ("short" for all candidates) and recall_at_1. ``families`` tells
     that of each arm, and None of what is no rival. ``train(name, loss_args, executor, device,
     progress)`` gives the trials and the rows of a loss, and ``example(name, loss_args)`` one of its
-    Experiments. ``overlap`` is the share of test classes that two repetitions have in common.
+    Experiments. ``overlap`` is the share of test classes that two repetitions have in common, and
+    ``missing`` a sentence on what of the study is not done yet, if anything.
     """
 
     name: str
@@ -147,6 +151,11 @@ class Regime:
     train: Callable[..., tuple[pd.DataFrame, pd.DataFrame]]
     example: Callable[[str, Mapping[str, Any]], Experiment]
     overlap: float = 0.0
+    missing: str = ""
+
+
+class NoEvidenceError(ValueError):
+    """A study has nothing yet that a loss could be compared with."""
 
 
 def families(arms: Sequence[str]) -> dict[str, str | None]:
@@ -165,26 +174,50 @@ def regime(
     """A study by its name or its rules, with its trials and evidence: those that are kept, or the
     ``tables``. A loss goes through its protocol in full: all searches, candidates and repetitions.
 
-    Raises ValueError for an unknown study, or one without evidence.
+    A study that is partly done judges by those of its arms that have all repetitions.
+
+    Raises:
+        NoEvidenceError: no loss of the study has all repetitions.
+        ValueError: an unknown study, or one whose arms are not losses.
     """
     if isinstance(rules, str):
         rules = reality.protocol(rules)
     trials, evidence = tables or reality.tables(rules.name)
     if not evidence.rows:
-        raise ValueError(
+        raise NoEvidenceError(
             f"the study {rules.name!r} has no evidence to judge by ({evidence.path}): first "
             f"dmlkit study {rules.name}"
         )
-    arms = evidence.frame()
+    if rules.like:
+        raise ValueError(f"the study {rules.name!r} asks single questions: judge by {rules.like}")
+    complete, missing = _complete(rules, evidence)
     return Regime(
         rules.name,
-        arms,
+        complete,
         trials.frame(),
-        families(list(arms["arm"].unique())),
+        families(list(complete["arm"].unique())),
         partial(_through, rules, evidence),
         partial(_example, rules),
         rules.repetitions.overlap,
+        missing,
     )
+
+
+def _complete(rules: reality.Protocol, evidence: reality.Table) -> tuple[pd.DataFrame, str]:
+    """The evidence of arms that have all repetitions, and a sentence on the others, if any."""
+    rows, count, known = reality.asked_for(rules, evidence), rules.repetitions.count, reality.arms()
+    done = rows["arm"].value_counts() if len(rows) else pd.Series(dtype=int)
+    lacking = {arm: int(done.get(arm, 0)) for arm in known if done.get(arm, 0) < count}
+    some = ", ".join(f"{arm} {done}" for arm, done in list(lacking.items())[:_NAMED])
+    told = (
+        f"The study {rules.name!r} is only partly done: of its {len(known)} arms, "
+        f"{len(lacking)} lack some of the {count} repetitions ({some}"
+        f"{', and others' if len(lacking) > _NAMED else ''}). Go on with dmlkit study {rules.name}."
+    )
+    if not any(families([arm])[arm] for arm in done.index[done == count]):
+        raise NoEvidenceError(f"{told} Nothing can be judged before the first has all.")
+    missing = f"{told} The loss is compared with the others alone." if lacking else ""
+    return rows[rows["arm"].map(done) == count], missing
 
 
 def _arm(name: str, loss_args: Mapping[str, Any]) -> reality.Arm:
@@ -217,16 +250,16 @@ def _through(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Tune and repeat a loss as the study does. Its Runs on disk are known by the code that they
     trained; a table would know them by the file's name alone, so that none is written."""
-    arm, tuning, steps = _arm(name, loss_args), rules.tuning, rules.base["steps"]
+    arm, tuning = _arm(name, loss_args), rules.tuning
     full = tuning.finalists + tuning.rounds * tuning.extra
-    total = len(rules.searches) * (tuning.candidates * tuning.short_steps + full * steps)
+    total = len(rules.searches) * (tuning.candidates * tuning.short_steps + full * tuning.steps)
     known, baselines = reality.Table(evidence.key), reality.baselines(rules)
     known.rows = {p: row for p, row in evidence.rows.items() if row["arm"] in baselines}
     with tqdm(
-        total=total + rules.repetitions.count * steps, desc=f"{name}, {rules.name}",
+        total=total + rules.repetitions.count * rules.base["steps"], desc=f"{name}, {rules.name}",
         unit="step", unit_scale=True, disable=not progress,
     ) as bar:  # fmt: skip
-        how = reality.How(executor, device, bar=bar)
+        how = reality.How(executor, device, bar=bar, store=dmlkit.cache_folder() / "runs")
         tried = reality.search(rules, [arm], how=how)
         rows = reality.compare(rules, [arm], reality.recipes(tried), known, how)
     return tried, rows[rows["arm"] == name]
@@ -249,21 +282,20 @@ def judge(
 
     ``name`` is ``path/to/file.py:Class`` or ``package.module:Class``; its class may have a
     ``space`` of settings to tune and a ``family`` (see ``losses.entry``). ``study`` is
-    ``"scratch"``, ``"transfer"`` or both, which is the default. The page is written to
-    ``judge_Class.md`` in the ``folder``; None writes none. What was trained is on disk: called
-    again, it goes on from there.
+    ``"scratch"``, ``"transfer"`` or several; without it, both, or the one that has evidence. The
+    page is written to ``judge_Class.md`` in the ``folder``; None writes none. What was trained is
+    on disk: called again, it goes on from there.
 
     Raises:
         ValueError, TypeError, RuntimeError: see ``check``; nothing was trained then.
-        ValueError: an unknown study, or one without evidence.
+        ValueError: an unknown study, or one in which no loss has all repetitions yet.
     """
-    args, chosen = dict(loss_args or {}), REGIMES if study is None else study
+    args = dict(loss_args or {})
     entry, accepted = losses.entry(name), losses.signature(name)
     if unset := [key for key in entry.space or () if accepted[key].default is Parameter.empty]:
         raise ValueError(f"{name}: {', '.join(unset)} is tuned, and must have a default to start")
     notes = check(name, args)
-    listed = [chosen] if isinstance(chosen, str | Regime) else chosen
-    regimes = [each if isinstance(each, Regime) else regime(each) for each in listed]
+    regimes, missing = _regimes(study)
     costs = {each.name: cost(each.example(name, args)) for each in regimes}
     trials, rows, standings = {}, {}, {}
     for each in regimes:
@@ -274,7 +306,23 @@ def judge(
         )
     path = None if folder is None else folder / f"judge_{name.rpartition(':')[2]}.md"
     others = {each.name: each.trials for each in regimes}
-    found = Judgment(name, entry.family, notes, standings, trials, rows, costs, others)
+    found = Judgment(name, entry.family, notes, standings, trials, rows, costs, others, missing)
     if path is not None:
         write_whole({path: partial(Path.write_text, data=found.page(), encoding="utf-8")})
     return found
+
+
+def _regimes(study: str | Regime | Sequence[str | Regime] | None) -> tuple[list[Regime], list[str]]:
+    """The regimes that are asked for, or all that have evidence; and what they lack."""
+    listed = [study] if isinstance(study, str | Regime) else study or REGIMES
+    found, missing = [], []
+    for each in listed:
+        try:
+            found.append(each if isinstance(each, Regime) else regime(each))
+        except NoEvidenceError as error:
+            if study is not None:
+                raise
+            missing.append(f"Not judged by {each}: {error}")
+    if not found:
+        raise NoEvidenceError("; ".join(missing))
+    return found, [*missing, *(each.missing for each in found if each.missing)]

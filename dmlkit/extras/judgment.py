@@ -5,7 +5,7 @@ import itertools
 import json
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,6 +77,8 @@ def sensitivity(trials: pd.DataFrame) -> pd.DataFrame:
     below the best, and ``failed``, the share that reaches less than half of the best; means over
     searches.
     """
+    if not len(trials):  # of a study whose trials are not there
+        return pd.DataFrame(columns=["median_loss", "failed"], dtype=float)
     short = trials[trials["stage"] == "short"]
     each = short.groupby(["arm", "search"])["recall_at_1"]
     best = each.transform("max")
@@ -100,6 +102,7 @@ class Judgment:
     rows: Mapping[str, pd.DataFrame]
     costs: Mapping[str, pd.Series]
     others: Mapping[str, pd.DataFrame]  # trials of the study's own losses
+    missing: Sequence[str] = ()  # what of the studies is not done yet, in sentences
 
     @property
     def questions(self) -> pd.DataFrame:
@@ -138,6 +141,7 @@ class Judgment:
                     f"all of these: {_tested(asked, regime, 'family')}."
                 )
             found.append(" ".join(lines))
+        found += [f"*Not done yet:* {sentence}" for sentence in self.missing]
         return [*found, *(f"*Noticed before training:* {note}" for note in self.notes)]
 
     def _table(self) -> str:

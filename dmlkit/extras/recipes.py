@@ -92,7 +92,10 @@ def read(name: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The fields of a recipe, and their changes by loss, on those of its base."""
     tables = [_table(name)]
     while "base" in tables[-1]:
-        tables.append(_table(tables[-1]["base"]))
+        try:
+            tables.append(_table(tables[-1]["base"]))
+        except ValueError as error:
+            raise ValueError(f"{name}: its base: {error}") from error
         if len(tables) > _MOST_BASES:
             raise ValueError(f"{name}: a recipe has {_MOST_BASES} bases at most; is it its own?")
     experiment: dict[str, Any] = {}

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import platform
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -51,7 +52,8 @@ def file():
     Server.released.set()
     server.shutdown()
     server.server_close()
-    thread.join()
+    thread.join(60)
+    assert not thread.is_alive(), "the server has not ended"
 
 
 @pytest.fixture(autouse=True)
@@ -126,7 +128,8 @@ def test_a_disk_too_small_is_said_with_file_and_sizes_before_a_byte_is_written(
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
 def test_a_disk_that_fills_up_is_said_too(file, tmp_path, pauses):
-    (tmp_path / f"a.zip.{os.getpid()}").symlink_to("/dev/full")  # where it is written at first
+    beside = f"a.zip.{platform.node()}-{os.getpid()}"  # where it is written at first
+    (tmp_path / beside).symlink_to("/dev/full")
     with pytest.raises(OSError, match=r"the disk is full: no room for .*a\.zip .* needs 2\.1 MB"):
         fetch(file, tmp_path)
     assert not os.listdir(tmp_path)

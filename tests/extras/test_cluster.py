@@ -125,7 +125,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             dask.connect.cache_clear()
             for worker in workers:
                 worker.kill()
-                worker.wait()
+                worker.wait(60)
 
 
 @pytest.fixture(autouse=True)
@@ -253,7 +253,7 @@ def test_a_scheduler_without_workers_or_lost_is_an_error(monkeypatch: pytest.Mon
         wait_for(lambda: len(local.scheduler.tasks) == 2)
         local.close()
         with pytest.raises(RuntimeError, match=r"2 of 2 Runs failed.*the cluster was lost"):
-            swept.result()
+            swept.result(timeout=120)
     with pytest.raises(ConnectionError, match="no Dask scheduler answers"):
         sweep(seed=[NEW + 1])
 

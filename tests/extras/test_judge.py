@@ -1,5 +1,7 @@
 """The judge refuses what is no loss, trains by the study's rules, and says where a loss stands."""
 
+import dataclasses
+import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,7 +14,7 @@ from typer.testing import CliRunner
 import dmlkit
 from dmlkit import cli, study, training
 from dmlkit.extras import reality
-from dmlkit.extras.judge import Regime, check, families, judge, regime
+from dmlkit.extras.judge import NoEvidenceError, Regime, check, families, judge, regime
 from dmlkit.extras.judgment import sensitivity
 from dmlkit.training import Experiment
 
@@ -167,13 +169,14 @@ ranges = { lr = ["log", 1e-3, 1e-2], loss_lr_factor = ["log", 1.0, 10.0] }
 data_args = { train_classes = 40, val_classes = 20, test_classes = 20 }
 model_args = { widths = [2, 4, 4, 4] }
 dim = 8
-steps = 3
+steps = 4
 [choices.batch]
 pk = { sampler = "pk", sampler_args = { classes = 4, per_class = 3 } }
 uniform = { sampler = "uniform", sampler_args = { size = 12 } }
 [tuning]
 candidates = 2
 short_steps = 2
+steps = 3
 finalists = 1
 rounds = 1
 extra = 1
@@ -192,10 +195,24 @@ fields = {}
 
 
 @pytest.fixture
-def tiny(own):
-    """A study of a few steps, whose evidence is invented."""
+def invent(own):
+    """Make a study of a few steps with invented evidence, whose arms have so many repetitions."""
     (own / "tiny.toml").write_text(RULES)
     rules = reality.protocol("tiny", own)
+
+    def invents(**repetitions):
+        return rules, _invented_tables(rules, repetitions)
+
+    return invents
+
+
+@pytest.fixture
+def tiny(invent):
+    """A study with all repetitions of three losses."""
+    return regime(*invent())
+
+
+def _invented_tables(rules, repetitions):
     trials, evidence = (
         reality.Table(("arm", "search", "stage", "candidate")),
         reality.Table(("arm", "repetition")),
@@ -203,14 +220,23 @@ def tiny(own):
     rng = np.random.default_rng(0)
     arms = {"contrastive": 0.2, "triplet_semihard": 0.3, "proxy_anchor": 0.9, "raw pixels": 0.1}
     for arm, level in arms.items():
-        for k in range(4):
+        for k in range(repetitions.get(arm, 4)):
             score = level + 0.02 * rng.standard_normal()
-            row = {"arm": arm, "repetition": k, "search": k % 2, "hash": "", "recall_at_1": score}
-            evidence.rows[arm, k] = row
+            row = {"arm": arm, "repetition": k, "search": k % 2, "recall_at_1": score}
+            evidence.rows[arm, k] = row | _made_of(rules, arm, k)
         for s, c in np.ndindex(2, 3):
             row = {"arm": arm, "search": s, "stage": "short", "candidate": c}
             trials.rows[arm, s, "short", c] = row | {"recall_at_1": level - 0.1 * c}
-    return regime(rules, (trials, evidence))
+    return trials, evidence
+
+
+def _made_of(rules, arm, k):
+    if arm not in reality.arms():
+        return {"hash": "", "recipe": "{}"}
+    recipe = reality.candidates(rules, reality.arms()[arm], k % 2)[0]
+    where = reality.repetition(rules, k)
+    made = reality.experiment(rules, reality.arms()[arm], recipe, rules.base["steps"], where)
+    return {"hash": made.hash(), "recipe": json.dumps(recipe)}
 
 
 def test_a_loss_is_tuned_and_repeated_as_the_study_does_and_goes_on(own, tiny, monkeypatch):
@@ -230,6 +256,7 @@ def test_a_loss_is_tuned_and_repeated_as_the_study_does_and_goes_on(own, tiny, m
     of_search = [e for e, _ in made if e.split == "val"]
     assert [e.steps for e in of_search] == [2] * 4 + [3] * 4  # 2 candidates, 1 finalist, 1 more
     assert {e.seed for e in of_search} == {11, 12}
+    assert {e.steps for e, _ in made if e.split == "test"} == {4}
     assert [e.seed for e, _ in made if e.split == "test"] == [0, 1, 2, 3]
     assert {e.loss for e, _ in made} == {"mine.py:Proxies"}
     assert all(loaded for _, loaded in trained), "a second call trains nothing"
@@ -266,6 +293,68 @@ def test_a_study_without_evidence_cannot_judge(own):
         regime(reality.protocol("tiny", own), empty)
     with pytest.raises(ValueError, match="no study 'nothing'"):
         judge("mine.py:Good", "nothing")
+
+
+def test_a_study_that_is_partly_done_judges_by_the_losses_that_are_done(own, invent):
+    at = regime(*invent(contrastive=3, proxy_anchor=1))
+    assert set(at.evidence["arm"]) == {"triplet_semihard", "raw pixels"}
+    assert "The study 'tiny' is only partly done" in at.missing
+    assert "contrastive 3" in at.missing
+    assert "Go on with dmlkit study tiny." in at.missing
+    with ThreadPoolExecutor(1) as executor:
+        how = {"executor": executor, "device": "cpu", "progress": False}
+        found = judge("mine.py:Good", at, **how)
+    assert found.standings["tiny"].best == "triplet_semihard"
+    assert f"*Not done yet:* {at.missing}" in found.page()
+    assert "| proxy_anchor |" not in found.page()
+
+
+def test_a_study_of_which_no_loss_is_done_says_so_before_any_training(own, invent, monkeypatch):
+    monkeypatch.setattr(training, "run", lambda *args, **how: pytest.fail("trained"))
+    rules, tables = invent(contrastive=3, triplet_semihard=2, proxy_anchor=0)
+    with pytest.raises(NoEvidenceError, match=r"only partly done.*contrastive 3.*before the first"):
+        regime(rules, tables)
+
+
+def test_evidence_that_other_rules_made_is_not_judged_by(invent):
+    rules, tables = invent()
+    longer = dataclasses.replace(rules, base={**rules.base, "steps": 5})
+    with pytest.raises(NoEvidenceError, match="only partly done"):
+        regime(longer, tables)
+    fewer = dataclasses.replace(rules, repetitions=dataclasses.replace(rules.repetitions, count=3))
+    assert set(regime(fewer, tables).evidence["repetition"]) == {0, 1, 2}
+
+
+def test_without_a_study_that_is_named_those_with_evidence_judge(own, monkeypatch):
+    from dmlkit.extras import judge as room
+
+    def known(name):
+        if name == "transfer":
+            raise NoEvidenceError("first dmlkit study transfer")
+        return invented(0.05)
+
+    monkeypatch.setattr(room, "regime", known)
+    page = judge("mine.py:Good", folder=None, progress=False).page()
+    assert "**scratch: better.**" in page
+    assert "*Not done yet:* Not judged by transfer: first dmlkit study transfer" in page
+    with pytest.raises(NoEvidenceError, match="first dmlkit study transfer"):
+        judge("mine.py:Good", ["scratch", "transfer"], folder=None)
+    monkeypatch.setattr(room, "REGIMES", ("transfer",))
+    with pytest.raises(NoEvidenceError, match="Not judged by transfer: first dmlkit"):
+        judge("mine.py:Good", folder=None)
+
+
+def test_a_study_of_single_questions_does_not_judge(invent):
+    rules, tables = invent()
+    with pytest.raises(ValueError, match="asks single questions: judge by scratch"):
+        regime(dataclasses.replace(rules, like="scratch"), tables)
+
+
+def test_a_page_needs_no_trials_of_the_study(own):
+    at = dataclasses.replace(invented(0.0), trials=pd.DataFrame())
+    page = judge("mine.py:Good", at, folder=None, progress=False).page()
+    assert "Of its candidate settings, the median loses" in page
+    assert "other losses lose" not in page
 
 
 def test_additions_are_of_the_family_of_their_loss():

@@ -117,10 +117,10 @@ def test_a_killed_process_resumes_from_its_last_checkpoint(tmp_path, monkeypatch
     deadline = time.monotonic() + 120
     while not list(store.glob("*.checkpoint")):
         assert child.poll() is None, "the child ended before its first checkpoint"
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, "no checkpoint came within two minutes"
         time.sleep(0.01)
     os.kill(child.pid, signal.SIGKILL)
-    child.wait()
+    child.wait(60)
     begun = []
     before_each_step(monkeypatch, begun.append)
     assert not [path for path in store.iterdir() if path.is_dir() and (path / "run.json").exists()]

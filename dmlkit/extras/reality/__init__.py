@@ -8,7 +8,7 @@ again: so a study goes on where it was broken off, on whatever machine.
 
 from dmlkit.extras.reality.arms import SEC_ON, SEE_ON, VISITS_ON, arms
 from dmlkit.extras.reality.candidates import candidates, near, space, widened
-from dmlkit.extras.reality.checks import trained_anew
+from dmlkit.extras.reality.checks import asked_for, trained_anew
 from dmlkit.extras.reality.designs import contrast, designed
 from dmlkit.extras.reality.follow import (
     chosen_arms,
@@ -45,6 +45,7 @@ __all__ = [
     "Table",
     "agreement",
     "arms",
+    "asked_for",
     "baselines",
     "candidates",
     "chosen_arms",

@@ -16,6 +16,7 @@ from dmlkit.extras.reality.protocol import (
     Protocol,
     choices_of,
     experiment,
+    is_set,
     merged,
 )
 from dmlkit.losses.table import Range
@@ -27,13 +28,16 @@ _MOST_SETTINGS = 16  # coordinates that an arm's points are drawn with
 
 
 def space(rules: Protocol, arm: Arm) -> dict[str, Range]:
-    """What is tuned of an arm: the study's rates, and its own settings.
+    """What is tuned of an arm: the study's rates that it does not fix, and its own settings.
 
+    >>> from dmlkit.extras.reality import arms, protocol
     >>> list(space(protocol("scratch"), arms()["proxy_nca"]))
     ['lr', 'loss_lr_factor', 'loss_args.scale']
     """
     rates = {
-        key: bounds for key, bounds in rules.ranges.items() if arm.learns or key != "loss_lr_factor"
+        key: bounds
+        for key, bounds in rules.ranges.items()
+        if (arm.learns or key != "loss_lr_factor") and not is_set(arm.fields, key)
     }
     return rates | dict(arm.space)
 
@@ -41,6 +45,7 @@ def space(rules: Protocol, arm: Arm) -> dict[str, Range]:
 def candidates(rules: Protocol, arm: Arm, search: int) -> list[Fields]:
     """Settings to try first: the defaults, and points of a scrambled Sobol sequence.
 
+    >>> from dmlkit.extras.reality import arms, protocol
     >>> rules = protocol("scratch")
     >>> candidates(rules, arms()["triplet_semihard"], search=0)[0]
     {'batch': '32 x 4', 'lr': 0.005, 'loss_args.margin': 0.2}
@@ -97,7 +102,8 @@ def widened(bounds: Range, value: float, edge: float, reach: float) -> Range:
 
     0 in a logarithmic range is an addition that is left out, and no end of it.
 
-    >>> widened(("log", 0.01, 1.0), 0.9, edge=0.05, reach=0.5)
+    >>> scale, low, high = widened(("log", 0.01, 1.0), 0.9, edge=0.05, reach=0.5)
+    >>> scale, low, round(high, 9)
     ('log', 0.01, 10.0)
     >>> widened(("linear", 0.0, 1.0), 0.5, edge=0.05, reach=0.5)
     ('linear', 0.0, 1.0)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -42,8 +43,9 @@ def trained_anew(
         alike = all(now[fact] == then[fact] for fact in _MACHINE)
         for metric in METRICS:
             bound = _LAST_DIGIT if alike else _bound(frame, then["arm"], metric)
-            numbers = then[metric], now[metric], bound, abs(now[metric] - then[metric]) <= bound
-            found.append((then["arm"], then["repetition"], metric, *numbers))
+            both = then[metric], now[metric]
+            agrees = np.isnan(both).all() or abs(both[1] - both[0]) <= bound  # no baseline's spread
+            found.append((then["arm"], then["repetition"], metric, *both, bound, bool(agrees)))
     columns = ["arm", "repetition", "score", "then", "now", "bound", "agrees"]
     return pd.DataFrame(found, columns=columns)
 
@@ -78,6 +80,23 @@ def planned(rules: Protocol, evidence: Table) -> list[Plan]:
             )
         plans.append(plan)
     return plans
+
+
+def asked_for(rules: Protocol, evidence: Table) -> pd.DataFrame:
+    """The rows of the evidence that the rules, as they are now, ask for: not those of arms that are
+    gone, of other repetitions, or made of another Experiment."""
+    known, rows = arms(rules), []
+    for row in evidence.rows.values():
+        name, k = row["arm"], row["repetition"]
+        if k >= rules.repetitions.count:
+            continue
+        if name in baselines(rules):
+            rows.append(row)
+        elif name in known:
+            with suppress(ValueError, TypeError, KeyError):  # a recipe that it cannot have any more
+                if evidence.found(repeated(rules, known[name], k, json.loads(row["recipe"]))):
+                    rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def _bound(frame: pd.DataFrame, arm: str, metric: str) -> float:

@@ -1,9 +1,10 @@
 """A whole study: go on with it, say how far it is, and what the command line prints."""
 
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from typing import Any
+from dataclasses import replace
 
 import joblib
 import numpy as np
@@ -14,7 +15,8 @@ from dmlkit import ROOT
 from dmlkit.extras.reality.arms import arms
 from dmlkit.extras.reality.candidates import candidates
 from dmlkit.extras.reality.checks import trained_anew
-from dmlkit.extras.reality.protocol import DEFAULTS, Arm, Protocol, protocol
+from dmlkit.extras.reality.designs import adapted
+from dmlkit.extras.reality.protocol import DEFAULTS, Arm, Fields, Protocol, protocol
 from dmlkit.extras.reality.repetitions import ROW_KEY, compare
 from dmlkit.extras.reality.searches import TRIAL_KEY, agreement, ends, recipes, search
 from dmlkit.extras.reality.trainings import How, OutOfTimeError, Table
@@ -47,12 +49,15 @@ def follow(
     Returns whether all that was asked for is done; it is not where the ``minutes`` were over.
 
     Raises:
-        ValueError: ``only`` is neither, or repetitions are asked for before their search.
+        ValueError: ``only`` is neither, or repetitions are asked for before their search, or
+            before that of the study whose recipes they have.
         RuntimeError: see ``work_off``.
     """
     if only not in (None, "search", "repetitions"):
         raise ValueError(f"only must be search or repetitions, not {only!r}")
     deadline = float("inf") if minutes is None else time.monotonic() + 60 * minutes
+    if only != "search" and (missing := list(_lacking(rules, chosen, trials, only))):
+        raise ValueError("; ".join(missing))
     counts = remaining(rules, chosen, trials, evidence)
     if only:
         counts = counts[(counts["stage"] == "repetitions") == (only == "repetitions")]
@@ -73,19 +78,60 @@ def follow(
 
 def _recipes(
     rules: Protocol, chosen: Sequence[Arm], trials: Table
-) -> dict[tuple[str, int], dict[str, Any]]:
+) -> dict[tuple[str, int], Fields]:
     """Those that the arms' own searches found, and of an arm that has another's, that one's."""
+    ours = _tuned(rules)
     found = recipes(trials.frame())
-    others = recipes(tables(rules.like)[0].frame()) if rules.like else {}
+    theirs = recipes(tables(rules.like)[0].frame()) if rules.like else {}
+    adopted = {}
     for arm in chosen:
+        if not arm.recipe_of:
+            continue
+        source = found if arm.recipe_of in ours else theirs
         for number in range(len(rules.searches)):
             if arm.recipe_of == DEFAULTS:
-                found[arm.name, number] = candidates(rules, arm, number)[0]
-            elif arm.recipe_of and (arm.recipe_of, number) in others | found:
-                recipe = (others | found)[arm.recipe_of, number]
-                changed = {key: recipe[key] * factor for key, factor in arm.factors.items()}
-                found[arm.name, number] = recipe | changed
-    return found
+                recipe = candidates(rules, arm, number)[0]
+            else:
+                recipe = source[arm.recipe_of, number]
+            adopted[arm.name, number] = adapted(rules, arm, recipe)
+    return found | adopted
+
+
+def _tuned(rules: Protocol) -> set[str]:
+    return {name for name, arm in arms(rules).items() if not arm.recipe_of}
+
+
+def _lacking(
+    rules: Protocol, chosen: Sequence[Arm], trials: Table, only: str | None = None
+) -> Iterator[str]:
+    """What must be searched before the repetitions of arms, and by which command."""
+    ours = _tuned(rules)
+    sources = dict.fromkeys(arm.recipe_of for arm in chosen if arm.recipe_of)
+    names = [arm.name for arm in chosen]
+    here = [name for name in sources if name in ours and name not in names]
+    if only == "repetitions":
+        here += [arm.name for arm in chosen if not arm.recipe_of]
+    yield from _unsearched(rules, here, trials)
+    if rules.like:
+        there = [name for name in sources if name not in ours and name != DEFAULTS]
+        other = replace(rules, name=rules.like, like=None, arms={}, contrasts={})
+        yield from _unsearched(other, there, tables(rules.like)[0])
+
+
+def _unsearched(rules: Protocol, names: Sequence[str], trials: Table) -> Iterator[str]:
+    known, lacking = arms(rules), []
+    for name in names:
+        counts = remaining(rules, [known[name]], trials, Table(ROW_KEY))
+        stages = counts[counts["stage"] != "repetitions"]
+        if (stages["done"] < stages["rows"]).any():
+            lacking.append(name)
+    if lacking:
+        which = [] if len(lacking) == len(known) else lacking
+        options = "".join(f" --arms {shlex.quote(name)}" for name in which)
+        yield (
+            f"no recipe of every search for {', '.join(lacking)}: first dmlkit study {rules.name} "
+            f"--only search{options}"
+        )
 
 
 def remaining(
@@ -178,6 +224,7 @@ def _report(
     rules: Protocol, chosen: Sequence[Arm], trials: Table, evidence: Table
 ) -> Iterator[str]:
     counts = remaining(rules, chosen, trials, evidence)
+    yield from _lacking(rules, chosen, trials)
     for row in counts.itertuples():
         yield f"{row.stage}: {row.done} of {row.rows} trainings"
     hours = counts["hours"].sum(skipna=False)

@@ -120,15 +120,12 @@ def protocol(name: str, folder: Path = FOLDER) -> Protocol:
         raise ValueError(f"no study {name!r} in {folder}; there are {there}")
     read = tomllib.loads(path.read_text(encoding="utf-8"))
     if "like" in read:
-        own = {key: read[key] for key in ("arms", "contrasts")}
-        if unknown := sorted(set(read) - {"like", *own}):
-            raise ValueError(f"{path}: beside like, the file has no key {', '.join(unknown)}")
-        return replace(protocol(read["like"], folder), name=name, like=read["like"], **own)
+        return _like(path, read)
     try:
         rules = _made(Protocol, "the file", {"name": name, **read})
         rules = replace(
             rules,
-            ranges={key: _range(key, bounds) for key, bounds in rules.ranges.items()},
+            ranges={key: checked_range(key, bounds) for key, bounds in rules.ranges.items()},
             tuning=_made(Tuning, "[tuning]", rules.tuning),
             searches=[_made(Search, "[[searches]]", table) for table in rules.searches],
             repetitions=_made(Repetitions, "[repetitions]", rules.repetitions),
@@ -137,6 +134,25 @@ def protocol(name: str, folder: Path = FOLDER) -> Protocol:
     except (ValueError, TypeError) as error:
         raise type(error)(f"{path}: {error}") from error
     return rules
+
+
+def _like(path: Path, read: Mapping[str, Any]) -> Protocol:
+    """The rules of another study, with arms and contrasts of this file."""
+    own = {"arms": read.get("arms", {}), "contrasts": read.get("contrasts", {})}
+    if unknown := sorted(set(read) - {"like", *own}):
+        raise ValueError(f"{path}: beside like, the file has no key {', '.join(unknown)}")
+    if not own["arms"]:
+        raise ValueError(f"{path}: a study like another lacks arms of its own")
+    for kind, tables in own.items():
+        for key, table in tables.items():
+            if not isinstance(table, Mapping):
+                raise ValueError(f"{path}: {kind}.{key} must be a table, but is {table!r}")
+    if read["like"] == path.stem:
+        raise ValueError(f"{path}: a study cannot be like itself")
+    other = protocol(read["like"], path.parent)
+    if other.like:
+        raise ValueError(f"{path}: {other.name} is itself like {other.like}: say like that one")
+    return replace(other, name=path.stem, like=other.name, **own)
 
 
 def _made(cls: type[Made], where: str, table: Any) -> Made:
@@ -153,7 +169,8 @@ def _made(cls: type[Made], where: str, table: Any) -> Made:
     return cls(**table)
 
 
-def _range(setting: str, bounds: Any) -> Range:
+def checked_range(setting: str, bounds: Any) -> Range:
+    """A range as a file has it. Raises ValueError for what is none."""
     scale, low, high = bounds if len(bounds) == 3 else ("", 0, 0)
     if scale not in ("log", "linear") or not low < high or (scale == "log" and low <= 0):
         raise ValueError(
@@ -227,6 +244,17 @@ def set_at(settings: Mapping[str, Any]) -> Fields:
         for name, value in settings.items()
     ]
     return merged(*nested)
+
+
+def is_set(fields: Mapping[str, Any], setting: str) -> bool:
+    """Whether fields say what a setting, as "loss_args.margin", is.
+
+    >>> is_set({"loss_args": {"margin": 0.1}}, "loss_args.margin")
+    True
+    """
+    first, _, rest = setting.partition(".")
+    inner = fields.get(first)
+    return inner is not None and (not rest or is_set(inner, rest))
 
 
 def experiment(

@@ -81,10 +81,13 @@ class Table:
 
     def forget_others(self, plans: Sequence[Plan]) -> None:
         """Drop rows that other rules asked for: those of the same arm (and search and stage)."""
+        before = len(self.rows)
         group = len(self.key) - 1
         asked = {self.place(plan.facts) for plan in plans}
         groups = {place[:group] for place in asked}
         self.rows = {p: r for p, r in self.rows.items() if p in asked or p[:group] not in groups}
+        if len(self.rows) < before:
+            self.write()
 
     def frame(self) -> pd.DataFrame:
         """All rows, in the order of their names, whenever they came."""
@@ -103,12 +106,14 @@ class OutOfTimeError(Exception):
 
 @dataclass
 class How:
-    """With what trainings are done, until when, and what shows how far they are."""
+    """With what trainings are done, until when, what shows how far they are, and where their Runs
+    are kept, if they are: see ``trained``."""
 
     executor: Executor | None = None
     device: str = "auto"
     deadline: float = float("inf")  # of time.monotonic()
     bar: Any = field(default_factory=lambda: tqdm(disable=True))
+    store: Path | None = None
 
 
 def trained(plan: Plan, device: str = "auto", store: Path | None = None) -> dict[str, Any]:
@@ -151,9 +156,9 @@ def _of_embeddings(x: np.ndarray, labels: np.ndarray) -> dict[str, float]:
 
 
 def _spread(x: np.ndarray) -> float:
-    """The mean over pairs, in blocks of rows."""
-    z = geometry.normalize(torch.from_numpy(x))
-    total = sum(float(torch.cdist(rows, z).sum(dtype=torch.float64)) for rows in z.split(1024))
+    """The mean over pairs, in blocks of rows; in float64, in which rows that are equal are so."""
+    z = geometry.normalize(torch.from_numpy(x).double())
+    total = sum(float(torch.cdist(rows, z).sum()) for rows in z.split(1024))
     return total / (len(z) * (len(z) - 1))
 
 
@@ -184,7 +189,7 @@ def work_off(plans: Sequence[Plan], table: Table, how: How) -> pd.DataFrame:
         if time.monotonic() >= how.deadline:
             raise OutOfTimeError
         pool = how.executor or study.default_executor()
-        futures = {pool.submit(trained, plan, how.device): plan for plan in waiting}
+        futures = {pool.submit(trained, plan, how.device, how.store): plan for plan in waiting}
         try:
             for number, (future, plan) in enumerate(_as_completed(futures, how), start=1):
                 error = future.exception()
