@@ -23,7 +23,22 @@ from dmlkit.extras import course
 FOLDER = dmlkit.ROOT / "notebooks"
 NOTEBOOKS = course.course()
 #: Notebooks that were rewritten, and keep the whole standard below.
-FINISHED: tuple[str, ...] = ()
+FINISHED: tuple[str, ...] = (
+    "00_start_here",
+    "01_measuring_retrieval",
+    "02_pairs",
+    "03_mining",
+    "04_batches",
+    "05_prototypes",
+    "06_clustering",
+    "07_proxies",
+    "08_memory_ensembles_curvature",
+    "09_norms_and_gradients",
+    "10_spherical_constraint",
+    "11_norms_and_groups",
+    "12_expansion_geometry",
+    "13_expansion_training",
+)
 #: The largest share of the code in sight that may draw.
 DRAWN = 0.15
 
