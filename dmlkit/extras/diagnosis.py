@@ -50,7 +50,7 @@ class Sign(NamedTuple):
     notebook: str
 
 
-_LOWER_LR = ("Lower lr by 3 to 10 times.", "14_fair_comparison")
+_LOWER_LR = ("Lower lr by 3 to 10 times.", "15_fair_comparison")
 _FEWER_STEPS = (
     "Train on more classes, with augment=True, a smaller network, or for fewer steps, a number "
     "that is chosen on validation classes.",
@@ -97,7 +97,7 @@ SIGNS = (
         "only {with_positive:.0%} of the {batch} images of a batch have another of their class "
         "beside them; the others are pushed, and pulled to nobody",
         "Take the pk sampler with per_class=4 or more, or a proxy loss, which needs no positives.",
-        "03_mining",
+        "04_batches",
     ),
     Sign(
         "idle proxies",
@@ -140,7 +140,7 @@ SIGNS = (
         "the weights moved by only {weights:.1%} of their length (lr is {lr:g}), and the mean loss "
         "went from {first_loss:.4g} to {last_loss:.4g}",
         "Raise lr by 3 to 10 times, or train longer.",
-        "14_fair_comparison",
+        "15_fair_comparison",
     ),
     Sign(
         "dimensions unused",
