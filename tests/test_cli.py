@@ -360,7 +360,11 @@ def test_student_copies_have_no_solutions_and_are_notebooks_that_find_the_figure
         assert not [cell for cell in notebook.cells if cell.get("outputs")]
         text = json.dumps(json.loads(path.read_text()))
         assert "SOLUTION" not in text
-        assert text.count("your turn") >= 2
+        stubs = [cell for cell in notebook.cells if "your turn" in cell.source]
+        assert len(stubs) >= 2
+        for stub in stubs:
+            assert not stub.metadata.get("jupyter", {}).get("source_hidden"), stub.source
+            assert "hide-input" not in stub.metadata.get("tags", []), stub.source
         pictures = re.findall(r"\]\((\.\./[^)]+)\)", text)
         assert pictures
         assert not [name for name in pictures if not (path.parent / name).exists()]

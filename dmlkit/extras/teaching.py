@@ -26,6 +26,14 @@ def without_solution(source: str) -> str:
     return _SOLUTION.sub(r'\1raise NotImplementedError("your turn")', source)
 
 
+def _unfold(cell: nbformat.NotebookNode) -> None:
+    """A folded solution becomes a stub in sight, where the reader is to write."""
+    cell.metadata.pop("jupyter", None)
+    tags = [tag for tag in cell.metadata.pop("tags", []) if tag != "hide-input"]
+    if tags:
+        cell.metadata["tags"] = tags
+
+
 def copies(folder: Path) -> Iterator[Path]:
     """Write each notebook without its solutions and outputs, and give its path.
 
@@ -41,8 +49,9 @@ def copies(folder: Path) -> Iterator[Path]:
     for source in sources:
         notebook = outputs.bare(nbformat.read(source, as_version=4))
         for cell in notebook.cells:
-            if cell.cell_type == "code":
-                cell.source = without_solution(cell.source)
+            if cell.cell_type == "code" and (stub := without_solution(cell.source)) != cell.source:
+                cell.source = stub
+                _unfold(cell)
         nbformat.write(notebook, folder / source.name)
         yield folder / source.name
     for page in ("index.ipynb", "glossary.ipynb"):
