@@ -38,6 +38,9 @@ FINISHED: tuple[str, ...] = (
     "11_norms_and_groups",
     "12_expansion_geometry",
     "13_expansion_training",
+    "17_embedding_maps",
+    "18_failures_and_hubs",
+    "20_what_came_after",
 )
 #: The largest share of the code in sight that may draw.
 DRAWN = 0.15

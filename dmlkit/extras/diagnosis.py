@@ -184,7 +184,7 @@ SIGNS = (
         "their places: the skewness of N_10 is {skewness:.1f}, by chance about 0.3",
         "Mend first what else is found; else train longer, with a loss that spreads classes "
         "evenly, or subtract the mean of the embeddings before a search.",
-        "17_embedding_maps",
+        "18_failures_and_hubs",
     ),
 )
 
