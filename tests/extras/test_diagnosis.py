@@ -160,4 +160,4 @@ def test_the_command_says_it_in_words(trained, monkeypatch):
         done = CliRunner().invoke(cli.app, ["diagnose", path, "--device", "cpu"])
         assert done.exit_code == 0, done.output
         assert words in done.output
-    assert "notebooks/14_fair_comparison.ipynb" in done.output
+    assert "notebooks/15_fair_comparison.ipynb" in done.output
