@@ -43,6 +43,7 @@ FINISHED: tuple[str, ...] = (
     "16_what_matters",
     "17_embedding_maps",
     "18_failures_and_hubs",
+    "19_your_own_images",
     "20_what_came_after",
 )
 #: The largest share of the code in sight that may draw.
