@@ -83,12 +83,13 @@ def lasting(outputs: Sequence[NotebookNode]) -> Iterator[NotebookNode]:
         if output is not None and output.output_type == "stream":
             printed += output.text if output.name == "stdout" else ""
             continue
-        lines = [line for line in re.findall(r".*\n|.+$", printed) if not _VARIES.search(line)]
-        if lines:
-            yield new_output("stream", name="stdout", text="".join(lines))
-        printed = ""
-        if output is not None and output.output_type != "error":
-            yield from _shown(output)
+        shown = [] if output is None or output.output_type == "error" else list(_shown(output))
+        if shown or output is None:  # a progress bar, which is not kept, parts no lines
+            lines = [line for line in re.findall(r".*\n|.+$", printed) if not _VARIES.search(line)]
+            if lines:
+                yield new_output("stream", name="stdout", text="".join(lines))
+            printed = ""
+        yield from shown
 
 
 def _shown(output: NotebookNode) -> Iterator[NotebookNode]:

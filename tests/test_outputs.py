@@ -184,3 +184,11 @@ def test_a_notebook_that_was_not_written_yet_keeps_only_what_nbval_compares(figu
     fresh.cells[2].outputs = [printed("R@1 0.8\n")]
     (problem,) = outputs.problems(fresh, "00_toy", figures)
     assert problem == "'train()' keeps an output that 'dmlkit reproduce' did not write"
+
+
+def test_a_progress_bar_between_lines_does_not_part_them() -> None:
+    bar = nbformat.v4.new_output("display_data", {"application/vnd.jupyter.widget-view+json": {}})
+    lines = [nbformat.v4.new_output("stream", name="stdout", text=f"{n}\n") for n in (1, 2)]
+    found = list(outputs.lasting([lines[0], bar, lines[1]]))
+    assert [output.text for output in found] == ["1\n2\n"]
+    assert list(outputs.lasting(found)) == found
