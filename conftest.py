@@ -4,7 +4,9 @@ import io
 import os
 import subprocess
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 # isort: off
 import dmlkit  # first: it sets the instruction set that NumPy and torch are to use
@@ -23,6 +25,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 def _names_of_doctests(doctest_namespace: dict) -> None:
     doctest_namespace["np"] = np
     doctest_namespace["torch"] = torch
+
+
+@pytest.fixture(autouse=True)
+def _environment() -> Iterator[None]:
+    """What a test changes in the environment, the command line's --root too, ends with it."""
+    with mock.patch.dict(os.environ):
+        yield
 
 
 @pytest.fixture
