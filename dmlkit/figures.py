@@ -165,6 +165,7 @@ def save(
     that does not suffice, ``ValueError``.
     """
     record = _record(name, data, alt, caption, datasets or {})
+    _settle(fig)
     png = _png(fig, name)
     record["picture"] = picture(png)
     record["digest"] = digest(record)  # last: of all the rest
@@ -333,6 +334,18 @@ def neighbors(queries: Tensor, found: Tensor, right: ArrayLike, rows: Sequence[s
     fig.set_figheight(fig.get_figheight() + 0.3)
     fig.legend(handles=keys, loc="outside lower center", ncols=2)
     return fig
+
+
+def _settle(fig: Figure) -> None:
+    """Draw until the layout rests: beside images, whose shape is fixed, each drawing moves it."""
+    before = None
+    fig.set_dpi(_QUALITIES[0][0])  # at another resolution words are of another width
+    for _ in range(6):
+        fig.draw_without_rendering()
+        places = [axes.get_position().bounds for axes in fig.axes]
+        if before is not None and np.allclose(places, before, rtol=0, atol=5e-4):
+            return
+        before = places
 
 
 def _png(fig: Figure, name: str) -> bytes:

@@ -256,6 +256,16 @@ def test_contact_sheet_puts_every_picture_in_its_place(folder: Path, channels: i
     np.testing.assert_allclose(centers, expected[..., None].repeat(3, -1), atol=1e-6)
 
 
+def test_the_layout_of_a_saved_figure_rests(folder: Path) -> None:
+    rows, columns = ["a long name of a row", "second", "third"], ["first", *"bcdef"]
+    fig, axes = figures.contact_sheet(torch.rand(3, 6, 1, 32, 32), rows, columns)
+    figures.save(fig, "toy", {}, "Noise with names.")
+    saved = axes.get_position().bounds
+    for _ in range(4):  # of which the first alone would move it by a hundredth of the height
+        fig.draw_without_rendering()
+    np.testing.assert_allclose(axes.get_position().bounds, saved, rtol=0, atol=1e-3)
+
+
 def test_neighbors_frame_right_and_wrong_differently(folder: Path) -> None:
     found = torch.zeros(1, 3, 1, 8, 8)
     fig = figures.neighbors(found[:, 0], found, [[True, False, True]])
