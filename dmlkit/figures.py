@@ -80,8 +80,8 @@ _LOOK = {
 
 __all__ = [
     "ARMS", "LOOKS", "MAX_BYTES", "RECALL_AXIS", "RIGHT", "WIDTH", "WRONG", "Look", "SavedFigure",
-    "begin_notebook", "contact_sheet", "curve", "differences", "example", "look", "neighbors",
-    "sample", "save", "timing", "versions",
+    "bare", "begin_notebook", "contact_sheet", "curve", "differences", "dots", "example", "letter",
+    "look", "neighbors", "sample", "save", "timing", "versions",
 ]  # fmt: skip
 
 provenance: dict[str, Any] | None = None
@@ -165,6 +165,7 @@ def save(
     that does not suffice, ``ValueError``.
     """
     record = _record(name, data, alt, caption, datasets or {})
+    _settle(fig)
     png = _png(fig, name)
     record["picture"] = picture(png)
     record["digest"] = digest(record)  # last: of all the rest
@@ -278,6 +279,67 @@ def differences(
     return found
 
 
+def dots(
+    axes: Axes,
+    rows: Mapping[str, ArrayLike],
+    label: str = "",
+    shift: float = 0.0,
+    upright: bool = False,
+    every: bool = False,
+    **style: Any,
+) -> dict[str, dict[str, Any]]:
+    """Draw mean and 95 % t-interval of rows of values, {name: (n,)}, one below the other.
+
+    ``upright`` puts them side by side, ``every`` draws each repetition too, and ``shift`` moves all
+    marks of one call, so that several arms fit beside each other. A name that is a loss or an arm
+    is written as in ``LOOKS``. Returns a ``sample`` for each row, with mean, low, high and n.
+
+    >>> _, axes = plt.subplots()
+    >>> found = dots(axes, {"SEC": [1.0, 3.0], "none": [0.0, 1.0]}, "points", color="black")
+    >>> found["SEC"]["mean"], [label.get_text() for label in axes.get_yticklabels()]
+    (2.0, ['SEC', 'no constraint'])
+    """
+    style = {"marker": "o", "color": RIGHT, "ms": 4.5, "lw": 1.2, "ls": ""} | style
+    found: dict[str, dict[str, Any]] = {}
+    for name, values in rows.items():
+        mean, *ends, n = study.interval(values)
+        found[name] = sample(values) | {"mean": float(mean), "n": int(n)}
+        if n > 1:
+            found[name] |= dict(zip(("low", "high"), map(float, ends), strict=True))
+    means = np.array([each["mean"] for each in found.values()])
+    ends = np.array(
+        [[each.get(key, each["mean"]) for each in found.values()] for key in ("low", "high")]
+    )
+    place = np.arange(len(found)) + shift
+    if every:
+        for at, each in zip(place, found.values(), strict=True):
+            line = [at] * each["n"], each["values"]
+            axes.plot(
+                *(line if upright else line[::-1]), ".", ms=4, color=style["color"], alpha=0.4
+            )
+    error = np.abs(ends - means)
+    if upright:
+        axes.errorbar(place, means, yerr=error, label=label, **style)
+    else:
+        axes.errorbar(means, place, xerr=error, label=label, **style)
+        axes.set_ylim(len(found) - 0.5, -0.5)
+        axes.grid(False, axis="y")
+    names = [LOOKS[name].name if name in LOOKS else name for name in rows]
+    (axes.set_xticks if upright else axes.set_yticks)(range(len(found)), names)
+    return found
+
+
+def letter(axes: Axes, name: str) -> None:
+    """Write a panel's letter, and what follows it, above its left edge."""
+    axes.set_title(name, loc="left", fontweight="bold")
+
+
+def bare(axes: Axes, title: str = "", **style: Any) -> None:
+    """Take the ticks off axes whose coordinates have no meaning; a small title, if any."""
+    axes.set(xticks=[], yticks=[])
+    axes.set_title(title, fontsize=8, **style)
+
+
 def contact_sheet(
     images: Tensor, rows: Sequence[str] = (), columns: Sequence[str] = ()
 ) -> tuple[Figure, Axes]:
@@ -333,6 +395,18 @@ def neighbors(queries: Tensor, found: Tensor, right: ArrayLike, rows: Sequence[s
     fig.set_figheight(fig.get_figheight() + 0.3)
     fig.legend(handles=keys, loc="outside lower center", ncols=2)
     return fig
+
+
+def _settle(fig: Figure) -> None:
+    """Draw until the layout rests: beside images, whose shape is fixed, each drawing moves it."""
+    before = None
+    fig.set_dpi(_QUALITIES[0][0])  # at another resolution words are of another width
+    for _ in range(6):
+        fig.draw_without_rendering()
+        places = [axes.get_position().bounds for axes in fig.axes]
+        if before is not None and np.allclose(places, before, rtol=0, atol=5e-4):
+            return
+        before = places
 
 
 def _png(fig: Figure, name: str) -> bytes:

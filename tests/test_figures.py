@@ -243,6 +243,38 @@ def test_differences_draw_every_repetition_and_the_interval_of_the_mean(folder: 
         figures.differences(axes, {"a": [[1.0]]})
 
 
+@pytest.mark.parametrize("upright", [False, True])
+def test_dots_draw_mean_and_interval_of_every_row(folder: Path, upright: bool) -> None:
+    fig, axes = plt.subplots()
+    rows = {"SEC": [0.01, 0.03, 0.02], "one": [0.5]}
+    kept = figures.dots(axes, rows, "arm", shift=0.1, upright=upright, every=True, color="black")
+    low, high = stats.t.interval(0.95, 2, 0.02, stats.sem(rows["SEC"]))
+    assert kept["SEC"] == {
+        "values": [0.01, 0.03, 0.02], "mean": pytest.approx(0.02), "n": 3,
+        "low": pytest.approx(low), "high": pytest.approx(high),
+    }  # fmt: skip
+    assert kept["one"] == {"values": [0.5], "mean": 0.5, "n": 1}
+    (bars,) = axes.collections
+    bar = bars.get_segments()[0]  # its two ends
+    along, across = (1, 0) if upright else (0, 1)
+    np.testing.assert_allclose(bar[:, along], [low, high])
+    np.testing.assert_allclose(bar[:, across], 0.1)
+    every = axes.lines[0].get_data()
+    np.testing.assert_allclose(every[along], rows["SEC"])
+    names = axes.get_xticklabels() if upright else axes.get_yticklabels()
+    assert [name.get_text() for name in names] == ["SEC", "one"]
+    assert axes.get_legend_handles_labels()[1] == ["arm"]
+    figures.save(fig, "toy", kept, "Two rows.")  # what it returns can be saved
+
+
+def test_letters_and_bare_axes(folder: Path) -> None:
+    _, axes = plt.subplots()
+    figures.bare(axes, "a map")
+    figures.letter(axes, "a  untrained")
+    assert (axes.get_title(), axes.get_title("left")) == ("a map", "a  untrained")
+    assert not [*axes.get_xticks(), *axes.get_yticks()]
+
+
 @pytest.mark.parametrize("channels", [1, 3])
 def test_contact_sheet_puts_every_picture_in_its_place(folder: Path, channels: int) -> None:
     images = torch.arange(6, dtype=torch.uint8).mul(40).reshape(2, 3, 1, 1, 1)
@@ -254,6 +286,16 @@ def test_contact_sheet_puts_every_picture_in_its_place(folder: Path, channels: i
     centers = sheet[np.ix_(rows, columns)]  # (2, 3, 3)
     expected = np.array([[0, 40, 80], [120, 160, 200]]) / 255
     np.testing.assert_allclose(centers, expected[..., None].repeat(3, -1), atol=1e-6)
+
+
+def test_the_layout_of_a_saved_figure_rests(folder: Path) -> None:
+    rows, columns = ["a long name of a row", "second", "third"], ["first", *"bcdef"]
+    fig, axes = figures.contact_sheet(torch.rand(3, 6, 1, 32, 32), rows, columns)
+    figures.save(fig, "toy", {}, "Noise with names.")
+    saved = axes.get_position().bounds
+    for _ in range(2):  # of which the first alone would move it by a hundredth of the height
+        fig.savefig(folder / "again.png", dpi=150)
+    np.testing.assert_allclose(axes.get_position().bounds, saved, rtol=0, atol=1e-3)
 
 
 def test_neighbors_frame_right_and_wrong_differently(folder: Path) -> None:

@@ -1,0 +1,51 @@
+"""The check of an exercise of the notebooks, which knows the usual wrong answers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+
+def verdict(
+    answer: Any, right: Any, mistakes: Mapping[str, Any] | None = None, near: float = 1e-6
+) -> str:
+    """Say "right", or what is wrong with an answer where it is one of the usual wrong ones.
+
+    ``answer`` and ``right`` are numbers or arrays; ``mistakes`` has, for each sentence to say, the
+    answer that shows the mistake. Numbers agree within ``near``, of their size or absolutely.
+
+    >>> usual = {"this is in radians": 0.842}
+    >>> verdict(48.24, 48.237, usual, near=1e-3)
+    'right'
+    >>> verdict(0.842, 48.237, usual)
+    'not yet: this is in radians'
+    >>> verdict([1, 2], [1, 3])
+    'not yet: [1. 2.] is not [1. 3.]'
+    >>> verdict([1, 2, 3], [1, 3])
+    'not yet: the shape is (3,), expected (2,)'
+    >>> verdict(None, 1)
+    'not yet: nothing is returned'
+    """
+    if answer is None:
+        return "not yet: nothing is returned"
+    try:
+        found, truth = _array(answer), _array(right)
+    except (TypeError, ValueError):
+        return f"not yet: {type(answer).__name__} is neither a number nor an array of numbers"
+    if _agree(found, truth, near):
+        return "right"
+    for sentence, value in (mistakes or {}).items():
+        if _agree(found, _array(value), near):
+            return f"not yet: {sentence}"
+    if found.shape != truth.shape:
+        return f"not yet: the shape is {found.shape}, expected {truth.shape}"
+    return f"not yet: {found.round(4)} is not {truth.round(4)}"
+
+
+def _array(value: Any) -> np.ndarray:
+    return np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value, dtype=float)
+
+
+def _agree(a: np.ndarray, b: np.ndarray, near: float) -> bool:
+    return a.shape == b.shape and np.allclose(a, b, rtol=near, atol=near)
