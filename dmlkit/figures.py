@@ -299,7 +299,7 @@ def dots(
     >>> found["SEC"]["mean"], [label.get_text() for label in axes.get_yticklabels()]
     (2.0, ['SEC', 'no constraint'])
     """
-    style = {"marker": "o", "color": RIGHT, "ms": 4.5, "lw": 1.2, "ls": ""} | style
+    drawn: dict[str, Any] = {"marker": "o", "color": RIGHT, "ms": 4.5, "lw": 1.2, "ls": ""} | style
     found: dict[str, dict[str, Any]] = {}
     for name, values in rows.items():
         mean, *ends, n = study.interval(values)
@@ -319,9 +319,9 @@ def dots(
             )
     error = np.abs(ends - means)
     if upright:
-        axes.errorbar(place, means, yerr=error, label=label, **style)
+        axes.errorbar(place, means, yerr=error, label=label, **drawn)
     else:
-        axes.errorbar(means, place, xerr=error, label=label, **style)
+        axes.errorbar(means, place, xerr=error, label=label, **drawn)
         axes.set_ylim(len(found) - 0.5, -0.5)
         axes.grid(False, axis="y")
     names = [LOOKS[name].name if name in LOOKS else name for name in rows]
