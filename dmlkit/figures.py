@@ -307,17 +307,16 @@ def dots(
         if n > 1:
             found[name] |= dict(zip(("low", "high"), map(float, ends), strict=True))
     means = np.array([each["mean"] for each in found.values()])
-    ends = np.array(
-        [[each.get(key, each["mean"]) for each in found.values()] for key in ("low", "high")]
+    low, high = (
+        [each.get(end, each["mean"]) for each in found.values()] for end in ("low", "high")
     )
+    error = (means - low, high - means)
     place = np.arange(len(found)) + shift
     if every:
+        faint: dict[str, Any] = {"ms": 4, "color": drawn["color"], "alpha": 0.4}
         for at, each in zip(place, found.values(), strict=True):
             line = [at] * each["n"], each["values"]
-            axes.plot(
-                *(line if upright else line[::-1]), ".", ms=4, color=style["color"], alpha=0.4
-            )
-    error = np.abs(ends - means)
+            axes.plot(*(line if upright else line[::-1]), ".", **faint)
     if upright:
         axes.errorbar(place, means, yerr=error, label=label, **drawn)
     else:
