@@ -299,7 +299,7 @@ def dots(
     >>> found["SEC"]["mean"], [label.get_text() for label in axes.get_yticklabels()]
     (2.0, ['SEC', 'no constraint'])
     """
-    style = {"marker": "o", "color": RIGHT, "ms": 4.5, "lw": 1.2, "ls": ""} | style
+    drawn: dict[str, Any] = {"marker": "o", "color": RIGHT, "ms": 4.5, "lw": 1.2, "ls": ""} | style
     found: dict[str, dict[str, Any]] = {}
     for name, values in rows.items():
         mean, *ends, n = study.interval(values)
@@ -307,21 +307,20 @@ def dots(
         if n > 1:
             found[name] |= dict(zip(("low", "high"), map(float, ends), strict=True))
     means = np.array([each["mean"] for each in found.values()])
-    ends = np.array(
-        [[each.get(key, each["mean"]) for each in found.values()] for key in ("low", "high")]
+    low, high = (
+        [each.get(end, each["mean"]) for each in found.values()] for end in ("low", "high")
     )
+    error = (means - low, high - means)
     place = np.arange(len(found)) + shift
     if every:
+        faint: dict[str, Any] = {"ms": 4, "color": drawn["color"], "alpha": 0.4}
         for at, each in zip(place, found.values(), strict=True):
             line = [at] * each["n"], each["values"]
-            axes.plot(
-                *(line if upright else line[::-1]), ".", ms=4, color=style["color"], alpha=0.4
-            )
-    error = np.abs(ends - means)
+            axes.plot(*(line if upright else line[::-1]), ".", **faint)
     if upright:
-        axes.errorbar(place, means, yerr=error, label=label, **style)
+        axes.errorbar(place, means, yerr=error, label=label, **drawn)
     else:
-        axes.errorbar(means, place, xerr=error, label=label, **style)
+        axes.errorbar(means, place, xerr=error, label=label, **drawn)
         axes.set_ylim(len(found) - 0.5, -0.5)
         axes.grid(False, axis="y")
     names = [LOOKS[name].name if name in LOOKS else name for name in rows]

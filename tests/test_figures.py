@@ -247,7 +247,7 @@ def test_differences_draw_every_repetition_and_the_interval_of_the_mean(folder: 
 def test_dots_draw_mean_and_interval_of_every_row(folder: Path, upright: bool) -> None:
     fig, axes = plt.subplots()
     rows = {"SEC": [0.01, 0.03, 0.02], "one": [0.5]}
-    kept = figures.dots(axes, rows, "arm", shift=0.1, upright=upright, every=True, color="black")
+    kept = figures.dots(axes, rows, "arm", shift=0.1, upright=upright, every=True)
     low, high = stats.t.interval(0.95, 2, 0.02, stats.sem(rows["SEC"]))
     assert kept["SEC"] == {
         "values": [0.01, 0.03, 0.02], "mean": pytest.approx(0.02), "n": 3,
