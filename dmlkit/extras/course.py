@@ -22,6 +22,9 @@ from dmlkit.files import write_whole
 #: Tag of a cell that is folded in the printed book; in JupyterLab ``jupyter.source_hidden`` is.
 HIDDEN = "hide-input"
 
+#: The figure that the index shows.
+POSTER = "16_poster"
+
 _KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 _LINKS = re.compile(r"^.*\]\(index\.ipynb\).*$\n*", re.MULTILINE)
 # Names that stand for drawing; of dmlkit.figures all but what only marks or records numbers.
@@ -125,9 +128,21 @@ def index(notebooks: Mapping[str, NotebookNode]) -> NotebookNode:
         "\n".join(rows),
         "## What needs what\n\nAn arrow leads from a notebook to one that builds on it.\n\n"
         + "\n".join([*graph, "```"]),
+        "## All losses on one sheet\n\nEquation, year, force and cost of each loss; notebook 16 draws "
+        "it from the package itself, and says how to read it. Open the picture by itself to enlarge "
+        f"it.\n\n![{_alt(notebooks, POSTER)}](../figures/{POSTER}.png)",
         "## What you can do afterwards\n\nEach with what it needs.\n\n" + "\n\n".join(goals),
     ]
     return page(sources)
+
+
+def _alt(notebooks: Mapping[str, NotebookNode], figure: str) -> str:
+    """The words beneath a figure's reference picture, which are its alt text; '' if there is none."""
+    for notebook in notebooks.values():
+        for cell in notebook.cells:
+            if found := re.search(rf"!\[([^\]]+)\]\(\.\./figures/{figure}\.png\)", cell.source):
+                return found[1]
+    return ""
 
 
 def page(sources: Sequence[str]) -> NotebookNode:

@@ -26,13 +26,6 @@ from dmlkit.losses.table import Entry
 ANGLES = np.arange(1.3, 90, 2.6)
 #: Norm of all embeddings; losses that normalize do not feel it.
 NORM = 3.0
-#: What the picture shows, in words; the index of the course has it, too.
-ALT = (
-    "A poster of one card per loss, grouped by family: name, year, equation, and a curve of the "
-    "force that draws a sample to its class, against its angle. Most curves are bells or slopes "
-    "of their own shape; the proxy losses' are steps at different angles."
-)
-
 _DIM, _DRAWS, _COLUMNS = 24, 8, 5
 _HOW = (
     "A sample is turned from its class (0°) to another one (90°): how strongly does the loss draw "
@@ -313,7 +306,7 @@ def draw() -> tuple[Figure, dict[str, Any]]:
 
 def _write_head(fig: Figure, entries: tuple[Entry, ...], top: float) -> None:
     inch = 1 / fig.get_figheight()
-    title = f"{len(entries)} losses of one embedding, and the force of each"
+    title = f"{len(entries)} losses, and the force of each"
     fig.text(0.01, 1 - 0.22 * inch, title, size=14, weight="bold", va="center")
     families = list(dict.fromkeys(entry.family for entry in entries))
     for i, family in enumerate(families):
