@@ -24,6 +24,11 @@ HIDDEN = "hide-input"
 
 #: The figure that the index shows.
 POSTER = "16_poster"
+_POSTER_TEXT = (
+    "## All losses on one sheet\n\nEquation, year, force and cost of each loss; notebook 16 draws "
+    "it from the package itself, and says how to read it. Open the picture by itself to enlarge "
+    "it.\n\n"
+)
 
 _KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 _LINKS = re.compile(r"^.*\]\(index\.ipynb\).*$\n*", re.MULTILINE)
@@ -122,22 +127,21 @@ def index(notebooks: Mapping[str, NotebookNode]) -> NotebookNode:
         + "\n".join(f"- {goal}" for goal in each.objectives)
         for name, each in known.items()
     ]
+    alt = _alt(notebooks, POSTER)
     sources = [
         "# The course: index\n\nMinutes are those on two cores of a laptop, without a GPU. "
         "Symbols and words are in the [glossary](glossary.ipynb).",
         "\n".join(rows),
         "## What needs what\n\nAn arrow leads from a notebook to one that builds on it.\n\n"
         + "\n".join([*graph, "```"]),
-        "## All losses on one sheet\n\nEquation, year, force and cost of each loss; notebook 16 draws "
-        "it from the package itself, and says how to read it. Open the picture by itself to enlarge "
-        f"it.\n\n![{_alt(notebooks, POSTER)}](../figures/{POSTER}.png)",
+        *([_POSTER_TEXT + f"![{alt}](../figures/{POSTER}.png)"] if alt else []),
         "## What you can do afterwards\n\nEach with what it needs.\n\n" + "\n\n".join(goals),
     ]
     return page(sources)
 
 
 def _alt(notebooks: Mapping[str, NotebookNode], figure: str) -> str:
-    """The words beneath a figure's reference picture, which are its alt text; '' if there is none."""
+    """The alt text of a figure's reference picture; '' if no notebook shows it."""
     for notebook in notebooks.values():
         for cell in notebook.cells:
             if found := re.search(rf"!\[([^\]]+)\]\(\.\./figures/{figure}\.png\)", cell.source):

@@ -32,7 +32,7 @@ _HOW = (
     "it back? Below 0 it drives the sample on. Computed by autograd at the default settings; each "
     "curve is scaled by its largest force.\n"
     r"$\times$: time of forward and backward over that of contrastive (512 embeddings of 128 "
-    "dimensions, two cores).  "
+    "dimensions, 1,000 proxies, two cores).  "
     r"$s$ cosine, $D$ distance, $f$ raw embedding, $a$ anchor, $p$ positive, $n$ negative, "
     "\n"
     r"$y$ own class, $z$ any class, $\theta$ angle to a proxy, $T$ temperature, $r$ scale, $m$ "
@@ -288,7 +288,8 @@ def draw() -> tuple[Figure, dict[str, Any]]:
     """The poster, and its numbers: force, year and cost of every loss by its short name."""
     entries, cost = losses.entries(), costs()
     rows = -(-len(entries) // _COLUMNS)
-    fig = plt.figure(figsize=(11.7, 1.0 + 1.74 * rows), layout="none")
+    with plt.rc_context({"figure.constrained_layout.use": False}):  # cards have fixed places
+        fig = plt.figure(figsize=(11.7, 1.0 + 1.74 * rows))
     fig.patch.set_facecolor("white")
     top = 1 - 1.0 / fig.get_figheight()
     _write_head(fig, entries, top)
