@@ -22,6 +22,14 @@ from dmlkit.files import write_whole
 #: Tag of a cell that is folded in the printed book; in JupyterLab ``jupyter.source_hidden`` is.
 HIDDEN = "hide-input"
 
+#: The figure that the index shows.
+POSTER = "16_poster"
+_POSTER_TEXT = (
+    "## All losses on one sheet\n\nEquation, year, force and cost of each loss; notebook 16 draws "
+    "it from the package itself, and says how to read it. Open the picture by itself to enlarge "
+    "it.\n\n"
+)
+
 _KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 _LINKS = re.compile(r"^.*\]\(index\.ipynb\).*$\n*", re.MULTILINE)
 # Names that stand for drawing; of dmlkit.figures all but what only marks or records numbers.
@@ -119,15 +127,26 @@ def index(notebooks: Mapping[str, NotebookNode]) -> NotebookNode:
         + "\n".join(f"- {goal}" for goal in each.objectives)
         for name, each in known.items()
     ]
+    alt = _alt(notebooks, POSTER)
     sources = [
         "# The course: index\n\nMinutes are those on two cores of a laptop, without a GPU. "
         "Symbols and words are in the [glossary](glossary.ipynb).",
         "\n".join(rows),
         "## What needs what\n\nAn arrow leads from a notebook to one that builds on it.\n\n"
         + "\n".join([*graph, "```"]),
+        *([_POSTER_TEXT + f"![{alt}](../figures/{POSTER}.png)"] if alt else []),
         "## What you can do afterwards\n\nEach with what it needs.\n\n" + "\n\n".join(goals),
     ]
     return page(sources)
+
+
+def _alt(notebooks: Mapping[str, NotebookNode], figure: str) -> str:
+    """The alt text of a figure's reference picture; '' if no notebook shows it."""
+    for notebook in notebooks.values():
+        for cell in notebook.cells:
+            if found := re.search(rf"!\[([^\]]+)\]\(\.\./figures/{figure}\.png\)", cell.source):
+                return found[1]
+    return ""
 
 
 def page(sources: Sequence[str]) -> NotebookNode:

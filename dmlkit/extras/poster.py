@@ -1,0 +1,348 @@
+"""The poster of all losses: equation, year, force and cost of each, drawn from the package itself.
+
+The force is measured, by autograd, on the loss that ``losses.build`` gives: see ``forces``. The
+cost is that of ``benchmarks/RESULTS.md``. What is written here by hand are years and equations.
+"""
+
+import copy
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from torch import Tensor
+
+import dmlkit
+from dmlkit import figures, losses
+from dmlkit.losses.table import Entry
+
+#: Angles of the sample, in degrees: none of them is a place where a loss has a kink.
+ANGLES = np.arange(1.3, 90, 2.6)
+#: Norm of all embeddings; losses that normalize do not feel it.
+NORM = 3.0
+_DIM, _DRAWS, _COLUMNS = 24, 8, 5
+_HOW = (
+    "A sample is turned from its class (0°) to another one (90°): how strongly does the loss draw "
+    "it back? Below 0 it drives the sample on. Computed by autograd at the default settings; each "
+    "curve is scaled by its largest force.\n"
+    r"$\times$: time of forward and backward over that of contrastive (512 embeddings of 128 "
+    "dimensions, 1,000 proxies, two cores).  "
+    r"$s$ cosine, $D$ distance, $f$ raw embedding, $a$ anchor, $p$ positive, $n$ negative, "
+    "\n"
+    r"$y$ own class, $z$ any class, $\theta$ angle to a proxy, $T$ temperature, $r$ scale, $m$ "
+    r"margin, $[\,\cdot\,]_+=\max(\cdot,\,0)$, LSE log-sum-exp. Means over anchors are left out."
+)
+_BATCH = "B = 512"
+# Losses that look at the first two images of a class alone, and those that draw at random.
+_OF_TWO = {"n_pairs", "n_pairs_normalized", "symmetrical_synthesis"}
+_RANDOM = {"triplet_distance", "margin", "spherical_expansion"}
+# SphereFace's annealing starts beside the plain softmax: here it is at its end.
+_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {"sphereface": {"lambda_max": 5.0}}
+
+_TINTS = {
+    "pairs": "#cfe3f5", "ranking": "#fbe3c0", "groups": "#d5ecd9", "proxies": "#f3d6e4",
+    "memory": "#e0dcf2", "ensembles": "#efe6b8", "hyperbolic": "#d2eef0", "synthesis": "#f5d5cb",
+    "sizes": "#e3e3e3",
+}  # fmt: skip
+
+#: Year of the source and equation, one or two lines, in the course's notation.
+EQUATIONS: Mapping[str, tuple[int, str]] = {
+    "contrastive": (2006, r"$\mathrm{mean}^{+}D+\mathrm{mean}^{-}[m-D]_+$"),
+    "triplet_semihard": (
+        2015,
+        r"$\mathrm{mean}\,[D_{ap}^2-D_{an}^2+m]_+$" "\nn: the nearest that is farther than p",
+    ),
+    "triplet_hard": (
+        2017,
+        r"$\mathrm{mean}\,[D_{ap}^2-D_{an}^2+m]_+$" "\np: the farthest, n: the nearest",
+    ),
+    "triplet_all": (2017, r"$\mathrm{mean}\,[D_{ap}^2-D_{an}^2+m]_+$" "\nall that are not 0"),
+    "triplet_distance": (
+        2017,
+        r"$\mathrm{mean}\,[D_{ap}^2-D_{an}^2+m]_+$" "\nn: drawn evenly over distances",
+    ),
+    "lifted_structure": (
+        2016,
+        r"$½\,\mathrm{mean}^{+}\,[\log\sum_n(e^{m-D_{in}}+e^{m-D_{jn}})+D_{ij}]_+^2$",
+    ),
+    "multi_similarity": (
+        2019,
+        r"$(1/\alpha_+)\,\log(1+\sum_p e^{-\alpha_+(s_p-s_0)})$"
+        "\n"
+        r"$+\,(1/\alpha_-)\,\log(1+\sum_n e^{\alpha_-(s_n-s_0)})$",
+    ),
+    "ranked_list": (
+        2019,
+        r"$½\,\mathrm{mean}_p\,[D_p-(D_0-m)]_+$"
+        "\n"
+        r"$+\,½\sum_n v_n(D_0-D_n)\,/\sum_n v_n,\ v_n=e^{\alpha(D_0-D_n)}$",
+    ),
+    "margin": (
+        2017,
+        r"$[m+D_{ap}-\beta]_+ + [m+\beta-D_{an}]_+$" "\nn: drawn evenly over distances",
+    ),
+    "supcon": (2020, r"$\mathrm{LSE}_{j}\,(s_j/T)-\mathrm{mean}_p\,(s_p/T)$"),
+    "circle": (
+        2020,
+        r"$\log(1+\sum_n e^{\gamma a_n(s_n-m)}\sum_p e^{-\gamma a_p(s_p-1+m)})$"
+        "\n"
+        r"$a_n=[s_n+m]_+,\ a_p=[1+m-s_p]_+$",
+    ),
+    "contextual": (
+        2023,
+        r"$\lambda\,\mathrm{mean}(1_{y_i=y_j}-J_{ij})^2+\gamma\,(\bar{s}-\mu)^2$"
+        "\n+ contrastive; J: shared neighbors",
+    ),
+    "n_pairs": (
+        2016,
+        r"$\log(1+\sum_{c'}\exp(f_c^\top f^{+}_{c'}-f_c^\top f^{+}_c))$",
+    ),
+    "n_pairs_normalized": (
+        2016,
+        r"$\log(1+\sum_{c'}\exp(r^2(s_{cc'}-s_{cc})))$",
+    ),
+    "angular": (2017, r"$\log(1+\sum_n e^{4\kappa(s_{an}+s_{pn})-2(1+\kappa)s_{ap}})$"),
+    "irt": (
+        2021,
+        r"$\sum_p(1-s_p)+\sum_n[s_n-\beta]_+$" "\n+ KoLeo, which spreads nearest neighbors",
+    ),
+    "tcm": (
+        2024,
+        "semi-hard triplets\n" r"$+\,\mathrm{mean}^{+}[m_+-s]_+ + \mathrm{mean}^{-}[s-m_-]_+$",
+    ),
+    "smooth_ap": (
+        2020,
+        r"$1-\mathrm{mean}_i\,R^{+}_i/R_i$"
+        "\n"
+        r"$R_i=1+\sum_j\sigma((s_j-s_i)/T)$",
+    ),
+    "sup_ap": (
+        2021,
+        r"$1-\mathrm{mean}_i\,R^{+}_i/(R^{+}_i+\sum_n h(s_n-s_i))$"
+        "\n"
+        r"$+\,\mathrm{mean}^{+}[m_+-s]_+ + \mathrm{mean}^{-}[s-m_-]_+$",
+    ),
+    "recall_at_k": (
+        2022,
+        r"$1-\mathrm{mean}_k\,\sum_i\sigma((k-r_i)/T)\,/\min(k,|P|)$"
+        "\n"
+        r"$r_i=1+\sum_j\sigma((s_j-s_i)/T')$",
+    ),
+    "fast_ap": (
+        2019,
+        r"$1-(1/|P|)\,\sum_b h^{+}_b H^{+}_b/H_b$" "\nhistograms of squared distances",
+    ),
+    "prototypical": (2017, r"$-\log\,\mathrm{softmax}_k(-\|f-\mu_k\|^2)_y$"),
+    "structured_clustering": (
+        2017,
+        r"$[\max_S\{F(S)+\gamma(1-\mathrm{NMI})\}-\tilde F]_+$" "\nF: facility location",
+    ),
+    "htl": (2018, r"$[D_{ap}^2-D_{an}^2+\alpha_{y_a y_n}]_+$" "\nmargins from a tree of classes"),
+    "proxy_triplet": (2017, r"$\mathrm{mean}_{z\neq y}[D_y^2-D_z^2+m]_+$"),
+    "proxy_nca": (2017, r"$D_y^2+\mathrm{LSE}_{z\neq y}(-D_z^2)$" "\non a sphere of radius 3"),
+    "proxy_nca_pp": (2020, r"$-\log\,\mathrm{softmax}(-D^2/T)_y$"),
+    "normalized_softmax": (2019, r"$-\log\,\mathrm{softmax}(\cos\theta/T)_y$"),
+    "cosface": (2018, r"$-\log\,\mathrm{softmax}(r(\cos\theta_z-m\,[z=y]))_y$"),
+    "arcface": (2019, r"$-\log\,\mathrm{softmax}(r\cos(\theta_z+m\,[z=y]))_y$"),
+    "sphereface": (
+        2017,
+        r"$-\log\,\mathrm{softmax}(\|f\|\,\psi_z)_y,\ \psi_y\approx\cos(m\theta_y)$",
+    ),
+    "proxy_anchor": (
+        2020,
+        r"$\mathrm{mean}_{p}\log(1+\sum_{x\in p}e^{-\alpha(s-\delta)})$"
+        "\n"
+        r"$+\,\mathrm{mean}_{p}\log(1+\sum_{x\notin p}e^{\alpha(s+\delta)})$",
+    ),
+    "soft_triple": (
+        2019,
+        r"$-\log\,\mathrm{softmax}(r(S-\delta\,[z=y]))_y$"
+        "\n"
+        r"$S_z=\sum_k\mathrm{softmax}_k(s_{zk}/\gamma)\,s_{zk}$",
+    ),
+    "pfml": (
+        2025,
+        r"$-1/\max(D,\delta)^\alpha$ within a class,"
+        "\n"
+        r"$1/\min(D,\delta)^\alpha$ between two",
+    ),
+    "adaface": (
+        2022,
+        r"$-\log\,\mathrm{softmax}(r(\cos(\theta_y-mz)-m(1+z)))_y$" "\nz: the norm, standardized",
+    ),
+    "magface": (
+        2021,
+        r"$-\log\,\mathrm{softmax}(r\cos(\theta_y+m(\|f\|)))_y$"
+        "\n"
+        r"$+\,\lambda\,(1/\|f\|+\|f\|/u^2)$",
+    ),
+    "heated_up_softmax": (2018, r"$-\log\,\mathrm{softmax}(\cos\theta/T)_y$" "\nT rises late"),
+    "xbm": (2020, "contrastive(batch)\n+ contrastive(batch, memory)"),
+    "meta_class": (2018, r"$-\log\,\mathrm{softmax}(f)_{m(y)}$" "\nm: random handfuls of classes"),
+    "hyperbolic": (
+        2022,
+        r"$-\log\,e^{-d_{ap}/T}/(e^{-d_{ap}/T}+\sum_n e^{-d_{an}/T})$"
+        "\nd: distance in the Poincaré ball",
+    ),
+    "spherical_expansion": (
+        2024,
+        r"Proxy-Anchor(real)" "\n" r"$+\,\lambda\,$Proxy-Anchor(simplex round the proxy)",
+    ),
+    "embedding_expansion": (
+        2020,
+        r"$[\max_p D_p-\min_{a,b}D_{ab}+m]_+$" "\na, b: also points between two images",
+    ),
+    "symmetrical_synthesis": (
+        2020,
+        "N-pairs with the hardest of\nimages and their mirror images",
+    ),
+    "matryoshka": (2022, r"$\sum_m \mathrm{SupCon}(f_{1\ldots m})$" "\nm = 8, 16, 32, …"),
+    "multi_scale": (2019, r"$\sum_h \mathrm{ranked\ list}(f_h)$" "\nh: three parts"),
+}  # fmt: skip
+
+
+def forces(name: str) -> np.ndarray:
+    """Force of a loss on one sample, towards its class, at each of ``ANGLES``; largest size 1.
+
+    The classes have their centers at 0° and 90°, with four samples each (two, for losses that take
+    no more) at 6 to 13° around them, and proxies there. One sample of the first class is turned
+    from 1° to 89°, and its force is minus the gradient along the circle; above 0 it draws the
+    sample to its class. All norms are 3; random losses are the mean of 8 draws.
+    """
+    found = np.array([_force(name, angle) for angle in np.radians(ANGLES)])
+    return np.round(found / np.abs(found).max(), 4) + 0.0
+
+
+def _force(name: str, angle: float) -> float:
+    draws, (built, axes) = [], _built(name)
+    for draw in range(_DRAWS if name in _RANDOM else 1):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(draw)
+            objective = copy.deepcopy(built)  # some remember the batches that they have seen
+            rest, labels = _others(axes, 2 if name in _OF_TWO else 4)
+            own, away = axes[0], axes[1]
+            x = NORM * (np.cos(angle) * own + np.sin(angle) * away)
+            x = x[None].requires_grad_()
+            batch = torch.cat([rest[:1], x, rest[1:]])
+            (gradient,) = torch.autograd.grad(objective(batch, labels), x)
+        back = np.sin(angle) * own - np.cos(angle) * away  # along the circle, towards 0°
+        draws.append(float(-(gradient[0] * back).sum()))
+    return float(np.mean(draws))
+
+
+@cache
+def _built(name: str) -> tuple[torch.nn.Module, Tensor]:
+    """A loss for two classes, and four orthonormal axes (4, d), the first two those of classes."""
+    arguments = dict(_ARGUMENTS.get(name, {}))
+    if name == "meta_class":  # its proxies are the axes themselves
+        objective = losses.build(name, num_classes=4, dim=4).double()
+        return objective, torch.eye(4, dtype=torch.float64)[objective.meta_classes]
+    # Every eighth of the dimensions holds the same picture, for losses that look at parts.
+    axes = torch.eye(4, dtype=torch.float64).repeat(1, _DIM // 4)
+    axes = axes / axes.norm(dim=1, keepdim=True)
+    objective = losses.build(name, num_classes=2, dim=_DIM, **arguments).double()
+    for key, parameter in objective.named_parameters():
+        if key.rpartition(".")[2] == "proxies":
+            at = axes[:2, : parameter.shape[-1]]  # (2, d)
+            at = at[:, None] if parameter.ndim == 3 else at
+            parameter.data.copy_(at.expand_as(parameter))
+    return objective, axes
+
+
+def _others(axes: Tensor, per_class: int) -> tuple[Tensor, Tensor]:
+    """The batch without the moving sample, which comes second, and the labels of all."""
+    turns = torch.deg2rad(torch.tensor([6.0, 13.0, 8.0, 11.0], dtype=torch.float64))
+    sides = (axes[2], axes[3], -axes[2], -axes[3])
+    rows = [
+        NORM * (turn.cos() * axes[c] + turn.sin() * side)
+        for c in (0, 1)
+        for i, (turn, side) in enumerate(zip(turns, sides, strict=True))
+        if i < per_class and (c, i) != (0, 1)
+    ]
+    labels = torch.arange(2).repeat_interleave(per_class)
+    return torch.stack(rows), labels
+
+
+def costs(results: Path | None = None) -> dict[str, float]:
+    """Time of a loss, forward and backward, over that of contrastive, from the benchmarks' table.
+
+    Without the table, or for a loss that is not in it, there is none.
+    """
+    path = results or dmlkit.ROOT / "benchmarks" / "RESULTS.md"
+    if not path.exists():
+        return {}
+    rows = re.findall(
+        rf"^\| (\w+), {_BATCH}, d = 128 \|[^|]*\| ([\d.]+) \|", path.read_text(), re.M
+    )
+    times = {name: float(ms) for name, ms in rows}
+    return {name: ms / times["contrastive"] for name, ms in times.items()}
+
+
+def draw() -> tuple[Figure, dict[str, Any]]:
+    """The poster, and its numbers: force, year and cost of every loss by its short name."""
+    entries, cost = losses.entries(), costs()
+    rows = -(-len(entries) // _COLUMNS)
+    with plt.rc_context({"figure.constrained_layout.use": False}):  # cards have fixed places
+        fig = plt.figure(figsize=(11.7, 1.0 + 1.74 * rows))
+    fig.patch.set_facecolor("white")
+    top = 1 - 1.0 / fig.get_figheight()
+    _write_head(fig, entries, top)
+    drawn: dict[str, Any] = {}
+    for i, entry in enumerate(entries):
+        row, column = divmod(i, _COLUMNS)
+        box = (0.008 + 0.197 * column, top - (row + 1) * top / rows, 0.192, 0.965 * top / rows)
+        force = forces(entry.name)
+        _draw_card(fig, box, entry, force, cost.get(entry.name))
+        drawn[entry.name] = {"force": force, "year": EQUATIONS[entry.name][0]}
+        if entry.name in cost:
+            drawn[entry.name]["cost"] = figures.timing(cost[entry.name])
+    return fig, {"degrees": ANGLES, "losses": drawn}
+
+
+def _write_head(fig: Figure, entries: tuple[Entry, ...], top: float) -> None:
+    inch = 1 / fig.get_figheight()
+    title = f"{len(entries)} losses, and the force of each"
+    fig.text(0.01, 1 - 0.22 * inch, title, size=14, weight="bold", va="center")
+    families = list(dict.fromkeys(entry.family for entry in entries))
+    for i, family in enumerate(families):
+        x, y = 0.992 - 0.066 * (len(families) - i), 1 - 0.31 * inch
+        tint = _TINTS.get(family, "0.9")
+        fig.add_artist(Rectangle((x, y), 0.063, 0.18 * inch, fc=tint, ec="0.6", lw=0.5))
+        fig.text(x + 0.0315, y + 0.09 * inch, family, size=7, ha="center", va="center")
+    fig.text(0.01, top + 0.27 * inch, _HOW, size=7, va="center", linespacing=1.5)
+
+
+def _draw_card(
+    fig: Figure, box: tuple[float, float, float, float], entry: Entry, force: np.ndarray,
+    cost: float | None,
+) -> None:  # fmt: skip
+    x, y, w, h = box
+    year, equation = EQUATIONS[entry.name]
+    look = figures.look(entry.name)
+    tint = _TINTS.get(entry.family, "0.9")
+    fig.add_artist(Rectangle((x, y), w, h, fc="none", ec="0.7", lw=0.6))
+    fig.add_artist(Rectangle((x, y + 0.87 * h), w, 0.13 * h, fc=tint, ec="0.7", lw=0.6))
+    fig.text(x + 0.004, y + 0.935 * h, look.name, size=8, weight="bold", va="center")
+    fig.text(x + w - 0.004, y + 0.935 * h, str(year), size=7.5, va="center", ha="right")
+    lines = equation.split("\n")
+    for i, line in enumerate(lines):
+        at = y + (0.735 + 0.13 * ((len(lines) - 1) / 2 - i)) * h
+        fig.text(x + w / 2, at, line, size=7.2, va="center", ha="center")
+    axes = fig.add_axes((x + 0.022, y + 0.12 * h, w - 0.034, 0.45 * h))
+    axes.axhline(0, color="0.6", lw=0.6)
+    axes.plot(ANGLES, force, color=look.color, lw=1.5)
+    axes.fill_between(ANGLES, force, 0, color=look.color, alpha=0.12, lw=0)
+    axes.set(xlim=(0, 90), ylim=(min(-0.08, 1.08 * force.min()), max(0.08, 1.12 * force.max())))
+    axes.set_xticks([0, 30, 60, 90], ["0°", "30°", "60°", "90°"], fontsize=6)
+    axes.set_yticks([0], ["0"], fontsize=6)
+    axes.tick_params(length=2, pad=1.5)
+    axes.grid(False)
+    if cost is not None:
+        said = f"× {cost:.2g}" if cost < 10 else f"× {cost:.0f}"
+        fig.text(x + w - 0.006, y + 0.59 * h, said, size=6.8, ha="right", va="center", color="0.25")
