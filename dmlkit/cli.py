@@ -300,6 +300,7 @@ def claims(
     found = claims.verdicts()
     if write:
         ledger.write_table(write, found)
+        ledger.write_tally(write, found)
         return
     title = "the claims of the papers, and what our own runs say"
     look: dict[str, Any] = {"box": SIMPLE_HEAD, "show_edge": False, "padding": 0}
