@@ -9,7 +9,7 @@ CONSTRAINT := $(if $(NEWEST),,--constraint constraints.txt)
 # every process compiles torch anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: figures test lint lab benchmarks audit links clean
+.PHONY: figures test lint lab benchmarks audit links launch clean
 
 # CHECK=1 compares with the committed figures instead, and names every number that has moved;
 # TIMEOUT=15 ends a notebook that takes longer than so many minutes, and names its cell;
@@ -44,6 +44,10 @@ audit: .venv/installed build/tools/installed
 # Every link of the site, also to other sites.
 links: site build/tools/installed
 	$(TOOLS)/linkchecker --check-extern --no-warnings build/site/index.html
+
+# The notebooks as Colab and Kaggle open them, in build/launch; needs git's origin on GitHub.
+launch: .venv/installed
+	$(BIN)/python -m dmlkit.extras.launch
 
 build/tools/installed:
 	$(PYTHON) -m venv build/tools

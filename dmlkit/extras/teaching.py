@@ -9,6 +9,7 @@ import nbformat
 
 import dmlkit
 from dmlkit import outputs
+from dmlkit.extras import launch
 
 #: What a solution becomes; an exercise that still holds it was not begun.
 STUB = 'raise NotImplementedError("your turn: put your answer here, then run the next cell")'
@@ -47,7 +48,8 @@ def copies(folder: Path) -> Iterator[Path]:
     """Write each notebook without its solutions and outputs, and give its path.
 
     They lie in ``folder/notebooks``; what they refer to (the index, the reference pictures, the
-    published data) goes with them, so that the folder can be taken anywhere.
+    published data) goes with them, so that the folder can be taken anywhere. Where the project has
+    an address on GitHub, each notebook begins with a cell that installs dmlkit if it is missing.
 
     Raises:
         ValueError: there are no notebooks, as this is not run from the project's folder, or the
@@ -58,6 +60,7 @@ def copies(folder: Path) -> Iterator[Path]:
         raise ValueError(f"no notebooks are in {dmlkit.ROOT}: run this in the project's folder")
     if folder.resolve() == dmlkit.ROOT.resolve():
         raise ValueError(f"{folder} is the project itself: name another folder, such as student")
+    repository = launch.repository()
     (folder / "notebooks").mkdir(parents=True, exist_ok=True)
     for source in sources:
         notebook = outputs.bare(nbformat.read(source, as_version=4))
@@ -65,6 +68,8 @@ def copies(folder: Path) -> Iterator[Path]:
             if cell.cell_type == "code" and (stub := without_solution(cell.source)) != cell.source:
                 cell.source = stub
                 _unfold(cell)
+        if repository:
+            notebook.cells.insert(1, launch.bootstrap(repository))
         copy = folder / "notebooks" / source.name
         nbformat.write(notebook, copy)
         yield copy
