@@ -55,7 +55,7 @@ build/tools/installed:
 	touch $@
 
 .venv/installed: pyproject.toml constraints.txt
-	@echo "Setting up .venv: about 3 GB of downloads and 6 GB of disk, once, for PyTorch with CUDA."
+	@echo "Setting up .venv, once: about 6 GB, most of it the GPU libraries of PyTorch."
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --no-compile $(CONSTRAINT) --editable '.[dev]'
