@@ -93,7 +93,8 @@ def check_notebook(project: Path, said: str) -> None:
 
 
 def check_claim(project: Path, said: str) -> None:
-    assert re.search(r"D1 +primary: gain of the square +reproduced", said)
+    assert re.search(r"\bD1\b", said)
+    assert re.search(r"reproduced +\+0\.0273 +\[\+0\.0112, \+0\.0435\]", said)
     assert "| D1 | Squares help | reproduced |" in (project / "README.md").read_text()
 
 
