@@ -2,11 +2,14 @@
 PYTHON ?= python3
 PROFILE ?= ci
 BIN := .venv/bin
+TOOLS := build/tools/bin
+# NEWEST=1 takes the newest releases that pyproject.toml allows, not those of constraints.txt.
+CONSTRAINT := $(if $(NEWEST),,--constraint constraints.txt)
 # Installed without bytecode, which each first import then writes: where this variable forbids that,
 # every process compiles torch anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: figures test lint lab benchmarks clean
+.PHONY: figures test lint lab benchmarks audit links launch clean
 
 # CHECK=1 compares with the committed figures instead, and names every number that has moved;
 # TIMEOUT=15 ends a notebook that takes longer than so many minutes, and names its cell;
@@ -24,16 +27,38 @@ lint: .venv/installed
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+# The root is the project, so that the reference pictures in figures/ are found.
 lab: .venv/installed
-	$(BIN)/jupyter lab notebooks
+	$(BIN)/jupyter lab --ServerApp.root_dir='$(CURDIR)' notebooks/index.ipynb
 
 benchmarks: .venv/installed
 	$(BIN)/python -m benchmarks
 
+# Known vulnerabilities of what is installed, and everyone's license in build/licenses.md.
+audit: .venv/installed build/tools/installed
+	$(BIN)/python -m pip freeze --exclude-editable > build/installed.txt
+	$(TOOLS)/pip-audit --requirement build/installed.txt --no-deps --disable-pip
+	$(TOOLS)/pip-licenses --python $(BIN)/python --format markdown --with-urls \
+		--output-file build/licenses.md
+
+# Every link of the site, also to other sites.
+links: site build/tools/installed
+	$(TOOLS)/linkchecker --check-extern --no-warnings build/site/index.html
+
+# The notebooks as Colab and Kaggle open them, in build/launch; needs git's origin on GitHub.
+launch: .venv/installed
+	$(BIN)/python -m dmlkit.extras.launch
+
+build/tools/installed:
+	$(PYTHON) -m venv build/tools
+	$(TOOLS)/python -m pip install --quiet pip-audit pip-licenses linkchecker
+	touch $@
+
 .venv/installed: pyproject.toml constraints.txt
+	@echo "Setting up .venv, once: about 6 GB, most of it the GPU libraries of PyTorch."
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile $(CONSTRAINT) --editable '.[dev]'
 	touch $@
 
 clean:

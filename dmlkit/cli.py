@@ -300,6 +300,7 @@ def claims(
     found = claims.verdicts()
     if write:
         ledger.write_table(write, found)
+        ledger.write_tally(write, found)
         return
     title = "the claims of the papers, and what our own runs say"
     look: dict[str, Any] = {"box": SIMPLE_HEAD, "show_edge": False, "padding": 0}
@@ -423,13 +424,37 @@ def reproduce(
 
 @app.command()
 def student(
-    folder: Annotated[Path, typer.Argument(help="Beside figures/.")] = Path("student"),
+    folder: Annotated[Path, typer.Argument(help="To be written; can be taken anywhere.")] = Path(
+        "student"
+    ),
 ) -> None:
     """Copy the course without its solutions: what is between the markers becomes a stub."""
     from dmlkit.extras import teaching
 
     for copy in teaching.copies(folder):
         console.print(str(copy))
+
+
+@app.command()
+def grade(
+    places: Annotated[list[Path], typer.Argument(help="A folder for each student, or notebooks.")],
+    only: Annotated[list[str] | None, typer.Option(help="Notebooks: 00, repeatable.")] = None,
+    minutes: Annotated[float, typer.Option(help="What one cell may take.")] = 3,
+    workers: Annotated[int, typer.Option(min=1, help="Notebooks at a time.")] = 1,
+    csv: Annotated[Path | None, typer.Option(help="A file to write: a row per exercise.")] = None,
+    settings: Settings = None,
+) -> None:
+    """Run students' notebooks, and print who passed which exercise, and what failed."""
+    _need_project("notebooks")
+    from dmlkit.extras import grading
+
+    found = grading.grade(places, only or (), minutes, workers, literals(settings))
+    if csv:
+        write_whole({csv: partial(found.to_csv, index=False)})
+    _print_table("who passed what", *grading.in_short(found))
+    for row in found[found["status"] == grading.FAILED].itertuples():
+        where = f"{row.student}, {row.notebook[:2]}, exercise {row.number} ({row.exercise})"
+        console.print(f"{where}: {row.said}", highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -53,6 +53,7 @@ class Job:
     parameters: dict[str, Any]
     fingerprint: Callable[[], str]  # the hash of all that its figures depend on, as it is now
     build: Path
+    cell_seconds: int | None = None  # what one cell may take, which then ends with an error
 
     @property
     def figures(self) -> Path:
@@ -124,6 +125,8 @@ def _start(job: Job, number: int, threads: int) -> Attempt:
         "kernel_name": "python3",
         "progress_bar": False,
         "cwd": str(job.source.parent),
+        "execution_timeout": job.cell_seconds,
+        "interrupt_on_timeout": True,
     }
     environment = {
         "OMP_NUM_THREADS": str(threads),

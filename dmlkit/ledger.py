@@ -91,6 +91,14 @@ def tally(frame: pd.DataFrame) -> str:
     )
 
 
+def write_tally(page: Path, frame: pd.DataFrame) -> None:
+    """Write the tally between ``<!-- tally -->`` and ``<!-- /tally -->``, if a page has these."""
+    text = page.read_text(encoding="utf-8")
+    between = re.compile(r"(?<=<!-- tally -->\n).*?(?=<!-- /tally -->)", re.DOTALL)
+    written = between.sub(lambda _: tally(frame) + "\n", text)
+    write_whole({page: partial(Path.write_text, data=written)})
+
+
 def markdown(frame: pd.DataFrame) -> str:
     """The summary as a Markdown table, with links to the figures and the recipes, and the tally."""
     columns = (

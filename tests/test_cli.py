@@ -348,12 +348,12 @@ def test_student_copies_have_no_solutions_and_are_notebooks_that_find_the_figure
     invoke, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "figures").symlink_to(ROOT / "figures")
     result = invoke("student")
     assert result.exit_code == 0
-    copies = sorted((tmp_path / "student").glob("[0-9]*.ipynb"))
+    folder = tmp_path / "student" / "notebooks"
+    copies = sorted(folder.glob("[0-9]*.ipynb"))
     assert copies
-    assert {"index.ipynb", "glossary.ipynb"} <= {path.name for path in tmp_path.glob("student/*")}
+    assert {"index.ipynb", "glossary.ipynb"} <= {path.name for path in folder.iterdir()}
     for path in copies:
         notebook = nbformat.read(path, as_version=4)
         nbformat.validate(notebook)
@@ -365,9 +365,32 @@ def test_student_copies_have_no_solutions_and_are_notebooks_that_find_the_figure
         for stub in stubs:
             assert not stub.metadata.get("jupyter", {}).get("source_hidden"), stub.source
             assert "hide-input" not in stub.metadata.get("tags", []), stub.source
-        pictures = re.findall(r"\]\((\.\./[^)]+)\)", text)
-        assert pictures
-        assert not [name for name in pictures if not (path.parent / name).exists()]
+        targets = re.findall(r"\]\(((?:\.\./|\w+\.ipynb)[^)#]*)\)", text)
+        assert targets
+        assert not [name for name in targets if not (path.parent / name).exists()]
+        read = re.findall(r"ROOT / \\?\"([\w./]+)", text)  # of the published data
+        assert not [name for name in read if not (tmp_path / "student" / name).exists()]
+
+
+def test_a_student_s_folder_is_a_project_to_an_installed_package(invoke, tmp_path):
+    """Without the checkout, what notebooks read by dmlkit.ROOT is found beside them."""
+    assert invoke("student", str(tmp_path / "student")).exit_code == 0
+    shutil.copytree(ROOT / "dmlkit", tmp_path / "site" / "dmlkit")
+    code = "import dmlkit; from dmlkit import claims; print(dmlkit.ROOT, len(claims.table()))"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], cwd=tmp_path / "student" / "notebooks",
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "site")}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.split() == [str(tmp_path / "student"), str(len(claims.table()))], done.stderr
+
+
+def test_student_does_not_write_into_the_project(invoke, tmp_path, monkeypatch):
+    (tmp_path / "notebooks").mkdir()
+    shutil.copy(ROOT / "notebooks" / "00_start_here.ipynb", tmp_path / "notebooks")
+    monkeypatch.setattr(dmlkit, "ROOT", tmp_path)
+    result = invoke("student", str(tmp_path))
+    assert result.exit_code == 1
+    assert "is the project itself" in result.stderr
 
 
 def test_student_says_where_there_are_no_notebooks(invoke, tmp_path, monkeypatch):

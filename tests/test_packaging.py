@@ -23,6 +23,40 @@ def test_environment_yml_is_in_step_with_pyproject():
     assert f"python{PROJECT['requires-python']}" in dependencies
 
 
+def test_binder_has_the_same_packages_with_torch_for_the_cpu():
+    dependencies = yaml.safe_load((ROOT / "binder" / "environment.yml").read_text())["dependencies"]
+    pip = next(entry["pip"] for entry in dependencies if isinstance(entry, dict))
+    index, *packages = pip
+    assert index == "--extra-index-url https://download.pytorch.org/whl/cpu"
+    assert packages == PROJECT["dependencies"]
+    (python,) = (entry for entry in dependencies if str(entry).startswith("python="))
+    assert any(line.endswith(python.partition("=")[2]) for line in PROJECT["classifiers"])
+    assert "pip install --no-deps --editable ." in (ROOT / "binder" / "postBuild").read_text()
+
+
+def test_every_page_on_the_project_says_the_same():
+    """Version, license and authors: of the package, the citation, the changelog and the README."""
+    import dmlkit
+
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation.keys() >= {"cff-version", "message", "title", "authors"}, "CFF 1.2 requires"
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["type"] in ("software", "dataset")
+    assert citation["authors"] == PROJECT["authors"] == [{"name": "The dmlkit authors"}]
+    assert citation["license"] == [PROJECT["license"], "CC-BY-4.0"]
+    for work in citation["references"]:
+        assert work.keys() >= {"type", "title", "authors", "year"}
+        assert all(person.keys() == {"family-names", "given-names"} for person in work["authors"])
+    readme, changelog = ((ROOT / f"{page}.md").read_text() for page in ("README", "CHANGELOG"))
+    versions = {PROJECT["version"], dmlkit.__version__, str(citation["version"])}
+    versions |= set(re.findall(r"version = \{(.+?)\}", readme))
+    (last,) = re.findall(r"^## \[(\d.+?)\] - \d{4}-\d\d-\d\d$", changelog, re.MULTILINE)[:1]
+    assert versions == {last}
+    assert citation["title"] in readme
+    for name in PROJECT["license-files"]:
+        assert (ROOT / name).exists()
+
+
 def test_the_owners_packages_are_required():
     owners = "torch torchvision jupyterlab papermill matplotlib seaborn umap-learn faiss-cpu nbval"
     assert set(owners.split()) <= names(PROJECT["dependencies"])

@@ -1,5 +1,6 @@
 """Every shell and Python block of the README does what it says."""
 
+import json
 import os
 import re
 import shlex
@@ -8,6 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from nbformat.v4 import new_markdown_cell, new_notebook
+
+from dmlkit import findings
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -66,7 +70,7 @@ def test_make_commands_exist(command):
 
 
 def test_every_local_link_leads_somewhere():
-    targets = re.findall(r"\]\(((?!https?:)[^)#]+)\)", README)
+    targets = re.findall(r"\]\(((?!https?:|#)[^)#]+)", README)
     assert targets
     assert not [target for target in targets if not (ROOT / target).exists()]
 
@@ -87,3 +91,24 @@ def test_the_table_of_claims_is_that_of_the_committed_figures(committed_figures)
     assert shown.strip() == ledger.markdown(claims.verdicts(committed_figures)), (
         "after committing new figures: dmlkit claims --write README.md"
     )
+    tally = README.partition("<!-- tally -->\n")[2].partition("\n<!-- /tally -->")[0]
+    assert shown.startswith(f"{tally}\n"), "the headline is not that of the ledger"
+
+
+def test_numbers_and_pictures_are_those_of_the_figures():
+    paths = (ROOT / "figures").glob("*.json")
+    records = {path.stem: json.loads(path.read_text("utf-8")) for path in paths}
+    page = new_notebook(cells=[new_markdown_cell(README)])
+    assert list(findings.findings(README))
+    assert list(findings.problems(page, "README", records)) == []
+    pictures = re.findall(r"!\[([^\]]*)\]\(figures/(\w+)\.png\)", README)
+    assert len(pictures) == 4
+    for alt, name in pictures:
+        assert alt == records[name]["alt"], f"{name} has another alt text now"
+
+
+def test_it_is_short_besides_its_tables():
+    text = re.sub(
+        r"<!-- (claims|losses|which-loss) -->.*?<!-- /\1 -->", "", README, flags=re.DOTALL
+    )
+    assert text.count("\n") <= 220

@@ -9,9 +9,19 @@ import nbformat
 
 import dmlkit
 from dmlkit import outputs
+from dmlkit.extras import launch
+
+#: What a solution becomes; an exercise that still holds it was not begun.
+STUB = 'raise NotImplementedError("your turn: put your answer here, then run the next cell")'
 
 _SOLUTION = re.compile(
     r"^([ \t]*)### BEGIN SOLUTION$.*?^[ \t]*### END SOLUTION$", re.MULTILINE | re.DOTALL
+)
+# What the notebooks show, link to or read, beside themselves; of data/ the published part.
+_BESIDE = (
+    *("notebooks/index.ipynb", "notebooks/glossary.ipynb", "figures/*.png", "figures/*.json"),
+    *("data/*.csv", "data/reported/*", "data/tuning/*", "data/evidence/*", "data/studies/*"),
+    *("data/pretrained/*", "recipes/*"),
 )
 
 
@@ -20,10 +30,10 @@ def without_solution(source: str) -> str:
 
     >>> print(without_solution("a\\n  ### BEGIN SOLUTION\\n  b\\n  ### END SOLUTION\\nc"))
     a
-      raise NotImplementedError("your turn")
+      raise NotImplementedError("your turn: put your answer here, then run the next cell")
     c
     """
-    return _SOLUTION.sub(r'\1raise NotImplementedError("your turn")', source)
+    return _SOLUTION.sub(rf"\1{STUB}", source)
 
 
 def _unfold(cell: nbformat.NotebookNode) -> None:
@@ -37,23 +47,33 @@ def _unfold(cell: nbformat.NotebookNode) -> None:
 def copies(folder: Path) -> Iterator[Path]:
     """Write each notebook without its solutions and outputs, and give its path.
 
-    The index and the glossary go with them, since every notebook links to both.
+    They lie in ``folder/notebooks``; what they refer to (the index, the reference pictures, the
+    published data) goes with them, so that the folder can be taken anywhere. Where the project has
+    an address on GitHub, each notebook begins with a cell that installs dmlkit if it is missing.
 
     Raises:
-        ValueError: there are no notebooks, as this is not run from the project's folder.
+        ValueError: there are no notebooks, as this is not run from the project's folder, or the
+            folder is the project's.
     """
     sources = sorted((dmlkit.ROOT / "notebooks").glob("[0-9]*.ipynb"))
     if not sources:
         raise ValueError(f"no notebooks are in {dmlkit.ROOT}: run this in the project's folder")
-    folder.mkdir(parents=True, exist_ok=True)
+    if folder.resolve() == dmlkit.ROOT.resolve():
+        raise ValueError(f"{folder} is the project itself: name another folder, such as student")
+    repository = launch.repository()
+    (folder / "notebooks").mkdir(parents=True, exist_ok=True)
     for source in sources:
         notebook = outputs.bare(nbformat.read(source, as_version=4))
         for cell in notebook.cells:
             if cell.cell_type == "code" and (stub := without_solution(cell.source)) != cell.source:
                 cell.source = stub
                 _unfold(cell)
-        nbformat.write(notebook, folder / source.name)
-        yield folder / source.name
-    for page in ("index.ipynb", "glossary.ipynb"):
-        if (source := dmlkit.ROOT / "notebooks" / page).exists():
-            shutil.copyfile(source, folder / page)
+        if repository:
+            notebook.cells.insert(1, launch.bootstrap(repository))
+        copy = folder / "notebooks" / source.name
+        nbformat.write(notebook, copy)
+        yield copy
+    for source in (path for pattern in _BESIDE for path in dmlkit.ROOT.glob(pattern)):
+        copy = folder / source.relative_to(dmlkit.ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, copy)

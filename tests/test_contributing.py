@@ -1,0 +1,111 @@
+"""Whoever follows CONTRIBUTING.md word by word gets what it says, in a copy of the project."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dmlkit import cache_folder
+
+ROOT = Path(__file__).parent.parent
+TEXT = (ROOT / "CONTRIBUTING.md").read_text()
+SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL))
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PLACE = re.compile(r"# ([\w/]+\.py)(, at the end|, below: (.+))?\n")
+NOT_COPIED = (".*", "build", "runs", "indices", "glyphs", "student", "__pycache__", "*.egg-info")
+
+pytestmark = pytest.mark.filterwarnings("default")  # what runs here runs in other processes
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """A copy of the project, which the examples change one after the other."""
+    folder = tmp_path_factory.mktemp("copy") / "dmlkit"
+    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*NOT_COPIED))
+    return folder
+
+
+def write(project: Path, block: str) -> bool:
+    """Put a block where its first line says; False if that names no file."""
+    if not (place := PLACE.match(block)):
+        return False
+    path, where, line = project / place[1], place[2], place[3]
+    code = block[place.end() :]
+    if not where:
+        assert not path.exists(), f"{path} is there already"
+        path.write_text(code)
+        return True
+    old = path.read_text()
+    if line:
+        assert len(re.findall(rf"^ *{re.escape(line)}$", old, re.MULTILINE)) == 1, line
+        code = re.sub(rf"^( *{re.escape(line)}\n)", lambda m: m[1] + code, old, flags=re.MULTILINE)
+    path.write_text(code if line else old + code)
+    return True
+
+
+def run(project: Path, command: list[str], cache: Path) -> str:
+    environment = os.environ | {
+        "PYTHONPATH": str(project), "DMLKIT_CACHE": str(cache), "OMP_NUM_THREADS": "1",
+        "DMLKIT_FIGURES": str(project / "figures"), "COLUMNS": "200", "MPLBACKEND": "agg",
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+    }  # fmt: skip
+    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{command}:\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("title", SECTIONS)
+def test_a_worked_example(title, project, tmp_path):
+    if (glyphs := cache_folder() / "glyphs").is_dir():
+        (tmp_path / "glyphs").symlink_to(glyphs)
+    said = ""
+    for language, block in BLOCK.findall(SECTIONS[title]):
+        if language == "csv":
+            with (project / "data" / "claims.csv").open("a") as file:
+                file.write(block)
+        elif language == "sh":
+            for line in block.replace("dmlkit ", "python -m dmlkit ").splitlines():
+                said += run(project, ["bash", "-c", line], tmp_path)
+        elif not write(project, block):
+            said += run(project, [sys.executable, "-c", block], tmp_path)
+    EXPECTED[title](project, said)
+
+
+def check_loss(project: Path, said: str) -> None:
+    assert "squared_cosine, 3 steps" in said
+    assert re.search(r"\n1 passed", said), "the doctest ran"
+
+
+def check_data_set(project: Path, said: str) -> None:
+    assert re.search(r"train +901 +5 +1", re.sub(r"[│┃]", " ", said))
+    assert "digits, test classes, never seen in training" in said
+
+
+def check_notebook(project: Path, said: str) -> None:
+    assert "done       21_my_question" in said
+    assert (project / "figures" / "21_spread.png").exists()
+    assert "21_my_question" in (project / "notebooks" / "index.ipynb").read_text()
+
+
+def check_claim(project: Path, said: str) -> None:
+    assert re.search(r"\bD1\b", said)
+    assert re.search(r"reproduced +\+0\.0273 +\[\+0\.0112, \+0\.0435\]", said)
+    assert "| D1 | Squares help | reproduced |" in (project / "README.md").read_text()
+
+
+EXPECTED = {
+    "A loss": check_loss,
+    "A data set": check_data_set,
+    "A notebook": check_notebook,
+    "A claim": check_claim,
+}
+
+
+def test_every_section_is_followed_and_every_block_is_of_a_kind_that_can_be():
+    assert SECTIONS.keys() == EXPECTED.keys()
+    assert {language for language, _ in BLOCK.findall(TEXT)} == {"python", "sh", "csv"}
