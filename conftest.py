@@ -15,10 +15,16 @@ import dmlkit  # first: it sets the instruction set that NumPy and torch are to 
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 
 # Tests run on both cores as processes; inside one, a single thread is quicker and repeatable.
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# The same examples every time; HYPOTHESIS_PROFILE=nightly looks further, each time elsewhere.
+settings.register_profile("ci", max_examples=25, deadline=None, derandomize=True, database=None)
+settings.register_profile("nightly", max_examples=2000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 @pytest.fixture(autouse=True)

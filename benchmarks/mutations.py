@@ -1,0 +1,294 @@
+"""Mutation testing: of small faults put into a module, one at a time, how many its tests find.
+
+    python -m benchmarks.mutations geometry claims retrieval
+    python -m benchmarks.mutations losses --sample 200
+
+A mutant is the module with one place of its functions changed: a comparison, an operator, a
+constant, a condition turned round, a statement left out; no text, annotation, default or constant
+of the module. It is killed if a test or doctest of its room fails, or if they take ten times their
+processor time. Which mutants are drawn depends on the seed alone; what was found is kept in
+``--out``, one line for each mutant, and is not tried again.
+
+The tests are collected once. Each mutant is tried in a process forked from there, in which the code
+of that one function is exchanged: nothing is written into the checkout, nothing imported anew.
+"""
+
+import argparse
+import ast
+import copy
+import functools
+import gc
+import json
+import os
+import random
+import resource
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from scipy import stats
+
+from dmlkit import ROOT
+
+#: Modules of a room, and the tests that are to find their faults.
+ROOMS = {
+    "geometry": (["geometry"], ["tests/test_geometry.py", "dmlkit/geometry.py"]),
+    "claims": (["claims"], ["tests/test_claims.py", "dmlkit/claims.py"]),
+    "retrieval": (["retrieval"], ["tests/test_retrieval.py", "dmlkit/retrieval.py"]),
+    "neighbors": (["neighbors"], ["tests/test_retrieval.py", "dmlkit/neighbors.py"]),
+    "losses": (
+        [f"losses.{path.stem}" for path in sorted((ROOT / "dmlkit/losses").glob("[!_]*.py"))],
+        ["tests/losses", "dmlkit/losses"],
+    ),
+}
+COMPARISONS: dict[type[ast.cmpop], list[type[ast.cmpop]]] = {
+    ast.Lt: [ast.LtE, ast.GtE], ast.LtE: [ast.Lt, ast.Gt], ast.Gt: [ast.GtE, ast.LtE],
+    ast.GtE: [ast.Gt, ast.Lt], ast.Eq: [ast.NotEq], ast.NotEq: [ast.Eq], ast.In: [ast.NotIn],
+    ast.NotIn: [ast.In], ast.Is: [ast.IsNot], ast.IsNot: [ast.Is],
+}  # fmt: skip
+OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Mod: ast.Mult,
+    ast.FloorDiv: ast.Mult, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change of one place of a module."""
+
+    module: str
+    place: int  # among those of ``_code``
+    change: int  # among those of ``_changes``
+    name: str
+
+    def code(self) -> CodeType:
+        """The whole module with this change."""
+        tree, path = _read(self.module)
+        node = list(_code(tree))[self.place]
+        _replace(tree, node, _changes(node)[self.change])
+        return compile(ast.fix_missing_locations(tree), path, "exec")
+
+
+def _read(module: str) -> tuple[ast.Module, Path]:
+    path = ROOT / "dmlkit" / f"{module.replace('.', '/')}.py"
+    return ast.parse(path.read_text(encoding="utf-8")), path
+
+
+def mutants(module: str) -> list[Mutant]:
+    """All mutants of a module, in the order of its lines."""
+    found = []
+    for place, node in enumerate(_code(_read(module)[0])):
+        for change, other in enumerate(_changes(node)):
+            before, after = (" ".join(ast.unparse(n).split())[:160] for n in (node, other))
+            where = f"{module}:{node.lineno}:{node.col_offset}"  # type: ignore[attr-defined]
+            found.append(Mutant(module, place, change, f"{where}: {before}  ->  {after}"))
+    return found
+
+
+def _code(tree: ast.Module) -> Iterator[ast.AST]:
+    """What functions compute: no annotations, defaults, docstrings or texts of messages."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            for statement in function.body:
+                if not isinstance(statement, ast.FunctionDef):
+                    yield from _parts(statement)
+
+
+def _parts(node: ast.AST) -> Iterator[ast.AST]:
+    yield node
+    for field, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            skipped = isinstance(child, ast.JoinedStr | ast.FunctionDef) or field == "annotation"
+            if isinstance(child, ast.AST) and not skipped:
+                yield from _parts(child)
+
+
+def _replace(tree: ast.AST, place: ast.AST, replacement: ast.AST) -> None:
+    for parent in ast.walk(tree):
+        for field, value in ast.iter_fields(parent):
+            if value is place:
+                setattr(parent, field, replacement)
+            elif isinstance(value, list) and any(child is place for child in value):
+                setattr(parent, field, [replacement if c is place else c for c in value])
+
+
+def _changes(node: ast.AST) -> list[ast.AST]:
+    """What may stand in the place of an expression or a statement."""
+
+    def changed(**fields: object) -> ast.AST:
+        other = copy.copy(node)
+        for name, value in fields.items():
+            setattr(other, name, value)
+        return other
+
+    match node:
+        case ast.Compare(ops=[op]):
+            return [changed(ops=[kind()]) for kind in COMPARISONS[type(op)]]
+        case ast.Compare(ops=ops):
+            return [
+                changed(ops=[*ops[:i], COMPARISONS[type(op)][0](), *ops[i + 1 :]])
+                for i, op in enumerate(ops)
+            ]
+        case ast.BinOp(op=op) | ast.AugAssign(op=op) if type(op) in OPERATORS:
+            dropped: list[ast.AST] = [ast.Pass()] if isinstance(node, ast.AugAssign) else []
+            return [changed(op=OPERATORS[type(op)]()), *dropped]
+        case ast.BoolOp(op=op):
+            return [changed(op=ast.Or() if isinstance(op, ast.And) else ast.And())]
+        case ast.UnaryOp(operand=operand, op=op) if not isinstance(op, ast.UAdd):
+            return [operand]
+        case ast.IfExp(test=test) | ast.If(test=test) | ast.While(test=test):
+            return [changed(test=ast.UnaryOp(ast.Not(), test))]
+        case ast.Constant(value=bool(value)):
+            return [changed(value=not value)]
+        case ast.Constant(value=int(value)):
+            return [changed(value=value + 1), changed(value=value - 1)]
+        case ast.Constant(value=float(value)):
+            return [changed(value=2 * value if value else 1.0)]
+        case ast.Expr(value=ast.Call()) | ast.Raise():
+            return [ast.Pass()]
+    return []
+
+
+# Trying them ----------------------------------------------------------------------------------
+
+
+class Trial:
+    """A pytest plugin that runs the collected tests once for each mutant, each in a process."""
+
+    def __init__(self, drawn: list[Mutant], out: Path) -> None:
+        self.drawn, self.out, self.failed = drawn, out, ""
+        self.killers: list[Any] = []  # tests that killed mutants before, the latest first
+        self.found: dict[str, dict[str, Any]] = {}
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed and not self.failed:
+            self.failed = report.nodeid
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: Any) -> bool:
+        whole = self._in_a_process(session, None, 3600)
+        if whole["outcome"] != "survived":
+            raise pytest.UsageError(f"the tests fail without any change: {whole['by']}")
+        with self.out.open("a", encoding="utf-8", buffering=1) as file:
+            for mutant in self.drawn:
+                row = {"mutant": mutant.name}
+                row |= self._in_a_process(session, mutant, int(10 * whole["cpu"]) + 10)
+                self.found[mutant.name] = row
+                file.write(json.dumps(row) + "\n")
+        return True
+
+    def _in_a_process(self, session: Any, mutant: Mutant | None, seconds: int) -> dict[str, Any]:
+        """Whether a mutant survives, the test that killed it, and seconds of processor time."""
+        items = self.killers + [item for item in session.items if item not in self.killers]
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            self._child(session, items, mutant, seconds, writer)
+        os.close(writer)
+        deadline = time.monotonic() + 60 * seconds
+        while not (ended := os.wait4(child, os.WNOHANG))[0]:
+            if time.monotonic() > deadline:  # it sleeps
+                os.killpg(child, signal.SIGKILL)
+            time.sleep(0.01)
+        with os.fdopen(reader) as told:
+            by = told.read()
+        for item in items:
+            if item.nodeid == by:
+                self.killers = [item, *(k for k in self.killers if k is not item)][:20]
+        outcome = "survived" if os.waitstatus_to_exitcode(ended[1]) == 0 else "killed"
+        spent = round(ended[2].ru_utime + ended[2].ru_stime, 2)
+        return {"outcome": outcome, "by": by or ("" if outcome == "survived" else "the time"), "cpu": spent}
+
+    def _child(
+        self, session: Any, items: list[Any], mutant: Mutant | None, seconds: int, writer: int
+    ) -> None:
+        status = 1
+        try:
+            os.setsid()
+            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+            if mutant is not None:
+                exchange(mutant)
+            for item, following in zip(items, [*items[1:], None], strict=True):
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                if self.failed:
+                    break
+            status = int(bool(self.failed))
+            os.write(writer, self.failed.encode())
+        except BaseException as error:  # such as pytest's own end of a session
+            os.write(writer, repr(error).encode())
+        finally:
+            os._exit(status)
+
+
+def exchange(mutant: Mutant) -> None:
+    """Give the functions of a module, wherever they are kept, the code of a mutant."""
+    new = dict(_functions(mutant.code()))
+    caches = []
+    for each in gc.get_objects():
+        if isinstance(each, functools._lru_cache_wrapper):
+            caches.append(each)
+        if isinstance(each, FunctionType) and each.__module__ == f"dmlkit.{mutant.module}":
+            code = new.get((each.__code__.co_qualname, each.__code__.co_firstlineno))
+            if code is not None:
+                each.__code__ = code
+    for cache in caches:
+        if cache.__wrapped__.__module__ == f"dmlkit.{mutant.module}":
+            cache.cache_clear()
+
+
+def _functions(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield (each.co_qualname, each.co_firstlineno), each
+            yield from _functions(each)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Try the mutants of rooms, and print how many were killed and which survived."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("rooms", nargs="+", choices=ROOMS)
+    parser.add_argument("--sample", type=int, help="so many of a room's mutants, drawn")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=ROOT / "build/mutations.jsonl")
+    parser.add_argument("--again", action="store_true", help="try those that survived once more")
+    chosen = parser.parse_args(arguments)
+    chosen.out.parent.mkdir(parents=True, exist_ok=True)
+    settings.register_profile(  # nothing random, and no search for a smaller example
+        "mutations", derandomize=True, database=None, deadline=None,
+        phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    os.environ["HYPOTHESIS_PROFILE"] = "mutations"
+    for room in chosen.rooms:
+        modules, tests = ROOMS[room]
+        drawn = [mutant for module in modules for mutant in mutants(module)]
+        if chosen.sample and chosen.sample < len(drawn):
+            kept = sorted(random.Random(chosen.seed).sample(range(len(drawn)), chosen.sample))
+            drawn = [drawn[i] for i in kept]
+        lines = chosen.out.read_text(encoding="utf-8").splitlines() if chosen.out.exists() else []
+        found = {row["mutant"]: row for row in map(json.loads, lines)}
+        again = {n for n, row in found.items() if chosen.again and row["outcome"] == "survived"}
+        left = [m for m in drawn if m.name not in found or m.name in again]
+        trial = Trial(left, chosen.out)
+        options = ["-x", "-q", "--tb=no", "--assert=plain", "-p", "no:cacheprovider"]
+        if left and pytest.main([*options, *tests], plugins=[trial]):
+            raise SystemExit(f"{room}: the tests could not be run")
+        _report(room, [(found | trial.found)[mutant.name] for mutant in drawn])
+
+
+def _report(room: str, rows: list[dict[str, Any]]) -> None:
+    survivors = [row["mutant"] for row in rows if row["outcome"] == "survived"]
+    killed = len(rows) - len(survivors)
+    low, high = stats.binomtest(killed, len(rows)).proportion_ci(method="wilson")
+    print(f"{room}: {killed} of {len(rows)} killed, {killed / len(rows):.1%} [{low:.1%}, {high:.1%}]")
+    for name in survivors:
+        print("   ", name)
+
+
+if __name__ == "__main__":
+    main()
