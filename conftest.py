@@ -22,7 +22,7 @@ torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # The same examples every time; HYPOTHESIS_PROFILE=nightly looks further, each time elsewhere.
-settings.register_profile("ci", max_examples=25, deadline=None, derandomize=True, database=None)
+settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, database=None)
 settings.register_profile("nightly", max_examples=2000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 

@@ -201,9 +201,16 @@ class Trial:
         for item in items:
             if item.nodeid == by:
                 self.killers = [item, *(k for k in self.killers if k is not item)][:20]
-        outcome = "survived" if os.waitstatus_to_exitcode(ended[1]) == 0 else "killed"
+        code = os.waitstatus_to_exitcode(ended[1])
+        if code == 2:
+            raise RuntimeError(f"{mutant and mutant.name}: {by}")
+        outcome = "survived" if code == 0 else "killed"
         spent = round(ended[2].ru_utime + ended[2].ru_stime, 2)
-        return {"outcome": outcome, "by": by or ("" if outcome == "survived" else "the time"), "cpu": spent}
+        return {
+            "outcome": outcome,
+            "by": by or ("" if outcome == "survived" else "the time"),
+            "cpu": spent,
+        }
 
     def _child(
         self, session: Any, items: list[Any], mutant: Mutant | None, seconds: int, writer: int
@@ -220,7 +227,8 @@ class Trial:
                     break
             status = int(bool(self.failed))
             os.write(writer, self.failed.encode())
-        except BaseException as error:  # such as pytest's own end of a session
+        except BaseException as error:
+            status = 2
             os.write(writer, repr(error).encode())
         finally:
             os._exit(status)
@@ -228,18 +236,14 @@ class Trial:
 
 def exchange(mutant: Mutant) -> None:
     """Give the functions of a module, wherever they are kept, the code of a mutant."""
-    new = dict(_functions(mutant.code()))
-    caches = []
+    new, module = dict(_functions(mutant.code())), f"dmlkit.{mutant.module}"
     for each in gc.get_objects():
-        if isinstance(each, functools._lru_cache_wrapper):
-            caches.append(each)
-        if isinstance(each, FunctionType) and each.__module__ == f"dmlkit.{mutant.module}":
-            code = new.get((each.__code__.co_qualname, each.__code__.co_firstlineno))
-            if code is not None:
-                each.__code__ = code
-    for cache in caches:
-        if cache.__wrapped__.__module__ == f"dmlkit.{mutant.module}":
-            cache.cache_clear()
+        # Not isinstance, which asks lazy modules and the like for their class.
+        if type(each) is FunctionType and each.__module__ == module:
+            place = each.__code__.co_qualname, each.__code__.co_firstlineno
+            each.__code__ = new.get(place, each.__code__)
+        elif type(each) is functools._lru_cache_wrapper and each.__module__ == module:
+            each.cache_clear()
 
 
 def _functions(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
@@ -285,7 +289,9 @@ def _report(room: str, rows: list[dict[str, Any]]) -> None:
     survivors = [row["mutant"] for row in rows if row["outcome"] == "survived"]
     killed = len(rows) - len(survivors)
     low, high = stats.binomtest(killed, len(rows)).proportion_ci(method="wilson")
-    print(f"{room}: {killed} of {len(rows)} killed, {killed / len(rows):.1%} [{low:.1%}, {high:.1%}]")
+    print(
+        f"{room}: {killed} of {len(rows)} killed, {killed / len(rows):.1%} [{low:.1%}, {high:.1%}]"
+    )
     for name in survivors:
         print("   ", name)
 

@@ -434,7 +434,7 @@ def separated(x):
     return np.diff(distances, axis=1).min() > 1e-5 * distances.max()
 
 
-quick = settings(max_examples=25, deadline=None)
+quick = settings(max_examples=settings.default.max_examples // 4)
 
 
 @quick
