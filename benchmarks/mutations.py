@@ -165,6 +165,7 @@ class Trial:
         self.drawn, self.out, self.failed = drawn, out, ""
         self.killers: list[Any] = []  # tests that killed mutants before, the latest first
         self.found: dict[str, dict[str, Any]] = {}
+        self.functions: list[Any] = []
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed and not self.failed:
@@ -172,6 +173,8 @@ class Trial:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: Any) -> bool:
+        self.functions = kept_functions()
+        gc.freeze()  # what a child's collector touched, it would copy
         whole = self._in_a_process(session, None, 3600)
         if whole["outcome"] != "survived":
             raise pytest.UsageError(f"the tests fail without any change: {whole['by']}")
@@ -189,7 +192,7 @@ class Trial:
         reader, writer = os.pipe()
         child = os.fork()
         if not child:
-            self._child(session, items, mutant, seconds, writer)
+            self._child(items, mutant, seconds, writer)
         os.close(writer)
         deadline = time.monotonic() + 60 * seconds
         while not (ended := os.wait4(child, os.WNOHANG))[0]:
@@ -204,23 +207,18 @@ class Trial:
         code = os.waitstatus_to_exitcode(ended[1])
         if code == 2:
             raise RuntimeError(f"{mutant and mutant.name}: {by}")
-        outcome = "survived" if code == 0 else "killed"
         spent = round(ended[2].ru_utime + ended[2].ru_stime, 2)
-        return {
-            "outcome": outcome,
-            "by": by or ("" if outcome == "survived" else "the time"),
-            "cpu": spent,
-        }
+        if code == 0:
+            return {"outcome": "survived", "by": "", "cpu": spent}
+        return {"outcome": "killed", "by": by or "the time", "cpu": spent}
 
-    def _child(
-        self, session: Any, items: list[Any], mutant: Mutant | None, seconds: int, writer: int
-    ) -> None:
+    def _child(self, items: list[Any], mutant: Mutant | None, seconds: int, writer: int) -> None:
         status = 1
         try:
             os.setsid()
             resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
             if mutant is not None:
-                exchange(mutant)
+                exchange(mutant, self.functions)
             for item, following in zip(items, [*items[1:], None], strict=True):
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                 if self.failed:
@@ -234,16 +232,26 @@ class Trial:
             os._exit(status)
 
 
-def exchange(mutant: Mutant) -> None:
-    """Give the functions of a module, wherever they are kept, the code of a mutant."""
-    new, module = dict(_functions(mutant.code())), f"dmlkit.{mutant.module}"
-    for each in gc.get_objects():
-        # Not isinstance, which asks lazy modules and the like for their class.
-        if type(each) is FunctionType and each.__module__ == module:
-            place = each.__code__.co_qualname, each.__code__.co_firstlineno
-            each.__code__ = new.get(place, each.__code__)
-        elif type(each) is functools._lru_cache_wrapper and each.__module__ == module:
-            each.cache_clear()
+def kept_functions() -> list[Any]:
+    """All functions of dmlkit, and its caches, wherever they are kept."""
+    kinds = FunctionType, functools._lru_cache_wrapper  # by type: isinstance wakes lazy modules
+    return [
+        each
+        for each in gc.get_objects()
+        if type(each) in kinds and str(each.__module__).startswith("dmlkit.")
+    ]
+
+
+def exchange(mutant: Mutant, functions: list[Any]) -> None:
+    """Give the functions of a module the code of a mutant."""
+    new = dict(_functions(mutant.code()))
+    for each in functions:
+        if each.__module__ == f"dmlkit.{mutant.module}":
+            if isinstance(each, FunctionType):
+                place = each.__code__.co_qualname, each.__code__.co_firstlineno
+                each.__code__ = new.get(place, each.__code__)
+            else:
+                each.cache_clear()
 
 
 def _functions(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
@@ -279,7 +287,16 @@ def main(arguments: list[str] | None = None) -> None:
         again = {n for n, row in found.items() if chosen.again and row["outcome"] == "survived"}
         left = [m for m in drawn if m.name not in found or m.name in again]
         trial = Trial(left, chosen.out)
-        options = ["-x", "-q", "--tb=no", "--assert=plain", "-p", "no:cacheprovider"]
+        options = [
+            "-x",
+            "-q",
+            "--tb=no",
+            "--assert=plain",
+            "-p",
+            "no:cacheprovider",
+            "-o",
+            "timeout=0",
+        ]
         if left and pytest.main([*options, *tests], plugins=[trial]):
             raise SystemExit(f"{room}: the tests could not be run")
         _report(room, [(found | trial.found)[mutant.name] for mutant in drawn])
@@ -289,9 +306,8 @@ def _report(room: str, rows: list[dict[str, Any]]) -> None:
     survivors = [row["mutant"] for row in rows if row["outcome"] == "survived"]
     killed = len(rows) - len(survivors)
     low, high = stats.binomtest(killed, len(rows)).proportion_ci(method="wilson")
-    print(
-        f"{room}: {killed} of {len(rows)} killed, {killed / len(rows):.1%} [{low:.1%}, {high:.1%}]"
-    )
+    share = f"{killed / len(rows):.1%} [{low:.1%}, {high:.1%}]"
+    print(f"{room}: {killed} of {len(rows)} killed, {share}")
     for name in survivors:
         print("   ", name)
 

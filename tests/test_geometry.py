@@ -47,6 +47,15 @@ def test_normalized_rows_have_norm_one(generator, norm):
     torch.testing.assert_close(geometry.norms(geometry.normalize(x)), torch.ones(8))
 
 
+@pytest.mark.parametrize("shape", [(5,), (4, 5), (2, 3, 5)])
+def test_rows_are_the_last_dimension_whatever_stands_before_it(generator, shape):
+    x = torch.randn(shape, generator=generator, dtype=torch.float64)
+    expected = x.square().sum(dim=-1).sqrt()
+    torch.testing.assert_close(geometry.norms(x), expected)
+    torch.testing.assert_close(geometry.norms(x, keepdim=True), expected[..., None])
+    torch.testing.assert_close(geometry.normalize(x), x / expected[..., None])
+
+
 def test_a_zero_row_stays_zero_with_a_finite_gradient():
     x = torch.zeros(2, 3, requires_grad=True)
     geometry.normalize(x).sum().backward()
