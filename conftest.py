@@ -1,5 +1,6 @@
 """What every test and doctest may take for granted."""
 
+import contextlib
 import io
 import os
 import subprocess
@@ -35,8 +36,9 @@ def _names_of_doctests(doctest_namespace: dict) -> None:
 
 @pytest.fixture(autouse=True)
 def _environment() -> Iterator[None]:
-    """What a test changes in the environment, the command line's --root too, ends with it."""
-    with mock.patch.dict(os.environ):
+    """What a test changes in the environment, the command line's --root too, ends with it, and so
+    does a working folder of its own."""
+    with mock.patch.dict(os.environ), contextlib.chdir(Path.cwd()):
         yield
 
 

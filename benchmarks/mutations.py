@@ -36,16 +36,13 @@ from scipy import stats
 
 from dmlkit import ROOT
 
-#: Modules of a room, and the tests that are to find their faults.
-ROOMS = {
-    "geometry": (["geometry"], ["tests/test_geometry.py", "dmlkit/geometry.py"]),
-    "claims": (["claims"], ["tests/test_claims.py", "dmlkit/claims.py"]),
-    "retrieval": (["retrieval"], ["tests/test_retrieval.py", "dmlkit/retrieval.py"]),
-    "neighbors": (["neighbors"], ["tests/test_retrieval.py", "dmlkit/neighbors.py"]),
-    "losses": (
-        [f"losses.{path.stem}" for path in sorted((ROOT / "dmlkit/losses").glob("[!_]*.py"))],
-        ["tests/losses", "dmlkit/losses"],
-    ),
+_LOSSES = sorted(path.stem for path in (ROOT / "dmlkit/losses").glob("[!_]*.py"))
+#: Modules, and the tests that are to find their faults, besides their doctests.
+TESTS = {name: f"tests/test_{name}.py" for name in ("geometry", "claims", "retrieval")} | {
+    "neighbors": "tests/test_retrieval.py",
+    **{f"losses.{name}": f"tests/losses/test_{name}.py" for name in _LOSSES},
+    "losses.contract": "tests/losses/test_contract.py",
+    "losses.imported": "tests/losses/test_table.py",
 }
 COMPARISONS: dict[type[ast.cmpop], list[type[ast.cmpop]]] = {
     ast.Lt: [ast.LtE, ast.GtE], ast.LtE: [ast.Lt, ast.Gt], ast.Gt: [ast.GtE, ast.LtE],
@@ -164,7 +161,6 @@ class Trial:
     def __init__(self, drawn: list[Mutant], out: Path) -> None:
         self.drawn, self.out, self.failed = drawn, out, ""
         self.killers: list[Any] = []  # tests that killed mutants before, the latest first
-        self.found: dict[str, dict[str, Any]] = {}
         self.functions: list[Any] = []
 
     def pytest_runtest_logreport(self, report: Any) -> None:
@@ -182,7 +178,6 @@ class Trial:
             for mutant in self.drawn:
                 row = {"mutant": mutant.name}
                 row |= self._in_a_process(session, mutant, int(10 * whole["cpu"]) + 10)
-                self.found[mutant.name] = row
                 file.write(json.dumps(row) + "\n")
         return True
 
@@ -261,10 +256,13 @@ def _functions(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
             yield from _functions(each)
 
 
+OPTIONS = ("-x", "-q", "--tb=no", "--assert=plain", "-p", "no:cacheprovider", "-o", "timeout=0")
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Try the mutants of rooms, and print how many were killed and which survived."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("rooms", nargs="+", choices=ROOMS)
+    parser.add_argument("rooms", nargs="+", choices=[*TESTS, "losses"])
     parser.add_argument("--sample", type=int, help="so many of a room's mutants, drawn")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=ROOT / "build/mutations.jsonl")
@@ -277,29 +275,26 @@ def main(arguments: list[str] | None = None) -> None:
     )  # fmt: skip
     os.environ["HYPOTHESIS_PROFILE"] = "mutations"
     for room in chosen.rooms:
-        modules, tests = ROOMS[room]
+        modules = [name for name in TESTS if name == room or name.startswith(f"{room}.")]
         drawn = [mutant for module in modules for mutant in mutants(module)]
         if chosen.sample and chosen.sample < len(drawn):
             kept = sorted(random.Random(chosen.seed).sample(range(len(drawn)), chosen.sample))
             drawn = [drawn[i] for i in kept]
-        lines = chosen.out.read_text(encoding="utf-8").splitlines() if chosen.out.exists() else []
-        found = {row["mutant"]: row for row in map(json.loads, lines)}
-        again = {n for n, row in found.items() if chosen.again and row["outcome"] == "survived"}
-        left = [m for m in drawn if m.name not in found or m.name in again]
-        trial = Trial(left, chosen.out)
-        options = [
-            "-x",
-            "-q",
-            "--tb=no",
-            "--assert=plain",
-            "-p",
-            "no:cacheprovider",
-            "-o",
-            "timeout=0",
-        ]
-        if left and pytest.main([*options, *tests], plugins=[trial]):
-            raise SystemExit(f"{room}: the tests could not be run")
-        _report(room, [(found | trial.found)[mutant.name] for mutant in drawn])
+        found = _read_rows(chosen.out)
+        if chosen.again:
+            found = {n: row for n, row in found.items() if row["outcome"] != "survived"}
+        for module in modules:
+            left = [m for m in drawn if m.module == module and m.name not in found]
+            tests = [TESTS[module], f"dmlkit/{module.replace('.', '/')}.py"]
+            if left and pytest.main([*OPTIONS, *tests], plugins=[Trial(left, chosen.out)]):
+                raise SystemExit(f"{module}: its tests could not be run")
+        found = _read_rows(chosen.out)
+        _report(room, [found[mutant.name] for mutant in drawn])
+
+
+def _read_rows(out: Path) -> dict[str, dict[str, Any]]:
+    lines = out.read_text(encoding="utf-8").splitlines() if out.exists() else []
+    return {row["mutant"]: row for row in map(json.loads, lines)}
 
 
 def _report(room: str, rows: list[dict[str, Any]]) -> None:
