@@ -72,9 +72,16 @@ class Mutant:
         return compile(ast.fix_missing_locations(tree), path, "exec")
 
 
-def _read(module: str) -> tuple[ast.Module, Path]:
+@functools.cache
+def _source(module: str) -> tuple[str, Path]:
+    """As it is now, whatever is edited while mutants are tried."""
     path = ROOT / "dmlkit" / f"{module.replace('.', '/')}.py"
-    return ast.parse(path.read_text(encoding="utf-8")), path
+    return path.read_text(encoding="utf-8"), path
+
+
+def _read(module: str) -> tuple[ast.Module, Path]:
+    text, path = _source(module)
+    return ast.parse(text), path
 
 
 def mutants(module: str) -> list[Mutant]:

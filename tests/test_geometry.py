@@ -63,6 +63,16 @@ def test_a_zero_row_stays_zero_with_a_finite_gradient():
     assert torch.isfinite(x.grad).all()
 
 
+def test_the_root_has_finite_derivatives_everywhere():
+    x = torch.tensor([4.0, 0.25, 0.0, -1e-9], dtype=torch.float64, requires_grad=True)
+    root = geometry.safe_sqrt(x)
+    assert root.tolist() == [2, 0.5, 0, 0]
+    (first,) = torch.autograd.grad(root.sum(), x, create_graph=True)
+    assert first.tolist() == [0.25, 1, 0, 0]
+    (second,) = torch.autograd.grad(first.sum(), x)
+    torch.testing.assert_close(second, torch.tensor([-1 / 32, -2, 0, 0], dtype=torch.float64))
+
+
 @given(st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=8))
 def test_every_pair_is_the_same_row_or_the_same_label_or_different(values):
     labels = torch.tensor(values)
