@@ -488,10 +488,10 @@ reproduce.reproduce(project=pathlib.Path({str(tmp_path)!r}))"""
     process = subprocess.Popen([sys.executable, "-c", code])
     pids = tmp_path / "pids"
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         while not pids.exists():
             assert process.poll() is None, "reproduce ended before its notebook began"
-            assert time.monotonic() < deadline, "the notebook did not begin within two minutes"
+            assert time.monotonic() < deadline, "the notebook did not begin within four minutes"
             time.sleep(0.1)
         process.send_signal(sent)
         assert process.wait(60) == -sent

@@ -353,21 +353,19 @@ def test_nmi_is_deterministic_and_fits_its_extremes(capfd):
 
 def test_nmi_is_of_twenty_iterations():
     """Of noise, whose clusters have not settled by then."""
-    x = np.random.default_rng(0).normal(size=(600, 3)).astype(np.float32)
-    labels = np.arange(600) % 40
+    x = np.random.default_rng(0).normal(size=(3000, 16)).astype(np.float32)
+    labels = np.arange(3000) % 60
 
     def theirs(iterations):
-        kmeans = faiss.Kmeans(
-            3, 40, niter=iterations, seed=5, min_points_per_centroid=1, max_points_per_centroid=600
-        )
+        limits = {"min_points_per_centroid": 1, "max_points_per_centroid": 3000}
+        kmeans = faiss.Kmeans(16, 60, niter=iterations, seed=5, **limits)
         kmeans.train(x)
         return normalized_mutual_info_score(labels, kmeans.index.search(x, 1)[1][:, 0])
 
-    before, expected, after = map(theirs, (19, 20, 21))
-    # Shifted to the origin, ours rounds otherwise, by less than what an iteration moves.
-    assert nmi(x, labels, seed=5) == pytest.approx(expected, abs=1e-9)
-    assert before != pytest.approx(expected, abs=1e-9)
-    assert after != pytest.approx(expected, abs=1e-9)
+    ours = nmi(x, labels, seed=5)
+    assert ours == pytest.approx(theirs(20), abs=1e-9)
+    assert ours != pytest.approx(theirs(19), abs=1e-9)
+    assert ours != pytest.approx(theirs(21), abs=1e-9)
 
 
 # Bad input
