@@ -1,13 +1,14 @@
 """Mutation testing: of small faults put into a module, one at a time, how many its tests find.
 
-    python -m benchmarks.mutations geometry claims retrieval
-    python -m benchmarks.mutations losses --sample 200
+    python -m benchmarks mutations
+    python -m benchmarks.mutations losses.mining --sample 50
 
 A mutant is the module with one place of its functions changed: a comparison, an operator, a
 constant, a condition turned round, a statement left out; no text, annotation, default or constant
 of the module. It is killed if a test or doctest of its room fails, or if they take ten times their
 processor time. Which mutants are drawn depends on the seed alone; what was found is kept in
-``--out``, one line for each mutant, and is not tried again.
+``build/mutations.jsonl``, one line for each mutant, and is not tried again: after new tests, delete
+it.
 
 The tests are collected once. Each mutant is tried in a process forked from there, in which the code
 of that one function is exchanged: nothing is written into the checkout, nothing imported anew.
@@ -24,7 +25,7 @@ import random
 import resource
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -44,6 +45,24 @@ TESTS = {name: f"tests/test_{name}.py" for name in ("geometry", "claims", "retri
     "losses.contract": "tests/losses/test_contract.py",
     "losses.imported": "tests/losses/test_table.py",
 }
+#: Survivors that no test could kill: module, part of the line, change, and why.
+EQUIVALENT = (
+    ("geometry", "length == 0, 1", "1  ->  2", "what divides a row of zeros"),
+    ("geometry", "largest == 0, 1", "1  ->  2", "what divides a row of zeros"),
+    ("geometry", "masked_fill(zero, 1)", "1  ->  2", "a constant that is then masked"),
+    ("geometry", ".argmin(", "0  ->  -1", "the only dimension"),
+    ("geometry", ".argmin(", "True  ->  False", "index_select takes a single index too"),
+    ("geometry", "noise = 2 *", "2  ->  3", "a bound of rounding, with room to spare"),
+    ("geometry", "noise = 2 *", "2  ->  1", "a bound of rounding, with room to spare"),
+    ("geometry", "noise = 2 *", "4  ->  5", "a bound of rounding, with room to spare"),
+    ("geometry", "noise = 2 *", "4  ->  3", "a bound of rounding, with room to spare"),
+    (
+        "claims", "low is None or high is None",
+        "low is None or high is None  ->  low is None and high is None", "both or none are None",
+    ),
+    ("retrieval", "k=1, up_to_r=True", "1  ->  2", "R is at least 1, and what is beyond R is cut"),
+    ("retrieval", "k=1, up_to_r=True", "1  ->  0", "R is at least 1"),
+)  # fmt: skip
 COMPARISONS: dict[type[ast.cmpop], list[type[ast.cmpop]]] = {
     ast.Lt: [ast.LtE, ast.GtE], ast.LtE: [ast.Lt, ast.Gt], ast.Gt: [ast.GtE, ast.LtE],
     ast.GtE: [ast.Gt, ast.Lt], ast.Eq: [ast.NotEq], ast.NotEq: [ast.Eq], ast.In: [ast.NotIn],
@@ -63,6 +82,7 @@ class Mutant:
     place: int  # among those of ``_code``
     change: int  # among those of ``_changes``
     name: str
+    line: str
 
     def code(self) -> CodeType:
         """The whole module with this change."""
@@ -70,6 +90,16 @@ class Mutant:
         node = list(_code(tree))[self.place]
         _replace(tree, node, _changes(node)[self.change])
         return compile(ast.fix_missing_locations(tree), path, "exec")
+
+    def why_equivalent(self) -> str:
+        """Why it computes the same, where that is known; else ''."""
+        for module, part, change, why in EQUIVALENT:
+            if (module, change) == (
+                self.module,
+                self.name.partition(": ")[2],
+            ) and part in self.line:
+                return why
+        return ""
 
 
 @functools.cache
@@ -91,7 +121,9 @@ def mutants(module: str) -> list[Mutant]:
         for change, other in enumerate(_changes(node)):
             before, after = (" ".join(ast.unparse(n).split())[:160] for n in (node, other))
             where = f"{module}:{node.lineno}:{node.col_offset}"  # type: ignore[attr-defined]
-            found.append(Mutant(module, place, change, f"{where}: {before}  ->  {after}"))
+            name = f"{where}: {before}  ->  {after}"
+            line = _source(module)[0].splitlines()[node.lineno - 1]  # type: ignore[attr-defined]
+            found.append(Mutant(module, place, change, name, line))
     return found
 
 
@@ -266,37 +298,52 @@ def _functions(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
 OPTIONS = ("-x", "-q", "--tb=no", "--assert=plain", "-p", "no:cacheprovider", "-o", "timeout=0")
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Try the mutants of rooms, and print how many were killed and which survived."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("rooms", nargs="+", choices=[*TESTS, "losses"])
-    parser.add_argument("--sample", type=int, help="so many of a room's mutants, drawn")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=ROOT / "build/mutations.jsonl")
-    parser.add_argument("--again", action="store_true", help="try those that survived once more")
-    chosen = parser.parse_args(arguments)
-    chosen.out.parent.mkdir(parents=True, exist_ok=True)
+def rows(
+    rooms: Sequence[str] = ("geometry", "claims", "retrieval", "losses"),
+    sample: int = 200,
+    seed: int = 0,
+    out: Path = ROOT / "build/mutations.jsonl",
+) -> list[dict[str, Any]]:
+    """One row for each room: its mutants, how many were killed, and the share's 95 % interval.
+
+    Of a room with more than ``sample`` mutants so many are drawn. Survivors are printed.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
     settings.register_profile(  # nothing random, and no search for a smaller example
         "mutations", derandomize=True, database=None, deadline=None,
         phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     os.environ["HYPOTHESIS_PROFILE"] = "mutations"
-    for room in chosen.rooms:
+    made = []
+    for room in rooms:
         modules = [name for name in TESTS if name == room or name.startswith(f"{room}.")]
         drawn = [mutant for module in modules for mutant in mutants(module)]
-        if chosen.sample and chosen.sample < len(drawn):
-            kept = sorted(random.Random(chosen.seed).sample(range(len(drawn)), chosen.sample))
+        if sample < len(drawn):
+            kept = sorted(random.Random(seed).sample(range(len(drawn)), sample))
             drawn = [drawn[i] for i in kept]
-        found = _read_rows(chosen.out)
-        if chosen.again:
-            found = {n: row for n, row in found.items() if row["outcome"] != "survived"}
+        found = _read_rows(out)
         for module in modules:
             left = [m for m in drawn if m.module == module and m.name not in found]
             tests = [TESTS[module], f"dmlkit/{module.replace('.', '/')}.py"]
-            if left and pytest.main([*OPTIONS, *tests], plugins=[Trial(left, chosen.out)]):
-                raise SystemExit(f"{module}: its tests could not be run")
-        found = _read_rows(chosen.out)
-        _report(room, [found[mutant.name] for mutant in drawn])
+            if left and pytest.main([*OPTIONS, *tests], plugins=[Trial(left, out)]):
+                raise RuntimeError(f"{module}: its tests could not be run")
+        found = _read_rows(out)
+        made.append(
+            _summary(room, [m for m in drawn if found[m.name]["outcome"] == "survived"], len(drawn))
+        )
+    return made
+
+
+def _summary(room: str, survivors: Sequence[Mutant], count: int) -> dict[str, Any]:
+    equivalent = [mutant for mutant in survivors if mutant.why_equivalent()]
+    killed = count - len(survivors)
+    low, high = stats.binomtest(killed, count).proportion_ci(method="wilson")
+    for mutant in survivors:
+        print(f"{mutant.name}    {mutant.why_equivalent() or 'SURVIVED'}")
+    return {
+        "what": room, "mutants": count, "killed": killed, "percent": 100 * killed / count,
+        "interval": f"{100 * low:.1f} to {100 * high:.1f}", "equivalent": len(equivalent),
+    }  # fmt: skip
 
 
 def _read_rows(out: Path) -> dict[str, dict[str, Any]]:
@@ -304,14 +351,16 @@ def _read_rows(out: Path) -> dict[str, dict[str, Any]]:
     return {row["mutant"]: row for row in map(json.loads, lines)}
 
 
-def _report(room: str, rows: list[dict[str, Any]]) -> None:
-    survivors = [row["mutant"] for row in rows if row["outcome"] == "survived"]
-    killed = len(rows) - len(survivors)
-    low, high = stats.binomtest(killed, len(rows)).proportion_ci(method="wilson")
-    share = f"{killed / len(rows):.1%} [{low:.1%}, {high:.1%}]"
-    print(f"{room}: {killed} of {len(rows)} killed, {share}")
-    for name in survivors:
-        print("   ", name)
+def main() -> None:
+    """Try the mutants of some rooms, so many of each."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("rooms", nargs="+", choices=[*TESTS, "losses"])
+    parser.add_argument("--sample", type=int, default=10**6)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=ROOT / "build/mutations.jsonl")
+    chosen = parser.parse_args()
+    for row in rows(chosen.rooms, chosen.sample, chosen.seed, chosen.out):
+        print(row)
 
 
 if __name__ == "__main__":
