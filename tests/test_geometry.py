@@ -138,6 +138,18 @@ def test_distances_are_as_precise_as_their_inputs(generator, cloud, batch):
     assert ((gradient - truth).norm(dim=1) <= 1e-5 * truth.norm(dim=1)).all()
 
 
+@pytest.mark.parametrize("d", [16, 4096])
+def test_what_counts_as_rounding_grows_with_the_dimension_and_no_faster(generator, d):
+    """Seen from a third row, equal ones are at 0, and near ones are not taken for equal."""
+    u, v = geometry.normalize(torch.randn(2, 20, d, generator=generator, dtype=torch.float64))
+    x = torch.cat([torch.zeros_like(u[:1]), u, u, u + 3e-7 * v])
+    D = geometry.distances(x)[1:21]
+    assert (D[:, 21:41].diagonal() == 0).all()
+    torch.testing.assert_close(
+        D[:, 41:].diagonal(), torch.full_like(u[:, 0], 3e-7), rtol=0.03, atol=0
+    )
+
+
 def test_second_derivatives(generator):
     x = torch.randn(5, 3, generator=generator, dtype=torch.float64, requires_grad=True)
     y = torch.randn(4, 3, generator=generator, dtype=torch.float64, requires_grad=True)
