@@ -60,6 +60,19 @@ EQUIVALENT = (
         "claims", "low is None or high is None",
         "low is None or high is None  ->  low is None and high is None", "both or none are None",
     ),
+    ("claims", "zip(tests, own, strict=True)", "True  ->  False", "they have one length"),
+    (
+        "claims", 'abs(row["effect"]) < row["margin"]',
+        "abs(row['effect']) < row['margin']  ->  abs(row['effect']) <= row['margin']",
+        "at the margin both tests have p = 0.5",
+    ),
+    ("claims", "side = 1 if", "effect >= 0  ->  effect > 0", "of an effect of 0 both sides are one"),
+    ("claims", "margin + s * x", "margin + s * x  ->  margin - s * x", "s is both 1 and -1"),
+    (
+        "claims", "abs(moved.mean()) <= bound",
+        "abs(moved.mean()) <= bound  ->  abs(moved.mean()) < bound", "no number is that bound",
+    ),
+    ("geometry", "gradients[0]", "0  ->  -1", "there is one"),
     ("retrieval", "k=1, up_to_r=True", "1  ->  2", "R is at least 1, and what is beyond R is cut"),
     ("retrieval", "k=1, up_to_r=True", "1  ->  0", "R is at least 1"),
 )  # fmt: skip

@@ -242,7 +242,7 @@ def two_one_sided(x, margin):
     return max(below, stats.ttest_1samp(x, margin, alternative="less").pvalue)
 
 
-@pytest.mark.parametrize("shift", [-0.02, 0.0, 0.004, 0.03, 0.06])
+@pytest.mark.parametrize("shift", [-0.06, -0.02, 0.0, 0.004, 0.03, 0.06])
 def test_p_values_are_those_of_the_t_tests(tmp_path, shift):
     x = differences(1, shift)
     found = row(tmp_path, "C5", x, margin=1e-9)
@@ -261,7 +261,9 @@ def test_p_values_are_those_of_the_t_tests(tmp_path, shift):
 
 @pytest.mark.parametrize("claim, centre", [("C5", 0.0), ("B3", 0.05)])
 def test_sign_flips_stand_beside_the_t_tests(tmp_path, claim, centre):
-    x = differences(2, 0.03, n=8)
+    x = differences(2, 0.045, n=8)
+    assert (x < 0.05).any()
+    assert (x > 0.05).any()  # else every centre below would give the same
     flipped = stats.permutation_test(
         (x - centre,), np.mean, permutation_type="samples", n_resamples=np.inf
     )
@@ -269,8 +271,9 @@ def test_sign_flips_stand_beside_the_t_tests(tmp_path, claim, centre):
     assert np.isnan(row(tmp_path, claim, x, overlap=0.5)["p_flips"])  # they are not independent
 
 
-def test_no_effect_and_equivalence_are_flipped_at_both_margins(tmp_path):
-    x = differences(3, 0.012, n=8)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_no_effect_and_equivalence_are_flipped_at_both_margins(tmp_path, sign):
+    x = sign * differences(3, 0.012, n=8)
     sides = [
         stats.permutation_test(
             (0.025 + side * x,), np.mean, permutation_type="samples", n_resamples=np.inf,
@@ -282,7 +285,7 @@ def test_no_effect_and_equivalence_are_flipped_at_both_margins(tmp_path):
     for claim, verdict in (("C5", "no effect"), ("C17", "reproduced")):
         found = row(tmp_path, claim, x, margin=0.025)
         assert (found["verdict"], found["p_flips"]) == (verdict, pytest.approx(max(sides)))
-    outside = differences(3, 0.06, n=8)
+    outside = sign * differences(3, 0.06, n=8)
     assert row(tmp_path, "C17", outside)["p_flips"] == pytest.approx(1 / 2**8)
 
 
