@@ -45,8 +45,8 @@ TESTS = {name: f"tests/test_{name}.py" for name in ("geometry", "claims", "retri
     "losses.contract": "tests/losses/test_contract.py",
     "losses.imported": "tests/losses/test_table.py",
 }
-#: Survivors that no test could kill: module, part of the line, change, and why.
-EQUIVALENT = (
+#: Survivors that compute the same, or as well: module, part of the line, change, and why.
+EXPLAINED = (
     ("geometry", "length == 0, 1", "1  ->  2", "what divides a row of zeros"),
     ("geometry", "largest == 0, 1", "1  ->  2", "what divides a row of zeros"),
     ("geometry", "masked_fill(zero, 1)", "1  ->  2", "a constant that is then masked"),
@@ -66,7 +66,7 @@ EQUIVALENT = (
         "abs(row['effect']) < row['margin']  ->  abs(row['effect']) <= row['margin']",
         "at the margin both tests have p = 0.5",
     ),
-    ("claims", "side = 1 if", "effect >= 0  ->  effect > 0", "of an effect of 0 both sides are one"),
+    ("claims", "side = 1 if", "effect >= 0  ->  effect > 0", "of 0 both sides are one"),
     ("claims", "margin + s * x", "margin + s * x  ->  margin - s * x", "s is both 1 and -1"),
     (
         "claims", "abs(moved.mean()) <= bound",
@@ -104,9 +104,9 @@ class Mutant:
         _replace(tree, node, _changes(node)[self.change])
         return compile(ast.fix_missing_locations(tree), path, "exec")
 
-    def why_equivalent(self) -> str:
+    def explanation(self) -> str:
         """Why it computes the same, where that is known; else ''."""
-        for module, part, change, why in EQUIVALENT:
+        for module, part, change, why in EXPLAINED:
             if (module, change) == (
                 self.module,
                 self.name.partition(": ")[2],
@@ -348,14 +348,14 @@ def rows(
 
 
 def _summary(room: str, survivors: Sequence[Mutant], count: int) -> dict[str, Any]:
-    equivalent = [mutant for mutant in survivors if mutant.why_equivalent()]
+    explained = [mutant for mutant in survivors if mutant.explanation()]
     killed = count - len(survivors)
     low, high = stats.binomtest(killed, count).proportion_ci(method="wilson")
     for mutant in survivors:
-        print(f"{mutant.name}    {mutant.why_equivalent() or 'SURVIVED'}")
+        print(f"{mutant.name}    {mutant.explanation() or 'SURVIVED'}")
     return {
         "what": room, "mutants": count, "killed": killed, "percent": 100 * killed / count,
-        "interval": f"{100 * low:.1f} to {100 * high:.1f}", "equivalent": len(equivalent),
+        "interval": f"{100 * low:.1f} to {100 * high:.1f}", "explained": len(explained),
     }  # fmt: skip
 
 
