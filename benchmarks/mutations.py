@@ -50,6 +50,7 @@ EXPLAINED = (
     ("geometry", "length == 0, 1", "1  ->  2", "what divides a row of zeros"),
     ("geometry", "largest == 0, 1", "1  ->  2", "what divides a row of zeros"),
     ("geometry", "masked_fill(zero, 1)", "1  ->  2", "a constant that is then masked"),
+    ("geometry", "masked_fill(zero, 1)", "1  ->  0", "its gradient is masked too"),
     ("geometry", ".argmin(", "0  ->  -1", "the only dimension"),
     ("geometry", ".argmin(", "True  ->  False", "index_select takes a single index too"),
     ("geometry", "noise = 2 *", "2  ->  3", "a bound of rounding, with room to spare"),
@@ -75,6 +76,7 @@ EXPLAINED = (
     ("geometry", "gradients[0]", "0  ->  -1", "there is one"),
     ("retrieval", "k=1, up_to_r=True", "1  ->  2", "R is at least 1, and what is beyond R is cut"),
     ("retrieval", "k=1, up_to_r=True", "1  ->  0", "R is at least 1"),
+    ("retrieval", "min_points_per_centroid=1", "1  ->  0", "no cluster has fewer"),
 )  # fmt: skip
 COMPARISONS: dict[type[ast.cmpop], list[type[ast.cmpop]]] = {
     ast.Lt: [ast.LtE, ast.GtE], ast.LtE: [ast.Lt, ast.Gt], ast.Gt: [ast.GtE, ast.LtE],
