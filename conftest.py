@@ -1,5 +1,6 @@
 """What every test and doctest may take for granted."""
 
+import contextlib
 import io
 import os
 import subprocess
@@ -15,10 +16,16 @@ import dmlkit  # first: it sets the instruction set that NumPy and torch are to 
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 
 # Tests run on both cores as processes; inside one, a single thread is quicker and repeatable.
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# The same examples every time; HYPOTHESIS_PROFILE=nightly looks further, each time elsewhere.
+settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, database=None)
+settings.register_profile("nightly", max_examples=2000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 @pytest.fixture(autouse=True)
@@ -29,8 +36,9 @@ def _names_of_doctests(doctest_namespace: dict) -> None:
 
 @pytest.fixture(autouse=True)
 def _environment() -> Iterator[None]:
-    """What a test changes in the environment, the command line's --root too, ends with it."""
-    with mock.patch.dict(os.environ):
+    """What a test changes in the environment, the command line's --root too, ends with it, and so
+    does a working folder of its own."""
+    with mock.patch.dict(os.environ), contextlib.chdir(Path.cwd()):
         yield
 
 

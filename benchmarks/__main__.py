@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 ON_A_CPU = ("training", "retrieval", "sphere", "losses", "oracles", "defaults", "pictures")
-PARTS = (*ON_A_CPU, "kills", "gpu")  # the last two are measured only when they are asked for
+PARTS = (*ON_A_CPU, "kills", "mutations", "gpu")  # the last three only when they are asked for
 RESULTS = Path(__file__).parent / "RESULTS.md"
 README = Path(__file__).parent.parent / "README.md"
 BETWEEN = "<!-- losses -->\n", "<!-- /losses -->"  # of the README: what is made by this command

@@ -29,20 +29,14 @@ import dmlkit
 from dmlkit import data, study, training
 from dmlkit.data import download
 from dmlkit.extras import tuning
-from dmlkit.training import Experiment, Trainer, loop
+from dmlkit.training import Trainer, loop
+from tests.training.tiny import TINY
 
 CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload([__name__])  # else every attempt would import torch anew
 PATIENCE = 600.0  # seconds, for processes to begin, and for those of one that was killed to end
 PUBLISHED = bytes(range(256)) * 4096
-SMALL = Experiment(
-    data_args={"train_classes": 40, "val_classes": 20, "test_classes": 20},
-    sampler_args={"classes": 8, "per_class": 4},
-    model_args={"widths": [4, 8, 8, 8]},
-    dim=8,
-    steps=40,
-    monitor=("val",),
-    monitor_every=10,
-)
+SMALL = replace(TINY, steps=40, monitor_every=10)
 
 Row = dict[str, str | float]
 

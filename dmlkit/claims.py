@@ -309,15 +309,15 @@ def _tests(row: dict[str, Any]) -> dict[str, tuple[float, float]]:
     centre = {"positive": 0.0, "below": margin, "equivalent": side * margin}[rule]
     two_sided = rule != "equivalent"
     error = (high - low) / 2 / half_width(rule, n)
-    z = np.array([abs(effect - centre) if two_sided else side * (effect - centre), 0]) / error
-    z[1] = (margin - abs(effect)) / error
+    away = abs(effect - centre) if two_sided else side * (effect - centre)
+    z = np.array([away, margin - abs(effect)]) / error
     difference, inside = stats.t.sf(z, n - 1) * (1 + two_sided, 1)
     found["t"] = difference, math.nan if rule == "below" else inside
     if row.get("values") is not None and not row.get("overlap"):
         x = np.asarray(row["values"], dtype=float)
-        away = study.sign_flips(side * (x - centre), "two-sided" if two_sided else "greater")
+        moved = study.sign_flips(side * (x - centre), "two-sided" if two_sided else "greater")
         inside = max(study.sign_flips(margin + s * x, "greater") for s in (1, -1))
-        found["flips"] = away, math.nan if rule == "below" else inside
+        found["flips"] = moved, math.nan if rule == "below" else inside
     return found
 
 

@@ -33,6 +33,18 @@ CASES = [  # of the claims whose margin is 0.01, but for B3 (0.05)
     ("B2", 0.1, None, "contradicted"),
     ("B10", 0, None, "reproduced"),
     ("B10", 1, None, "contradicted"),
+    # Bounds: wholly above and within are strict, and the largest deviation may be the margin.
+    ("C5", 0.02, (0.0, 0.04), "undecided"),
+    ("C5", -0.02, (-0.04, 0.0), "undecided"),
+    ("C5", 0.02, (0.02, 0.02), "reproduced"),
+    ("C5", 0.004, (-0.0045, 0.005), "undecided"),  # its longer arm counts: 0.004 + 0.0065
+    ("C6", 0.0, (-0.025, 0.024), "undecided"),
+    ("C6", 0.0, (-0.024, 0.025), "undecided"),
+    ("C6", 0.04, (0.025, 0.05), "undecided"),
+    ("C6", -0.04, (-0.05, -0.025), "undecided"),
+    ("B3", 0.02, (-0.01, 0.05), "undecided"),
+    ("B3", 0.2, (0.05, 0.3), "undecided"),
+    ("B2", float(claims.table()["B2"]["smallest"]), None, "reproduced"),
 ]
 
 
@@ -42,6 +54,37 @@ def test_the_rule_decides(claim, effect, interval, verdict):
     assert found.verdict == verdict
     assert verdict.upper() in str(found)
     assert found.facts()["effect"] == effect
+
+
+@pytest.mark.parametrize(
+    "n, half, verdict",
+    [
+        (1, 0.006, "no effect"),  # of one repetition the interval is taken as it is
+        (1, 0.01, "undecided"),  # not within the margin, but up to it
+        (2, 0.015, "no effect"),  # the 90 % interval of two has half the width
+        (2, 0.021, "undecided"),
+    ],
+)
+def test_the_interval_of_no_effect_is_the_narrower_one(n, half, verdict):
+    assert claims.record("C5", 0.0, (-half, half), n=n).verdict == verdict
+
+
+def test_a_verdict_in_words():
+    sentence = claims.table()["C5"]["claim"]
+    found = claims.record("C5", 0.02, (0.01, 0.03), n=5)
+    assert str(found) == (
+        "C5: REPRODUCED. effect +0.02 [+0.01, +0.03], n = 5, rule: positive\n    " + sentence
+    )
+    assert str(claims.record("C5", 0.02, part="of pairs")) == (
+        "C5 (of pairs): UNDECIDED. effect +0.02, n = 1, rule: positive\n    " + sentence
+    )
+
+
+def test_a_rule_that_is_none_is_refused(monkeypatch):
+    row = claims.table()["C5"] | {"rule": "guess"}
+    monkeypatch.setattr(claims, "table", lambda: {"C5": row})
+    with pytest.raises(ValueError, match=r"data/claims\.csv: unknown rule 'guess'"):
+        claims.record("C5", 0.02, (0.01, 0.03), n=5)
 
 
 def test_what_cannot_be_recorded_is_refused():
@@ -199,7 +242,7 @@ def two_one_sided(x, margin):
     return max(below, stats.ttest_1samp(x, margin, alternative="less").pvalue)
 
 
-@pytest.mark.parametrize("shift", [-0.02, 0.0, 0.004, 0.03, 0.06])
+@pytest.mark.parametrize("shift", [-0.06, -0.02, 0.0, 0.004, 0.03, 0.06])
 def test_p_values_are_those_of_the_t_tests(tmp_path, shift):
     x = differences(1, shift)
     found = row(tmp_path, "C5", x, margin=1e-9)
@@ -218,7 +261,9 @@ def test_p_values_are_those_of_the_t_tests(tmp_path, shift):
 
 @pytest.mark.parametrize("claim, centre", [("C5", 0.0), ("B3", 0.05)])
 def test_sign_flips_stand_beside_the_t_tests(tmp_path, claim, centre):
-    x = differences(2, 0.03, n=8)
+    x = differences(2, 0.045, n=8)
+    assert (x < 0.05).any()
+    assert (x > 0.05).any()  # else every centre below would give the same
     flipped = stats.permutation_test(
         (x - centre,), np.mean, permutation_type="samples", n_resamples=np.inf
     )
@@ -226,8 +271,9 @@ def test_sign_flips_stand_beside_the_t_tests(tmp_path, claim, centre):
     assert np.isnan(row(tmp_path, claim, x, overlap=0.5)["p_flips"])  # they are not independent
 
 
-def test_no_effect_and_equivalence_are_flipped_at_both_margins(tmp_path):
-    x = differences(3, 0.012, n=8)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_no_effect_and_equivalence_are_flipped_at_both_margins(tmp_path, sign):
+    x = sign * differences(3, 0.012, n=8)
     sides = [
         stats.permutation_test(
             (0.025 + side * x,), np.mean, permutation_type="samples", n_resamples=np.inf,
@@ -239,7 +285,7 @@ def test_no_effect_and_equivalence_are_flipped_at_both_margins(tmp_path):
     for claim, verdict in (("C5", "no effect"), ("C17", "reproduced")):
         found = row(tmp_path, claim, x, margin=0.025)
         assert (found["verdict"], found["p_flips"]) == (verdict, pytest.approx(max(sides)))
-    outside = differences(3, 0.06, n=8)
+    outside = sign * differences(3, 0.06, n=8)
     assert row(tmp_path, "C17", outside)["p_flips"] == pytest.approx(1 / 2**8)
 
 
@@ -270,6 +316,21 @@ def test_what_is_undecided_tells_how_many_repetitions_would_decide_it(tmp_path):
     assert np.isnan(row(tmp_path, "C5", x + 0.2)["needed"])
     assert np.isnan(row(tmp_path, "C5", x, overlap=0.5)["needed"])
     assert np.isnan(row(tmp_path, "C5", x[:1])["needed"])
+    two = row(tmp_path, "C5", x[:2])
+    assert two["needed"] == study.repetitions(x[:2].std(ddof=1), 0.01)
+    assert two["p"] == pytest.approx(stats.ttest_1samp(x[:2], 0.0).pvalue)
+
+
+@pytest.mark.parametrize(
+    "claim, effect, interval, n",
+    [("C5", 0.02, (-0.01, 0.05), 1), ("C6", 0.025, (0.025, 0.025), 3)],
+    ids=["one repetition", "no spread"],
+)
+def test_what_has_no_spread_has_no_p_value_and_no_plan(tmp_path, claim, effect, interval, n):
+    found = claims.record(claim, effect, interval, n=n, values=[effect] * n)
+    assert found.verdict == "undecided"
+    write_figure(tmp_path, "one", found)
+    assert claims.verdicts(tmp_path)[["p", "p_flips", "needed"]].isna().all(axis=None)
 
 
 def trainings(**recalls: float) -> pd.DataFrame:
@@ -287,6 +348,8 @@ def test_evidence_stands_if_the_same_trainings_give_it_again_but_for_chance() ->
         with pytest.raises(ValueError, match=r"made again, is different by [+-]0\.\d+ on average"):
             check(moved, kept)
     assert check(trainings(a=0.70, b=0.75), kept, spread=0.02) == 2
+    assert check(trainings(c=0.05), kept) == 1  # one that diverged counts as 0
+    assert check(trainings(e=np.nan), trainings(e=0.05)) == 1
 
 
 def test_evidence_of_other_recipes_is_named_where_all_should_be_there() -> None:

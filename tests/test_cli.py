@@ -21,8 +21,9 @@ from dmlkit.data import benchmarks
 from dmlkit.training import runs
 from tests.data import trees
 
+FEW = '{"train_classes": 40, "val_classes": 20, "test_classes": 20}'
 TINY = [
-    *("--steps", "3", "--device", "cpu", "--set", 'data_args={"train_classes": 40}'),
+    *("--steps", "3", "--device", "cpu", "--set", f"data_args={FEW}"),
     *("--set", 'sampler_args={"classes": 8, "per_class": 2}'),
 ]
 
@@ -287,9 +288,8 @@ def test_batches_fit_to_the_classes_of_a_folder(invoke, tmp_path, monkeypatch):
 
 
 def test_tune_writes_every_trial_and_the_recipes(invoke, tmp_path):
-    small = json.dumps({"train_classes": 40, "val_classes": 20, "test_classes": 20})
     arguments = ["tune", "contrastive", "--trials", "2", "--steps", "2"]
-    arguments += ["--set", f"data_args={small}", "--output", str(tmp_path / "found")]
+    arguments += ["--set", f"data_args={FEW}", "--output", str(tmp_path / "found")]
     result = invoke(*arguments, "--storage", str(tmp_path / "study"))
     assert result.exit_code == 0, result.output
     assert len((tmp_path / "found" / "trials.csv").read_text().splitlines()) == 3

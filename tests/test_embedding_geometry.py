@@ -98,7 +98,7 @@ def test_hubness_without_hubs_and_with_one():
     assert hubness(torch.from_numpy(corners), 2) == hubness(corners, 2)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=settings.default.max_examples // 4)
 @given(st.integers(0, 2**16))
 def test_order_rotation_and_scale_change_nothing(seed):
     x, labels = cloud(seed)

@@ -47,11 +47,30 @@ def test_normalized_rows_have_norm_one(generator, norm):
     torch.testing.assert_close(geometry.norms(geometry.normalize(x)), torch.ones(8))
 
 
+@pytest.mark.parametrize("shape", [(5,), (4, 5), (2, 3, 5)])
+def test_rows_are_the_last_dimension_whatever_stands_before_it(generator, shape):
+    x = torch.randn(shape, generator=generator, dtype=torch.float64)
+    expected = x.square().sum(dim=-1).sqrt()
+    torch.testing.assert_close(geometry.norms(x), expected)
+    torch.testing.assert_close(geometry.norms(x, keepdim=True), expected[..., None])
+    torch.testing.assert_close(geometry.normalize(x), x / expected[..., None])
+
+
 def test_a_zero_row_stays_zero_with_a_finite_gradient():
     x = torch.zeros(2, 3, requires_grad=True)
     geometry.normalize(x).sum().backward()
     assert torch.equal(geometry.normalize(x), torch.zeros(2, 3))
     assert torch.isfinite(x.grad).all()
+
+
+def test_the_root_has_finite_derivatives_everywhere():
+    x = torch.tensor([4.0, 0.25, 0.0, -1e-9], dtype=torch.float64, requires_grad=True)
+    root = geometry.safe_sqrt(x)
+    assert root.tolist() == [2, 0.5, 0, 0]
+    (first,) = torch.autograd.grad(root.sum(), x, create_graph=True)
+    assert first.tolist() == [0.25, 1, 0, 0]
+    (second,) = torch.autograd.grad(first.sum(), x)
+    torch.testing.assert_close(second, torch.tensor([-1 / 32, -2, 0, 0], dtype=torch.float64))
 
 
 @given(st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=8))
@@ -117,6 +136,18 @@ def test_distances_are_as_precise_as_their_inputs(generator, cloud, batch):
     gradient = torch.autograd.grad(D.sum(), x)[0].double()
     truth = torch.autograd.grad(expected.sum(), exact)[0]
     assert ((gradient - truth).norm(dim=1) <= 1e-5 * truth.norm(dim=1)).all()
+
+
+@pytest.mark.parametrize("d", [16, 4096])
+def test_what_counts_as_rounding_grows_with_the_dimension_and_no_faster(generator, d):
+    """Seen from a third row, equal ones are at 0, and near ones are not taken for equal."""
+    u, v = geometry.normalize(torch.randn(2, 20, d, generator=generator, dtype=torch.float64))
+    x = torch.cat([torch.zeros_like(u[:1]), u, u, u + 3e-7 * v])
+    D = geometry.distances(x)[1:21]
+    assert (D[:, 21:41].diagonal() == 0).all()
+    torch.testing.assert_close(
+        D[:, 41:].diagonal(), torch.full_like(u[:, 0], 3e-7), rtol=0.03, atol=0
+    )
 
 
 def test_second_derivatives(generator):

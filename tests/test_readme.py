@@ -13,6 +13,8 @@ from nbformat.v4 import new_markdown_cell, new_notebook
 
 from dmlkit import findings
 
+import dmlkit
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
@@ -22,6 +24,13 @@ COMMANDS = [
     if language == "sh"
     for line in block.splitlines()
 ]
+
+
+def share_glyphs(cache):
+    """Runs go to a folder of a test's own; drawing Glyphs anew would take most of its time."""
+    glyphs = (dmlkit.cache_folder() / "glyphs").resolve()
+    glyphs.mkdir(parents=True, exist_ok=True)
+    (cache / "glyphs").symlink_to(glyphs)
 
 
 def test_every_block_is_of_a_kind_that_is_executed_here():
@@ -37,6 +46,7 @@ if __name__ == "__main__":
     assert list(frame["seed"]) == [0, 1, 0, 1]
 """
     (tmp_path / "script.py").write_text("".join([*blocks, seen]))
+    share_glyphs(tmp_path)
     done = subprocess.run(
         [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True,
         env=os.environ | {"DMLKIT_CACHE": str(tmp_path)},
@@ -48,8 +58,9 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("dmlkit")])
 def test_dmlkit_commands(command, tmp_path):
-    """Runs go to a folder of their own, not to the checkout's data/."""
     cache = tmp_path / "cache"
+    cache.mkdir()
+    share_glyphs(cache)
     done = subprocess.run(
         [sys.executable, "-m", "dmlkit.cli", *shlex.split(command)[1:]],
         cwd=tmp_path, capture_output=True, text=True,

@@ -2,12 +2,14 @@
 
 import math
 
+import faiss
 import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+from sklearn.metrics import normalized_mutual_info_score
 
 from dmlkit import neighbors as exact
 from dmlkit import retrieval
@@ -254,6 +256,8 @@ def test_evaluate_searches_once(monkeypatch):
     x, labels = clusters(per_class=9)
     evaluate(x, labels, ks=(1, 4))
     assert calls == [10]  # R = 10 in the largest class is more than K = 4
+    recall_at_k(x, labels, (1, 4))
+    assert calls == [10, 4]  # for which nothing beyond K is looked for
 
 
 # Rules
@@ -318,8 +322,9 @@ def test_k_beyond_the_gallery():
     assert recall_at_k(LINE, labels, (3, 4, 1000)) == {3: 1, 4: 1, 1000: 1}
     assert nearest_neighbors(LINE, 3)[0].shape == (4, 3)
     assert nearest_neighbors(LINE, 4, gallery=LINE)[0].shape == (4, 4)
-    with pytest.raises(ValueError, match=r"k: expected 1 to 3, .* got 4"):
-        nearest_neighbors(LINE, 4)
+    for k in (4, 0):
+        with pytest.raises(ValueError, match=rf"k: expected 1 to 3, .* got {k}"):
+            nearest_neighbors(LINE, k)
 
 
 def test_the_kind_of_the_queries_comes_back():
@@ -344,6 +349,23 @@ def test_nmi_is_deterministic_and_fits_its_extremes(capfd):
     assert nmi(x, np.arange(len(x))) == 1  # as many clusters as points
     assert nmi(x, labels, seed=3) == pytest.approx(nmi(x + 1e4, labels + 7, seed=3))
     assert capfd.readouterr().err == ""  # where faiss writes its warnings
+
+
+def test_nmi_is_of_twenty_iterations():
+    """Of noise, whose clusters have not settled by then."""
+    x = np.random.default_rng(0).normal(size=(3000, 16)).astype(np.float32)
+    labels = np.arange(3000) % 60
+
+    def theirs(iterations):
+        limits = {"min_points_per_centroid": 1, "max_points_per_centroid": 3000}
+        kmeans = faiss.Kmeans(16, 60, niter=iterations, seed=5, **limits)
+        kmeans.train(x)
+        return normalized_mutual_info_score(labels, kmeans.index.search(x, 1)[1][:, 0])
+
+    ours = nmi(x, labels, seed=5)
+    assert ours == pytest.approx(theirs(20), abs=1e-9)
+    assert ours != pytest.approx(theirs(19), abs=1e-9)
+    assert ours != pytest.approx(theirs(21), abs=1e-9)
 
 
 # Bad input
@@ -434,7 +456,7 @@ def separated(x):
     return np.diff(distances, axis=1).min() > 1e-5 * distances.max()
 
 
-quick = settings(max_examples=25, deadline=None)
+quick = settings(max_examples=settings.default.max_examples // 4)
 
 
 @quick

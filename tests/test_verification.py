@@ -208,7 +208,7 @@ def test_negative_zero_is_zero():
     assert found.eer == pytest.approx(1 / 3)  # with -0 below 0 it would be 0
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=settings.default.max_examples // 4)
 @given(st.integers(0, 2**16), st.booleans())
 def test_order_names_and_rotation_change_nothing(seed, tensors):
     x, labels = clusters(seed=seed % 50)

@@ -359,6 +359,7 @@ def test_jitter_agrees_between_devices():
     torch.testing.assert_close(warped.cpu(), glyphs.jitter(images, seeded()), atol=1e-3, rtol=0)
 
 
+@pytest.mark.usefixtures("drawings")
 def test_a_study_never_tests_on_what_its_tuning_saw():
     """Tuning has 450 classes; blocks of the others are tested on, and share none."""
     few = {"per_class": 1, "val_per_class": 1, "test_per_class": 1}

@@ -59,13 +59,13 @@ def test_no_opener_gives_postscript_to_another_program(tmp_path, monkeypatch, op
 @pytest.mark.parametrize("name", ["pictures", "folder", "search"])
 @pytest.mark.parametrize("make", ["pipe", "socket", "device", "folder"])
 @pytest.mark.timeout(60)
-def test_what_is_no_regular_file_is_never_opened(tmp_path, name, make):
+def test_what_is_no_regular_file_is_never_opened(tmp_path, monkeypatch, name, make):
     path = trees.picture(tmp_path / "pictures" / "class" / "a.jpg", 0).with_name("b.jpg")
     if make == "pipe":
         os.mkfifo(path)
     elif make == "socket":
         made = socket.socket(socket.AF_UNIX)
-        os.chdir(path.parent)  # the path of a socket is short
+        monkeypatch.chdir(path.parent)  # the path of a socket is short
         made.bind(path.name)
         made.close()
     elif make == "device":

@@ -285,7 +285,7 @@ def test_tuning_searches_on_workers(
     monkeypatch.delenv("DMLKIT_SCHEDULER")  # the option says it
     monkeypatch.chdir(tmp_path)  # which is not where the workers stand
     before = len(cluster.steps())
-    small = json.dumps({"train_classes": 40, "val_classes": 20})
+    small = json.dumps(TINY.data_args)
     arguments = ["tune", "contrastive", "--trials", "2", "--steps", "3", "--device", "cpu"]
     arguments += ["--scheduler", cluster.address, "--storage", "found.log", "--output", "found"]
     arguments += ["--set", f"data_args={small}"]

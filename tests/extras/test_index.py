@@ -91,12 +91,14 @@ def test_recall_counts_the_exact_neighbors_that_were_found():
 def test_the_same_seed_gives_the_same_index_whatever_the_threads(kind):
     contents = []
     before = faiss.omp_get_max_threads()
-    for threads in (1, 2):
-        faiss.omp_set_num_threads(threads)
-        index = Index.build(GALLERY, kind, seed=3, **SMALL[kind])
-        assert faiss.omp_get_max_threads() == threads
-        contents.append(faiss.serialize_index(index.faiss))
-    faiss.omp_set_num_threads(before)
+    try:
+        for threads in (1, 2):
+            faiss.omp_set_num_threads(threads)
+            index = Index.build(GALLERY, kind, seed=3, **SMALL[kind])
+            assert faiss.omp_get_max_threads() == threads
+            contents.append(faiss.serialize_index(index.faiss))
+    finally:
+        faiss.omp_set_num_threads(before)
     np.testing.assert_array_equal(*contents)
 
 

@@ -19,6 +19,7 @@ from dmlkit.extras import search
 from dmlkit.extras.index import Index
 from dmlkit.training import Experiment
 from tests.data import trees
+from tests.training.tiny import TINY
 
 PICTURES = {"crop": 16, "resize": 18}
 
@@ -164,7 +165,7 @@ def test_a_run_of_grey_characters_reads_ink_on_paper(place, tmp_path, monkeypatc
     """A drawing of the split itself, as a file with white paper, finds itself."""
     monkeypatch.delenv("DMLKIT_CACHE")  # Glyphs from the shared cache
     experiment = Experiment(
-        data_args={"train_classes": 40},
+        data_args=TINY.data_args,
         sampler_args={"classes": 8, "per_class": 2},
         steps=2,
     )

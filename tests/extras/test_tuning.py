@@ -6,6 +6,7 @@ import os
 import re
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -15,14 +16,9 @@ from dmlkit import losses, training
 from dmlkit.extras import tuning
 from dmlkit.losses import table
 from dmlkit.training import Experiment
+from tests.training.tiny import TINY
 
-TINY = Experiment(
-    data_args={"train_classes": 40, "val_classes": 20, "test_classes": 20},
-    sampler_args={"classes": 4, "per_class": 3},
-    model_args={"widths": [2, 4, 4, 4]},
-    dim=8,
-    steps=3,
-)
+SMALL = replace(TINY, steps=3, monitor=())
 NAMES = ("contrastive", "proxy_nca_pp")
 
 
@@ -36,7 +32,7 @@ def own_cache(monkeypatch, tmp_path):
 
 def search(storage, trials, names=NAMES):
     with ThreadPoolExecutor(1) as executor:
-        return tuning.tune(storage, names, trials, TINY, executor, device="cpu", progress=False)
+        return tuning.tune(storage, names, trials, SMALL, executor, device="cpu", progress=False)
 
 
 def test_every_loss_gets_the_same_number_of_trials_and_validation_alone(tmp_path, monkeypatch):
@@ -46,7 +42,7 @@ def test_every_loss_gets_the_same_number_of_trials_and_validation_alone(tmp_path
     found = search(tmp_path / "study", trials=2)
     assert found["loss"].value_counts().to_dict() == dict.fromkeys(NAMES, 2)
     assert {e.split for e in seen} == {"val"}
-    assert {e.steps for e in seen} == {TINY.steps}
+    assert {e.steps for e in seen} == {SMALL.steps}
     assert found["recall_at_1"].between(0, 1).all()
 
 
@@ -120,7 +116,7 @@ class Killed(Executor):
 
 def test_a_worker_that_is_killed_is_told_of(tmp_path):
     with pytest.raises(RuntimeError, match=r"was killed .*goes on from .*study"):
-        tuning.tune(tmp_path / "study", NAMES[:1], 1, TINY, Killed(), progress=False)
+        tuning.tune(tmp_path / "study", NAMES[:1], 1, SMALL, Killed(), progress=False)
 
 
 def test_the_first_trial_is_the_default(tmp_path):

@@ -115,7 +115,9 @@ def test_any_loss_of_the_reference_library_fits_as_it_is():
 
 def test_training_learns():
     """Glyphs of unseen classes come nearer to their own kind, well beyond the untrained net."""
-    experiment = replace(TINY, steps=60, model_args={"widths": [8, 16, 16, 16]}, dim=32)
+    many = {"train_classes": 40}  # and a hundred to test on
+    larger = {"model_args": {"widths": [8, 16, 16, 16]}, "dim": 32}
+    experiment = replace(TINY, data_args=many, steps=60, **larger)
     untrained = training.baselines(experiment)["untrained network"]["recall_at_1"]
     assert run_anywhere(experiment) > untrained + 0.1
 

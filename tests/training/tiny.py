@@ -2,15 +2,19 @@
 
 import functools
 import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from dmlkit import training
-from dmlkit.training import Experiment
+from dmlkit.training import Experiment, Run
 
 TINY = Experiment(
-    data_args={"train_classes": 40},
+    data_args={"train_classes": 40, "val_classes": 20, "test_classes": 20},
     sampler_args={"classes": 8, "per_class": 4},
     model_args={"widths": [4, 8, 8, 8]},
     dim=8,
@@ -20,39 +24,39 @@ TINY = Experiment(
 )
 
 
-def run(experiment, store, **args):
+def run(experiment: Experiment, store: Path, **args: Any) -> Run:
     return training.run(experiment, store=store, device="cpu", progress=False, **args)
 
 
-def before_each_step(monkeypatch, act):
+def before_each_step(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], object]) -> None:
     """Call ``act(step)`` first: steps are watched, not changed, so that Runs keep their names."""
     advance = inspect.unwrap(training.Trainer.advance)
 
     @functools.wraps(advance)
-    def watched(trainer):
+    def watched(trainer: training.Trainer) -> None:
         act(trainer.step)
         advance(trainer)
 
     monkeypatch.setattr(training.Trainer, "advance", watched)
 
 
-def interrupt_before(monkeypatch, step):
+def interrupt_before(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     """As Jupyter's Stop does."""
 
-    def act(now):
+    def act(now: int) -> None:
         if now == step:
             raise KeyboardInterrupt
 
     before_each_step(monkeypatch, act)
 
 
-def assert_same_run(a, b):
+def assert_same_run(a: Run, b: Run) -> None:
     pd.testing.assert_frame_equal(a.history, b.history)
     np.testing.assert_array_equal(a.embeddings, b.embeddings)
     assert a.scores == b.scores
 
 
-def flipped(content, bit):
+def flipped(content: bytes, bit: int) -> bytes:
     """The bytes with one bit changed."""
     changed = bytearray(content)
     changed[bit // 8] ^= 1 << bit % 8
