@@ -1,0 +1,99 @@
+"""The course's notebooks as the site shows them: their own outputs, and nothing executed."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbformat import NotebookNode
+from nbformat.v4 import new_output
+from PIL import Image
+
+from dmlkit import ROOT
+from dmlkit.extras import course
+from dmlkit.extras.site import drawings
+
+_SOLUTION = "### BEGIN SOLUTION"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A committed figure: its picture, its words, its numbers' file and where it was made."""
+
+    name: str
+    alt: str
+    caption: str
+    provenance: dict[str, Any]
+    size: tuple[int, int]
+
+    @property
+    def notebook(self) -> str:
+        return str(self.provenance["notebook"])
+
+    def html(self, up: str = "../") -> str:
+        """The picture, with its place in the page; ``up`` leads from the page to the site's root."""
+        width, height = self.size
+        return (
+            f'<figure class="figure" id="fig-{self.name}"><a href="{up}figures/{self.name}.png">'
+            f'<img src="{up}figures/{self.name}.png" alt="{escape(self.alt)}" loading="lazy" '
+            f'width="{width // 2}" height="{height // 2}"></a></figure>'
+        )
+
+
+def figures(folder: Path | None = None) -> dict[str, Figure]:
+    """Every committed figure by its name."""
+    found = {}
+    for path in sorted((folder or ROOT / "figures").glob("*.json")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        with Image.open(path.with_suffix(".png")) as picture:
+            size = picture.size
+        words = (record[key] for key in ("alt", "caption", "provenance"))
+        found[path.stem] = Figure(path.stem, *words, size)
+    return found
+
+
+def pages(known: dict[str, Figure]) -> Iterator[tuple[str, str]]:
+    """Each notebook's place in the site and its text, as JSON; then the index and the glossary."""
+    notebooks = course.course()
+    for name, notebook in notebooks.items():
+        first = notebook.cells[0]
+        first.source = course.linked(first.source, "")  # the page has links of its own
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                _show(cell, known)
+        yield f"notebooks/{name}.ipynb", nbformat.writes(notebook)
+    for name in ("index", "glossary"):
+        notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
+        for cell in notebook.cells:
+            drawn = _course_map(notebooks)
+            cell.source = re.sub(r"```mermaid.*?```", lambda _, d=drawn: d, cell.source, flags=re.S)
+        if name == "index":
+            notebook.cells.append(nbformat.v4.new_markdown_cell(_contents(notebooks), id="pages"))
+        yield f"notebooks/{name}.ipynb", nbformat.writes(notebook)
+
+
+def _show(cell: NotebookNode, known: dict[str, Figure]) -> None:
+    """Fold what draws and what solves; a picture is the file that the gallery has, too."""
+    if _SOLUTION in cell.source:
+        cell.metadata.setdefault("tags", []).append(course.HIDDEN)
+        cell.metadata["mystnb"] = {"code_prompt_show": "Show the solution"}
+    for i, output in enumerate(cell.outputs):
+        about = output.get("metadata", {}).get("image/png", {})
+        if "figure" in about:
+            html = known[about["figure"]].html()
+            cell.outputs[i] = new_output("display_data", {"text/html": html})
+
+
+def _course_map(notebooks: dict[str, NotebookNode]) -> str:
+    facts = {name[:2]: course.facts(notebook) for name, notebook in notebooks.items()}
+    titles = {number: each.title for number, each in facts.items()}
+    return drawings.course_map(titles, {number: each.needs for number, each in facts.items()})
+
+
+def _contents(notebooks: dict[str, NotebookNode]) -> str:
+    lines = "\n".join([*notebooks, "glossary"])
+    return f"```{{toctree}}\n:hidden:\n\n{lines}\n```"
