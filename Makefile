@@ -6,7 +6,7 @@ BIN := .venv/bin
 # every process compiles torch anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: figures test lint lab benchmarks clean
+.PHONY: figures test lint lab site benchmarks clean
 
 # CHECK=1 compares with the committed figures instead, and names every number that has moved;
 # TIMEOUT=15 ends a notebook that takes longer than so many minutes, and names its cell;
@@ -26,6 +26,10 @@ lint: .venv/installed
 
 lab: .venv/installed
 	$(BIN)/jupyter lab notebooks
+
+# The course, its figures, claims and losses as a static site in build/site; nothing is executed.
+site: .venv/installed
+	$(BIN)/python -m dmlkit.extras.site
 
 benchmarks: .venv/installed
 	$(BIN)/python -m benchmarks

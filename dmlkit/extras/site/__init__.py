@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from dmlkit import ROOT, claims, ledger
+from dmlkit import ROOT, claims, ledger, losses
 from dmlkit.extras import course
 from dmlkit.extras.site import atlas, drawings, links, notebooks
 
@@ -36,22 +36,18 @@ PAPERS = {
 BEST_FIGURES = ("00_before_after", "02_force_field", "15_table", "17_losses")
 
 
-def build(folder: Path | None = None) -> list[str]:
-    """Make the site in ``folder`` (else ``build/site``), and list what is wrong with it.
+def build(out: Path) -> list[str]:
+    """Make the site in a folder, its sources in one beside it, and list what is wrong with it.
 
     Raises:
         ValueError: Sphinx failed or warned; it has printed of what.
     """
     from sphinx.cmd.build import build_main
 
-    out = folder or ROOT / "build" / "site"
     source = out.with_name(f"{out.name}-source")
     gather(source)
-    status = build_main(
-        ["-q", "-b", "html", "-W", "--keep-going", "-j", "auto"]
-        + ["-d", str(source / "_doctrees"), str(source), str(out)]
-    )
-    if status:
+    options = ["-q", "-b", "html", "-W", "--keep-going", "-j", "auto", "-d"]
+    if status := build_main([*options, str(source / "_doctrees"), str(source), str(out)]):
         raise ValueError(f"Sphinx ended with status {status}: see what it printed above")
     return list(links.faults(out))
 
@@ -91,25 +87,25 @@ def _math_font() -> Path | None:
     return Path(spec.origin).parent / "fonts" / "STIXTwoMath-Regular.ttf"
 
 
-# --- Pages ------------------------------------------------------------------------------------------
+# --- Pages ----------------------------------------------------------------------------------------
 
 
 def pages() -> Iterator[tuple[str, str]]:
     """Every page's place in the sources, and its text."""
-    known = notebooks.figures()
+    known, read, frame = notebooks.figures(), course.course(), claims.verdicts()
+    facts = {name: course.facts(notebook) for name, notebook in read.items()}
     yield "conf.py", (SITE / "conf.py").read_text(encoding="utf-8")
-    yield from notebooks.pages(known)
-    yield from _gallery(known)
-    yield from _ledger(known)
-    yield from _losses()
+    yield from notebooks.pages(read, facts, known)
+    yield from _gallery(known, facts)
+    yield from _ledger(known, frame)
+    yield from atlas_pages()
     yield from _api()
-    facts = {name: course.facts(notebook) for name, notebook in course.course().items()}
     changes, cff = ROOT / "CHANGELOG.md", ROOT / "CITATION.cff"
     context = {
         "best": [known[name].html("") for name in BEST_FIGURES if name in known],
-        "tally": ledger.tally(claims.verdicts()),
+        "tally": ledger.tally(frame),
         "facts": facts,
-        "counts": (len(facts), len(known), len(claims.table()), len(list(atlas.atlas()))),
+        "counts": (len(facts), len(known), len(claims.table()), len(losses.entries())),
         "cff": cff.read_text(encoding="utf-8") if cff.exists() else "",
         "playground": playground().exists(),
         "changes": changes.exists(),
@@ -123,8 +119,10 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "other_tools.md", (ROOT / "docs" / "other_tools.md").read_text(encoding="utf-8")
 
 
-def _gallery(known: dict[str, notebooks.Figure]) -> Iterator[tuple[str, str]]:
-    titles = {name: course.facts(each).title for name, each in course.course().items()}
+def _gallery(
+    known: dict[str, notebooks.Figure], facts: dict[str, course.Facts]
+) -> Iterator[tuple[str, str]]:
+    titles = {name: each.title for name, each in facts.items()}
     groups = {
         name: [figure for figure in known.values() if figure.notebook == name] for name in titles
     }
@@ -134,8 +132,7 @@ def _gallery(known: dict[str, notebooks.Figure]) -> Iterator[tuple[str, str]]:
         yield f"gallery/{name}.md", _set("figures.md", name=name, title=titles[name], figures=found)
 
 
-def _ledger(known: dict[str, notebooks.Figure]) -> Iterator[tuple[str, str]]:
-    frame = claims.verdicts()
+def _ledger(known: dict[str, notebooks.Figure], frame: pd.DataFrame) -> Iterator[tuple[str, str]]:
     summary = ledger.summary(frame)
     context = {"table": claims.table(), "summary": summary, "papers": PAPERS}
     yield "ledger/index.md", _set("ledger.md", tally=ledger.tally(frame), **context)
@@ -143,7 +140,7 @@ def _ledger(known: dict[str, notebooks.Figure]) -> Iterator[tuple[str, str]]:
         mine = frame[frame["claim"] == name].sort_values("primary", ascending=False, kind="stable")
         shown = [known[figure] for figure in dict.fromkeys(mine["figure"])]
         page = _set(
-            "claim.md", id=name, row=row, verdict=summary.loc[name], forest=forest(mine),
+            "claim.md", name=name, row=row, verdict=summary.loc[name], forest=forest(mine),
             parts=mine.to_dict("records"), figures=shown, paper=PAPERS[row["source"]],
         )  # fmt: skip
         yield f"ledger/{name}.md", page
@@ -174,7 +171,8 @@ def _forest_row(label: str, row: Any, ends: tuple[float, float], kind: str = "")
     )
 
 
-def _losses() -> Iterator[tuple[str, str]]:
+def atlas_pages() -> Iterator[tuple[str, str]]:
+    """The atlas of losses, a page for each of them, and which one to use."""
     known, results = list(atlas.atlas()), atlas.results()
     families: dict[str, list[atlas.Loss]] = {}
     for loss in known:
@@ -230,9 +228,10 @@ def _set(template: str, **context: Any) -> str:
 
 
 def main() -> int:
-    """Build the site, and say what is wrong with it."""
-    faults = build()
+    """Build the site, in the folder that is named, and say what is wrong with it."""
+    out = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build" / "site"
+    faults = build(out)
     for fault in faults:
         print(fault, file=sys.stderr)  # noqa: T201
-    print(f"{ROOT / 'build' / 'site' / 'index.html'}: {len(faults)} faults")  # noqa: T201
+    print(f"{out / 'index.html'}: {len(faults)} faults")  # noqa: T201
     return 1 if faults else 0

@@ -39,7 +39,9 @@ def atlas() -> Iterator[Loss]:
     for entry in losses.entries():
         made = entry.make
         cls: Any = getattr(made, "func", made)  # a partial, where the name fixes arguments
-        rows = {size: cost.get(f"{entry.name}, B = {size}, d = 128", {}) for size in ("512", "2048")}
+        rows = {
+            size: cost.get(f"{entry.name}, B = {size}, d = 128", {}) for size in ("512", "2048")
+        }
         yield Loss(
             entry,
             look(entry.name).name,
@@ -66,10 +68,10 @@ def benchmarks(section: str) -> dict[str, dict[str, str]]:
     ['deviation', 'recall_at_1', 'what']
     """
     text = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
-    found = re.search(rf"^## {section}\n.*?((?:^\|.*\n)+)", text, re.MULTILINE | re.DOTALL)
+    found = re.search(rf"^## {section}\n.*?((?:^\|[^\n]*\n)+)", text, re.MULTILINE | re.DOTALL)
     if not found:
         return {}
-    rows = [[c.strip() for c in line.strip("|").split("|")] for line in found[1].splitlines()]
+    rows = [[c.strip() for c in line[1:-1].split("|")] for line in found[1].splitlines()]
     return {row[0]: dict(zip(rows[0], row, strict=True)) for row in rows[2:]}
 
 

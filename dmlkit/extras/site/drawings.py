@@ -27,7 +27,7 @@ def svg(body: str, title: str, width: int = WIDTH, height: int = HEIGHT) -> str:
     )
 
 
-# --- Forces -----------------------------------------------------------------------------------------
+# --- Forces ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Forces:
 
 
 def _plane(angles: Sequence[float]) -> Tensor:
-    """Points of a circle in a plane that every prefix and every part of the vector shares: (n, d)."""
+    """Points of a circle, in a plane that all prefixes and parts of the vector share: (n, d)."""
     turn = torch.deg2rad(torch.tensor(angles, dtype=torch.float64))
     axes = torch.eye(2, dtype=torch.float64).repeat(1, _DIM // 2) / math.sqrt(_DIM / 2)
     return torch.stack([turn.cos(), turn.sin()], dim=1) @ axes
@@ -104,7 +104,9 @@ def weight_curve(name: str) -> str:
         for d in (0, 60, 120, 180)
     )
     bounds = {24.0: f"{high:.2g}"} | ({204.0: f"{low:.2g}"} if low < -0.05 * high else {})
-    sides = "".join(f'<text x="40" y="{y:.0f}" text-anchor="end">{t}</text>' for y, t in bounds.items())
+    sides = "".join(
+        f'<text x="40" y="{y:.0f}" text-anchor="end">{t}</text>' for y, t in bounds.items()
+    )
     body = (
         f'<line class="axis" x1="46" x2="{WIDTH - 16}" y1="{zero:.1f}" y2="{zero:.1f}"/>'
         f'<line class="axis" x1="46" x2="46" y1="20" y2="200"/>'
@@ -126,7 +128,9 @@ def force_field(name: str) -> str:
     body = f'<circle class="axis" cx="{center[0]}" cy="{center[1]}" r="{radius}"/>'
     for i, ((x, y), (u, v)) in enumerate(zip(begin, end, strict=True)):
         body += _arrow(x, y, u, v) + _point(i // 2, x, y)
-    return svg(body, f"Forces of {name} on six points of three classes; the longest is {longest:.3g}")
+    return svg(
+        body, f"Forces of {name} on six points of three classes; the longest is {longest:.3g}"
+    )
 
 
 def _point(kind: int, x: float, y: float) -> str:
@@ -149,7 +153,7 @@ def _arrow(x: float, y: float, u: float, v: float) -> str:
     return f'{line}<polygon class="head" points="{head}"/>'
 
 
-# --- Intervals --------------------------------------------------------------------------------------
+# --- Intervals ------------------------------------------------------------------------------------
 
 
 def span(parts: pd.DataFrame) -> tuple[float, float]:
@@ -171,15 +175,16 @@ def bar(low: float, mean: float, high: float, ends: tuple[float, float], margin:
     lines += f'<line class="mean" x1="{at(mean)}" x2="{at(mean)}" y1="4" y2="16"/>'
     return (
         '<svg class="bar" aria-hidden="true" viewBox="0 0 100 20" preserveAspectRatio="none">'
-        f'<rect class="margin" x="{left}" width="{right - left:.2f}" y="0" height="20"/>{lines}</svg>'
+        f'<rect class="margin" x="{left}" width="{right - left:.2f}" y="0" height="20"/>'
+        f"{lines}</svg>"
     )
 
 
-# --- The course -------------------------------------------------------------------------------------
+# --- The course -----------------------------------------------------------------------------------
 
 
 def course_map(titles: Mapping[str, str], needs: Mapping[str, Sequence[str]]) -> str:
-    """Notebooks, by number, one below the other, with an arc from each to those that build on it."""
+    """Notebooks one below the other, with an arc from each to those that build on it."""
     numbers, step = list(titles), 22
     row = {number: 16 + step * i for i, number in enumerate(numbers)}
     body = ""

@@ -62,6 +62,7 @@ def faults(site: Path) -> Iterator[str]:
     Scripts and styles are read as text: what they would load, not what they only name.
     """
     pages: dict[Path, _Page] = {}
+    site = site.resolve()
     for path in sorted(site.rglob("*.html")):
         pages[path] = _Page()
         pages[path].feed(path.read_text(encoding="utf-8"))
@@ -92,13 +93,15 @@ def _broken(path: Path, page: _Page, pages: dict[Path, _Page]) -> Iterator[str]:
         parts = urlsplit(address)
         if parts.scheme or parts.netloc:
             continue  # the reader follows it, or does not
-        target = _target(path, address) if parts.path else path.resolve()
+        target = _target(path, address) if parts.path else path
         if not target.is_file():
             yield f"link to {address}, which is not there"
-        elif parts.fragment and target in (known := {p.resolve(): q for p, q in pages.items()}):
-            anchor = unquote(parts.fragment)
-            if anchor not in known[target].ids and anchor != "top":
-                yield f"link to {address}, but there is no such anchor"
+        elif parts.fragment and target in pages and not _is_there(parts.fragment, pages[target]):
+            yield f"link to {address}, but there is no such anchor"
+
+
+def _is_there(fragment: str, page: _Page) -> bool:
+    return unquote(fragment) in page.ids | {"top"}
 
 
 def _loads(text: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
-from nbformat.v4 import new_output
+from nbformat.v4 import new_markdown_cell, new_output
 from PIL import Image
 
 from dmlkit import ROOT
@@ -35,7 +35,7 @@ class Figure:
         return str(self.provenance["notebook"])
 
     def html(self, up: str = "../") -> str:
-        """The picture, with its place in the page; ``up`` leads from the page to the site's root."""
+        """The picture, with an anchor; ``up`` leads from the page to the root of the site."""
         width, height = self.size
         return (
             f'<figure class="figure" id="fig-{self.name}"><a href="{up}figures/{self.name}.png">'
@@ -56,9 +56,12 @@ def figures(folder: Path | None = None) -> dict[str, Figure]:
     return found
 
 
-def pages(known: dict[str, Figure]) -> Iterator[tuple[str, str]]:
+def pages(
+    notebooks: dict[str, NotebookNode], facts: dict[str, course.Facts], known: dict[str, Figure]
+) -> Iterator[tuple[str, str]]:
     """Each notebook's place in the site and its text, as JSON; then the index and the glossary."""
-    notebooks = course.course()
+    titles = {name[:2]: each.title for name, each in facts.items()}
+    drawn = drawings.course_map(titles, {name[:2]: each.needs for name, each in facts.items()})
     for name, notebook in notebooks.items():
         first = notebook.cells[0]
         first.source = course.linked(first.source, "")  # the page has links of its own
@@ -69,31 +72,21 @@ def pages(known: dict[str, Figure]) -> Iterator[tuple[str, str]]:
     for name in ("index", "glossary"):
         notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
         for cell in notebook.cells:
-            drawn = _course_map(notebooks)
-            cell.source = re.sub(r"```mermaid.*?```", lambda _, d=drawn: d, cell.source, flags=re.S)
+            cell.source = re.sub(r"```mermaid.*?```", lambda _: drawn, cell.source, flags=re.S)
         if name == "index":
-            notebook.cells.append(nbformat.v4.new_markdown_cell(_contents(notebooks), id="pages"))
+            names = "\n".join([*notebooks, "glossary"])
+            contents = f"```{{toctree}}\n:hidden:\n\n{names}\n```"
+            notebook.cells.append(new_markdown_cell(contents, id="contents"))
         yield f"notebooks/{name}.ipynb", nbformat.writes(notebook)
 
 
 def _show(cell: NotebookNode, known: dict[str, Figure]) -> None:
     """Fold what draws and what solves; a picture is the file that the gallery has, too."""
     if _SOLUTION in cell.source:
-        cell.metadata.setdefault("tags", []).append(course.HIDDEN)
+        cell.metadata["tags"] = [*cell.metadata.get("tags", []), course.HIDDEN]
         cell.metadata["mystnb"] = {"code_prompt_show": "Show the solution"}
     for i, output in enumerate(cell.outputs):
         about = output.get("metadata", {}).get("image/png", {})
         if "figure" in about:
             html = known[about["figure"]].html()
             cell.outputs[i] = new_output("display_data", {"text/html": html})
-
-
-def _course_map(notebooks: dict[str, NotebookNode]) -> str:
-    facts = {name[:2]: course.facts(notebook) for name, notebook in notebooks.items()}
-    titles = {number: each.title for number, each in facts.items()}
-    return drawings.course_map(titles, {number: each.needs for number, each in facts.items()})
-
-
-def _contents(notebooks: dict[str, NotebookNode]) -> str:
-    lines = "\n".join([*notebooks, "glossary"])
-    return f"```{{toctree}}\n:hidden:\n\n{lines}\n```"

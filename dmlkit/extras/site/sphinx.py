@@ -47,7 +47,9 @@ def plain_bars(lines: list[str]) -> list[str]:
     return found
 
 
-def _docstring(_app: Any, _what: str, _name: str, _of: Any, _options: Any, lines: list[str]) -> None:
+def _docstring(
+    _app: Any, _what: str, _name: str, _of: Any, _options: Any, lines: list[str]
+) -> None:
     lines[:] = plain_bars(lines)
 
 
