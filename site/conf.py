@@ -35,4 +35,4 @@ nb_code_prompt_hide = "Hide the code"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 maximum_signature_line_length = 80
-nitpicky = False
+suppress_warnings = ["ref.python"]  # two classes of one name: either is linked by its full one

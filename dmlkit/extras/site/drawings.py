@@ -76,7 +76,7 @@ def forces(name: str) -> Forces:
     and 190°; the turning force is positive towards its own class.
     """
     turning = []
-    for angle in _DEGREES:
+    for angle in map(float, _DEGREES):
         turn = math.radians(angle)
         back = torch.tensor([math.sin(turn), -math.cos(turn)], dtype=torch.float64)
         pull = _pull(name, [0.0, angle, 170.0, 190.0], [0.0, 180.0], 2)[1]

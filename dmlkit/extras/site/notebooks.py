@@ -18,6 +18,7 @@ from dmlkit.extras import course
 from dmlkit.extras.site import drawings
 
 _SOLUTION = "### BEGIN SOLUTION"
+_REFERENCE = re.compile(r"!\[([^\]]*)\]\((\.\./figures/\w+\.png)\)")
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,11 @@ class Figure:
 
     def html(self, up: str = "../") -> str:
         """The picture, with an anchor; ``up`` leads from the page to the root of the site."""
-        width, height = self.size
+        width, height = (2 * pixels // 3 for pixels in self.size)  # as in JupyterLab
         return (
             f'<figure class="figure" id="fig-{self.name}"><a href="{up}figures/{self.name}.png">'
             f'<img src="{up}figures/{self.name}.png" alt="{escape(self.alt)}" loading="lazy" '
-            f'width="{width // 2}" height="{height // 2}"></a></figure>'
+            f'width="{width}" height="{height}"></a></figure>'
         )
 
 
@@ -51,8 +52,8 @@ def figures(folder: Path | None = None) -> dict[str, Figure]:
         record = json.loads(path.read_text(encoding="utf-8"))
         with Image.open(path.with_suffix(".png")) as picture:
             size = picture.size
-        words = (record[key] for key in ("alt", "caption", "provenance"))
-        found[path.stem] = Figure(path.stem, *words, size)
+        alt, caption, provenance = (record[key] for key in ("alt", "caption", "provenance"))
+        found[path.stem] = Figure(path.stem, alt, caption, provenance, size)
     return found
 
 
@@ -68,11 +69,15 @@ def pages(
         for cell in notebook.cells:
             if cell.cell_type == "code":
                 _show(cell, known)
+            else:
+                cell.source = _REFERENCE.sub(_picture, cell.source)
         yield f"notebooks/{name}.ipynb", nbformat.writes(notebook)
     for name in ("index", "glossary"):
         notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
         for cell in notebook.cells:
-            cell.source = re.sub(r"```mermaid.*?```", lambda _: drawn, cell.source, flags=re.S)
+            before, graph, rest = cell.source.partition("```mermaid")
+            if graph:
+                cell.source = before + drawn + rest.partition("```")[2]
         if name == "index":
             names = "\n".join([*notebooks, "glossary"])
             contents = f"```{{toctree}}\n:hidden:\n\n{names}\n```"
@@ -80,10 +85,15 @@ def pages(
         yield f"notebooks/{name}.ipynb", nbformat.writes(notebook)
 
 
+def _picture(found: re.Match[str]) -> str:
+    """A picture that a text shows as an element, as Sphinx would copy it to a place of its own."""
+    return f'<img src="{found[2]}" alt="{escape(found[1])}" loading="lazy">'
+
+
 def _show(cell: NotebookNode, known: dict[str, Figure]) -> None:
     """Fold what draws and what solves; a picture is the file that the gallery has, too."""
     if _SOLUTION in cell.source:
-        cell.metadata["tags"] = [*cell.metadata.get("tags", []), course.HIDDEN]
+        cell.metadata["tags"] = sorted({*cell.metadata.get("tags", []), course.HIDDEN})
         cell.metadata["mystnb"] = {"code_prompt_show": "Show the solution"}
     for i, output in enumerate(cell.outputs):
         about = output.get("metadata", {}).get("image/png", {})
