@@ -165,9 +165,8 @@ def _forest_row(label: str, row: Any, ends: tuple[float, float], kind: str = "")
     numbers = f"{mean:+.3g} [{low:+.3g}, {high:+.3g}], n = {row['n']}"
     word = f'<b class="verdict {row["verdict"].replace(" ", "-")}">{row["verdict"]}</b>'
     return (
-        f'<div class="row {kind}"><span class="label">{escape(label)}</span>'
-        f"{drawings.bar(low, mean, high, ends, row['margin'])}"
-        f'<span class="numbers">{word} {numbers}</span></div>'
+        f'<div class="row {kind}"><span>{escape(label)}</span><span>{word} {numbers}</span>'
+        f"{drawings.bar(low, mean, high, ends, row['margin'])}</div>"
     )
 
 
