@@ -34,8 +34,11 @@ def built(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def sources() -> dict[str, str]:
-    return dict(site.pages())
+def sources(tmp_path_factory) -> dict[str, str]:
+    """Every page before it is set, on a machine that has made no playground."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(site, "playground", lambda: tmp_path_factory.getbasetemp() / "none")
+        return dict(site.pages())
 
 
 def text(built: Path, page: str) -> str:
@@ -154,13 +157,13 @@ def test_the_teachers_guide_has_objectives_and_questions_for_each_notebook(sourc
         assert "To discuss:" in section
 
 
-def test_a_playground_becomes_a_page_where_it_was_made(tmp_path, monkeypatch):
+def test_a_playground_becomes_a_page_where_it_was_made(sources, tmp_path, monkeypatch):
+    assert "\nplay\n" not in sources["index.md"]
+    assert "play.md" not in sources
     monkeypatch.setattr(site, "playground", lambda: tmp_path)
-    assert "\nplay\n" in dict(site.pages())["index.md"]
-    monkeypatch.setattr(site, "playground", lambda: tmp_path / "none")
     pages = dict(site.pages())
-    assert "\nplay\n" not in pages["index.md"]
-    assert "play.md" not in pages
+    assert "\nplay\n" in pages["index.md"]
+    assert "playground/index.html" in pages["play.md"]
 
 
 def test_a_formula_is_mathml():
