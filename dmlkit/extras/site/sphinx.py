@@ -7,6 +7,11 @@ from typing import Any
 from docutils import nodes
 from latex2mathml.converter import convert
 
+# TeX sets a small space between the name of a function and its argument, the converter none.
+_FUNCTION = re.compile(
+    r"(\\(?:sin|cos|tan|sinh|cosh|tanh|log|ln))(?![a-z])\s*(?=\w|\\(?!left|[bB]ig|[^a-zA-Z]))"
+)
+
 
 def mathml(tex: str, display: str = "inline") -> str:
     """A formula as MathML, which browsers draw by themselves.
@@ -14,7 +19,9 @@ def mathml(tex: str, display: str = "inline") -> str:
     >>> "<msup>" in mathml("x^2")
     True
     """
-    return convert(re.sub(r"\\arg(?![a-z])", r"\\mathrm{arg}\\,", tex), display=display)
+    tex = re.sub(r"\\arg(?![a-z])", r"\\mathrm{arg}\\,", tex)  # names that the converter lacks
+    found: str = convert(_FUNCTION.sub(r"\1\\,", tex), display=display)
+    return found.replace(r">\{<", ">{<").replace(r">\}<", ">}<")  # large braces
 
 
 def _visit_inline(writer: Any, node: nodes.math) -> None:
