@@ -102,7 +102,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield from _api()
     changes, cff = ROOT / "CHANGELOG.md", ROOT / "CITATION.cff"
     context = {
-        "best": [known[name].html("") for name in BEST_FIGURES if name in known],
+        "best": [known[name] for name in BEST_FIGURES if name in known],
         "tally": ledger.tally(frame),
         "facts": facts,
         "counts": (len(facts), len(known), len(claims.table()), len(losses.entries())),

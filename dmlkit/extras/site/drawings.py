@@ -189,11 +189,11 @@ def course_map(titles: Mapping[str, str], needs: Mapping[str, Sequence[str]]) ->
     row = {number: 16 + step * i for i, number in enumerate(numbers)}
     body = ""
     for number in numbers:
-        body += f'<text x="118" y="{row[number] + 4}">{number} {escape(titles[number])}</text>'
-        body += f'<circle class="c0" cx="104" cy="{row[number]}" r="4"/>'
+        body += f'<text x="92" y="{row[number] + 4}">{number} {escape(titles[number])}</text>'
+        body += f'<circle class="c0" cx="80" cy="{row[number]}" r="4"/>'
         for before in needs[number]:
             a, b = row[before], row[number]
-            bend = 104 - min(96, 10 + (b - a) * 0.28)
-            body += f'<path class="arc" d="M100 {a}C{bend:.0f} {a} {bend:.0f} {b} 100 {b}"/>'
+            bend = 80 - min(76, 10 + (b - a) * 0.25)
+            body += f'<path class="arc" d="M76 {a}C{bend:.0f} {a} {bend:.0f} {b} 76 {b}"/>'
     words = "; ".join(f"{n} needs {', '.join(needs[n]) or 'nothing'}" for n in numbers)
-    return svg(body, f"What needs what: {words}", 480, step * len(numbers) + 12)
+    return svg(body, f"What needs what: {words}", 400, step * len(numbers) + 12)
