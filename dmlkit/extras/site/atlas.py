@@ -83,8 +83,12 @@ def results() -> dict[str, pd.DataFrame]:
     found = {}
     for name in STUDIES:
         path = ROOT / "data" / "evidence" / f"{name}.csv"
-        evidence = pd.read_csv(path) if path.exists() else pd.DataFrame()
-        found[name] = ranked(evidence, protocol(name).repetitions.overlap)
+        evidence, rules = pd.DataFrame(), protocol(name).repetitions
+        if path.exists():  # of a study that goes on, the arms that are complete
+            evidence = (
+                pd.read_csv(path).groupby("arm").filter(lambda arm, n=rules.count: len(arm) == n)
+            )
+        found[name] = ranked(evidence, rules.overlap)
     return found
 
 
