@@ -9,7 +9,7 @@ CONSTRAINT := $(if $(NEWEST),,--constraint constraints.txt)
 # every process compiles torch anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: figures test lint lab benchmarks audit links launch clean
+.PHONY: figures test lint lab site benchmarks audit links launch clean
 
 # CHECK=1 compares with the committed figures instead, and names every number that has moved;
 # TIMEOUT=15 ends a notebook that takes longer than so many minutes, and names its cell;
@@ -30,6 +30,10 @@ lint: .venv/installed
 # The root is the project, so that the reference pictures in figures/ are found.
 lab: .venv/installed
 	$(BIN)/jupyter lab --ServerApp.root_dir='$(CURDIR)' notebooks/index.ipynb
+
+# The course, its figures, claims and losses as a static site in build/site; nothing is executed.
+site: .venv/installed
+	$(BIN)/python -m dmlkit.extras.site
 
 benchmarks: .venv/installed
 	$(BIN)/python -m benchmarks

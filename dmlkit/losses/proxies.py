@@ -281,7 +281,7 @@ class ProxyAnchorLoss(EmbeddingLoss):
     """Each proxy gathers its own class's samples and drives off all others, hard ones first.
 
     L = 1/|P⁺| Σ_{p∈P⁺} log(1 + Σ_{x∈X⁺_p} exp(−α(s(x, p) − δ)))
-      + 1/C Σ_p log(1 + Σ_{x∈X⁻_p} exp(α(s(x, p) + δ))),
+    + 1/C Σ_p log(1 + Σ_{x∈X⁻_p} exp(α(s(x, p) + δ))),
     where s is the cosine, X⁺_p and X⁻_p are the batch's samples of p's class and of all others,
     and P⁺ are the proxies whose class is in the batch; proxies are (C, d).
 
