@@ -22,9 +22,8 @@ def table(arms, count=COUNT):
     rows = []
     for arm, values in given.items():
         for k in range(count):
-            scores = dict(
-                zip(reality.METRICS, level + RNG.random(len(reality.METRICS)), strict=True)
-            )
+            drawn = RNG.random(len(reality.METRICS))
+            scores = dict(zip(reality.METRICS, drawn, strict=True))
             if values is not None:
                 scores = dict.fromkeys(reality.METRICS, float(values[k]))
             rows.append({"arm": arm, "repetition": k, "search": k % 2} | scores)
