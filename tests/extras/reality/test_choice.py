@@ -6,8 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from typer.testing import CliRunner
 
 from dmlkit import ROOT, ledger, study
+from dmlkit.cli import app
 from dmlkit.extras import reality
 from dmlkit.extras.reality import choice
 
@@ -117,6 +119,7 @@ def test_the_readmes_table_is_what_the_evidence_says(tmp_path):
     readme = (ROOT / "README.md").read_text()
     page = tmp_path / "README.md"
     page.write_text(readme)
-    reality.write_choice(page, "scratch")
+    done = CliRunner().invoke(app, ["study", "scratch", "--write", str(page)])
+    assert done.exit_code == 0, done.output
     assert page.read_text() == readme, "run dmlkit study scratch --write README.md"
     assert readme.partition("<!-- which-loss -->")[2].count("| `") > 10
