@@ -15,6 +15,7 @@ from dmlkit.extras.reality.follow import tables
 from dmlkit.extras.reality.protocol import Protocol, protocol
 from dmlkit.extras.reality.repetitions import baselines
 from dmlkit.extras.reality.searches import recipes
+from dmlkit.extras.standing import tuning_luck
 
 MARK = "which-loss"
 
@@ -95,11 +96,15 @@ def _in_words(rules: Protocol, table: pd.DataFrame, evidence: pd.DataFrame) -> s
     beaten = scores(rules, evidence).mean().reindex(list(baselines(rules)))
     floor = ", ".join(f"{name} {100 * value:.1f} %" for name, value in beaten.dropna().items())
     also = f"; not told apart from it: {_names(level)}" if level else ""
+    found = scores(rules, evidence)[list(table.index)]
+    luck = tuning_luck(found.to_numpy(), found.index.to_numpy() % len(rules.searches))
     return (
         f"Of {len(table)} losses `{best}` has the highest mean{also}. The median loss is "
         f"{100 * table['behind'].median():.1f} points behind, and settings drawn without looking "
         f"cost {100 * table['blind'].median():.0f} points in the median, after "
-        f"{rules.tuning.short_steps} steps. What every loss has to beat: {floor}. Mean of "
+        f"{rules.tuning.short_steps} steps. Another search would move a loss by about "
+        f"{100 * luck:.1f} points (one standard deviation), which the intervals hold in part. What "
+        f"every loss has to beat: {floor}. Mean of "
         f"{rules.repetitions.count} repetitions with 95 % t-intervals; batches are classes x "
         "images of each, as chosen by the two searches (two, where they differ)."
     )
