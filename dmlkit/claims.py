@@ -87,9 +87,10 @@ def table() -> dict[str, dict[str, str]]:
 
     Of the source: source, section, sentence (verbatim) and claim (in short). Of the primary part:
     kind (``evidence``, ``identity`` or ``table``), rule, primary (its name), measure, for, against,
-    smallest (the margin), unit, repetitions, and decided_in (a study of ``data/studies``, a
-    ``notebook``, or the paper's ``table``). Besides, a note, and the ``recipes`` that would settle
-    it on the paper's own data sets, where it is about those.
+    smallest (the margin), unit, repetitions, and decided_in (``scratch``, ``transfer`` or
+    ``claims``, which are studies of ``data/studies``; a ``notebook``; or the paper's ``table``).
+    Besides, a note, and the ``recipes`` that would settle it on the paper's own data sets, where it
+    is about those.
 
     >>> table()["B2"]["rule"]
     'exact'

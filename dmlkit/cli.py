@@ -334,12 +334,16 @@ def study(
     status: Annotated[bool, typer.Option(help="Say what is done, and train nothing.")] = False,
     sample: Annotated[int, typer.Option(help="Rows of its evidence to train anew.")] = 0,
     key: Annotated[str, typer.Option(help="What draws them: a commit's hash.")] = "",
+    write: Annotated[Path | None, typer.Option(help="Between <!-- which-loss --> marks.")] = None,
     device: Device = "auto",
     scheduler: Scheduler = None,
 ) -> None:
     """Tune and compare every loss by written rules, or go on where that was broken off."""
     from dmlkit.extras import reality
 
+    if write:
+        reality.write_choice(write, name)
+        return
     _use_scheduler(scheduler)
     for line in reality.command(name, arms or (), only, minutes, status, sample, key, device):
         console.print(line, highlight=False, soft_wrap=True)

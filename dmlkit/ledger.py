@@ -121,11 +121,18 @@ def write_table(page: Path, frame: pd.DataFrame) -> None:
 
     Raises ValueError for a page without these two lines.
     """
+    write_between(page, "claims", markdown(frame))
+
+
+def write_between(page: Path, mark: str, written: str) -> None:
+    """Replace what a page has between the lines ``<!-- mark -->`` and ``<!-- /mark -->``.
+
+    Raises ValueError for a page without these two lines.
+    """
     text = page.read_text(encoding="utf-8")
-    pieces = re.split(r"(?<=<!-- claims -->\n).*(?=<!-- /claims -->)", text, flags=re.DOTALL)
+    begin, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
+    pieces = re.split(rf"(?<={begin}\n).*(?={end})", text, flags=re.DOTALL)
     if len(pieces) != 2:
-        raise ValueError(
-            f"{page} needs a line <!-- claims --> and one <!-- /claims --> below it, found none"
-        )
-    text = (markdown(frame) + "\n").join(pieces)
+        raise ValueError(f"{page} needs a line {begin} and one {end} below it, found none")
+    text = (written + "\n").join(pieces)
     write_whole({page: partial(Path.write_text, data=text)})

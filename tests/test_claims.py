@@ -154,7 +154,11 @@ def test_settle_refuses_what_settles_nothing(claim, values, message):
 
 
 PLANS = {  # kind: its rules, the least repetitions, and where it may be decided
-    "evidence": ({"positive", "equivalent", "below"}, 12, {"scratch", "transfer", "notebook"}),
+    "evidence": (
+        {"positive", "equivalent", "below"},
+        12,
+        {"scratch", "transfer", "claims", "notebook"},
+    ),
     "identity": ({"exact"}, 1, {"notebook"}),
     "table": ({"table"}, 1, {"table"}),
 }

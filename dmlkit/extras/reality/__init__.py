@@ -6,9 +6,23 @@ list of trainings, each of which is one row of a table on disk. A row that is th
 again: so a study goes on where it was broken off, on whatever machine.
 """
 
+from dmlkit.extras.reality.answers import (
+    ELEVEN,
+    STUDIES,
+    Answer,
+    answer,
+    complete,
+    decided,
+    kept,
+    lead,
+    nearness,
+    published,
+    scores,
+)
 from dmlkit.extras.reality.arms import SEC_ON, SEE_ON, VISITS_ON, arms
 from dmlkit.extras.reality.candidates import candidates, near, space, widened
 from dmlkit.extras.reality.checks import asked_for, trained_anew
+from dmlkit.extras.reality.choice import behind_the_best, plain, which_loss, write_choice
 from dmlkit.extras.reality.designs import contrast, designed
 from dmlkit.extras.reality.follow import (
     chosen_arms,
@@ -34,36 +48,49 @@ from dmlkit.extras.reality.searches import agreement, ends, recipes, search
 from dmlkit.extras.reality.trainings import METRICS, How, Plan, Table, trained, work_off
 
 __all__ = [
+    "ELEVEN",
     "METRICS",
     "SEC_ON",
     "SEE_ON",
+    "STUDIES",
     "VISITS_ON",
+    "Answer",
     "Arm",
     "How",
     "Plan",
     "Protocol",
     "Table",
     "agreement",
+    "answer",
     "arms",
     "asked_for",
     "baselines",
+    "behind_the_best",
     "candidates",
     "chosen_arms",
     "command",
     "compare",
+    "complete",
     "contrast",
+    "decided",
     "designed",
     "ends",
     "experiment",
     "follow",
+    "kept",
+    "lead",
     "merged",
     "near",
+    "nearness",
     "overlap",
+    "plain",
     "protocol",
+    "published",
     "recipes",
     "remaining",
     "repetition",
     "sample",
+    "scores",
     "search",
     "searching",
     "set_at",
@@ -71,6 +98,8 @@ __all__ = [
     "tables",
     "trained",
     "trained_anew",
+    "which_loss",
     "widened",
     "work_off",
+    "write_choice",
 ]

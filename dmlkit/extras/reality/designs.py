@@ -189,6 +189,11 @@ def contrast(rules: Protocol, claim: str, *evidence: pd.DataFrame) -> pd.Series:
     return (pd.DataFrame(scores).dropna() * weights).sum(axis=1)
 
 
+def terms(rules: Protocol, claim: str) -> list[str]:
+    """The arms of a contrast, in its order, once for each term."""
+    return [_arm(term) for term in rules.contrasts[claim]["effect"]]
+
+
 def _arm(term: str) -> str:
     """The arm of a contrast's term, "arm" or "arm @ metric"."""
     return term.partition(_AT)[0]
