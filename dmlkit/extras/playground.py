@@ -201,11 +201,22 @@ def _stable_sort(x: Tensor, *, stable: bool | None = None, **where: Any) -> tupl
     return _sort(x, **where)
 
 
+def _diagonal_scatter(
+    x: Tensor, diagonal: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
+    """Of square matrices, a choice: torch's own form writes into a view, which is not exported."""
+    if offset or {dim1 % x.ndim, dim2 % x.ndim} != {x.ndim - 2, x.ndim - 1}:
+        raise NotImplementedError("only the main diagonal of the last two dimensions")
+    on_it = torch.eye(x.shape[-2], x.shape[-1], dtype=torch.bool)
+    return torch.where(on_it, diagonal.unsqueeze(-1), x)
+
+
 #: What ONNX has in another form, or what torch exports wrongly or not at all.
 _SIMPLER = torch._decomp.get_decompositions(
     [aten.nll_loss_forward, aten.nll_loss_backward, aten._log_softmax_backward_data]
 ) | {
     aten.searchsorted.Tensor: _searchsorted,
+    aten.diagonal_scatter.default: _diagonal_scatter,
     aten.sort.stable: _stable_sort,
     aten.sort.default: _sort,
 }

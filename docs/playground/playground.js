@@ -2,7 +2,7 @@
 import * as ort from "./ort/ort.wasm.bundle.min.mjs";
 
 ort.env.wasm.numThreads = 1; // more would need headers that a plain server does not send
-ort.env.wasm.wasmPaths = new URL("./ort/", import.meta.url).href;
+ort.env.wasm.wasmPaths = { wasm: new URL("./ort/ort-wasm-simd-threaded.wasm", import.meta.url).href };
 
 const $ = (id) => document.getElementById(id);
 const LETTERS = "ABC", LIMIT = 1.95, ARROW = 0.7, STRIDE = 0.04;
