@@ -1,9 +1,9 @@
 """The playground: every loss, its value and its forces, as ONNX graphs behind one static page.
 
-The page (``docs/playground``) knows no equation. Each loss of the table is traced as it stands, with
-its gradient, exported, and compared with torch; ``losses.json`` names those that cannot be, and why.
-A setting becomes an input of the graph where that gives what a loss built with it gives; otherwise
-there is a graph for each of a few values. Needs ``pip install 'dmlkit[site]'`` and npm.
+The page (``docs/playground``) knows no equation. Each loss of the table is traced as it stands,
+with its gradient, exported, and compared with torch; ``losses.json`` names those that cannot be,
+and why. A setting becomes an input of the graph where that gives what a loss that is built with it
+gives; otherwise there is a graph for each of a few values. Needs ``pip install 'dmlkit[site]'`` and npm.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import dmlkit
-from dmlkit import losses, looks
+from dmlkit import looks, losses
 
 aten = torch.ops.aten
 #: Two points of each of three classes.
@@ -128,7 +128,9 @@ def sample(module: nn.Module, seed: int) -> list[Tensor]:
 def tunable(name: str) -> dict[str, float]:
     """The settings that tuning seeks, and their defaults."""
     signature = losses.signature(name)
-    return {setting: float(signature[setting].default) for setting in losses.entry(name).space or {}}
+    return {
+        setting: float(signature[setting].default) for setting in losses.entry(name).space or {}
+    }
 
 
 def spread(name: str, setting: str, count: int) -> list[float]:
@@ -182,23 +184,15 @@ def traced(formula: Formula, inputs: Sequence[Tensor]) -> fx.GraphModule:
     return make_fx(torch.func.functionalize(graph), decomposition_table=table)(*inputs)
 
 
-def _searchsorted(
-    ordered: Tensor, values: Tensor, *, right: bool = False, **_: Any
-) -> Tensor:
+def _searchsorted(ordered: Tensor, values: Tensor, *, right: bool = False, **_: Any) -> Tensor:
     """Counted, as ONNX has no such operation."""
     a, b = ordered.unsqueeze(-2), values.unsqueeze(-1)
     return (a <= b if right else a < b).to(torch.int64).sum(dim=-1)
 
 
-def _sort(
-    x: Tensor, dim: int = -1, descending: bool = False, *, stable: bool | None = None
-) -> tuple[Tensor, Tensor]:
+def _sort(x: Tensor, dim: int = -1, descending: bool = False, **_: Any) -> tuple[Tensor, Tensor]:
     """ONNX's TopK is stable: it takes the lower index first where values are equal."""
     return torch.topk(x, x.shape[dim], dim=dim, largest=descending)
-
-
-def _stable_sort(x: Tensor, *, stable: bool | None = None, **where: Any) -> tuple[Tensor, Tensor]:
-    return _sort(x, **where)
 
 
 def _diagonal_scatter(
@@ -217,13 +211,13 @@ _SIMPLER = torch._decomp.get_decompositions(
 ) | {
     aten.searchsorted.Tensor: _searchsorted,
     aten.diagonal_scatter.default: _diagonal_scatter,
-    aten.sort.stable: _stable_sort,
+    aten.sort.stable: _sort,
     aten.sort.default: _sort,
 }
 
 
 def _folded(module: fx.GraphModule) -> fx.GraphModule:
-    """What does not depend on the inputs, as all that follows from the labels, becomes a constant."""
+    """What does not depend on the inputs, as what follows from the labels, becomes a constant."""
     known: dict[fx.Node, Any] = {}
     for node in list(module.graph.nodes):
         if node.op == "get_attr":
@@ -271,7 +265,9 @@ def export(name: str, folder: Path) -> dict[str, Any]:
     live = [*defaults]
     if not can_be_inputs(name, live):
         live = [setting for setting in live if can_be_inputs(name, [setting])]
-    stepped = {s: sorted({*spread(name, s, STOPS), d}) for s, d in defaults.items() if s not in live}
+    stepped = {
+        s: sorted({*spread(name, s, STOPS), d}) for s, d in defaults.items() if s not in live
+    }
     inputs = sample(module, seed=0)
     of_proxies = ["proxies"] if proxies(module) else []
     draws = inputs[1 + len(of_proxies) :]
@@ -284,7 +280,9 @@ def export(name: str, folder: Path) -> dict[str, Any]:
         files.append({"file": f"{name}{len(files) or ''}.onnx", "settings": values})
         (folder / files[-1]["file"]).write_bytes(model)
     if worst > TOLERANCE:
-        raise ValueError(f"the exported graph differs from torch by {worst:.1e} of the largest force")
+        raise ValueError(
+            f"the exported graph differs from torch by {worst:.1e} of the largest force"
+        )
     return _described(name, module, files, live, stepped, draws) | {"difference": worst}
 
 

@@ -178,7 +178,7 @@ function choose(name) {
   const fixed = Object.entries(loss.fixed).map(([key, value]) => `${key} = ${JSON.stringify(value)}`);
   $("fixed").textContent = [loss.wraps && `Around ${loss.wraps}.`, fixed.length && `Fixed here: ${fixed.join(", ")}.`].filter(Boolean).join(" ");
   $("draw").hidden = !loss.draws.length;
-  $("legend").textContent = `Circles are embeddings, two of each class A, B and C.${loss.proxies ? " Diamonds are proxies: drag them too." : ""} The dashed circle has radius 1. Arrows share a scale, and the longest fills it.`;
+  $("legend").textContent = `Circles are embeddings, two of each class A, B and C.${loss.proxies ? " Diamonds are proxies: drag them too." : ""} The dashed circle has radius 1. All arrows share one scale, set by the longest.`;
   makeHandles();
   return update();
 }

@@ -1,4 +1,4 @@
-"""JupyterLab itself, opened as `make lab` opens it: Run All, figures, a slider, a student's stop."""
+"""JupyterLab as `make lab` opens it: Run All, figures, a slider, where a student stops."""
 
 import json
 import os
