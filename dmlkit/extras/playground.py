@@ -3,7 +3,9 @@
 The page (``docs/playground``) knows no equation. Each loss of the table is traced as it stands,
 with its gradient, exported, and compared with torch; ``losses.json`` names those that cannot be,
 and why. A setting becomes an input of the graph where that gives what a loss that is built with it
-gives; otherwise there is a graph for each of a few values. Needs ``pip install 'dmlkit[site]'`` and npm.
+gives; otherwise there is a graph for each of a few values.
+
+Needs ``pip install 'dmlkit[site]'`` and npm.
 """
 
 import contextlib
@@ -205,6 +207,11 @@ def _diagonal_scatter(
     return torch.where(on_it, diagonal.unsqueeze(-1), x)
 
 
+def _std(x: Tensor, dim: None = None, *, correction: float = 1) -> Tensor:
+    """Over all entries; torch's own form has a clamp that is not exported."""
+    return ((x - x.mean()).square().sum() / (x.numel() - correction)).sqrt()
+
+
 #: What ONNX has in another form, or what torch exports wrongly or not at all.
 _SIMPLER = torch._decomp.get_decompositions(
     [aten.nll_loss_forward, aten.nll_loss_backward, aten._log_softmax_backward_data]
@@ -212,6 +219,7 @@ _SIMPLER = torch._decomp.get_decompositions(
     aten.searchsorted.Tensor: _searchsorted,
     aten.diagonal_scatter.default: _diagonal_scatter,
     aten.sort.stable: _sort,
+    aten.std.correction: _std,
     aten.sort.default: _sort,
 }
 

@@ -22,11 +22,12 @@ from .conftest import complaints, set_look
 pytestmark = pytest.mark.timeout(900)
 
 RUN_ALL = """
-const done = arguments[0], panel = jupyterapp.shell.currentWidget;
+const panel = jupyterapp.shell.currentWidget;
+window.ran = null;
 panel.context.ready.then(() => panel.sessionContext.ready)
   .then(() => jupyterapp.commands.execute("notebook:run-all-cells"))
-  .then(() => done(JSON.stringify(panel.content.model.sharedModel.toJSON())),
-        (error) => done(JSON.stringify({error: String(error)})));
+  .then(() => { window.ran = JSON.stringify(panel.content.model.sharedModel.toJSON()); },
+        (error) => { window.ran = JSON.stringify({error: String(error)}); });
 """
 SHOW = """
 const [test, done] = arguments, content = jupyterapp.shell.currentWidget.content;
@@ -95,8 +96,9 @@ def run_all(browser: Any, lab: str, path: str, limit: float = 420) -> list[dict[
     browser.get(f"{lab}/lab/tree/{path}?reset")
     ready = "return Boolean(window.jupyterapp?.shell.currentWidget?.context?.path === arguments[0])"
     WebDriverWait(browser, 90).until(lambda b: b.execute_script(ready, path))
-    browser.set_script_timeout(limit)
-    notebook = json.loads(browser.execute_async_script(RUN_ALL))
+    browser.execute_script(RUN_ALL)
+    ran = WebDriverWait(browser, limit, 1).until(lambda b: b.execute_script("return window.ran"))
+    notebook = json.loads(ran)
     assert "error" not in notebook, notebook
     return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
