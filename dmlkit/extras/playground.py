@@ -207,7 +207,7 @@ def _diagonal_scatter(
     return torch.where(on_it, diagonal.unsqueeze(-1), x)
 
 
-def _std(x: Tensor, dim: None = None, *, correction: float = 1) -> Tensor:
+def _std(x: Tensor, *, correction: float = 1) -> Tensor:
     """Over all entries; torch's own form has a clamp that is not exported."""
     return ((x - x.mean()).square().sum() / (x.numel() - correction)).sqrt()
 
