@@ -207,6 +207,12 @@ def _diagonal_scatter(
     return torch.where(on_it, diagonal.unsqueeze(-1), x)
 
 
+def _clamp(x: Tensor, low: float | None = None, high: float | None = None) -> Tensor:
+    """One bound after the other: the exporter takes no bounds of another type than x."""
+    x = x if low is None else x.clamp_min(low)
+    return x if high is None else x.clamp_max(high)
+
+
 def _std(x: Tensor, *, correction: float = 1) -> Tensor:
     """Over all entries; torch's own form has a clamp that is not exported."""
     return ((x - x.mean()).square().sum() / (x.numel() - correction)).sqrt()
@@ -220,6 +226,7 @@ _SIMPLER = torch._decomp.get_decompositions(
     aten.diagonal_scatter.default: _diagonal_scatter,
     aten.sort.stable: _sort,
     aten.std.correction: _std,
+    aten.clamp.default: _clamp,
     aten.sort.default: _sort,
 }
 
