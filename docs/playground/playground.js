@@ -39,7 +39,7 @@ function firstProxies(dims) {
   if (!dims) return [];
   const each = size(dims) / 6;
   return Array.from({ length: 3 * each }, (_, i) => {
-    const angle = (2 * Math.PI * (Math.floor(i / each) + 0.25 + 0.3 * ((i % each) / each))) / 3;
+    const angle = (2 * Math.PI * (Math.floor(i / each) + 0.75 + 0.3 * ((i % each) / each))) / 3;
     return [Math.cos(angle), Math.sin(angle)];
   }).flat();
 }
