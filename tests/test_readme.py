@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from nbformat.v4 import new_markdown_cell, new_notebook
 
-from dmlkit import findings
-
 import dmlkit
+from dmlkit import findings
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
