@@ -181,7 +181,7 @@ def difference(expected: Iterable[Tensor], found: Iterable[Any]) -> float:
 
 def traced(formula: Formula, inputs: Sequence[Tensor]) -> fx.GraphModule:
     """The formula as a graph of few operations, in which nothing but the inputs is left open."""
-    table = torch._decomp.core_aten_decompositions() | _SIMPLER
+    table: Any = torch._decomp.core_aten_decompositions() | _SIMPLER  # keys of two types
     graph = _folded(make_fx(formula)(*inputs))
     return make_fx(torch.func.functionalize(graph), decomposition_table=table)(*inputs)
 
@@ -263,7 +263,7 @@ def exported(formula: Formula, inputs: Sequence[Tensor], names: Sequence[str]) -
     program = torch.export.export(traced(formula, inputs), tuple(inputs))
     silence = io.StringIO()
     with contextlib.redirect_stdout(silence), contextlib.redirect_stderr(silence):
-        model = torch.onnx.export(program, dynamo=True, input_names=names, verbose=False)
+        model: Any = torch.onnx.export(program, dynamo=True, input_names=names, verbose=False)
     proto = model.model_proto
     for node in proto.graph.node:  # half of the file says where in the source a node comes from
         node.ClearField("metadata_props")
@@ -287,7 +287,8 @@ def export(name: str, folder: Path) -> dict[str, Any]:
     of_proxies = ["proxies"] if proxies(module) else []
     draws = inputs[1 + len(of_proxies) :]
     names = [*live, "points", *of_proxies, *[f"draws_{i}" for i in range(len(draws))]]
-    files, worst = [], 0.0
+    files: list[dict[str, Any]] = []
+    worst = 0.0
     for values in _combinations(stepped):
         numbers = [torch.tensor(defaults[setting]) for setting in live]
         model = exported(with_inputs(build(name, **values), live), [*numbers, *inputs], names)

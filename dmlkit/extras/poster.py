@@ -242,7 +242,8 @@ def _built(name: str) -> tuple[torch.nn.Module, Tensor]:
     arguments = dict(_ARGUMENTS.get(name, {}))
     if name == "meta_class":  # its proxies are the axes themselves
         objective = losses.build(name, num_classes=4, dim=4).double()
-        return objective, torch.eye(4, dtype=torch.float64)[objective.meta_classes]
+        of_class: Any = objective.meta_classes
+        return objective, torch.eye(4, dtype=torch.float64)[of_class]
     # Every eighth of the dimensions holds the same picture, for losses that look at parts.
     axes = torch.eye(4, dtype=torch.float64).repeat(1, _DIM // 4)
     axes = axes / axes.norm(dim=1, keepdim=True)
