@@ -15,7 +15,6 @@ from dmlkit.extras.reality.protocol import Protocol
 from dmlkit.extras.reality.repetitions import baseline, baselines, repeated
 from dmlkit.extras.reality.trainings import METRICS, Plan, Table, trained
 
-_MACHINE = ("device", "numerics", "torch")  # trainings are alike to the last bit where these are
 _LAST_DIGIT = 1.5e-6  # of a score as it is kept
 _FALSE_ALARM = 1e-4  # of one score of one row that is trained anew elsewhere
 
@@ -25,12 +24,13 @@ def trained_anew(
 ) -> pd.DataFrame:
     """Train n rows of the evidence anew, drawn by a key (a commit's hash), and compare each score.
 
-    Where device, numerics and torch are those of the evidence, a score must be the same (to the six
-    digits that are kept). Elsewhere a training is one with another seed: the difference must be
-    within t·√2·s, s the spread of the arm over repetitions, without what all arms share of them,
-    and t such that one score in 10,000 is not.
+    On the machine that made the evidence a score is ``exact``, the same to the six digits that are
+    kept. Another processor may round a last bit otherwise, even with the same instructions, and is
+    then like another seed. So a score ``agrees`` if the difference is within the bound t·√2·s, s
+    the spread of the arm over repetitions, without what all arms share of them, and t such that one
+    score in 10,000 is not.
 
-    One row for each score: arm, repetition, score, then, now, bound, agrees.
+    One row for each score: arm, repetition, score, then, now, bound, exact, agrees.
 
     Raises:
         ValueError: there is no evidence, or the rules now ask for other trainings than its.
@@ -40,13 +40,13 @@ def trained_anew(
         plan, then = plans[i], evidence.rows[evidence.place(plans[i].facts)]
         with tempfile.TemporaryDirectory() as folder:
             now = trained(plan, device, Path(folder))
-        alike = all(now[fact] == then[fact] for fact in _MACHINE)
         for metric in METRICS:
-            bound = _LAST_DIGIT if alike else _bound(frame, then["arm"], metric)
-            both = then[metric], now[metric]
-            agrees = np.isnan(both).all() or abs(both[1] - both[0]) <= bound  # no baseline's spread
-            found.append((then["arm"], then["repetition"], metric, *both, bound, bool(agrees)))
-    columns = ["arm", "repetition", "score", "then", "now", "bound", "agrees"]
+            bound, both = _bound(frame, then["arm"], metric), (then[metric], now[metric])
+            neither = bool(np.isnan(both).all())  # pixels have no spread
+            exact = neither or bool(abs(both[1] - both[0]) <= _LAST_DIGIT)
+            agrees = exact or bool(abs(both[1] - both[0]) <= bound)
+            found.append((then["arm"], then["repetition"], metric, *both, bound, exact, agrees))
+    columns = ["arm", "repetition", "score", "then", "now", "bound", "exact", "agrees"]
     return pd.DataFrame(found, columns=columns)
 
 

@@ -213,6 +213,7 @@ def command(
         yield found.to_string(index=False)
         if not found["agrees"].all():
             raise RuntimeError(f"{(~found['agrees']).sum()} scores are not those of the evidence")
+        yield f"{found['exact'].sum()} of {len(found)} scores are the same to six digits"
         return
     done = status or follow(rules, chosen, *kept, only=only, minutes=minutes, device=device)
     if not done:

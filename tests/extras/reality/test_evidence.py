@@ -46,8 +46,8 @@ def evidence(read):
 def test_rows_that_are_trained_anew_are_as_they_were(read, evidence):
     found = reality.trained_anew(read(), evidence, 3, "a commit", "cpu")
     assert len(found) == 3 * len(reality.METRICS)
+    assert found["exact"].all()
     assert found["agrees"].all()
-    assert (found["bound"] < 1e-5).all()
     drawn = {
         key: tuple(
             reality.trained_anew(read(), evidence, 1, key, "cpu")[["arm", "repetition"]].iloc[0]
@@ -63,17 +63,18 @@ def test_a_score_that_is_not_what_training_gives_is_found(read, evidence):
     for row in evidence.rows.values():
         row["recall_at_1"] += 1e-4
     found = reality.trained_anew(read(), evidence, 1, "a commit", "cpu")
-    assert found.set_index("score")["agrees"].to_dict() == {
+    assert found.set_index("score")["exact"].to_dict() == {
         metric: metric != "recall_at_1" for metric in reality.METRICS
     }
 
 
 def test_elsewhere_a_score_is_held_against_the_spread_over_repetitions(read, evidence):
     for row in evidence.rows.values():
-        row["numerics"] = "another machine's"
+        row["nmi"] += 1e-4
     found = reality.trained_anew(read(), evidence, 12, "a commit", "cpu")
-    assert found["agrees"].all()
-    assert (found["bound"] > 1e-5).any()
+    assert found["exact"].equals(found["score"] != "nmi")
+    assert (found["bound"] > 1e-3).any()
+    assert found["agrees"].sum() > found["exact"].sum()
     for row in evidence.rows.values():
         row["nmi"] += 10.0
     found = reality.trained_anew(read(), evidence, 12, "a commit", "cpu")
