@@ -194,7 +194,7 @@ def test_python_runs_the_package_as_the_command():
 def test_the_commands_are_these(invoke):
     commands = {command.name or command.callback.__name__ for command in app.registered_commands}
     groups = {group.name for group in app.registered_groups}
-    course = "reproduce claims student doctor"
+    course = "reproduce claims student grade doctor"
     expected = f"train search diagnose threshold tune study judge data {course}"
     assert commands | groups == set(expected.split())
 
