@@ -137,7 +137,7 @@ def test_the_slider_moves_the_figure(chromium: Any, lab: str) -> None:
 
 
 def test_a_student_stops_at_the_first_exercise(chromium: Any, lab: str) -> None:
-    cells = run_all(chromium, lab, "student/00_start_here.ipynb")
+    cells = run_all(chromium, lab, "student/notebooks/00_start_here.ipynb")
     stub = next(i for i, cell in enumerate(cells) if "NotImplementedError" in cell["source"])
     ((place, error),) = errors(cells)
     assert place == stub + 1, "the check right after the first exercise says so, and nothing else"
