@@ -78,6 +78,7 @@ def pages(
             before, graph, rest = cell.source.partition("```mermaid")
             if graph:
                 cell.source = before + drawn + rest.partition("```")[2]
+            cell.source = _REFERENCE.sub(_picture, cell.source)
         if name == "index":
             names = "\n".join([*notebooks, "glossary"])
             contents = f"```{{toctree}}\n:hidden:\n\n{names}\n```"
