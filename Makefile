@@ -9,7 +9,7 @@ CONSTRAINT := $(if $(NEWEST),,--constraint constraints.txt)
 # every process compiles torch anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: figures test lint lab site benchmarks audit links launch clean
+.PHONY: figures test lint lab site playground benchmarks audit links launch clean
 
 # CHECK=1 compares with the committed figures instead, and names every number that has moved;
 # TIMEOUT=15 ends a notebook that takes longer than so many minutes, and names its cell;
@@ -34,6 +34,10 @@ lab: .venv/installed
 # The course, its figures, claims and losses as a static site in build/site; nothing is executed.
 site: .venv/installed
 	$(BIN)/python -m dmlkit.extras.site
+
+# Forces of every loss on points that can be dragged, in build/playground; `make site` then has it.
+playground: .venv/installed
+	$(BIN)/python -m dmlkit.extras.playground build/playground
 
 benchmarks: .venv/installed
 	$(BIN)/python -m benchmarks
