@@ -69,6 +69,7 @@ def set_look(browser: Any, scheme: str, size: tuple[int, int] | None = None) -> 
 def complaints(browser: Any) -> list[str]:
     """Errors of the console, and requests to other machines, since the last call."""
     found = [e["message"] for e in browser.get_log("browser") if e["level"] == "SEVERE"]
+    found = [message for message in found if "/favicon.ico" not in message]  # browsers ask for one
     for entry in browser.get_log("performance"):
         message = json.loads(entry["message"])["message"]
         if message["method"] == "Network.requestWillBeSent":
