@@ -8,13 +8,12 @@ from pathlib import Path
 __version__ = "0.1.0"
 
 _CHECKOUT = Path(__file__).resolve().parent.parent
+_AROUND = (Path.cwd(), *Path.cwd().parents)
+_COPIES = (folder for folder in _AROUND if (folder / "data" / "claims.csv").is_file())
 
 #: The project: the checkout that holds this package, else (an installed wheel) the folder around
-#: the current one that has notebooks, as a student's copy of the course does, else the current one.
-ROOT = next(
-    (f for f in (_CHECKOUT, Path.cwd(), *Path.cwd().parents) if (f / "notebooks").is_dir()),
-    Path.cwd(),
-)
+#: the current one that is a copy of the course, as a student's is, else the current one.
+ROOT = _CHECKOUT if (_CHECKOUT / "notebooks").is_dir() else next(_COPIES, Path.cwd())
 
 #: One instruction set for every machine that has it, so that all of them round alike. Each library
 #: reads its own variable when it is loaded or first computes; kernels and workers inherit them.

@@ -92,28 +92,12 @@ def tally(frame: pd.DataFrame) -> str:
 
 
 def write_tally(page: Path, frame: pd.DataFrame) -> None:
-    """Write the tally between ``<!-- tally -->`` and ``<!-- /tally -->``, if a page has these."""
-    text = page.read_text(encoding="utf-8")
-    between = re.compile(r"(?<=<!-- tally -->\n).*?(?=<!-- /tally -->)", re.DOTALL)
-    written = between.sub(lambda _: tally(frame) + "\n", text)
-    write_whole({page: partial(Path.write_text, data=written)})
+    """Write the tally between ``<!-- tally -->`` and ``<!-- /tally -->``, if a page has these.
 
-
-def markdown(frame: pd.DataFrame) -> str:
-    """The summary as a Markdown table, with links to the figures and the recipes, and the tally."""
-    columns = (
-        "", "claim", "verdict", "primary part", "after Holm", "would decide it", "other parts",
-        "made with", "evidence", "on the paper's own data",
-    )  # fmt: skip
-    lines = [tally(frame), "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    for name, row in summary(frame).iterrows():
-        figures = [f"[{f}](figures/{f}.png)" for f in row["figures"].split(", ") if f]
-        claim, recipes = (table()[str(name)][key] for key in ("claim", "recipes"))
-        own = ", ".join(f"`{recipe}`" for recipe in recipes.split())
-        known = row[["verdict", "effect", "holm", "needed", "others", "made_with"]]
-        cells = (claim, *known, ", ".join(figures), own)
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    Raises ValueError for a page with the first of the two lines alone.
+    """
+    if "<!-- tally -->" in page.read_text(encoding="utf-8"):
+        write_between(page, "tally", tally(frame))
 
 
 def write_table(page: Path, frame: pd.DataFrame) -> None:

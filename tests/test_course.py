@@ -99,8 +99,8 @@ def titles() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def records() -> dict[str, Any]:
-    paths = (dmlkit.ROOT / "figures").glob("*.json")
+def records(committed_figures: Path) -> dict[str, Any]:
+    paths = committed_figures.glob("*.json")
     return {path.stem: json.loads(path.read_text("utf-8")) for path in paths}
 
 

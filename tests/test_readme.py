@@ -105,8 +105,8 @@ def test_the_table_of_claims_is_that_of_the_committed_figures(committed_figures)
     assert shown.startswith(f"{tally}\n"), "the headline is not that of the ledger"
 
 
-def test_numbers_and_pictures_are_those_of_the_figures():
-    paths = (ROOT / "figures").glob("*.json")
+def test_numbers_and_pictures_are_those_of_the_committed_figures(committed_figures):
+    paths = committed_figures.glob("*.json")
     records = {path.stem: json.loads(path.read_text("utf-8")) for path in paths}
     page = new_notebook(cells=[new_markdown_cell(README)])
     assert list(findings.findings(README))
