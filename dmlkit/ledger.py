@@ -100,6 +100,23 @@ def write_tally(page: Path, frame: pd.DataFrame) -> None:
         write_between(page, "tally", tally(frame))
 
 
+def markdown(frame: pd.DataFrame) -> str:
+    """The summary as a Markdown table, with links to the figures and the recipes, and the tally."""
+    columns = (
+        "", "claim", "verdict", "primary part", "after Holm", "would decide it", "other parts",
+        "made with", "evidence", "on the paper's own data",
+    )  # fmt: skip
+    lines = [tally(frame), "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for name, row in summary(frame).iterrows():
+        figures = [f"[{f}](figures/{f}.png)" for f in row["figures"].split(", ") if f]
+        claim, recipes = (table()[str(name)][key] for key in ("claim", "recipes"))
+        own = ", ".join(f"`{recipe}`" for recipe in recipes.split())
+        known = row[["verdict", "effect", "holm", "needed", "others", "made_with"]]
+        cells = (claim, *known, ", ".join(figures), own)
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def write_table(page: Path, frame: pd.DataFrame) -> None:
     """Write the summary between the marks ``<!-- claims -->`` and ``<!-- /claims -->`` of a page.
 
