@@ -1,79 +1,30 @@
 """The command line: ``dmlkit reproduce | train | search | tune | study | claims | …``."""
 
-import errno
 import json
 import os
-from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, JustifyMethod
-from rich.table import Table
-from rich.text import Text
 
+from dmlkit import terminal
 from dmlkit.files import write_whole
 from dmlkit.settings import literals, named
+from dmlkit.terminal import Commands, print_table
 
 if TYPE_CHECKING:
     from dmlkit.training import Experiment
 
-_EXPECTED = (ValueError, TypeError, OSError, ArithmeticError, RuntimeError, ImportError)
-_WIDTHS = {"verdict": 12, "other parts": 15, "effect": 9, "interval": 11}
-
-
-class _Commands(typer.core.TyperGroup):
-    """Commands whose expected errors become one readable line and exit status 1."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except (typer.Exit, typer.Abort):  # which are RuntimeErrors
-            raise
-        except _EXPECTED as error:
-            told = _in_our_words(error, self.get_command(ctx, ctx.invoked_subcommand or ""))
-            line = Text.assemble(("error: ", "bold red"), told)
-            Console(stderr=True).print(line, highlight=False, soft_wrap=True)
-            raise typer.Exit(1) from error
-        except Exception as error:
-            _say_how_to_set(error)
-            raise
-
-
-def _in_our_words(error: Exception, command: Any) -> str:
-    """What went wrong, in words of the command line."""
-    message = str(error) or type(error).__name__
-    denied = (errno.EACCES, errno.EPERM, errno.EROFS)
-    if isinstance(error, OSError) and error.filename and error.errno in denied:
-        return (
-            f"{error.filename} cannot be read or written ({error.strerror}): DMLKIT_CACHE=FOLDER "
-            "puts what dmlkit makes elsewhere, and `reproduce --build FOLDER` what notebooks leave"
-        )
-    if command is None or command.name not in ("train", "tune"):
-        return message
-    return named(message, [option.name for option in command.params])
-
-
-def _say_how_to_set(error: Any) -> None:
-    """Add to Typer's error of an unknown option that a field of Experiment is no option."""
-    option = getattr(error, "option_name", "").lstrip("-").replace("-", "_")
-    if option and any(known.name == "settings" for known in error.ctx.command.params):
-        error.message += f" What is no option is set by --set {option}=VALUE."
-
-
 app = typer.Typer(
-    cls=_Commands,
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
     help="Learn, teach and honestly test deep metric learning.",
 )
 data = typer.Typer(no_args_is_help=True, help="Check data sets, and put them in place.")
 app.add_typer(data, name="data")
-#: Names and paths may hold brackets: nothing is markup. Of torchrun's processes one speaks.
-console = Console(markup=False, quiet=int(os.environ.get("RANK", 0)) > 0)
-
 Root = Annotated[
     Path | None, typer.Option(help="Folder of the data sets; else $DMLKIT_DATA, else data/.")
 ]
@@ -104,23 +55,6 @@ def _use_scheduler(address: str | None) -> None:
         study.default_executor()
 
 
-def _print_table(
-    title: str,
-    head: Sequence[str],
-    rows: Iterable[Iterable[str]],
-    justify: JustifyMethod = "left",
-    **look: Any,
-) -> None:
-    """Print rows; no word is cut off, and no verdict or number is broken."""
-    table = Table(title=title, **look)
-    for i, name in enumerate(head):
-        side = justify if i else "left"
-        table.add_column(name, justify=side, overflow="fold", min_width=_WIDTHS.get(name))
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
-
-
 @app.command()
 def train(
     recipe: Annotated[str | None, typer.Option(help="Name in recipes/, or a .toml file.")] = None,
@@ -143,7 +77,7 @@ def train(
     experiment = recipes.load(recipe, loss, changes | asked)
     if "classes" not in recipes.nested(asked).get("sampler_args", {}):
         experiment, fewer = recipes.fitted(experiment)
-        console.print(fewer, end="\n" if fewer else "", soft_wrap=True)
+        terminal.console.print(fewer, end="\n" if fewer else "", soft_wrap=True)
     columns = training.baselines(experiment, device)
     found, where = _trained(experiment, device)
     columns |= found
@@ -152,8 +86,8 @@ def train(
         (name, *(f"{100 * scores[name]:.1f}" for scores in columns.values()))
         for name in next(iter(found.values()))
     )
-    _print_table(title, ["score", *columns], rows, "right")
-    console.print(where, soft_wrap=True)
+    print_table(title, ["score", *columns], rows, "right")
+    terminal.console.print(where, soft_wrap=True)
 
 
 def _trained(experiment: "Experiment", device: str) -> tuple[dict[str, dict[str, float]], str]:
@@ -201,12 +135,12 @@ def search(
         write_whole({panel: partial(figure.savefig, format="png", bbox_inches="tight")})
     measure = str(made.metric)
     rows = ((f"{row[measure]:.3f}", row["class"], row["picture"]) for _, row in found.iterrows())
-    _print_table(f"most like {image.name}", (measure, "class", "picture"), rows)
+    print_table(f"most like {image.name}", (measure, "class", "picture"), rows)
     recall = made.facts.get("recall")
     share = "" if recall is None else f"; it finds {recall:.1%} of the exact 10 nearest"
     how = "built, kept in" if built else "loaded from"
     line = f"{index_type} index of {len(made)} pictures, {how} {path}{share}"
-    console.print(line, soft_wrap=True)
+    terminal.console.print(line, soft_wrap=True)
 
 
 @app.command()
@@ -222,11 +156,13 @@ def diagnose(
     done = search.find_run(run)
     found = diagnosis.diagnose(done, device)
     for finding in found:
-        console.print(f"{finding.name}: {finding.seen}.", highlight=False)
-        console.print(f"  {finding.advice} See notebooks/{finding.notebook}.ipynb", highlight=False)
+        terminal.console.print(f"{finding.name}: {finding.seen}.", highlight=False)
+        terminal.console.print(
+            f"  {finding.advice} See notebooks/{finding.notebook}.ipynb", highlight=False
+        )
     recall = done.scores["recall_at_1"]
     if not found:
-        console.print(f"nothing wrong was found: Recall@1 {recall:.1%} on unseen classes")
+        terminal.console.print(f"nothing wrong was found: Recall@1 {recall:.1%} on unseen classes")
 
 
 @app.command()
@@ -247,9 +183,9 @@ def threshold(
     found, split, rates, caption = thresholds.choose(done, fmr or [1e-3], device)
     head = ("FMR asked", "on", f"{done.experiment.metric} threshold", *thresholds.RATES.values())
     rows = thresholds.rows(rates)
-    _print_table(f"Run {done.path.name}: same class or not", head, rows, "right", caption=caption)
+    print_table(f"Run {done.path.name}: same class or not", head, rows, "right", caption=caption)
     line = f"EER {found.eer:.2%}, of {found.genuine} genuine and {found.impostors} impostor pairs"
-    console.print(f"{line} of {split}; intervals: 95 %, over classes", soft_wrap=True)
+    terminal.console.print(f"{line} of {split}; intervals: 95 %, over classes", soft_wrap=True)
 
 
 @app.command()
@@ -285,7 +221,7 @@ def tune(
         for name, r in found.groupby("loss", sort=False)["recall_at_1"]
     )
     title = f"best of {trials} trials on validation classes, {steps} steps each"
-    _print_table(title, ("loss", "R@1 (%)", "default (%)", "settings"), rows)
+    print_table(title, ("loss", "R@1 (%)", "default (%)", "settings"), rows)
 
 
 @app.command()
@@ -305,13 +241,13 @@ def claims(
     title = "the claims of the papers, and what our own runs say"
     look: dict[str, Any] = {"box": SIMPLE_HEAD, "show_edge": False, "padding": 0}
     if parts:
-        _print_table(title, ledger.COLUMNS, ledger.rows(found), **look)
+        print_table(title, ledger.COLUMNS, ledger.rows(found), **look)
         return
     texts, summary = claims.table(), ledger.summary(found)
     columns = ["verdict", "holm", "others", "figures"]
     rows = [(str(c), texts[str(c)]["claim"], *row[columns]) for c, row in summary.iterrows()]
-    _print_table(title, ("", "claim", "verdict", "Holm", "other parts", "figures"), rows, **look)
-    console.print(ledger.tally(found))
+    print_table(title, ("", "claim", "verdict", "Holm", "other parts", "figures"), rows, **look)
+    terminal.console.print(ledger.tally(found))
 
 
 def _need_project(*parts: str) -> None:
@@ -346,7 +282,7 @@ def study(
         return
     _use_scheduler(scheduler)
     for line in reality.command(name, arms or (), only, minutes, status, sample, key, device):
-        console.print(line, highlight=False, soft_wrap=True)
+        terminal.console.print(line, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -366,7 +302,7 @@ def judge(
     _use_scheduler(scheduler)
     args = literals(settings)
     found = judge(loss, study or None, loss_args=args, folder=folder, device=device)
-    console.print(found.page(), highlight=False, soft_wrap=True)
+    terminal.console.print(found.page(), highlight=False, soft_wrap=True)
 
 
 @data.command()
@@ -381,10 +317,10 @@ def check(
     found, missing = faults.splits(name, root, **literals(settings))
     rows = ((split, *map(str, counts.values())) for split, (counts, _) in found.items())
     caption = named(missing).replace("--set data_args.", "--set ") if missing else None
-    _print_table(name, ("split", "images", "classes", "groups"), rows, "right", caption=caption)
+    print_table(name, ("split", "images", "classes", "groups"), rows, "right", caption=caption)
     wrong = [line for _, lines in found.values() for line in lines]
     for line in wrong:
-        console.print(line, highlight=False, soft_wrap=True)
+        terminal.console.print(line, highlight=False, soft_wrap=True)
     if wrong:
         raise ValueError(f"{name} is not complete: {len(wrong)} faults")
 
@@ -436,7 +372,7 @@ def student(
     from dmlkit.extras import teaching
 
     for copy in teaching.copies(folder):
-        console.print(str(copy))
+        terminal.console.print(str(copy))
 
 
 @app.command()
@@ -455,10 +391,10 @@ def grade(
     found = grading.grade(places, only or (), minutes, workers, literals(settings))
     if csv:
         write_whole({csv: partial(found.to_csv, index=False)})
-    _print_table("who passed what", *grading.in_short(found))
+    print_table("who passed what", *grading.in_short(found))
     for row in found[found["status"] == grading.FAILED].itertuples():
         where = f"{row.student}, {row.notebook[:2]}, exercise {row.number} ({row.exercise})"
-        console.print(f"{where}: {row.said}", highlight=False, soft_wrap=True)
+        terminal.console.print(f"{where}: {row.said}", highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -466,9 +402,9 @@ def doctor() -> None:
     """Tell what this machine offers dmlkit, what is missing, and how to mend that."""
     from dmlkit.extras import doctor
 
-    _print_table("dmlkit doctor", ["", ""], doctor.facts().items(), show_header=False)
+    print_table("dmlkit doctor", ["", ""], doctor.facts().items(), show_header=False)
     for line in doctor.hints():
-        console.print(line, highlight=False, soft_wrap=True)
+        terminal.console.print(line, highlight=False, soft_wrap=True)
     if wrong := list(doctor.complaints()):
         raise OSError("; ".join(wrong))
 

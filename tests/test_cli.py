@@ -15,7 +15,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import dmlkit
-from dmlkit import ROOT, claims, cli, data, ledger, settings, study, training
+from dmlkit import ROOT, claims, data, ledger, settings, study, terminal, training
 from dmlkit.cli import app
 from dmlkit.data import benchmarks
 from dmlkit.training import runs
@@ -36,7 +36,7 @@ def invoke(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "run", lambda e, **args: real(e, store=folder, **args))
 
     def invoked(*args, columns=200):  # so wide that no label is broken
-        monkeypatch.setattr(cli, "console", Console(markup=False, width=columns))
+        monkeypatch.setattr(terminal, "console", Console(markup=False, width=columns))
         return CliRunner().invoke(app, [*args], env={"COLUMNS": f"{columns}"})
 
     return invoked

@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 from sklearn.metrics import roc_curve
 from typer.testing import CliRunner
 
-from dmlkit import cli, data, retrieval, training, verification
+from dmlkit import data, retrieval, terminal, training, verification
 from dmlkit.cli import app
 from dmlkit.losses.hyperbolic import exponential_map, poincare_distances
 from dmlkit.training import Experiment
@@ -312,7 +312,7 @@ def test_opis_tells_a_wide_class_from_narrow_ones():
 @pytest.fixture(autouse=True)
 def _wide(monkeypatch):
     monkeypatch.setattr(
-        cli, "console", Console(markup=False, width=200)
+        terminal, "console", Console(markup=False, width=200)
     )  # so that no row is broken
 
 

@@ -20,7 +20,8 @@ from dmlkit.training import repeatable_numerics
 
 # "np": codes as they come; faiss would spend most of its time on an order that we never use.
 _FACTORY = {"flat": "Flat", "ivfpq": "IVF{nlist},PQ{m}x{nbits}np", "hnsw": "HNSW{M},Flat"}
-_EFFORT: dict[str, int | None] = {"flat": None, "ivfpq": 8, "hnsw": 64}
+# What a search may be told, with its default.
+_SEARCH: dict[str, dict[str, int]] = {"flat": {}, "ivfpq": {"nprobe": 8}, "hnsw": {"ef_search": 64}}
 # As faiss reads them: it builds a flat index as an IndexFlat.
 _TYPES = {"flat": "IndexFlatL2", "ivfpq": "IndexIVFPQ", "hnsw": "IndexHNSWFlat"}
 
@@ -32,10 +33,10 @@ class Index:
     - ``"flat"`` compares a query with all N embeddings: the neighbors of ``nearest_neighbors``.
     - ``"ivfpq"`` keeps m · nbits bits of an embedding instead of 32 d. k-means makes ``nlist``
       cells; in each, what is left of an embedding is cut in ``m`` parts, each replaced by the
-      nearest of 2^nbits centroids. A query looks into its ``effort`` nearest cells (faiss: nprobe).
-      Distances are those to the replaced embeddings.
+      nearest of 2^nbits centroids. A query looks into its ``nprobe`` (8) nearest cells. Distances
+      are those to the replaced embeddings.
     - ``"hnsw"`` keeps the embeddings and links each with about ``M`` near ones. A query walks along
-      the links, and keeps the ``effort`` best items seen so far (faiss: efSearch).
+      the links, and keeps the ``ef_search`` (64) best items seen so far.
 
     ``facts``, JSON literals, say what the items are, and are kept with them.
 
@@ -50,7 +51,7 @@ class Index:
 
     kind: str
     metric: Metric
-    effort: int | None  # of a search, unless it says otherwise; None where there is no such choice
+    searching: Mapping[str, int]  # nprobe or ef_search, unless a search says otherwise
     faiss: Any  # its typing stubs know no index's own attributes
     facts: Mapping[str, Any] = field(default_factory=dict)
     unit: float = 1.0  # of what is kept, a power of two: nothing over- or underflows
@@ -63,15 +64,15 @@ class Index:
         metric: Metric = "cosine",
         *,
         seed: int = 0,
-        effort: int | None = None,
         facts: Mapping[str, Any] | None = None,
         **args: int,
     ) -> "Index":
         """Index embeddings (N, d), as float32; the same for the same seed, so on one thread.
 
         ``args`` of ivfpq: ``nlist`` (default 4√N, but at most N/39, so that a cell's centroid has
-        39 embeddings to learn from), ``m`` (default about d/4; must divide d), ``nbits`` (8). Of
-        hnsw: ``M`` (32), ``ef_construction`` (40), the effort of each insertion.
+        39 embeddings to learn from), ``m`` (default about d/4; must divide d), ``nbits`` (8),
+        ``nprobe``. Of hnsw: ``M`` (32), ``ef_construction`` (40, the best items seen that each
+        insertion keeps), ``ef_search``.
 
         Raises ValueError for what the module refuses, another metric than euclidean and cosine, an
         unknown kind, fewer embeddings than centroids, an ``m`` that does not divide d; TypeError
@@ -85,6 +86,7 @@ class Index:
         unit = math.ldexp(1.0, math.frexp(given.abs().max().item())[1])
         x = (given / unit).float().numpy()
         N, d = x.shape
+        mine = {name: args.pop(name) for name in _SEARCH[kind] if name in args}
         settings = _settings(kind, N, d, args)
         index: Any = faiss.index_factory(d, _FACTORY[kind].format(**settings))
         if kind == "ivfpq":
@@ -100,19 +102,19 @@ class Index:
         with repeatable_numerics(threads=1):
             index.train(x)
             index.add(x)
-        return cls(kind, metric, _effort(kind, effort), index, dict(facts or {}), unit)
+        return cls(kind, metric, _searching(kind, mine), index, dict(facts or {}), unit)
 
     def __len__(self) -> int:
         return self.faiss.ntotal
 
-    def search(self, queries: Array, k: int, effort: int | None = None) -> tuple[Array, Array]:
+    def search(self, queries: Array, k: int, **args: int) -> tuple[Array, Array]:
         """The k nearest items of every query: (Q, d) -> (Q, k), (Q, k), as ``nearest_neighbors``.
 
         Where an approximate search comes upon fewer than k items, the rest have the index −1 and
-        are infinitely far away.
+        are infinitely far away. ``args``: ``nprobe`` of ivfpq, ``ef_search`` of hnsw.
 
         Raises ValueError for what the module refuses, another d than the index has, a k beyond it,
-        an effort below 1 or of a flat index.
+        an argument below 1; TypeError for one that the kind does not have.
         """
         x = (as_matrix(queries, "queries", self.metric).cpu() / self.unit).float()
         if x.shape[1] != self.faiss.d:
@@ -122,7 +124,7 @@ class Index:
             )
         if not 1 <= as_integer(k, "k") <= len(self):
             raise ValueError(f"k: expected 1 to {len(self)}, the items of the index, got {k}")
-        effort = self.effort if effort is None else _effort(self.kind, effort)
+        chosen = _searching(self.kind, {**self.searching, **args})
         if self.kind == "flat":
             stored = faiss.rev_swig_ptr(self.faiss.get_xb(), x.shape[1] * len(self))
             y = torch.from_numpy(stored.reshape(len(self), -1))  # not copied
@@ -131,9 +133,9 @@ class Index:
             # Set on the index: where a library has imported faiss.contrib.torch_utils (as
             # pytorch-metric-learning does), search no longer takes params.
             if self.kind == "ivfpq":
-                self.faiss.nprobe = effort
+                self.faiss.nprobe = chosen["nprobe"]
             else:
-                self.faiss.hnsw.efSearch = effort
+                self.faiss.hnsw.efSearch = chosen["ef_search"]
             squared, indices = map(torch.from_numpy, self.faiss.search(x.numpy(), k))
             squared = squared.clamp_min(0).masked_fill(indices < 0, math.inf)
         found = in_own_unit(squared.double(), Sets(x, x, self.unit, str(self.metric), 1.0)).float()
@@ -141,12 +143,10 @@ class Index:
             return indices.to(queries.device), found.to(queries.device)
         return indices.numpy(), found.numpy()
 
-    def recall(
-        self, queries: Array, gallery: Array, k: int = 10, effort: int | None = None
-    ) -> float:
+    def recall(self, queries: Array, gallery: Array, k: int = 10, **args: int) -> float:
         """Of the k exact neighbors of every query, the share that the index finds, in 0..1.
 
-        ``gallery`` (N, d) are the embeddings that the index was built of.
+        ``gallery`` (N, d) are the embeddings that the index was built of; ``args`` as ``search``.
 
         >>> x = np.random.default_rng(0).normal(size=(500, 8))
         >>> Index.build(x, "hnsw").recall(x, x, k=1)
@@ -155,15 +155,14 @@ class Index:
         if len(gallery) != len(self):
             raise ValueError(f"gallery: the index has {len(self)} items, but this {len(gallery)}")
         exact, _ = nearest_neighbors(queries, k, gallery, self.metric)
-        found, _ = self.search(queries, k, effort)
+        found, _ = self.search(queries, k, **args)
         hits = torch.as_tensor(found)[:, :, None] == torch.as_tensor(exact)[:, None, :]  # (Q, k, k)
         return hits.any(dim=2).double().mean().item()
 
     def save(self, path: Path) -> None:
         """Write one file, all of it or nothing: beside, then renamed."""
-        about = {
-            name: getattr(self, name) for name in ("kind", "metric", "effort", "facts", "unit")
-        }
+        names = ("kind", "metric", "searching", "facts", "unit")
+        about = {name: getattr(self, name) for name in names}
         path.parent.mkdir(parents=True, exist_ok=True)
 
         def write(beside: Path) -> None:
@@ -201,8 +200,7 @@ def _check_read(index: Index) -> None:
         raise ValueError(f"kind {index.kind!r} does not fit {type(index.faiss).__name__}")
     if index.metric not in ("euclidean", "cosine"):
         raise ValueError(f"metric {index.metric!r}")
-    if index.effort is not None or _EFFORT[index.kind] is not None:
-        _effort(index.kind, index.effort)
+    _searching(index.kind, index.searching)
     if not isinstance(index.facts, dict):
         raise ValueError(f"facts are {index.facts!r}")
     check_positive(unit=index.unit)
@@ -240,11 +238,12 @@ def _settings(kind: str, N: int, d: int, args: Mapping[str, int]) -> dict[str, i
     return settings
 
 
-def _effort(kind: str, effort: int | None) -> int | None:
-    if effort is None:
-        return _EFFORT[kind]
-    if _EFFORT[kind] is None or as_integer(effort, "effort") < 1:
-        raise ValueError(
-            f"effort: expected an integer from 1, of ivfpq or hnsw, got {effort} of {kind}"
-        )
-    return effort
+def _searching(kind: str, given: Mapping[str, int]) -> dict[str, int]:
+    """What a search of this kind is told, defaults included."""
+    if unknown := sorted(given.keys() - _SEARCH[kind].keys()):
+        there = ", ".join(_SEARCH[kind]) or "none"
+        raise TypeError(f"a search of {kind} has no argument {', '.join(unknown)}; it has: {there}")
+    settings = _SEARCH[kind] | {name: as_integer(value, name) for name, value in given.items()}
+    if wrong := [f"{name}={value}" for name, value in settings.items() if value < 1]:
+        raise ValueError(f"a search of {kind}: expected integers from 1, got {', '.join(wrong)}")
+    return settings

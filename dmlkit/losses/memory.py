@@ -14,9 +14,9 @@ class CrossBatchMemory(EmbeddingLoss):
 
     L = L_pair(batch, batch) + w·L_pair(batch, memory). The memory holds the last ``size``
     embeddings (B, ``dim``) and their labels, without gradient. As published, the batch enters it
-    first; a sample is never compared with its own copy there. During the first ``start`` batches,
-    while embeddings still change fast, nothing is remembered. Evaluation mode compares with the
-    memory, and neither remembers nor counts.
+    first; a sample is never compared with its own copy there. During the first ``start_step``
+    batches, while embeddings still change fast, nothing is remembered. Evaluation mode compares
+    with the memory, and neither remembers nor counts.
 
     ``loss`` must be a ``PairLoss``, which can compare two sets. All state of the memory (queue,
     labels, position, how many are filled, step) is in ``state_dict``.
@@ -43,7 +43,12 @@ class CrossBatchMemory(EmbeddingLoss):
     step: Tensor
 
     def __init__(
-        self, loss: nn.Module, dim: int, size: int = 1024, weight: float = 1.0, start: int = 0
+        self,
+        loss: nn.Module,
+        dim: int,
+        size: int = 1024,
+        weight: float = 1.0,
+        start_step: int = 0,
     ) -> None:
         super().__init__()
         if not isinstance(loss, PairLoss):
@@ -52,10 +57,10 @@ class CrossBatchMemory(EmbeddingLoss):
                 f"positive, negative) to compare a batch with a memory, but is {loss!r}"
             )
         check_count(dim=dim, size=size)
-        check_range(0, weight=weight, start=start)
+        check_range(0, weight=weight, start_step=start_step)
         self.inner = loss
         self.weight = weight
-        self.start = start
+        self.start_step = start_step
         self.register_buffer("queue", torch.zeros(size, dim))
         self.register_buffer("queue_labels", torch.zeros(size, dtype=torch.int64))
         for name in ("position", "filled", "step"):
@@ -86,7 +91,7 @@ class CrossBatchMemory(EmbeddingLoss):
         # New tensors, not changed ones: a backward pass may still need the memory of its step.
         self.queue = self.queue.index_copy(0, slots, embeddings.to(self.queue))
         self.queue_labels = self.queue_labels.index_copy(0, slots, labels)
-        kept = B * (self.step >= self.start)  # before the start, the next batch overwrites it
+        kept = B * (self.step >= self.start_step)  # before that, the next batch overwrites it
         self.position = (self.position + kept) % M
         self.filled = (self.filled + kept).clamp_max(M)
         self.step = self.step + 1

@@ -8,7 +8,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import dmlkit
-from dmlkit import cli, training
+from dmlkit import cli, terminal, training
 from dmlkit.extras.diagnosis import diagnose
 from dmlkit.training import Experiment
 
@@ -151,7 +151,7 @@ def test_a_run_can_be_asked_itself(trained):
 
 
 def test_the_command_says_it_in_words(trained, monkeypatch):
-    monkeypatch.setattr(cli, "console", Console(width=300))
+    monkeypatch.setattr(terminal, "console", Console(width=300))
     for experiment, words in (
         (HEALTHY["triplets"], "nothing wrong was found"),
         (ILL["learning rate too low"], "learning rate too low: the weights moved by only"),

@@ -13,7 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import dmlkit
-from dmlkit import cli
+from dmlkit import cli, terminal
 from dmlkit.extras import course, grading, teaching
 
 COURSE = course.course()
@@ -162,7 +162,7 @@ def test_the_course_s_own_faults_are_not_the_students(hand_in, project, monkeypa
 
 
 def test_the_command_prints_a_row_for_each_student(hand_in, tmp_path, monkeypatch):
-    monkeypatch.setattr(cli, "console", Console(markup=False, width=200))
+    monkeypatch.setattr(terminal, "console", Console(markup=False, width=200))
     places = [hand_in("anna", twice="return 8"), hand_in("bert", twice="return 16")]
     args = [*map(str, places), "--only", "00", "--csv", str(tmp_path / "grades.csv")]
     result = CliRunner().invoke(cli.app, ["grade", *args])

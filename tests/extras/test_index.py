@@ -47,7 +47,7 @@ def test_flat_keeps_the_order_of_ties():
 def test_ivfpq_with_every_cell_and_nothing_rounded_off_is_exact(metric):
     """64 points, 64 centroids for each part: every embedding is its own centroid."""
     x = GALLERY[:64]
-    index = Index.build(x, "ivfpq", metric, nlist=1, nbits=6, m=2, effort=1)
+    index = Index.build(x, "ivfpq", metric, nlist=1, nbits=6, m=2, nprobe=1)
     indices, found = index.search(QUERIES, 64)
     exact, values = nearest_neighbors(QUERIES, 64, x, metric)
     np.testing.assert_array_equal(indices[:, :10], exact[:, :10])
@@ -55,28 +55,33 @@ def test_ivfpq_with_every_cell_and_nothing_rounded_off_is_exact(metric):
 
 
 def test_hnsw_that_keeps_everything_in_view_is_exact():
-    index = Index.build(GALLERY, "hnsw", effort=len(GALLERY))
+    index = Index.build(GALLERY, "hnsw", ef_search=len(GALLERY))
     assert index.recall(QUERIES, GALLERY, k=10) == 1.0
 
 
 def test_ivfpq_finds_the_class_and_most_of_the_neighbors_when_codes_are_long():
     """Classes are 3·√(2·16) = 17 apart and √16 = 4 wide: far beyond the error of a 16 × 5-bit code,
     so the nearest item has the query's class; which item of it is the nearest is another matter."""
-    index = Index.build(GALLERY, "ivfpq", "euclidean", m=16, nbits=5, nlist=12, effort=12)
+    index = Index.build(GALLERY, "ivfpq", "euclidean", m=16, nbits=5, nlist=12, nprobe=12)
     places, _ = index.search(QUERIES, 1)
     assert (LABELS[100:][places[:, 0]] == LABELS[:100]).mean() > 0.95
     fine = index.recall(QUERIES, GALLERY)
-    coarse = Index.build(GALLERY, "ivfpq", "euclidean", m=1, nbits=5, nlist=12, effort=12)
+    coarse = Index.build(GALLERY, "ivfpq", "euclidean", m=1, nbits=5, nlist=12, nprobe=12)
     assert fine > coarse.recall(QUERIES, GALLERY)
     assert fine > 0.5  # ten by lot out of a class of 30, itself told apart, would give a third
 
 
-@pytest.mark.parametrize("kind, m", [("ivfpq", 16), ("hnsw", None)])
-def test_more_effort_never_finds_less(kind, m):
-    args = {"m": m, "nbits": 8, "nlist": 20} if m else {"M": 4, "ef_construction": 8}
+@pytest.mark.parametrize(
+    "kind, args, breadth",
+    [
+        ("ivfpq", {"m": 16, "nbits": 8, "nlist": 20}, "nprobe"),
+        ("hnsw", {"M": 4, "ef_construction": 8}, "ef_search"),
+    ],
+)
+def test_a_broader_search_never_finds_less(kind, args, breadth):
     x = np.random.default_rng(0).normal(size=(1000, 16)).astype(np.float32)  # no classes: harder
     index = Index.build(x, kind, "euclidean", **args)
-    little, more, much = (index.recall(x[::10], x, 10, effort=effort) for effort in (1, 5, 20))
+    little, more, much = (index.recall(x[::10], x, 10, **{breadth: n}) for n in (1, 5, 20))
     assert little < more <= much + 0.02
 
 
@@ -109,7 +114,7 @@ def test_saved_and_loaded_it_answers_the_same(kind, tmp_path):
     index.save(path)
     index.save(path)  # over an old one
     loaded = Index.load(path)
-    assert (loaded.kind, loaded.metric, loaded.effort) == (kind, "cosine", index.effort)
+    assert (loaded.kind, loaded.metric, loaded.searching) == (kind, "cosine", index.searching)
     assert loaded.facts == {"run": "a", "names": ["é", "b"]}
     assert len(loaded) == len(index) == len(GALLERY)
     for mine, theirs in zip(index.search(QUERIES, 5), loaded.search(QUERIES, 5), strict=True):
@@ -154,7 +159,8 @@ def test_a_file_that_is_no_index_is_named(tmp_path, damage):
         ({"kind": "hnsw"}, "kind 'hnsw' does not fit IndexFlat"),
         ({"kind": "other"}, "kind 'other' does not fit"),
         ({"metric": "hamming"}, "metric 'hamming'"),
-        ({"effort": 3}, "effort: expected an integer from 1, of ivfpq or hnsw, got 3"),
+        ({"searching": {"nprobe": 3}}, "a search of flat has no argument nprobe; it has: none"),
+        ({"searching": 3}, "has no attribute 'keys'"),
         ({"facts": 3}, "facts are 3"),
         ({"unit": 0.0}, "unit must be above 0"),
         ({"unit": None}, "unit must be a number"),
@@ -189,7 +195,7 @@ def test_tensors_in_tensors_out():
 
 
 def test_what_was_not_come_upon_is_minus_one_and_infinitely_far():
-    index = Index.build(GALLERY, "ivfpq", "euclidean", nbits=5, nlist=40, effort=1)
+    index = Index.build(GALLERY, "ivfpq", "euclidean", nbits=5, nlist=40, nprobe=1)
     indices, distances = index.search(QUERIES[:5], 500)
     assert (indices[:, -1] == -1).all()
     assert np.isinf(distances[indices < 0]).all()
@@ -208,8 +214,9 @@ def test_what_was_not_come_upon_is_minus_one_and_infinitely_far():
         ({"kind": "ivfpq", "nlist": 1101}, ValueError, "1101 centroids .* learned from 1100 embed"),
         ({"kind": "ivfpq", "nlist": 0}, ValueError, "expected integers from 1, got nlist=0"),
         ({"kind": "hnsw", "M": 1.5}, ValueError, "M: expected an integer"),
-        ({"kind": "flat", "effort": 3}, ValueError, "of ivfpq or hnsw, got 3 of flat"),
-        ({"kind": "hnsw", "effort": 0}, ValueError, "expected an integer from 1"),
+        ({"kind": "flat", "nprobe": 3}, TypeError, "flat has no argument nprobe"),
+        ({"kind": "hnsw", "nprobe": 3}, TypeError, "hnsw has no argument nprobe"),
+        ({"kind": "hnsw", "ef_search": 0}, ValueError, "integers from 1, got ef_search=0"),
     ],
 )
 def test_what_cannot_be_built_is_said(args, error, message):
@@ -226,8 +233,14 @@ def test_bad_embeddings_and_queries_are_refused():
     for k in (0, len(GALLERY) + 1):
         with pytest.raises(ValueError, match=f"k: expected 1 to {len(GALLERY)}"):
             index.search(QUERIES, k)
-    with pytest.raises(ValueError, match="effort: expected an integer from 1"):
-        index.search(QUERIES, 1, effort=0)
+    with pytest.raises(
+        ValueError, match="a search of hnsw: expected integers from 1, got ef_search=0"
+    ):
+        index.search(QUERIES, 1, ef_search=0)
+    with pytest.raises(
+        TypeError, match="a search of hnsw has no argument nprobe; it has: ef_search"
+    ):
+        index.search(QUERIES, 1, nprobe=3)
     with pytest.raises(ValueError, match="the index has 1100 items, but this 7"):
         index.recall(QUERIES, GALLERY[:7])
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import dmlkit
-from dmlkit import cli, study, training
+from dmlkit import cli, study, terminal, training
 from dmlkit.extras import reality
 from dmlkit.extras.judge import NoEvidenceError, Regime, check, families, judge, regime
 from dmlkit.extras.judgment import sensitivity
@@ -425,7 +425,7 @@ def test_the_page_says_better_worse_or_no_difference(own, gain, verdict, place):
 def test_the_command_prints_the_page_and_one_line_for_what_is_no_loss(own, monkeypatch):
     from dmlkit.extras import judge as room
 
-    monkeypatch.setattr(cli, "console", Console(markup=False, width=300))
+    monkeypatch.setattr(terminal, "console", Console(markup=False, width=300))
     monkeypatch.setattr(room, "regime", lambda name: invented(0.05))
     done = CliRunner().invoke(cli.app, ["judge", "mine.py:Good", "--study", "scratch"])
     assert done.exit_code == 0, done.output

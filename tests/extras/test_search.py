@@ -13,7 +13,7 @@ from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner
 
-from dmlkit import cli, data, retrieval, training
+from dmlkit import data, retrieval, terminal, training
 from dmlkit.cli import app
 from dmlkit.extras import search
 from dmlkit.extras.index import Index
@@ -34,7 +34,7 @@ def place(tmp_path_factory):
 def _cache(place, monkeypatch):
     monkeypatch.setenv("DMLKIT_CACHE", str(place / "cache"))
     monkeypatch.setattr(
-        cli, "console", Console(markup=False, width=300)
+        terminal, "console", Console(markup=False, width=300)
     )  # so that no path is broken
 
 

@@ -142,7 +142,9 @@ def test_state_is_saved_whole(generator):
     def run(loss, part):
         return torch.stack([loss(x, y) for x, y in part])
 
-    ours = [CrossBatchMemory(ContrastiveLoss(), dim=5, size=30, start=1).double() for _ in range(2)]
+    ours = [
+        CrossBatchMemory(ContrastiveLoss(), dim=5, size=30, start_step=1).double() for _ in range(2)
+    ]
     theirs = [
         pml.CrossBatchMemory(pml.ContrastiveLoss(0, 0.5), 5, memory_size=30) for _ in range(2)
     ]
@@ -155,7 +157,7 @@ def test_state_is_saved_whole(generator):
 
 def test_nothing_is_remembered_before_the_start(generator):
     memory, plain = (
-        CrossBatchMemory(ContrastiveLoss(), dim=5, size=30, start=2).double(),
+        CrossBatchMemory(ContrastiveLoss(), dim=5, size=30, start_step=2).double(),
         ContrastiveLoss(),
     )
     values = [(memory(x, y), plain(x, y), len(y)) for x, y in batches(generator, 4)]
@@ -221,7 +223,14 @@ def test_refusals(generator):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"dim": 0}, {"dim": 2.5}, {"size": 0}, {"weight": -1.0}, {"weight": math.nan}, {"start": -1}],
+    [
+        {"dim": 0},
+        {"dim": 2.5},
+        {"size": 0},
+        {"weight": -1.0},
+        {"weight": math.nan},
+        {"start_step": -1},
+    ],
 )
 def test_refuses_a_bad_number_by_name(wrong):
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
