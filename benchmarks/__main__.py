@@ -10,11 +10,21 @@ from typing import Any
 
 import torch
 
-ON_A_CPU = ("training", "retrieval", "sphere", "losses", "oracles", "defaults", "pictures")
+from dmlkit import ledger
+
+ON_A_CPU = (
+    "training",
+    "retrieval",
+    "sphere",
+    "losses",
+    "oracles",
+    "defaults",
+    "pictures",
+    "judge_alarms",
+)
 PARTS = (*ON_A_CPU, "kills", "mutations", "gpu")  # the last three only when they are asked for
 RESULTS = Path(__file__).parent / "RESULTS.md"
 README = Path(__file__).parent.parent / "README.md"
-BETWEEN = "<!-- losses -->\n", "<!-- /losses -->"  # of the README: what is made by this command
 HEAD = """# Benchmarks
 
 Made by `python -m benchmarks` in one run on one machine. What counts is a ratio within the run;
@@ -65,6 +75,25 @@ def losses_in_short(results: str) -> str:
     return "\n".join(lines)
 
 
+def alarms_in_short(results: str) -> str:
+    """The README's sentences on the judge, out of RESULTS.md; none where it was not measured."""
+    rows = section(results, "judge_alarms")
+    found = {(row.get("copy of"), row.get("points better")): row for row in rows}
+    if ("best", "5") not in found:
+        return ""
+    shares = {k: f"{r['called better (%)']} % ({r['interval']})" for k, r in found.items()}
+    return (
+        f"Copies of a known loss, with seeds of their own, are called better than the best in "
+        f"{shares['any loss', '0']} of {found['best', '0']['comparisons']} comparisons drawn from "
+        f"the evidence, copies of the best in {shares['best', '0']}; a loss that is truly better "
+        f"by 3 points in {shares['best', '3']}, by 5 points in {shares['best', '5']}."
+    )
+
+
+#: What this command writes into the README, between marks of these names.
+IN_README = {"losses": losses_in_short, "alarms": alarms_in_short}
+
+
 def _speed(row: dict[str, str]) -> list[str]:
     """Time and memory of one loss at one batch size, against the library where it has it."""
     if not row:
@@ -93,10 +122,8 @@ def main(parts: Sequence[str]) -> None:
         sections[part] = f"{part}\n\n{machine}\n\n{made}\n"
         ordered = [sections[name].rstrip() for name in PARTS if name in sections]
         RESULTS.write_text(HEAD + "\n## " + "\n\n## ".join(ordered) + "\n")
-        before, _, rest = README.read_text().partition(BETWEEN[0])
-        after = rest.partition(BETWEEN[1])[2]
-        short = losses_in_short(RESULTS.read_text())
-        README.write_text(before + BETWEEN[0] + short + "\n" + BETWEEN[1] + after)
+        for mark, written in IN_README.items():
+            ledger.write_between(README, mark, written(RESULTS.read_text()))
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def test_the_parts_for_a_cpu_leave_the_section_of_a_gpu_as_it_is(monkeypatch, tm
     results, readme = tmp_path / "RESULTS.md", tmp_path / "README.md"
     section = "## gpu\n\na machine with a GPU\n\n| what | ratio |\n|---|---|\n| a loss | 0.99 |\n"
     results.write_text("# Benchmarks\n\n## sphere\n\nold\n\n" + section)
-    readme.write_text("".join(command.BETWEEN))
+    readme.write_text("".join(f"<!-- {n} -->\n<!-- /{n} -->\n" for n in command.IN_README))
     monkeypatch.setattr(command, "RESULTS", results)
     monkeypatch.setattr(command, "README", readme)
     for part in command.ON_A_CPU:

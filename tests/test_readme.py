@@ -85,12 +85,13 @@ def test_every_local_link_leads_somewhere():
     assert not [target for target in targets if not (ROOT / target).exists()]
 
 
-def test_the_table_of_losses_is_that_of_the_benchmarks():
-    from benchmarks.__main__ import BETWEEN, RESULTS, losses_in_short
+def test_what_benchmarks_found_is_that_of_their_results():
+    from benchmarks.__main__ import IN_README, RESULTS
 
-    shown = README.partition(BETWEEN[0])[2].partition(BETWEEN[1])[0]
-    assert shown.strip() == losses_in_short(RESULTS.read_text())
-    assert shown.count("\n") > 20
+    for mark, written in IN_README.items():
+        shown = README.partition(f"<!-- {mark} -->\n")[2].partition(f"<!-- /{mark} -->")[0]
+        assert shown.strip() == written(RESULTS.read_text()), mark
+    assert README.partition("<!-- losses -->")[2].partition("<!-- /losses")[0].count("\n") > 20
 
 
 def test_the_table_of_claims_is_that_of_the_committed_figures(committed_figures):
@@ -119,6 +120,6 @@ def test_numbers_and_pictures_are_those_of_the_committed_figures(committed_figur
 
 def test_it_is_short_besides_its_tables():
     text = re.sub(
-        r"<!-- (claims|losses|which-loss) -->.*?<!-- /\1 -->", "", README, flags=re.DOTALL
+        r"<!-- (claims|losses|which-loss|alarms) -->.*?<!-- /\1 -->", "", README, flags=re.DOTALL
     )
     assert text.count("\n") <= 220
