@@ -34,8 +34,8 @@ MEMORY = 4096  # of XBM
 CUBIC = {"lifted_structure", "hyperbolic", "smooth_ap"}  # theirs: GB at B = 512; nothing beyond
 # Ours searches |Y| times through (B, B), which beyond B = 512 takes minutes.
 SLOW = {"structured_clustering"}
-# Theirs builds a mask of (C·K)² = 113,180² entries.
-NOT_AT_FULL_SIZE = {"ours": SLOW, "theirs": {"soft_triple"}}
+# Theirs builds a mask of (C·K)² = 113,180² entries; pfml is a field of every proxy on every other.
+NOT_AT_FULL_SIZE = {"ours": SLOW | {"pfml"}, "theirs": {"soft_triple"}}
 
 
 def _mined(loss: Any, miner: Any) -> Loss:
