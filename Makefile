@@ -32,10 +32,11 @@ lab: .venv/installed
 	$(BIN)/jupyter lab --ServerApp.root_dir='$(CURDIR)' notebooks/index.ipynb
 
 # The course, its figures, claims and losses as a static site in build/site; nothing is executed.
+# `make playground site` has the playground, too.
 site: .venv/installed
 	$(BIN)/python -m dmlkit.extras.site
 
-# Forces of every loss on points that can be dragged, in build/playground; `make site` then has it.
+# Forces of every loss on points that can be dragged, in build/playground; needs npm.
 playground: .venv/installed
 	$(BIN)/python -m dmlkit.extras.playground build/playground
 

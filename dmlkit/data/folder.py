@@ -67,7 +67,8 @@ def _listed(root: Path, test_share: float, class_split: int) -> Listing:
     if empty or not classes:
         raise ValueError(
             f"expected {root} to hold one folder per class, with pictures ({' '.join(SUFFIXES)}) "
-            f"in each, but there are none in {', '.join(empty) or 'it'}"
+            f"in each, but there are none in {', '.join(empty) or 'it'}; if it is another folder, "
+            "name that by root (on the command line --root FOLDER), or by $DMLKIT_DATA"
         )
     ids = np.repeat(np.arange(len(classes)), [len(files) for files in classes.values()])
     names = np.array(list(classes))[ids]
@@ -99,4 +100,5 @@ def check_readable(paths: Sequence[Path], otherwise: str = "") -> None:
 
 def _described(bad: dict[Path, str]) -> str:
     more = f"; and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
-    return f"{len(bad)} pictures are unreadable: {'; '.join(list(bad.values())[:_NAMED])}{more}"
+    what = "1 picture is" if len(bad) == 1 else f"{len(bad)} pictures are"
+    return f"{what} unreadable: {'; '.join(list(bad.values())[:_NAMED])}{more}"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from dmlkit import data, geometry, losses, retrieval
 from dmlkit.embedding_geometry import hubness
-from dmlkit.losses import ContrastiveLoss, TripletLoss
+from dmlkit.losses import ContrastiveLoss, MagFaceLoss, TripletLoss
 from dmlkit.training import Run, build_sampler, device_type
 from dmlkit.training.build import Objective, model_for, objective_for
 from dmlkit.training.scoring import embed_batches
@@ -277,8 +277,10 @@ def _of_loss(run: Run, objective: Objective) -> dict[str, Any]:
     means = [part.mean() for part in np.array_split(steady, min(5, len(steady)))]
     # From neighboring steps, whose differences no trend enters.
     error = np.diff(steady).std() * np.sqrt(5 / len(steady))
-    # A loss with a schedule or a memory is another one at the end: its rise means nothing.
+    # A loss with a schedule or a memory is another one at the end, and so is MagFace, whose margin
+    # grows with the norms: their rise means nothing.
     scheduled = any(key.endswith("step") for key in objective.state_dict())
+    scheduled |= isinstance(loss, MagFaceLoss)
     return {
         "margin": margin,
         "reach": reach,

@@ -78,7 +78,7 @@ def test_unreadable_files_are_an_error_that_lists_them_or_skipped_on_request(roo
 
 def test_a_picture_that_was_mended_is_read_again(root):
     bad = truncate(root / "ant" / "0.png")
-    with pytest.raises(ValueError, match=r"1 pictures .*0\.png"):
+    with pytest.raises(ValueError, match=r"1 picture is .*0\.png"):
         load("folder", "train", root, **SMALL)
     picture(bad, 1)
     assert sum(len(images) for images in splits(root).values()) == 24

@@ -113,9 +113,10 @@ def test_a_loss_or_gradient_that_rises_tells_of_a_high_learning_rate(column, hea
     assert "learning rate too high" not in seen(falling)
 
 
-def test_a_loss_whose_schedule_makes_it_rise_is_not_called_ill(trained):
-    """SphereFace's margin grows from step to step, and its loss with it."""
-    run = trained(Experiment(loss="sphereface", steps=20, **SMALL))
+@pytest.mark.parametrize("loss", ["sphereface", "magface"])
+def test_a_loss_whose_margin_makes_it_rise_is_not_called_ill(loss, trained):
+    """It grows from step to step in SphereFace, and with the norms in MagFace."""
+    run = trained(Experiment(loss=loss, steps=20, **SMALL))
     risen = replace(run, history=run.history.assign(loss=np.linspace(1, 9, 20)))
     assert "learning rate too high" not in seen(risen)
 

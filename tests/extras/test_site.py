@@ -16,7 +16,7 @@ from dmlkit import ROOT, claims, losses
 for package in ("sphinx", "myst_nb", "furo", "latex2mathml"):
     pytest.importorskip(package, reason="the site needs: pip install --editable '.[site]'")
 
-from dmlkit.extras import course, site  # noqa: E402
+from dmlkit.extras import course, launch, site  # noqa: E402
 from dmlkit.extras.site import atlas, links, notebooks  # noqa: E402
 from dmlkit.extras.site.sphinx import mathml  # noqa: E402
 
@@ -158,13 +158,32 @@ def test_the_teachers_guide_has_objectives_and_questions_for_each_notebook(sourc
         assert "To discuss:" in section
 
 
-def test_a_playground_becomes_a_page_where_it_was_made(sources, tmp_path, monkeypatch):
-    assert "\nplay\n" not in sources["index.md"]
-    assert "play.md" not in sources
+@pytest.mark.parametrize("repository", ["owner/name", ""])
+def test_each_notebook_can_be_opened_elsewhere_if_the_repository_has_an_address(
+    repository, monkeypatch
+):
+    monkeypatch.setattr(launch, "repository", lambda: repository)
+    read, known = course.course(), notebooks.figures()
+    facts = {name: course.facts(notebook) for name, notebook in read.items()}
+    pages = dict(notebooks.pages(read, facts, known))
+    for name in read:
+        first = json.loads(pages[f"notebooks/{name}.ipynb"])["cells"][0]["source"]
+        links = re.findall(r"\[open in (\w+)\]\((https://\S+)\)", "".join(first))
+        assert [service for service, _ in links] == ["Colab", "Kaggle", "Binder"][: len(links)]
+        assert len(links) == (3 if repository else 0)
+        assert all(f"notebooks/{name}.ipynb" in link and repository in link for _, link in links)
+
+
+def test_the_playground_is_linked_where_it_was_made_else_it_says_how(
+    sources, tmp_path, monkeypatch
+):
+    assert "\nplay\n" in sources["index.md"]
+    assert "make playground" in sources["play.md"]
+    assert "playground/index.html" not in sources["play.md"]
     monkeypatch.setattr(site, "playground", lambda: tmp_path)
-    pages = dict(site.pages())
-    assert "\nplay\n" in pages["index.md"]
-    assert "playground/index.html" in pages["play.md"]
+    play = dict(site.pages())["play.md"]
+    assert "playground/index.html" in play
+    assert "make playground" not in play
 
 
 def test_a_formula_is_mathml():

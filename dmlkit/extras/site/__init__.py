@@ -110,12 +110,10 @@ def pages() -> Iterator[tuple[str, str]]:
         "playground": playground().exists(),
         "changes": changes.exists(),
     }
-    for name in ("index", "teach", "cite"):
+    for name in ("index", "play", "teach", "cite"):
         yield f"{name}.md", _set(f"{name}.md", **context)
     if changes.exists():
         yield "changelog.md", changes.read_text(encoding="utf-8")
-    if playground().exists():
-        yield "play.md", _set("play.md")
     yield "other_tools.md", (ROOT / "docs" / "other_tools.md").read_text(encoding="utf-8")
 
 

@@ -14,7 +14,7 @@ from nbformat.v4 import new_markdown_cell, new_output
 from PIL import Image
 
 from dmlkit import ROOT
-from dmlkit.extras import course
+from dmlkit.extras import course, launch
 from dmlkit.extras.site import drawings
 
 _SOLUTION = "### BEGIN SOLUTION"
@@ -60,12 +60,17 @@ def figures(folder: Path | None = None) -> dict[str, Figure]:
 def pages(
     notebooks: dict[str, NotebookNode], facts: dict[str, course.Facts], known: dict[str, Figure]
 ) -> Iterator[tuple[str, str]]:
-    """Each notebook's place in the site and its text, as JSON; then the index and the glossary."""
+    """Each notebook's place in the site and its text, as JSON; then the index and the glossary.
+
+    Where the repository has an address, the notebooks have links that open them elsewhere.
+    """
     titles = {name[:2]: each.title for name, each in facts.items()}
     drawn = drawings.course_map(titles, {name[:2]: each.needs for name, each in facts.items()})
+    repository = launch.repository()
     for name, notebook in notebooks.items():
         first = notebook.cells[0]
-        first.source = course.linked(first.source, "")  # the page has links of its own
+        badges = launch.badges(f"notebooks/{name}.ipynb", repository)
+        first.source = course.linked(first.source, badges)  # the page has links to its neighbors
         for cell in notebook.cells:
             if cell.cell_type == "code":
                 _show(cell, known)

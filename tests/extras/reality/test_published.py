@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dmlkit import data, losses
+from dmlkit import data, losses, training
 from dmlkit.extras import reality
 from dmlkit.training import Experiment
 from dmlkit.training.build import objective_for
@@ -33,6 +33,16 @@ def test_every_arm_makes_valid_experiments(name):
                 objective_for(made, num_classes=100)
         again = reality.experiment(rules, arm, tried[0], 100, reality.repetition(rules, 1))
         assert (again.split, again.seed) == ("test", 1)
+
+
+@pytest.mark.parametrize("name", ["scratch", "claims"])
+def test_every_batch_that_is_tried_can_be_drawn(name):
+    rules = reality.protocol(name)
+    for arm in reality.arms(rules).values():
+        for settings in reality.candidates(rules, arm, 0):
+            made = reality.experiment(rules, arm, settings, 100, reality.searching(rules, 0))
+            train = data.load("glyphs", train_classes=made.data_args["train_classes"], per_class=16)
+            assert len(training.build_sampler(made, train)(0)), (arm.name, settings)
 
 
 def test_every_loss_takes_part():
