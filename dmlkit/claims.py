@@ -256,7 +256,7 @@ def verdicts(figures: Path | None = None) -> pd.DataFrame:
     the ``paper's table``, or ``identity``); ``p`` of the t-test behind the verdict and ``p_flips``
     of the sign-flip test (see ``_tests``; none of identities and tables); ``holm``, whether a
     primary verdict stands at 5 % after Holm's correction, which takes the larger of the two; and
-    ``needed``, the repetitions that would decide a part that is undecided (``study.repetitions``).
+    ``needed``, the repetitions that would decide a part that is undecided (see ``_needed``).
     """
     rows = []
     for path in sorted((figures or ROOT / "figures").glob("*.json")):
@@ -336,12 +336,28 @@ def _stands(
 
 
 def _needed(row: dict[str, Any]) -> float:
-    """The repetitions that would decide what is undecided, from its spread and margin, or NaN."""
-    low, high, n = row["low"], row["high"], row["n"]
-    if row["verdict"] != "undecided" or low is None or n < 2 or high <= low or row.get("overlap"):
+    """The repetitions that would decide what is undecided, were it as measured, at a power of 80 %.
+
+    Infinite where no number up to 10,000 would, NaN where nothing is undecided.
+    """
+    low, high, n, rule = row["low"], row["high"], row["n"], row["rule"]
+    if row["verdict"] != "undecided" or low is None or n < 2 or high <= low:
         return math.nan
-    sd = (high - low) / 2 / half_width(row["rule"], n) * math.sqrt(n)
-    return study.repetitions(sd, row["margin"])
+    effect, margin, overlap = row["effect"], row["margin"], row.get("overlap") or 0.0
+    sd = (high - low) / 2 / half_width(rule, n) / math.sqrt(1 / n + overlap)
+    # How far the effect is from where the verdict would turn, and the level of that test.
+    ways = {
+        "positive": [(abs(effect), 0.975), (margin - abs(effect), 0.95)],
+        "below": [(abs(margin - effect), 0.975)],
+        "equivalent": [(abs(margin - abs(effect)), 0.95)],
+    }[rule]
+    counts = np.arange(2, 10_001)
+    error = sd * np.sqrt(1 / counts + overlap)
+    least = [
+        counts[(stats.t.ppf(level, counts - 1) + stats.t.ppf(0.8, counts - 1)) * error <= distance]
+        for distance, level in ways
+    ]
+    return float(min((each[0] for each in least if len(each)), default=math.inf))
 
 
 def check_evidence(

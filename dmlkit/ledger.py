@@ -1,5 +1,6 @@
 """The ledger as it is shown: one row for each claim, on the command line and in the README."""
 
+import math
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -63,8 +64,12 @@ def _primary(row: pd.Series) -> dict[str, str]:
         "verdict": row["verdict"],
         "effect": f"{effect} {unit}, n = {row['n']}",
         "holm": ("stands" if row["holm"] else "falls") if tested else "",
-        "needed": "" if pd.isna(row["needed"]) else f"{row['needed']:.0f}",
+        "needed": "" if pd.isna(row["needed"]) else _number(row["needed"]),
     }
+
+
+def _number(repetitions: float) -> str:
+    return "no number" if math.isinf(repetitions) else f"{repetitions:.0f}"
 
 
 def tally(frame: pd.DataFrame) -> str:

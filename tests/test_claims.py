@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from dmlkit import ROOT, claims, records, study
+from dmlkit import ROOT, claims, records
 from dmlkit.extras import recipes
 
 CASES = [  # of the claims whose margin is 0.01, but for B3 (0.05)
@@ -312,16 +312,39 @@ def test_a_verdict_stands_only_if_sign_flips_agree(tmp_path):
     assert not row(tmp_path, "C5", [0.05, -0.04, 0.01, 0.02, 0.0])["holm"]
 
 
-def test_what_is_undecided_tells_how_many_repetitions_would_decide_it(tmp_path):
-    x = np.array([0.05, -0.04, 0.01, 0.02, 0.0, -0.01])
-    found = row(tmp_path, "C5", x)
+@pytest.mark.parametrize(
+    "claim, mean, distance, level",
+    [
+        ("C5", 0.03, 0.03, 0.975),  # C5's smallest effect is 0.01: farther from 0 than from that
+        ("C5", 0.001, 0.009, 0.95),  # nearly none: within the smallest effect before it has a sign
+        ("C6", 0.02, 0.005, 0.95),  # like within 0.025
+        ("C6", -0.04, 0.015, 0.95),
+        ("C11", 0.03, 0.02, 0.975),  # no gain above 0.01
+    ],
+)
+def test_what_is_undecided_tells_how_many_repetitions_would_decide_it(
+    claim, mean, distance, level, tmp_path
+):
+    x = np.array([0.05, -0.05, 0.06, -0.06, 0.03, -0.03])
+    sd = x.std(ddof=1)
+    found = row(tmp_path, claim, x + mean)
     assert found["verdict"] == "undecided"
-    assert found["needed"] == study.repetitions(x.std(ddof=1), 0.01) > 6
-    assert np.isnan(row(tmp_path, "C5", x + 0.2)["needed"])
-    assert np.isnan(row(tmp_path, "C5", x, overlap=0.5)["needed"])
+    n = int(found["needed"])
+    power = [
+        stats.nct.sf(stats.t.ppf(level, n - 1), n - 1, distance / sd * n**0.5)
+        for n in (n, round(0.9 * n))
+    ]
+    assert power[0] > 0.795
+    assert power[1] < 0.8
+
+
+def test_no_number_of_repetitions_decides_what_overlaps_too_much(tmp_path):
+    x = np.array([0.05, -0.04, 0.01, 0.02, 0.0, -0.01])
+    assert row(tmp_path, "C5", x)["needed"] < 1000
+    assert np.isinf(row(tmp_path, "C5", x, overlap=0.5)["needed"])
+    assert np.isnan(row(tmp_path, "C5", x + 0.2)["needed"])  # it is decided
     assert np.isnan(row(tmp_path, "C5", x[:1])["needed"])
     two = row(tmp_path, "C5", x[:2])
-    assert two["needed"] == study.repetitions(x[:2].std(ddof=1), 0.01)
     assert two["p"] == pytest.approx(stats.ttest_1samp(x[:2], 0.0).pvalue)
 
 

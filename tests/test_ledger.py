@@ -33,8 +33,7 @@ def test_the_verdict_of_a_claim_is_that_of_its_primary_part(tmp_path):
     assert summary.loc["C19", ["verdict", "holm", "others"]].tolist() == [
         "open", "", "1 reproduced",
     ]  # fmt: skip
-    needed = int(summary.loc["C21", "needed"])
-    assert needed > 5
+    assert int(needed := summary.loc["C21", "needed"]) > 5
     assert summary.loc["C21", ["verdict", "holm", "made_with"]].tolist() == [
         "undecided", "", "kept Runs",
     ]  # fmt: skip
