@@ -16,9 +16,11 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import joblib
 import nbformat
 import papermill
 from filelock import FileLock, Timeout
@@ -62,9 +64,9 @@ def reproduce(
     as ``dmlkit.check`` tells. A notebook that fails or takes longer than ``timeout_minutes`` leaves
     earlier figures as they were, and the others go on.
 
-    ``workers`` notebooks run at a time and share the cores. One is the default, since a sweep fills
-    every core by itself, and a measured time counts only on a machine that does nothing else.
-    Kernels inherit the environment: with ``$DMLKIT_SCHEDULER`` their sweeps train on that cluster.
+    ``workers`` notebooks run at a time and share the cores. By default two do, which leaves no core
+    idle between sweeps, and those that measure time run afterwards, each alone. Kernels inherit the
+    environment: with ``$DMLKIT_SCHEDULER`` their sweeps train on that cluster.
 
     Before anything runs:
 
@@ -79,7 +81,7 @@ def reproduce(
     folder = (build or project / "build").resolve() / profile
     jobs = [plan(source, profile, parameters or {}, project, folder) for source in sources]
     with _alone(folder):
-        good = _make(jobs, workers or 1, 60 * timeout_minutes, console)
+        good = _make(jobs, workers, 60 * timeout_minutes, console)
         if check:
             return _agrees(good, project, console) and good == jobs
         if profile == "ci" and not parameters:
@@ -100,14 +102,19 @@ def _check_arguments(profile: str, workers: int | None, check: bool, minutes: fl
         raise ValueError(f"timeout_minutes is {minutes}: expected more than 0")
 
 
-def _make(jobs: Sequence[Job], workers: int, seconds: float, console: Console) -> list[Job]:
+def _make(jobs: Sequence[Job], workers: int | None, seconds: float, console: Console) -> list[Job]:
     """Run what has changed, say how each went, and give the jobs whose figures are there now."""
     to_run = [job for job in jobs if not _is_unchanged(job)]
     failed = []
     for job in jobs:
         if job not in to_run:
             console.print(Text(f"unchanged  {job.name}"))
-    for run, problem in run_all(to_run, workers, seconds, console):
+    timed = [job for job in to_run if job.timed]
+    turns = [([job for job in to_run if not job.timed], min(2, joblib.cpu_count())), (timed, 1)]
+    if workers:
+        turns = [(to_run, workers)]
+    runs = (run_all(part, number, seconds, console) for part, number in turns)
+    for run, problem in chain.from_iterable(runs):
         complaint = _settle(run, problem)
         word = "failed   " if complaint else "done     "
         console.print(Text(f"{word}  {run.job.name}  {run.seconds:.0f} s"))
@@ -218,9 +225,11 @@ def plan(source: Path, profile: str, given: Mapping[str, Any], project: Path, bu
         if not _is_literal(value):
             kind = type(value).__name__
             raise TypeError(f"parameter {key!r} is {value!r}, a {kind}: expected a JSON literal")
+    code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
     return Job(
-        source.stem, source, parameters, partial(_inputs, source, parameters, project), build
-    )
+        source.stem, source, parameters, partial(_inputs, source, parameters, project), build,
+        timed="figures.timing(" in code,
+    )  # fmt: skip
 
 
 def _inputs(source: Path, parameters: Mapping[str, Any], project: Path) -> str:

@@ -413,7 +413,7 @@ def test_what_is_edited_while_a_notebook_runs_counts_as_changed(
     edit = f"""if "00_editor" in sys.argv[1]:
     open({str(table)!r}, "a").write("edited")"""
     monkeypatch.setattr(execution, "PAPERMILL", f"{EXECUTED}\n{edit}")
-    assert run(tmp_path)[0]
+    assert run(tmp_path, workers=1)[0]
     assert run(tmp_path, "01")[1] == "unchanged  01_later\n"  # it began after the edit
     assert "done       00_editor" in run(tmp_path, "00")[1]
 
@@ -423,7 +423,7 @@ def test_a_notebook_that_breaks_while_another_runs_fails_alone(tmp_path: Path) -
     write(tmp_path, "00_first", f"open({str(later)!r}, 'w').write('{{')")
     write(tmp_path, "01_later")
     write(tmp_path, "02_last", FIGURE.format("02_last"))
-    done, page = run(tmp_path)
+    done, page = run(tmp_path, workers=1)
     assert not done
     assert "failed     01_later" in page
     assert "done       02_last" in page
@@ -446,6 +446,25 @@ def test_figures_that_a_notebook_no_longer_makes_go_and_those_of_others_stay(
     (target / "broken.json").write_text("{")
     with pytest.raises(ValueError, match=r"broken\.json is not the record of a figure"):
         reproduce.publish("00_toy", source, target)
+
+
+def test_two_notebooks_run_at_a_time_and_those_that_measure_time_alone_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = []
+    monkeypatch.setattr(
+        reproduce, "run_all",
+        lambda jobs, workers, *_: turns.append(([job.name for job in jobs], workers)) or [],
+    )  # fmt: skip
+    monkeypatch.setattr(reproduce.joblib, "cpu_count", lambda: 8)
+    write(tmp_path, "00_timed", "number = figures.timing(3.0)")
+    write(tmp_path, "01_other")
+    write(tmp_path, "02_another")
+    run(tmp_path)
+    assert turns == [(["01_other", "02_another"], 2), (["00_timed"], 1)]
+    turns.clear()
+    run(tmp_path, workers=3)
+    assert turns == [(["00_timed", "01_other", "02_another"], 3)]
 
 
 def test_kernels_share_the_cores_and_success_needs_an_executed_copy(
