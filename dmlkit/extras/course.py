@@ -1,8 +1,7 @@
 """The course as one book: its index, its notation, the links between its notebooks.
 
 ``python -m dmlkit.extras.course`` writes ``notebooks/index.ipynb`` and the links at the top of each
-notebook anew, and prints, for each notebook, the share of the code in sight that draws, and the
-symbols that mean two things (``docs/notation_conflicts.md`` has them in full).
+notebook anew, and prints the share of each one's code in sight that draws.
 """
 
 import ast
@@ -196,19 +195,6 @@ def _split(symbols: str) -> list[str]:
     return found
 
 
-def conflicts(tables: Mapping[str, Sequence[tuple[str, str]]]) -> dict[str, dict[str, list[str]]]:
-    """Symbols with more than one meaning: {symbol: {meaning: notebooks}}.
-
-    >>> conflicts({"07": [("n", "norm")], "10": [("n", "number of points"), ("d", "dimension")]})
-    {'n': {'norm': ['07'], 'number of points': ['10']}}
-    """
-    meanings: dict[str, dict[str, list[str]]] = {}
-    for name, table in tables.items():
-        for symbol, meaning in table:
-            meanings.setdefault(symbol, {}).setdefault(meaning, []).append(name)
-    return {symbol: found for symbol, found in sorted(meanings.items()) if len(found) > 1}
-
-
 # --- Code that draws ------------------------------------------------------------------------------
 
 
@@ -276,15 +262,6 @@ def _draws(statement: ast.stmt, names: set[str]) -> bool:
 # --- The command ----------------------------------------------------------------------------------
 
 
-def conflicts_page(found: Mapping[str, Mapping[str, Sequence[str]]]) -> str:
-    """The symbols that mean two things, as a page for those who rewrite the notebooks."""
-    lines = ["# Symbols that mean more than one thing", "", "| symbol | meaning | notebooks |"]
-    lines.append("|---|---|---|")
-    for symbol, meanings in found.items():
-        lines += [f"| ${symbol}$ | {m} | {' '.join(names)} |" for m, names in meanings.items()]
-    return "\n".join(lines) + "\n"
-
-
 def main() -> None:
     """Write what is made from the notebooks, and report on them."""
     folder, notebooks = dmlkit.ROOT / "notebooks", course()
@@ -296,9 +273,6 @@ def main() -> None:
         texts[folder / f"{name}.ipynb"] = nbformat.writes(notebook) + "\n"
         drawn, visible = drawing(notebook)
         print(f"{name:32} {drawn:4} of {visible:4} lines in sight draw: {drawn / visible:.0%}")  # noqa: T201
-    found = conflicts({name[:2]: notation(notebook) for name, notebook in notebooks.items()})
-    texts[dmlkit.ROOT / "docs" / "notation_conflicts.md"] = conflicts_page(found)
-    print(f"{len(found)} symbols mean more than one thing")  # noqa: T201
     write_whole(
         {path: partial(Path.write_text, data=t, encoding="utf-8") for path, t in texts.items()}
     )
