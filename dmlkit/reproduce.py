@@ -65,8 +65,8 @@ def reproduce(
     earlier figures as they were, and the others go on.
 
     ``workers`` notebooks run at a time and share the cores. By default two do, which leaves no core
-    idle between sweeps, and those that measure time run afterwards, each alone. Kernels inherit the
-    environment: with ``$DMLKIT_SCHEDULER`` their sweeps train on that cluster.
+    idle between sweeps, the last of the course first; those that measure time follow, each alone.
+    Kernels inherit the environment: with ``$DMLKIT_SCHEDULER`` their sweeps train on that cluster.
 
     Before anything runs:
 
@@ -110,7 +110,8 @@ def _make(jobs: Sequence[Job], workers: int | None, seconds: float, console: Con
         if job not in to_run:
             console.print(Text(f"unchanged  {job.name}"))
     timed = [job for job in to_run if job.timed]
-    turns = [([job for job in to_run if not job.timed], min(2, joblib.cpu_count())), (timed, 1)]
+    others = [job for job in reversed(to_run) if not job.timed]  # the last of the course is longest
+    turns = [(others, min(2, joblib.cpu_count())), (timed, 1)]
     if workers:
         turns = [(to_run, workers)]
     runs = (run_all(part, number, seconds, console) for part, number in turns)

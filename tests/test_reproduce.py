@@ -461,7 +461,7 @@ def test_two_notebooks_run_at_a_time_and_those_that_measure_time_alone_at_the_en
     write(tmp_path, "01_other")
     write(tmp_path, "02_another")
     run(tmp_path)
-    assert turns == [(["01_other", "02_another"], 2), (["00_timed"], 1)]
+    assert turns == [(["02_another", "01_other"], 2), (["00_timed"], 1)]
     turns.clear()
     run(tmp_path, workers=3)
     assert turns == [(["00_timed", "01_other", "02_another"], 3)]
