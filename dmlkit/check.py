@@ -444,5 +444,5 @@ def _equal_digits(committed: Mapping[str, Any], made: Mapping[str, Any]) -> Iter
         line = f"{equal} of {total} random numbers are equal to the last digit; numerics: "
         line += f"{ours} here, {theirs} committed"
         if equal < total and theirs == ours:
-            line += ". With equal numerics the others have moved by a change of code or libraries"
+            line += ": threads, code or libraries have moved the others"
         yield line
