@@ -3,11 +3,10 @@
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor, as_completed
+from contextlib import suppress
+from dataclasses import fields, replace
 from typing import Any
 
 import joblib
@@ -19,8 +18,6 @@ from tqdm.auto import tqdm
 from dmlkit import training, workers
 from dmlkit.training import Experiment, Run
 from dmlkit.workers import default_executor as default_executor
-
-LOOK_SECONDS = 0.5  # between looks at the steps that others have done
 
 _LOST = ConnectionError("cancelled: the cluster was lost; what was finished will be loaded")
 _KILLED = BrokenExecutor(
@@ -97,71 +94,23 @@ def _outcomes(
             continue
         except Exception as error:  # of this one: the others come first
             found[i] = error
-    if len(found) < len(experiments):
-        with _steps(experiments, found, progress) as steps:
-            _train_others(experiments, found, executor, steps, device, whole)
+    waiting = [i for i in range(len(experiments)) if i not in found]
+    with tqdm(
+        total=len(experiments), initial=len(found), desc="runs", unit="run",
+        disable=not progress or not waiting, leave=False,
+    ) as bar:  # fmt: skip
+        for _ in range(2 if executor is None else 1):  # once more, if a process of our own died
+            if waiting:
+                work = {i: (experiments[i], device, whole) for i in waiting}
+                found |= _gathered(executor, work, bar)
+            lost = [i for i in waiting if isinstance(found[i], BrokenExecutor)]
+            begun = joblib.cpu_count() + 1  # one of these may have ended its process: they go last
+            waiting = lost[begun:] + lost[:begun]
     return [found[i] for i in range(len(experiments))]
 
 
-@dataclass
-class _Steps:
-    """How far Runs are, on a bar of their steps: one that has ended, in whatever way, is through.
-
-    Those of the local processes are seen as they are done.
-    """
-
-    file: Path  # where those who train write
-    counts: np.memmap  # of steps done, (n,)
-    all: np.ndarray  # that there are, (n,)
-    ended: set[int]
-    bar: tqdm
-
-    def end(self, i: int) -> None:
-        """Of Run ``i`` there is no step left."""
-        self.ended.add(i)
-        self.counts[i] = self.all[i]
-        self.look()
-
-    def look(self) -> None:
-        """Show how far they are now."""
-        self.bar.set_description(f"runs {len(self.ended)}/{len(self.all)}", refresh=False)
-        self.bar.update(int(self.counts.sum()) - self.bar.n)
-
-
-@contextmanager
-def _steps(
-    experiments: Sequence[Experiment], found: Mapping[int, Any], shown: bool
-) -> Iterator[_Steps]:
-    total = np.array([experiment.steps for experiment in experiments])
-    with workers.step_counts(len(total)) as (file, counts):
-        counts[list(found)] = total[list(found)]
-        with tqdm(
-            total=int(total.sum()), initial=int(counts.sum()), unit="step", miniters=0,
-            disable=not shown, leave=False,
-        ) as bar:  # fmt: skip
-            yield _Steps(file, counts, total, set(found), bar)
-
-
-def _train_others(
-    experiments: Sequence[Experiment],
-    found: dict[int, Any],
-    executor: Executor | None,
-    steps: _Steps,
-    *how: Any,
-) -> None:
-    """Enter what was not found, once it is trained, or the error that came instead."""
-    waiting = [i for i in range(len(experiments)) if i not in found]
-    for _ in range(2 if executor is None else 1):  # once more, if a process of our own died
-        if waiting:
-            work = {i: (experiments[i], *how, (steps.file, i)) for i in waiting}
-            found |= _gathered(executor, work, steps)
-        lost = [i for i in waiting if isinstance(found[i], BrokenExecutor)]
-        begun = joblib.cpu_count() + 1  # one of these may have ended its process: they go last
-        waiting = lost[begun:] + lost[:begun]
-
-
 def _gathered(
-    executor: Executor | None, work: Mapping[int, tuple[Any, ...]], steps: _Steps
+    executor: Executor | None, work: Mapping[int, tuple[Any, ...]], bar: tqdm
 ) -> dict[int, Any]:
     """What an executor's processes gave for each piece of work, or the error that came instead."""
     pool, futures = executor or default_executor(), {}
@@ -170,12 +119,12 @@ def _gathered(
         with suppress(BrokenExecutor):  # while the others are being submitted
             for i, each in work.items():
                 futures[pool.submit(_run, *each, wait=True)] = i
-        for future in _as_completed(futures, steps):
+        for future in as_completed(futures):
             error = _LOST if future.cancelled() else future.exception()
             if isinstance(error, BrokenExecutor):
                 continue
             found[futures[future]] = error or future.result()
-            steps.end(futures[future])
+            bar.update()
     except KeyboardInterrupt:
         for future in futures:
             future.cancel()
@@ -185,25 +134,9 @@ def _gathered(
     return found
 
 
-def _as_completed(futures: Iterable[Future[Any]], steps: _Steps) -> Iterator[Future[Any]]:
-    """Futures as they end; meanwhile the bar goes on."""
-    pending = set(futures)
-    while pending:
-        done, pending = wait(pending, LOOK_SECONDS, FIRST_COMPLETED)
-        steps.look()
-        yield from done
-
-
-def _run(
-    experiment: Experiment,
-    device: str,
-    whole: bool,
-    counted: tuple[Path, int] | None = None,
-    **how: Any,
-) -> Run | dict[str, Any]:
+def _run(experiment: Experiment, device: str, whole: bool, **how: Any) -> Run | dict[str, Any]:
     """The whole Run, or small facts, as a sweep may have many."""
-    with workers.counting_steps(*counted) if counted else nullcontext():
-        run = training.run(experiment, device=device, progress=False, **how)
+    run = training.run(experiment, device=device, progress=False, **how)
     facts = {"seconds": run.seconds, "run": run.path.name, "loaded": run.loaded}
     return run if whole else run.scores | facts
 

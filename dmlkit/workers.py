@@ -1,29 +1,16 @@
-"""The processes of this machine that train Runs: kept for a session, replaced when one dies.
-
-They write how many steps they have done into a file, which whoever waits for them reads.
-"""
+"""The processes of this machine that train Runs: kept for a session, replaced when one dies."""
 
 import functools
 import multiprocessing.util
 import os
 import signal
 import sys
-import tempfile
 import threading
-from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
-from contextlib import contextmanager
-from contextvars import ContextVar
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import joblib
-import numpy as np
-
-from dmlkit.training import Trainer
-
-#: The counts of steps, and which of them is that of the training in this thread.
-_COUNTED: ContextVar[tuple[np.ndarray, int] | None] = ContextVar("_COUNTED", default=None)
 
 
 def default_executor() -> Executor:
@@ -98,49 +85,3 @@ def _begin(far_end: Connection) -> None:
 def _end_with_parent(far_end: Connection) -> None:
     far_end.poll(None)  # nothing is ever sent: it returns when the parent closes its end, or dies
     os._exit(1)
-
-
-@contextmanager
-def step_counts(trainings: int) -> Iterator[tuple[Path, np.memmap]]:
-    """A file and what it holds: the steps done by each of several trainings (n,), meanwhile."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "steps"
-        np.zeros(trainings, np.int64).tofile(file)  # whole: a full disk is an error here, not there
-        yield file, np.memmap(file, np.int64, "r+")
-
-
-@contextmanager
-def counting_steps(file: Path, number: int) -> Iterator[None]:
-    """Inside, a training in this thread writes its steps into the counts that a file holds.
-
-    Not where the file is not, as on another machine; nor from the processes of several devices.
-    """
-    if not file.exists():
-        yield
-        return
-    _watch_steps()
-    token = _COUNTED.set((np.memmap(file, np.int64, "r+"), number))
-    try:
-        yield
-    finally:
-        _COUNTED.reset(token)
-
-
-def _watch_steps() -> None:
-    """From now on, steps are watched, not changed, so that Runs keep their names: see provenance.
-
-    Where Runs are made, nothing is to be known of this: what is in there names them.
-    """
-    advance = Trainer.advance
-    if hasattr(advance, "counts"):
-        return
-
-    @functools.wraps(advance)
-    def counted(trainer: Trainer) -> None:
-        advance(trainer)
-        if found := _COUNTED.get():
-            counts, number = found
-            counts[number] = trainer.step
-
-    counted.counts = True  # type: ignore[attr-defined]
-    Trainer.advance = counted  # type: ignore[method-assign, assignment]

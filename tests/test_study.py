@@ -8,7 +8,6 @@ import time
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, replace
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +18,7 @@ import torch
 from scipy import stats
 
 import dmlkit
-from dmlkit import data, study, training, workers
-from tests.training import tiny
+from dmlkit import data, study, training
 from tests.training.tiny import TINY
 
 
@@ -91,90 +89,6 @@ def test_what_is_on_disk_needs_no_executor():
     np.testing.assert_array_equal(trained.embeddings, loaded.embeddings)
     with pytest.raises(RuntimeError, match="after shutdown"):
         train(replace(TINY, seed=1), executor=gone)
-
-
-class Bar:
-    """What a progress bar was told."""
-
-    made: list["Bar"]
-
-    def __init__(self, *, total, initial, unit, **_):
-        self.total, self.n, self.seen, self.words = total, initial, [initial], []
-        assert unit == "step"
-        self.made.append(self)
-
-    def set_description(self, words, refresh):
-        self.words.append(words)
-
-    def update(self, steps):
-        self.n += steps
-        self.seen.append(self.n)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
-
-
-@pytest.fixture
-def bars(monkeypatch):
-    """Every bar of a sweep; it is looked at often."""
-    made = []
-    monkeypatch.setattr(Bar, "made", made, raising=False)
-    monkeypatch.setattr(study, "tqdm", Bar)
-    monkeypatch.setattr(study, "LOOK_SECONDS", 0.001)
-    return made
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_the_bar_counts_the_steps_of_all_runs_as_they_are_done(bars, threads):
-    with ThreadPoolExecutor(threads) as executor:
-        study.train([replace(TINY, seed=9)], executor, device="cpu")
-        runs = [replace(TINY, seed=seed) for seed in (9, 10, 11)]
-        study.train(runs, executor, device="cpu")
-        study.train(runs, executor, device="cpu")
-    first, second = bars  # what is loaded needs none
-    assert (first.total, first.seen[0], first.seen[-1]) == (12, 0, 12)
-    assert (second.total, second.seen[0], second.seen[-1]) == (36, 12, 36)
-    for bar in bars:
-        assert bar.seen == sorted(bar.seen)
-        assert any(n % 12 for n in bar.seen)  # within a Run
-    assert (second.words[0], second.words[-1]) == ("runs 1/3", "runs 3/3")
-
-
-def test_the_bar_counts_what_a_run_had_done_and_is_through_with_one_that_fails(bars, monkeypatch):
-    experiments = [replace(TINY, seed=seed) for seed in (12, 13)]
-    with monkeypatch.context() as patch:
-        tiny.interrupt_before(patch, 7)
-        with pytest.raises(KeyboardInterrupt):
-            training.run(experiments[0], device="cpu", progress=False)
-    failing = replace(TINY, model="nope", steps=100)
-    with pytest.raises(RuntimeError, match=r"1 of 3 Runs failed"), ThreadPoolExecutor(1) as one:
-        study.train([*experiments, failing], one, device="cpu")
-    (bar,) = bars
-    assert (bar.total, bar.seen[0], bar.seen[-1]) == (124, 100, 124)  # that fails at once
-    assert not {*range(101, 108)} & {*bar.seen}  # of the first 12 steps, 7 were done
-    assert {*range(108, 112)} & {*bar.seen}
-
-
-def test_steps_are_seen_in_processes_and_change_neither_name_nor_numbers(tmp_path, monkeypatch):
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "glyphs").symlink_to((dmlkit.cache_folder() / "glyphs").resolve())
-    alone = training.run(TINY, device="cpu", progress=False)
-    monkeypatch.setenv("DMLKIT_CACHE", str(elsewhere))  # of the other process
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool, workers.step_counts(2) as (file, n):
-        counted = pool.submit(study._run, TINY, "cpu", True, (file, 1)).result()
-    assert not counted.loaded
-    assert n.tolist() == [0, TINY.steps]
-    assert counted.path.name == alone.path.name
-    tiny.assert_same_run(counted, alone)
-
-
-def test_steps_are_not_counted_where_the_file_is_not(tmp_path):
-    with workers.counting_steps(tmp_path / "none", 0):
-        assert not training.run(TINY, device="cpu", progress=False).loaded
 
 
 SESSION = """

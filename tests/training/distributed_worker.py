@@ -16,7 +16,7 @@ CLASSES, PER_CLASS, STEPS = 4, 4, 3
 CASES = {entry.name: {"loss": entry.name} for entry in losses.entries()} | {
     "xbm of multi_similarity": {
         "loss": "xbm",
-        "loss_args": {"loss": "multi_similarity", "size": 24, "start": 1},  # filled in step 3
+        "loss_args": {"loss": "multi_similarity", "size": 24, "start_step": 1},  # filled in step 3
     },
     "see of proxy_nca_pp, as it begins": {
         "loss": "spherical_expansion",

@@ -73,7 +73,7 @@ def executed(function):
     [
         {},
         {"loss": "proxy_anchor", "sampler": "uniform", "sampler_args": {"size": 32}},
-        {"loss": "xbm", "loss_args": {"loss": "multi_similarity", "start": 1}},
+        {"loss": "xbm", "loss_args": {"loss": "multi_similarity", "start_step": 1}},
         {
             "loss": "spherical_expansion",
             "loss_args": {"points": 4},
