@@ -29,6 +29,7 @@ ALLOWED = {  # (file, call) -> how often, and why it may
     ("losses/imported.py", "exec"): (1, "a loss of the user's own, from the file that they name"),
     ("models.py", "numpy.load"): (1, "arrays only, of a file of the repository"),
     ("pretrained.py", "torch.hub.load_state_dict_from_url"): (1, "weights_only, after its hash"),
+    ("reproduce.py", "import joblib"): (1, "cpu_count only"),
     ("study.py", "import joblib"): (1, "cpu_count only"),
     ("training/loop.py", "torch.load"): (
         1,
