@@ -186,7 +186,7 @@ def test_the_note_tells_how_many_numbers_are_equal_and_by_which_numerics() -> No
     note += "avx2 committed"
     assert check.compare(old, new).notes == [note]
     new["toy"]["provenance"]["numerics"] = "avx2"
-    assert "change of code" in check.compare(old, new).notes[0]
+    assert "threads, code" in check.compare(old, new).notes[0]
 
 
 def test_more_tests_in_the_course_ask_for_more_of_each() -> None:
