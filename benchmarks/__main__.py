@@ -83,10 +83,11 @@ def alarms_in_short(results: str) -> str:
         return ""
     shares = {k: f"{r['called better (%)']} % ({r['interval']})" for k, r in found.items()}
     return (
-        f"Copies of a known loss, with seeds of their own, are called better than the best in "
-        f"{shares['any loss', '0']} of {found['best', '0']['comparisons']} comparisons drawn from "
-        f"the evidence, copies of the best in {shares['best', '0']}; a loss that is truly better "
-        f"by 3 points in {shares['best', '3']}, by 5 points in {shares['best', '5']}."
+        f"Copies of a known loss, with seeds of their own, are called better than the best, or "
+        f"than the best of their family, in {shares['any loss', '0']} of "
+        f"{found['best', '0']['comparisons']} comparisons drawn from the evidence, copies of the "
+        f"best in {shares['best', '0']}; a loss that is truly better by 3 points in "
+        f"{shares['best', '3']}, by 5 points in {shares['best', '5']}."
     )
 
 
