@@ -3,10 +3,11 @@
 import itertools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, as_completed
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, wait
 from contextlib import suppress
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import joblib
@@ -15,10 +16,13 @@ import pandas as pd
 from scipy import stats
 from tqdm.auto import tqdm
 
+import dmlkit
 from dmlkit import training, workers
 from dmlkit.training import Experiment, Run
+from dmlkit.training.trainer import read_checkpoint
 from dmlkit.workers import default_executor as default_executor
 
+LOOK_SECONDS = 2.0  # between looks at the checkpoints, from which the bar learns the steps
 _LOST = ConnectionError("cancelled: the cluster was lost; what was finished will be loaded")
 _KILLED = BrokenExecutor(
     "the process that trained it, or one beside it, was killed (did memory run out?): call again; "
@@ -95,22 +99,71 @@ def _outcomes(
         except Exception as error:  # of this one: the others come first
             found[i] = error
     waiting = [i for i in range(len(experiments)) if i not in found]
-    with tqdm(
-        total=len(experiments), initial=len(found), desc="runs", unit="run",
-        disable=not progress or not waiting, leave=False,
-    ) as bar:  # fmt: skip
+    with _Steps(experiments, found, shown=progress and bool(waiting)) as steps:
         for _ in range(2 if executor is None else 1):  # once more, if a process of our own died
             if waiting:
                 work = {i: (experiments[i], device, whole) for i in waiting}
-                found |= _gathered(executor, work, bar)
+                found |= _gathered(executor, work, steps)
             lost = [i for i in waiting if isinstance(found[i], BrokenExecutor)]
             begun = joblib.cpu_count() + 1  # one of these may have ended its process: they go last
             waiting = lost[begun:] + lost[:begun]
     return [found[i] for i in range(len(experiments))]
 
 
+class _Steps:
+    """A bar of the steps of all Runs, which their processes write into checkpoints."""
+
+    def __init__(
+        self, experiments: Sequence[Experiment], ended: Iterable[int], *, shown: bool
+    ) -> None:
+        self.experiments, self.ended, self.shown = experiments, set(ended), shown
+        self.hashes = {each.hash(): i for i, each in enumerate(experiments)}
+        self.read: dict[Path, tuple[int, int]] = {}  # when a checkpoint was written, its step
+        self.bar = tqdm(
+            total=sum(each.steps for each in experiments), initial=self._of_ended(), unit="step",
+            desc=self._title(), disable=not shown, leave=False,
+        )  # fmt: skip
+
+    def __enter__(self) -> "_Steps":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.close()
+
+    def end(self, i: int) -> None:
+        """A Run is there, or failed."""
+        self.ended.add(i)
+        self.bar.set_description(self._title(), refresh=False)
+
+    def look(self) -> None:
+        """What is done by now; never less than at the last look."""
+        if self.shown:
+            steps = self._of_ended() + sum(self._of_checkpoints().values())
+            self.bar.update(max(steps - self.bar.n, 0))
+
+    def _title(self) -> str:
+        return f"runs {len(self.ended)}/{len(self.experiments)}"
+
+    def _of_ended(self) -> int:
+        return sum(self.experiments[i].steps for i in self.ended)
+
+    def _of_checkpoints(self) -> dict[int, int]:
+        """Of the Runs that are being trained, by their number."""
+        found = {}
+        for path in (dmlkit.cache_folder() / "runs").glob("*.checkpoint"):
+            i = self.hashes.get(path.name.split("-")[0])
+            if i is None or i in self.ended:
+                continue
+            with suppress(OSError, ValueError):  # it has just been removed, or is damaged
+                written = path.stat().st_mtime_ns
+                if self.read.get(path, (0, 0))[0] != written:
+                    self.read[path] = written, read_checkpoint(path)["step"]
+                found[i] = self.read[path][1]
+        return found
+
+
 def _gathered(
-    executor: Executor | None, work: Mapping[int, tuple[Any, ...]], bar: tqdm
+    executor: Executor | None, work: Mapping[int, tuple[Any, ...]], steps: _Steps
 ) -> dict[int, Any]:
     """What an executor's processes gave for each piece of work, or the error that came instead."""
     pool, futures = executor or default_executor(), {}
@@ -119,12 +172,15 @@ def _gathered(
         with suppress(BrokenExecutor):  # while the others are being submitted
             for i, each in work.items():
                 futures[pool.submit(_run, *each, wait=True)] = i
-        for future in as_completed(futures):
-            error = _LOST if future.cancelled() else future.exception()
-            if isinstance(error, BrokenExecutor):
-                continue
-            found[futures[future]] = error or future.result()
-            bar.update()
+        waiting = set(futures)
+        while waiting:
+            ended, waiting = wait(waiting, LOOK_SECONDS, FIRST_COMPLETED)
+            for future in ended:
+                error = _LOST if future.cancelled() else future.exception()
+                if not isinstance(error, BrokenExecutor):
+                    found[futures[future]] = error or future.result()
+                    steps.end(futures[future])
+            steps.look()
     except KeyboardInterrupt:
         for future in futures:
             future.cancel()

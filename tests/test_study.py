@@ -19,6 +19,8 @@ from scipy import stats
 
 import dmlkit
 from dmlkit import data, study, training
+from dmlkit.training import loop
+from tests.training import tiny
 from tests.training.tiny import TINY
 
 
@@ -48,6 +50,75 @@ def test_sweep_is_one_row_a_run_in_the_order_of_the_grid():
     again = sweep(method=methods, seed=[3, 5])
     assert again["loaded"].all()
     pd.testing.assert_series_equal(frame["recall_at_1"], again["recall_at_1"])
+
+
+class Bar:
+    """What a progress bar was told."""
+
+    def __init__(self, *, total, initial, unit, desc, disable, leave):
+        self.total, self.n, self.seen, self.titles = total, initial, [initial], [desc]
+        assert (unit, leave) == ("step", False)
+        self.disable = disable
+
+    def set_description(self, title, refresh):
+        self.titles.append(title)
+
+    def update(self, steps):
+        self.n += steps
+        self.seen.append(self.n)
+
+    def close(self):
+        self.titles.append("closed")
+
+
+@pytest.fixture
+def bars(monkeypatch, tmp_path):
+    """The bars of sweeps, of which every step leaves a checkpoint."""
+    (tmp_path / "glyphs").symlink_to((dmlkit.cache_folder() / "glyphs").resolve())
+    monkeypatch.setenv("DMLKIT_CACHE", str(tmp_path))
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1)
+    monkeypatch.setattr(study, "LOOK_SECONDS", 0.01)
+    made = []
+    monkeypatch.setattr(study, "tqdm", lambda **how: made.append(Bar(**how)) or made[-1])
+    return made
+
+
+def test_the_bar_of_a_sweep_moves_within_a_run(bars, monkeypatch):
+    def until_the_bar_moves(step):
+        end = time.monotonic() + 60
+        while step == 7 and bars[-1].n % TINY.steps == 0 and time.monotonic() < end:
+            time.sleep(0.01)
+
+    tiny.before_each_step(monkeypatch, until_the_bar_moves)
+    runs = [replace(TINY, seed=seed) for seed in (9, 10, 11)]
+    with ThreadPoolExecutor(1) as executor:
+        study.train(runs[:1], executor, device="cpu")
+        study.train(runs, executor, device="cpu")
+        study.train(runs, executor, device="cpu")
+        study.train(runs, executor, device="cpu", progress=False)
+    first, second = bars[:2]
+    assert (first.total, first.seen[0], first.seen[-1]) == (12, 0, 12)
+    assert (second.total, second.seen[0], second.seen[-1]) == (36, 12, 36)
+    for bar in (first, second):
+        assert bar.seen == sorted(bar.seen)
+        assert any(n % 12 for n in bar.seen)
+    assert second.titles == ["runs 1/3", "runs 2/3", "runs 3/3", "closed"]
+    assert [bar.disable for bar in bars] == [False, False, True, True]
+
+
+def test_the_bar_counts_what_was_done_and_is_through_with_a_run_that_fails(bars, monkeypatch):
+    begun, whole = (replace(TINY, seed=seed) for seed in (12, 13))
+    with monkeypatch.context() as patch:
+        tiny.interrupt_before(patch, 7)
+        with pytest.raises(KeyboardInterrupt):
+            training.run(begun, device="cpu", progress=False)
+    training.run(whole, device="cpu", progress=False)
+    failing = replace(TINY, model="nope", steps=100)
+    with pytest.raises(RuntimeError, match="1 of 3 Runs failed"), ThreadPoolExecutor(1) as one:
+        study.train([begun, whole, failing], one, device="cpu")
+    (bar,) = bars
+    assert (bar.total, bar.seen[0], bar.seen[-1]) == (124, 112, 124)  # that fails at once
+    assert not {*range(113, 119)} & {*bar.seen}  # of the first 12 steps, 7 were done
 
 
 def train(*experiments, executor=None):
