@@ -171,12 +171,12 @@ def test_a_failure_on_a_worker_is_reported_with_its_cause() -> None:
 def test_an_interrupt_cancels_what_has_not_begun(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(futures: Any) -> None:
+    def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
     before = cluster.runs()
     with monkeypatch.context() as patch:
-        patch.setattr(study, "as_completed", interrupted)
+        patch.setattr(study, "wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
             sweep(seed=range(100, 160))
     wait_for(cluster.idle)
