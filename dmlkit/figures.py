@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,7 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 import torch
+from matplotlib.animation import Animation, PillowWriter
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -35,6 +37,7 @@ from dmlkit.looks import ARMS, LOOKS, RECALL_AXIS, Look, look
 from dmlkit.records import (
     digest,
     example,
+    file_hash,
     inconsistent,
     is_absolute,
     picture,
@@ -47,6 +50,8 @@ from dmlkit.records import (
 WIDTH = 6.5
 #: The largest PNG that is kept, in bytes.
 MAX_BYTES = 150_000
+#: The largest GIF that is kept beside it.
+MAX_FILM_BYTES = 600_000
 #: Blue and vermilion: told apart under every common form of color blindness.
 RIGHT, WRONG = "#0072b2", "#d55e00"
 
@@ -147,6 +152,7 @@ def save(
     alt: str,
     caption: str = "",
     datasets: Mapping[str, ImageSet] | None = None,
+    film: Animation | None = None,
 ) -> SavedFigure:
     """Keep a figure as ``NAME.png`` with its numbers and provenance in ``NAME.json``.
 
@@ -161,20 +167,25 @@ def save(
     ``sample`` (or draw them with ``curve`` and ``differences``), times by ``timing``, what one draw
     happened to give by ``example``. ``data["claims"]`` is a list of ``claims.Verdict.facts()``.
 
+    A ``film`` of the same numbers is kept beside it as ``NAME.gif``, five frames a second.
+
     Equal input gives equal bytes. A PNG above 150 kB is stored with fewer colors or pixels; where
-    that does not suffice, ``ValueError``.
+    that does not suffice, and for a film above 600 kB, ``ValueError``.
     """
     record = _record(name, data, alt, caption, datasets or {})
     _settle(fig)
     png = _png(fig, name)
     record["picture"] = picture(png)
+    films = {} if film is None else {f"{name}.gif": _gif(film, name)}
+    if films:
+        record["film"] = file_hash(films[f"{name}.gif"])
     record["digest"] = digest(record)  # last: of all the rest
     text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     ours = dmlkit.ROOT / "build" / record["provenance"]["profile"] / "figures"
     folder = Path(os.environ.get("DMLKIT_FIGURES") or ours)
     folder.mkdir(parents=True, exist_ok=True)
-    contents = {folder / f"{name}.png": png, folder / f"{name}.json": text.encode()}
-    write_whole({path: partial(Path.write_bytes, data=data) for path, data in contents.items()})
+    contents = {f"{name}.png": png, f"{name}.json": text.encode(), **films}
+    write_whole({folder / x: partial(Path.write_bytes, data=b) for x, b in contents.items()})
     width = float(fig.get_figwidth())
     plt.close(fig)  # else the notebook would show it a second time, without its alt text
     return SavedFigure(name, alt, caption, png, width)
@@ -204,6 +215,17 @@ def _record(
             "numerics": numerics.describe(),
         },
     }
+
+
+def _gif(film: Animation, name: str) -> bytes:
+    """A film's frames, one after the other, again and again."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "film.gif"
+        film.save(path, PillowWriter(fps=5), dpi=90)
+        found = path.read_bytes()
+    if len(found) > MAX_FILM_BYTES:
+        raise ValueError(f"the film of {name!r} has {len(found)} bytes, above {MAX_FILM_BYTES}")
+    return found
 
 
 def versions() -> dict[str, str]:

@@ -23,7 +23,7 @@ import numpy as np
 from PIL import Image
 
 from dmlkit.check import Outcome
-from dmlkit.records import digest, kind, malformed, parts, pixels
+from dmlkit.records import digest, file_hash, kind, malformed, parts, pixels
 
 #: The largest difference of a pixel, of 255 levels, between pictures that are the same.
 FAINT = 16
@@ -44,6 +44,7 @@ def verify(
     hashed = {name for name, r in known.items() if "picture" in r and "digest" in r}
     for name, record in known.items():
         found = [*_picture_on_disk(folder / f"{name}.png", record)]
+        found += _film_on_disk(folder / f"{name}.gif", record)
         if "digest" in record and record["digest"] != digest(record):
             found.append("its record was changed after it was made")
         outcome.failures += [f"{name}: {line}" for line in found]
@@ -77,6 +78,16 @@ def _picture_on_disk(png: Path, record: Mapping[str, Any]) -> Iterator[str]:
                 yield f"the committed {png.name} is not the picture that was made with its record"
         except (OSError, KeyError, TypeError) as error:
             yield f"the committed {png.name} cannot be compared: {error}"
+
+
+def _film_on_disk(gif: Path, record: Mapping[str, Any]) -> Iterator[str]:
+    if "film" not in record:
+        if gif.exists():
+            yield f"its record knows nothing of the committed {gif.name}"
+    elif not gif.exists():
+        yield f"the committed {gif.name} is missing"
+    elif file_hash(gif.read_bytes()) != record["film"]:
+        yield f"the committed {gif.name} is not the film that was made with its record"
 
 
 def _look_alike(old: Path, new: Path) -> bool:

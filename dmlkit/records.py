@@ -190,6 +190,11 @@ def picture(png: bytes) -> dict[str, str]:
     }
 
 
+def file_hash(content: bytes) -> str:
+    """The SHA-256 of a file that is kept beside a record."""
+    return hashlib.sha256(content).hexdigest()
+
+
 def pixels(png: bytes) -> str:
     """The SHA-256 of a picture's size and colors, however its file is packed.
 

@@ -187,9 +187,10 @@ def _strays(course: Mapping[str, Any], project: Path) -> Iterator[str]:
     for name, record in course.items():
         if (notebook := record["provenance"]["notebook"]) not in notebooks:
             yield f"{name}: its notebook {notebook!r} is not there"
-    for png in sorted((project / "figures").glob("*.png")):
-        if png.stem not in course:
-            yield f"{png.stem}: committed {png.name} has no {png.stem}.json beside it"
+    for ending in ("png", "gif"):
+        for file in sorted((project / "figures").glob(f"*.{ending}")):
+            if file.stem not in course:
+                yield f"{file.stem}: committed {file.name} has no {file.stem}.json beside it"
 
 
 def find_notebooks(folder: Path, names: Sequence[str]) -> list[Path]:
@@ -346,9 +347,11 @@ def publish(
     names = _figures(source, notebook)
     gone = _figures(target, notebook).keys() - names
     target.mkdir(parents=True, exist_ok=True)
-    files = [f"{name}{ending}" for name in names for ending in (".png", ".json")]
+    films = [f"{name}.gif" for name, record in names.items() if "film" in record]
+    files = [f"{name}{ending}" for name in names for ending in (".png", ".json")] + films
     copies = {target / file: partial(shutil.copyfile, source / file) for file in files}
     write_whole({**copies, **(beside or {})})
-    for name in gone:
-        for ending in (".png", ".json"):
-            (target / f"{name}{ending}").unlink(missing_ok=True)
+    for name in gone | names.keys():
+        for file in (f"{name}{ending}" for ending in (".png", ".json", ".gif")):
+            if file not in files:
+                (target / file).unlink(missing_ok=True)

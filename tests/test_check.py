@@ -1,6 +1,7 @@
 """The check: which numbers may move, by how much, and what it says of those that may not."""
 
 import copy
+import hashlib
 import io
 import json
 import math
@@ -335,6 +336,27 @@ def test_another_png_or_none_is_named_and_another_packing_is_not(
         found = integrity.verify(old, old, png.parent, {"toy": png}).failures
         assert len(found) == (line is not None)
         assert all(line in each for each in found)
+
+
+def test_another_film_none_or_one_too_many_is_named(tmp_path: Path) -> None:
+    film = tmp_path / "toy.gif"
+    record = {"film": hashlib.sha256(b"frames").hexdigest(), "alt": "", "caption": ""}
+    record |= {"numbers": {}, "provenance": {}}
+    (tmp_path / "toy.png").touch()
+    no_film = {key: value for key, value in record.items() if key != "film"}
+    for content, kept, lines in (
+        (b"frames", record, []),
+        (
+            b"others",
+            record,
+            ["the committed toy.gif is not the film that was made with its record"],
+        ),
+        (None, record, ["the committed toy.gif is missing"]),
+        (b"frames", no_film, ["its record knows nothing of the committed toy.gif"]),
+    ):
+        film.write_bytes(content) if content is not None else film.unlink()
+        found = integrity.verify({"toy": kept}, {}, tmp_path, {}).failures
+        assert found == [f"toy: {line}" for line in lines]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Figures: the look, the PNG with its numbers, and what is refused."""
 
+import hashlib
 import json
 import math
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from matplotlib.animation import FuncAnimation
 from matplotlib.figure import Figure
 from PIL import Image
 from scipy import stats
@@ -71,6 +73,32 @@ def test_equal_input_gives_equal_bytes(folder: Path) -> None:
         figures.save(line(), "toy", {"x": [1, 2]}, "A line.")
         contents.append([path.read_bytes() for path in sorted(folder.iterdir())])
     assert contents[0] == contents[1]
+
+
+def moving(frames: int) -> FuncAnimation:
+    """A line that grows."""
+    fig = Figure(figsize=(2, 2))
+    axes = fig.subplots()
+    return FuncAnimation(fig, lambda k: axes.plot([0, k]), frames=frames)
+
+
+def test_a_film_is_kept_beside_the_picture(folder: Path) -> None:
+    figures.save(line(), "toy", {}, "A line.", film=moving(3))
+    figures.save(line(), "again", {}, "A line.", film=moving(3))
+    film = folder / "toy.gif"
+    assert film.read_bytes() == (folder / "again.gif").read_bytes()
+    with Image.open(film) as image:
+        assert (image.n_frames, image.info["duration"], image.info["loop"]) == (3, 200, 0)
+    assert record(folder)["film"] == hashlib.sha256(film.read_bytes()).hexdigest()
+
+
+def test_a_film_that_is_too_large_is_refused_and_leaves_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "MAX_FILM_BYTES", 500)
+    with pytest.raises(ValueError, match=r"the film of 'toy' has \d+ bytes, above 500"):
+        figures.save(line(), "toy", {}, "A line.", film=moving(3))
+    assert not folder.exists()
 
 
 def test_without_the_variable_figures_go_to_the_build_folder(

@@ -443,6 +443,13 @@ def test_figures_that_a_notebook_no_longer_makes_go_and_those_of_others_stay(
     reproduce.publish("00_toy", source, target)
     assert files(target) == ["kept.json", "kept.png", "other.json", "other.png"]
     assert (target / "kept.png").read_bytes() == b"new"
+    (source / "kept.json").write_text(json.dumps(json.loads(figure("00_toy")) | {"film": "hash"}))
+    (source / "kept.gif").write_bytes(b"frames")
+    reproduce.publish("00_toy", source, target)
+    assert (target / "kept.gif").read_bytes() == b"frames"
+    (source / "kept.json").write_text(figure("00_toy"))
+    reproduce.publish("00_toy", source, target)  # it is a film no more
+    assert files(target) == ["kept.json", "kept.png", "other.json", "other.png"]
     (target / "broken.json").write_text("{")
     with pytest.raises(ValueError, match=r"broken\.json is not the record of a figure"):
         reproduce.publish("00_toy", source, target)

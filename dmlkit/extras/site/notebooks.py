@@ -18,7 +18,7 @@ from dmlkit.extras import course, launch
 from dmlkit.extras.site import drawings
 
 _SOLUTION = "### BEGIN SOLUTION"
-_REFERENCE = re.compile(r"!\[([^\]]*)\]\((\.\./figures/\w+\.png)\)")
+_REFERENCE = re.compile(r"!\[([^\]]*)\]\((\.\./figures/\w+\.(?:png|gif))\)")
 
 
 @dataclass(frozen=True)
