@@ -53,7 +53,6 @@ class Job:
     parameters: dict[str, Any]
     fingerprint: Callable[[], str]  # the hash of all that its figures depend on, as it is now
     build: Path
-    timed: bool = False  # its figures hold times, which count only where nothing else runs
     cell_seconds: int | None = None  # what one cell may take, which then ends with an error
 
     @property

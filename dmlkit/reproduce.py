@@ -16,7 +16,6 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +64,8 @@ def reproduce(
     earlier figures as they were, and the others go on.
 
     ``workers`` notebooks run at a time and share the cores. By default two do, which leaves no core
-    idle between sweeps, the last of the course first; those that measure time follow, each alone.
+    idle between sweeps, the last of the course first, which is the longest. Times are in figures
+    as one thread's processor time, taken in turn (``study.step_times``): others do not count.
     Kernels inherit the environment: with ``$DMLKIT_SCHEDULER`` their sweeps train on that cluster.
 
     Before anything runs:
@@ -109,13 +109,9 @@ def _make(jobs: Sequence[Job], workers: int | None, seconds: float, console: Con
     for job in jobs:
         if job not in to_run:
             console.print(Text(f"unchanged  {job.name}"))
-    timed = [job for job in to_run if job.timed]
-    others = [job for job in reversed(to_run) if not job.timed]  # the last of the course is longest
-    turns = [(others, min(2, joblib.cpu_count())), (timed, 1)]
-    if workers:
-        turns = [(to_run, workers)]
-    runs = (run_all(part, number, seconds, console) for part, number in turns)
-    for run, problem in chain.from_iterable(runs):
+    order = to_run if workers else to_run[::-1]
+    number = workers or min(2, joblib.cpu_count())
+    for run, problem in run_all(order, number, seconds, console):
         complaint = _settle(run, problem)
         word = "failed   " if complaint else "done     "
         console.print(Text(f"{word}  {run.job.name}  {run.seconds:.0f} s"))
@@ -227,11 +223,8 @@ def plan(source: Path, profile: str, given: Mapping[str, Any], project: Path, bu
         if not _is_literal(value):
             kind = type(value).__name__
             raise TypeError(f"parameter {key!r} is {value!r}, a {kind}: expected a JSON literal")
-    code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
-    return Job(
-        source.stem, source, parameters, partial(_inputs, source, parameters, project), build,
-        timed="figures.timing(" in code,
-    )  # fmt: skip
+    inputs = partial(_inputs, source, parameters, project)
+    return Job(source.stem, source, parameters, inputs, build)
 
 
 def _inputs(source: Path, parameters: Mapping[str, Any], project: Path) -> str:

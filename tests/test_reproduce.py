@@ -455,7 +455,7 @@ def test_figures_that_a_notebook_no_longer_makes_go_and_those_of_others_stay(
         reproduce.publish("00_toy", source, target)
 
 
-def test_two_notebooks_run_at_a_time_and_those_that_measure_time_alone_at_the_end(
+def test_two_notebooks_run_at_a_time_the_last_of_the_course_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns = []
@@ -464,14 +464,12 @@ def test_two_notebooks_run_at_a_time_and_those_that_measure_time_alone_at_the_en
         lambda jobs, workers, *_: turns.append(([job.name for job in jobs], workers)) or [],
     )  # fmt: skip
     monkeypatch.setattr(reproduce.joblib, "cpu_count", lambda: 8)
-    write(tmp_path, "00_timed", "number = figures.timing(3.0)")
-    write(tmp_path, "01_other")
-    write(tmp_path, "02_another")
+    names = ["00_one", "01_other", "02_another"]
+    for name in names:
+        write(tmp_path, name)
     run(tmp_path)
-    assert turns == [(["02_another", "01_other"], 2), (["00_timed"], 1)]
-    turns.clear()
     run(tmp_path, workers=3)
-    assert turns == [(["00_timed", "01_other", "02_another"], 3)]
+    assert turns == [(names[::-1], 2), (names, 3)]
 
 
 def test_kernels_share_the_cores_and_success_needs_an_executed_copy(
