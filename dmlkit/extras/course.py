@@ -129,7 +129,8 @@ def index(notebooks: Mapping[str, NotebookNode]) -> NotebookNode:
     alt = _alt(notebooks, POSTER)
     sources = [
         "# The course: index\n\nMinutes are those on two cores of a laptop, without a GPU. "
-        "Symbols and words are in the [glossary](glossary.ipynb).",
+        "Symbols and words are in the [glossary](glossary.ipynb). `dmlkit student FOLDER` writes a "
+        "version in which the exercises have no solutions.",
         "\n".join(rows),
         "## What needs what\n\nAn arrow leads from a notebook to one that builds on it.\n\n"
         + "\n".join([*graph, "```"]),
