@@ -392,9 +392,8 @@ def grade(
     if csv:
         write_whole({csv: partial(found.to_csv, index=False)})
     print_table("who passed what", *grading.in_short(found))
-    for row in found[found["status"] == grading.FAILED].itertuples():
-        where = f"{row.student}, {row.notebook[:2]}, exercise {row.number} ({row.exercise})"
-        terminal.console.print(f"{where}: {row.said}", highlight=False, soft_wrap=True)
+    for line in grading.told(found):
+        terminal.console.print(line, highlight=False, soft_wrap=True)
 
 
 @app.command()
