@@ -82,9 +82,10 @@ def grade(
     """Grade the exercises of every notebook in these folders: one row for each.
 
     A place is a student's folder, with notebooks in it or in its ``notebooks/``, or one notebook.
-    What others handed in and a folder lacks is ``missing``. ``numbers`` ("00", "03") choose among the notebooks; ``minutes`` is what one cell may take, and
-    a tenth of what one notebook may; ``parameters`` override those of the notebooks. The course's
-    own notebooks run too, since their solutions show what a check says of a right answer.
+    What others handed in and a folder lacks is ``missing``. ``numbers`` ("00", "03") choose among
+    the notebooks; ``minutes`` is what one cell may take, and a tenth of what one notebook may;
+    ``parameters`` override those of the notebooks. The course's own notebooks run too, since
+    their solutions show what a check says of a right answer.
 
     Columns: student, notebook, number, exercise, status (passed, open, failed or missing), said.
 
