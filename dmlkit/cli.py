@@ -95,6 +95,8 @@ def train(
     settings: Settings = None,
 ) -> None:
     """Train one Experiment (or load its Run), and score it on unseen classes beside baselines."""
+    if recipe and not recipe.endswith(".toml"):
+        _need_project("recipes")
     _use_root(root)
     _refuse_path(data)
     from dmlkit import training
@@ -295,8 +297,7 @@ def _need_project(*parts: str) -> None:
 
     if missing := [part for part in parts if not (ROOT / part).exists()]:
         raise FileNotFoundError(
-            f"there is no {missing[0]} in {ROOT}: run this in the project's folder, which has the "
-            "course"
+            f"{missing[0]} is not in {ROOT}: run this in the project's folder, which has the course"
         )
 
 
@@ -314,6 +315,7 @@ def study(
     scheduler: Scheduler = None,
 ) -> None:
     """Tune and compare every loss by written rules, or go on where that was broken off."""
+    _need_project("data/studies")
     from dmlkit.extras import reality
 
     if write:
@@ -336,6 +338,7 @@ def judge(
     settings: Annotated[list[str] | None, _set("an argument of the loss.")] = None,
 ) -> None:
     """Put a loss of your own through the study: one page that says where it stands."""
+    _need_project("data/studies")
     from dmlkit.extras.judge import judge
 
     _use_scheduler(scheduler)

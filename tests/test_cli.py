@@ -174,12 +174,15 @@ def test_an_installed_package_elsewhere_says_where_to_run(tmp_path):
     )
     (tmp_path / "elsewhere").mkdir()
     for command, message in (
-        ("claims", "there is no data/claims.csv in"),
-        ("student", "no notebooks are in"),
-        ("reproduce", "there is no notebooks in"),
+        (["claims"], "data/claims.csv is not in"),
+        (["student"], "no notebooks are in"),
+        (["reproduce"], "notebooks is not in"),
+        (["train", "--recipe", "see_cub_vit_s"], "recipes is not in"),
+        (["study", "scratch", "--status"], "data/studies is not in"),
+        (["judge", "my.py:MyLoss"], "data/studies is not in"),
     ):
         done = subprocess.run(
-            [sys.executable, "-m", "dmlkit", command],
+            [sys.executable, "-m", "dmlkit", *command],
             cwd=tmp_path / "elsewhere", capture_output=True, text=True,
             env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
         )  # fmt: skip
