@@ -15,7 +15,7 @@ from dmlkit.settings import literals, named
 from dmlkit.terminal import Commands, print_table
 
 if TYPE_CHECKING:
-    from dmlkit.training import Experiment
+    from dmlkit.training import Experiment, Run
 
 app = typer.Typer(
     cls=Commands,
@@ -28,6 +28,9 @@ app.add_typer(data, name="data")
 Root = Annotated[
     Path | None, typer.Option(help="Folder of the data sets; else $DMLKIT_DATA, else data/.")
 ]
+OfRun = Annotated[
+    Path | None, typer.Option(help="Folder of the data sets; else where the Run was trained on it.")
+]
 RunName = Annotated[str, typer.Argument(help="Its folder, or its name as `train` says it.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Scheduler = Annotated[
@@ -37,13 +40,30 @@ Scheduler = Annotated[
         help="Address of a Dask scheduler: sweeps train on its workers, which share data/.",
     ),
 ]
-_SETTINGS = "NAME=JSON, repeatable: a field of Experiment, a data set's or a notebook's argument."
-Settings = Annotated[list[str] | None, typer.Option("--set", help=_SETTINGS)]
+
+
+def _set(what: str) -> Any:
+    return typer.Option("--set", help=f"NAME=JSON, repeatable: {what}")
+
+
+Settings = Annotated[
+    list[str] | None, _set("a field of Experiment, or an entry of one: data_args.crop.")
+]
+Parameters = Annotated[list[str] | None, _set("a parameter of the notebooks.")]
 
 
 def _use_root(root: Path | None) -> None:
     if root is not None:
         os.environ["DMLKIT_DATA"] = str(root.resolve())
+
+
+def _find_run(name: str, root: Path | None) -> "Run":
+    """A Run; its pictures are in the root that is given, else where it was trained on them."""
+    from dmlkit.extras import search
+
+    done = search.find_run(name)
+    _use_root(root or search.kept_place(done))
+    return done
 
 
 def _use_scheduler(address: str | None) -> None:
@@ -58,8 +78,16 @@ def _use_scheduler(address: str | None) -> None:
 @app.command()
 def train(
     recipe: Annotated[str | None, typer.Option(help="Name in recipes/, or a .toml file.")] = None,
-    loss: Annotated[str | None, typer.Option(show_default="triplet_semihard")] = None,
-    data: Annotated[str | None, typer.Option(show_default="glyphs")] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(
+            help="Its short name; for a wrong one all are told.", show_default="triplet_semihard"
+        ),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="A data set, or folder: your own pictures.", show_default="glyphs"),
+    ] = None,
     root: Root = None,
     steps: Annotated[int | None, typer.Option(min=1, show_default="280")] = None,
     seed: Annotated[int | None, typer.Option(min=0, show_default="0")] = None,
@@ -67,7 +95,10 @@ def train(
     settings: Settings = None,
 ) -> None:
     """Train one Experiment (or load its Run), and score it on unseen classes beside baselines."""
+    if recipe and not recipe.endswith(".toml"):
+        _need_project("recipes")
     _use_root(root)
+    _refuse_path(data)
     from dmlkit import training
     from dmlkit.extras import recipes
 
@@ -90,19 +121,32 @@ def train(
     terminal.console.print(where, soft_wrap=True)
 
 
+def _refuse_path(data: str | None) -> None:
+    """A data set has a name; a folder of pictures is easily given in its place."""
+    from dmlkit.data import LOADERS
+
+    if data and data not in LOADERS and Path(data).is_dir():
+        raise ValueError(
+            f"--data {data} is a folder, and no name of a data set: for the pictures in it, say "
+            f"--data folder --root {data}"
+        )
+
+
 def _trained(experiment: "Experiment", device: str) -> tuple[dict[str, dict[str, float]], str]:
     """Scores by the name of what was trained, and a line that says where it is kept."""
     from dmlkit import training
-    from dmlkit.extras import dreml
+    from dmlkit.extras import dreml, search
 
     loss, steps = experiment.loss, experiment.steps
     if loss == "dreml":
         ensemble = dreml.dreml(experiment, device=device, **experiment.loss_args)
         runs = ensemble.runs
+        search.keep_place(*runs)
         one, all_of_them = f"one member, {steps} steps", f"dreml, {len(runs)} such members"
         found = {one: runs[0].scores, all_of_them: ensemble.scores}
         return found, f"{len(runs)} Runs, kept in {runs[0].path.parent}"
     done = training.run(experiment, device=device)
+    search.keep_place(done)
     how = "loaded from" if done.loaded else f"trained in {done.seconds:.0f} s, kept in"
     line = f"Run {done.path.name}, {how} {done.path.parent}"
     return {f"{loss}, {steps} steps": done.scores}, line
@@ -114,7 +158,7 @@ def search(
     run: Annotated[str, typer.Option(help="A Run: its folder, or its name as `train` says it.")],
     pictures: Annotated[Path | None, typer.Option(help="To search; else the Run's data.")] = None,
     split: Annotated[str | None, typer.Option(help="Of that data set; else the Run's.")] = None,
-    root: Root = None,
+    root: OfRun = None,
     count: Annotated[int, typer.Option(min=1, help="How many to find.")] = 5,
     index_type: Annotated[str, typer.Option(help="flat, ivfpq or hnsw.")] = "flat",
     index: Annotated[Path | None, typer.Option(help="Its file; else one in the cache.")] = None,
@@ -122,10 +166,9 @@ def search(
     device: Device = "auto",
 ) -> None:
     """Find the pictures most like one, by the model of a Run; they are indexed the first time."""
-    _use_root(root)
     from dmlkit.extras import search
 
-    done = search.find_run(run)
+    done = _find_run(run, root)
     gallery = search.gallery(done, pictures, split)
     path = index or search.place_of_index(done, pictures, split)
     made, built = search.index(done, gallery, path, index_type, device)
@@ -146,14 +189,13 @@ def search(
 @app.command()
 def diagnose(
     run: RunName,
-    root: Root = None,
+    root: OfRun = None,
     device: Device = "auto",
 ) -> None:
     """Say in words what is wrong with a Run, by which numbers, and what to do about it."""
-    _use_root(root)
-    from dmlkit.extras import diagnosis, search
+    from dmlkit.extras import diagnosis
 
-    done = search.find_run(run)
+    done = _find_run(run, root)
     found = diagnosis.diagnose(done, device)
     for finding in found:
         terminal.console.print(f"{finding.name}: {finding.seen}.", highlight=False)
@@ -172,14 +214,13 @@ def threshold(
         list[float] | None,
         typer.Option(help="False match rate, repeatable.", show_default="0.001"),
     ] = None,
-    root: Root = None,
+    root: OfRun = None,
     device: Device = "auto",
 ) -> None:
     """Find what distance means "same": chosen on validation classes, measured on test classes."""
-    _use_root(root)
-    from dmlkit.extras import search, thresholds
+    from dmlkit.extras import thresholds
 
-    done = search.find_run(run)
+    done = _find_run(run, root)
     found, split, rates, caption = thresholds.choose(done, fmr or [1e-3], device)
     head = ("FMR asked", "on", f"{done.experiment.metric} threshold", *thresholds.RATES.values())
     rows = thresholds.rows(rates)
@@ -256,8 +297,7 @@ def _need_project(*parts: str) -> None:
 
     if missing := [part for part in parts if not (ROOT / part).exists()]:
         raise FileNotFoundError(
-            f"there is no {missing[0]} in {ROOT}: run this in the project's folder, which has the "
-            "course"
+            f"{missing[0]} is not in {ROOT}: run this in the project's folder, which has the course"
         )
 
 
@@ -275,6 +315,7 @@ def study(
     scheduler: Scheduler = None,
 ) -> None:
     """Tune and compare every loss by written rules, or go on where that was broken off."""
+    _need_project("data/studies")
     from dmlkit.extras import reality
 
     if write:
@@ -294,9 +335,10 @@ def judge(
     folder: Annotated[Path, typer.Option(help="Of the page, judge_MyLoss.md.")] = Path(),
     device: Device = "auto",
     scheduler: Scheduler = None,
-    settings: Settings = None,
+    settings: Annotated[list[str] | None, _set("an argument of the loss.")] = None,
 ) -> None:
     """Put a loss of your own through the study: one page that says where it stands."""
+    _need_project("data/studies")
     from dmlkit.extras.judge import judge
 
     _use_scheduler(scheduler)
@@ -309,7 +351,7 @@ def judge(
 def check(
     name: Annotated[str, typer.Argument(help="glyphs, omniglot, cub, cars, sop, inshop, folder.")],
     root: Root = None,
-    settings: Settings = None,
+    settings: Annotated[list[str] | None, _set("an argument of the data set.")] = None,
 ) -> None:
     """Count a data set's splits, and name what is missing, too few or unreadable in it."""
     from dmlkit.data import faults
@@ -322,7 +364,8 @@ def check(
     for line in wrong:
         terminal.console.print(line, highlight=False, soft_wrap=True)
     if wrong:
-        raise ValueError(f"{name} is not complete: {len(wrong)} faults")
+        count = "1 fault" if len(wrong) == 1 else f"{len(wrong)} faults"
+        raise ValueError(f"{name} is not complete: {count}")
 
 
 @data.command()
@@ -348,7 +391,7 @@ def reproduce(
     timeout: Annotated[float, typer.Option(help="Minutes that one notebook may take.")] = 120,
     build: Annotated[Path | None, typer.Option(help="Folder of what runs leave.")] = None,
     scheduler: Scheduler = None,
-    settings: Settings = None,
+    settings: Parameters = None,
 ) -> None:
     """Run the course's notebooks and make their figures."""
     _need_project("notebooks")
@@ -382,7 +425,7 @@ def grade(
     minutes: Annotated[float, typer.Option(help="What one cell may take.")] = 3,
     workers: Annotated[int, typer.Option(min=1, help="Notebooks at a time.")] = 1,
     csv: Annotated[Path | None, typer.Option(help="A file to write: a row per exercise.")] = None,
-    settings: Settings = None,
+    settings: Parameters = None,
 ) -> None:
     """Run students' notebooks, and print who passed which exercise, and what failed."""
     _need_project("notebooks")
@@ -392,9 +435,8 @@ def grade(
     if csv:
         write_whole({csv: partial(found.to_csv, index=False)})
     print_table("who passed what", *grading.in_short(found))
-    for row in found[found["status"] == grading.FAILED].itertuples():
-        where = f"{row.student}, {row.notebook[:2]}, exercise {row.number} ({row.exercise})"
-        terminal.console.print(f"{where}: {row.said}", highlight=False, soft_wrap=True)
+    for line in grading.told(found):
+        terminal.console.print(line, highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -43,21 +43,22 @@ def _literal(name: str, value: str) -> Any:
         return value
 
 
-def named(message: str, options: Iterable[str] = ()) -> str:
+def named(message: str, options: Iterable[str] = (), fields: bool = True) -> str:
     """An error's message, in which fields and arguments are named as the command line sets them.
 
-    ``options`` are those that a command has of its own.
+    ``options`` are those that a command has of its own; ``fields`` says whether its ``--set`` sets
+    those of Experiment.
 
     >>> named("lr must be a number, but is 'fast'")
     "--set lr must be a number, but is 'fast'"
     >>> named("mend them, or pass skip_unreadable=True")
     'mend them, or pass --set data_args.skip_unreadable=true'
     """
-    places, options = _places(), set(options)
+    places, options = _places() if fields else {}, set(options)
 
     def option(name: str) -> str:
         if name in options:
-            return f"--{name}"
+            return f"--{name.replace('_', '-')}"
         return f"--set {places[name]}" if name in places else name
 
     def replaced(match: re.Match[str]) -> str:
@@ -66,7 +67,7 @@ def named(message: str, options: Iterable[str] = ()) -> str:
             return match.group()
         return option(name) + ("=" + rest[1:].lower() if rest.startswith("=") else rest)
 
-    message = re.sub(r"^(?P<name>\w+)(?P<rest> must be\b)", replaced, message)
+    message = re.sub(r"^(?P<name>\w+)(?P<rest> must be\b|: expected\b)", replaced, message)
     message = re.sub(r"the sampler's (?P<name>\w+)(?P<rest>)", replaced, message)
     return re.sub(r"(?<![\w./-])(?P<name>\w+)(?P<rest>=(True|False|\d+)\b)", replaced, message)
 

@@ -2,7 +2,9 @@
 
 import errno
 import os
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -24,7 +26,8 @@ class Commands(typer.core.TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with _plain_warnings():
+                return super().invoke(ctx)
         except (typer.Exit, typer.Abort):  # which are RuntimeErrors
             raise
         except _EXPECTED as error:
@@ -37,6 +40,22 @@ class Commands(typer.core.TyperGroup):
             raise
 
 
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Warnings for the user are a line, without the line of code that gave them."""
+    usual = warnings.formatwarning
+
+    def said(message: Any, category: type[Warning], *where: Any, **more: Any) -> str:
+        ours = category is UserWarning
+        return f"warning: {message}\n" if ours else usual(message, category, *where, **more)
+
+    warnings.formatwarning = said
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
+
+
 def _in_our_words(error: Exception, command: Any) -> str:
     """What went wrong, in words of the command line."""
     message = str(error) or type(error).__name__
@@ -46,16 +65,17 @@ def _in_our_words(error: Exception, command: Any) -> str:
             f"{error.filename} cannot be read or written ({error.strerror}): DMLKIT_CACHE=FOLDER "
             "puts what dmlkit makes elsewhere, and `reproduce --build FOLDER` what notebooks leave"
         )
-    if command is None or command.name not in ("train", "tune"):
-        return message
-    return named(message, [option.name for option in command.params])
+    params = [] if command is None else command.params
+    options = [param.name for param in params if param.param_type_name == "option"]
+    fields = command is not None and command.name in ("train", "tune")
+    return named(message, options, fields)
 
 
 def _say_how_to_set(error: Any) -> None:
     """Add to Typer's error of an unknown option that a field of Experiment is no option."""
     option = getattr(error, "option_name", "").lstrip("-").replace("-", "_")
     if option and any(known.name == "settings" for known in error.ctx.command.params):
-        error.message += f" What is no option is set by --set {option}=VALUE."
+        error.message += f". Other settings are given as --set {option}=VALUE."
 
 
 def print_table(

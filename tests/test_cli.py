@@ -71,6 +71,14 @@ def test_train_dreml_prints_the_ensemble_beside_one_member(invoke, monkeypatch):
             "a whole number from 1, but is 0",
         ),
         (["train", "--data", "nope"], "no data set 'nope': there are glyphs"),
+        (
+            ["train", "--data", "."],
+            "no name of a data set: for the pictures in it, say --data fol",
+        ),
+        (
+            ["judge", "my.py"],
+            "is a file: name its class, too, as in my.py:MyLoss",
+        ),
         (["train", "--device", "tpu"], "unknown device 'tpu'; there are auto, cpu, cuda"),
         (["train", "--set", "lr"], "a setting is --set NAME=VALUE, but this is --set 'lr'"),
         (["train", "--set", 'data_args={"size": 3'], "--set data_args: '{\"size\": 3' is no JSON"),
@@ -109,7 +117,7 @@ def test_a_field_that_is_no_option_is_said_to_be_a_setting(invoke):
     result = invoke("train", "--lr", "0.1")
     assert result.exit_code == 2
     assert "No such option: --lr" in result.stderr
-    assert "--set lr=VALUE" in result.stderr
+    assert "--lr. Other settings are given as --set lr=VALUE" in result.stderr
     assert "--set" not in invoke("doctor", "--lr", "0.1").stderr
 
 
@@ -134,6 +142,29 @@ def test_messages_name_options_and_settings_where_python_has_arguments():
         ("a=1, of no setting", "a=1, of no setting"),
     ):
         assert settings.named(message, ["steps"]) == expected
+    assert settings.named("fmr: expected rates", ["fmr"], fields=False) == "--fmr: expected rates"
+    assert settings.named("margin must be 1", ["fmr"], fields=False) == "margin must be 1"
+    assert settings.named("index_type must be flat", ["index_type"]) == "--index-type must be flat"
+
+
+def test_a_warning_is_a_line_without_our_code():
+    code = """
+import warnings
+from dmlkit import cli
+from dmlkit.extras import doctor
+doctor.facts = lambda: warnings.warn("something was skipped") or {}
+cli.app(["doctor"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr == "warning: something was skipped\n"
+
+
+def test_the_help_says_what_set_sets(invoke):
+    for command, what in (
+        (["train"], "a field of Experiment"), (["judge"], "an argument of the loss"),
+        (["grade"], "a parameter of the notebooks"), (["data", "check"], "an argument of the data"),
+    ):  # fmt: skip
+        assert what in invoke(*command, "--help").output
 
 
 def test_an_installed_package_elsewhere_says_where_to_run(tmp_path):
@@ -143,12 +174,15 @@ def test_an_installed_package_elsewhere_says_where_to_run(tmp_path):
     )
     (tmp_path / "elsewhere").mkdir()
     for command, message in (
-        ("claims", "there is no data/claims.csv in"),
-        ("student", "no notebooks are in"),
-        ("reproduce", "there is no notebooks in"),
+        (["claims"], "data/claims.csv is not in"),
+        (["student"], "no notebooks are in"),
+        (["reproduce"], "notebooks is not in"),
+        (["train", "--recipe", "see_cub_vit_s"], "recipes is not in"),
+        (["study", "scratch", "--status"], "data/studies is not in"),
+        (["judge", "my.py:MyLoss"], "data/studies is not in"),
     ):
         done = subprocess.run(
-            [sys.executable, "-m", "dmlkit", command],
+            [sys.executable, "-m", "dmlkit", *command],
             cwd=tmp_path / "elsewhere", capture_output=True, text=True,
             env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
         )  # fmt: skip

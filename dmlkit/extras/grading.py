@@ -22,8 +22,8 @@ from rich.console import Console
 from dmlkit.execution import Job, run_all
 from dmlkit.extras import course, teaching
 
-#: What becomes of an exercise; ``open`` was not begun.
-PASSED, OPEN, FAILED = "passed", "open", "failed"
+#: What becomes of an exercise; ``open`` was not begun, ``missing`` was not handed in.
+PASSED, OPEN, FAILED, MISSING = "passed", "open", "failed", "missing"
 _SLOW_CELLS = 10  # of one notebook may take all of their time
 _RIGHT = re.compile(r"(?:^|: )right(?=$|[:;.,])")
 _NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?|\b(?:nan|inf)\b")
@@ -47,6 +47,7 @@ class _Work:
     notebook: str
     answers: Mapping[str, str]
     fault: str = ""
+    missing: bool = False
 
     @property
     def begun(self) -> bool:
@@ -81,18 +82,19 @@ def grade(
     """Grade the exercises of every notebook in these folders: one row for each.
 
     A place is a student's folder, with notebooks in it or in its ``notebooks/``, or one notebook.
-    ``numbers`` ("00", "03") choose among the notebooks; ``minutes`` is what one cell may take, and
-    a tenth of what one notebook may; ``parameters`` override those of the notebooks. The course's
-    own notebooks run too, since their solutions show what a check says of a right answer.
+    What others handed in and a folder lacks is ``missing``. ``numbers`` ("00", "03") choose among
+    the notebooks; ``minutes`` is what one cell may take, and a tenth of what one notebook may;
+    ``parameters`` override those of the notebooks. The course's own notebooks run too, since
+    their solutions show what a check says of a right answer.
 
-    Columns: student, notebook, number, exercise, status (passed, open or failed), said.
+    Columns: student, notebook, number, exercise, status (passed, open, failed or missing), said.
 
     Raises:
-        ValueError: a place has no notebook of the course.
+        ValueError: no place has a notebook of the course, or one is neither a folder nor one.
         RuntimeError: one of the course's own notebooks fails here.
     """
     sources = {n: nb for n, nb in course.course().items() if not numbers or n[:2] in numbers}
-    work = [each for place in places for each in _work(place, sources)]
+    work = _handed_in(places, sources)
     with tempfile.TemporaryDirectory() as folder:
 
         def job(name: str, notebook: NotebookNode) -> Job:
@@ -129,14 +131,38 @@ def in_short(grades: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     return ["student", "notebook", *map(str, table.columns), "passed"], rows
 
 
+def told(grades: pd.DataFrame) -> Iterator[str]:
+    """A line for each thing that was said of what failed: who, where, and what."""
+    failed = grades[grades["status"] == FAILED]
+    for about, rows in failed.groupby(["student", "notebook", "said"], sort=False):
+        student, notebook, said = map(str, about)
+        which = [f"{row.number} ({row.exercise})" for row in rows.itertuples()]
+        what = "exercise" if len(which) == 1 else "exercises"
+        yield f"{student}, {notebook[:2]}, {what} {', '.join(which)}: {said}"
+
+
+def _handed_in(places: Sequence[Path], sources: Mapping[str, NotebookNode]) -> list[_Work]:
+    """The notebooks of all students, and for each folder those that only others handed in."""
+    found = {place: list(_work(place, sources)) for place in places}
+    there = {work.notebook for each in found.values() for work in each}
+    for place, each in found.items():
+        if not (there if place.is_dir() else each):
+            raise ValueError(
+                f"{place} has none of the notebooks {', '.join(sources)}: expected a folder for "
+                "each student, with them in it or in its notebooks/, or single notebooks"
+            )
+        if place.is_dir():
+            lacking = there - {work.notebook for work in each}
+            student = place.resolve().name
+            each += [_Work(student, name, {}, missing=True) for name in sorted(lacking)]
+    return [work for each in found.values() for work in each]
+
+
 def _work(place: Path, sources: Mapping[str, NotebookNode]) -> Iterator[_Work]:
     """The notebooks of one student; a copy may have a longer name, such as anna_00_start_here."""
     folder = place / "notebooks" if (place / "notebooks").is_dir() else place
     paths = [place] if place.is_file() else sorted(folder.glob("*.ipynb"))
-    known = [(path, name) for path in paths for name in sources if name in path.stem]
-    if not known:
-        raise ValueError(f"{place} has none of the notebooks {', '.join(sources)}")
-    for path, name in known:
+    for path, name in [(path, name) for path in paths for name in sources if name in path.stem]:
         student = place.stem if place.is_file() else place.resolve().name
         try:
             answers = _answers(nbformat.read(path, as_version=4), sources[name])
@@ -190,6 +216,8 @@ def _judged(
     theirs: Mapping[str, NotebookNode],
 ) -> tuple[str, str]:
     """The status of an exercise, and what is to be said of it."""
+    if work.missing:
+        return MISSING, ""
     answer = work.answers.get(exercise.cell, "")
     if work.fault or not answer.strip():
         return FAILED, work.fault or f"no cell defines {exercise.name}"

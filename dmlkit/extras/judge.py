@@ -290,6 +290,8 @@ def judge(
         ValueError, TypeError, RuntimeError: see ``check``; nothing was trained then.
         ValueError: an unknown study, or one in which no loss has all repetitions yet.
     """
+    if name.endswith(".py"):
+        raise ValueError(f"{name} is a file: name its class, too, as in {name}:MyLoss")
     args = dict(loss_args or {})
     entry, accepted = losses.entry(name), losses.signature(name)
     if unset := [key for key in entry.space or () if accepted[key].default is Parameter.empty]:

@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import os
 import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +23,7 @@ from dmlkit.data.folder import check_readable
 from dmlkit.data.pictures import Pictures
 from dmlkit.data.untrusted import SUFFIXES, open_picture
 from dmlkit.extras.index import Index
+from dmlkit.files import write_whole
 from dmlkit.training import Run
 
 _LETTERS = 84  # of a panel's titles, side by side in one line
@@ -57,6 +60,28 @@ def find_run(name: str) -> Run:
     if len(found) > 1:
         raise ValueError(f"{name!r} could be {', '.join(sorted(path.name for path in found))}")
     return training.load_run(found[0])
+
+
+def keep_place(*runs: Run) -> None:
+    """Write down where the data sets were that Runs were trained on, for ``kept_place``."""
+    place = os.environ.get("DMLKIT_DATA")
+    for run in runs:
+        if place and run.experiment.data != "glyphs":  # which are made anywhere
+            path = _note(run)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            text = str(Path(place).resolve())
+            write_whole({path: partial(Path.write_text, data=text, encoding="utf-8")})
+
+
+def kept_place(run: Run) -> Path | None:
+    """The folder of data sets that a Run was trained in, if it was written down and is there."""
+    path = _note(run)
+    place = Path(path.read_text(encoding="utf-8")) if path.is_file() else None
+    return place if place and place.is_dir() else None
+
+
+def _note(run: Run) -> Path:
+    return cache_folder() / "places" / run.path.name
 
 
 def gallery(run: Run, pictures: Path | None = None, split: str | None = None) -> Gallery:

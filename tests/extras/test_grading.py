@@ -149,10 +149,27 @@ def test_what_cannot_be_read_is_said_and_stops_nobody(hand_in):
     assert found["lacking"] == [("failed", "no cell defines twice"), ("passed", "")]
 
 
-def test_a_folder_without_notebooks_of_the_course(hand_in, tmp_path):
-    hand_in("anna")
-    with pytest.raises(ValueError, match="has none of the notebooks 00_tiny"):
-        grading.grade([tmp_path])
+def test_what_is_said_of_a_whole_notebook_is_said_once(hand_in):
+    place = hand_in("anna")
+    (place / "notebooks" / "00_tiny.ipynb").write_text("{")
+    (line,) = grading.told(grading.grade([place]))
+    assert line.startswith("anna, 00, exercises 1 (twice), 2 (ordered): 00_tiny.ipynb cannot be")
+
+
+def test_one_who_handed_in_nothing_is_missing_and_stops_nobody(hand_in, tmp_path):
+    (tmp_path / "empty").mkdir()
+    found = grading.grade([hand_in("anna"), tmp_path / "empty"])
+    assert outcomes(found) == {"anna": [("open", "")] * 2, "empty": [("missing", "")] * 2}
+    assert grading.in_short(found)[1][1] == ["empty", "00_tiny", "missing", "missing", "0 of 2"]
+    assert list(grading.told(found)) == []
+
+
+@pytest.mark.parametrize("place", ["", "anna/notebooks/index.ipynb", "typo"])
+def test_a_place_without_notebooks_of_the_course(place, hand_in, tmp_path):
+    anna = hand_in("anna")
+    (anna / "notebooks" / "index.ipynb").write_text("{}")
+    with pytest.raises(ValueError, match="has none of the notebooks 00_tiny: expected a folder"):
+        grading.grade([tmp_path / place, *([anna] if place else [])])
 
 
 def test_the_course_s_own_faults_are_not_the_students(hand_in, project, monkeypatch):

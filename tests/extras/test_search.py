@@ -1,6 +1,7 @@
 """``dmlkit search``: a Run, a folder of pictures, an index that knows when it is out of date."""
 
 import itertools
+import json
 import os
 import shutil
 from dataclasses import replace
@@ -193,6 +194,43 @@ def test_pictures_that_were_moved_are_found_where_they_are_now(
         search.gallery(run)
     monkeypatch.setenv("DMLKIT_DATA", str(pictures))
     assert search.gallery(run).names == search.gallery(runs[0]).names
+
+
+def test_the_pictures_are_looked_for_where_the_run_was_trained_on_them(tmp_path, monkeypatch):
+    """Also when $DMLKIT_DATA is another folder by then; what --root says counts more."""
+    here, there = trees.classes(tmp_path / "here", each=6), tmp_path / "there"
+    for name, value in (("DMLKIT_CACHE", tmp_path / "cache"), ("DMLKIT_DATA", tmp_path)):
+        monkeypatch.setenv(name, str(value))
+    arguments = [
+        "train",
+        "--data",
+        "folder",
+        "--steps",
+        "2",
+        "--device",
+        "cpu",
+        "--root",
+        str(here),
+    ]
+    for setting in (
+        {"data_args": PICTURES}, {"model_args": {"widths": [4, 8]}}, {"dim": 8},
+        {"sampler_args": {"classes": 2, "per_class": 2}},
+    ):  # fmt: skip
+        arguments += [f"--set={name}={json.dumps(value)}" for name, value in setting.items()]
+    trained = CliRunner().invoke(app, arguments)
+    assert trained.exit_code == 0, trained.output
+    (run,) = (tmp_path / "cache" / "runs").glob("*/run.json")
+    image = next(here.rglob("*.png"))
+
+    def asked(*more: object) -> str:
+        monkeypatch.setenv("DMLKIT_DATA", str(tmp_path))
+        result = invoke(image, "--run", run.parent, "--device", "cpu", *more)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    assert str(here / "") in asked()
+    shutil.copytree(here, there)
+    assert f"{there}/" in asked("--root", there)
 
 
 def test_every_unreadable_picture_among_many_is_named(runs, tmp_path):

@@ -186,11 +186,32 @@ def test_the_playground_is_linked_where_it_was_made_else_it_says_how(
     assert "make playground" not in play
 
 
+def test_which_loss_leads_to_the_losses_and_says_how_the_studies_differ():
+    page = dict(site.pages())["losses/which.md"]
+    assert "| [proxy\\_anchor](proxy_anchor.md) |" in page
+    assert "| triplet\\_all + SEC |" in page
+    assert "## The study transfer: fine-tuned from a pretrained network" in page
+
+
+def test_the_atlas_shows_names_of_code_as_code():
+    atlas_page = dict(site.pages())["losses/index.md"]
+    assert "Classify into `dim` meta-classes" in atlas_page
+    assert "\\`" not in atlas_page
+
+
 def test_a_formula_is_mathml():
     assert mathml(r"\arg\max_i x_i").startswith("<math")
     assert "\\" not in mathml(r"\arg\max_i \bigl\{ x_i \bigr\}")
     assert "mspace" in mathml(r"\sin\theta")
     assert "mspace" not in mathml(r"\sin^2 \theta")
+
+
+@pytest.mark.parametrize("tex", [r"\lVert f \rVert^2", r"\|f\|^2", r"P(a \mid b)"])
+def test_a_bar_is_as_tall_as_a_letter_unless_it_is_made_taller(tex):
+    """Browsers stretch it to the tallest part of the line, as they find it."""
+    bars = re.findall("<mo([^>]*)>(?:&#x02016|&#x02223);", mathml(tex))
+    assert bars
+    assert all('stretchy="false"' in attributes for attributes in bars)
 
 
 # --- The scan -------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ docstrings. Nothing of the course is executed. Sphinx with MyST-NB sets them (``
 their words are templates in ``site/templates``. ``links.faults`` then reads the finished site.
 """
 
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -212,12 +213,15 @@ def _templates() -> Environment:
 
 
 def plain(text: str) -> str:
-    r"""Text as Markdown that shows it letter by letter.
+    r"""Text as Markdown that shows it letter by letter, but for a docstring's ``code``.
 
-    >>> print(plain("x_i < 3"))
-    x\_i \< 3
+    >>> print(plain("x_i < 3, by ``x_i``"))
+    x\_i \< 3, by `x_i`
     """
-    return "".join(f"\\{letter}" if letter in r"\`*_{}[]<>#$|~" else letter for letter in text)
+    return "".join(
+        f"`{part}`" if i % 2 else re.sub(r"([\\`*_{}\[\]<>#$|~])", r"\\\1", part)
+        for i, part in enumerate(re.split("``(.+?)``", text))
+    )
 
 
 def _set(template: str, **context: Any) -> str:

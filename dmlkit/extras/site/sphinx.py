@@ -21,6 +21,7 @@ def mathml(tex: str, display: str = "inline") -> str:
     """
     tex = re.sub(r"\\arg(?![a-z])", r"\\mathrm{arg}\\,", tex)  # names that the converter lacks
     found: str = convert(_FUNCTION.sub(r"\1\\,", tex), display=display)
+    found = re.sub("<mo>(?=&#x02016;|&#x02223;)", '<mo stretchy="false">', found)  # as in TeX
     return found.replace(r">\{<", ">{<").replace(r">\}<", ">}<")  # large braces
 
 
