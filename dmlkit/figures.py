@@ -86,7 +86,7 @@ _LOOK = {
 __all__ = [
     "ARMS", "LOOKS", "MAX_BYTES", "RECALL_AXIS", "RIGHT", "WIDTH", "WRONG", "Look", "SavedFigure",
     "bare", "begin_notebook", "contact_sheet", "curve", "differences", "dots", "example", "letter",
-    "look", "neighbors", "sample", "save", "timing", "versions",
+    "live", "look", "neighbors", "sample", "save", "timing", "versions",
 ]  # fmt: skip
 
 provenance: dict[str, Any] | None = None
@@ -110,12 +110,22 @@ class SavedFigure:
         return self.png, {"alt": self.alt, "figure": self.name, "width": round(96 * self.width)}
 
     def _repr_html_(self) -> str:
-        source = f"data:image/png;base64,{base64.b64encode(self.png).decode()}"
-        style = f"width: {self.width:.2f}in; max-width: 100%; background: white"
-        return (
-            f'<figure><img src="{source}" alt="{html.escape(self.alt)}" style="{style}">'
-            f"<figcaption>{html.escape(self.caption)}</figcaption></figure>"
-        )
+        image = _image(self.png, self.alt, f"width: {self.width:.2f}in; ")
+        return f"<figure>{image}<figcaption>{html.escape(self.caption)}</figcaption></figure>"
+
+
+def live(fig: Figure, alt: str) -> str:
+    """A figure as HTML, in its own size, for an ``ipywidgets.HTML`` that knobs redraw."""
+    file = io.BytesIO()
+    fig.savefig(file, format="png")
+    plt.close(fig)
+    return _image(file.getvalue(), alt)
+
+
+def _image(png: bytes, alt: str, style: str = "") -> str:
+    source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+    style += "max-width: 100%; background: white"
+    return f'<img src="{source}" alt="{html.escape(alt)}" style="{style}">'
 
 
 def begin_notebook(

@@ -1,6 +1,8 @@
 """Figures: the look, the PNG with its numbers, and what is refused."""
 
+import base64
 import hashlib
+import io
 import json
 import math
 from pathlib import Path
@@ -73,6 +75,17 @@ def test_equal_input_gives_equal_bytes(folder: Path) -> None:
         figures.save(line(), "toy", {"x": [1, 2]}, "A line.")
         contents.append([path.read_bytes() for path in sorted(folder.iterdir())])
     assert contents[0] == contents[1]
+
+
+def test_a_picture_of_a_widget_has_its_own_size_and_alt_text(folder: Path) -> None:
+    fig, _ = plt.subplots(figsize=(4, 2))
+    found = figures.live(fig, 'Norm "2".')
+    assert 'alt="Norm &quot;2&quot;."' in found
+    assert "width" not in found.replace("max-width", "")
+    content = found.partition("base64,")[2].partition('"')[0]
+    with Image.open(io.BytesIO(base64.b64decode(content))) as image:
+        assert image.size == (400, 200)
+    assert not plt.get_fignums()
 
 
 def moving(frames: int) -> FuncAnimation:

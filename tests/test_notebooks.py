@@ -147,7 +147,7 @@ def _widgets(notebook: NotebookNode) -> Iterator[str]:
     # Plain papermill can wait for ever for a cell whose widget captures outputs (nbclient, 312).
     for name in map(_name, _calls(notebook)):
         if re.search(r"\b(interact|interact_manual|interactive_output|Output)$", name):
-            yield f"{name} captures what a cell shows: draw into an ipywidgets.Image"
+            yield f"{name} captures what a cell shows: draw into an ipywidgets.HTML"
 
 
 def _exercises(notebook: NotebookNode) -> Iterator[str]:

@@ -129,8 +129,13 @@ def test_the_slider_moves_the_figure(chromium: Any, lab: str) -> None:
     assert errors(cells) == []
     (widget,) = [c for c in cells if "ipywidgets.interactive" in c["source"]]
     chromium.execute_async_script(SHOW, widget["id"])
-    picture = "return document.querySelector('.jp-OutputArea .widget-image')?.src"
+    image = "document.querySelector('.jp-OutputArea .widget-html img')"
+    picture = f"return {image}?.src"
     before = WebDriverWait(chromium, 30).until(lambda b: b.execute_script(picture))
+    about = f"const i = {image}; return [i.alt, i.naturalWidth, i.clientWidth]"
+    alt, own, shown = chromium.execute_script(about)
+    assert alt
+    assert shown <= own, "it is not blown up"
     handle = chromium.find_elements("css selector", ".widget-slider .noUi-handle")[1]
     handle.send_keys(Keys.ARROW_RIGHT)
     WebDriverWait(chromium, 30).until(lambda b: b.execute_script(picture) != before)
