@@ -140,7 +140,7 @@ def test_studies_that_are_not_there_are_not_measured_yet(monkeypatch):
     assert pages["losses/contrastive.md"].count(": not measured yet") == len(none)
     monkeypatch.setattr(atlas, "results", lambda: some)
     pages = dict(site.atlas_pages())
-    assert "| 1 | contrastive | 75.0 |" in pages["losses/which.md"]
+    assert "| 1 | [contrastive](contrastive.md) | 75.0 |" in pages["losses/which.md"]
     assert "Recall@1 75.0 %" in pages["losses/contrastive.md"]
     assert pages["losses/margin.md"].count(": not measured yet") == len(none)
 
