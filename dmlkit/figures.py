@@ -115,7 +115,13 @@ class SavedFigure:
 
 
 def live(fig: Figure, alt: str) -> str:
-    """A figure as HTML, in its own size, for an ``ipywidgets.HTML`` that knobs redraw."""
+    """A figure as HTML, in its own size, for an ``ipywidgets.HTML`` that knobs redraw.
+
+    The figure is closed.
+
+    >>> live(plt.figure(), "Nothing yet.").startswith("<img src=")
+    True
+    """
     file = io.BytesIO()
     fig.savefig(file, format="png")
     plt.close(fig)

@@ -191,7 +191,11 @@ def picture(png: bytes) -> dict[str, str]:
 
 
 def file_hash(content: bytes) -> str:
-    """The SHA-256 of a file that is kept beside a record."""
+    """The SHA-256 of a file that is kept beside a record.
+
+    >>> file_hash(b"")[:8]
+    'e3b0c442'
+    """
     return hashlib.sha256(content).hexdigest()
 
 
