@@ -2,10 +2,11 @@
 
 import itertools
 import math
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,10 @@ def _outcomes(
         for _ in range(2 if executor is None else 1):  # once more, if a process of our own died
             if waiting:
                 work = {i: (experiments[i], device, whole) for i in waiting}
-                found |= _gathered(executor, work, steps)
+                if executor is None and workers.is_alone():
+                    found |= _trained_here(work, steps)
+                else:
+                    found |= _gathered(executor, work, steps)
             lost = [i for i in waiting if isinstance(found[i], BrokenExecutor)]
             begun = joblib.cpu_count() + 1  # one of these may have ended its process: they go last
             waiting = lost[begun:] + lost[:begun]
@@ -141,11 +145,28 @@ class _Steps:
             steps = self._of_ended() + sum(self._of_checkpoints().values())
             self.bar.update(max(steps - self.bar.n, 0))
 
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Look from time to time while this process trains itself."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(LOOK_SECONDS):
+                self.look()
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
+
     def _title(self) -> str:
         return f"runs {len(self.ended)}/{len(self.experiments)}"
 
     def _of_ended(self) -> int:
-        return sum(self.experiments[i].steps for i in self.ended)
+        return sum(self.experiments[i].steps for i in tuple(self.ended))
 
     def _of_checkpoints(self) -> dict[int, int]:
         """Of the Runs that are being trained, by their number."""
@@ -160,6 +181,20 @@ class _Steps:
                     self.read[path] = written, read_checkpoint(path)["step"]
                 found[i] = self.read[path][1]
         return found
+
+
+def _trained_here(work: Mapping[int, tuple[Any, ...]], steps: _Steps) -> dict[int, Any]:
+    """What each piece of work gave, or its error, one after the other in this process."""
+    found: dict[int, Any] = {}
+    with steps.watched():
+        for i, each in work.items():
+            try:
+                found[i] = _run(*each, wait=True)
+            except Exception as error:  # of this one: the others come first
+                found[i] = error
+            steps.end(i)
+    steps.look()
+    return found
 
 
 def _gathered(

@@ -35,6 +35,11 @@ def default_executor() -> Executor:
     return _pool()[0]
 
 
+def is_alone() -> bool:
+    """Whether there is one core and no cluster: a process beside this one would only take turns."""
+    return joblib.cpu_count() == 1 and not os.environ.get("DMLKIT_SCHEDULER")
+
+
 def _check_script() -> None:
     """Each process imports the script that runs, which must not train on being imported."""
     main = sys.modules["__main__"]

@@ -18,7 +18,7 @@ import torch
 from scipy import stats
 
 import dmlkit
-from dmlkit import data, study, training
+from dmlkit import data, study, training, workers
 from dmlkit.training import loop
 from tests.training import tiny
 from tests.training.tiny import TINY
@@ -52,6 +52,12 @@ def test_sweep_is_one_row_a_run_in_the_order_of_the_grid():
     pd.testing.assert_series_equal(frame["recall_at_1"], again["recall_at_1"])
 
 
+def alone(monkeypatch, cores=1):
+    """A machine of so many cores, and no cluster."""
+    monkeypatch.setattr(workers.joblib, "cpu_count", lambda: cores)
+    monkeypatch.setenv("DMLKIT_SCHEDULER", "")
+
+
 class Bar:
     """What a progress bar was told."""
 
@@ -83,7 +89,8 @@ def bars(monkeypatch, tmp_path):
     return made
 
 
-def test_the_bar_of_a_sweep_moves_within_a_run(bars, monkeypatch):
+@pytest.mark.parametrize("cores", [1, 2])
+def test_the_bar_of_a_sweep_moves_within_a_run(bars, monkeypatch, cores):
     def until_the_bar_moves(step):
         end = time.monotonic() + 60
         while step == 7 and bars[-1].n % TINY.steps == 0 and time.monotonic() < end:
@@ -91,7 +98,9 @@ def test_the_bar_of_a_sweep_moves_within_a_run(bars, monkeypatch):
 
     tiny.before_each_step(monkeypatch, until_the_bar_moves)
     runs = [replace(TINY, seed=seed) for seed in (9, 10, 11)]
-    with ThreadPoolExecutor(1) as executor:
+    with ThreadPoolExecutor(1) as threads:
+        executor = None if cores == 1 else threads
+        alone(monkeypatch, cores)
         study.train(runs[:1], executor, device="cpu")
         study.train(runs, executor, device="cpu")
         study.train(runs, executor, device="cpu")
@@ -261,7 +270,7 @@ def test_a_session_outlives_stops_and_killed_workers_and_leaves_none_behind(tmp_
     script.write_text(SESSION)
     root = str(Path(dmlkit.__file__).parent.parent)
     environment = {**os.environ, "DMLKIT_CACHE": str(tmp_path), "PYTHONPATH": root}
-    environment |= {"DMLKIT_SCHEDULER": ""}
+    environment |= {"DMLKIT_SCHEDULER": "", "LOKY_MAX_CPU_COUNT": "2"}
     small = json.dumps(asdict(replace(TINY, steps=1, monitor=())))
     log = tmp_path / "errors"
     with log.open("w") as errors:
@@ -285,6 +294,34 @@ def test_a_session_outlives_stops_and_killed_workers_and_leaves_none_behind(tmp_
     while left := [pid for pid in (facts["stopped"], *facts["pids"]) if psutil.pid_exists(pid)]:
         assert time.monotonic() < deadline, f"processes {left} are left"
         time.sleep(0.1)
+
+
+def test_with_one_core_no_other_process_trains_and_a_run_is_the_same(monkeypatch, tmp_path):
+    (elsewhere,) = train(TINY)
+    (tmp_path / "runs" / elsewhere.path.name).rename(tmp_path / "elsewhere")
+    alone(monkeypatch)
+    monkeypatch.setattr(study, "default_executor", lambda: pytest.fail("another process"))
+    state = torch.random.get_rng_state()
+    failing = replace(TINY, model="nope")
+    with pytest.raises(RuntimeError, match=r"1 of 2 Runs failed; .*unknown model"):
+        study.train([failing, TINY], device="cpu", progress=False)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    (here,) = study.train([TINY], device="cpu", progress=False)
+    assert here.loaded
+    tiny.assert_same_run(here, elsewhere)
+
+
+def test_with_one_core_a_sweep_goes_on_where_it_was_stopped(monkeypatch):
+    alone(monkeypatch)
+    runs = [replace(TINY, seed=seed) for seed in (1, 2)]
+    with monkeypatch.context() as patch:
+        tiny.interrupt_before(patch, 7)
+        with pytest.raises(KeyboardInterrupt):
+            study.train(runs, device="cpu", progress=False)
+    steps = []
+    tiny.before_each_step(monkeypatch, steps.append)
+    assert [run.loaded for run in study.train(runs, device="cpu", progress=False)] == [False] * 2
+    assert steps == [*range(7, 12), *range(12)]
 
 
 class Killed(Executor):

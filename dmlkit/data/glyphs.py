@@ -4,6 +4,7 @@ import hashlib
 import json
 import unicodedata
 import zipfile
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -111,9 +112,9 @@ def load(
     """
     chosen = Recipe(**recipe)
     path = (root or cache_folder()) / "glyphs" / f"{_key(chosen)}.npz"
-    if not path.exists():
-        _keep(path, chosen)
-    codes, faces, images = _read(path, split)
+    _keep(path, lambda: _make(chosen, _alphabet(path.parent)))
+    names = (f"{split}_{part}" for part in ("codes", "faces", "images"))
+    codes, faces, images = _read(path, *names)
     characters = [chr(code) for code in codes]
     labels = np.repeat(np.arange(len(codes)), len(images) // max(len(codes), 1))
     described = np.array(FACES)[faces].reshape(-1, 4).T  # (4, N)
@@ -131,20 +132,23 @@ _FILES = __file__, Path(__file__).with_name("alphabet.py")
 _SOURCE = b"".join(Path(file).read_bytes() for file in _FILES)
 
 
-def _key(recipe: Recipe) -> str:
-    """Hash of all that decides the bytes: the recipe, these files, and the libraries."""
+def _key(recipe: Recipe | None = None) -> str:
+    """Hash of all that decides the bytes: the recipe, these files, and the libraries; without a
+    recipe those of the alphabet."""
     versions = {name: version(name) for name in ("numpy", "torch", "matplotlib")}
-    stated = json.dumps([asdict(recipe), hashlib.sha256(_SOURCE).hexdigest(), versions])
+    stated = json.dumps([recipe and asdict(recipe), hashlib.sha256(_SOURCE).hexdigest(), versions])
     return hashlib.sha256(stated.encode()).hexdigest()[:16]
 
 
-def _keep(path: Path, recipe: Recipe) -> None:
-    """Make the file, once however many processes ask, and put it in place whole."""
+def _keep(path: Path, make: Callable[[], Mapping[str, NDArray[Any]]]) -> None:
+    """Make a file that is not there, once however many processes ask, and put it in place whole."""
 
     def write(beside: Path) -> None:
         with beside.open("wb") as file:
-            np.savez(file, **_make(recipe))  # type: ignore[arg-type]
+            np.savez(file, **make())  # type: ignore[arg-type]
 
+    if path.exists():
+        return
     threads = torch.get_num_threads()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -161,11 +165,11 @@ def _keep(path: Path, recipe: Recipe) -> None:
         torch.set_num_threads(threads)
 
 
-def _read(path: Path, split: str) -> list[NDArray[Any]]:
-    """Codes (C,), faces (N,) and images (N, 1, 32, 32) of a split; zip compares their checksums."""
+def _read(path: Path, *names: str) -> list[NDArray[Any]]:
+    """Arrays of a file by their names; zip compares their checksums."""
     try:
         with path.open("rb") as content, np.load(content) as file:
-            return [file[f"{split}_{part}"] for part in ("codes", "faces", "images")]
+            return [file[name] for name in names]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(
             f"the Glyphs cache {path} is damaged ({error}): expected the file that dmlkit wrote. "
@@ -173,9 +177,15 @@ def _read(path: Path, split: str) -> list[NDArray[Any]]:
         ) from error
 
 
-def _make(recipe: Recipe) -> dict[str, NDArray[Any]]:
-    """All three splits, as ``_read`` gives them."""
-    alphabet = draw_alphabet()
+def _alphabet(folder: Path) -> Alphabet:
+    """The alphabet as it was drawn once, which takes ten times as long as the images of a set."""
+    path = folder / f"alphabet-{_key()}.npz"
+    _keep(path, lambda: draw_alphabet()._asdict())
+    return Alphabet(*_read(path, *Alphabet._fields))
+
+
+def _make(recipe: Recipe, alphabet: Alphabet) -> dict[str, NDArray[Any]]:
+    """All three splits, of each codes (C,), faces (N,) and images (N, 1, 32, 32)."""
     wanted = recipe.test_classes, recipe.val_classes, recipe.train_classes
     order = _ordered(recipe, len(alphabet.codes))
     if sum(wanted) > len(order):

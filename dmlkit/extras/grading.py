@@ -227,7 +227,7 @@ def _judged(
     errors = [output for cell in cells for output in cell.outputs if output.output_type == "error"]
     if errors:
         return FAILED, _in_words(errors[0])
-    if not cells or not all(cell.execution_count for cell in cells):
+    if not cells or not all(map(_ended, cells)):
         return FAILED, "it was not reached within the time, or ended the kernel"
     expected, lines = (
         [line for i in exercise.checks for line in _lines(ran[i])] for ran in (ours, theirs)
@@ -236,6 +236,11 @@ def _judged(
         return PASSED, ""
     wrong = [line for line in lines if not any(_alike(line, right) for right in expected)]
     return FAILED, (wrong or ["its check says less than it says of a right answer"])[0]
+
+
+def _ended(cell: NotebookNode) -> bool:
+    """Whether the kernel answered that the cell was done: one that dies may still count it."""
+    return "shell.execute_reply" in cell.metadata.get("execution", {})
 
 
 def _in_words(error: NotebookNode) -> str:

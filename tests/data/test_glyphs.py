@@ -205,7 +205,14 @@ def test_bad_arguments_are_named(drawings, tmp_path, changes, message):
 
 
 def cached(root: Path) -> Path:
-    (path,) = (root / "glyphs").glob("*.npz")
+    """The file of the one set that was made there."""
+    (path,) = set((root / "glyphs").glob("*.npz")) - {alphabet_file(root)}
+    return path
+
+
+def alphabet_file(root: Path) -> Path:
+    """What all sets are made of."""
+    (path,) = (root / "glyphs").glob("alphabet-*.npz")
     return path
 
 
@@ -215,6 +222,15 @@ def test_a_set_is_made_once(drawings, tmp_path):
     assert load("glyphs", root=tmp_path, **SMALL).fingerprint == first.fingerprint
     assert len(drawings) == 1
     assert {path.suffix for path in (tmp_path / "glyphs").iterdir()} <= {".npz", ".lock"}
+
+
+def test_the_alphabet_is_drawn_once_for_all_sets(drawings, tmp_path):
+    first, second = made(tmp_path), made(tmp_path, seed=1)
+    assert first.fingerprint != second.fingerprint
+    assert len(drawings) == 1
+    elsewhere = made(tmp_path / "elsewhere", seed=1)
+    assert elsewhere.fingerprint == second.fingerprint
+    assert len(drawings) == 2
 
 
 def test_a_source_that_is_edited_later_does_not_rename_what_this_process_makes(
@@ -269,6 +285,17 @@ def test_a_damaged_cache_is_named_and_can_be_made_anew(drawings, tmp_path, damag
     assert str(path) in str(error.value)
     path.unlink()
     assert made(tmp_path).fingerprint == whole
+
+
+def test_a_damaged_alphabet_is_named_and_can_be_drawn_anew(drawings, tmp_path):
+    made(tmp_path)
+    path = alphabet_file(tmp_path)
+    path.write_bytes(path.read_bytes()[:-500])
+    with pytest.raises(ValueError, match=r"is damaged \(.*Delete it") as error:
+        made(tmp_path, seed=1)
+    assert str(path) in str(error.value)
+    path.unlink()
+    assert len(made(tmp_path, seed=1)) == 30
 
 
 def test_a_folder_that_cannot_be_made_is_named(drawings, tmp_path):
