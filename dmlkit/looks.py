@@ -72,7 +72,7 @@ LOOKS: Mapping[str, Look] = {
     "structured_clustering": Look("structured clustering", AMBER, "*"),
     "htl": Look("hierarchical triplets", CYAN, "*"),
     # proxies
-    "proxy_triplet": Look("proxy triplets", BLUE, "X"),
+    "proxy_triplet": Look("proxy triplets", SKY, "X"),
     "proxy_nca": Look("Proxy-NCA", GREEN, "o"),
     "proxy_nca_pp": Look("Proxy-NCA++", CYAN, ">"),
     "normalized_softmax": Look("normalized softmax", SKY, "h"),

@@ -38,6 +38,7 @@ PANELS = {
                      "prototypical", "normalized_softmax"],
     "maps": ["contrastive", "triplet_semihard", "triplet_hard", "multi_similarity", "prototypical",
              "normalized_softmax", "proxy_anchor", "hyperbolic"],
+    "logs": ["margin", "n_pairs", "proxy_triplet", "triplet_semihard", "lifted_structure"],
     "ranking": ["smooth_ap", "sup_ap", "recall_at_k", "fast_ap"],
     "arms": [*figures.ARMS],
 }  # fmt: skip

@@ -35,8 +35,9 @@ _HOW = (
     "dimensions, 1,000 proxies, two cores).  "
     r"$s$ cosine, $D$ distance, $f$ raw embedding, $a$ anchor, $p$ positive, $n$ negative, "
     "\n"
-    r"$y$ own class, $z$ any class, $\theta$ angle to a proxy, $T$ temperature, $r$ scale, $m$ "
-    r"margin, $[\,\cdot\,]_+=\max(\cdot,\,0)$, LSE log-sum-exp. Means over anchors are left out."
+    r"$y$ own class, $z$ any class, $\theta$ angle to a proxy, $\sigma$ temperature, $\alpha$ "
+    r"scale, $m$ margin, $[\,\cdot\,]_+=\max(\cdot,\,0)$, sig sigmoid, LSE log-sum-exp. "
+    "Means over anchors are left out."
 )
 _BATCH = "B = 512"
 # Losses that look at the first two images of a class alone, and those that draw at random.
@@ -87,7 +88,7 @@ EQUATIONS: Mapping[str, tuple[int, str]] = {
         2017,
         r"$[m+D_{ap}-\beta]_+ + [m+\beta-D_{an}]_+$" "\nn: drawn evenly over distances",
     ),
-    "supcon": (2020, r"$\mathrm{LSE}_{j}\,(s_j/T)-\mathrm{mean}_p\,(s_p/T)$"),
+    "supcon": (2020, r"$\mathrm{LSE}_{j}\,(s_j/\sigma)-\mathrm{mean}_p\,(s_p/\sigma)$"),
     "circle": (
         2020,
         r"$\log(1+\sum_n e^{\gamma a_n(s_n-m)}\sum_p e^{-\gamma a_p(s_p-1+m)})$"
@@ -105,7 +106,7 @@ EQUATIONS: Mapping[str, tuple[int, str]] = {
     ),
     "n_pairs_normalized": (
         2016,
-        r"$\log(1+\sum_{c'}\exp(r^2(s_{cc'}-s_{cc})))$",
+        r"$\log(1+\sum_{c'}\exp(\alpha(s_{cc'}-s_{cc})))$",
     ),
     "angular": (2017, r"$\log(1+\sum_n e^{4\kappa(s_{an}+s_{pn})-2(1+\kappa)s_{ap}})$"),
     "irt": (
@@ -120,7 +121,7 @@ EQUATIONS: Mapping[str, tuple[int, str]] = {
         2020,
         r"$1-\mathrm{mean}_i\,R^{+}_i/R_i$"
         "\n"
-        r"$R_i=1+\sum_j\sigma((s_j-s_i)/T)$",
+        r"$R_i=1+\sum_j\mathrm{sig}((s_j-s_i)/\sigma)$",
     ),
     "sup_ap": (
         2021,
@@ -130,9 +131,9 @@ EQUATIONS: Mapping[str, tuple[int, str]] = {
     ),
     "recall_at_k": (
         2022,
-        r"$1-\mathrm{mean}_k\,\sum_i\sigma((k-r_i)/T)\,/\min(k,|P|)$"
+        r"$1-\mathrm{mean}_k\,\sum_i\mathrm{sig}((k-r_i)/\sigma)\,/\min(k,|P|)$"
         "\n"
-        r"$r_i=1+\sum_j\sigma((s_j-s_i)/T')$",
+        r"$r_i=1+\sum_j\mathrm{sig}((s_j-s_i)/\sigma')$",
     ),
     "fast_ap": (
         2019,
@@ -143,13 +144,13 @@ EQUATIONS: Mapping[str, tuple[int, str]] = {
         2017,
         r"$[\max_S\{F(S)+\gamma(1-\mathrm{NMI})\}-\tilde F]_+$" "\nF: facility location",
     ),
-    "htl": (2018, r"$[D_{ap}^2-D_{an}^2+\alpha_{y_a y_n}]_+$" "\nmargins from a tree of classes"),
+    "htl": (2018, r"$[D_{ap}^2-D_{an}^2+m_{y_a y_n}]_+$" "\nmargins from a tree of classes"),
     "proxy_triplet": (2017, r"$\mathrm{mean}_{z\neq y}[D_y^2-D_z^2+m]_+$"),
     "proxy_nca": (2017, r"$D_y^2+\mathrm{LSE}_{z\neq y}(-D_z^2)$" "\non a sphere of radius 3"),
-    "proxy_nca_pp": (2020, r"$-\log\,\mathrm{softmax}(-D^2/T)_y$"),
-    "normalized_softmax": (2019, r"$-\log\,\mathrm{softmax}(\cos\theta/T)_y$"),
-    "cosface": (2018, r"$-\log\,\mathrm{softmax}(r(\cos\theta_z-m\,[z=y]))_y$"),
-    "arcface": (2019, r"$-\log\,\mathrm{softmax}(r\cos(\theta_z+m\,[z=y]))_y$"),
+    "proxy_nca_pp": (2020, r"$-\log\,\mathrm{softmax}(-D^2/\sigma)_y$"),
+    "normalized_softmax": (2019, r"$-\log\,\mathrm{softmax}(\cos\theta/\sigma)_y$"),
+    "cosface": (2018, r"$-\log\,\mathrm{softmax}(\alpha(\cos\theta_z-m\,[z=y]))_y$"),
+    "arcface": (2019, r"$-\log\,\mathrm{softmax}(\alpha\cos(\theta_z+m\,[z=y]))_y$"),
     "sphereface": (
         2017,
         r"$-\log\,\mathrm{softmax}(\|f\|\,\psi_z)_y,\ \psi_y\approx\cos(m\theta_y)$",
@@ -162,32 +163,35 @@ EQUATIONS: Mapping[str, tuple[int, str]] = {
     ),
     "soft_triple": (
         2019,
-        r"$-\log\,\mathrm{softmax}(r(S-\delta\,[z=y]))_y$"
+        r"$-\log\,\mathrm{softmax}(\alpha(S-\delta\,[z=y]))_y$"
         "\n"
         r"$S_z=\sum_k\mathrm{softmax}_k(s_{zk}/\gamma)\,s_{zk}$",
     ),
     "pfml": (
         2025,
-        r"$-1/\max(D,\delta)^\alpha$ within a class,"
+        r"$-1/\max(D,\delta)^q$ within a class,"
         "\n"
-        r"$1/\min(D,\delta)^\alpha$ between two",
+        r"$1/\min(D,\delta)^q$ between two",
     ),
     "adaface": (
         2022,
-        r"$-\log\,\mathrm{softmax}(r(\cos(\theta_y-mz)-m(1+z)))_y$" "\nz: the norm, standardized",
+        r"$-\log\,\mathrm{softmax}(\alpha(\cos(\theta_y-mz)-m(1+z)))_y$"
+        "\nz: the norm, standardized",
     ),
     "magface": (
         2021,
-        r"$-\log\,\mathrm{softmax}(r\cos(\theta_y+m(\|f\|)))_y$"
+        r"$-\log\,\mathrm{softmax}(\alpha\cos(\theta_y+m(\|f\|)))_y$"
         "\n"
         r"$+\,\lambda\,(1/\|f\|+\|f\|/u^2)$",
     ),
-    "heated_up_softmax": (2018, r"$-\log\,\mathrm{softmax}(\cos\theta/T)_y$" "\nT rises late"),
+    "heated_up_softmax": (2018, r"$-\log\,\mathrm{softmax}(\cos\theta/\sigma)_y$"
+        "\n"
+        r"$\sigma$ rises late",),
     "xbm": (2020, "contrastive(batch)\n+ contrastive(batch, memory)"),
     "meta_class": (2018, r"$-\log\,\mathrm{softmax}(f)_{m(y)}$" "\nm: random handfuls of classes"),
     "hyperbolic": (
         2022,
-        r"$-\log\,e^{-d_{ap}/T}/(e^{-d_{ap}/T}+\sum_n e^{-d_{an}/T})$"
+        r"$-\log\,e^{-d_{ap}/\sigma}/(e^{-d_{ap}/\sigma}+\sum_n e^{-d_{an}/\sigma})$"
         "\nd: distance in the Poincaré ball",
     ),
     "spherical_expansion": (
