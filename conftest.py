@@ -22,6 +22,7 @@ from hypothesis import settings
 # Tests run on both cores as processes; inside one, a single thread is quicker and repeatable.
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("NUMBA_NUM_THREADS", "1")  # UMAP would set torch's threads to all cores
 
 # The same examples every time; HYPOTHESIS_PROFILE=nightly looks further, each time elsewhere.
 settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, database=None)

@@ -130,6 +130,7 @@ def _start(job: Job, number: int, threads: int) -> Attempt:
     }
     environment = {
         "OMP_NUM_THREADS": str(threads),
+        "NUMBA_NUM_THREADS": str(threads),  # UMAP would set torch's threads, too, to this number
         "LOKY_MAX_CPU_COUNT": str(threads),  # what joblib.cpu_count() answers
         **os.environ,
         "DMLKIT_FIGURES": str(job.staging / "figures"),

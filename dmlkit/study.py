@@ -77,7 +77,7 @@ def sweep(
         ValueError: an axis that is no field and no mapping, or an empty one.
         RuntimeError: some Runs failed; the first one's error is its cause.
     """
-    places, experiments = zip(*_grid(base, axes), strict=True)
+    places, experiments = zip(*grid(base, axes), strict=True)
     rows = _outcomes(experiments, False, executor, device, progress)
     _raise_failures(rows, places)
     return pd.DataFrame([place | row for place, row in zip(places, rows, strict=True)])
@@ -241,7 +241,12 @@ def _raise_failures(found: Sequence[Any], names: Sequence[Any]) -> None:
         ) from error
 
 
-def _grid(base: Experiment, axes: Mapping[str, Any]) -> list[tuple[dict[str, Any], Experiment]]:
+def grid(base: Experiment, axes: Mapping[str, Any]) -> list[tuple[dict[str, Any], Experiment]]:
+    """Every point of a grid, as ``sweep`` tells, with its Experiment. Raises as ``sweep`` does.
+
+    >>> [point for point, _ in grid(Experiment(), {"seed": [0, 1], "dim": [8]})]
+    [{'seed': 0, 'dim': 8}, {'seed': 1, 'dim': 8}]
+    """
     known = {f.name for f in fields(Experiment)}
     for name, values in axes.items():
         if name not in known and not isinstance(values, Mapping):

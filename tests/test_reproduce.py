@@ -477,13 +477,15 @@ def test_kernels_share_the_cores_and_success_needs_an_executed_copy(
 ) -> None:
     write(tmp_path, "00_toy")
     out = tmp_path / "threads"
-    script = f"import os; open({str(out)!r}, 'w').write(os.environ['OMP_NUM_THREADS'])"
+    names = ["OMP_NUM_THREADS", "NUMBA_NUM_THREADS"]
+    script = f"import os; open({str(out)!r}, 'w').writelines(os.environ[n] for n in {names})"
     monkeypatch.setattr(execution, "PAPERMILL", script)
     monkeypatch.setattr(execution.joblib, "cpu_count", lambda: 8)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
     done, page = run(tmp_path, workers=3)
-    assert out.read_text() == "2"
-    assert "OMP_NUM_THREADS" not in os.environ
+    assert out.read_text() == "22"
+    assert not set(names) & os.environ.keys()
     assert not done  # the process succeeded, but it ran no notebook
     assert "papermill ended with exit status 0" in page
 

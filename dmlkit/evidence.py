@@ -1,0 +1,104 @@
+"""Scores that were made once and are kept in ``data/evidence``; some are made again each time.
+
+A course that trains everything anew takes too long to be run at every change. So the scores of some
+sweeps are kept, one row a training with the hash of its Experiment, and are given to whoever asks
+for those Experiments; but a few, drawn by the commit, are trained again and must agree. Each commit
+draws others, so that in time all are checked. What is not kept (fewer steps, say) is trained.
+"""
+
+import hashlib
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import dmlkit
+from dmlkit import claims, study
+from dmlkit.files import write_whole
+from dmlkit.training import Experiment
+
+SPREAD = 0.02  # of a Recall@1 between two seeds, where a sweep has losses of every kind
+
+
+def recalls(
+    name: str,
+    experiments: Sequence[Experiment],
+    *,
+    keep: bool = False,
+    again: int = 3,
+    device: str = "auto",
+) -> np.ndarray:
+    """Recall@1 of N Experiments: (N,) in 0..1, NaN where the training diverged.
+
+    What ``data/evidence/NAME.csv`` holds comes from there, but ``again`` of these are trained, too,
+    and must agree with it (``claims.check_evidence``). All others are trained. With ``keep`` all
+    are trained, and the file holds them afterwards.
+
+    Raises:
+        ValueError: what was trained again does not agree.
+        RuntimeError: a training failed, see ``study.train``.
+
+    >>> recalls("none", [])
+    array([], dtype=float64)
+    """
+    path = dmlkit.ROOT / "data" / "evidence" / f"{name}.csv"
+    table = pd.read_csv(path) if path.exists() else pd.DataFrame()
+    rows = {row["hash"]: row for row in table.to_dict("records")}
+    asked = {e.former_hash(): e for e in experiments}
+    kept = [] if keep else _drawn(asked.keys() & rows.keys())
+    here = {h: e for h, e in asked.items() if h not in kept[again:]}
+    runs = study.train(list(here.values()), device=device)
+    trained = {
+        h: {"hash": h, "loss": e.loss, "steps": e.steps, "seed": e.seed}
+        | {"recall_at_1": run.scores["recall_at_1"] if run else np.nan}
+        for (h, e), run in zip(here.items(), runs, strict=True)
+    }
+    if trained and kept:
+        now, then = pd.DataFrame(trained.values()), pd.DataFrame(map(rows.get, kept))
+        claims.check_evidence(now, then, spread=SPREAD)
+    if keep:
+        table = pd.DataFrame((rows | trained).values())
+        write_whole({path: partial(table.to_csv, index=False)})
+    known = trained | {h: rows[h] for h in kept}
+    return np.array([known[e.former_hash()]["recall_at_1"] for e in experiments], dtype=float)
+
+
+def sweep(
+    name: str,
+    base: Experiment,
+    *,
+    keep: bool = False,
+    again: int = 3,
+    device: str = "auto",
+    **axes: Sequence[Any] | Mapping[str, Mapping[str, Any]],
+) -> pd.DataFrame:
+    """Recall@1 at every point of a grid, as ``study.sweep`` gives it, and kept as by ``recalls``.
+
+    One row a point: the axes, and ``recall_at_1``.
+
+    >>> sweep("none", Experiment(), seed=[])
+    Traceback (most recent call last):
+    ValueError: axis 'seed' is empty
+    """
+    places, experiments = zip(*study.grid(base, axes), strict=True)
+    scores = recalls(name, experiments, keep=keep, again=again, device=device)
+    return pd.DataFrame(places).assign(recall_at_1=scores)
+
+
+def commit() -> str:
+    """The hash of the commit that is checked out; nothing where there is none."""
+    command = ["git", "rev-parse", "HEAD"]
+    with suppress(OSError):
+        done = subprocess.run(command, cwd=dmlkit.ROOT, capture_output=True, text=True)
+        return done.stdout.strip()
+    return ""
+
+
+def _drawn(hashes: Iterable[str]) -> list[str]:
+    """In an order that is another at each commit."""
+    key = commit()
+    return sorted(hashes, key=lambda each: hashlib.sha256(f"{key} {each}".encode()).digest())
