@@ -8,7 +8,7 @@ draws others, so that in time all are checked. What is not kept (fewer steps, sa
 
 import hashlib
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -19,31 +19,35 @@ import pandas as pd
 import dmlkit
 from dmlkit import claims, study
 from dmlkit.files import write_whole
-from dmlkit.training import Experiment
+from dmlkit.training import Experiment, Run
 
-SPREAD = 0.02  # of a Recall@1 between two seeds, where a sweep has losses of every kind
+#: What is measured on a Run, and the standard deviation of that between two seeds.
+Measures = Mapping[str, tuple[Callable[[Run], float], float]]
+
+RECALL: Measures = {"recall_at_1": (lambda run: run.scores["recall_at_1"], 0.02)}
 
 
-def recalls(
+def measured(
     name: str,
     experiments: Sequence[Experiment],
+    measures: Measures = RECALL,
     *,
     keep: bool = False,
     again: int = 3,
     device: str = "auto",
-) -> np.ndarray:
-    """Recall@1 of N Experiments: (N,) in 0..1, NaN where the training diverged.
+) -> pd.DataFrame:
+    """Measures of N Experiments: (N, measures), NaN where a training diverged.
 
     What ``data/evidence/NAME.csv`` holds comes from there, but ``again`` of these are trained, too,
     and must agree with it (``claims.check_evidence``). All others are trained. With ``keep`` all
-    are trained, and the file holds them afterwards.
+    are trained, and the file holds them afterwards. A file has one set of measures.
 
     Raises:
         ValueError: what was trained again does not agree.
         RuntimeError: a training failed, see ``study.train``.
 
-    >>> recalls("none", [])
-    array([], dtype=float64)
+    >>> measured("none", []).columns.tolist()
+    ['recall_at_1']
     """
     path = dmlkit.ROOT / "data" / "evidence" / f"{name}.csv"
     table = pd.read_csv(path) if path.exists() else pd.DataFrame()
@@ -54,39 +58,42 @@ def recalls(
     runs = study.train(list(here.values()), device=device)
     trained = {
         h: {"hash": h, "loss": e.loss, "steps": e.steps, "seed": e.seed}
-        | {"recall_at_1": run.scores["recall_at_1"] if run else np.nan}
+        | {key: measure(run) if run else np.nan for key, (measure, _) in measures.items()}
         for (h, e), run in zip(here.items(), runs, strict=True)
     }
     if trained and kept:
         now, then = pd.DataFrame(trained.values()), pd.DataFrame(map(rows.get, kept))
-        claims.check_evidence(now, then, spread=SPREAD)
+        for key, (_, spread) in measures.items():
+            claims.check_evidence(now, then, key, spread)
     if keep:
         table = pd.DataFrame((rows | trained).values())
         write_whole({path: partial(table.to_csv, index=False)})
     known = trained | {h: rows[h] for h in kept}
-    return np.array([known[e.former_hash()]["recall_at_1"] for e in experiments], dtype=float)
+    values = [known[e.former_hash()] for e in experiments]
+    return pd.DataFrame(values, columns=list(measures), dtype=float)
 
 
 def sweep(
     name: str,
     base: Experiment,
+    measures: Measures = RECALL,
     *,
     keep: bool = False,
     again: int = 3,
     device: str = "auto",
     **axes: Sequence[Any] | Mapping[str, Mapping[str, Any]],
 ) -> pd.DataFrame:
-    """Recall@1 at every point of a grid, as ``study.sweep`` gives it, and kept as by ``recalls``.
+    """Measures at every point of a grid, as ``study.sweep`` gives it, and kept as by ``measured``.
 
-    One row a point: the axes, and ``recall_at_1``.
+    One row a point: the axes, and the measures.
 
     >>> sweep("none", Experiment(), seed=[])
     Traceback (most recent call last):
     ValueError: axis 'seed' is empty
     """
     places, experiments = zip(*study.grid(base, axes), strict=True)
-    scores = recalls(name, experiments, keep=keep, again=again, device=device)
-    return pd.DataFrame(places).assign(recall_at_1=scores)
+    found = measured(name, experiments, measures, keep=keep, again=again, device=device)
+    return pd.concat([pd.DataFrame(places), found], axis=1)
 
 
 def commit() -> str:

@@ -12,6 +12,10 @@ from dmlkit.training import Experiment
 FIVE = [Experiment(steps=3, seed=k) for k in range(5)]
 
 
+def recalls(experiments, **how) -> np.ndarray:
+    return evidence.measured("toy", experiments, **how)["recall_at_1"].to_numpy()
+
+
 @pytest.fixture
 def trained(tmp_path, monkeypatch) -> list[int]:
     """The seeds that were trained, in order; seed k scores k / 10, and seed 3 diverges."""
@@ -31,49 +35,62 @@ def trained(tmp_path, monkeypatch) -> list[int]:
 
 def test_what_is_not_kept_is_trained_and_what_is_kept_is_not(trained, tmp_path):
     expected = [0.0, 0.1, 0.2, np.nan, 0.4]
-    np.testing.assert_array_equal(evidence.recalls("toy", FIVE), expected)
+    np.testing.assert_array_equal(recalls(FIVE), expected)
     assert trained == [0, 1, 2, 3, 4]
     assert not list((tmp_path / "data" / "evidence").iterdir()), "nothing is written unasked"
 
-    np.testing.assert_array_equal(evidence.recalls("toy", FIVE[:4], keep=True), expected[:4])
+    np.testing.assert_array_equal(recalls(FIVE[:4], keep=True), expected[:4])
     trained.clear()
-    np.testing.assert_array_equal(evidence.recalls("toy", FIVE, again=0), expected)
+    np.testing.assert_array_equal(recalls(FIVE, again=0), expected)
     assert trained == [4]
-    np.testing.assert_array_equal(evidence.recalls("toy", FIVE[::-1], again=0), expected[::-1])
+    np.testing.assert_array_equal(recalls(FIVE[::-1], again=0), expected[::-1])
 
 
 def test_keeping_more_leaves_the_other_rows_and_replaces_equal_ones(trained, tmp_path):
     path = tmp_path / "data" / "evidence" / "toy.csv"
-    evidence.recalls("toy", FIVE[:3], keep=True)
+    recalls(FIVE[:3], keep=True)
     before = path.read_text()
-    evidence.recalls("toy", FIVE[1:2], keep=True)
+    recalls(FIVE[1:2], keep=True)
     assert path.read_text() == before
-    evidence.recalls("toy", FIVE[4:], keep=True)
+    recalls(FIVE[4:], keep=True)
     assert path.read_text().startswith(before)
     assert pd.read_csv(path)["seed"].tolist() == [0, 1, 2, 4]
 
 
 def test_each_commit_makes_others_again(trained, monkeypatch):
-    evidence.recalls("toy", FIVE, keep=True)
+    recalls(FIVE, keep=True)
     drawn = []
     for commit in "abcdefghijklmnop":
         monkeypatch.setattr(evidence, "commit", lambda commit=commit: commit)
         trained.clear()
-        evidence.recalls("toy", FIVE, again=2)
+        recalls(FIVE, again=2)
         assert len(trained) == 2
         drawn.append(tuple(trained))
         trained.clear()
-        evidence.recalls("toy", FIVE, again=2)
+        recalls(FIVE, again=2)
         assert tuple(trained) == drawn[-1], "the same commit draws the same"
     assert {seed for pair in drawn for seed in pair} == set(range(5)), "in time all are checked"
 
 
 def test_a_score_that_is_not_what_is_kept_is_refused(trained, tmp_path):
     path = tmp_path / "data" / "evidence" / "toy.csv"
-    evidence.recalls("toy", FIVE, keep=True)
+    recalls(FIVE, keep=True)
     path.write_text(path.read_text().replace(",0.1\n", ",0.9\n"))
     with pytest.raises(ValueError, match="recall_at_1 of 5 trainings of the evidence"):
-        evidence.recalls("toy", FIVE, again=5)
+        recalls(FIVE, again=5)
+
+
+def test_every_measure_is_kept_and_checked(trained, tmp_path):
+    both = evidence.RECALL | {"percent": (lambda run: 100 * run.scores["recall_at_1"], 2.0)}
+    made = evidence.measured("both", FIVE[:3], both, keep=True)
+    assert made.to_numpy().tolist() == [[0.0, 0.0], [0.1, 10.0], [0.2, 20.0]]
+    trained.clear()
+    pd.testing.assert_frame_equal(evidence.measured("both", FIVE[:3], both, again=0), made)
+    assert not trained
+    path = tmp_path / "data" / "evidence" / "both.csv"
+    path.write_text(path.read_text().replace(",20.0\n", ",80.0\n"))
+    with pytest.raises(ValueError, match="percent of 3 trainings of the evidence"):
+        evidence.measured("both", FIVE[:3], both)
 
 
 def test_a_sweep_is_one_row_a_point_in_the_order_of_the_grid(trained):
