@@ -40,7 +40,8 @@ def measured(
 
     What ``data/evidence/NAME.csv`` holds comes from there, but ``again`` of these are trained, too,
     and must agree with it (``claims.check_evidence``). All others are trained. With ``keep`` all
-    are trained, and the file holds them afterwards. A file has one set of measures.
+    are trained, and the file holds them afterwards. A file has one set of measures. Whether any of
+    the rows were kept is in ``attrs["kept"]``: what rests on them should say so, see ``settle``.
 
     Raises:
         ValueError: what was trained again does not agree.
@@ -70,7 +71,9 @@ def measured(
         write_whole({path: partial(table.to_csv, index=False)})
     known = trained | {h: rows[h] for h in kept}
     values = [known[e.former_hash()] for e in experiments]
-    return pd.DataFrame(values, columns=list(measures), dtype=float)
+    found = pd.DataFrame(values, columns=list(measures), dtype=float)
+    found.attrs["kept"] = bool(kept)
+    return found
 
 
 def sweep(
@@ -93,7 +96,9 @@ def sweep(
     """
     places, experiments = zip(*study.grid(base, axes), strict=True)
     found = measured(name, experiments, measures, keep=keep, again=again, device=device)
-    return pd.concat([pd.DataFrame(places), found], axis=1)
+    for i, axis in enumerate(axes):
+        found.insert(i, axis, [place[axis] for place in places])
+    return found
 
 
 def commit() -> str:

@@ -101,6 +101,8 @@ def test_a_sweep_is_one_row_a_point_in_the_order_of_the_grid(trained):
     assert frame["recall_at_1"].tolist() == [0.0, 0.1, 0.0, 0.1]
     trained.clear()
     again = evidence.sweep("toy", FIVE[0], again=0, size=size, seed=[0, 1])
+    assert not frame.attrs["kept"]
+    assert again.attrs["kept"]
     pd.testing.assert_frame_equal(again, frame)
     assert not trained
 
