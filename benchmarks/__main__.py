@@ -21,8 +21,11 @@ ON_A_CPU = (
     "defaults",
     "pictures",
     "judge_alarms",
+    "sizes",
+    "scaling",
 )
-PARTS = (*ON_A_CPU, "kills", "mutations", "gpu")  # the last three only when they are asked for
+ASKED_FOR = ("notebooks", "kills", "mutations", "gpu")  # only then
+PARTS = (*ON_A_CPU, *ASKED_FOR)
 RESULTS = Path(__file__).parent / "RESULTS.md"
 README = Path(__file__).parent.parent / "README.md"
 HEAD = """# Benchmarks

@@ -1,0 +1,99 @@
+"""How time and memory grow: evaluation with its images, losses with the batch.
+
+An exponent p says that a cost grows as size^p: the slope of a line through the logarithms.
+``python -m benchmarks.sizes 60502`` measures one evaluation.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+
+import numpy as np
+import torch
+from torch.nn.functional import normalize
+
+from benchmarks import losses
+from benchmarks.__main__ import RESULTS, section
+from benchmarks.retrieval import _memory
+from dmlkit import ROOT
+from dmlkit import losses as ours
+from dmlkit.retrieval import recall_at_k
+
+DIM, PER_CLASS = 128, 5
+SOP = 60_502  # test images of SOP
+EVALUATED = (SOP // 8, SOP // 4, SOP // 2, SOP)
+GALLERY, QUERIES = 1_000_000, 20_000
+BATCHES = (512, 1024, 2048, 4096)
+
+Row = dict[str, str | float | None]
+
+
+def rows() -> list[Row]:
+    """Evaluation at sizes up to a million, then every loss."""
+    found = [_child(size) for size in EVALUATED]
+    made: list[Row] = [
+        {"what": f"Recall@1, {size} x {DIM}", "s": each["s"], "mb": each["mb"]}
+        for size, each in zip(EVALUATED, found, strict=True)
+    ]
+    for unit in ("s", "mb"):
+        made[-1][f"exponent of {unit}"] = exponent(EVALUATED, [each[unit] for each in found])
+    large = _child(GALLERY, QUERIES)
+    what = f"Recall@1, {QUERIES} queries in a gallery of {GALLERY} x {DIM}"
+    return [*made, {"what": what, **large}, *map(of_loss, ours.names())]
+
+
+def exponent(sizes: tuple[int, ...], costs: list[float]) -> float:
+    """The slope of log cost against log size."""
+    return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0])
+
+
+def of_loss(name: str) -> Row:
+    """Time of a step at B = 4096, and the exponents of its time and of its memory."""
+    proxies = losses._has_proxies(name)
+    row: Row = {"what": f"{name}, B = {BATCHES[0]} to {BATCHES[-1]}, d = {DIM}"}
+    if name in losses.SLOW:
+        return row
+    torch.set_num_threads(1)
+    seconds = []
+    for batch in BATCHES:
+        loss = losses._make(name, "ours", DIM, losses.PROXIES if proxies else batch // 4)
+        x, y = losses._batch(batch, DIM)
+        each = [losses._seconds(loss, x, y)]
+        while len(each) < 6 and sum(each) < losses.SECONDS:
+            each.append(losses._seconds(loss, x, y))
+        seconds.append(statistics.median(each[1:] or each))
+    row |= {"s": seconds[-1], "exponent of s": exponent(BATCHES, seconds)}
+    known = {r["what"]: r["ours_mb"] for r in section(RESULTS.read_text(), "losses")}
+    peaks = [known.get(f"{name}, B = {batch}, d = {DIM}") for batch in BATCHES]
+    measured = [(b, float(mb)) for b, mb in zip(BATCHES, peaks, strict=True) if mb]
+    if len(measured) > 1:
+        at, mb = zip(*measured, strict=True)
+        row["mb"], row["exponent of mb"] = mb[-1], exponent(at, list(mb))
+    return row
+
+
+def _child(size: int, queries: int = 0) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.sizes", str(size), str(queries)]
+    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE)
+    return json.loads(done.stdout)
+
+
+def _measure(size: int, queries: int) -> dict[str, float]:
+    """Seconds of an evaluation, and the megabytes that it needs beyond its input, at the peak."""
+    generator = torch.Generator().manual_seed(0)
+    x = normalize(torch.randn(size, DIM, generator=generator))
+    labels = torch.arange(size) // PER_CLASS
+    recall_at_k(x[:1000], labels[:1000], [1])  # load what it needs
+    before, start = _memory("VmRSS"), time.perf_counter()
+    if queries:
+        drawn = normalize(torch.randn(queries, DIM, generator=generator))
+        recall_at_k(drawn, labels[:queries], [1], gallery=x, gallery_labels=labels)
+    else:
+        recall_at_k(x, labels, [1])
+    return {"s": time.perf_counter() - start, "mb": _memory("VmHWM") - before}
+
+
+if __name__ == "__main__":
+    print(json.dumps(_measure(int(sys.argv[1]), int(sys.argv[2]))))
