@@ -15,10 +15,11 @@ from pathlib import Path
 # Imports what takes seconds, and then forks for each order that it reads. Nothing of the project is
 # imported before the fork, so that every command finds the files as they are then.
 _SERVER = """
-import json, os, runpy, signal, sys
+import atexit, gc, json, os, runpy, sys, threading, traceback
 
 import faiss, lightning_fabric, nbformat, pandas, scipy.stats, sklearn.metrics, torch, typer
 
+gc.freeze()  # else each command would copy all of this to look for garbage in it
 own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
 for line in sys.stdin:
     order = json.loads(line)
@@ -42,10 +43,25 @@ sys.path[:] = [
 sys.stdin = open(0)
 option, what, *arguments = order["command"]
 sys.argv = [option if option == "-c" else what, *arguments]
-if option == "-c":
-    exec(compile(what, "<string>", "exec"), {"__name__": "__main__"})
-else:
-    runpy.run_module(what, run_name="__main__", alter_sys=True)
+status = 1
+try:
+    if option == "-c":
+        exec(compile(what, "<string>", "exec"), {"__name__": "__main__"})
+    else:
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
+    status = 0
+except SystemExit as end:
+    status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    if isinstance(end.code, str):
+        print(end.code, file=sys.stderr)
+except BaseException:
+    traceback.print_exc()
+# As Python ends, but that it would take down every module, which takes two seconds.
+threading._shutdown()
+atexit._run_exitfuncs()
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(status)
 """
 
 
