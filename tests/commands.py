@@ -1,4 +1,4 @@
-"""Commands as they are typed, each in a process of its own, for all of which torch is imported once.
+"""Commands as they are typed, each in a process of its own, but torch is imported once for all.
 
 For tests of what a command does; those of what it finds in a fresh process start one themselves.
 """
