@@ -2,11 +2,13 @@
 
 import contextlib
 import io
+import multiprocessing
 import os
 import subprocess
 import tarfile
 from collections.abc import Iterator
 from importlib.util import find_spec
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from unittest import mock
 
@@ -18,6 +20,8 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+
+from tests.commands import Commands
 
 # Tests run on both cores as processes; inside one, a single thread is quicker and repeatable.
 torch.set_num_threads(1)
@@ -52,6 +56,21 @@ def _environment() -> Iterator[None]:
 def generator() -> torch.Generator:
     """A fixed stream of random numbers."""
     return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def commands() -> Iterator[Commands]:
+    """Runs commands of the project in processes of their own that need not import torch."""
+    with contextlib.closing(Commands()) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def forks() -> BaseContext:
+    """Processes that are forked from one that has imported torch, not begun anew each."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["dmlkit.training"])
+    return context
 
 
 @pytest.fixture(scope="session")

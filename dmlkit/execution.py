@@ -22,6 +22,8 @@ from rich.text import Text
 # changes its type on the way. For each output that a widget captures, nbclient would send a message
 # to the kernel: where the reply that it waits for arrives meanwhile, it waits for ever (its issue
 # 312). The message only keeps up a copy, in the kernel, of what is shown.
+# A grammar of internationalized addresses, which no notebook has, would be read at each start, and
+# takes as long as all the rest.
 # Standard input is a pipe that only we hold: it ends when we do, by whatever signal, and the
 # process then ends all that it started (a kernel and its workers are in sessions of their own).
 PAPERMILL = """
@@ -35,6 +37,7 @@ def end_with_parent():
             pass
     os._exit(1)
 threading.Thread(target=end_with_parent, daemon=True).start()
+sys.modules["rfc3987_syntax"] = None
 import papermill
 from nbclient.output_widget import OutputWidget
 OutputWidget.sync_state = lambda self: None

@@ -147,7 +147,7 @@ def test_messages_name_options_and_settings_where_python_has_arguments():
     assert settings.named("index_type must be flat", ["index_type"]) == "--index-type must be flat"
 
 
-def test_a_warning_is_a_line_without_our_code():
+def test_a_warning_is_a_line_without_our_code(commands, tmp_path):
     code = """
 import warnings
 from dmlkit import cli
@@ -155,7 +155,7 @@ from dmlkit.extras import doctor
 doctor.facts = lambda: warnings.warn("something was skipped") or {}
 cli.app(["doctor"])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = commands.run(["-c", code], tmp_path, os.environ)
     assert done.stderr == "warning: something was skipped\n"
 
 
@@ -167,7 +167,7 @@ def test_the_help_says_what_set_sets(invoke):
         assert what in invoke(*command, "--help").output
 
 
-def test_an_installed_package_elsewhere_says_where_to_run(tmp_path):
+def test_an_installed_package_elsewhere_says_where_to_run(tmp_path, commands):
     """As from a wheel: the package without the project, in a folder without it."""
     shutil.copytree(
         ROOT / "dmlkit", tmp_path / "site" / "dmlkit", ignore=shutil.ignore_patterns("__pycache__")
@@ -181,11 +181,11 @@ def test_an_installed_package_elsewhere_says_where_to_run(tmp_path):
         (["study", "scratch", "--status"], "data/studies is not in"),
         (["judge", "my.py:MyLoss"], "data/studies is not in"),
     ):
-        done = subprocess.run(
-            [sys.executable, "-m", "dmlkit", *command],
-            cwd=tmp_path / "elsewhere", capture_output=True, text=True,
-            env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
-        )  # fmt: skip
+        done = commands.run(
+            ["-m", "dmlkit", *command],
+            tmp_path / "elsewhere",
+            os.environ | {"PYTHONPATH": str(tmp_path / "site")},
+        )
         assert done.returncode == 1
         assert (
             f"{message} {tmp_path / 'elsewhere'}: run this in the project's folder" in done.stderr
@@ -406,15 +406,16 @@ def test_student_copies_have_no_solutions_and_are_notebooks_that_find_the_figure
         assert not [name for name in read if not (tmp_path / "student" / name).exists()]
 
 
-def test_a_student_s_folder_is_a_project_to_an_installed_package(invoke, tmp_path):
+def test_a_student_s_folder_is_a_project_to_an_installed_package(invoke, tmp_path, commands):
     """Without the checkout, what notebooks read by dmlkit.ROOT is found beside them."""
     assert invoke("student", str(tmp_path / "student")).exit_code == 0
     shutil.copytree(ROOT / "dmlkit", tmp_path / "site" / "dmlkit")
     code = "import dmlkit; from dmlkit import claims; print(dmlkit.ROOT, len(claims.table()))"
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code], cwd=tmp_path / "student" / "notebooks",
-        env=os.environ | {"PYTHONPATH": str(tmp_path / "site")}, capture_output=True, text=True,
-    )  # fmt: skip
+    done = commands.run(
+        ["-c", code],
+        tmp_path / "student" / "notebooks",
+        os.environ | {"PYTHONPATH": str(tmp_path / "site")},
+    )
     assert done.stdout.split() == [str(tmp_path / "student"), str(len(claims.table()))], done.stderr
 
 

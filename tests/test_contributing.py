@@ -2,14 +2,14 @@
 
 import os
 import re
+import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from dmlkit import cache_folder
+from tests.commands import Commands
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
@@ -47,20 +47,26 @@ def write(project: Path, block: str) -> bool:
     return True
 
 
-def run(project: Path, command: list[str], cache: Path) -> str:
+def run(commands: Commands, project: Path, command: list[str], cache: Path) -> str:
     environment = os.environ | {
         "PYTHONPATH": str(project), "DMLKIT_CACHE": str(cache), "OMP_NUM_THREADS": "1",
         "DMLKIT_FIGURES": str(project / "figures"), "COLUMNS": "200", "MPLBACKEND": "agg",
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
     }  # fmt: skip
-    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True)
+    done = commands.run(command, project, environment)
     assert done.returncode == 0, f"{command}:\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
+def python(line: str) -> list[str]:
+    """The arguments that a line of the shell gives to Python."""
+    first, *others = shlex.split(line)
+    assert first in ("dmlkit", "python"), line
+    return ["-m", "dmlkit", *others] if first == "dmlkit" else others
+
+
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("title", SECTIONS)
-def test_a_worked_example(title, project, tmp_path):
+def test_a_worked_example(title, project, tmp_path, commands):
     if (glyphs := cache_folder() / "glyphs").is_dir():
         (tmp_path / "glyphs").symlink_to(glyphs)
     said = ""
@@ -69,10 +75,10 @@ def test_a_worked_example(title, project, tmp_path):
             with (project / "data" / "claims.csv").open("a") as file:
                 file.write(block)
         elif language == "sh":
-            for line in block.replace("dmlkit ", "python -m dmlkit ").splitlines():
-                said += run(project, ["bash", "-c", line], tmp_path)
+            for line in block.splitlines():
+                said += run(commands, project, python(line), tmp_path)
         elif not write(project, block):
-            said += run(project, [sys.executable, "-c", block], tmp_path)
+            said += run(commands, project, ["-c", block], tmp_path)
     EXPECTED[title](project, said)
 
 

@@ -56,15 +56,15 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("dmlkit")])
-def test_dmlkit_commands(command, tmp_path):
+def test_dmlkit_commands(command, tmp_path, commands):
     cache = tmp_path / "cache"
     cache.mkdir()
     share_glyphs(cache)
-    done = subprocess.run(
-        [sys.executable, "-m", "dmlkit.cli", *shlex.split(command)[1:]],
-        cwd=tmp_path, capture_output=True, text=True,
-        env=os.environ | {"DMLKIT_CACHE": str(cache)},
-    )  # fmt: skip
+    done = commands.run(
+        ["-m", "dmlkit.cli", *shlex.split(command)[1:]],
+        tmp_path,
+        os.environ | {"DMLKIT_CACHE": str(cache)},
+    )
     assert done.returncode == 0, done.stderr
     assert any(cache.glob("runs/*")) == (" train " in command)
 

@@ -4,10 +4,10 @@ import io
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -418,11 +418,15 @@ def test_what_is_edited_while_a_notebook_runs_counts_as_changed(
     assert "done       00_editor" in run(tmp_path, "00")[1]
 
 
-def test_a_notebook_that_breaks_while_another_runs_fails_alone(tmp_path: Path) -> None:
-    later = tmp_path / "notebooks" / "01_later.ipynb"
-    write(tmp_path, "00_first", f"open({str(later)!r}, 'w').write('{{')")
-    write(tmp_path, "01_later")
-    write(tmp_path, "02_last", FIGURE.format("02_last"))
+def test_a_notebook_that_breaks_while_another_runs_fails_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "00_first")
+    later = write(tmp_path, "01_later")
+    write(tmp_path, "02_last")
+    breaks = f"""if "00_first" in sys.argv[1]:
+    open({str(later)!r}, "w").write("{{")"""
+    monkeypatch.setattr(execution, "PAPERMILL", f"{EXECUTED}\n{breaks}")
     done, page = run(tmp_path, workers=1)
     assert not done
     assert "failed     01_later" in page
@@ -501,29 +505,32 @@ time.sleep(600)
 """
 
 
+def reproduce_and_heed_hangups(project: Path) -> None:
+    """Children of a test run that nohup started would ignore SIGHUP, and never end."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    reproduce.reproduce(project=project)
+
+
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_no_process_outlives_reproduce_and_its_staging_folder_is_not_shared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forks: BaseContext, sent: signal.Signals
 ) -> None:
     write(tmp_path, "00_toy", ORPHAN)
-    # Children of a test run that nohup started would ignore SIGHUP, and never end.
-    code = f"""import pathlib, signal
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
-from dmlkit import claims, reproduce
-reproduce.reproduce(project=pathlib.Path({str(tmp_path)!r}))"""
-    process = subprocess.Popen([sys.executable, "-c", code])
+    process = forks.Process(target=reproduce_and_heed_hangups, args=(tmp_path,))  # type: ignore[attr-defined]
+    process.start()
     pids = tmp_path / "pids"
     try:
         deadline = time.monotonic() + 240
         while not pids.exists():
-            assert process.poll() is None, "reproduce ended before its notebook began"
+            assert process.is_alive(), "reproduce ended before its notebook began"
             assert time.monotonic() < deadline, "the notebook did not begin within four minutes"
             time.sleep(0.1)
-        process.send_signal(sent)
-        assert process.wait(60) == -sent
+        os.kill(process.pid, sent)
+        process.join(60)
+        assert process.exitcode == -sent
     finally:
         process.kill()  # the notebook then ends by itself
-        process.wait(60)
+        process.join(60)
     assert_all_end([int(pid) for pid in pids.read_text().split()])
     (left,) = (tmp_path / "build" / "smoke").glob("staging*")
     (left / "00_toy" / "figures").mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,10 @@ playground.evaluate(entry, settings, points, proxies, draws).then(
 
 @pytest.fixture(scope="module")
 def page(
-    chromium: Any, serve: Callable[[Path], str], tmp_path_factory: pytest.TempPathFactory
+    chromium: Any,
+    serve: Callable[[Path], str],
+    tmp_path_factory: pytest.TempPathFactory,
+    forks: BaseContext,
 ) -> Any:
     """The browser on the page: that of the site, or else a new one."""
     folder = dmlkit.ROOT / "build" / "playground"
@@ -38,7 +42,9 @@ def page(
         from dmlkit.extras import playground
 
         folder = tmp_path_factory.mktemp("site") / "playground"
-        playground.write(folder)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(playground, "get_context", lambda _: forks)
+            playground.write(folder)
     complaints(chromium)
     chromium.get(serve(folder))
     chromium.execute_async_script("playground.ready.then(arguments[0])")

@@ -93,12 +93,13 @@ def outcomes(grades: pd.DataFrame) -> dict[str, list[tuple[str, str]]]:
 
 
 def test_who_passed_what_and_what_the_checks_said(hand_in):
+    endless = "import time\n    while True: time.sleep(0.01)"
     places = [
         hand_in("all", twice="return x + x", ordered="return sorted(x)"),
         hand_in("none"),
         hand_in("half", twice="return x * x", ordered="return x[::-1]"),
         hand_in("raises", twice="return y", ordered="pass"),
-        hand_in("endless", twice="while True: pass", ordered="return sorted(x)"),
+        hand_in("endless", twice=endless, ordered="return sorted(x)"),
         hand_in("exits", twice="import os; os._exit(0)", ordered="return sorted(x)"),
     ]
     ended = "it was not reached within the time, or ended the kernel"

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import psutil
@@ -19,12 +20,26 @@ from dmlkit.training import devices
 from tests.data.trees import classes
 from tests.training import distributed_worker as worker
 
+START = devices.start_processes
+
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory):
+def spawn(forks):
+    """devices.spawn, but that its processes need not import torch."""
+
+    def spawned(*work):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(devices, "start_processes", partial(START, start_method="forkserver"))
+            devices.spawn(*work)
+
+    return spawned
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory, spawn):
     """What either process found."""
     folder = tmp_path_factory.mktemp("group")
-    devices.spawn(2, worker.main, folder)
+    spawn(2, worker.main, folder)
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
 
 
@@ -98,15 +113,15 @@ def test_fit_starts_processes_of_its_own_and_brings_home_what_they_learnt():
     np.testing.assert_allclose(history["loss"], expected["loss"], rtol=1e-4)
 
 
-def test_what_a_process_raises_is_raised_here():
+def test_what_a_process_raises_is_raised_here(spawn):
     """One process fails, while the other would wait for it."""
     code = "import os, time; time.sleep(60 * int(os.environ['RANK'])); raise OverflowError(7)"
     with pytest.raises(OverflowError, match="7") as caught:
-        devices.spawn(2, exec, code)
+        spawn(2, exec, code)
     assert "in _member" in str(caught.value.__cause__)  # the traceback of that process
 
 
-def test_an_interrupt_ends_all_processes(tmp_path, monkeypatch):
+def test_an_interrupt_ends_all_processes(tmp_path, monkeypatch, spawn):
     """Even where only the one that waits for them hears of it."""
     monkeypatch.setattr(devices, "GRACE_SECONDS", 0.1)
     code = f"import os, time; open({str(tmp_path)!r} + f'/{{os.getpid()}}', 'w'); time.sleep(60)"
@@ -123,7 +138,7 @@ def test_an_interrupt_ends_all_processes(tmp_path, monkeypatch):
     try:
         with pytest.raises(KeyboardInterrupt):  # noqa: PT012
             threading.Thread(target=interrupt).start()
-            devices.spawn(2, exec, code)
+            spawn(2, exec, code)
     finally:
         signal.signal(signal.SIGINT, before)
     assert len(began) == 2, "the processes had not begun within two minutes"
