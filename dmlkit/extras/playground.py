@@ -10,7 +10,6 @@ Needs ``pip install 'dmlkit[site]'`` and npm.
 
 import contextlib
 import copy
-import functools
 import hashlib
 import inspect
 import io
@@ -263,7 +262,6 @@ def exported(formula: Formula, inputs: Sequence[Tensor], names: Sequence[str]) -
     """The formula as an ONNX model with named inputs."""
     program = torch.export.export(traced(formula, inputs), tuple(inputs))
     silence = io.StringIO()
-    _keep_operations()
     with contextlib.redirect_stdout(silence), contextlib.redirect_stderr(silence):
         model: Any = torch.onnx.export(program, dynamo=True, input_names=names, verbose=False)
     proto = model.model_proto
@@ -271,16 +269,6 @@ def exported(formula: Formula, inputs: Sequence[Tensor], names: Sequence[str]) -
         node.ClearField("metadata_props")
         node.ClearField("doc_string")
     return proto.SerializeToString()
-
-
-@functools.cache
-def _keep_operations() -> None:
-    """The exporter reads the source of all its operations for every graph, a quarter of its time:
-    let it read them once."""
-    from torch.onnx._internal.exporter._registration import ONNXRegistry
-
-    read = functools.cache(ONNXRegistry.from_torchlib)
-    ONNXRegistry.from_torchlib = staticmethod(read)  # type: ignore[method-assign]
 
 
 def export(name: str, folder: Path) -> dict[str, Any]:
