@@ -23,7 +23,7 @@ Row = dict[str, str | float]
 def rows() -> list[Row]:
     """A sweep on 1, 2 and 4 processes and on 2 workers of Dask; notebooks, 1, 2 and 4 at a time."""
     what = f"sweep, {RUNS} Runs of {STEPS} steps"
-    found = [(what, f"{n} processes", _child("sweep", n)) for n in (1, 2, 4)]
+    found = [(what, f"{n} process{'es' * (n > 1)}", _child("sweep", n)) for n in (1, 2, 4)]
     found.append((what, "2 workers of Dask", _child("dask", 2)))
     what = f"notebooks {' '.join(NOTEBOOKS)}, profile smoke"
     found += [(what, f"{n} at a time", _child("notebooks", n)) for n in (1, 2, 4)]
