@@ -43,7 +43,8 @@ def rows() -> list[Row]:
         made[-1][f"exponent of {unit}"] = exponent(EVALUATED, [each[unit] for each in found])
     large = _child(GALLERY, QUERIES)
     what = f"Recall@1, {QUERIES} queries in a gallery of {GALLERY} x {DIM}"
-    return [*made, {"what": what, **large}, *map(of_loss, ours.names())]
+    names = [entry.name for entry in ours.entries()]
+    return [*made, {"what": what, **large}, *map(of_loss, names)]
 
 
 def exponent(sizes: tuple[int, ...], costs: list[float]) -> float:
