@@ -1,7 +1,7 @@
 """How time and memory grow: evaluation with its images, losses with the batch.
 
 An exponent p says that a cost grows as size^p: the slope of a line through the logarithms.
-``python -m benchmarks.sizes 60502`` measures one evaluation.
+``python -m benchmarks.sizes 60502 0`` measures one evaluation, of so many queries or of all (0).
 """
 
 import json

@@ -44,7 +44,7 @@ def measured(
     the rows were kept is in ``attrs["kept"]``: what rests on them should say so, see ``settle``.
 
     Raises:
-        ValueError: what was trained again does not agree.
+        ValueError: what was trained again does not agree, or the file lacks a measure.
         RuntimeError: a training failed, see ``study.train``.
 
     >>> measured("none", []).columns.tolist()
@@ -52,6 +52,10 @@ def measured(
     """
     path = dmlkit.ROOT / "data" / "evidence" / f"{name}.csv"
     table = pd.read_csv(path) if path.exists() else pd.DataFrame()
+    if lacking := [] if table.empty else [key for key in measures if key not in table]:
+        raise ValueError(
+            f"{path} has no {', '.join(lacking)}: delete it, and make it anew with keep=True"
+        )
     rows = {row["hash"]: row for row in table.to_dict("records")}
     asked = {e.former_hash(): e for e in experiments}
     kept = [] if keep else _drawn(asked.keys() & rows.keys())
