@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +18,8 @@ from dmlkit import ROOT, geometry
 from dmlkit.losses.contract import check_arguments
 from dmlkit.pretrained import from_huggingface, from_torchvision
 
-#: A ConvNet's weights after it was trained as a classifier of Glyphs, without its head.
-GLYPHS_CONVNET = ROOT / "data" / "pretrained" / "glyphs_convnet.npz"
+#: Weights of ConvNets that were trained as classifiers of Glyphs, a file for each of their widths.
+PRETRAINED = ROOT / "data" / "pretrained"
 
 # torchvision and timm take seconds to import: only the models that are theirs wait for them.
 
@@ -26,7 +27,8 @@ GLYPHS_CONVNET = ROOT / "data" / "pretrained" / "glyphs_convnet.npz"
 class ConvNet(nn.Sequential):
     """A small convolutional network: a strided convolution, then per width a 3 × 3 convolution and
     2 × 2 max-pool, each followed by BatchNorm and ReLU, and the head. ``pretrained`` starts all but
-    the head from a classifier of Glyphs (see ``data/README.md``), for gray images.
+    the head from a classifier of Glyphs, for gray images, and for the widths that there is one of
+    (see ``data/README.md``).
 
     Images (B, channels, size, size) -> raw embeddings (B, dim). Only the first layer, whose output
     is the largest, is strided instead of pooled, and pooling comes before BatchNorm and ReLU: those
@@ -67,7 +69,7 @@ class ConvNet(nn.Sequential):
             ]
         super().__init__(*layers, nn.Flatten())
         if pretrained:
-            self.load_state_dict(_convnet_of_glyphs(), strict=True)
+            self.load_state_dict(_classifier_of_glyphs(widths), strict=True)
         self.head = build_head(head, widths[-1] * side**2, dim, normalize)  # the last of the layers
 
 
@@ -324,14 +326,27 @@ def transformer(
     return Backbone(Tokens(net, pooling), net.num_features, scale["mean"], scale["std"])
 
 
-def _convnet_of_glyphs() -> dict[str, Tensor]:
-    """The state of a ConvNet of the default widths, without its head, that classified Glyphs."""
+def classifier_path(widths: Sequence[int]) -> Path:
+    """Where the weights of a ConvNet of these widths lie that classified Glyphs.
+
+    >>> classifier_path((8, 16, 32, 96)).name
+    'glyphs_convnet_8_16_32_96.npz'
+    """
+    return PRETRAINED / f"glyphs_convnet_{'_'.join(map(str, widths))}.npz"
+
+
+def _classifier_of_glyphs(widths: Sequence[int]) -> dict[str, Tensor]:
+    """The state of a ConvNet of these widths, without its head, that classified Glyphs."""
+    path = classifier_path(widths)
     try:
-        with GLYPHS_CONVNET.open("rb") as file, np.load(file) as arrays:
+        with path.open("rb") as file, np.load(file) as arrays:
             return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        there = ", ".join(sorted(found.name for found in PRETRAINED.glob("glyphs_convnet_*.npz")))
         raise OSError(
-            f"no pretrained weights ({error}): {GLYPHS_CONVNET} comes with the repository"
+            f"no pretrained weights of widths {tuple(widths)} ({error}): {path.name} is not among "
+            f"those that come with the repository ({there}), or is damaged; "
+            "dmlkit.extras.pretrain.pretrain(widths=...) makes it"
         ) from error
 
 

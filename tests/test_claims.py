@@ -157,7 +157,7 @@ PLANS = {  # kind: its rules, the least repetitions, and where it may be decided
     "evidence": (
         {"positive", "equivalent", "below"},
         12,
-        {"scratch", "transfer", "claims", "notebook"},
+        {"scratch", "transfer", "claims", "wide", "notebook"},
     ),
     "identity": ({"exact"}, 1, {"notebook"}),
     "table": ({"table"}, 1, {"table"}),

@@ -422,29 +422,30 @@ def test_of_hugging_faces_files_no_pickle_is_taken(offline, tensors_only):
     assert not (offline / "ran").exists()
 
 
-def test_a_convnet_starts_from_the_classifier_of_glyphs():
+@pytest.mark.parametrize("widths", [(8, 16, 32, 96), (16, 32, 64, 192)])
+def test_a_convnet_starts_from_the_classifier_of_its_widths(widths):
     """All but the head is that of the file; the head is drawn as without it."""
     image = torch.zeros(1, 32, 32)
     torch.manual_seed(0)
-    model = models.build("convnet", dim=8, image=image, pretrained=True)
+    model = models.build("convnet", dim=8, image=image, pretrained=True, widths=list(widths))
     state = model.state_dict()
-    with np.load(models.GLYPHS_CONVNET) as arrays:
+    with np.load(models.classifier_path(widths)) as arrays:
         assert set(arrays.files) == {name for name in state if not name.startswith("head.")}
         for name in arrays.files:
             assert torch.equal(state[name], torch.from_numpy(arrays[name])), name
     torch.manual_seed(0)
-    other = models.build("convnet", dim=8, image=image)
+    other = models.build("convnet", dim=8, image=image, widths=widths)
     assert not torch.equal(next(other.parameters()), next(model.parameters()))
     assert torch.equal(other.head[0].weight, model.head[0].weight)
 
 
 def test_weights_that_are_missing_or_do_not_fit_are_refused(monkeypatch, tmp_path):
     image = torch.zeros(1, 32, 32)
-    with pytest.raises(RuntimeError, match="size mismatch"):
+    with pytest.raises(OSError, match=r"widths \(8, 16, 32, 64\).*\(glyphs_convnet_16_"):
         models.build("convnet", dim=8, image=image, pretrained=True, widths=(8, 16, 32, 64))
-    monkeypatch.setattr(models, "GLYPHS_CONVNET", tmp_path / "none.npz")
+    monkeypatch.setattr(models, "PRETRAINED", tmp_path)
     for content in (None, b"", b"PK\3\4 and no more", b"text"):
         if content is not None:
-            models.GLYPHS_CONVNET.write_bytes(content)
-        with pytest.raises(OSError, match=r"no pretrained weights .* comes with the repository"):
+            models.classifier_path((8, 16, 32, 96)).write_bytes(content)
+        with pytest.raises(OSError, match=r"no pretrained weights .* come with the repository"):
             models.build("convnet", dim=8, image=image, pretrained=True)

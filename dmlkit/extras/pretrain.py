@@ -1,6 +1,6 @@
 """What ``models.build("convnet", pretrained=True)`` starts from: a classifier of Glyphs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,18 @@ CLASSIFIER: Mapping[str, Any] = {
 }
 
 
-def pretrain(path: Path = models.GLYPHS_CONVNET, steps: int | None = None) -> Path:
+def pretrain(
+    path: Path | None = None,
+    steps: int | None = None,
+    widths: Sequence[int] = (8, 16, 32, 96),
+) -> Path:
     """Train the classifier, and write its backbone, without the head, as arrays: forty seconds.
 
-    ``steps`` are those of ``CLASSIFIER``, unless given. Raises OSError where ``path`` cannot be
-    written.
+    ``steps`` are those of ``CLASSIFIER``, unless given; ``path`` is where ``models.build`` looks
+    for a ConvNet of these ``widths``. Raises OSError where it cannot be written.
     """
-    experiment = Experiment(**CLASSIFIER)
+    path = path or models.classifier_path(widths)
+    experiment = Experiment(**CLASSIFIER, model_args={"widths": list(widths)})
     made = training.run(replace(experiment, steps=steps or experiment.steps))
     state = made.model().state_dict()
 

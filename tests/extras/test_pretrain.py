@@ -6,15 +6,17 @@ import torch
 from dmlkit import models
 from dmlkit.extras.pretrain import pretrain
 
+WIDTHS = (16, 32, 64, 192)
+
 
 def test_what_is_written_is_what_a_model_starts_from(tmp_path, monkeypatch):
     monkeypatch.setenv("DMLKIT_CACHE", str(tmp_path / "cache"))
-    path = pretrain(tmp_path / "new" / "weights.npz", steps=2)
-    with np.load(models.GLYPHS_CONVNET) as committed, np.load(path) as made:
+    path = pretrain(tmp_path / models.classifier_path(WIDTHS).name, steps=2, widths=WIDTHS)
+    with np.load(models.classifier_path(WIDTHS)) as committed, np.load(path) as made:
         assert {n: committed[n].shape for n in committed} == {n: made[n].shape for n in made}
         weights = {name: made[name] for name in made}
-    monkeypatch.setattr(models, "GLYPHS_CONVNET", path)
+    monkeypatch.setattr(models, "PRETRAINED", tmp_path)
     state = models.build(
-        "convnet", dim=8, image=torch.zeros(1, 32, 32), pretrained=True
+        "convnet", dim=8, image=torch.zeros(1, 32, 32), pretrained=True, widths=WIDTHS
     ).state_dict()
     assert all(np.array_equal(state[name].numpy(), weights[name]) for name in weights)

@@ -1,9 +1,9 @@
 """From the evidence of the studies to the claims: the primary part's value in each repetition.
 
-Most claims are contrasts of ``data/studies/claims.toml``, sums of scores. C1, C3, C4 and C5 are
-not: they are about an order, the worst and the best, and stand here, as ``data/claims.csv`` says
-them. A claim is answered when all of its arms have all planned repetitions, and not before: what
-is there sooner is no sample that the rules chose.
+Most claims are contrasts of ``data/studies/claims.toml``, sums of scores. C1, C3, C4, C5 and C8
+are not: they are about an order, the worst, the best and a median, and stand here, as
+``data/claims.csv`` says them. A claim is answered when all of its arms have all planned
+repetitions, and not before: what is there sooner is no sample that the rules chose.
 """
 
 from collections.abc import Mapping
@@ -24,6 +24,7 @@ STUDIES: Mapping[str, tuple[str, ...]] = {
     "scratch": ("scratch",),
     "transfer": ("transfer",),
     "claims": ("claims", "scratch"),
+    "wide": ("wide", "transfer"),
 }
 #: The methods of the study that C1 to C21 are read from, as its tables call them: those that are
 #: one loss and one network.
@@ -49,6 +50,13 @@ _EXTREMES: Mapping[str, tuple[int, str, str]] = {
     "C5": (1, "normalized_softmax", "recall_at_1"),
 }
 _RANKED = ("C1", *_EXTREMES)
+# The gain of the first by a stronger network is compared with the median gain of the others.
+_STRONGER: Mapping[str, tuple[str, ...]] = {
+    "C8": (
+        *("margin", "triplet_semihard", "lifted_structure", "contrastive", "n_pairs"),
+        *("prototypical", "normalized_softmax"),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -116,7 +124,7 @@ def answer(claim: str, evidence: Mapping[str, pd.DataFrame], study: str | None =
         ValueError: no study decides the claim, there is no such study, or a score is not finite.
     """
     study = study or claims.table()[claim]["decided_in"]
-    own = claim in (*_RANKED, *protocol("claims").contrasts)
+    own = claim in (*_RANKED, *_STRONGER, *protocol("claims").contrasts)
     if study not in STUDIES or not own:
         raise ValueError(f"{claim} is not decided by a study: {study!r}, of {', '.join(STUDIES)}")
     rules = replace(protocol(study), contrasts=protocol("claims").contrasts)
@@ -125,14 +133,20 @@ def answer(claim: str, evidence: Mapping[str, pd.DataFrame], study: str | None =
         complete(rules, evidence.get(name, pd.DataFrame({"repetition": []})))
         for name in STUDIES[study]
     ]
-    there = {arm for frame in frames for arm in frame["arm"]}
-    needed = ELEVEN if claim in _RANKED else tuple(dict.fromkeys(terms(rules, claim)))
+    trained = [set(frame["arm"]) for frame in frames]
+    there = set.intersection(*trained) if claim in _STRONGER else set.union(*trained)
+    if claim in _RANKED:
+        needed = ELEVEN
+    else:
+        needed = _STRONGER.get(claim) or tuple(dict.fromkeys(terms(rules, claim)))
     missing = tuple(arm for arm in needed if arm not in there)
     empty = pd.Series(dtype=float)
     if missing:
         return Answer(claim, study, empty, missing, r / (1 - r))
     if claim in _RANKED:
         values = _ranked(claim, rules, frames[0])
+    elif claim in _STRONGER:
+        values = beyond(*(scores(rules, frame)[list(needed)] for frame in frames))
     else:
         values = contrast(rules, claim, *frames)
     if len(values) != rules.repetitions.count or not np.isfinite(values).all():
@@ -156,6 +170,17 @@ def lead(frame: pd.DataFrame, arm: str) -> pd.Series:
     others = frame.drop(columns=arm)
     rivals = {k: others.drop(index=k).mean().idxmax() for k in frame.index}
     return pd.Series({k: frame.at[k, arm] - frame.at[k, rival] for k, rival in rivals.items()})
+
+
+def beyond(after: pd.DataFrame, before: pd.DataFrame) -> pd.Series:
+    """The gain of the first arm minus the median gain of the others, (n, arms) twice -> (n,).
+
+    >>> before = pd.DataFrame({"a": [0.5], "b": [0.4], "c": [0.6], "d": [0.3]})
+    >>> beyond(before + [0.3, 0.1, 0.0, 0.5], before).round(1).tolist()
+    [0.2]
+    """
+    gains = after - before
+    return gains.iloc[:, 0] - gains.iloc[:, 1:].median(axis=1)
 
 
 def published() -> pd.DataFrame:

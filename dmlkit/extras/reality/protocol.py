@@ -57,8 +57,8 @@ class Repetitions:
 class Protocol:
     """The rules of a study, as they stand in its file: see ``data/studies``.
 
-    A study ``like`` another has that one's rules, and ``arms`` and ``contrasts`` of its own (see
-    ``reality.designs``).
+    A study ``like`` another has that one's rules. It may set fields on top of that one's ``base``,
+    and have ``arms`` and ``contrasts`` of its own (see ``reality.designs``).
     """
 
     name: str
@@ -137,12 +137,13 @@ def protocol(name: str, folder: Path = FOLDER) -> Protocol:
 
 
 def _like(path: Path, read: Mapping[str, Any]) -> Protocol:
-    """The rules of another study, with arms and contrasts of this file."""
+    """The rules of another study, with arms and contrasts of this file, and fields of its base."""
     own = {"arms": read.get("arms", {}), "contrasts": read.get("contrasts", {})}
-    if unknown := sorted(set(read) - {"like", *own}):
+    base = read.get("base", {})
+    if unknown := sorted(set(read) - {"like", "base", *own}):
         raise ValueError(f"{path}: beside like, the file has no key {', '.join(unknown)}")
-    if not own["arms"]:
-        raise ValueError(f"{path}: a study like another lacks arms of its own")
+    if not own["arms"] and not base:
+        raise ValueError(f"{path}: a study like another lacks arms or a base of its own")
     for kind, tables in own.items():
         for key, table in tables.items():
             if not isinstance(table, Mapping):
@@ -152,7 +153,12 @@ def _like(path: Path, read: Mapping[str, Any]) -> Protocol:
     other = protocol(read["like"], path.parent)
     if other.like:
         raise ValueError(f"{path}: {other.name} is itself like {other.like}: say like that one")
-    return replace(other, name=path.stem, like=other.name, **own)
+    rules = replace(other, name=path.stem, like=other.name, base=merged(other.base, base), **own)
+    try:
+        _check(rules)
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"{path}: {error}") from error
+    return rules
 
 
 def _made(cls: type[Made], where: str, table: Any) -> Made:

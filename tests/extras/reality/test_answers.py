@@ -45,7 +45,8 @@ def test_each_claim_that_a_study_decides_has_its_measure_and_no_other_has():
     ranked = set(reality.decided("scratch"))
     assert ranked == {"C1", "C3", "C4", "C5"}
     contrasts = set(reality.protocol("claims").contrasts)
-    assert set(reality.decided()) == ranked | contrasts
+    assert reality.decided("wide") == ["C8"]
+    assert set(reality.decided()) == ranked | contrasts | {"C8"}
     assert {claims.table()[claim]["decided_in"] for claim in contrasts} == {"claims", "transfer"}
     assert set(reality.decided("transfer")) == {"A1", "A2", "B4", "B5"}
 
@@ -115,6 +116,22 @@ def test_an_arm_of_the_claims_study_is_compared_with_one_of_scratch():
     expected = np.linspace(0.6, 0.65, COUNT) - np.linspace(0.4, 0.5, COUNT)
     assert found.values.to_numpy() == pytest.approx(expected)
     assert found.settle().kept
+
+
+def test_the_gain_by_a_stronger_network_is_beyond_the_median_of_six_others():
+    arms = reality.answer("C8", {}).missing
+    assert len(set(arms)) == 7
+    assert arms[0] == "margin"
+    strong, weak = table(arms), table(arms)
+    found = reality.answer("C8", {"wide": strong, "transfer": weak})
+    for k in range(COUNT):
+        gains = [wide(strong).at[k, arm] - wide(weak).at[k, arm] for arm in arms]
+        others = sorted(gains[1:])
+        assert found.values[k] == pytest.approx(gains[0] - (others[2] + others[3]) / 2)
+    assert found.overlap > 0
+    lacking = strong[strong["arm"] != "n_pairs"]
+    assert reality.answer("C8", {"wide": lacking, "transfer": weak}).missing == ("n_pairs",)
+    assert reality.answer("C8", {"wide": strong}).missing == arms
 
 
 # What is not complete -------------------------------------------------------------------------

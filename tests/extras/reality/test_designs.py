@@ -53,11 +53,25 @@ def test_a_study_like_another_has_its_rules_and_arms_of_its_own(asks, tmp_path):
     assert list(reality.arms(other)) == list(reality.arms())
 
 
+def test_a_study_like_another_may_set_fields_of_its_base(asks, tmp_path):
+    rules, other = asks("[base.model_args]\nwidths = [4, 8]"), reality.protocol("tiny", tmp_path)
+    assert rules.base == reality.merged(other.base, {"model_args": {"widths": [4, 8]}})
+    assert list(reality.arms(rules)) == list(reality.arms(other))
+    arm = reality.arms(rules)["contrastive"]
+    plan = reality.experiment(rules, arm, reality.candidates(rules, arm, 0)[0], 2, {})
+    assert plan.model_args["widths"] == (4, 8)
+
+
+def test_a_base_with_a_field_that_no_training_has_is_refused(asks):
+    with pytest.raises(TypeError, match=r"own\.toml: Experiment has no field steeps"):
+        asks("[base]\nsteeps = 2")
+
+
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("[arms]\n[base]\nsteps = 2", "beside like, the file has no key base"),
-        ("", "lacks arms of its own"),
+        ("[tuning]\nsteps = 2", "beside like, the file has no key tuning"),
+        ("", "lacks arms or a base of its own"),
         ("[arms]\none = 1", "arms.one must be a table, but is 1"),
     ],
 )
