@@ -8,6 +8,7 @@ again: so a study goes on where it was broken off, on whatever machine.
 
 from dmlkit.extras.reality.answers import (
     ELEVEN,
+    SEVEN,
     STUDIES,
     Answer,
     answer,
@@ -53,6 +54,7 @@ __all__ = [
     "METRICS",
     "SEC_ON",
     "SEE_ON",
+    "SEVEN",
     "STUDIES",
     "VISITS_ON",
     "Answer",

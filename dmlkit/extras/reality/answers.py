@@ -50,13 +50,11 @@ _EXTREMES: Mapping[str, tuple[int, str, str]] = {
     "C5": (1, "normalized_softmax", "recall_at_1"),
 }
 _RANKED = ("C1", *_EXTREMES)
-# The gain of the first by a stronger network is compared with the median gain of the others.
-_STRONGER: Mapping[str, tuple[str, ...]] = {
-    "C8": (
-        *("margin", "triplet_semihard", "lifted_structure", "contrastive", "n_pairs"),
-        *("prototypical", "normalized_softmax"),
-    )
-}
+#: C8's losses: the gain of the first by a stronger network, beyond the median gain of the others.
+SEVEN: tuple[str, ...] = (
+    *("margin", "triplet_semihard", "lifted_structure", "contrastive", "n_pairs"),
+    *("prototypical", "normalized_softmax"),
+)
 
 
 @dataclass(frozen=True)
@@ -124,7 +122,7 @@ def answer(claim: str, evidence: Mapping[str, pd.DataFrame], study: str | None =
         ValueError: no study decides the claim, there is no such study, or a score is not finite.
     """
     study = study or claims.table()[claim]["decided_in"]
-    own = claim in (*_RANKED, *_STRONGER, *protocol("claims").contrasts)
+    own = claim in (*_RANKED, "C8", *protocol("claims").contrasts)
     if study not in STUDIES or not own:
         raise ValueError(f"{claim} is not decided by a study: {study!r}, of {', '.join(STUDIES)}")
     rules = replace(protocol(study), contrasts=protocol("claims").contrasts)
@@ -134,19 +132,21 @@ def answer(claim: str, evidence: Mapping[str, pd.DataFrame], study: str | None =
         for name in STUDIES[study]
     ]
     trained = [set(frame["arm"]) for frame in frames]
-    there = set.intersection(*trained) if claim in _STRONGER else set.union(*trained)
+    there = set.intersection(*trained) if claim == "C8" else set.union(*trained)
     if claim in _RANKED:
         needed = ELEVEN
+    elif claim == "C8":
+        needed = SEVEN
     else:
-        needed = _STRONGER.get(claim) or tuple(dict.fromkeys(terms(rules, claim)))
+        needed = tuple(dict.fromkeys(terms(rules, claim)))
     missing = tuple(arm for arm in needed if arm not in there)
     empty = pd.Series(dtype=float)
     if missing:
         return Answer(claim, study, empty, missing, r / (1 - r))
     if claim in _RANKED:
         values = _ranked(claim, rules, frames[0])
-    elif claim in _STRONGER:
-        values = beyond(*(scores(rules, frame)[list(needed)] for frame in frames))
+    elif claim == "C8":
+        values = beyond(*(scores(rules, frame)[list(SEVEN)] for frame in frames))
     else:
         values = contrast(rules, claim, *frames)
     if len(values) != rules.repetitions.count or not np.isfinite(values).all():

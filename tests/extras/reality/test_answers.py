@@ -120,7 +120,7 @@ def test_an_arm_of_the_claims_study_is_compared_with_one_of_scratch():
 
 def test_the_gain_by_a_stronger_network_is_beyond_the_median_of_six_others():
     arms = reality.answer("C8", {}).missing
-    assert len(set(arms)) == 7
+    assert arms == reality.SEVEN
     assert arms[0] == "margin"
     strong, weak = table(arms), table(arms)
     found = reality.answer("C8", {"wide": strong, "transfer": weak})

@@ -11,7 +11,7 @@ from dmlkit.extras import reality
 from dmlkit.training import Experiment
 from dmlkit.training.build import objective_for
 
-STUDIES = ("scratch", "transfer")
+STUDIES = ("scratch", "transfer", "wide")
 OMNIGLOT = Path(os.environ.get("DMLKIT_DATA", "")) / "omniglot" / "images_background_small1.zip"
 needs_omniglot = pytest.mark.skipif(not OMNIGLOT.is_file(), reason="$DMLKIT_DATA has no Omniglot")
 
