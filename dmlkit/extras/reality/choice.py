@@ -26,20 +26,23 @@ def plain(names: pd.Index) -> list[str]:
     return [name for name in names if name in known]
 
 
-def behind_the_best(wide: pd.DataFrame) -> pd.DataFrame:
+def behind_the_best(wide: pd.DataFrame, overlap: float = 0.0) -> pd.DataFrame:
     """Every arm minus the arm of the highest mean, in the same repetitions: wide (n, arms).
 
     Columns: mean, low, high (95 % t-interval), p, the larger p-value of the t-test and of the
     sign-flip test, and ``apart``, whether that stands at 5 % after Holm's correction over all
-    arms. The best is chosen by these very repetitions, and owes a part of its lead to luck: what
-    is ``apart`` may be a little less so, what is not is not.
+    arms. Where repetitions share classes, ``overlap`` widens the interval and raises the t-test's
+    p-value, see ``study.interval``. The best is chosen by these very repetitions, and owes a part
+    of its lead to luck: what is ``apart`` may be a little less so, what is not is not.
     """
     best = wide.mean().idxmax()
     delta = wide.drop(columns=best).sub(wide[best], axis=0)
-    found = delta.apply(study.interval).T[["mean", "low", "high"]]
+    found = delta.apply(study.interval, overlap=overlap).T[["mean", "low", "high"]]
+    n = len(delta)
     with np.errstate(divide="ignore", invalid="ignore"):
-        t = [np.nan_to_num(stats.ttest_1samp(x, 0).pvalue, nan=1.0) for _, x in delta.items()]
-    found["p"] = np.maximum(t, [study.sign_flips(x) for _, x in delta.items()])
+        t = delta.mean() / (delta.std() * np.sqrt(1 / n + overlap))
+    p = np.nan_to_num(2 * stats.t.sf(t.abs(), n - 1), nan=1.0)
+    found["p"] = np.maximum(p, [study.sign_flips(x) for _, x in delta.items()])
     pairs = np.stack([found["p"], np.full(len(found), np.nan)], axis=1)
     found["apart"] = study.holm(pairs)[:, 0]
     return found
@@ -55,10 +58,11 @@ def which_loss(rules: Protocol, trials: pd.DataFrame, evidence: pd.DataFrame) ->
     """
     wide = scores(rules, evidence)
     wide = wide[plain(wide.columns)]
+    share = rules.repetitions.overlap / (1 - rules.repetitions.overlap)
     if wide.shape[1] < 2:
         raise ValueError("fewer than two losses have all repetitions: there is nothing to choose")
-    found = wide.apply(study.interval).T[["mean", "low", "high"]]
-    rest = behind_the_best(wide)
+    found = wide.apply(study.interval, overlap=share).T[["mean", "low", "high"]]
+    rest = behind_the_best(wide, share)
     for mine, theirs in (("behind", "mean"), ("behind_low", "high"), ("behind_high", "low")):
         found[mine] = -rest[theirs].reindex(found.index).fillna(0.0)
     found["apart"] = [name in rest.index and bool(rest.at[name, "apart"]) for name in found.index]

@@ -77,7 +77,7 @@ def test_what_is_apart_from_the_best_is_so_by_both_tests_after_holms_correction(
     assert not {"0"} & set(found.index)
     delta = wide["1"] - wide["0"]
     t, flips = stats.ttest_1samp(delta, 0).pvalue, study.sign_flips(delta)
-    assert found.loc["1", "p"] == max(t, flips)
+    assert found.loc["1", "p"] == pytest.approx(max(t, flips), rel=1e-9)
     assert found.loc["1", ["mean", "low", "high"]].to_numpy() == pytest.approx(
         study.interval(delta)[["mean", "low", "high"]].to_numpy()
     )
@@ -88,6 +88,20 @@ def test_what_is_apart_from_the_best_is_so_by_both_tests_after_holms_correction(
         expected[name] = alive
     assert found["apart"].to_dict() == expected
     assert found.loc[[str(i) for i in range(2, 19)], "apart"].all()
+
+
+def test_shared_classes_widen_the_interval_and_raise_the_p_value():
+    rng = np.random.default_rng(2)
+    wide = pd.DataFrame({name: 0.01 * rng.standard_normal(COUNT) for name in "ab"})
+    wide["a"] += 0.02
+    alone, shared = (reality.behind_the_best(wide, r).loc["b"] for r in (0.0, 0.3))
+    delta = wide["b"] - wide["a"]
+    assert shared["mean"] == alone["mean"]
+    wider = (shared["high"] - shared["low"]) / (alone["high"] - alone["low"])
+    assert wider == pytest.approx((1 + 0.3 * COUNT) ** 0.5)
+    t = delta.mean() / delta.std() / (1 / COUNT + 0.3) ** 0.5
+    assert shared["p"] == pytest.approx(2 * stats.t.cdf(t, COUNT - 1))
+    assert shared["p"] > alone["p"]
 
 
 def test_the_page_tells_the_table_and_what_it_comes_to():
