@@ -1,8 +1,10 @@
-"""SIGKILL at random points of trainings, sweeps, searches and downloads, and what comes of it.
+"""SIGKILL at random points of all that takes long, and what comes of it: trainings, sweeps,
+searches, a judgment, downloads and the making of figures.
 
 Each is started again until it ends, and is then compared with one that nobody broke: the same files
-and no others, Runs that are equal bit for bit, no step trained again that a checkpoint held, no Run
-trained again that was there, no process left. ``python -m benchmarks kills`` kills 200 times.
+and no others, Runs and figures that are equal bit for bit, no step trained again that a checkpoint
+held, no Run trained again that was there, no process left. ``python -m benchmarks kills`` kills 200
+times.
 """
 
 import functools
@@ -18,18 +20,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import chdir, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import nbformat
 import numpy as np
 import psutil
+from nbformat.v4 import new_code_cell, new_notebook
+from rich.console import Console
 
 import dmlkit
-from dmlkit import data, study, training
+from dmlkit import data, reproduce, study, training
 from dmlkit.data import download
-from dmlkit.extras import tuning
+from dmlkit.extras import reality, tuning
+from dmlkit.extras.judge import judge, regime
 from dmlkit.training import Trainer, loop
+from tests.extras.reality.tiny import TINY as RULES
 from tests.training.tiny import TINY
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -37,6 +44,27 @@ CONTEXT.set_forkserver_preload([__name__])  # else every attempt would import to
 PATIENCE = 600.0  # seconds, for processes to begin, and for those of one that was killed to end
 PUBLISHED = bytes(range(256)) * 4096
 SMALL = replace(TINY, steps=40, monitor_every=10)
+LOSS = """from dmlkit.losses import ContrastiveLoss
+
+
+class Mine(ContrastiveLoss):
+    pass
+"""
+# A notebook that takes a second to make a figure, and what it writes of it.
+CELLS = (
+    'profile = "smoke"',
+    """import json, os, pathlib, time
+
+record = {"alt": "A line.", "caption": "", "numbers": {"recall": 0.8}}
+record["provenance"] = {"notebook": "NAME", "profile": profile, "device": "cpu"}
+figures = pathlib.Path(os.environ["DMLKIT_FIGURES"])
+for letter in "picture":
+    with (figures / "NAME.png").open("a") as file:
+        file.write(letter)
+    time.sleep(0.1)
+(figures / "NAME.json").write_text(json.dumps(record))
+print("made")""",
+)
 
 Row = dict[str, str | float]
 
@@ -64,12 +92,58 @@ def _download(folder: Path) -> None:
     download.fetch(download.File("published", md5, url), folder / "downloads")
 
 
+def _study(folder: Path) -> tuple[reality.Protocol, tuple[reality.Table, reality.Table]]:
+    rules = reality.protocol("rules", folder)
+    trials = reality.Table(("arm", "search", "stage", "candidate"), folder / "trials.csv")
+    return rules, (trials, reality.Table(("arm", "repetition"), folder / "evidence.csv"))
+
+
+def _judge(folder: Path) -> None:
+    os.chdir(folder)  # a Run is named by its loss, and that by its file
+    study = regime(*_study(folder))
+    with ThreadPoolExecutor(1) as executor:
+        judge("mine.py:Mine", study, folder=folder, executor=executor, device="cpu", progress=False)
+
+
+def _reproduce(folder: Path) -> None:
+    with open(os.devnull, "w") as nowhere:
+        done = reproduce.reproduce(
+            profile="ci", project=folder / "project", console=Console(file=nowhere)
+        )
+    if not done:
+        raise RuntimeError("a notebook failed")
+
+
 WORK: Mapping[str, Callable[[Path], None]] = {
     "training": _train,
     "sweep": _sweep,
     "tuning": _tune,
+    "judgment": _judge,
     "download": _download,
+    "reproduction": _reproduce,
 }
+
+
+def _prepare(name: str, folder: Path) -> None:
+    """What a piece of work finds there."""
+    if name == "judgment":
+        (folder / "mine.py").write_text(LOSS)
+        (folder / "rules.toml").write_text(RULES)
+        rules, tables = _study(folder)
+        arms = reality.chosen_arms(["contrastive"])
+        with ThreadPoolExecutor(1) as executor:
+            reality.follow(rules, arms, *tables, executor=executor, device="cpu", progress=False)
+    if name == "reproduction":
+        (folder / "project" / "notebooks").mkdir(parents=True)
+        kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        metadata = {"kernelspec": kernel, "dmlkit": {"profiles": {"ci": {}}}}
+        for notebook in ("00_first", "01_second"):
+            cells = [new_code_cell(text.replace("NAME", notebook)) for text in CELLS]
+            cells[0].metadata["tags"] = ["parameters"]
+            for number, cell in enumerate(cells):
+                cell["id"] = f"cell-{number}"  # else drawn at random
+            path = folder / "project" / "notebooks" / f"{notebook}.ipynb"
+            nbformat.write(new_notebook(cells=cells, metadata=metadata), path)
 
 
 def _child(name: str, folder: Path, begun: threading.Event) -> None:
@@ -113,6 +187,7 @@ class Series:
         (self.folder / "url").write_text(self.url)
         data.load("glyphs", "train", **SMALL.data_args)  # made, if they are not there
         (self.folder / "glyphs").symlink_to((dmlkit.cache_folder() / "glyphs").resolve())
+        _prepare(self.name, self.folder)
 
     def attempt(self, after: float | None = None, a_worker: bool = False) -> bool:
         """Whether it was killed so many seconds after it began, or one of its workers was."""
@@ -162,7 +237,7 @@ class Series:
             self.faults.append(f"files {sorted(self.files() ^ unbroken.files())}")
             return
         for name in self.runs:
-            ours, theirs = (_content(each.folder / "runs" / name) for each in (self, unbroken))
+            ours, theirs = (each.content(name) for each in (self, unbroken))
             unlike = [file for file in theirs if ours[file] != theirs[file]]
             self.faults += [f"{name}/{file} is another" for file in unlike]
         if self.name == "tuning":
@@ -170,10 +245,30 @@ class Series:
             tables = [tuning.table(each.folder / "study")[columns] for each in (self, unbroken)]
             if not tables[0].equals(tables[1]):
                 self.faults.append(f"another search: {tables[0]}")
+        for part in ("figures", "notebooks"):
+            for file in self.folder.glob(f"project/{part}/*"):
+                whole = (unbroken.folder / file.relative_to(self.folder)).read_bytes()
+                if file.read_bytes() != whole:
+                    self.faults.append(f"{file.name} is another")
         for file in self.folder.glob("downloads/*"):
             if file.read_bytes() != PUBLISHED:
                 self.faults.append(f"{file.name} is another")
         self._check_log()
+
+    def content(self, name: str) -> dict[str, object]:
+        """A Run's files, whose sums are checked; the embeddings' archive has a date."""
+        with chdir(self.folder):  # where its loss is
+            path = Path("runs") / name
+            run = training.load_run(path)
+            run.model()
+            run.objective()
+            facts = json.loads((path / "run.json").read_text())
+            texts = ("history.csv", "model.pt", "objective.pt")
+            return {
+                **{name: (path / name).read_bytes() for name in texts},
+                "embeddings.npz": (run.embeddings.tobytes(), run.labels.tobytes()),
+                "run.json": {name: value for name, value in facts.items() if name != "seconds"},
+            }
 
     def files(self) -> set[str]:
         """All that is kept, by its path within the folder."""
@@ -194,21 +289,6 @@ class Series:
                 seen.add(experiment)
                 if int(step) < saved.get(experiment, 0):
                     self.faults.append(f"step {step} of {experiment} was in a checkpoint")
-
-
-def _content(path: Path) -> dict[str, object]:
-    """A Run's files, whose sums are checked; the embeddings' archive has a date."""
-    run = training.load_run(path)
-    run.model()
-    run.objective()
-    facts = json.loads((path / "run.json").read_text())
-    whole = {name: (path / name).read_bytes() for name in ("history.csv", "model.pt")}
-    return {
-        **whole,
-        "objective.pt": (path / "objective.pt").read_bytes(),
-        "embeddings.npz": (run.embeddings.tobytes(), run.labels.tobytes()),
-        "run.json": {name: value for name, value in facts.items() if name != "seconds"},
-    }
 
 
 class _Slowly(http.server.BaseHTTPRequestHandler):

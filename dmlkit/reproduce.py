@@ -37,8 +37,8 @@ PROFILES = ("smoke", "ci", "full")
 
 # What notebooks read besides the package: a change of it makes their figures anew.
 _READ = (
-    *("data/*.csv", "data/reported/*", "data/tuning/*", "data/evidence/*"),
-    *("recipes/*", "pyproject.toml"),
+    *("data/*.csv", "data/reported/*", "data/tuning/*", "data/evidence/*", "data/studies/*"),
+    *("data/pretrained/*", "recipes/*", "pyproject.toml"),
 )
 
 

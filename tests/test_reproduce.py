@@ -387,8 +387,8 @@ def test_inputs_are_all_that_figures_depend_on(
     seen.add(inputs())
     module.write_text("y = 1")
     seen.add(inputs())
-    folders = ("data", "data/reported", "data/tuning", "data/evidence", "recipes")
-    for folder in folders:
+    parts = ("reported", "tuning", "evidence", "studies", "pretrained")
+    for folder in ("data", *(f"data/{part}" for part in parts), "recipes"):
         table = tmp_path / folder / "cub.csv"
         table.parent.mkdir(parents=True, exist_ok=True)
         table.write_text(f"loss,recall of {folder}")
@@ -399,7 +399,7 @@ def test_inputs_are_all_that_figures_depend_on(
     seen.add(inputs())
     monkeypatch.setenv("DMLKIT_DATA", "elsewhere")
     seen.add(inputs())
-    assert len(seen) == 13
+    assert len(seen) == 15
 
 
 def test_what_is_edited_while_a_notebook_runs_counts_as_changed(

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from dmlkit.extras import reality
-from tests.extras.reality.conftest import TINY
+from tests.extras.reality.tiny import TINY
 
 TRIALS, ROWS = ("arm", "search", "stage", "candidate"), ("arm", "repetition")
 OTHER_BATCH = '{ other = { sampler = "pk", sampler_args = { classes = 6, per_class = 2 } } }'
