@@ -7,7 +7,7 @@ import zlib
 import pytest
 
 from dmlkit.extras import reality
-from tests.extras.reality.conftest import TINY
+from tests.extras.reality.tiny import TINY
 
 
 @pytest.mark.parametrize(
