@@ -303,7 +303,7 @@ def _need_project(*parts: str) -> None:
 
 @app.command()
 def study(
-    name: Annotated[str, typer.Argument(help="Of its rules: scratch, transfer or claims.")],
+    name: Annotated[str, typer.Argument(help="Of its rules: scratch, transfer, wide or claims.")],
     arms: Annotated[list[str] | None, typer.Option(help="A name, repeatable; else all.")] = None,
     only: Annotated[str | None, typer.Option(help="search or repetitions.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Stop after about so many.")] = None,
