@@ -189,7 +189,7 @@ def regime(
             f"dmlkit study {rules.name}"
         )
     if rules.like:
-        raise ValueError(f"the study {rules.name!r} asks single questions: judge by {rules.like}")
+        raise ValueError(f"the study {rules.name!r} is for single claims: judge by {rules.like}")
     complete, missing = _complete(rules, evidence)
     return Regime(
         rules.name,

@@ -346,7 +346,7 @@ def test_without_a_study_that_is_named_those_with_evidence_judge(own, monkeypatc
 
 def test_a_study_of_single_questions_does_not_judge(invent):
     rules, tables = invent()
-    with pytest.raises(ValueError, match="asks single questions: judge by scratch"):
+    with pytest.raises(ValueError, match="is for single claims: judge by scratch"):
         regime(dataclasses.replace(rules, like="scratch"), tables)
 
 

@@ -126,7 +126,7 @@ def answer(claim: str, evidence: Mapping[str, pd.DataFrame], study: str | None =
     if study not in STUDIES or not own:
         raise ValueError(f"{claim} is not decided by a study: {study!r}, of {', '.join(STUDIES)}")
     rules = replace(protocol(study), contrasts=protocol("claims").contrasts)
-    r = rules.repetitions.overlap
+    overlap = rules.repetitions.correction
     frames = [
         complete(rules, evidence.get(name, pd.DataFrame({"repetition": []})))
         for name in STUDIES[study]
@@ -142,7 +142,7 @@ def answer(claim: str, evidence: Mapping[str, pd.DataFrame], study: str | None =
     missing = tuple(arm for arm in needed if arm not in there)
     empty = pd.Series(dtype=float)
     if missing:
-        return Answer(claim, study, empty, missing, r / (1 - r))
+        return Answer(claim, study, empty, missing, overlap)
     if claim in _RANKED:
         values = _ranked(claim, rules, frames[0])
     elif claim == "C8":
@@ -151,7 +151,7 @@ def answer(claim: str, evidence: Mapping[str, pd.DataFrame], study: str | None =
         values = contrast(rules, claim, *frames)
     if len(values) != rules.repetitions.count or not np.isfinite(values).all():
         raise ValueError(f"{claim}: not one finite value for each repetition: {values.to_dict()}")
-    return Answer(claim, study, values, (), r / (1 - r))
+    return Answer(claim, study, values, (), overlap)
 
 
 # Orders, the worst and the best ---------------------------------------------------------------

@@ -58,7 +58,7 @@ def which_loss(rules: Protocol, trials: pd.DataFrame, evidence: pd.DataFrame) ->
     """
     wide = scores(rules, evidence)
     wide = wide[plain(wide.columns)]
-    share = rules.repetitions.overlap / (1 - rules.repetitions.overlap)
+    share = rules.repetitions.correction
     if wide.shape[1] < 2:
         raise ValueError("fewer than two losses have all repetitions: there is nothing to choose")
     found = wide.apply(study.interval, overlap=share).T[["mean", "low", "high"]]

@@ -1,4 +1,4 @@
-"""Studies of single questions: arms made of another study's, and contrasts of their scores."""
+"""Studies of single claims: arms made of another study's, and contrasts of their scores."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

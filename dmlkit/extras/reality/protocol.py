@@ -52,6 +52,15 @@ class Repetitions:
     overlap: float
     fields: Mapping[str, Any]
 
+    @property
+    def correction(self) -> float:
+        """r / (1 − r) of the ``overlap`` r, which intervals take (Nadeau and Bengio, 2003).
+
+        >>> Repetitions(12, (), 0.2, {}).correction
+        0.25
+        """
+        return self.overlap / (1 - self.overlap)
+
 
 @dataclass(frozen=True)
 class Protocol:

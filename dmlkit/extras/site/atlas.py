@@ -88,14 +88,14 @@ def results() -> dict[str, pd.DataFrame]:
             evidence = (
                 pd.read_csv(path).groupby("arm").filter(lambda arm, n=rules.count: len(arm) == n)
             )
-        found[name] = ranked(evidence, rules.overlap)
+        found[name] = ranked(evidence, rules.correction)
     return found
 
 
 def ranked(evidence: pd.DataFrame, overlap: float = 0.0) -> pd.DataFrame:
     """The arms of a study's evidence (columns arm, recall_at_1), as ``results`` has them.
 
-    ``overlap`` is the share of test classes that two repetitions have in common.
+    ``overlap`` is what ``study.interval`` takes.
 
     >>> frame = pd.DataFrame({"arm": ["a", "a", "b", "b"], "recall_at_1": [0.5, 0.7, 0.8, 0.9]})
     >>> ranked(frame)["rank"].to_dict()
@@ -103,8 +103,7 @@ def ranked(evidence: pd.DataFrame, overlap: float = 0.0) -> pd.DataFrame:
     """
     if evidence.empty:
         return pd.DataFrame(columns=["mean", "low", "high", "n", "rank"])
-    share = overlap / (1 - overlap)
     scores = evidence.groupby("arm", sort=False)["recall_at_1"]
-    frame = pd.DataFrame({arm: study.interval(each, overlap=share) for arm, each in scores}).T
+    frame = pd.DataFrame({arm: study.interval(each, overlap=overlap) for arm, each in scores}).T
     frame = frame.sort_values("mean", ascending=False, kind="stable")
     return frame.assign(rank=range(1, len(frame) + 1))

@@ -102,8 +102,8 @@ def test_the_gain_of_see_at_larger_k_is_a_mean_over_losses_and_k():
 def test_transfer_widens_the_interval_for_the_classes_that_repetitions_share():
     frame = table(additions(SEC, "SEC"))
     verdict = reality.answer("A1", {"transfer": frame}).settle()
-    r = reality.protocol("transfer").repetitions.overlap
-    assert verdict.overlap == pytest.approx(r / (1 - r))
+    rules = reality.protocol("transfer").repetitions
+    assert verdict.overlap == pytest.approx(rules.overlap / (1 - rules.overlap)) == rules.correction
     alone = reality.answer("A1", {"scratch": frame}, "scratch").settle("from scratch")
     assert alone.overlap == 0
     assert verdict.high - verdict.low > alone.high - alone.low
