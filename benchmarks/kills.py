@@ -11,6 +11,7 @@ import functools
 import hashlib
 import http.server
 import inspect
+import io
 import json
 import multiprocessing
 import os
@@ -106,12 +107,11 @@ def _judge(folder: Path) -> None:
 
 
 def _reproduce(folder: Path) -> None:
-    with open(os.devnull, "w") as nowhere:
-        done = reproduce.reproduce(
-            profile="ci", project=folder / "project", console=Console(file=nowhere)
-        )
-    if not done:
-        raise RuntimeError("a notebook failed")
+    said = io.StringIO()
+    if not reproduce.reproduce(
+        profile="ci", project=folder / "project", console=Console(file=said, width=200)
+    ):
+        raise RuntimeError(said.getvalue())
 
 
 WORK: Mapping[str, Callable[[Path], None]] = {
@@ -203,11 +203,13 @@ class Series:
             assert process.pid is not None
             self._kill(psutil.Process(process.pid), a_worker)
         process.join()
-        # A notebook whose kernel was killed has failed, which is said; the next attempt runs it.
-        told = killed and a_worker and self.name == "reproduction"
+        errors = self.folder / "errors"
+        text = errors.read_text()[-2000:] if errors.exists() else ""
+        errors.unlink(missing_ok=True)
+        # A notebook whose kernel was killed has failed, and says so; the next attempt runs it.
+        told = killed and a_worker and "Kernel died" in text
         if process.exitcode not in (0, -9, *[1] * told):
-            errors = (self.folder / "errors").read_text()[-2000:]
-            self.faults.append(f"{self.name} ended with {process.exitcode}: {errors}")
+            self.faults.append(f"{self.name} ended with {process.exitcode}: {text}")
         self._check_runs()
         return killed
 
