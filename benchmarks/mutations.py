@@ -284,6 +284,7 @@ class Trial:
 def kept_functions() -> list[Any]:
     """All functions of dmlkit, and its caches, wherever they are kept."""
     kinds = FunctionType, functools._lru_cache_wrapper  # by type: isinstance wakes lazy modules
+    gc.unfreeze()  # the functions that an earlier module's trial has frozen
     return [
         each
         for each in gc.get_objects()
@@ -292,15 +293,22 @@ def kept_functions() -> list[Any]:
 
 
 def exchange(mutant: Mutant, functions: list[Any]) -> None:
-    """Give the functions of a module the code of a mutant."""
-    new = dict(_functions(mutant.code()))
+    """Give the functions of a module the code of a mutant.
+
+    Raises:
+        RuntimeError: none of them is changed by it.
+    """
+    new, changed = dict(_functions(mutant.code())), False
     for each in functions:
         if each.__module__ == f"dmlkit.{mutant.module}":
             if isinstance(each, FunctionType):
                 place = each.__code__.co_qualname, each.__code__.co_firstlineno
+                changed |= new.get(place, each.__code__) != each.__code__
                 each.__code__ = new.get(place, each.__code__)
             else:
                 each.cache_clear()
+    if not changed:
+        raise RuntimeError(f"no function was changed by {mutant.name}")
 
 
 def _functions(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:

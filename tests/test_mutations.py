@@ -1,5 +1,8 @@
 """Mutants are the functions of a module with one place changed, wherever the functions are kept."""
 
+import gc
+
+import pytest
 import torch
 
 from benchmarks import mutations
@@ -20,6 +23,16 @@ def test_a_mutant_takes_the_place_of_its_function(monkeypatch):
     mutations.exchange(mutant, [function, geometry.norms])
     assert geometry.same_label(labels, labels[:1]).tolist() == [[False], [True]]
     assert geometry.same_label(labels).tolist() == [[False, False], [False, False]]
+
+
+def test_functions_are_found_again_after_a_trial_and_a_mutant_without_one_is_an_error():
+    mutant = mutations.mutants("geometry")[0]
+    first = mutations.kept_functions()
+    gc.freeze()
+    assert geometry.same_label in first
+    assert geometry.same_label in mutations.kept_functions()
+    with pytest.raises(RuntimeError, match="no function was changed by geometry"):
+        mutations.exchange(mutant, [])
 
 
 def test_what_is_known_to_compute_the_same_says_why():
