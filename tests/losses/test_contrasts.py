@@ -327,6 +327,7 @@ def test_contextual_has_no_memory():
         ("supcon", {"side": "both"}),
         ("circle", {"gamma": -1.0}),
         ("circle", {"margin": 1.5}),
+        ("circle", {"margin": -0.5}),
         ("contextual", {"neighbors": 1}),
         ("contextual", {"neighbors": 2.5}),
         ("contextual", {"epsilon": -0.1}),

@@ -264,6 +264,9 @@ def test_refuses_what_does_not_fit(generator):
     for inner in (SupConLoss(), make("proxy_anchor")):
         with pytest.raises(ValueError, match="embeddings have 7 dimensions"):
             MatryoshkaLoss(inner, DIM, SIZES)(x[:, :7], y)
+    every = torch.ones(len(x), len(x), dtype=torch.bool)
+    with pytest.raises(ValueError, match="embeddings have 7 dimensions"):
+        MatryoshkaLoss(SupConLoss(), DIM, SIZES).pair_loss(x[:, :7], x[:, :7], y, every, every)
     memory = CrossBatchMemory(MatryoshkaLoss(SupConLoss(), DIM), 7).double()
     with pytest.raises(ValueError, match="embeddings have 7 dimensions"):
         memory(x[:, :7], y)

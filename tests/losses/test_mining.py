@@ -95,7 +95,7 @@ def test_active_triplets_need_both_a_positive_and_a_negative():
 
 # Distance-weighted
 
-DRAWS = 4000
+DRAWS = 40_000
 
 
 def draw(distances: list[float], dim: int, seed: int = 0) -> Tensor:

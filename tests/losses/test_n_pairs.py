@@ -169,3 +169,19 @@ def test_angular_is_finite_at_its_largest_angle():
     value.backward()
     assert value.isfinite()
     assert x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "make, args",
+    [
+        (n_pairs.NPairsLoss, {"l2_weight": -1.0}),
+        (n_pairs.NPairsLoss, {"direction": "backward"}),
+        (n_pairs.NPairsLoss, {"scale": 0.0}),
+        (n_pairs.AngularLoss, {"degrees": math.nan}),
+        (n_pairs.AngularLoss, {"n_pairs_weight": math.nan}),
+    ],
+)
+def test_arguments_out_of_range_are_refused_by_name(make, args):
+    ((name, value),) = args.items()
+    with pytest.raises(ValueError, match=f"^{name} must be .*, but is {value!r}$"):
+        make(**args)
