@@ -77,6 +77,32 @@ EXPLAINED = (
     ("retrieval", "k=1, up_to_r=True", "1  ->  2", "R is at least 1, and what is beyond R is cut"),
     ("retrieval", "k=1, up_to_r=True", "1  ->  0", "R is at least 1"),
     ("retrieval", "min_points_per_centroid=1", "1  ->  0", "no cluster has fewer"),
+    ("losses.centers", "3 * progress", "3  ->  2", "a slower schedule, to the same optimum"),
+    ("losses.centers", "torch.autograd.grad(", "0  ->  -1", "there is one"),
+    ("losses.groups", "max(B // E // 2, 1)", "1  ->  2", "room that stays empty"),
+    ("losses.groups", "sum().clamp_min(1)", "1  ->  2", "a query alone has one class: loss 0"),
+    ("losses.groups", "torch.where(split, H_y * H_g, 1)", "1  ->  2", "masked afterwards"),
+    ("losses.groups", "torch.where(split, H_y * H_g, 1)", "1  ->  0", "masked afterwards"),
+    ("losses.matryoshka", "strict=True", "True  ->  False", "they have one length"),
+    ("losses.pairs", "self.alpha - D, 0).relu()", "0  ->  -1", "relu makes it 0"),
+    ("losses.potential", "max(1, BLOCK //", "1  ->  2", "rows of a block: the sum is the same"),
+    (
+        "losses.potential", "ctx.mark_non_differentiable",
+        "ctx.mark_non_differentiable(output[1])  ->  pass", "no caller sees the second output",
+    ),
+    ("losses.proxies", "D2 = 2 - 2 *", "2  ->  3", "softmax takes a constant off"),
+    ("losses.proxies", "D2 = 2 - 2 *", "2  ->  1", "softmax takes a constant off"),
+    (
+        "losses.proxies", "cos_y >= -cos_m",
+        "cos_y >= -cos_m  ->  cos_y > -cos_m", "no number is that bound",
+    ),
+    (
+        "losses.quality", "cos_y >= -m.cos()",
+        "cos_y >= -m.cos()  ->  cos_y > -m.cos()", "no number is that bound",
+    ),
+    ("losses.ranking", "torch.arange(self.bins + 1", "1  ->  2", "an edge beyond every point"),
+    ("losses.ranking", "(u > -1) & (u < 0)", "u < 0  ->  u <= 0", "at a kink both are slopes"),
+    ("losses.synthesis", "positive.any(dim=1)", "1  ->  0", "the masks are symmetric"),
 )  # fmt: skip
 COMPARISONS: dict[type[ast.cmpop], list[type[ast.cmpop]]] = {
     ast.Lt: [ast.LtE, ast.GtE], ast.LtE: [ast.Lt, ast.Gt], ast.Gt: [ast.GtE, ast.LtE],
@@ -202,6 +228,8 @@ def _changes(node: ast.AST) -> list[ast.AST]:
         case ast.Constant(value=float(value)):
             return [changed(value=2 * value if value else 1.0)]
         case ast.Expr(value=ast.Call()) | ast.Raise():
+            if "super()" in ast.unparse(node):  # its name keeps the function's class in reach
+                return [ast.Expr(ast.Name("super", ast.Load()))]
             return [ast.Pass()]
     return []
 

@@ -97,6 +97,17 @@ def test_the_batch_of_the_loop_meets_every_clip_of_adaface(generator):
         assert some.any()
 
 
+def test_adaface_takes_a_norm_above_100_for_100(generator):
+    x, y = batch(generator, C)
+    scores = []
+    for longest in (100.0, 1e4):
+        lengths = torch.linspace(20, 90, len(x), dtype=F64)
+        lengths[3] = longest
+        torch.manual_seed(0)
+        scores.append(AdaFaceLoss(C, DIM).double()(lengths[:, None] * F.normalize(x, dim=1), y))
+    torch.testing.assert_close(*scores, rtol=1e-12, atol=0)
+
+
 @pytest.mark.parametrize("scale, expected", [(1, 0.578581), (64, 9.447505)])
 def test_adaface_on_four_rows_with_norms_of_their_own(scale, expected):
     x = ROWS * torch.tensor([[1.0], [2.0], [3.0], [4.0]])
@@ -342,6 +353,7 @@ def test_points_of_an_expansion_have_the_norm_of_their_sample(name, generator):
         (MagFaceLoss, {"upper_norm": 1.0}),
         (MagFaceLoss, {"lower_margin": 25.8}),
         (MagFaceLoss, {"upper_margin": 0.4}),
+        (MagFaceLoss, {"upper_margin": 1.6}),  # more than a right angle
         (MagFaceLoss, {"scale": math.nan}),
         (MagFaceLoss, {"norm_weight": -5.0}),
     ],

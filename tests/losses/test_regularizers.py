@@ -42,8 +42,10 @@ def test_koleo_has_the_recorded_value():
     assert koleo(golden()[0]).item() == pytest.approx(0.170322, abs=5e-7)
 
 
-def test_koleo_of_one_sample_is_0_with_a_gradient():
-    x = torch.randn(1, 4).requires_grad_()
+@pytest.mark.parametrize("row", [[0.3, -2.0, 0.5, 1.0], [1.0, -1.0, 2.0, -2.0]])
+def test_koleo_of_one_sample_is_0_with_a_gradient(row):
+    """Also where its coordinates cancel."""
+    x = torch.tensor([row]).requires_grad_()
     koleo(x).backward()
     assert koleo(x) == 0
     assert (x.grad == 0).all()
