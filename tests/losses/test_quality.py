@@ -352,6 +352,7 @@ def test_points_of_an_expansion_have_the_norm_of_their_sample(name, generator):
         (MagFaceLoss, {"upper_norm": 0.5}),
         (MagFaceLoss, {"upper_norm": 1.0}),
         (MagFaceLoss, {"lower_margin": 25.8}),
+        (MagFaceLoss, {"lower_margin": 2.0}),  # more than a right angle
         (MagFaceLoss, {"upper_margin": 0.4}),
         (MagFaceLoss, {"upper_margin": 1.6}),  # more than a right angle
         (MagFaceLoss, {"scale": math.nan}),
