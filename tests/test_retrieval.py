@@ -167,6 +167,8 @@ def test_poincare_equals_the_losss_own_distance(c):
         ({"name": "poincare", "k": 1}, "got {'name': 'poincare', 'k': 1}"),
         ({"name": "cosine", "c": 1.0}, "got {'name': 'cosine'"),
         ({"name": "poincare", "c": 0.0}, "expected c and clip above 0, got 0.0 and 2.3"),
+        ({"name": "poincare", "clip": 0}, "expected c and clip above 0, got 0.1 and 0"),
+        ({"name": "poincare", "clip": -0.5}, "expected c and clip above 0, got 0.1 and -0.5"),
     ],
 )
 def test_metrics_refused(metric, message):
@@ -197,6 +199,29 @@ def test_neighbors_closer_than_float32_products_can_tell():
     indices, _ = nearest_neighbors(x, 5)  # faiss subtracts below 128,000 numbers
     for q in range(0, len(x), 100):
         np.testing.assert_array_equal(indices[q], ranking(x[q], x, own=q)[:5])
+
+
+@pytest.mark.usefixtures("route")
+@pytest.mark.parametrize("step, copies", [(2.0**-2, 2), (2.0**-24, 1)], ids=["far", "one ulp"])
+def test_ties_that_products_round_apart_stand_in_the_order_of_their_index(step, copies):
+    """One coordinate is off by the same step, another one in each row."""
+    rng = np.random.default_rng(9)
+    rest = rng.integers(-(2**24), 2**24, size=(3000, 256)) / 2**24  # faiss multiplies matrices
+    point = rng.integers(2**23, 3 * 2**22, size=(1, 256)) / 2**24
+    x = rng.permutation(np.vstack([rest, *copies * [point], point + step * np.eye(256)]))
+    indices, _ = nearest_neighbors(x, 5)
+    for q in (x == point).all(axis=1).nonzero()[0]:
+        np.testing.assert_array_equal(indices[q], ranking(x[q], x, own=q)[:5])
+
+
+@pytest.mark.usefixtures("route")
+def test_a_gallery_far_from_the_origin():
+    rng = np.random.default_rng(10)
+    x, y = ((rng.normal(size=(n, 8)) + 1e4).astype(np.float32) for n in (40, 150))
+    indices, _ = nearest_neighbors(x, 20, gallery=y)
+    for query, found in zip(x, indices, strict=True):
+        expected = ranking(query.astype(np.float64), y.astype(np.float64))[:20]
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e4])
