@@ -96,7 +96,7 @@ def by_products(
     """
     X, Y = x.double(), y.double()
     xx, yy = X.square().sum(dim=1, keepdim=True), Y.square().sum(dim=1)  # (b, 1), (N,)
-    noise = 4 * torch.finfo(X.dtype).eps * (xx + yy.max())  # (b, 1)
+    noise = 4 * math.sqrt(X.shape[1]) * torch.finfo(X.dtype).eps * (xx + yy.max())  # (b, 1)
     squared = torch.addmm(yy, X, Y.T, alpha=-2).add_(xx)  # (b, N)
     squared = torch.maximum(squared, noise, out=squared)
     squared = (squared if factor is None else squared.div_(factor)).float()
