@@ -45,7 +45,8 @@ TESTS = {name: f"tests/test_{name}.py" for name in ("geometry", "claims", "retri
     "losses.contract": "tests/losses/test_contract.py",
     "losses.imported": "tests/losses/test_table.py",
 }
-#: Survivors that compute the same, or as well: module, part of the line, change, and why.
+#: Survivors that compute the same, or as well: module, part of the line, change (or "", any of that
+#: line), and why.
 EXPLAINED = (
     ("geometry", "length == 0, 1", "1  ->  2", "what divides a row of zeros"),
     ("geometry", "largest == 0, 1", "1  ->  2", "what divides a row of zeros"),
@@ -103,6 +104,32 @@ EXPLAINED = (
     ("losses.ranking", "torch.arange(self.bins + 1", "1  ->  2", "an edge beyond every point"),
     ("losses.ranking", "(u > -1) & (u < 0)", "u < 0  ->  u <= 0", "at a kink both are slopes"),
     ("losses.synthesis", "positive.any(dim=1)", "1  ->  0", "the masks are symmetric"),
+    ("retrieval", "kmeans.index.search(points, 1)", "1  ->  2", "the first is taken"),
+    ("retrieval", "clusters[:, 0]", "0  ->  -1", "there is one"),
+    ("neighbors", "size = min(4096, BLOCK_ENTRIES", "", "the size of a block"),
+    ("neighbors", "size = _block_entries(x)", "", "the size of a block"),
+    ("neighbors", ".split(max(1, size))", "", "the size of a block"),
+    ("neighbors", "return BLOCK_ENTRIES *", "", "the size of a block"),
+    ("neighbors", "size = max(1, BLOCK_ENTRIES", "", "the size of a block"),
+    ("neighbors", "entries = _block_entries(x)", "", "the size of a block"),
+    ("neighbors", "size = max(1, entries", "", "the size of a block"),
+    ("neighbors", "torch.full_like(rows, -1)", "1  ->  2", "no row has that place either"),
+    ("neighbors", "min(k + 1, index.ntotal)", "1  ->  2", "one candidate more"),
+    ("neighbors", "k + 1 + _SPARE", "", "of the candidates to spare two fewer, or one more"),
+    ("neighbors", "noise = 4 *", "4  ->  5", "a bound of rounding, with room to spare"),
+    ("neighbors", "noise = 4 *", "4  ->  3", "a bound of rounding, with room to spare"),
+    ("neighbors", "noise = 4 *", "1  ->  0", "a wider bound where rows outnumber dimensions"),
+    (
+        "neighbors", "if count < len(y)",
+        "count < len(y)  ->  count <= len(y)", "done over with the same result",
+    ),
+    ("neighbors", "noise = 2 * math.sqrt", "", "a bound of rounding, with room to spare"),
+    ("neighbors", "bound = squared[:, -1]", "", "a bound of rounding, with room to spare"),
+    ("neighbors", "doubtful = (bound >=", "", "more rows done over, or none has just that bound"),
+    ("neighbors", "y.float(), 1.0, kind", "1.0  ->  2.0", "bits have no unit"),
+    ("neighbors", ".clamp_min(1e-15)", "1e-15  ->  2e-15", "a floor at the rim of the ball"),
+    ("neighbors", "unit = math.ldexp(1.0", "1.0  ->  2.0", "a power of two as well"),
+    ("neighbors", "center.abs() > 3 * unit", "", "shifted or not, it loses no bit"),
 )  # fmt: skip
 COMPARISONS: dict[type[ast.cmpop], list[type[ast.cmpop]]] = {
     ast.Lt: [ast.LtE, ast.GtE], ast.LtE: [ast.Lt, ast.Gt], ast.Gt: [ast.GtE, ast.LtE],
@@ -134,11 +161,9 @@ class Mutant:
 
     def explanation(self) -> str:
         """Why it computes the same, where that is known; else ''."""
+        own = self.name.partition(": ")[2]
         for module, part, change, why in EXPLAINED:
-            if (module, change) == (
-                self.module,
-                self.name.partition(": ")[2],
-            ) and part in self.line:
+            if module == self.module and part in self.line and change in ("", own):
                 return why
         return ""
 

@@ -126,6 +126,12 @@ def test_poincare_by_hand():
 # Oracles
 
 
+def test_points_beyond_the_clip_are_one_point_of_the_ball():
+    indices, distances = nearest_neighbors(LINE, 2, metric={"name": "poincare", "clip": 0.5})
+    np.testing.assert_array_equal(indices, [[1, 2], [2, 3], [1, 3], [1, 2]])
+    np.testing.assert_array_equal(distances[1:], 0)
+
+
 @pytest.mark.parametrize("d", [3, 64, 300])
 @pytest.mark.parametrize("with_gallery", [False, True])
 def test_hamming_equals_counting_differing_signs(d, with_gallery, monkeypatch):
