@@ -375,7 +375,7 @@ OPTIONS = ("-x", "-q", "--tb=no", "--assert=plain", "-p", "no:cacheprovider", "-
 
 
 def rows(
-    rooms: Sequence[str] = ("geometry", "claims", "retrieval", "losses"),
+    rooms: Sequence[str] = ("geometry", "claims", "retrieval", "neighbors", "losses"),
     sample: int = 200,
     seed: int = 0,
     out: Path = ROOT / "build/mutations.jsonl",
