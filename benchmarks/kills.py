@@ -357,7 +357,7 @@ def rows(kills: int = 200, seconds: float = 1800.0) -> list[Row]:
     """Kills shared out among all kinds of work, and the seconds as well."""
     found = []
     for name in WORK:
-        row, faults = hammer(name, kills // len(WORK), seconds / len(WORK))
+        row, faults = hammer(name, -(-kills // len(WORK)), seconds / len(WORK))
         print(row, *faults, sep="\n", flush=True)
         found.append(row)
     return found
