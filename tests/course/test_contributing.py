@@ -11,7 +11,7 @@ import pytest
 from dmlkit import cache_folder
 from tests.commands import Commands
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
