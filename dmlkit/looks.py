@@ -64,7 +64,7 @@ LOOKS: Mapping[str, Look] = {
     "tcm": Look("TCM", CYAN, "P"),
     # ranking
     "smooth_ap": Look("Smooth-AP", BLUE, "v"),
-    "sup_ap": Look("Sup-AP", AMBER, "P"),
+    "sup_ap": Look("SupAP", AMBER, "P"),
     "recall_at_k": Look("Recall@k surrogate", GREEN, "p"),
     "fast_ap": Look("FastAP", BROWN, ">"),
     # groups
