@@ -311,6 +311,22 @@ def test_last_bits_may_shade_a_picture_and_move_what_chance_draws(
     assert "toy: another picture is drawn now" in found.notes[0]
 
 
+@pytest.mark.parametrize(("specks", "same"), [(integrity.SPECKS, True), (20, False)])
+def test_an_edge_may_be_snapped_to_another_pixel_here_and_there(
+    published: Callable[..., dict[str, Any]], tmp_path: Path, specks: int, same: bool
+) -> None:
+    old, new = published(), published("new")
+    png = tmp_path / "new" / "toy.png"
+    with Image.open(png) as image:
+        image.load()
+    for x in range(specks):
+        image.putpixel((x, 0), (1, 2, 3, 255))
+    image.save(png)
+    new["toy"]["picture"]["pixels"] = records.pixels(png.read_bytes())
+    found = integrity.verify(old, new, tmp_path / "figures", {"toy": png})
+    assert (found.failures == []) is same
+
+
 def test_another_png_or_none_is_named_and_another_packing_is_not(
     published: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
