@@ -2,28 +2,23 @@
 
 import itertools
 import math
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 import joblib
 import numpy as np
 import pandas as pd
 from scipy import stats
-from tqdm.auto import tqdm
 
-import dmlkit
 from dmlkit import training, workers
+from dmlkit.progress import Steps
 from dmlkit.training import Experiment, Run
-from dmlkit.training.trainer import read_checkpoint
 from dmlkit.workers import default_executor as default_executor
 
-LOOK_SECONDS = 2.0  # between looks at the checkpoints, from which the bar learns the steps
 _LOST = ConnectionError("cancelled: the cluster was lost; what was finished will be loaded")
 _KILLED = BrokenExecutor(
     "the process that trained it, or one beside it, was killed (did memory run out?): call again; "
@@ -100,7 +95,7 @@ def _outcomes(
         except Exception as error:  # of this one: the others come first
             found[i] = error
     waiting = [i for i in range(len(experiments)) if i not in found]
-    with _Steps(experiments, found, shown=progress and bool(waiting)) as steps:
+    with Steps(experiments, found, shown=progress and bool(waiting)) as steps:
         for _ in range(2 if executor is None else 1):  # once more, if a process of our own died
             if waiting:
                 work = {i: (experiments[i], device, whole) for i in waiting}
@@ -114,76 +109,7 @@ def _outcomes(
     return [found[i] for i in range(len(experiments))]
 
 
-class _Steps:
-    """A bar of the steps of all Runs, which their processes write into checkpoints."""
-
-    def __init__(
-        self, experiments: Sequence[Experiment], ended: Iterable[int], *, shown: bool
-    ) -> None:
-        self.experiments, self.ended, self.shown = experiments, set(ended), shown
-        self.hashes = {each.hash(): i for i, each in enumerate(experiments)}
-        self.read: dict[Path, tuple[int, int]] = {}  # when a checkpoint was written, its step
-        self.bar = tqdm(
-            total=sum(each.steps for each in experiments), initial=self._of_ended(), unit="step",
-            desc=self._title(), disable=not shown, leave=False,
-        )  # fmt: skip
-
-    def __enter__(self) -> "_Steps":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.bar.close()
-
-    def end(self, i: int) -> None:
-        """A Run is there, or failed."""
-        self.ended.add(i)
-        self.bar.set_description(self._title(), refresh=False)
-
-    def look(self) -> None:
-        """What is done by now; never less than at the last look."""
-        if self.shown:
-            steps = self._of_ended() + sum(self._of_checkpoints().values())
-            self.bar.update(max(steps - self.bar.n, 0))
-
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Look from time to time while this process trains itself."""
-        over = threading.Event()
-
-        def watch() -> None:
-            while not over.wait(LOOK_SECONDS):
-                self.look()
-
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            over.set()
-            watcher.join()
-
-    def _title(self) -> str:
-        return f"runs {len(self.ended)}/{len(self.experiments)}"
-
-    def _of_ended(self) -> int:
-        return sum(self.experiments[i].steps for i in tuple(self.ended))
-
-    def _of_checkpoints(self) -> dict[int, int]:
-        """Of the Runs that are being trained, by their number."""
-        found = {}
-        for path in (dmlkit.cache_folder() / "runs").glob("*.checkpoint"):
-            i = self.hashes.get(path.name.split("-")[0])
-            if i is None or i in self.ended:
-                continue
-            with suppress(OSError, ValueError):  # it has just been removed, or is damaged
-                written = path.stat().st_mtime_ns
-                if self.read.get(path, (0, 0))[0] != written:
-                    self.read[path] = written, read_checkpoint(path)["step"]
-                found[i] = self.read[path][1]
-        return found
-
-
-def _trained_here(work: Mapping[int, tuple[Any, ...]], steps: _Steps) -> dict[int, Any]:
+def _trained_here(work: Mapping[int, tuple[Any, ...]], steps: Steps) -> dict[int, Any]:
     """What each piece of work gave, or its error, one after the other in this process."""
     found: dict[int, Any] = {}
     with steps.watched():
@@ -198,7 +124,7 @@ def _trained_here(work: Mapping[int, tuple[Any, ...]], steps: _Steps) -> dict[in
 
 
 def _gathered(
-    executor: Executor | None, work: Mapping[int, tuple[Any, ...]], steps: _Steps
+    executor: Executor | None, work: Mapping[int, tuple[Any, ...]], steps: Steps
 ) -> dict[int, Any]:
     """What an executor's processes gave for each piece of work, or the error that came instead."""
     pool, futures = executor or default_executor(), {}
@@ -209,7 +135,7 @@ def _gathered(
                 futures[pool.submit(_run, *each, wait=True)] = i
         waiting = set(futures)
         while waiting:
-            ended, waiting = wait(waiting, LOOK_SECONDS, FIRST_COMPLETED)
+            ended, waiting = wait(waiting, steps.PAUSE_SECONDS, FIRST_COMPLETED)
             for future in ended:
                 error = _LOST if future.cancelled() else future.exception()
                 if not isinstance(error, BrokenExecutor):

@@ -18,7 +18,7 @@ import torch
 from scipy import stats
 
 import dmlkit
-from dmlkit import data, study, training, workers
+from dmlkit import data, progress, study, training, workers
 from dmlkit.training import loop
 from tests.training import tiny
 from tests.training.tiny import TINY
@@ -83,9 +83,9 @@ def bars(monkeypatch, tmp_path):
     (tmp_path / "glyphs").symlink_to((dmlkit.cache_folder() / "glyphs").resolve())
     monkeypatch.setenv("DMLKIT_CACHE", str(tmp_path))
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1)
-    monkeypatch.setattr(study, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(progress.Steps, "PAUSE_SECONDS", 0.01)
     made = []
-    monkeypatch.setattr(study, "tqdm", lambda **how: made.append(Bar(**how)) or made[-1])
+    monkeypatch.setattr(progress, "tqdm", lambda **how: made.append(Bar(**how)) or made[-1])
     return made
 
 
