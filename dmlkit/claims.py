@@ -38,9 +38,11 @@ import pandas as pd
 from scipy import stats
 
 from dmlkit import ROOT, study
+from dmlkit.checks import as_numbers, check_choice, check_count, check_range
 
 #: The smallest effect of interest of a secondary part, if none is given: a point of Recall@1.
 MARGIN = 0.01
+RULES = ("positive", "equivalent", "below", "exact", "table")
 #: What a record says that was written when a verdict had other words.
 _FORMER_WORDS = {"inconclusive": "undecided"}
 
@@ -147,14 +149,21 @@ def record(
     >>> record("C5", -0.02, (-0.03, -0.01), n=5).verdict
     'contradicted'
     """
-    rule, effect = _rule(claim), float(effect)
-    low, high = interval if interval is not None else (None, None)
+    rule = _rule(claim)
+    check_range(effect=effect)
+    check_count(n=n)
+    effect = float(effect)
+    ends = (math.nan, math.nan) if interval is None else as_numbers(interval, "interval").tolist()
+    if len(ends) != 2:
+        raise ValueError(f"interval must be its two ends, but is {interval!r}")
+    low, high = ends
     if low is None or high is None or math.isnan(low) or math.isnan(high):
         low = high = None
     elif not low <= effect <= high:
         raise ValueError(f"{claim}: [{low}, {high}] is no interval around the effect {effect}")
     if margin is None:
         margin = float(table()[claim]["smallest"]) if is_primary(claim, part) else MARGIN
+    check_range(0, margin=margin)
     verdict, text = _decide(rule, effect, low, high, int(n), margin), table()[claim]["claim"]
     each = None if values is None else tuple(map(float, values))
     return Verdict(
@@ -187,8 +196,8 @@ def settle(
     >>> settle("C5", [0.02, 0.03, 0.025]).verdict
     'reproduced'
     """
-    rule, x = _rule(claim), np.asarray(values, dtype=float)
-    if x.ndim != 1 or not len(x) or not np.isfinite(x).all():
+    rule, x = _rule(claim), as_numbers(values, f"{claim}: values")
+    if not len(x) or not np.isfinite(x).all():
         raise ValueError(
             f"{claim}: values must be finite numbers, one for each repetition, but are {x.tolist()}"
         )
@@ -203,7 +212,7 @@ def settle(
 
 
 def _rule(claim: str) -> str:
-    if claim not in table():
+    if not isinstance(claim, str) or claim not in table():
         raise ValueError(f"unknown claim {claim!r}; there are {', '.join(table())}")
     return table()[claim]["rule"]
 
@@ -218,6 +227,8 @@ def half_width(rule: str, n: int) -> float:
     >>> round(half_width("positive", 5), 3), round(half_width("equivalent", 5), 3)
     (2.776, 2.132)
     """
+    check_choice(RULES, rule=rule)
+    check_count(2, n=n)
     return float(stats.t.ppf((1 + _level(rule)) / 2, n - 1))
 
 

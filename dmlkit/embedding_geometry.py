@@ -9,7 +9,8 @@ import math
 import numpy as np
 import torch
 
-from dmlkit.neighbors import BLOCK_ENTRIES, Array, Metric, as_labels, as_matrix, as_tensor
+from dmlkit.checks import check_positive, check_range
+from dmlkit.neighbors import BLOCK_ENTRIES, Array, Metric, as_labels, as_matrix
 from dmlkit.retrieval import nearest_neighbors
 
 
@@ -49,8 +50,8 @@ def uniformity(embeddings: Array, t: float = 2.0) -> float:
     x = as_matrix(embeddings, "embeddings", "cosine")
     if len(x) < 2:
         raise ValueError("embeddings: expected two or more rows, got one")
-    if not 0 < t <= 100:  # e^−400 is still a float64
-        raise ValueError(f"t: expected a number above 0 and up to 100, got {t}")
+    check_positive(t=t)
+    check_range(0, 100, t=t)  # e^−400 is still a float64
     total, size = 0.0, max(1, BLOCK_ENTRIES // len(x))
     for start in range(0, len(x), size):
         S = x[start : start + size] @ x[start:].T  # (b, m) cosines; ‖x_i − x_j‖² = 2 − 2s
@@ -102,7 +103,7 @@ def hubness(embeddings: Array, k: int = 10, metric: Metric = "euclidean") -> dic
     {'skewness': 0.816, 'anti_hubs': 0.5, 'robin_hood': 0.5}
     """
     indices, _ = nearest_neighbors(embeddings, k, metric=metric)
-    counts = np.bincount(as_tensor(indices).cpu().numpy().ravel(), minlength=len(indices))
+    counts = np.bincount(torch.as_tensor(indices).cpu().numpy().ravel(), minlength=len(indices))
     away = (counts - k).astype(np.float64)
     spread = np.sqrt(np.mean(away**2))
     return {

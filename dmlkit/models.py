@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlkit import ROOT, geometry
-from dmlkit.losses.contract import check_arguments
+from dmlkit.checks import check_arguments, check_count, check_flag
 from dmlkit.pretrained import from_huggingface, from_torchvision
 
 #: Weights of ConvNets that were trained as classifiers of Glyphs, a file for each of their widths.
@@ -49,6 +49,11 @@ class ConvNet(nn.Sequential):
         size: int = 32,
         pretrained: bool = False,
     ) -> None:
+        check_count(dim=dim, channels=channels, size=size)
+        check_flag(pretrained=pretrained)
+        if not isinstance(widths, list | tuple) or not widths:
+            raise ValueError(f"widths must be numbers of channels, but are {widths!r}")
+        check_count(**{f"widths[{i}]": width for i, width in enumerate(widths)})
         side = size // 2 ** len(widths)
         if side < 1:
             raise ValueError(
@@ -268,6 +273,7 @@ def build_head(name: str, features: int, dim: int, normalize: bool = False) -> n
         "batch_norm": lambda: [nn.BatchNorm1d(features)],
     }
     before = _entry(heads, "head", name)()
+    check_flag(normalize=normalize)
     return nn.Sequential(*before, nn.Linear(features, dim), *[UnitLength()] * normalize)
 
 
@@ -351,7 +357,7 @@ def _classifier_of_glyphs(widths: Sequence[int]) -> dict[str, Tensor]:
 
 
 def _entry(table: dict[str, Callable[[], Any]], argument: str, name: str) -> Callable[[], Any]:
-    if name not in table:
+    if not isinstance(name, str) or name not in table:
         raise ValueError(f"unknown {argument} {name!r}; there are {', '.join(table)}")
     return table[name]
 
@@ -397,6 +403,10 @@ def build(name: str, dim: int, image: Tensor, **args: Any) -> nn.Module:
     'ConvNet'
     """
     _entry(_CONVNETS | _BACKBONES, "model", name)
+    check_count(dim=dim)
+    if not isinstance(image, Tensor) or image.ndim != 3:
+        came = tuple(image.shape) if isinstance(image, Tensor) else image
+        raise ValueError(f"image must be a tensor (C, H, W), but is {came!r}")
     made: list[Callable[..., Any]]
     made = [_CONVNETS[name]] if name in _CONVNETS else [Embedder, _BACKBONES[name]]
     takes = [list(inspect.signature(part).parameters) for part in made]

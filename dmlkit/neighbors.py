@@ -7,7 +7,6 @@ through faiss, a GPU tensor stays where it is.
 """
 
 import math
-import operator
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dmlkit.checks import check_positive
 from dmlkit.geometry import normalize
 from dmlkit.losses.hyperbolic import HyperbolicLoss, exponential_map
 
@@ -207,8 +207,7 @@ def parse_metric(metric: Metric) -> tuple[str, float, float]:
             "metric: expected 'euclidean', 'cosine', 'hamming', 'poincare' or "
             f'{{"name": "poincare", "c": ..., "clip": ...}}, got {metric!r}'
         )
-    if c <= 0 or clip <= 0:
-        raise ValueError(f"metric: expected c and clip above 0, got {c} and {clip}")
+    check_positive(**{"metric: c": c, "metric: clip": clip})
     return name, c, clip
 
 
@@ -239,7 +238,7 @@ def as_matrix(embeddings: Array, name: str, metric: Metric) -> Tensor:
     tensor([[1., 0.]], dtype=torch.float64)
     """
     kind, c, clip = parse_metric(metric)
-    x = as_tensor(embeddings)
+    x = as_tensor(embeddings, name)
     if x.ndim != 2 or x.numel() == 0 or x.is_complex():
         raise ValueError(
             f"{name}: expected real numbers of shape (items, dimensions), at least one of each, "
@@ -262,7 +261,7 @@ def as_labels(labels: Array, x: Tensor, name: str = "labels") -> Tensor:
     >>> as_labels([3, 5], torch.zeros(2, 8))
     tensor([3, 5])
     """
-    found = as_tensor(labels)
+    found = as_tensor(labels, name)
     if found.dtype not in _INTEGERS or found.shape != x.shape[:1]:
         raise ValueError(
             f"{name}: expected int64 of shape ({len(x)},), one label for each embedding, "
@@ -277,15 +276,20 @@ def check_gallery(gallery: Array | None, gallery_labels: Array | None) -> None:
         raise ValueError("gallery and gallery_labels: expected both or neither, got one of them")
 
 
-def as_tensor(values: Array) -> Tensor:
-    """A tensor without its graph, or a copy of anything that NumPy takes for an array.
+def as_tensor(values: Array, name: str) -> Tensor:
+    """A tensor without its graph, or a copy of anything that NumPy takes for an array of numbers.
 
-    >>> as_tensor(np.array([1, 2]))
+    Raises ValueError for anything else.
+
+    >>> as_tensor(np.array([1, 2]), "labels")
     tensor([1, 2])
     """
     if isinstance(values, Tensor):
         return values.detach()
-    return torch.from_numpy(np.array(values, order="C"))  # a copy: torch wants it writable
+    try:
+        return torch.from_numpy(np.array(values, order="C"))  # a copy: torch wants it writable
+    except (TypeError, ValueError):  # of objects, of words, or rows of several lengths
+        raise ValueError(f"{name}: expected an array of numbers, got {values!r}") from None
 
 
 def refuse_rows(rows: Tensor, name: str, why: str) -> None:
@@ -300,15 +304,3 @@ def refuse_rows(rows: Tensor, name: str, why: str) -> None:
         raise ValueError(
             f"{name}: {int(rows.sum())} of {len(rows)} rows (the first at index {first}) {why}"
         )
-
-
-def as_integer(value: int, name: str) -> int:
-    """A whole number, NumPy's too, as an int. Raises ValueError for any other value.
-
-    >>> as_integer(np.int64(3), "k")
-    3
-    """
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise ValueError(f"{name}: expected an integer, got {value!r}") from None

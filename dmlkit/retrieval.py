@@ -30,10 +30,10 @@ import torch
 from sklearn.metrics import normalized_mutual_info_score
 from torch import Tensor
 
+from dmlkit.checks import as_integer, check_count, check_range
 from dmlkit.neighbors import Array as Array
 from dmlkit.neighbors import Metric as Metric
 from dmlkit.neighbors import (
-    as_integer,
     as_labels,
     check_gallery,
     in_own_unit,
@@ -160,6 +160,8 @@ def nmi(embeddings: Array, labels: Array, seed: int = 0, metric: Metric = "eucli
     >>> nmi(np.array([[0.0], [0.1], [5.0], [5.1]]), np.array([3, 3, 8, 8]))
     1.0
     """
+    check_count(0, seed=seed)
+    check_range(0, 2**31 - 1, seed=seed)  # faiss takes no larger one
     x = prepare(embeddings, None, metric).x
     classes = as_labels(labels, x).cpu().numpy()
     points = x.cpu().numpy()
@@ -203,7 +205,7 @@ def evaluate(
 
 
 def _recalls(ks: Sequence[int]) -> dict[str, Score]:
-    if len(ks) == 0 or min(as_integer(k, "ks") for k in ks) < 1:
+    if not np.iterable(ks) or not len(ks) or min(as_integer(k, "ks") for k in ks) < 1:
         raise ValueError(f"ks: expected one or more integers from 1, got {ks}")
 
     def recall(k: int) -> Score:

@@ -15,6 +15,7 @@ import pandas as pd
 from scipy import stats
 
 from dmlkit import training, workers
+from dmlkit.checks import as_numbers, check_choice, check_positive, check_range
 from dmlkit.progress import Steps
 from dmlkit.training import Experiment, Run
 from dmlkit.workers import default_executor as default_executor
@@ -210,9 +211,11 @@ def interval(
     >>> interval([1.0, 2.0, 3.0], overlap=100 / 300).round(2)["high"].item()
     5.51
     """
-    if not 0 <= overlap < math.inf:
-        raise ValueError(f"overlap must be n_test/n_train, 0 or more, but is {overlap}")
-    x = np.asarray(values, dtype=float)
+    check_range(0, overlap=overlap)
+    check_range(0, 1, level=level)
+    x = as_numbers(values, "values")
+    if np.isinf(x).any():
+        raise ValueError(f"values must be finite, but are {x.tolist()}")
     n = len(x)
     t = stats.t.ppf((1 + level) / 2, n - 1) if n > 1 else np.nan
     half = t * x.std(ddof=1) * math.sqrt(1 / n + overlap) if n > 1 else np.nan
@@ -236,10 +239,9 @@ def sign_flips(
     >>> sign_flips([0.5, 0.25, 1.0]), sign_flips([0.5, 0.25, 1.0], "greater")
     (0.25, 0.125)
     """
-    x = np.asarray(values, dtype=float)
-    if alternative not in ("two-sided", "greater"):
-        raise ValueError(f"alternative must be 'two-sided' or 'greater', but is {alternative!r}")
-    if x.ndim != 1 or not len(x) or not np.isfinite(x).all():
+    x = as_numbers(values, "values")
+    check_choice(("two-sided", "greater"), alternative=alternative)
+    if not len(x) or not np.isfinite(x).all():
         raise ValueError(f"values must be finite numbers (n,), but are {x.tolist()}")
     if len(x) <= 16:
         signs = 1 - 2 * (np.arange(2 ** len(x))[:, None] >> np.arange(len(x)) & 1)  # (2ⁿ, n)
@@ -266,11 +268,9 @@ def repetitions(sd: float, margin: float, power: float = 0.8) -> int:
     >>> repetitions(sd=0.006, margin=0.01), repetitions(sd=0.02, margin=0.01)
     (6, 36)
     """
-    if not (0 <= sd < math.inf and 0 < margin < math.inf and 0.5 <= power < 1):
-        raise ValueError(
-            f"expected sd of 0 or more, margin above 0 and 0.5 <= power < 1, but got {sd}, "
-            f"{margin} and {power}"
-        )
+    check_positive(margin=margin)
+    check_range(0, 1e6 * margin, sd=sd)  # beyond that no table of t goes
+    check_range(0.5, 0.999, power=power)
     ratio = max(sd, 1e-12 * margin) / margin
     # With known variance; the t-tests need one or more besides.
     least = stats.norm.ppf(0.95) + stats.norm.ppf((1 + power) / 2)
@@ -302,6 +302,10 @@ def holm(p: np.ndarray, level: float = 0.05) -> np.ndarray:
     >>> holm(np.array([[0.02, 0.9], [0.9, 0.02]])).tolist()
     [[True, False], [False, True]]
     """
+    check_range(0, 1, level=level)
+    p = np.asarray(p)
+    if p.ndim != 2 or p.dtype.kind != "f":
+        raise ValueError(f"p must be p-values (m, 2), but is {p.dtype} of shape {p.shape}")
     flat, tested = p.ravel(), ~np.isnan(p)
     order = np.argsort(flat)[: tested.sum()]  # NaN come last
     can_be_true = np.minimum(tested.any(1).sum(), np.arange(len(order), 0, -1))
@@ -330,8 +334,8 @@ def compare(
     b     0.15 -0.49  0.79  2.0
     """
     wide = _wide(frame, axis, metric, pair)
-    if baseline not in wide:
-        raise ValueError(f"no {axis} {baseline!r}; there are {', '.join(map(str, wide))}")
+    if baseline not in list(wide):
+        raise ValueError(f"baseline: no {axis} {baseline!r}; there are {', '.join(map(str, wide))}")
     differences = wide.drop(columns=baseline).sub(wide[baseline], axis=0)
     return differences.apply(interval).T
 
@@ -350,6 +354,14 @@ def ranks(
 
 def _wide(frame: pd.DataFrame, axis: str, metric: str, pair: Sequence[str]) -> pd.DataFrame:
     """One row for each pair, one column for each value of the axis."""
+    if not isinstance(pair, list | tuple) or not pair:
+        raise ValueError(f"pair must be names of columns, but is {pair!r}")
+    columns = [c for c in frame if isinstance(c, str)] if isinstance(frame, pd.DataFrame) else []
+    if not columns:
+        raise ValueError(f"frame must be a table with named columns, but is {frame!r}")
+    for name, column in (("axis", axis), ("metric", metric), *(("pair", each) for each in pair)):
+        if not isinstance(column, str) or column not in columns:
+            raise ValueError(f"{name} must be one of {', '.join(columns)}, but is {column!r}")
     wide = frame.pivot(index=list(pair), columns=axis, values=metric)
     if wide.isna().any(axis=None):
         missing = wide.isna().stack()

@@ -24,6 +24,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from dmlkit.checks import as_numbers, check_count
 from dmlkit.geometry import distances, norms
 from dmlkit.losses.hyperbolic import poincare_distances
 from dmlkit.neighbors import (
@@ -121,7 +122,8 @@ def error_rates(
     array([[0. , 0.5, 0.5]])
     """
     pairs = _pair(embeddings, labels, gallery, gallery_labels, metric)
-    return _error_rates(pairs, [pairs.sign * t for t in thresholds], seed, draws)
+    scores = pairs.sign * as_numbers(thresholds, "thresholds")
+    return _error_rates(pairs, scores.tolist(), seed, draws)
 
 
 def threshold_consistency(
@@ -147,8 +149,9 @@ def threshold_consistency(
     >>> threshold_consistency(x, y, fmr=(0.25, 0.5), metric="euclidean").opis
     0.0
     """
-    if points < 1:
-        raise ValueError(f"points: expected 1 or more, got {points}")
+    check_count(points=points)
+    if len(as_numbers(fmr, "fmr")) != 2:
+        raise ValueError(f"fmr: expected the lowest rate and the highest, got {fmr}")
     pairs = _pair(embeddings, labels, None, None, metric)
     (low, high), _ = _thresholds_and_eer(pairs, fmr)
     ends, device = sorted((low, high)), pairs.x.device
@@ -251,7 +254,7 @@ def _score(x: Tensor, y: Tensor, kind: str, c: float) -> Tensor:
 def _thresholds_and_eer(pairs: _Pairs, fmr: Sequence[float]) -> tuple[list[float], float]:
     """The (k+1)-th largest score of an impostor for every FMR, and the equal error rate."""
     least = 1 / pairs.impostors
-    if not len(fmr) or not all(least <= f < 1 for f in fmr):
+    if not len(as_numbers(fmr, "fmr")) or not all(least <= f < 1 for f in fmr):
         raise ValueError(
             f"fmr: expected rates from {least:.2g} (one of {pairs.impostors} impostor pairs) to "
             f"below 1, got {fmr}"
@@ -325,8 +328,8 @@ def _score_of(upper: int, lower: int) -> float:
 def _error_rates(pairs: _Pairs, scores: Sequence[float], seed: int, draws: int) -> pd.DataFrame:
     """See ``error_rates``; the thresholds are scores."""
     scores = torch.tensor(scores, dtype=torch.float32).tolist()
-    if draws < 1:
-        raise ValueError(f"draws: expected 1 or more, got {draws}")
+    check_count(draws=draws)
+    check_count(0, seed=seed)
     if not np.isfinite(scores or [np.nan]).all():
         raise ValueError(f"thresholds: expected one or more finite numbers, got {scores}")
     C = int(torch.cat([pairs.of_x, pairs.of_y]).max()) + 1

@@ -92,7 +92,7 @@ def test_what_cannot_be_recorded_is_refused():
         claims.record("Z1", 0.0, (-1, 1), n=2)
     with pytest.raises(ValueError, match="no interval around"):
         claims.record("C18", 0.5, (0.0, 0.1), n=2)
-    with pytest.raises(ValueError, match="overlap must be n_test/n_train, 0 or more, but is -1"):
+    with pytest.raises(ValueError, match="overlap must be a number from 0 to inf, but is -1"):
         claims.settle("C18", X, overlap=-1)
 
 
@@ -145,7 +145,7 @@ def test_settle_of_what_has_no_interval():
         ("C18", [0.1, float("nan")], r"C18: values must be finite .* but are \[0.1, nan\]"),
         ("B2", [float("inf")], "must be finite"),
         ("C18", [], r"one for each repetition, but are \[\]"),
-        ("C18", [[0.1, 0.2], [0.3, 0.4]], "one for each repetition"),
+        ("C18", [[0.1, 0.2], [0.3, 0.4]], r"numbers \(n,\), but are of shape \(2, 2\)"),
     ],
 )
 def test_settle_refuses_what_settles_nothing(claim, values, message):

@@ -172,9 +172,9 @@ def test_poincare_equals_the_losss_own_distance(c):
         ("manhattan", "expected 'euclidean', 'cosine', 'hamming', 'poincare'"),
         ({"name": "poincare", "k": 1}, "got {'name': 'poincare', 'k': 1}"),
         ({"name": "cosine", "c": 1.0}, "got {'name': 'cosine'"),
-        ({"name": "poincare", "c": 0.0}, "expected c and clip above 0, got 0.0 and 2.3"),
-        ({"name": "poincare", "clip": 0}, "expected c and clip above 0, got 0.1 and 0"),
-        ({"name": "poincare", "clip": -0.5}, "expected c and clip above 0, got 0.1 and -0.5"),
+        ({"name": "poincare", "c": 0.0}, "metric: c must be above 0, but is 0.0"),
+        ({"name": "poincare", "clip": 0}, "metric: clip must be above 0, but is 0"),
+        ({"name": "poincare", "clip": -0.5}, "metric: clip must be above 0, but is -0.5"),
     ],
 )
 def test_metrics_refused(metric, message):

@@ -383,7 +383,7 @@ def test_an_interval_of_repetitions_that_overlap_is_wider():
     np.testing.assert_allclose(independent[["low", "high"]], expected)
     wider = (overlapping["high"] - x.mean()) / (independent["high"] - x.mean())
     assert wider == pytest.approx(np.sqrt((1 / 7 + 0.25) / (1 / 7)))
-    with pytest.raises(ValueError, match="overlap must be n_test/n_train, 0 or more, but is nan"):
+    with pytest.raises(ValueError, match="overlap must be a number from 0 to inf, but is nan"):
         study.interval(x, overlap=float("nan"))
 
 
@@ -408,7 +408,7 @@ def test_sign_flips_refuse_what_they_cannot_test():
     with pytest.raises(ValueError, match=r"alternative must be .* but is 'less'"):
         study.sign_flips([0.1], "less")
     for values in ([], [[0.1]], [float("nan")]):
-        with pytest.raises(ValueError, match="values must be finite numbers"):
+        with pytest.raises(ValueError, match="values must be (finite )?numbers"):
             study.sign_flips(values)
 
 
@@ -426,7 +426,7 @@ def test_so_many_repetitions_decide_and_one_fewer_do_not(ratio):
     n = study.repetitions(sd=ratio, margin=1.0)
     assert decided(ratio, n) > 0.79
     assert decided(ratio, n - 1) < 0.81
-    with pytest.raises(ValueError, match="expected sd of 0 or more, margin above 0"):
+    with pytest.raises(ValueError, match="margin must be above 0"):
         study.repetitions(ratio, 0.0)
 
 

@@ -241,7 +241,7 @@ def test_order_names_and_rotation_change_nothing(seed, tensors):
         ({"fmr": [1.0]}, "fmr: expected rates"),
         ({"fmr": [np.nan]}, "fmr: expected rates"),
         ({"fmr": []}, "fmr: expected rates"),
-        ({"draws": 0}, "draws: expected 1 or more, got 0"),
+        ({"draws": 0}, "draws must be a whole number from 1, but is 0"),
         ({"metric": "dot"}, "metric: expected 'euclidean', 'cosine'"),
     ],
 )
@@ -302,7 +302,7 @@ def test_opis_tells_a_wide_class_from_narrow_ones():
     assert threshold_consistency(centers + wide * noise, labels, metric="euclidean").opis > (
         2 * same.opis
     )
-    with pytest.raises(ValueError, match="points: expected 1 or more"):
+    with pytest.raises(ValueError, match="points must be a whole number from 1"):
         threshold_consistency(centers, labels, points=0)
 
 

@@ -6,6 +6,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from dmlkit import geometry
+from dmlkit.checks import check_count, check_range
 
 Indices = NDArray[np.int64]
 
@@ -19,12 +20,6 @@ def _checked(labels: ArrayLike) -> NDArray[np.integer]:
             f"not {array.dtype} of shape {array.shape}"
         )
     return array
-
-
-def _check_positive(**counts: int) -> None:
-    for name, count in counts.items():
-        if count < 1:
-            raise ValueError(f"{name} must be at least 1, not {count}")
 
 
 class PK:
@@ -43,7 +38,8 @@ class PK:
     def __init__(
         self, labels: ArrayLike, classes: int = 32, per_class: int = 4, seed: int = 0
     ) -> None:
-        _check_positive(classes=classes, per_class=per_class)
+        check_count(classes=classes, per_class=per_class)
+        check_count(0, seed=seed)
         labels = _checked(labels)
         self.classes, self.per_class, self.seed = classes, per_class, seed
         self._order = np.argsort(labels, kind="stable")  # class after class
@@ -106,7 +102,7 @@ class Neighbors(PK):
         seed: int = 0,
         refresh_every: int = 50,
     ) -> None:
-        _check_positive(groups=groups, group_size=group_size, refresh_every=refresh_every)
+        check_count(groups=groups, group_size=group_size, refresh_every=refresh_every)
         super().__init__(labels, groups * group_size, per_class, seed)
         self.groups, self.group_size, self.refresh_every = groups, group_size, refresh_every
         self._labels = _checked(labels)
@@ -163,8 +159,7 @@ class PairBatches(PK):
     def __init__(
         self, labels: ArrayLike, classes: int = 64, same_image: float = 0.1, seed: int = 0
     ) -> None:
-        if not 0 <= same_image <= 1:
-            raise ValueError(f"same_image must be a probability, 0 to 1, not {same_image}")
+        check_range(0, 1, same_image=same_image)
         super().__init__(labels, classes, 2, seed)
         self.same_image = same_image
 
@@ -193,7 +188,7 @@ class Episodic(PK):
     def __init__(
         self, labels: ArrayLike, ways: int = 12, support: int = 5, query: int = 5, seed: int = 0
     ) -> None:
-        _check_positive(ways=ways, support=support, query=query)
+        check_count(ways=ways, support=support, query=query)
         labels = _checked(labels)
         self.ways, self.support, self.query = ways, support, query
         _, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
@@ -223,7 +218,8 @@ class Uniform:
     """
 
     def __init__(self, labels: ArrayLike, size: int = 128, seed: int = 0) -> None:
-        _check_positive(size=size)
+        check_count(size=size)
+        check_count(0, seed=seed)
         self.images, self.size, self.seed = len(_checked(labels)), size, seed
         if self.images < size:
             raise ValueError(

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from dmlkit.checks import check_range
 from dmlkit.data.images import ImageSet
 from dmlkit.data.listing import Listing
 from dmlkit.data.pictures import unreadable
 from dmlkit.data.untrusted import SUFFIXES
-from dmlkit.losses.contract import check_range
 
 _NAMED = 20  # bad files, at most, in a message
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from numpy.typing import ArrayLike
 from torch.utils.data import Sampler
 
+from dmlkit.checks import check_count, check_range
 from dmlkit.data.batches import PK, Indices
-from dmlkit.losses.contract import check_count, check_range
 
 
 class BatchSampler(Sampler[list[int]]):

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from dmlkit.checks import check_count
 from dmlkit.data.download import File, fetch, verify
 from dmlkit.data.images import ImageSet
 from dmlkit.data.untrusted import open_picture
-from dmlkit.losses.contract import check_count
 
 FILES = {
     part: File(

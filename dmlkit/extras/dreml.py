@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from dmlkit import data, retrieval, study
+from dmlkit.checks import check_count
 from dmlkit.geometry import normalize
-from dmlkit.losses.contract import check_count
 from dmlkit.training import DivergedError, Experiment, Run
 
 

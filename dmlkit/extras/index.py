@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dmlkit.checks import as_integer, check_choice, check_count, check_positive, check_range
 from dmlkit.files import write_whole
-from dmlkit.losses.contract import check_positive
-from dmlkit.neighbors import Array, Metric, Sets, as_integer, as_matrix, by_faiss, in_own_unit
+from dmlkit.neighbors import Array, Metric, Sets, as_matrix, by_faiss, in_own_unit
 from dmlkit.retrieval import nearest_neighbors
 from dmlkit.training import repeatable_numerics
 
@@ -78,10 +78,12 @@ class Index:
         unknown kind, fewer embeddings than centroids, an ``m`` that does not divide d; TypeError
         for an argument that the kind does not have.
         """
-        if kind not in _FACTORY:
-            raise ValueError(f"kind: expected one of {', '.join(_FACTORY)}, got {kind!r}")
-        if metric not in ("euclidean", "cosine"):
-            raise ValueError(f"metric: an index knows 'euclidean' and 'cosine', not {metric!r}")
+        check_choice(tuple(_FACTORY), kind=kind)
+        check_choice(("euclidean", "cosine"), metric=metric)
+        check_count(0, seed=seed)
+        check_range(0, 2**31 - 1, seed=seed)  # faiss takes no larger one
+        if not isinstance(facts or {}, Mapping):
+            raise TypeError(f"facts must be names with JSON literals, but are {facts!r}")
         given = as_matrix(embeddings, "embeddings", metric).cpu()
         unit = math.ldexp(1.0, math.frexp(given.abs().max().item())[1])
         x = (given / unit).float().numpy()

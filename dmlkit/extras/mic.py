@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from dmlkit import data
+from dmlkit.checks import check_count, check_range
 from dmlkit.geometry import normalize
 from dmlkit.losses import EmbeddingLoss, MarginLoss
-from dmlkit.losses.contract import check_count, check_range
 from dmlkit.training import (
     Experiment,
     build_model,

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.losses.contract import check_count, check_positive, check_range
+from dmlkit.checks import check_count, check_positive, check_range
 from dmlkit.losses.spherical import simplex
 
 
@@ -47,6 +47,7 @@ def max_mahalanobis_centers(
     """
     check_count(classes=classes, dim=dim, steps=steps)
     check_range(2, classes=classes)
+    check_count(0, seed=seed)
     check_positive(norm=norm)
     if classes <= dim + 1:
         centers = F.pad(simplex(classes - 1), (0, dim - classes + 1))

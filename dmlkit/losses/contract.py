@@ -1,9 +1,5 @@
 """What every loss of this package promises: loss(embeddings, labels) -> scalar."""
 
-import math
-from collections.abc import Iterable
-from numbers import Integral, Real
-
 import torch
 from torch import Tensor, nn
 
@@ -83,52 +79,6 @@ def check_batch(embeddings: Tensor, labels: Tensor) -> None:
         )
     if labels.dtype != torch.int64:
         raise TypeError(f"labels must be torch.int64, but are {labels.dtype}")
-
-
-def check_choice(choices: tuple[str, ...], /, **arguments: str) -> None:
-    """Refuse what is none of the choices, naming the argument."""
-    for name, value in arguments.items():
-        if value not in choices:
-            raise ValueError(f"{name} must be one of {', '.join(choices)}, but is {value!r}")
-
-
-def check_count(**arguments: int) -> None:
-    """Refuse what is no whole number from 1, naming the argument.
-
-    >>> check_count(num_classes=0)
-    Traceback (most recent call last):
-    ValueError: num_classes must be a whole number from 1, but is 0
-    """
-    for name, value in arguments.items():
-        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name} must be a whole number from 1, but is {value!r}")
-
-
-def check_positive(**arguments: float) -> None:
-    """Refuse what is no finite number above 0, naming the argument."""
-    check_range(**arguments)
-    for name, value in arguments.items():
-        if value <= 0:
-            raise ValueError(f"{name} must be above 0, but is {value!r}")
-
-
-def check_range(low: float = -math.inf, high: float = math.inf, /, **arguments: float) -> None:
-    """Refuse what is no finite number from ``low`` to ``high``, naming the argument."""
-    for name, value in arguments.items():
-        number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-        if not number or not low <= value <= high:
-            raise ValueError(f"{name} must be a number from {low} to {high}, but is {value!r}")
-
-
-def check_arguments(what: str, accepted: Iterable[str], given: Iterable[str]) -> None:
-    """Refuse arguments that something does not take, naming those that it does.
-
-    >>> check_arguments("sampler 'uniform'", ["size"], {"classes": 32})
-    Traceback (most recent call last):
-    TypeError: sampler 'uniform' takes size; not classes
-    """
-    if unknown := sorted(set(given) - set(accepted)):
-        raise TypeError(f"{what} takes {', '.join(accepted)}; not {', '.join(unknown)}")
 
 
 def check_labels(labels: Tensor, num_classes: int) -> None:

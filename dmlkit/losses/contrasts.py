@@ -5,15 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.losses.contract import (
-    EmbeddingLoss,
-    PairLoss,
-    check_count,
-    check_positive,
-    check_range,
-    masked_logsumexp,
-    masked_mean,
-)
+from dmlkit.checks import check_count, check_positive, check_range
+from dmlkit.losses.contract import EmbeddingLoss, PairLoss, masked_logsumexp, masked_mean
 from dmlkit.losses.pairs import ContrastiveLoss, _on_sphere
 from dmlkit.losses.table import register
 

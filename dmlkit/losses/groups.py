@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.losses.contract import EmbeddingLoss, check_count, check_range
+from dmlkit.checks import check_count, check_range
+from dmlkit.losses.contract import EmbeddingLoss
 from dmlkit.losses.table import register
 
 
@@ -116,7 +117,7 @@ class StructuredClusteringLoss(EmbeddingLoss):
     def __init__(self, gamma: float = 1.0, pam_steps: int = 5) -> None:
         super().__init__()
         check_range(0, gamma=gamma)
-        check_range(0, pam_steps=pam_steps)
+        check_count(0, pam_steps=pam_steps)
         self.gamma = gamma
         self.pam_steps = pam_steps
 

@@ -7,8 +7,9 @@ from scipy.spatial.distance import squareform
 from torch import Tensor
 
 from dmlkit import geometry
+from dmlkit.checks import check_count, check_range
 from dmlkit.losses import mining
-from dmlkit.losses.contract import EmbeddingLoss, check_count, check_labels, check_range
+from dmlkit.losses.contract import EmbeddingLoss, check_labels
 from dmlkit.losses.table import register
 
 

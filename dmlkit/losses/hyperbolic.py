@@ -1,11 +1,14 @@
 """Hyperbolic embeddings: distances grow exponentially towards the edge of the Poincaré ball."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.losses.contract import PairLoss, check_positive, check_range
+from dmlkit.checks import check_positive, check_range
+from dmlkit.losses.contract import PairLoss
 from dmlkit.losses.table import register
 
 
@@ -35,8 +38,8 @@ class HyperbolicLoss(PairLoss):
         super().__init__()
         check_range(0, c=c)
         check_positive(temperature=temperature)
-        if not clip > 0:  # it may be infinite
-            raise ValueError(f"clip must be above 0, but is {clip!r}")
+        if clip != math.inf:
+            check_positive(clip=clip)
         self.c = c
         self.temperature = temperature
         self.clip = clip

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from dmlkit.losses.contract import EmbeddingLoss, PairLoss, check_count, check_positive
+from dmlkit.checks import as_numbers, check_count, check_positive
+from dmlkit.losses.contract import EmbeddingLoss, PairLoss
 from dmlkit.losses.table import register
 
 
@@ -58,7 +59,8 @@ class MatryoshkaLoss(EmbeddingLoss):
         super().__init__()
         check_count(dim=dim)
         self.sizes = _sizes_from_8(dim) if sizes is None else _checked_sizes(sizes, dim)
-        weights = [1.0] * len(self.sizes) if weights is None else weights
+        given = [1.0] * len(self.sizes) if weights is None else weights
+        weights = as_numbers(given, "weights").tolist()
         if len(weights) != len(self.sizes):
             raise ValueError(f"weights must be {len(self.sizes)}, one a size, but are {weights}")
         for weight in weights:
@@ -122,6 +124,8 @@ def _sizes_from_8(dim: int) -> list[int]:
 
 
 def _checked_sizes(sizes: Sequence[int], dim: int) -> list[int]:
+    if not isinstance(sizes, list | tuple):
+        raise TypeError(f"sizes must be a list of whole numbers, but are {sizes!r}")
     whole = all(isinstance(m, int) and not isinstance(m, bool) and 1 <= m <= dim for m in sizes)
     if not sizes or not whole or len(set(sizes)) < len(sizes):
         raise ValueError(

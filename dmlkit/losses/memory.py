@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from dmlkit import geometry
-from dmlkit.losses.contract import EmbeddingLoss, PairLoss, check_count, check_range
+from dmlkit.checks import check_count, check_range
+from dmlkit.losses.contract import EmbeddingLoss, PairLoss
 from dmlkit.losses.table import register
 
 

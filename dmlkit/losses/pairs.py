@@ -6,17 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from dmlkit import geometry
+from dmlkit.checks import check_choice, check_count, check_positive, check_range
 from dmlkit.losses import mining
-from dmlkit.losses.contract import (
-    PairLoss,
-    check_choice,
-    check_count,
-    check_labels,
-    check_positive,
-    check_range,
-    masked_logsumexp,
-    masked_mean,
-)
+from dmlkit.losses.contract import PairLoss, check_labels, masked_logsumexp, masked_mean
 from dmlkit.losses.table import Range, register
 
 _TRIPLET: dict[str, Range] = {"margin": ("log", 0.05, 0.8)}

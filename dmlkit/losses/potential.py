@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.losses.contract import EmbeddingLoss, check_positive
+from dmlkit.checks import check_positive
+from dmlkit.losses.contract import EmbeddingLoss
 from dmlkit.losses.proxies import draw_proxies, on_sphere
 from dmlkit.losses.table import register
 

@@ -7,15 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlkit import geometry
-from dmlkit.losses.contract import (
-    EmbeddingLoss,
-    check_count,
-    check_labels,
-    check_positive,
-    check_range,
-    masked_logsumexp,
-    masked_mean,
-)
+from dmlkit.checks import check_count, check_positive, check_range
+from dmlkit.losses.contract import EmbeddingLoss, check_labels, masked_logsumexp, masked_mean
 from dmlkit.losses.table import register
 
 
@@ -240,8 +233,11 @@ class SphereFaceLoss(EmbeddingLoss):
         gamma: float = 0.12,
     ) -> None:
         super().__init__()
-        if margin % 1 != 0 or margin < 1:
-            raise ValueError(f"margin multiplies the angle: a whole number from 1, not {margin!r}")
+        check_range(1, 100, margin=margin)
+        if margin % 1 != 0:
+            raise ValueError(
+                f"margin must be a whole number, as it multiplies the angle, but is {margin!r}"
+            )
         check_range(0, lambda_max=lambda_max, lambda_min=lambda_min, gamma=gamma)
         self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
@@ -394,6 +390,7 @@ class MetaClassLoss(EmbeddingLoss):
     def __init__(self, num_classes: int, dim: int, map_seed: int = 0) -> None:
         super().__init__()
         check_count(num_classes=num_classes, dim=dim)
+        check_count(0, map_seed=map_seed)
         shuffled = torch.randperm(num_classes, generator=torch.Generator().manual_seed(map_seed))
         self.dim = dim
         self.register_buffer("meta_classes", shuffled % dim)

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.losses.contract import EmbeddingLoss, check_positive, check_range
+from dmlkit.checks import check_positive, check_range
+from dmlkit.losses.contract import EmbeddingLoss
 from dmlkit.losses.proxies import cosines, draw_proxies
 from dmlkit.losses.table import register
 

@@ -13,13 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.losses.contract import (
-    PairLoss,
-    check_count,
-    check_positive,
-    check_range,
-    masked_mean,
-)
+from dmlkit.checks import check_count, check_positive, check_range
+from dmlkit.losses.contract import PairLoss, masked_mean
 from dmlkit.losses.pairs import ContrastiveLoss
 from dmlkit.losses.table import Range, register
 
@@ -191,8 +186,8 @@ class RecallAtKLoss(PairLoss):
         max_positives: int | None = None,
     ) -> None:
         super().__init__()
-        if not k:
-            raise ValueError("k must hold at least one whole number from 1, but is empty")
+        if not isinstance(k, list | tuple) or not k:
+            raise ValueError(f"k must hold at least one whole number from 1, but is {k!r}")
         for each in k:
             check_count(k=each)
         check_positive(temperature=temperature)

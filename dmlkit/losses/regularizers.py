@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from dmlkit import geometry
-from dmlkit.losses.contract import PairLoss, check_range
+from dmlkit.checks import check_range
+from dmlkit.losses.contract import PairLoss
 from dmlkit.losses.pairs import ContrastiveLoss
 from dmlkit.losses.table import register
 

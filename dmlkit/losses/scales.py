@@ -4,7 +4,8 @@ import copy
 
 from torch import Tensor, nn
 
-from dmlkit.losses.contract import EmbeddingLoss, check_count
+from dmlkit.checks import check_count
+from dmlkit.losses.contract import EmbeddingLoss
 from dmlkit.losses.table import register
 
 

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlkit import geometry
-from dmlkit.losses.contract import EmbeddingLoss, check_labels, check_positive, check_range
+from dmlkit.checks import check_count, check_positive, check_range
+from dmlkit.losses.contract import EmbeddingLoss, check_labels
 from dmlkit.losses.proxies import (
     cosines,
     draw_proxies,
@@ -54,8 +55,8 @@ class SphericalConstraint(nn.Module):
             check_range(0, target=target)
         elif target not in ("mean", "ema"):
             raise ValueError(f"target must be 'mean', 'ema' or a norm, but is {target!r}")
-        if not 0 < momentum <= 1:
-            raise ValueError(f"momentum must be in (0, 1], but is {momentum}")
+        check_positive(momentum=momentum)
+        check_range(0, 1, momentum=momentum)
         self.weight = weight
         self.target = target
         self.momentum = momentum
@@ -118,7 +119,8 @@ class HeatedUpSoftmaxLoss(EmbeddingLoss):
     ) -> None:
         super().__init__()
         check_positive(alpha=alpha, final_alpha=final_alpha)
-        check_range(0, switch_at=switch_at or 0)
+        if switch_at is not None:
+            check_range(0, switch_at=switch_at)
         self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
         self.alpha = alpha
         self.final_alpha = final_alpha
@@ -148,6 +150,7 @@ def simplex(points: int, like: Tensor | None = None) -> Tensor:
             [-0.5000,  0.8660],
             [-0.5000, -0.8660]])
     """
+    check_count(points=points)
     n = points
     like = torch.empty(0) if like is None else like
     m = torch.arange(n, 0, -1, dtype=like.dtype, device=like.device)  # (n,): n − j + 1
@@ -189,8 +192,8 @@ def expand(
     >>> expand(torch.tensor([[0.6, 0.8]]), torch.tensor([[1.0, 0.0]]), points=1)
     tensor([[[ 0.6000, -0.8000]]])
     """
-    _check_expansion(points, embeddings.shape[-1], directions)
     _check_rows(embeddings, proxies)
+    _check_expansion(points, embeddings.shape[-1], directions)
     dtype = torch.promote_types(embeddings.dtype, torch.float32)  # float64 stays
     z, w = geometry.normalize(embeddings.to(dtype)), geometry.normalize(proxies.to(dtype))  # (B, d)
     center = (w * z).sum(dim=1, keepdim=True) * w
@@ -268,7 +271,7 @@ def _check_rows(embeddings: Tensor, proxies: Tensor) -> None:
 def _check_expansion(points: int, dim: int, directions: str) -> None:
     if directions not in DIRECTIONS:
         raise ValueError(f"directions must be one of {DIRECTIONS}, but is {directions!r}")
-    if not (isinstance(points, int) and 1 <= points <= dim - 1):
+    if not isinstance(points, int) or isinstance(points, bool) or not 1 <= points <= dim - 1:
         raise ValueError(
             f"points must be 1 to d - 1 = {dim - 1} in d = {dim} dimensions, but n = {points}: "
             "a regular simplex of n + 1 vertices orthogonal to the proxy needs n dimensions"

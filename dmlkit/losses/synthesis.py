@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.losses.contract import EmbeddingLoss, check_range, masked_mean
+from dmlkit.checks import check_range
+from dmlkit.losses.contract import EmbeddingLoss, masked_mean
 from dmlkit.losses.n_pairs import first_two_of_each_class
 from dmlkit.losses.table import register
 

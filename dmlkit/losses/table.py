@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from dmlkit.checks import check_arguments
 from dmlkit.losses import imported
-from dmlkit.losses.contract import check_arguments
 
 Range = tuple[str, float, float]  # "log" or "linear", lowest, highest
 Loss = TypeVar("Loss", bound=type[nn.Module])

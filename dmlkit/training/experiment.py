@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from dmlkit import data, losses, retrieval, spherical
+from dmlkit.checks import check_arguments, check_count, check_positive, check_range
 from dmlkit.data import batches
 from dmlkit.losses import imported
-from dmlkit.losses.contract import check_arguments, check_count, check_positive, check_range
 
 SAMPLERS: dict[str, Callable[..., Callable[[int], np.ndarray]]] = {
     "pk": batches.PK,

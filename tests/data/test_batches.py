@@ -241,11 +241,14 @@ def test_samplers_leave_the_global_random_state_alone():
             lambda: PK([0, 0, 1], classes=3),
             "3 classes was asked for, but the labels hold 2: .*the sampler's classes",
         ),
-        (lambda: PK([0, 1], classes=0), "classes must be at least 1, not 0"),
-        (lambda: PK([0, 1], classes=2, per_class=0), "per_class must be at least 1"),
+        (lambda: PK([0, 1], classes=0), "classes must be a whole number from 1, but is 0"),
+        (lambda: PK([0, 1], classes=2, per_class=0), "per_class must be a whole number from 1"),
         (lambda: Neighbors([0, 1, 2], groups=2, group_size=2), "4 classes was asked for"),
-        (lambda: Neighbors([0, 1], groups=0), "groups must be at least 1, not 0"),
-        (lambda: Neighbors([0, 1], 1, 1, refresh_every=0), "refresh_every must be at least 1"),
+        (lambda: Neighbors([0, 1], groups=0), "groups must be a whole number from 1, but is 0"),
+        (
+            lambda: Neighbors([0, 1], 1, 1, refresh_every=0),
+            "refresh_every must be a whole number from 1",
+        ),
         (
             lambda: Neighbors([0, 1], 1, 1).refresh(torch.eye(2), torch.tensor([0, 0])),
             "labels must be those that the sampler was made with",
@@ -253,10 +256,16 @@ def test_samplers_leave_the_global_random_state_alone():
         (lambda: PK([]), "non-empty"),
         (lambda: PK([[0, 1]]), r"shape \(1, 2\)"),
         (lambda: PK([0.0, 1.0]), "integers, not float64"),
-        (lambda: PairBatches([0, 1], 2, same_image=1.1), "same_image must be .*0 to 1, not 1.1"),
-        (lambda: PairBatches([0, 1], 2, same_image=float("nan")), "same_image must be .*not nan"),
+        (lambda: PairBatches([0, 1], 2, same_image=1.1), "same_image must be .*0 to 1, but is 1.1"),
+        (
+            lambda: PairBatches([0, 1], 2, same_image=float("nan")),
+            "same_image must be .*but is nan",
+        ),
         (lambda: Episodic([0, 0, 1, 1], ways=2, support=1, query=2), "only 0 of 2 classes"),
-        (lambda: Episodic([0, 0], ways=1, support=0, query=1), "support must be at least 1"),
+        (
+            lambda: Episodic([0, 0], ways=1, support=0, query=1),
+            "support must be a whole number from 1",
+        ),
         (
             lambda: Uniform([0, 1], size=3),
             "a batch of 3 was asked for, but there are 2 images: .*size",

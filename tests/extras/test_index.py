@@ -205,8 +205,8 @@ def test_what_was_not_come_upon_is_minus_one_and_infinitely_far():
 @pytest.mark.parametrize(
     "args, error, message",
     [
-        ({"kind": "annoy"}, ValueError, "expected one of flat, ivfpq, hnsw, got 'annoy'"),
-        ({"metric": "hamming"}, ValueError, "'euclidean' and 'cosine', not 'hamming'"),
+        ({"kind": "annoy"}, ValueError, "kind must be one of flat, ivfpq, hnsw, but is 'annoy'"),
+        ({"metric": "hamming"}, ValueError, "one of euclidean, cosine, but is 'hamming'"),
         ({"kind": "hnsw", "nlist": 3}, TypeError, "hnsw has no argument nlist; it has: M, ef_con"),
         ({"kind": "flat", "M": 3}, TypeError, "flat has no argument M; it has: none"),
         ({"kind": "ivfpq", "m": 5}, ValueError, "5 parts of equal size cannot make 16 dimensions"),

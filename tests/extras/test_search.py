@@ -287,7 +287,7 @@ def test_titles_of_a_panel_are_whole(runs, pictures):
         ({"--pictures": "nowhere"}, "nowhere is no folder"),
         ({"--pictures": "{empty}"}, "there is no picture"),
         ({"--split": "train"}, "not both"),
-        ({"--index-type": "annoy"}, "expected one of flat, ivfpq, hnsw, got 'annoy'"),
+        ({"--index-type": "annoy"}, "must be one of flat, ivfpq, hnsw, but is 'annoy'"),
         ({"--device": "tpu"}, "unknown device 'tpu'"),
         ({"image": "missing.png"}, "missing.png cannot be read"),
     ],

@@ -137,7 +137,7 @@ def test_constraint_is_finite_where_a_norm_is_0_or_large(dtype):
         ({"target": True}, "target must be .* but is True"),
         ({"weight": -1.0}, "weight must be"),
         ({"weight": math.nan}, "weight must be"),
-        ({"target": "ema", "momentum": 0.0}, "momentum must be in"),
+        ({"target": "ema", "momentum": 0.0}, "momentum must be above 0"),
     ],
 )
 def test_constraint_names_a_bad_argument(arguments, message):

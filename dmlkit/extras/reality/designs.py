@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from dmlkit.checks import check_count, check_positive
 from dmlkit.extras.reality.candidates import candidates, space
 from dmlkit.extras.reality.protocol import (
     DEFAULTS,
@@ -19,7 +20,6 @@ from dmlkit.extras.reality.protocol import (
     merged,
 )
 from dmlkit.extras.reality.repetitions import baselines
-from dmlkit.losses.contract import check_count, check_positive
 
 _KEYS = ("of", "fields", "choices", "ranges", "steps_factor", "members", "recipe_of", "factors")
 _CONTRAST_KEYS = ("effect", "metric")

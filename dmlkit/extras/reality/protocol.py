@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dmlkit import ROOT, data
-from dmlkit.losses.contract import check_count, check_range
+from dmlkit.checks import check_count, check_range
 from dmlkit.losses.table import Range
 from dmlkit.training import Experiment
 

@@ -1,0 +1,100 @@
+"""What is refused, in words that name the argument, what was expected and what came."""
+
+import math
+import operator
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def check_arguments(what: str, accepted: Iterable[str], given: Iterable[str]) -> None:
+    """Refuse arguments that something does not take, naming those that it does.
+
+    >>> check_arguments("sampler 'uniform'", ["size"], {"classes": 32})
+    Traceback (most recent call last):
+    TypeError: sampler 'uniform' takes size; not classes
+    """
+    if unknown := sorted(set(given) - set(accepted)):
+        raise TypeError(f"{what} takes {', '.join(accepted)}; not {', '.join(unknown)}")
+
+
+def check_choice(choices: Collection[str], /, **arguments: object) -> None:
+    """Refuse what is none of the choices, naming the argument.
+
+    >>> check_choice(("mean", "max"), pooling="min")
+    Traceback (most recent call last):
+    ValueError: pooling must be one of mean, max, but is 'min'
+    """
+    for name, value in arguments.items():
+        if not isinstance(value, str) or value not in choices:
+            raise ValueError(f"{name} must be one of {', '.join(choices)}, but is {value!r}")
+
+
+def check_count(low: int = 1, /, **arguments: int) -> None:
+    """Refuse what is no whole number from ``low``, naming the argument.
+
+    >>> check_count(num_classes=0)
+    Traceback (most recent call last):
+    ValueError: num_classes must be a whole number from 1, but is 0
+    """
+    for name, value in arguments.items():
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < low:
+            raise ValueError(f"{name} must be a whole number from {low}, but is {value!r}")
+
+
+def check_flag(**arguments: bool) -> None:
+    """Refuse what is neither True nor False, naming the argument."""
+    for name, value in arguments.items():
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} must be True or False, but is {value!r}")
+
+
+def check_positive(**arguments: float) -> None:
+    """Refuse what is no finite number above 0, naming the argument."""
+    check_range(**arguments)
+    for name, value in arguments.items():
+        if value <= 0:
+            raise ValueError(f"{name} must be above 0, but is {value!r}")
+
+
+def check_range(low: float = -math.inf, high: float = math.inf, /, **arguments: float) -> None:
+    """Refuse what is no finite number from ``low`` to ``high``, naming the argument."""
+    for name, value in arguments.items():
+        number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+        if not number or not low <= value <= high:
+            raise ValueError(f"{name} must be a number from {low} to {high}, but is {value!r}")
+
+
+def as_integer(value: int, name: str) -> int:
+    """A whole number, NumPy's too, as an int. Raises ValueError for any other value.
+
+    >>> as_integer(np.int64(3), "k")
+    3
+    """
+    if isinstance(value, bool):
+        raise ValueError(f"{name}: expected an integer, got {value!r}")
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name}: expected an integer, got {value!r}") from None
+
+
+def as_numbers(values: Sequence[float] | NDArray[Any], name: str) -> NDArray[np.float64]:
+    """Real numbers (n,), NaN and infinity too. Raises ValueError for anything else.
+
+    >>> as_numbers([1, 2.5], "values")
+    array([1. , 2.5])
+    """
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind not in "biuf" or isinstance(values, Mapping):
+            raise ValueError
+        array = array.astype(float)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be numbers (n,), but are {values!r}") from None
+    if array.ndim != 1:
+        raise ValueError(f"{name} must be numbers (n,), but are of shape {array.shape}")
+    return array
