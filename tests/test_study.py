@@ -408,7 +408,7 @@ def test_sign_flips_refuse_what_they_cannot_test():
     with pytest.raises(ValueError, match=r"alternative must be .* but is 'less'"):
         study.sign_flips([0.1], "less")
     for values in ([], [[0.1]], [float("nan")]):
-        with pytest.raises(ValueError, match="values must be (finite )?numbers"):
+        with pytest.raises(ValueError, match=r"values must be (finite )?numbers"):
             study.sign_flips(values)
 
 

@@ -462,7 +462,7 @@ def test_sphereface_falls_monotonically_and_without_a_jump():
 
 @pytest.mark.parametrize("margin", [0, 2.5, -1])
 def test_sphereface_refuses_a_margin_that_is_no_multiple(margin):
-    with pytest.raises(ValueError, match="margin must be a (whole )?number"):
+    with pytest.raises(ValueError, match=r"margin must be a (whole )?number"):
         proxies.SphereFaceLoss(2, 2, margin=margin)
 
 
