@@ -92,7 +92,7 @@ def derived(record: Mapping[str, Any]) -> Iterator[str]:
     x = np.asarray(record["values"], dtype=float)
     mean, n = x.mean(0), len(x)
     error = math.sqrt(1 / n + record.get("overlap", 0.0))  # of a mean, in standard deviations
-    factor = claims.half_width(record.get("rule", ""), n) * error if n > 1 else 0.0
+    factor = claims.half_width(record.get("rule", "positive"), n) * error if n > 1 else 0.0
     half = factor * x.std(0, ddof=1) if n > 1 else mean * 0
     given = {"mean": mean, "effect": mean, "low": mean - half, "high": mean + half, "n": n}
     # All numbers are kept to six digits, and the interval multiplies the rounding of its values.

@@ -2,10 +2,8 @@
 
 import ast
 import copy
-import io
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,9 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
-from rich.console import Console
 
 import dmlkit
-from dmlkit import findings, outputs, reproduce
+from dmlkit import outputs, reproduce
 
 FOLDER = dmlkit.ROOT / "notebooks"
 #: Made by dmlkit.extras.course, from the others.
@@ -212,19 +209,6 @@ def test_committed_figures_have_the_words_of_their_notebook(
         for argument in ("alt", "caption"):
             if isinstance(given[argument], ast.Constant):  # else it holds parameters
                 assert committed[argument] == _text(given[argument]), name
-
-
-def test_the_template_runs(tmp_path: Path) -> None:
-    (tmp_path / "notebooks").mkdir()
-    shutil.copy(FOLDER / "template.ipynb", tmp_path / "notebooks")
-    page = io.StringIO()
-    done = reproduce.reproduce(["template"], project=tmp_path, console=Console(file=page))
-    assert done, page.getvalue()
-    made = tmp_path / "build" / "smoke" / "figures"
-    assert (made / "template_spread.png").exists()
-    records = {"template_spread": json.loads((made / "template_spread.json").read_text("utf-8"))}
-    notebook = nbformat.read(FOLDER / "template.ipynb", as_version=4)
-    assert list(findings.problems(notebook, "template", records)) == []
 
 
 @pytest.fixture(scope="module")

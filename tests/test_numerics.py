@@ -18,16 +18,21 @@ needs_avx2 = pytest.mark.skipif(not AVX2, reason="this machine has no AVX2")
 
 TRAIN = """
 import hashlib
-from dmlkit import data, losses, models, training
+from dmlkit import numerics
 import torch
+from torch import nn
 torch.manual_seed(0)
-train = data.load("glyphs", train_classes=40, val_classes=20, test_classes=20)
-model = models.build("convnet", dim=8, image=train[0])
-loss = losses.build("contrastive")
-training.fit(model, loss, train, training.Experiment(steps=2), progress=False)
+layers = nn.Conv2d(1, 8, 4, stride=2), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(1800, 8)
+model = nn.Sequential(*layers)
+x = torch.randn(64, 1, 32, 32)
+for _ in range(3):
+    model.zero_grad()
+    torch.cdist(model(x), model(x)).logsumexp(1).mean().backward()
+    with torch.no_grad():
+        for w in model.parameters():
+            w -= 0.1 * w.grad
 bits = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
 print(hashlib.sha256(bits).hexdigest())
-from dmlkit import numerics
 print(numerics.describe())
 """
 TELL = """

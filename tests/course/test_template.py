@@ -1,0 +1,27 @@
+"""The template of a notebook runs, and its answers are those that it gives."""
+
+import io
+import json
+import shutil
+from pathlib import Path
+
+import nbformat
+from rich.console import Console
+
+import dmlkit
+from dmlkit import findings, reproduce
+
+FOLDER = dmlkit.ROOT / "notebooks"
+
+
+def test_the_template_runs(tmp_path: Path) -> None:
+    (tmp_path / "notebooks").mkdir()
+    shutil.copy(FOLDER / "template.ipynb", tmp_path / "notebooks")
+    page = io.StringIO()
+    done = reproduce.reproduce(["template"], project=tmp_path, console=Console(file=page))
+    assert done, page.getvalue()
+    made = tmp_path / "build" / "smoke" / "figures"
+    assert (made / "template_spread.png").exists()
+    records = {"template_spread": json.loads((made / "template_spread.json").read_text("utf-8"))}
+    notebook = nbformat.read(FOLDER / "template.ipynb", as_version=4)
+    assert list(findings.problems(notebook, "template", records)) == []
