@@ -28,8 +28,8 @@ test: lint
 # Hypothesis with 2,000 examples each, 10,000 mutated files: some two hours.
 fuzz: .venv/installed
 	HYPOTHESIS_PROFILE=nightly DMLKIT_FUZZ=2000 $(BIN)/python -m pytest --numprocesses auto \
-		--timeout 3600 tests/test_public.py tests/test_fuzz.py tests/test_retrieval.py \
-		tests/test_verification.py tests/test_geometry.py tests/test_embedding_geometry.py \
+		--timeout 3600 tests/test_public.py tests/test_public_course.py tests/test_fuzz.py \
+		tests/test_retrieval.py tests/test_verification.py tests/test_geometry.py tests/test_embedding_geometry.py \
 		tests/data/test_batches.py tests/losses/test_contract.py
 
 lint: .venv/installed

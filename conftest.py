@@ -1,15 +1,17 @@
 """What every test and doctest may take for granted."""
 
 import contextlib
+import functools
 import io
 import multiprocessing
 import os
 import subprocess
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from multiprocessing.context import BaseContext
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 # isort: off
@@ -71,6 +73,20 @@ def forks() -> BaseContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["dmlkit.training"])
     return context
+
+
+@pytest.fixture(scope="session")
+def spawn(forks: BaseContext) -> Callable[..., None]:
+    """``training.devices.spawn``, but that its processes need not import torch."""
+    from dmlkit.training import devices
+
+    start = functools.partial(devices.start_processes, start_method=forks.get_start_method())
+
+    def spawned(*work: Any) -> None:
+        with mock.patch.object(devices, "start_processes", start):
+            devices.spawn(*work)
+
+    return spawned
 
 
 @pytest.fixture(scope="session")

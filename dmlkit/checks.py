@@ -68,6 +68,21 @@ def check_range(low: float = -math.inf, high: float = math.inf, /, **arguments: 
             raise ValueError(f"{name} must be a number from {low} to {high}, but is {value!r}")
 
 
+def check_type(*kinds: type, **arguments: object) -> None:
+    """Refuse what is of none of some types, naming the argument.
+
+    >>> check_type(str, type(None), name=3)
+    Traceback (most recent call last):
+    TypeError: name must be a str or None, but is 3
+    """
+    for name, value in arguments.items():
+        if not isinstance(value, kinds):
+            expected = " or ".join(
+                "None" if kind is type(None) else f"a {kind.__name__}" for kind in kinds
+            )
+            raise TypeError(f"{name} must be {expected}, but is {value!r}")
+
+
 def as_integer(value: int, name: str) -> int:
     """A whole number, NumPy's too, as an int. Raises ValueError for any other value.
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path, PureWindowsPath
+from types import NoneType
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -25,12 +26,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 from torch import Tensor
 
 import dmlkit
 from dmlkit import numerics, study
+from dmlkit.checks import as_numbers, check_flag, check_range, check_type
 from dmlkit.data import ImageSet
 from dmlkit.files import write_whole
 from dmlkit.looks import ARMS, LOOKS, RECALL_AXIS, Look, look
@@ -122,6 +124,8 @@ def live(fig: Figure, alt: str) -> str:
     >>> live(plt.figure(), "Nothing yet.").startswith("<img src=")
     True
     """
+    check_type(Figure, fig=fig)
+    check_type(str, alt=alt)
     file = io.BytesIO()
     fig.savefig(file, format="png")
     plt.close(fig)
@@ -145,6 +149,7 @@ def begin_notebook(
     >>> begin_notebook("00_start_here", profile="smoke", seeds=3, device="cpu", steps=300)
     """
     global provenance
+    check_type(str, notebook=notebook, profile=profile, device=device)
     sns.set_theme("paper", "whitegrid", "colorblind", font="DejaVu Sans", rc=_LOOK)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -188,6 +193,11 @@ def save(
     Equal input gives equal bytes. A PNG above 150 kB is stored with fewer colors or pixels; where
     that does not suffice, and for a film above 600 kB, ``ValueError``.
     """
+    check_type(Figure, fig=fig)
+    check_type(str, name=name, alt=alt, caption=caption)
+    check_type(Mapping, pd.DataFrame, data=data)
+    check_type(Mapping, NoneType, datasets=datasets)
+    check_type(Animation, NoneType, film=film)
     record = _record(name, data, alt, caption, datasets or {})
     _settle(fig)
     png = _png(fig, name)
@@ -261,10 +271,18 @@ def curve(axes: Axes, x: ArrayLike, values: ArrayLike, label: str, **style: Any)
     Returns the numbers drawn (x, mean, the interval's low and high, n seeds) for ``save``. A single
     seed has neither band nor interval.
     """
-    table = pd.DataFrame(np.asarray(values)).apply(study.interval)  # (mean low high n, P)
+    check_type(Axes, axes=axes)
+    check_type(str, label=label)
+    at, drawn = np.asarray(x), np.asarray(values)
+    if at.ndim != 1 or at.dtype.kind not in "biuf":
+        raise ValueError(f"x must be numbers (P,), but is {x!r}")
+    right = drawn.ndim == 2 and drawn.shape[1] == len(at) and drawn.dtype.kind in "biuf"
+    if not right or not len(drawn) or not np.isfinite(drawn).all():
+        raise ValueError(f"values must be finite numbers (S, {len(at)}), but are {values!r}")
+    table = pd.DataFrame(drawn).apply(study.interval)  # (mean low high n, P)
     numbers = {
-        "x": np.asarray(x),
-        "values": np.asarray(values),
+        "x": at,
+        "values": drawn,
         "mean": table.loc["mean"],
         "n": int(table.loc["n"].iloc[0]),
     }
@@ -294,14 +312,17 @@ def differences(
     >>> differences(axes, {"SEC": [1.0, 3.0]}, "points")["SEC"]["mean"]
     2.0
     """
+    check_type(Axes, axes=axes)
+    check_type(Mapping, values=values)
+    check_type(str, NoneType, unit=unit)
+    if margin is not None:
+        check_range(0, margin=margin)
     found: dict[str, Any] = {}
     axes.axvline(0, color="0.3", lw=1, zorder=1)
     if margin is not None:
         axes.axvspan(-margin, margin, color="0.5", alpha=0.15, lw=0, zorder=0)
     for row, (label, x) in enumerate(values.items()):
-        kept = sample(x)
-        if np.ndim(x) != 1:
-            raise ValueError(f"differences: {label!r} has shape {np.shape(x)}, expected (n,)")
+        kept = sample(_row(x, f"values[{label!r}]"))
         mean, low, high, n = study.interval(kept["values"])
         found[label] = kept | {"mean": float(mean), "n": int(n)}
         axes.plot(kept["values"], [row] * int(n), "o", ms=3, color="0.55", zorder=2)
@@ -337,10 +358,15 @@ def dots(
     >>> found["SEC"]["mean"], [label.get_text() for label in axes.get_yticklabels()]
     (2.0, ['SEC', 'no constraint'])
     """
+    check_type(Axes, axes=axes)
+    check_type(Mapping, rows=rows)
+    check_type(str, label=label)
+    check_range(shift=shift)
+    check_flag(upright=upright, every=every)
     drawn: dict[str, Any] = {"marker": "o", "color": RIGHT, "ms": 4.5, "lw": 1.2, "ls": ""} | style
     found: dict[str, dict[str, Any]] = {}
     for name, values in rows.items():
-        mean, *ends, n = study.interval(values)
+        mean, *ends, n = study.interval(_row(values, f"rows[{name!r}]"))
         found[name] = sample(values) | {"mean": float(mean), "n": int(n)}
         if n > 1:
             found[name] |= dict(zip(("low", "high"), map(float, ends), strict=True))
@@ -366,13 +392,25 @@ def dots(
     return found
 
 
+def _row(values: ArrayLike, name: str) -> NDArray[np.float64]:
+    """The finite numbers of one row, at least one."""
+    x = as_numbers(values, name)  # type: ignore[arg-type]
+    if not len(x) or not np.isfinite(x).all():
+        raise ValueError(f"{name} must be finite numbers, one or more, but are {x.tolist()}")
+    return x
+
+
 def letter(axes: Axes, name: str) -> None:
     """Write a panel's letter, and what follows it, above its left edge."""
+    check_type(Axes, axes=axes)
+    check_type(str, name=name)
     axes.set_title(name, loc="left", fontweight="bold")
 
 
 def bare(axes: Axes, title: str = "", **style: Any) -> None:
     """Take the ticks off axes whose coordinates have no meaning; a small title, if any."""
+    check_type(Axes, axes=axes)
+    check_type(str, title=title)
     axes.set(xticks=[], yticks=[])
     axes.set_title(title, fontsize=8, **style)
 
@@ -384,10 +422,15 @@ def contact_sheet(
 
     ``rows`` and ``columns`` name them. One pixel of the axes is one pixel of a picture.
     """
-    if images.ndim != 5 or images.shape[2] not in (1, 3):
+    check_type(Tensor, images=images)
+    if images.ndim != 5 or images.shape[2] not in (1, 3) or not images.numel():
         expected = "(rows, columns, 1 or 3, height, width)"
         raise ValueError(f"contact_sheet: images must be {expected}, not {tuple(images.shape)}")
     R, K, _, H, W = images.shape
+    for kind, names, count in (("rows", rows, R), ("columns", columns, K)):
+        check_type(Sequence, **{kind: names})
+        if names and (len(names) != count or not all(isinstance(each, str) for each in names)):
+            raise ValueError(f"{kind} must be {count} names or none, but are {names!r}")
     pixels = images.cpu().float() / (1 if images.is_floating_point() else 255)
     sheet = torch.ones(R, H + _GAP, K, W + _GAP, 3)
     sheet[:, :H, :, :W] = pixels.permute(0, 3, 1, 4, 2).expand(R, H, K, W, 3)
@@ -410,10 +453,13 @@ def neighbors(queries: Tensor, found: Tensor, right: ArrayLike, rows: Sequence[s
     A neighbor of the query's class has a solid blue frame; any other a dashed one in vermilion and
     a cross, so that the two differ without color as well.
     """
+    check_type(Tensor, queries=queries, found=found)
     marks = np.asarray(right, dtype=bool)
-    if marks.shape != tuple(found.shape[:2]) or len(queries) != len(found):
+    alike = found.ndim == 5 and queries.shape == (*found.shape[:1], *found.shape[2:])
+    if not alike or marks.shape != found.shape[:2]:
         shapes = f"{tuple(queries.shape)}, {tuple(found.shape)} and {marks.shape}"
-        raise ValueError(f"neighbors: expected (R, C, H, W), (R, K, C, H, W), (R, K), not {shapes}")
+        expected = "(R, C, H, W), (R, K, C, H, W) and (R, K)"
+        raise ValueError(f"queries, found and right must be {expected}, but are {shapes}")
     H, W = found.shape[-2:]
     pictures = torch.cat([queries[:, None], found], dim=1)  # (R, 1 + K, C, H, W)
     fig, axes = contact_sheet(pictures, rows, ["query", *map(str, range(1, marks.shape[1] + 1))])

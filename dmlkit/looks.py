@@ -110,6 +110,6 @@ def look(name: str) -> Look:
     >>> look("triplet_semihard").name
     'semi-hard triplets'
     """
-    if name not in LOOKS:
+    if not isinstance(name, str) or name not in LOOKS:
         raise ValueError(f"no look for {name!r}; there are {', '.join(LOOKS)}")
     return LOOKS[name]

@@ -3,7 +3,7 @@
 import itertools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, wait
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -15,7 +15,7 @@ import pandas as pd
 from scipy import stats
 
 from dmlkit import training, workers
-from dmlkit.checks import as_numbers, check_choice, check_positive, check_range
+from dmlkit.checks import as_numbers, check_choice, check_positive, check_range, check_type
 from dmlkit.progress import Steps
 from dmlkit.training import Experiment, Run
 from dmlkit.workers import default_executor as default_executor
@@ -174,6 +174,7 @@ def grid(base: Experiment, axes: Mapping[str, Any]) -> list[tuple[dict[str, Any]
     >>> [point for point, _ in grid(Experiment(), {"seed": [0, 1], "dim": [8]})]
     [{'seed': 0, 'dim': 8}, {'seed': 1, 'dim': 8}]
     """
+    check_type(Experiment, base=base)
     known = {f.name for f in fields(Experiment)}
     for name, values in axes.items():
         if name not in known and not isinstance(values, Mapping):
@@ -181,8 +182,14 @@ def grid(base: Experiment, axes: Mapping[str, Any]) -> list[tuple[dict[str, Any]
                 f"axis {name!r} is no field of Experiment ({', '.join(sorted(known))}); an axis of "
                 f"your own is a mapping of names to fields, but this is {values!r}"
             )
-        if not len(values):
-            raise ValueError(f"axis {name!r} is empty")
+        several = isinstance(values, Collection) and not isinstance(values, str | bytes)
+        if not several or not len(values):
+            raise ValueError(f"axis {name!r} must be values, one or more, but is {values!r}")
+        for fields_set in values.values() if isinstance(values, Mapping) else ():
+            if not isinstance(fields_set, Mapping) or not known.issuperset(fields_set):
+                raise ValueError(
+                    f"axis {name!r} must name sets of Experiment's fields, but has {fields_set!r}"
+                )
     places = []
     for combination in itertools.product(*axes.values()):
         place = dict(zip(axes, combination, strict=True))

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from dmlkit import losses, models
-from dmlkit.training import devices
 
 ROOT = Path(__file__).parent.parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -126,6 +125,7 @@ def check_other_tools(namespace: dict) -> None:
 def train_alone_and_in_the_group(script: str, folder: Path) -> None:
     """What the script trains, without BatchNorm, which would see each share by itself; in float64,
     since Adam makes whole steps of gradients that are nothing but rounding."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
     models.build = lambda name, dim, image: nn.Sequential(
         nn.Flatten(), nn.Linear(image.numel(), dim)
     )
@@ -140,12 +140,11 @@ def train_alone_and_in_the_group(script: str, folder: Path) -> None:
         torch.save(found, folder / f"{space['world_size']}_{space['rank']}.pt")
 
 
-def test_two_processes_train_as_one_does(tmp_path, monkeypatch):
+def test_two_processes_train_as_one_does(tmp_path, spawn):
     """The page's script for DistributedDataParallel, in the environment that torchrun gives."""
     text = (ROOT / "docs" / "other_tools.md").read_text()
     (script,) = [code for _, code in BLOCK.findall(text) if "init_process_group" in code]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    devices.spawn(2, train_alone_and_in_the_group, script, tmp_path)
+    spawn(2, train_alone_and_in_the_group, script, tmp_path)
     alone, first, second = (torch.load(tmp_path / f"{name}.pt") for name in ("1_0", "2_0", "2_1"))
     torch.testing.assert_close(first, second, rtol=0, atol=0)
     torch.testing.assert_close(first, alone, rtol=1e-7, atol=1e-9)

@@ -280,7 +280,7 @@ def test_differences_draw_every_repetition_and_the_interval_of_the_mean(folder: 
     assert [label.get_text() for label in axes.get_yticklabels()] == ["SEC (n = 3)", "L2 (n = 1)"]
     assert axes.get_xlabel() == "points"
     figures.save(fig, "toy", kept, "Differences.")
-    with pytest.raises(ValueError, match=r"'a' has shape \(1, 1\), expected \(n,\)"):
+    with pytest.raises(ValueError, match=r"values\['a'\] must be numbers \(n,\), but are of shape"):
         figures.differences(axes, {"a": [[1.0]]})
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from dmlkit import ROOT
 
-# Sweeps, which take longest, are killed in tests/test_study.py.
-KILLS = {"training": 3, "tuning": 2, "judgment": 1, "download": 1, "reproduction": 1}
+# Sweeps and reproductions, which take longest, are killed in test_study.py and test_reproduce.py.
+KILLS = {"training": 3, "tuning": 2, "judgment": 1, "download": 1}
 # In a process of its own: in one where others have started the server that forks the attempts, each
 # of them would import torch anew.
 HAMMER = """

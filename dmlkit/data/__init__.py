@@ -5,9 +5,11 @@ import os
 from collections.abc import Callable
 from dataclasses import fields
 from functools import lru_cache, partial
+from numbers import Real
 from pathlib import Path
 
 from dmlkit import ROOT
+from dmlkit.checks import check_flag, check_type
 from dmlkit.data import benchmarks, folder, glyphs, omniglot
 from dmlkit.data.images import SPLITS, ImageSet
 from dmlkit.data.pictures import Pictures
@@ -44,10 +46,10 @@ def load(
     ``dmlkit.data.glyphs``, and ``load`` in ``.omniglot``, ``.benchmarks`` (cub, cars, sop, inshop)
     and ``.folder``.
 
-    Raises ValueError for a name, split or argument that does not exist, FileNotFoundError for a
-    missing file.
+    Raises ValueError for a name, split or argument that does not exist, TypeError for an argument
+    of another type, FileNotFoundError for a missing file.
     """
-    if name not in LOADERS:
+    if not isinstance(name, str) or name not in LOADERS:
         raise ValueError(f"no data set {name!r}: there are {', '.join(LOADERS)}")
     if split not in SPLITS:
         raise ValueError(f"no split {split!r}: there are {', '.join(SPLITS)}")
@@ -55,9 +57,15 @@ def load(
     unknown = sorted(set(args) - set(known))
     if unknown:
         raise ValueError(f"{name} has no argument {', '.join(unknown)}: it has {', '.join(known)}")
+    check_type(str, os.PathLike, type(None), root=root)
+    check_flag(check=check)
     place = Path(root) if root else None
     if name != "glyphs":
         place = place or Path(os.environ.get("DMLKIT_DATA") or _default_place(name))
+    for key, value in args.items():
+        for part in value if isinstance(value, list | tuple) else [value]:
+            if not isinstance(part, str | Real | None):
+                raise TypeError(f"{key} must be numbers, words or None, but is {value!r}")
     hashable = {k: tuple(v) if isinstance(v, list) else v for k, v in args.items()}
     return _load(name, split, place, check, tuple(sorted(hashable.items())))
 

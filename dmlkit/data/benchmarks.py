@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmlkit.checks import check_count, check_flag
 from dmlkit.data import annotations, omniglot
 from dmlkit.data.archives import unpack
 from dmlkit.data.download import File, fetch, verify
@@ -189,6 +190,8 @@ def load(
     via Lifted Structured Feature Embedding" (2016), which fixed the splits of the first three; Liu
     et al., "DeepFashion" (2016).
     """
+    check_flag(validation=validation)
+    check_count(0, class_split=class_split)
     folder, index = _located(name, root)
     if check and (wrong := altered(name, root)):
         raise ValueError(f"{wrong}; pass check=False if it is meant to differ")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dmlkit.checks import check_range
+from dmlkit.checks import check_count, check_flag, check_range
 from dmlkit.data.images import ImageSet
 from dmlkit.data.listing import Listing
 from dmlkit.data.pictures import unreadable
@@ -40,6 +40,8 @@ def load(
     folder per class, or an unreadable picture.
     """
     check_range(0, 1, test_share=test_share)
+    check_flag(validation=validation, skip_unreadable=skip_unreadable)
+    check_count(0, class_split=class_split)
     listing = _listed(root, test_share, class_split)
     if check or skip_unreadable:
         if not skip_unreadable:

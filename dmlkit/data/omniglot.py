@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from dmlkit.checks import check_count
+from dmlkit.checks import check_choice, check_count, check_flag
 from dmlkit.data.download import File, fetch, verify
 from dmlkit.data.images import ImageSet
 from dmlkit.data.untrusted import open_picture
@@ -62,9 +62,11 @@ def load(
     Salakhutdinov & Tenenbaum, "Human-level concept learning through probabilistic program
     induction" (2015).
     """
-    if train_on not in _TESTED_ON:
-        raise ValueError(f"train_on must be one of {', '.join(_TESTED_ON)}, not {train_on!r}")
+    check_choice(_TESTED_ON, train_on=train_on)
     check_count(size=size)
+    check_flag(validation=validation)
+    if class_split is not None:
+        check_count(0, class_split=class_split)
     if split == "val" and not validation:
         raise ValueError(
             "omniglot has a val split only with validation=True, which takes every fourth "

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from dmlkit.checks import check_count, check_flag
 from dmlkit.data.untrusted import check_regular, open_picture
 
 AHEAD = 3  # batches in the making: the one that is asked for, and those after it
@@ -64,11 +65,14 @@ class Pictures:
     scale: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        if not 1 <= self.crop <= self.resize:
+        check_count(crop=self.crop, resize=self.resize)
+        check_flag(keep_aspect=self.keep_aspect, flip=self.flip)
+        if self.crop > self.resize:
             raise ValueError(f"crop must be 1 to resize ({self.resize}) pixels, not {self.crop}")
         scale = self.scale
         if scale is not None:
-            if not (np.size(scale) == 2 and 0 < scale[0] <= scale[1] <= 1):
+            pair = np.size(scale) == 2 and not isinstance(scale, str | Mapping)
+            if not (pair and 0 < scale[0] <= scale[1] <= 1):
                 raise ValueError(
                     f"scale must be a pair of shares, 0 < low <= high <= 1, not {scale}"
                 )

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import pandas as pd
@@ -15,6 +16,7 @@ from torch import nn
 from tqdm.auto import tqdm
 
 from dmlkit import data, retrieval
+from dmlkit.checks import check_flag, check_type
 from dmlkit.files import naming_full_disk
 from dmlkit.training import devices
 from dmlkit.training.build import build_sampler
@@ -50,6 +52,7 @@ def fit(
     Raises:
         DivergedError: a loss, norm, gradient, parameter or embedding is no longer finite.
         OSError: no checkpoint can be written.
+        TypeError: an argument is of another type.
         ValueError: an unknown device, or devices that cannot share a batch.
 
     >>> from dmlkit import data, losses, models
@@ -59,6 +62,14 @@ def fit(
     >>> list(history.columns)
     ['step', 'loss', 'norm_mean', 'norm_spread', 'gradient_norm']
     """
+    check_type(nn.Module, model=model, loss=loss)
+    check_type(data.ImageSet, train=train)
+    check_type(Experiment, NoneType, experiment=experiment)
+    check_type(Mapping, NoneType, monitor=monitor)
+    check_type(Path, NoneType, checkpoint=checkpoint)
+    check_flag(progress=progress)
+    for split, images in (monitor or {}).items():
+        check_type(data.ImageSet, **{f"monitor[{split!r}]": images})
     experiment = experiment or Experiment()
     if experiment.devices == 1 or devices.in_group():
         options = device, monitor or {}, checkpoint, progress

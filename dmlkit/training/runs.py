@@ -19,6 +19,7 @@ from torch import nn
 
 import dmlkit
 from dmlkit import data
+from dmlkit.checks import check_type
 from dmlkit.files import naming_full_disk, write_whole
 from dmlkit.training.build import (
     Objective,
@@ -129,6 +130,7 @@ def run(
     Traceback (most recent call last):
     ValueError: steps must be a whole number from 1, but is 0
     """
+    check_type(Experiment, experiment=experiment)
     fabric = open_fabric(experiment, device)
     work = _prepare(experiment, fabric.device.type)
     path = (store or dmlkit.cache_folder() / "runs") / work.name

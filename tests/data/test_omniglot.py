@@ -1,53 +1,26 @@
 """Omniglot: small archives in its layout, and the published ones where they are."""
 
-import io
 import os
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from dmlkit.data import benchmarks, download, load, omniglot
 from dmlkit.data.download import File
+from tests.data import trees
 
 PUBLISHED = Path(os.environ.get("DMLKIT_DATA", "")) / "omniglot"
 needs_published = pytest.mark.skipif(
     not (PUBLISHED / "images_background_small1.zip").is_file(),
     reason="$DMLKIT_DATA names no folder with Omniglot",
 )
-FULL = ("background", "evaluation")
-
-
-def drawing(seed: int) -> bytes:
-    """A 105 x 105 one-bit PNG with a dark square, 21 px wide, on white, at a random place."""
-    paper = np.full((105, 105), 255, dtype=np.uint8)
-    y, x = np.random.default_rng(seed).integers(0, 84, size=2)
-    paper[y : y + 21, x : x + 21] = 0
-    file = io.BytesIO()
-    Image.fromarray(paper).convert("1").save(file, "PNG")
-    return file.getvalue()
-
-
-def archive(root: Path, part: str, alphabets: dict[str, int], seed: int) -> None:
-    """Two drawings of each character, in the layout of the published files."""
-    folder = f"images_{part}" if part in FULL else f"images_background_{part}"
-    with zipfile.ZipFile(root / f"{folder}.zip", "w") as file:
-        file.writestr(f"{folder}/", "")
-        for alphabet, characters in alphabets.items():
-            for character in range(1, characters + 1):
-                seed += 1
-                for drawer in (1, 2):
-                    name = f"character{character:02d}/{seed:04d}_{drawer:02d}.png"
-                    file.writestr(f"{folder}/{alphabet}/{name}", drawing(2 * seed + drawer))
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    archive(tmp_path, "small1", {"Greek": 3, "Korean": 5}, seed=0)
-    archive(tmp_path, "small2", {"Greek": 3, "Sanskrit": 4, "Tagalog": 2}, seed=100)
-    return tmp_path
+    return trees.omniglot(tmp_path)
 
 
 def test_train_takes_one_archive_and_test_what_the_other_has_alone(root):
@@ -82,8 +55,8 @@ def test_a_class_split_draws_three_quarters_to_train_on_and_half_to_test_on(root
 
 
 def test_the_full_set(root):
-    archive(root, "background", {"Greek": 3, "Korean": 5}, seed=0)
-    archive(root, "evaluation", {"Tibetan": 4, "Atlantean": 2}, seed=200)
+    trees.archive(root, "background", {"Greek": 3, "Korean": 5}, seed=0)
+    trees.archive(root, "evaluation", {"Tibetan": 4, "Atlantean": 2}, seed=200)
     train, test = (
         load("omniglot", split, root, check=False, train_on="background")
         for split in ("train", "test")
@@ -139,7 +112,7 @@ def test_ink_is_high_and_its_amount_is_kept(root):
 @pytest.mark.parametrize(
     "args, message",
     [
-        ({"train_on": "small3"}, "must be one of small1, small2, background, not 'small3'"),
+        ({"train_on": "small3"}, "must be one of small1, small2, background, but is 'small3'"),
         ({"size": 0}, "size must be a whole number from 1, but is 0"),
     ],
 )
@@ -183,7 +156,7 @@ NAME = "images_background_small1/Greek/character01/0001_01.png"
         (NAME, bytes(2**20 + 1), "0001_01.png has 1048577 bytes"),
         (NAME, b"no picture", r"0001_01\.png cannot be read: cannot identify"),
         ("inner.zip", b"PK", r"holds no drawings \(…/alphabet/character/0001_01\.png\)"),
-        (NAME.replace("_01", "_one"), drawing(0), "holds no drawings"),
+        (NAME.replace("_01", "_one"), trees.drawing(0), "holds no drawings"),
     ],
 )
 def test_an_archive_of_something_else_is_refused(tmp_path, name, content, message):

@@ -331,7 +331,7 @@ def test_the_fingerprint_follows_contents_settings_and_labels(paths):
 def test_a_crop_larger_than_the_picture_is_refused(paths):
     with pytest.raises(ValueError, match=r"crop must be 1 to resize \(20\) pixels, not 24"):
         Pictures(paths, crop=24, resize=20)
-    with pytest.raises(ValueError, match="not 0"):
+    with pytest.raises(ValueError, match="crop must be a whole number from 1, but is 0"):
         Pictures(paths, crop=0)
 
 

@@ -1,5 +1,7 @@
 """Small trees of pictures, each in a format that is published, with the irregularities it has."""
 
+import io
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +9,7 @@ import scipy.io
 from PIL import Image
 
 WINDOWS = "\r\n"
+FULL = ("background", "evaluation")  # of Omniglot
 
 
 def picture(path: Path, seed: int, mode: str = "RGB", size: tuple[int, int] = (48, 36)) -> Path:
@@ -95,4 +98,37 @@ def classes(root: Path, names: str = "ant bee cat dog", each: int = 4, side: int
     for c, name in enumerate(names.split()):
         for i in range(each):
             picture(root / name / f"{i}.png", 100 * c + i, size=(side + i, side + c))
+    return root
+
+
+def drawing(seed: int) -> bytes:
+    """A 105 x 105 one-bit PNG with a dark square, 21 px wide, on white, at a random place."""
+    paper = np.full((105, 105), 255, dtype=np.uint8)
+    y, x = np.random.default_rng(seed).integers(0, 84, size=2)
+    paper[y : y + 21, x : x + 21] = 0
+    file = io.BytesIO()
+    Image.fromarray(paper).convert("1").save(file, "PNG")
+    return file.getvalue()
+
+
+def archive(root: Path, part: str, alphabets: dict[str, int], seed: int) -> None:
+    """Two drawings of each character, in the layout of the published files."""
+    folder = (
+        f"images_{part}" if part in ("background", "evaluation") else f"images_background_{part}"
+    )
+    with zipfile.ZipFile(root / f"{folder}.zip", "w") as file:
+        file.writestr(f"{folder}/", "")
+        for alphabet, characters in alphabets.items():
+            for character in range(1, characters + 1):
+                seed += 1
+                for drawer in (1, 2):
+                    name = f"character{character:02d}/{seed:04d}_{drawer:02d}.png"
+                    file.writestr(f"{folder}/{alphabet}/{name}", drawing(2 * seed + drawer))
+
+
+def omniglot(root: Path) -> Path:
+    """Both small archives, with one alphabet in common."""
+    root.mkdir(parents=True, exist_ok=True)
+    archive(root, "small1", {"Greek": 3, "Korean": 5}, seed=0)
+    archive(root, "small2", {"Greek": 3, "Sanskrit": 4, "Tagalog": 2}, seed=100)
     return root

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import psutil
@@ -19,20 +18,6 @@ from dmlkit import losses, training
 from dmlkit.training import devices
 from tests.data.trees import classes
 from tests.training import distributed_worker as worker
-
-START = devices.start_processes
-
-
-@pytest.fixture(scope="module")
-def spawn(forks):
-    """devices.spawn, but that its processes need not import torch."""
-
-    def spawned(*work):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(devices, "start_processes", partial(START, start_method="forkserver"))
-            devices.spawn(*work)
-
-    return spawned
 
 
 @pytest.fixture(scope="module")
