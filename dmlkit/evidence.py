@@ -96,7 +96,7 @@ def sweep(
 
     >>> sweep("none", Experiment(), seed=[])
     Traceback (most recent call last):
-    ValueError: axis 'seed' is empty
+    ValueError: axis 'seed' must be values, one or more, but is []
     """
     places, experiments = zip(*study.grid(base, axes), strict=True)
     found = measured(name, experiments, measures, keep=keep, again=again, device=device)

@@ -321,7 +321,8 @@ def test_batches_fit_to_the_classes_of_a_folder(invoke, tmp_path, monkeypatch):
     assert "folder has 1 class to train on: expected 2 or more" in result.stderr
 
 
-def test_tune_writes_every_trial_and_the_recipes(invoke, tmp_path):
+def test_tune_writes_every_trial_and_the_recipes(invoke, tmp_path, monkeypatch):
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")  # in this process
     arguments = ["tune", "contrastive", "--trials", "2", "--steps", "2"]
     arguments += ["--set", f"data_args={FEW}", "--output", str(tmp_path / "found")]
     result = invoke(*arguments, "--storage", str(tmp_path / "study"))

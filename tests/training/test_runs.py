@@ -5,13 +5,11 @@ import functools
 import json
 import os
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
 import time
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -103,24 +101,23 @@ def test_an_interrupted_run_goes_on_to_the_very_same_result(tmp_path, monkeypatc
     assert_same_run(unbroken, resumed)
 
 
-def test_a_killed_process_resumes_from_its_last_checkpoint(tmp_path, monkeypatch):
+def train_with_many_checkpoints(experiment, store):
+    training.loop.CHECKPOINT_SECONDS = 0.05
+    training.run(experiment, store=store, device="cpu", progress=False)
+
+
+def test_a_killed_process_resumes_from_its_last_checkpoint(tmp_path, monkeypatch, forks):
     experiment = replace(TINY, steps=300, monitor=())
-    script = (
-        "import json, sys; from pathlib import Path; from dmlkit import training;"
-        "training.loop.CHECKPOINT_SECONDS = 0.05; "
-        "training.run(training.Experiment(**json.loads(sys.argv[1])), store=Path(sys.argv[2]),"
-        "device='cpu', progress=False)"
-    )
-    fields = json.dumps(asdict(experiment))
     store = tmp_path / "killed"
-    child = subprocess.Popen([sys.executable, "-c", script, fields, str(store)])
+    child = forks.Process(target=train_with_many_checkpoints, args=(experiment, store))
+    child.start()
     deadline = time.monotonic() + 240
     while not list(store.glob("*.checkpoint")):
-        assert child.poll() is None, "the child ended before its first checkpoint"
+        assert child.is_alive(), "the child ended before its first checkpoint"
         assert time.monotonic() < deadline, "no checkpoint came within four minutes"
         time.sleep(0.01)
-    os.kill(child.pid, signal.SIGKILL)
-    child.wait(60)
+    child.kill()
+    child.join(60)
     begun = []
     before_each_step(monkeypatch, begun.append)
     assert not [path for path in store.iterdir() if path.is_dir() and (path / "run.json").exists()]
