@@ -35,6 +35,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy import stats
 
 from dmlkit import ROOT, study
@@ -45,6 +46,7 @@ MARGIN = 0.01
 RULES = ("positive", "equivalent", "below", "exact", "table")
 #: What a record says that was written when a verdict had other words.
 _FORMER_WORDS = {"inconclusive": "undecided"}
+_COUNTS = np.arange(2, 10_001)  # of repetitions, that might decide what is undecided
 
 
 @dataclass(frozen=True)
@@ -346,6 +348,12 @@ def _stands(
     return stands
 
 
+@cache
+def _quantiles(level: float) -> NDArray[np.float64]:
+    """Of the t-distribution, for each of the numbers of repetitions: they take long."""
+    return stats.t.ppf(level, _COUNTS - 1)
+
+
 def _needed(row: dict[str, Any]) -> float:
     """The repetitions that would decide what is undecided, were it as measured, at a power of 80 %.
 
@@ -362,10 +370,9 @@ def _needed(row: dict[str, Any]) -> float:
         "below": [(abs(margin - effect), 0.975)],
         "equivalent": [(abs(margin - abs(effect)), 0.95)],
     }[rule]
-    counts = np.arange(2, 10_001)
-    error = sd * np.sqrt(1 / counts + overlap)
+    error = sd * np.sqrt(1 / _COUNTS + overlap)
     least = [
-        counts[(stats.t.ppf(level, counts - 1) + stats.t.ppf(0.8, counts - 1)) * error <= distance]
+        _COUNTS[(_quantiles(level) + _quantiles(0.8)) * error <= distance]
         for distance, level in ways
     ]
     return float(min((each[0] for each in least if len(each)), default=math.inf))

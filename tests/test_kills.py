@@ -8,8 +8,9 @@ import pytest
 
 from dmlkit import ROOT
 
-# Sweeps and reproductions, which take longest, are killed in test_study.py and test_reproduce.py.
-KILLS = {"training": 3, "tuning": 2, "judgment": 1, "download": 1}
+# What takes longest is killed elsewhere: sweeps in test_study.py, reproductions in
+# test_reproduce.py; a judgment goes on where it was interrupted in extras/test_judge.py.
+KILLS = {"training": 3, "tuning": 2, "download": 1}
 # In a process of its own: in one where others have started the server that forks the attempts, each
 # of them would import torch anew.
 HAMMER = """
