@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 import stat
+import struct
 import tarfile
 import tempfile
 import zipfile
@@ -14,6 +15,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from dmlkit.data.untrusted import check_regular
 
 _ENDINGS = (".zip", ".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz")
+_LONGEST_END = 22 + 2**16  # bytes, of a zip: what says where its list is, and a comment
 
 
 def unpack(archive: Path, folder: Path) -> Path:
@@ -78,6 +80,7 @@ def room_for(what: Path, folder: Path, needed: int | None) -> Iterator[None]:
 def _extract_zip(archive: Path, target: Path, folder: Path) -> None:
     with zipfile.ZipFile(archive) as zipped:
         entries = zipped.infolist()
+        _check_count(archive, len(entries))
         for entry in entries:
             if entry.flag_bits & 1:
                 raise ValueError(f"{entry.filename} is encrypted: unpack it yourself")
@@ -86,6 +89,17 @@ def _extract_zip(archive: Path, target: Path, folder: Path) -> None:
         _check_names([entry.filename for entry in entries if not entry.is_dir()])
         with room_for(archive, folder, sum(entry.file_size for entry in entries)):
             zipped.extractall(target)
+
+
+def _check_count(archive: Path, found: int) -> None:
+    """Compare with the number of entries that the end of a zip states, which zipfile does not."""
+    with archive.open("rb") as file:
+        file.seek(max(0, archive.stat().st_size - _LONGEST_END))
+        tail = file.read()
+    end = tail.rfind(b"PK\5\6")
+    (stated,) = struct.unpack_from("<H", tail, end + 10)
+    if stated not in (found % 2**16, 2**16 - 1):  # the last: it stands elsewhere
+        raise ValueError(f"it is damaged: its end states {stated} entries, but {found} were found")
 
 
 def _extract_tar(archive: Path, target: Path, folder: Path) -> None:

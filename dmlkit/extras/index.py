@@ -10,6 +10,7 @@ from typing import Any
 import faiss
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dmlkit.checks import as_integer, check_choice, check_count, check_positive, check_range
@@ -128,8 +129,7 @@ class Index:
             raise ValueError(f"k: expected 1 to {len(self)}, the items of the index, got {k}")
         chosen = _searching(self.kind, {**self.searching, **args})
         if self.kind == "flat":
-            stored = faiss.rev_swig_ptr(self.faiss.get_xb(), x.shape[1] * len(self))
-            y = torch.from_numpy(stored.reshape(len(self), -1))  # not copied
+            y = torch.from_numpy(self.stored())
             indices, squared = by_faiss(x, torch.full((len(x),), -1), y, self.faiss, k)
         else:
             # Set on the index: where a library has imported faiss.contrib.torch_utils (as
@@ -139,11 +139,18 @@ class Index:
             else:
                 self.faiss.hnsw.efSearch = chosen["ef_search"]
             squared, indices = map(torch.from_numpy, self.faiss.search(x.numpy(), k))
+            if squared.isnan().any():
+                raise ValueError("the index holds numbers that are not finite: build it anew")
             squared = squared.clamp_min(0).masked_fill(indices < 0, math.inf)
         found = in_own_unit(squared.double(), Sets(x, x, self.unit, str(self.metric), 1.0)).float()
         if isinstance(queries, Tensor):
             return indices.to(queries.device), found.to(queries.device)
         return indices.numpy(), found.numpy()
+
+    def stored(self) -> NDArray[np.float32]:
+        """The embeddings (N, d) that a flat index keeps, in its unit; not copied."""
+        flat = faiss.rev_swig_ptr(self.faiss.get_xb(), self.faiss.d * len(self))
+        return flat.reshape(len(self), -1)
 
     def recall(self, queries: Array, gallery: Array, k: int = 10, **args: int) -> float:
         """Of the k exact neighbors of every query, the share that the index finds, in 0..1.
@@ -186,7 +193,7 @@ class Index:
         try:
             with path.open("rb") as file, np.load(file) as kept:
                 about = json.loads(str(kept["about"]))
-                index = cls(faiss=faiss.deserialize_index(kept["index"]), **about)
+                index = cls(faiss=_deserialized(kept["index"]), **about)
             _check_read(index)
             return index
         except Exception as error:  # a dozen kinds
@@ -196,6 +203,21 @@ class Index:
             ) from error
 
 
+def _deserialized(content: NDArray[np.uint8]) -> Any:
+    """A faiss index, none of whose arrays is larger than all of its bytes.
+
+    Else a damaged length would take all memory. Older releases of faiss have no such limit.
+    """
+    if not hasattr(faiss, "set_deserialization_vector_byte_limit"):
+        return faiss.deserialize_index(content)
+    before = faiss.get_deserialization_vector_byte_limit()
+    faiss.set_deserialization_vector_byte_limit(content.nbytes)
+    try:
+        return faiss.deserialize_index(content)
+    finally:
+        faiss.set_deserialization_vector_byte_limit(before)
+
+
 def _check_read(index: Index) -> None:
     """Refuse what ``save`` does not write."""
     if index.kind not in _TYPES or type(index.faiss).__name__ != _TYPES[index.kind]:
@@ -203,9 +225,12 @@ def _check_read(index: Index) -> None:
     if index.metric not in ("euclidean", "cosine"):
         raise ValueError(f"metric {index.metric!r}")
     _searching(index.kind, index.searching)
+    if index.kind == "flat" and not np.isfinite(index.stored()).all():
+        raise ValueError("it holds numbers that are not finite")
     if not isinstance(index.facts, dict):
         raise ValueError(f"facts are {index.facts!r}")
     check_positive(unit=index.unit)
+    index.search(np.ones((1, index.faiss.d)), 1)  # what faiss finds only then
 
 
 def _settings(kind: str, N: int, d: int, args: Mapping[str, int]) -> dict[str, int]:

@@ -5,6 +5,7 @@ import gzip
 import io
 import os
 import shutil
+import struct
 import tarfile
 import zipfile
 
@@ -166,9 +167,20 @@ def encrypted(path):
     return path
 
 
+def shortened(path):
+    """The first entry's comment reaches over the entries after it: zipfile finds one of three."""
+    zipped(path, [(f"{i}.txt", b"1234", 0) for i in range(3)])
+    content = bytearray(path.read_bytes())
+    first, end = content.index(b"PK\1\2"), content.index(b"PK\5\6")
+    struct.pack_into("<H", content, first + 32, end - first - 46 - len("0.txt"))
+    path.write_bytes(content)
+    return path
+
+
 @pytest.mark.parametrize(
     "make, message",
     [
+        (shortened, "its end states 3 entries, but 1 were found"),
         (encrypted, r"secret\.txt is encrypted"),
         (lambda path: zipped(path, []), "it holds no files"),
         (lambda path: zipped(path, [("x/", b"", 0o40755)]), "it holds no files"),

@@ -178,6 +178,35 @@ def test_a_file_that_says_other_than_save_writes_is_named(tmp_path, change, mess
         Index.load(path)
 
 
+def with_a_long_list(index):
+    """A length in it is 2**32 more than there are items."""
+    content = faiss.serialize_index(index).copy()
+    levels = content.tobytes().index(len(GALLERY).to_bytes(8, "little"), 100)
+    content[levels + 4] = 1
+    return content
+
+
+@pytest.mark.parametrize(
+    "kind, spoil, message",
+    [
+        ("flat", lambda index: index.add(GALLERY[:1] * np.nan), "not finite"),
+        ("ivfpq", lambda index: setattr(index, "is_trained", False), "not trained"),
+        ("hnsw", with_a_long_list, "limit"),
+    ],
+)
+def test_what_checksums_do_not_show_is_found_as_it_is_read(
+    tmp_path, monkeypatch, kind, spoil, message
+):
+    path = tmp_path / "my.index"
+    index = Index.build(GALLERY, kind, "euclidean", **SMALL[kind])
+    content = spoil(index.faiss)
+    if content is not None:
+        monkeypatch.setattr(faiss, "serialize_index", lambda _: content)
+    index.save(path)
+    with pytest.raises(ValueError, match=rf"my\.index is no index .*{message}"):
+        Index.load(path)
+
+
 def test_an_index_that_would_be_unpickled_is_refused(tmp_path):
     path = tmp_path / "my.index"
     with path.open("wb") as file:
