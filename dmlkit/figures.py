@@ -197,6 +197,7 @@ def save(
     check_type(str, name=name, alt=alt, caption=caption)
     check_type(Mapping, pd.DataFrame, data=data)
     check_type(Mapping, NoneType, datasets=datasets)
+    check_type(ImageSet, **{f"datasets[{key!r}]": each for key, each in (datasets or {}).items()})
     check_type(Animation, NoneType, film=film)
     record = _record(name, data, alt, caption, datasets or {})
     _settle(fig)
