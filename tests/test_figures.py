@@ -6,7 +6,6 @@ import io
 import json
 import math
 from pathlib import Path
-from types import SimpleNamespace
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -47,7 +46,7 @@ def record(folder: Path, name: str = "toy") -> dict:
 
 
 def test_save_writes_the_picture_and_everything_beside_it(folder: Path) -> None:
-    images = SimpleNamespace(fingerprint="abc")
+    images = ImageSet(torch.zeros(1, 1, 2, 2), np.array([0]), np.array(["g"]), ("a",))
     data = {"recall": 0.123456789, "steps": 300}
     figures.save(line(), "toy", data, "A line.", "It rises.", datasets={"glyphs": images})
     assert sorted(path.name for path in folder.iterdir()) == ["toy.json", "toy.png"]
@@ -61,7 +60,7 @@ def test_save_writes_the_picture_and_everything_beside_it(folder: Path) -> None:
     assert provenance["seeds"] == 3
     assert provenance["device"] == "cpu"
     assert provenance["parameters"] == {"steps": 300}
-    assert provenance["datasets"] == {"glyphs": "abc"}
+    assert provenance["datasets"] == {"glyphs": images.fingerprint}
     assert provenance["versions"]["numpy"] == np.__version__
     assert provenance["numerics"] == numerics.describe()
     with Image.open(folder / "toy.png") as picture:
