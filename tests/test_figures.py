@@ -20,6 +20,7 @@ from scipy import stats
 
 import dmlkit
 from dmlkit import claims, figures, numerics
+from dmlkit.data import ImageSet
 
 mpl.use("Agg")
 
