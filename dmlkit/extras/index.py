@@ -208,14 +208,13 @@ def _deserialized(content: NDArray[np.uint8]) -> Any:
 
     Else a damaged length would take all memory. Older releases of faiss have no such limit.
     """
-    if not hasattr(faiss, "set_deserialization_vector_byte_limit"):
-        return faiss.deserialize_index(content)
-    before = faiss.get_deserialization_vector_byte_limit()
-    faiss.set_deserialization_vector_byte_limit(content.nbytes)
+    limit = getattr(faiss, "set_deserialization_vector_byte_limit", lambda most: None)
+    before = getattr(faiss, "get_deserialization_vector_byte_limit", int)()
+    limit(content.nbytes)
     try:
         return faiss.deserialize_index(content)
     finally:
-        faiss.set_deserialization_vector_byte_limit(before)
+        limit(before)
 
 
 def _check_read(index: Index) -> None:
