@@ -208,7 +208,7 @@ def _deserialized(content: NDArray[np.uint8]) -> Any:
 
     Else a damaged length would take all memory. Older releases of faiss have no such limit.
     """
-    limit = getattr(faiss, "set_deserialization_vector_byte_limit", lambda most: None)
+    limit = getattr(faiss, "set_deserialization_vector_byte_limit", lambda _: None)
     before = getattr(faiss, "get_deserialization_vector_byte_limit", int)()
     limit(content.nbytes)
     try:
