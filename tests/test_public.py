@@ -136,7 +136,7 @@ def test_spherical_constraint(data):
     args = replaced(data.draw, {"weight": 1.0, "target": "ema", "momentum": 0.5})
     x = torch.as_tensor(data.draw(matrices()))
     found = outcome(lambda: spherical.SphericalConstraint(**args)(x), "embeddings", *args)
-    assert found is None or finite(found) or not finite(x)
+    assert found is None or not found.isnan() or not finite(x)  # a weight of 1e30 may give infinity
 
 
 @given(data=st.data())
@@ -216,7 +216,7 @@ def test_samplers(sampler, data):
     if found is not None:
         batch = found(0)
         assert batch.dtype == np.int64
-        assert 0 <= batch.min() <= batch.max() < len(y)
+        assert 0 <= batch.min() <= batch.max() < len(args["labels"])
 
 
 @given(data=st.data())

@@ -55,12 +55,12 @@ class PairLoss(EmbeddingLoss):
         raise NotImplementedError
 
 
-def check_batch(embeddings: Tensor, labels: Tensor) -> None:
-    """Refuse what is not a batch, naming what was expected and what came.
+def check_embeddings(embeddings: Tensor) -> None:
+    """Refuse what is not (B, d) of floating point, B and d at least 1.
 
-    >>> check_batch(torch.zeros(4, 2), torch.zeros(3, dtype=torch.int64))
+    >>> check_embeddings(torch.ones(3))
     Traceback (most recent call last):
-    ValueError: labels must be (4,), one for each of the 4 embeddings, but are (3,)
+    ValueError: embeddings must be (B, d), but are (3,)
     """
     if embeddings.ndim != 2:
         raise ValueError(f"embeddings must be (B, d), but are {tuple(embeddings.shape)}")
@@ -71,6 +71,16 @@ def check_batch(embeddings: Tensor, labels: Tensor) -> None:
         )
     if not embeddings.is_floating_point():
         raise TypeError(f"embeddings must be floating point, but are {embeddings.dtype}")
+
+
+def check_batch(embeddings: Tensor, labels: Tensor) -> None:
+    """Refuse what is not a batch, naming what was expected and what came.
+
+    >>> check_batch(torch.zeros(4, 2), torch.zeros(3, dtype=torch.int64))
+    Traceback (most recent call last):
+    ValueError: labels must be (4,), one for each of the 4 embeddings, but are (3,)
+    """
+    check_embeddings(embeddings)
     B = len(embeddings)
     if labels.shape != (B,):
         raise ValueError(

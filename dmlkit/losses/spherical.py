@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from dmlkit import geometry
 from dmlkit.checks import check_count, check_positive, check_range
-from dmlkit.losses.contract import EmbeddingLoss, check_labels
+from dmlkit.losses.contract import EmbeddingLoss, check_embeddings, check_labels
 from dmlkit.losses.proxies import (
     cosines,
     draw_proxies,
@@ -65,10 +65,7 @@ class SphericalConstraint(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor | None = None) -> Tensor:
         """The penalty of one batch, in float32 for half precision."""
-        if embeddings.ndim != 2:
-            raise ValueError(f"embeddings must be (B, d), but are {tuple(embeddings.shape)}")
-        if not embeddings.is_floating_point():
-            raise TypeError(f"embeddings must be floating point, but are {embeddings.dtype}")
+        check_embeddings(embeddings)
         n = geometry.norms(embeddings.to(torch.promote_types(embeddings.dtype, torch.float32)))
         return self.weight * (n - self._mu(n)).square().mean()  # n (B,)
 
