@@ -350,7 +350,7 @@ def _stands(
 
 @cache
 def _quantiles(level: float) -> NDArray[np.float64]:
-    """Of the t-distribution, for each of the numbers of repetitions: they take long."""
+    """Quantiles of t for each of ``_COUNTS``, made once: they take long."""
     return stats.t.ppf(level, _COUNTS - 1)
 
 

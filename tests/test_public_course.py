@@ -78,7 +78,7 @@ def test_training(pictures, drawn):
     args = replaced(drawn.draw, right)
     history = outcome(lambda: training.fit(**args), "batch", *args)
     if history is not None:
-        assert len(history) == (280 if args["experiment"] is None else 2)
+        assert len(history) == 2
 
 
 @given(drawn=st.data())
@@ -103,7 +103,7 @@ DATA = st.sampled_from(
         pd.DataFrame(NUMBERS["losses"]),
         {"a": np.inf},
         {"a": {1, 2}},
-        {"a": "/tmp/x"},
+        {"a": "/x"},
         {"a": torch.eye(2)},
         {"a": {"values": [1.0], "mean": 2.0}},
     )

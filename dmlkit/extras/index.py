@@ -23,6 +23,7 @@ from dmlkit.training import repeatable_numerics
 _FACTORY = {"flat": "Flat", "ivfpq": "IVF{nlist},PQ{m}x{nbits}np", "hnsw": "HNSW{M},Flat"}
 # What a search may be told, with its default.
 _SEARCH: dict[str, dict[str, int]] = {"flat": {}, "ivfpq": {"nprobe": 8}, "hnsw": {"ef_search": 64}}
+_LARGEST = 1e15  # of a query, in the index's unit: float32 still holds its squared distances
 # As faiss reads them: it builds a flat index as an IndexFlat.
 _TYPES = {"flat": "IndexFlatL2", "ivfpq": "IndexIVFPQ", "hnsw": "IndexHNSWFlat"}
 
@@ -116,14 +117,19 @@ class Index:
         Where an approximate search comes upon fewer than k items, the rest have the index −1 and
         are infinitely far away. ``args``: ``nprobe`` of ivfpq, ``ef_search`` of hnsw.
 
-        Raises ValueError for what the module refuses, another d than the index has, a k beyond it,
-        an argument below 1; TypeError for one that the kind does not have.
+        Raises ValueError for what the module refuses, another d than the index has, queries that
+        are out of all proportion to it, a k beyond it, an argument below 1; TypeError for one that the kind does not have.
         """
         x = (as_matrix(queries, "queries", self.metric).cpu() / self.unit).float()
         if x.shape[1] != self.faiss.d:
             raise ValueError(
                 f"queries: this index holds embeddings of {self.faiss.d} dimensions, but these "
                 f"have {x.shape[1]}; are they another model's?"
+            )
+        if x.abs().max() > _LARGEST:
+            raise ValueError(
+                f"queries: they are more than {_LARGEST:.0e} times as large as what this index "
+                f"holds, whose unit is {self.unit:.0e}; are they another model's?"
             )
         if not 1 <= as_integer(k, "k") <= len(self):
             raise ValueError(f"k: expected 1 to {len(self)}, the items of the index, got {k}")
@@ -229,7 +235,7 @@ def _check_read(index: Index) -> None:
     if not isinstance(index.facts, dict):
         raise ValueError(f"facts are {index.facts!r}")
     check_positive(unit=index.unit)
-    index.search(np.ones((1, index.faiss.d)), 1)  # what faiss finds only then
+    index.search(np.full((1, index.faiss.d), index.unit), 1)  # what faiss finds only then
 
 
 def _settings(kind: str, N: int, d: int, args: Mapping[str, int]) -> dict[str, int]:

@@ -63,13 +63,12 @@ def fit(
     ['step', 'loss', 'norm_mean', 'norm_spread', 'gradient_norm']
     """
     check_type(nn.Module, model=model, loss=loss)
-    check_type(data.ImageSet, train=train)
     check_type(Experiment, NoneType, experiment=experiment)
     check_type(Mapping, NoneType, monitor=monitor)
+    shown = {f"monitor[{split!r}]": images for split, images in (monitor or {}).items()}
+    check_type(data.ImageSet, train=train, **shown)
     check_type(Path, NoneType, checkpoint=checkpoint)
     check_flag(progress=progress)
-    for split, images in (monitor or {}).items():
-        check_type(data.ImageSet, **{f"monitor[{split!r}]": images})
     experiment = experiment or Experiment()
     if experiment.devices == 1 or devices.in_group():
         options = device, monitor or {}, checkpoint, progress

@@ -276,12 +276,20 @@ def test_bad_embeddings_and_queries_are_refused():
 
 @pytest.mark.parametrize("kind", ["flat", "ivfpq", "hnsw"])
 @pytest.mark.parametrize("scale", [1e-200, 1e-25, 1e19, 1e200])
-def test_the_unit_of_the_embeddings_does_not_count(kind, scale):
+def test_the_unit_of_the_embeddings_does_not_count(tmp_path, kind, scale):
     x = np.random.default_rng(0).normal(size=(400, 8))
     args = {"nbits": 4} if kind == "ivfpq" else {}
     ours = Index.build(x, kind, "euclidean", **args).search(x[:20], 5)[0]
-    scaled = Index.build(scale * x, kind, "euclidean", **args).search(scale * x[:20], 5)[0]
+    Index.build(scale * x, kind, "euclidean", **args).save(tmp_path / "my.index")
+    scaled = Index.load(tmp_path / "my.index").search(scale * x[:20], 5)[0]
     assert (ours == scaled).mean() > 0.9  # a scale that is no power of two moves last bits
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_queries_out_of_all_proportion_are_refused(kind):
+    index = Index.build(1e-25 * GALLERY, kind, "euclidean", **SMALL[kind])
+    with pytest.raises(ValueError, match=r"queries: .* times as large as what this index holds"):
+        index.search(QUERIES, 1)
 
 
 def test_hnsw_with_one_link_is_refused_as_faiss_would_end_the_process():
