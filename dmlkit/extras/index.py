@@ -118,7 +118,8 @@ class Index:
         are infinitely far away. ``args``: ``nprobe`` of ivfpq, ``ef_search`` of hnsw.
 
         Raises ValueError for what the module refuses, another d than the index has, queries that
-        are out of all proportion to it, a k beyond it, an argument below 1; TypeError for one that the kind does not have.
+        are out of all proportion to it, a k beyond it, an argument below 1;
+        TypeError for one that the kind does not have.
         """
         x = (as_matrix(queries, "queries", self.metric).cpu() / self.unit).float()
         if x.shape[1] != self.faiss.d:
