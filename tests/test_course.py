@@ -45,6 +45,7 @@ FINISHED: tuple[str, ...] = (
     "18_failures_and_hubs",
     "19_your_own_images",
     "20_what_came_after",
+    "21_fine_tuning",
 )
 #: The largest share of the code in sight that may draw.
 DRAWN = 0.15

@@ -4,9 +4,11 @@ import dataclasses
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dmlkit import data, losses, training
+from dmlkit.data import omniglot
 from dmlkit.extras import reality
 from dmlkit.training import Experiment
 from dmlkit.training.build import objective_for
@@ -14,6 +16,12 @@ from dmlkit.training.build import objective_for
 STUDIES = ("scratch", "transfer", "wide")
 OMNIGLOT = Path(os.environ.get("DMLKIT_DATA", "")) / "omniglot" / "images_background_small1.zip"
 needs_omniglot = pytest.mark.skipif(not OMNIGLOT.is_file(), reason="$DMLKIT_DATA has no Omniglot")
+
+
+@pytest.fixture(autouse=True)
+def _only_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Omniglot's pictures show does not matter here, and to decode them takes seconds."""
+    monkeypatch.setattr(omniglot, "_ink", lambda _name, _content, size: np.zeros((size, size)))
 
 
 @pytest.mark.parametrize("name", STUDIES)
