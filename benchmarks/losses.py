@@ -142,10 +142,13 @@ SHARED = THEIRS.keys() | THEIRS_WITH_PARAMETERS.keys()
 
 
 def rows(sizes: tuple[int, ...] = (512, 2048)) -> list[Row]:
-    """Every loss at every size with time and memory; then memory alone at the full sizes."""
+    """Every loss at every size with time and memory; then memory alone at the full sizes, but of
+    those that are too slow or too large for them.
+    """
     names = [entry.name for entry in losses.entries()]
     cases = [(name, B) for name in names for B in sizes if B <= 512 or name not in SLOW]
-    return [case(*each) for each in cases] + [full_size(name) for name in names]
+    full = [full_size(name) for name in names if name not in NOT_AT_FULL_SIZE["ours"]]
+    return [*(case(*each) for each in cases), *full]
 
 
 def case(name: str, batch: int, dim: int = 128) -> Row:
