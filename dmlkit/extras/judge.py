@@ -5,7 +5,6 @@ the study's protocol (the same searches, candidates, seeds and test classes), an
 where it stands, against what, at what cost. The rule is ``extras.standing``'s.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -159,13 +158,17 @@ class NoEvidenceError(ValueError):
 
 
 def families(arms: Sequence[str]) -> dict[str, str | None]:
-    """The family of each arm of a study, by the loss that its name begins with.
+    """The family of each arm of a study: that of its loss, whatever is added to it.
+
+    None, and so no rival, has what is no loss, or a loss with more steps than a new one gets.
 
     >>> families(["contrastive + SEC", "dreml", "raw pixels"])
     {'contrastive + SEC': 'pairs', 'dreml': 'ensembles', 'raw pixels': None}
+    >>> families(["proxy_anchor, as many visits"])
+    {'proxy_anchor, as many visits': None}
     """
     known = {entry.name: entry.family for entry in losses.entries()} | {"dreml": "ensembles"}
-    return {arm: known.get(re.split(r" \+ |, ", arm)[0]) for arm in arms}
+    return {arm: known.get(arm.split(" + ")[0]) for arm in arms}
 
 
 def regime(

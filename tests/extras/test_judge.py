@@ -357,9 +357,9 @@ def test_a_page_needs_no_trials_of_the_study(own):
     assert "other losses lose" not in page
 
 
-def test_additions_are_of_the_family_of_their_loss():
+def test_additions_are_of_the_family_of_their_loss_and_longer_trainings_are_no_rivals():
     names = ["n_pairs_normalized + SEC", "proxy_anchor, as many visits", "untrained network"]
-    assert families(names) == dict(zip(names, ("pairs", "proxies", None), strict=True))
+    assert families(names) == dict(zip(names, ("pairs", None, None), strict=True))
 
 
 def test_sensitivity_is_of_all_candidates_of_the_first_stage():
