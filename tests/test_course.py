@@ -237,7 +237,7 @@ BROKEN: list[tuple[str, Callable[[NotebookNode], Any]]] = [
     ("a number is not marked", _replace("<!-- template_spread: theory/-1 -->", "")),
     ("has no number of a figure", _replace("<!-- template_spread:", "<!-- see")),
     ("lines in sight draw", _unfold),
-    ("does not have $\\zeta$", _replace("| $d$ |", "| $\\zeta$ |")),
+    ("does not have $\\Xi$", _replace("| $d$ |", "| $\\Xi$ |")),
     ("but in the glossary 'dimension", _replace("| dimension of the", "| size of the")),
     ("beneath the title", _replace(LINE, "[index](index.ipynb)")),
 ]
