@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import gc
 import io
 import multiprocessing
 import os
@@ -105,3 +106,12 @@ def committed_figures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         archive.extractall(folder, filter="data")
     return folder / "figures"
+
+
+def pytest_collection_finish() -> None:
+    """From here on what was imported and collected stays: no search for garbage looks at it."""
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # else libraries report it as leaked
