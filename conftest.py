@@ -3,11 +3,9 @@
 import contextlib
 import functools
 import gc
-import io
 import multiprocessing
 import os
 import subprocess
-import tarfile
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from multiprocessing.context import BaseContext
@@ -24,6 +22,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from dmlkit.data import archives
 from tests.commands import Commands
 
 # Tests run on both cores as processes; inside one, a single thread is quicker and repeatable.
@@ -98,14 +97,12 @@ def spawn(forks: BaseContext) -> Callable[..., None]:
 def committed_figures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """figures/ as it was committed: `make figures` may have made others since."""
     folder = tmp_path_factory.mktemp("committed")
-    command = ["git", "archive", "--format=tar", "HEAD", "figures"]
+    command = ["git", "archive", "--output", str(folder / "figures.tar"), "HEAD", "figures"]
     try:
-        packed = subprocess.run(command, cwd=dmlkit.ROOT, capture_output=True, check=True).stdout
+        subprocess.run(command, cwd=dmlkit.ROOT, capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no git checkout: which figures were committed is not known")
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extractall(folder, filter="data")
-    return folder / "figures"
+    return archives.unpack(folder / "figures.tar", folder / "unpacked") / "figures"
 
 
 def pytest_collection_finish() -> None:

@@ -11,10 +11,13 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
 
 from dmlkit.data.untrusted import check_regular
 
 _ENDINGS = (".zip", ".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz")
+# Python before 3.11.4 has no such filter; all that it would refuse is refused here.
+_FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 _LONGEST_END = 22 + 2**16  # bytes, of a zip: what says where its list is, and a comment
 
 
@@ -108,6 +111,10 @@ def _extract_tar(archive: Path, target: Path, folder: Path) -> None:
         for member in tarred:
             if member.issym() or member.islnk():  # tarfile lets those pass that stay inside
                 raise ValueError(f"{member.name} is a link")
+            if not (member.isreg() or member.isdir()):
+                raise ValueError(f"{member.name} is a device or a pipe")
+            _check_inside(member.name)  # of folders, too
+            member.mode = 0o755 if member.isdir() else 0o644
             members.append(member)
             needed += member.size
             with room_for(archive, folder, needed):
@@ -115,7 +122,7 @@ def _extract_tar(archive: Path, target: Path, folder: Path) -> None:
         _check_names([member.name for member in members if not member.isdir()])
         _check_end(tarred)
         with room_for(archive, folder, needed):
-            tarred.extractall(target, members, filter="data")
+            tarred.extractall(target, members, **_FILTER)
 
 
 def _check_end(tarred: tarfile.TarFile) -> None:
@@ -136,10 +143,8 @@ def _check_names(names: list[str]) -> None:
     """Refuse names that lead outside, and files of which one would overwrite another."""
     seen = set()
     for name in names:
+        _check_inside(name)
         path = PurePosixPath(name)
-        windows = PureWindowsPath(name)
-        if ".." in windows.parts or path.is_absolute() or windows.drive:
-            raise ValueError(f"{name} leads outside of the folder")
         if path in seen:
             raise ValueError(f"it holds {name} twice")
         seen.add(path)
@@ -147,6 +152,12 @@ def _check_names(names: list[str]) -> None:
         for parent in path.parents:
             if parent in seen:
                 raise ValueError(f"it holds {parent} both as a file and as a folder")
+
+
+def _check_inside(name: str) -> None:
+    windows = PureWindowsPath(name)
+    if ".." in windows.parts or PurePosixPath(name).is_absolute() or windows.drive:
+        raise ValueError(f"{name} leads outside of the folder")
 
 
 def _check_content(folder: Path) -> None:
