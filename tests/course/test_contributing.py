@@ -93,9 +93,9 @@ def check_data_set(project: Path, said: str) -> None:
 
 
 def check_notebook(project: Path, said: str) -> None:
-    assert "done       21_my_question" in said
-    assert (project / "figures" / "21_spread.png").exists()
-    assert "21_my_question" in (project / "notebooks" / "index.ipynb").read_text()
+    assert "done       22_my_question" in said
+    assert (project / "figures" / "22_spread.png").exists()
+    assert "22_my_question" in (project / "notebooks" / "index.ipynb").read_text()
 
 
 def check_claim(project: Path, said: str) -> None:
