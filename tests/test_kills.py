@@ -10,7 +10,7 @@ from dmlkit import ROOT
 
 # What takes longest is killed elsewhere: sweeps in test_study.py, reproductions in
 # test_reproduce.py; a judgment goes on where it was interrupted in extras/test_judge.py.
-KILLS = {"training": 2, "tuning": 1, "download": 1}
+KILLS = {"training": 3, "tuning": 2, "download": 1}
 # In a process of its own: in one where others have started the server that forks the attempts, each
 # of them would import torch anew.
 HAMMER = """
