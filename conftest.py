@@ -1,5 +1,6 @@
 """What every test and doctest may take for granted."""
 
+import atexit
 import contextlib
 import functools
 import gc
@@ -10,42 +11,52 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from multiprocessing.context import BaseContext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-# isort: off
-import dmlkit  # first: it sets the instruction set that NumPy and torch are to use
-
-# isort: on
-import numpy as np
 import pytest
-import torch
-from hypothesis import settings
+import xdist
 
-from dmlkit.data import archives
+import dmlkit  # sets the instruction set that NumPy and torch are to use, before either is loaded
 from tests.commands import Commands
 
-# Tests run on both cores as processes; inside one, a single thread is quicker and repeatable.
-torch.set_num_threads(1)
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("NUMBA_NUM_THREADS", "1")  # UMAP would set torch's threads to all cores
-
-if not torch.cuda.is_available():
-    # torch.manual_seed keeps its caller's stack for each kind of GPU that may yet be used: 2 ms.
-    vars(torch)["manual_seed"] = torch.default_generator.manual_seed
-
-# The same examples every time; HYPOTHESIS_PROFILE=nightly looks further, each time elsewhere.
-settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, database=None)
-settings.register_profile("nightly", max_examples=2000, deadline=None)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+if TYPE_CHECKING:
+    import torch
 
 
 # Doctests of what needs the extra "site" are those of a machine that has it.
 collect_ignore_glob = [] if find_spec("myst_nb") else ["dmlkit/extras/site/*"]
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Where tests run; the process that only hands them out need not import torch."""
+    if xdist.is_xdist_controller(session):
+        return
+    # Tests run on both cores as processes; inside one, a single thread is quicker and repeatable.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("NUMBA_NUM_THREADS", "1")  # UMAP would set torch's threads to all cores
+    gc.disable()  # until all is collected: what is imported stays
+
+    import torch
+    from hypothesis import settings
+
+    torch.set_num_threads(1)
+    if not torch.cuda.is_available():
+        # torch.manual_seed keeps its caller's stack for each kind of GPU that is not there: 2 ms.
+        vars(torch)["manual_seed"] = torch.default_generator.manual_seed
+    # The same examples every time; HYPOTHESIS_PROFILE=nightly looks further, each time elsewhere.
+    settings.register_profile(
+        "ci", max_examples=100, deadline=None, derandomize=True, database=None
+    )
+    settings.register_profile("nightly", max_examples=2000, deadline=None)
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
 @pytest.fixture(autouse=True)
 def _names_of_doctests(doctest_namespace: dict) -> None:
+    import numpy as np
+    import torch
+
     doctest_namespace["np"] = np
     doctest_namespace["torch"] = torch
 
@@ -59,8 +70,10 @@ def _environment() -> Iterator[None]:
 
 
 @pytest.fixture
-def generator() -> torch.Generator:
+def generator() -> "torch.Generator":
     """A fixed stream of random numbers."""
+    import torch
+
     return torch.Generator().manual_seed(0)
 
 
@@ -96,6 +109,8 @@ def spawn(forks: BaseContext) -> Callable[..., None]:
 @pytest.fixture(scope="session")
 def committed_figures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """figures/ as it was committed: `make figures` may have made others since."""
+    from dmlkit.data import archives
+
     folder = tmp_path_factory.mktemp("committed")
     command = ["git", "archive", "--output", str(folder / "figures.tar"), "HEAD", "figures"]
     try:
@@ -105,10 +120,11 @@ def committed_figures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return archives.unpack(folder / "figures.tar", folder / "unpacked") / "figures"
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """From here on what was imported and collected stays: no search for garbage looks at it."""
     gc.freeze()
-
-
-def pytest_sessionfinish() -> None:
-    gc.unfreeze()  # else libraries report it as leaked
+    gc.enable()
+    if xdist.is_xdist_worker(session):
+        atexit.register(os._exit, 0)  # it has told all; to take down its modules takes seconds
+    else:
+        atexit.register(gc.unfreeze)  # else libraries report it as leaked

@@ -316,7 +316,7 @@ class _Slowly(http.server.BaseHTTPRequestHandler):
 def _published() -> Iterator[str]:
     """The URL of a file, for as long as this lasts."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Slowly) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_port}/published"

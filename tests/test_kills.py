@@ -1,12 +1,12 @@
 """Whatever is killed goes on, and ends as if nobody had killed it: `benchmarks kills` in small."""
 
 import json
-import subprocess
-import sys
+import os
 
 import pytest
 
 from dmlkit import ROOT
+from tests.commands import Commands
 
 # What takes longest is killed elsewhere: sweeps in test_study.py, reproductions in
 # test_reproduce.py; a judgment goes on where it was interrupted in extras/test_judge.py.
@@ -24,9 +24,8 @@ if __name__ == "__main__":
 
 
 @pytest.fixture(scope="module")
-def hammered() -> dict[str, tuple[dict, list[str]]]:
-    command = [sys.executable, "-c", HAMMER, json.dumps(KILLS)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+def hammered(commands: Commands) -> dict[str, tuple[dict, list[str]]]:
+    done = commands.run(["-c", HAMMER, json.dumps(KILLS)], ROOT, os.environ)
     assert done.returncode == 0, done.stdout + done.stderr
     return {name: (row, faults) for name, row, faults in map(json.loads, done.stdout.splitlines())}
 

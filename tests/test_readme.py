@@ -5,14 +5,13 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from nbformat.v4 import new_markdown_cell, new_notebook
 
-import dmlkit
 from dmlkit import findings
+from tests.training.tiny import share_glyphs
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -25,19 +24,12 @@ COMMANDS = [
 ]
 
 
-def share_glyphs(cache):
-    """Runs go to a folder of a test's own; drawing Glyphs anew would take most of its time."""
-    glyphs = (dmlkit.cache_folder() / "glyphs").resolve()
-    glyphs.mkdir(parents=True, exist_ok=True)
-    (cache / "glyphs").symlink_to(glyphs)
-
-
 def test_every_block_is_of_a_kind_that_is_executed_here():
     assert {language for language, _ in BLOCKS} == {"sh", "python", "bibtex"}
     assert {shlex.split(command)[0] for command in COMMANDS} == {"make", "dmlkit"}
 
 
-def test_python_blocks_saved_as_a_script(tmp_path):
+def test_python_blocks_saved_as_a_script(tmp_path, commands):
     blocks = [block for language, block in BLOCKS if language == "python"]
     seen = """
 if __name__ == "__main__":
@@ -48,9 +40,7 @@ if __name__ == "__main__":
     share_glyphs(tmp_path)
     # On one core, for the time that workers take to begin; a script with them is in test_study.py.
     environment = os.environ | {"DMLKIT_CACHE": str(tmp_path), "LOKY_MAX_CPU_COUNT": "1"}
-    done = subprocess.run(
-        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, env=environment
-    )
+    done = commands.run(["-m", "script"], tmp_path, environment)
     assert done.returncode == 0, done.stderr
     assert "triplet_semihard" in done.stdout
     assert list(tmp_path.glob("runs/*"))
@@ -59,7 +49,6 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("dmlkit")])
 def test_dmlkit_commands(command, tmp_path, commands):
     cache = tmp_path / "cache"
-    cache.mkdir()
     share_glyphs(cache)
     done = commands.run(
         ["-m", "dmlkit.cli", *shlex.split(command)[1:]],

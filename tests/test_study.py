@@ -80,7 +80,7 @@ class Bar:
 @pytest.fixture
 def bars(monkeypatch, tmp_path):
     """The bars of sweeps, of which every step leaves a checkpoint."""
-    (tmp_path / "glyphs").symlink_to((dmlkit.cache_folder() / "glyphs").resolve())
+    tiny.share_glyphs(tmp_path)
     monkeypatch.setenv("DMLKIT_CACHE", str(tmp_path))
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1)
     monkeypatch.setattr(progress.Steps, "PAUSE_SECONDS", 0.01)
@@ -265,7 +265,7 @@ if __name__ == "__main__":
 @pytest.mark.timeout(900)  # seven groups of processes import torch
 def test_a_session_outlives_stops_and_killed_workers_and_leaves_none_behind(tmp_path):
     data.load("glyphs", "train", **TINY.data_args)  # made, if they are not there
-    (tmp_path / "glyphs").symlink_to((dmlkit.cache_folder() / "glyphs").resolve())
+    tiny.share_glyphs(tmp_path)
     script, told = tmp_path / "session.py", tmp_path / "facts.json"
     script.write_text(SESSION)
     root = str(Path(dmlkit.__file__).parent.parent)

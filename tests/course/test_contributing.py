@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dmlkit import cache_folder
 from tests.commands import Commands
+from tests.training.tiny import share_glyphs
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
@@ -67,8 +67,7 @@ def python(line: str) -> list[str]:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("title", SECTIONS)
 def test_a_worked_example(title, project, tmp_path, commands):
-    if (glyphs := cache_folder() / "glyphs").is_dir():
-        (tmp_path / "glyphs").symlink_to(glyphs)
+    share_glyphs(tmp_path)
     said = ""
     for language, block in BLOCK.findall(SECTIONS[title]):
         if language == "csv":

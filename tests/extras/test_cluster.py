@@ -23,7 +23,7 @@ import dmlkit
 from dmlkit import cli, data, study, training
 from dmlkit.extras import cluster as dask
 from tests import test_reproduce
-from tests.training.tiny import TINY, assert_same_run
+from tests.training.tiny import TINY, assert_same_run, share_glyphs
 
 # What a worker does besides: it notes every step that it trained, saves a checkpoint after each,
 # and at step 6 of the Experiment that the file ``stop`` names, the first to come waits for its end.
@@ -99,10 +99,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     data.load("glyphs", "train", **TINY.data_args)  # made, if they are not there
     folder = tmp_path_factory.mktemp("cluster")
     cache, notes = folder / "cache", folder / "notes"
-    for each in (cache, notes):
-        each.mkdir()
+    notes.mkdir()
     (notes / "steps").touch()
-    (cache / "glyphs").symlink_to((dmlkit.cache_folder() / "glyphs").resolve())
+    share_glyphs(cache)
     (folder / "preload.py").write_text(PRELOAD)
     environment = {**os.environ, "DMLKIT_CACHE": str(cache), "NOTES": str(notes)}
     environment["PYTHONPATH"] = str(Path(dmlkit.__file__).parent.parent)
@@ -141,7 +140,7 @@ def sweep(**axes: Any) -> pd.DataFrame:
 
 def locally(folder: Path, monkeypatch: pytest.MonkeyPatch, **axes: Any) -> pd.DataFrame:
     """The same sweep in this process, into a store of its own."""
-    (folder / "glyphs").symlink_to(dmlkit.cache_folder() / "glyphs")
+    share_glyphs(folder)
     with monkeypatch.context() as patch, ThreadPoolExecutor(1) as executor:
         patch.setenv("DMLKIT_CACHE", str(folder))
         return study.sweep(TINY, executor, device="cpu", progress=False, **axes)

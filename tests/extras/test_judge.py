@@ -17,6 +17,7 @@ from dmlkit.extras import reality
 from dmlkit.extras.judge import NoEvidenceError, Regime, check, families, judge, regime
 from dmlkit.extras.judgment import sensitivity
 from dmlkit.training import Experiment
+from tests.training.tiny import share_glyphs
 
 LOSSES = """
 import torch
@@ -109,10 +110,8 @@ class Hides(Good):
 @pytest.fixture
 def own(tmp_path, monkeypatch):
     """A folder with losses, which is the working folder; Runs go there, Glyphs stay."""
-    kept = dmlkit.cache_folder()
+    share_glyphs(tmp_path / "cache")
     monkeypatch.setattr(dmlkit, "cache_folder", lambda: tmp_path / "cache")
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "cache" / "glyphs").symlink_to(kept / "glyphs")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(LOSSES)
     return tmp_path

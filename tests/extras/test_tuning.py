@@ -16,7 +16,7 @@ from dmlkit import losses, training
 from dmlkit.extras import tuning
 from dmlkit.losses import table
 from dmlkit.training import Experiment
-from tests.training.tiny import TINY
+from tests.training.tiny import TINY, share_glyphs
 
 SMALL = replace(TINY, steps=3, monitor=())
 NAMES = ("contrastive", "proxy_nca_pp")
@@ -25,9 +25,8 @@ NAMES = ("contrastive", "proxy_nca_pp")
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch, tmp_path):
     """Runs of these tests go elsewhere; Glyphs stay where they are."""
-    kept = dmlkit.cache_folder()
+    share_glyphs(tmp_path)
     monkeypatch.setattr(dmlkit, "cache_folder", lambda: tmp_path)
-    (tmp_path / "glyphs").symlink_to(kept / "glyphs")
 
 
 def search(storage, trials, names=NAMES):

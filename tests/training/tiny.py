@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import dmlkit
 from dmlkit import training
 from dmlkit.training import Experiment, Run
 
@@ -22,6 +23,14 @@ TINY = Experiment(
     monitor=("val",),
     monitor_every=6,
 )
+
+
+def share_glyphs(cache: Path) -> None:
+    """A test's own cache, but for Glyphs: drawing them anew would take most of its time."""
+    glyphs = (dmlkit.cache_folder() / "glyphs").resolve()
+    glyphs.mkdir(parents=True, exist_ok=True)
+    cache.mkdir(exist_ok=True)
+    (cache / "glyphs").symlink_to(glyphs)
 
 
 def run(experiment: Experiment, store: Path, **args: Any) -> Run:

@@ -11,6 +11,7 @@ import dmlkit
 from dmlkit.extras import reality
 from dmlkit.extras.reality import trainings
 from tests.extras.reality.tiny import TINY
+from tests.training.tiny import share_glyphs
 
 NAMES = ("contrastive", "proxy_nca_pp")
 
@@ -18,11 +19,8 @@ NAMES = ("contrastive", "proxy_nca_pp")
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch, tmp_path):
     """Runs of these tests go elsewhere; Glyphs stay where they are."""
-    kept = dmlkit.cache_folder()
-    kept.joinpath("glyphs").mkdir(parents=True, exist_ok=True)
+    share_glyphs(tmp_path / "cache")
     monkeypatch.setattr(dmlkit, "cache_folder", lambda: tmp_path / "cache")
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "cache" / "glyphs").symlink_to(kept / "glyphs")
 
 
 @pytest.fixture
