@@ -41,14 +41,19 @@ sys.path[:] = [
     *(path for path in sys.path if path and path not in own),
 ]
 sys.stdin = open(0)
-option, what, *arguments = order["command"]
-sys.argv = [option if option == "-c" else what, *arguments]
+how, *arguments = order["command"]
 status = 1
 try:
-    if option == "-c":
-        exec(compile(what, "<string>", "exec"), {"__name__": "__main__"})
+    if how == "-c":
+        code, *arguments = arguments
+        sys.argv = [how, *arguments]
+        exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
+    elif how == "-m":
+        sys.argv = arguments
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
     else:
-        runpy.run_module(what, run_name="__main__", alter_sys=True)
+        sys.argv = [how, *arguments]
+        runpy.run_path(how, run_name="__main__")
     status = 0
 except SystemExit as end:
     status = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -74,7 +79,7 @@ class Commands:
     def run(
         self, command: Sequence[str], cwd: Path, env: Mapping[str, str]
     ) -> subprocess.CompletedProcess[str]:
-        """Python's own arguments, ``-m MODULE …`` or ``-c CODE …``.
+        """Python's own arguments, ``-m MODULE …``, ``-c CODE …`` or ``SCRIPT …``.
 
         What a library reads from the environment when it is loaded (dmlkit.NUMERICS, threads) is
         that of this process, whatever ``env`` says.

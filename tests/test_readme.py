@@ -40,7 +40,7 @@ if __name__ == "__main__":
     share_glyphs(tmp_path)
     # On one core, for the time that workers take to begin; a script with them is in test_study.py.
     environment = os.environ | {"DMLKIT_CACHE": str(tmp_path), "LOKY_MAX_CPU_COUNT": "1"}
-    done = commands.run(["-m", "script"], tmp_path, environment)
+    done = commands.run(["script.py"], tmp_path, environment)
     assert done.returncode == 0, done.stderr
     assert "triplet_semihard" in done.stdout
     assert list(tmp_path.glob("runs/*"))

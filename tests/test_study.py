@@ -476,12 +476,10 @@ def test_step_times_refuses_what_has_no_time(steps, rounds):
         study.step_times(steps, rounds)
 
 
-def test_a_script_that_would_begin_anew_in_each_process_is_told_how_not_to(tmp_path):
+def test_a_script_that_would_begin_anew_in_each_process_is_told_how_not_to(tmp_path, commands):
     script = tmp_path / "script.py"
     script.write_text("from dmlkit import study\nstudy.default_executor()\n")
-    done = subprocess.run(
-        [sys.executable, script], cwd=dmlkit.ROOT, capture_output=True, text=True, timeout=200
-    )
+    done = commands.run([str(script)], dmlkit.ROOT, os.environ)
     assert done.returncode == 1
     assert f"RuntimeError: {script} trains in other processes" in done.stderr
     assert 'below a line `if __name__ == "__main__":`' in done.stderr

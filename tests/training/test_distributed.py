@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -14,6 +12,7 @@ import psutil
 import pytest
 import torch
 
+import dmlkit
 from dmlkit import losses, training
 from dmlkit.training import devices
 from tests.data.trees import classes
@@ -150,7 +149,7 @@ def test_more_gpus_than_there_are_are_refused(monkeypatch):
         training.open_fabric(replace(ONE, devices=2))
 
 
-def test_torchrun_gives_one_run_that_any_process_loads(tmp_path):
+def test_torchrun_gives_one_run_that_any_process_loads(tmp_path, commands):
     root = classes(tmp_path / "pictures", "ant bee cat dog eel fox")
     settings = {
         "devices": 2,
@@ -162,12 +161,12 @@ def test_torchrun_gives_one_run_that_any_process_loads(tmp_path):
     }
     sets = [f"--set={name}={json.dumps(value)}" for name, value in settings.items()]
     command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2",
+        "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2",
         "-m", "dmlkit.cli", "train", "--data=folder", f"--root={root}", "--steps=3",
         "--device=cpu", *sets,
     ]  # fmt: skip
     environment = os.environ | {"DMLKIT_CACHE": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    done = commands.run(command, dmlkit.ROOT, environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("trained in") == 1  # one process speaks
     experiment = training.Experiment(data="folder", steps=3, **settings)

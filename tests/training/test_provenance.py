@@ -5,7 +5,6 @@ import inspect
 import json
 import os
 import shutil
-import subprocess
 import sys
 import threading
 from dataclasses import asdict, replace
@@ -207,12 +206,10 @@ for package in map(Path, sys.argv[2:]):
 """
 
 
-def test_in_another_process_code_renames_and_comments_do_not(tmp_path):
+def test_in_another_process_code_renames_and_comments_do_not(tmp_path, commands):
     for i, edits in enumerate(EDITS.values()):
         package = tmp_path / str(i) / "dmlkit"
-        shutil.copytree(
-            Path(dmlkit.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
-        )
+        shutil.copytree(Path(dmlkit.__file__).parent, package)
         file = package / "training" / "build.py"
         text = file.read_text()
         for old, new in edits.items():
@@ -221,8 +218,9 @@ def test_in_another_process_code_renames_and_comments_do_not(tmp_path):
         file.write_text(text)
     folders = [tmp_path / str(i) for i in range(len(EDITS))]
     environment = os.environ | {"DMLKIT_CACHE": str(dmlkit.cache_folder())}
-    command = [sys.executable, "-c", SCRIPT, json.dumps(asdict(ONE_STEP)), *map(str, folders)]
-    subprocess.run(command, env=environment, cwd=tmp_path, check=True)
+    command = ["-c", SCRIPT, json.dumps(asdict(ONE_STEP)), *map(str, folders)]
+    done = commands.run(command, tmp_path, environment)
+    assert done.returncode == 0, done.stderr
     told = [(folder / "told").read_text() for folder in folders]
     assert told[0] == told[1] != told[2]
 
