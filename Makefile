@@ -22,7 +22,7 @@ figures: .venv/installed
 # Then the notebooks, and what is made of them: they run side by side, so each trains in its own
 # process, as on a machine with one core.
 test: lint
-	$(BIN)/python -m pytest -p no:nbval --numprocesses auto --dist loadscope --no-loadscope-reorder --ignore tests/course
+	$(BIN)/python -m pytest --numprocesses auto --dist loadscope --no-loadscope-reorder --ignore tests/course
 	LOKY_MAX_CPU_COUNT=1 $(BIN)/python -m pytest --numprocesses auto --dist loadscope --nbval-lax --nbval-current-env tests/course notebooks/*.ipynb
 
 # Hypothesis with 2,000 examples each, 10,000 mutated files: some two hours.

@@ -120,6 +120,11 @@ def committed_figures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return archives.unpack(folder / "figures.tar", folder / "unpacked") / "figures"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long files of trainings first, so that no core waits for one of them at the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/training/"))
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """From here on what was imported and collected stays: no search for garbage looks at it."""
     gc.freeze()
