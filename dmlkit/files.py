@@ -37,7 +37,8 @@ def write_whole(writers: Mapping[Path, Callable[[Path], object]]) -> None:
             with naming_full_disk(path):
                 writers[path](beside)
         for path, beside in written.items():
-            beside.replace(path)
+            with naming_full_disk(path):
+                beside.replace(path)
     finally:
         for beside in written.values():
             beside.unlink(missing_ok=True)

@@ -112,7 +112,9 @@ def load(
     """
     chosen = Recipe(**recipe)
     path = (root or cache_folder()) / "glyphs" / f"{_key(chosen)}.npz"
-    _keep(path, lambda: _make(chosen, _alphabet(path.parent)))
+    if not path.exists():
+        alphabet = _alphabet(path.parent)
+        _keep(path, lambda: _make(chosen, alphabet))
     names = (f"{split}_{part}" for part in ("codes", "faces", "images"))
     codes, faces, images = _read(path, *names)
     characters = [chr(code) for code in codes]
@@ -158,8 +160,8 @@ def _keep(path: Path, make: Callable[[], Mapping[str, NDArray[Any]]]) -> None:
                 write_whole({path: write})
     except OSError as error:
         raise OSError(
-            f"cannot write the Glyphs cache {path} ({error}): make room there, or set "
-            "$DMLKIT_CACHE to a folder that can be written"
+            f"cannot write the Glyphs cache {path}: {error}; $DMLKIT_CACHE may name another "
+            "folder, one with room that can be written"
         ) from error
     finally:
         torch.set_num_threads(threads)
