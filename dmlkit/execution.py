@@ -18,6 +18,8 @@ import psutil
 from rich.console import Console
 from rich.text import Text
 
+from dmlkit.files import disk_of
+
 # The whole of what a notebook's own process does; papermill is given JSON, so that no parameter
 # changes its type on the way. For each output that a widget captures, nbclient would send a message
 # to the kernel: where the reply that it waits for arrives meanwhile, it waits for ever (its issue
@@ -44,6 +46,7 @@ OutputWidget.sync_state = lambda self: None
 papermill.execute_notebook(**json.loads(sys.argv[1]))
 """
 _TRACE_LINES = 25
+_FULL_MB = 1.0  # less than a notebook with its figures takes
 _ATTEMPTS = 2  # for a kernel that does not start; nothing else is tried again
 
 
@@ -187,6 +190,9 @@ def _complaint(run: Attempt, status: int | None) -> str:
     if status is not None and not errors:
         log = (job.staging / "log.txt").read_text(errors="replace").splitlines()
         lines += [*log[-_TRACE_LINES:], f"papermill ended with exit status {status}"]
+    disk, left = disk_of(job.staging)
+    if left < _FULL_MB:  # what went wrong may have found no room in the log
+        lines.append(f"make room on the disk at {disk}, which has {left:.1f} MB left")
     return "\n".join(lines)
 
 

@@ -66,9 +66,14 @@ def naming_full_disk(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        disk = path.resolve()
-        while not disk.is_mount():
-            disk = disk.parent
-        left = f"{shutil.disk_usage(disk).free / 1e6:.1f} MB left"
-        told = f"{error.strerror}: make room on the disk at {disk}, which has {left}"
+        disk, left = disk_of(path)
+        told = f"{error.strerror}: make room on the disk at {disk}, which has {left:.1f} MB left"
         raise OSError(error.errno, told, str(path)) from error
+
+
+def disk_of(path: Path) -> tuple[Path, float]:
+    """Where the disk of a file is mounted, and the MB that are left on it."""
+    disk = path.resolve()
+    while not disk.is_mount():
+        disk = disk.parent
+    return disk, shutil.disk_usage(disk).free / 1e6

@@ -284,7 +284,8 @@ def _settle(run: Attempt, complaint: str) -> str:
     if others := {record["provenance"]["notebook"] for record in records} - {job.name}:
         complaint = f"figures.begin_notebook names another notebook: {', '.join(others)}"
     if complaint:
-        if executed.exists():
+        with suppress(OSError, ValueError):  # not there, or cut off in the middle of a write
+            nbformat.read(executed, as_version=4)
             os.replace(executed, failed)
             complaint += f"\nas far as it ran: {failed}"
         return complaint

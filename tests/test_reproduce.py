@@ -3,6 +3,8 @@
 import io
 import json
 import os
+import re
+import shutil
 import signal
 import sys
 import time
@@ -184,6 +186,26 @@ def test_failures_are_shown_others_go_on_and_earlier_figures_stay(tmp_path: Path
     assert (figures / "00_error.png").read_bytes() == b"an earlier picture"
     assert not list(figures.parent.glob("staging*"))
     assert not (tmp_path / "figures").exists()  # only ci publishes
+
+
+def test_a_full_disk_is_named_and_no_half_of_a_notebook_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "00_toy", FIGURE.format("00_toy"))
+    cut_off = """import json, sys
+order = json.loads(sys.argv[1])
+with open(order["input_path"]) as file, open(order["output_path"], "w") as copy:
+    copy.write(file.read(200))
+sys.exit(1)  # and no room for the reason in the log
+"""
+    monkeypatch.setattr(execution, "PAPERMILL", cut_off)
+    page = run(tmp_path)[1]
+    assert "make room" not in page
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    done, page = run(tmp_path)
+    assert not done
+    assert re.search(r"make room on the disk at /.*, which has 0\.0 MB left", page)
+    assert files(tmp_path / "build" / "smoke") == []
 
 
 def test_the_time_limit_ends_the_kernel_and_what_it_started(
