@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
-import xdist
 
 import dmlkit  # sets the instruction set that NumPy and torch are to use, before either is loaded
 from tests.commands import Commands
@@ -30,7 +29,7 @@ collect_ignore_glob = [] if find_spec("myst_nb") else ["dmlkit/extras/site/*"]
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Where tests run; the process that only hands them out need not import torch."""
-    if xdist.is_xdist_controller(session):
+    if session.config.pluginmanager.hasplugin("dsession"):  # that of pytest-xdist
         return
     # Tests run on both cores as processes; inside one, a single thread is quicker and repeatable.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -129,7 +128,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """From here on what was imported and collected stays: no search for garbage looks at it."""
     gc.freeze()
     gc.enable()
-    if xdist.is_xdist_worker(session):
+    if hasattr(session.config, "workerinput"):  # one of pytest-xdist's workers
         atexit.register(os._exit, 0)  # it has told all; to take down its modules takes seconds
     else:
         atexit.register(gc.unfreeze)  # else libraries report it as leaked
