@@ -44,11 +44,11 @@ lab: .venv/installed
 # The course, its figures, claims and losses as a static site in build/site; nothing is executed.
 # `make playground site` has the playground, too.
 site: .venv/installed
-	$(BIN)/python -m dmlkit.extras.site
+	$(BIN)/python -m course.site
 
 # Forces of every loss on points that can be dragged, in build/playground; needs npm.
 playground: .venv/installed
-	$(BIN)/python -m dmlkit.extras.playground build/playground
+	$(BIN)/python -m course.playground build/playground
 
 benchmarks: .venv/installed
 	$(BIN)/python -m benchmarks
@@ -66,7 +66,7 @@ links: site build/tools/installed
 
 # The notebooks as Colab and Kaggle open them, in build/launch; needs git's origin on GitHub.
 launch: .venv/installed
-	$(BIN)/python -m dmlkit.extras.launch
+	$(BIN)/python -m course.launch
 
 build/tools/installed:
 	$(PYTHON) -m venv build/tools

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from dmlkit import ledger
+from course import ledger
 
 ON_A_CPU = (
     "training",

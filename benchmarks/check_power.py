@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import stats
 
-from dmlkit import check
+from course import check
 
 FIGURES = 24
 Blocks = dict[str, np.ndarray]

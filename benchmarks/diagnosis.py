@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from dmlkit import cache_folder, training
-from dmlkit.extras.diagnosis import diagnose
+from dmlkit.diagnosis import diagnose
 
 HEALTHY = 0.6  # Recall@1
 

@@ -1,16 +1,16 @@
 """How often the judge calls a copy of a known loss better, and how large a gain it finds.
 
 Null comparisons are drawn from the evidence of all studies that there is (see
-``dmlkit.extras.standing.alarms``).
+``studies.standing.alarms``).
 """
 
 from typing import Any
 
 import pandas as pd
 
-from dmlkit.extras.judge import NoEvidenceError, families, regime
-from dmlkit.extras.judgment import REGIMES
-from dmlkit.extras.standing import alarms
+from studies.judge import NoEvidenceError, families, regime
+from studies.judgment import REGIMES
+from studies.standing import alarms
 
 GAINS = (0.01, 0.02, 0.03, 0.05)
 

@@ -32,12 +32,13 @@ from nbformat.v4 import new_code_cell, new_notebook
 from rich.console import Console
 
 import dmlkit
-from dmlkit import data, reproduce, study, training
+import studies
+from course import reproduce
+from dmlkit import data, study, training, tuning
 from dmlkit.data import download
-from dmlkit.extras import reality, tuning
-from dmlkit.extras.judge import judge, regime
 from dmlkit.training import Trainer, loop
-from tests.extras.reality.tiny import TINY as RULES
+from studies.judge import judge, regime
+from tests.extras.studies.tiny import TINY as RULES
 from tests.training.tiny import TINY
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -93,10 +94,10 @@ def _download(folder: Path) -> None:
     download.fetch(download.File("published", md5, url), folder / "downloads")
 
 
-def _study(folder: Path) -> tuple[reality.Protocol, tuple[reality.Table, reality.Table]]:
-    rules = reality.protocol("rules", folder)
-    trials = reality.Table(("arm", "search", "stage", "candidate"), folder / "trials.csv")
-    return rules, (trials, reality.Table(("arm", "repetition"), folder / "evidence.csv"))
+def _study(folder: Path) -> tuple[studies.Protocol, tuple[studies.Table, studies.Table]]:
+    rules = studies.protocol("rules", folder)
+    trials = studies.Table(("arm", "search", "stage", "candidate"), folder / "trials.csv")
+    return rules, (trials, studies.Table(("arm", "repetition"), folder / "evidence.csv"))
 
 
 def _judge(folder: Path) -> None:
@@ -130,9 +131,9 @@ def _prepare(name: str, folder: Path) -> None:
         (folder / "mine.py").write_text(LOSS)
         (folder / "rules.toml").write_text(RULES)
         rules, tables = _study(folder)
-        arms = reality.chosen_arms(["contrastive"])
+        arms = studies.chosen_arms(["contrastive"])
         with ThreadPoolExecutor(1) as executor:
-            reality.follow(rules, arms, *tables, executor=executor, device="cpu", progress=False)
+            studies.follow(rules, arms, *tables, executor=executor, device="cpu", progress=False)
     if name == "reproduction":
         (folder / "project" / "notebooks").mkdir(parents=True)
         kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import psutil
 
+from course.reproduce import find_notebooks
 from dmlkit import ROOT
-from dmlkit.reproduce import find_notebooks
 
 PROFILES = ("smoke", "ci")
 LOOK_SECONDS = 0.5

@@ -11,7 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from dmlkit import ROOT, cache_folder, data, reproduce, study
+from course import reproduce
+from dmlkit import ROOT, cache_folder, data, study
 from dmlkit.training import Experiment
 
 RUNS, STEPS = 8, 150

@@ -20,7 +20,7 @@ parts are secondary, and are shown apart.
 
 The evidence is the numbers beside the figures: a notebook puts its verdicts into the figure that
 shows them, and ``verdicts`` reads them from there. So many tests make some succeed by chance: it
-also says which primary verdicts stand after Holm's correction over all of them. ``dmlkit.ledger``
+also says which primary verdicts stand after Holm's correction over all of them. ``course.ledger``
 shows them.
 """
 

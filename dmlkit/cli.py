@@ -1,13 +1,12 @@
 """The command line: ``dmlkit reproduce | train | search | tune | study | claims | …``."""
 
-import json
 import os
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
 
 from dmlkit import terminal
 from dmlkit.files import write_whole
@@ -42,14 +41,14 @@ Scheduler = Annotated[
 ]
 
 
-def _set(what: str) -> Any:
+def set_option(what: str) -> Any:
     return typer.Option("--set", help=f"NAME=JSON, repeatable: {what}")
 
 
 Settings = Annotated[
-    list[str] | None, _set("a field of Experiment, or an entry of one: data_args.crop.")
+    list[str] | None, set_option("a field of Experiment, or an entry of one: data_args.crop.")
 ]
-Parameters = Annotated[list[str] | None, _set("a parameter of the notebooks.")]
+Parameters = Annotated[list[str] | None, set_option("a parameter of the notebooks.")]
 
 
 def _use_root(root: Path | None) -> None:
@@ -59,14 +58,14 @@ def _use_root(root: Path | None) -> None:
 
 def _find_run(name: str, root: Path | None) -> "Run":
     """A Run; its pictures are in the root that is given, else where it was trained on them."""
-    from dmlkit.extras import search
+    from dmlkit import search
 
     done = search.find_run(name)
     _use_root(root or search.kept_place(done))
     return done
 
 
-def _use_scheduler(address: str | None) -> None:
+def use_scheduler(address: str | None) -> None:
     """Let every sweep from here on, those of notebooks too, train on a cluster that can."""
     if address:
         from dmlkit import study
@@ -95,12 +94,9 @@ def train(
     settings: Settings = None,
 ) -> None:
     """Train one Experiment (or load its Run), and score it on unseen classes beside baselines."""
-    if recipe and not recipe.endswith(".toml"):
-        _need_project("recipes")
     _use_root(root)
     _refuse_path(data)
-    from dmlkit import training
-    from dmlkit.extras import recipes
+    from dmlkit import recipes, training
 
     given = {"data": data, "steps": steps, "seed": seed}
     changes = {name: value for name, value in given.items() if value is not None}
@@ -134,8 +130,8 @@ def _refuse_path(data: str | None) -> None:
 
 def _trained(experiment: "Experiment", device: str) -> tuple[dict[str, dict[str, float]], str]:
     """Scores by the name of what was trained, and a line that says where it is kept."""
-    from dmlkit import training
-    from dmlkit.extras import dreml, search
+    from dmlkit import search, training
+    from studies import dreml
 
     loss, steps = experiment.loss, experiment.steps
     if loss == "dreml":
@@ -166,7 +162,7 @@ def search(
     device: Device = "auto",
 ) -> None:
     """Find the pictures most like one, by the model of a Run; they are indexed the first time."""
-    from dmlkit.extras import search
+    from dmlkit import search
 
     done = _find_run(run, root)
     gallery = search.gallery(done, pictures, split)
@@ -186,172 +182,11 @@ def search(
     terminal.console.print(line, soft_wrap=True)
 
 
-@app.command()
-def diagnose(
-    run: RunName,
-    root: OfRun = None,
-    device: Device = "auto",
-) -> None:
-    """Say in words what is wrong with a Run, by which numbers, and what to do about it."""
-    from dmlkit.extras import diagnosis
-
-    done = _find_run(run, root)
-    found = diagnosis.diagnose(done, device)
-    for finding in found:
-        terminal.console.print(f"{finding.name}: {finding.seen}.", highlight=False)
-        terminal.console.print(
-            f"  {finding.advice} See notebooks/{finding.notebook}.ipynb", highlight=False
-        )
-    recall = done.scores["recall_at_1"]
-    if not found:
-        terminal.console.print(f"nothing wrong was found: Recall@1 {recall:.1%} on unseen classes")
-
-
-@app.command()
-def threshold(
-    run: RunName,
-    fmr: Annotated[
-        list[float] | None,
-        typer.Option(help="False match rate, repeatable.", show_default="0.001"),
-    ] = None,
-    root: OfRun = None,
-    device: Device = "auto",
-) -> None:
-    """Find what distance means "same": chosen on validation classes, measured on test classes."""
-    from dmlkit.extras import thresholds
-
-    done = _find_run(run, root)
-    found, split, rates, caption = thresholds.choose(done, fmr or [1e-3], device)
-    head = ("FMR asked", "on", f"{done.experiment.metric} threshold", *thresholds.RATES.values())
-    rows = thresholds.rows(rates)
-    print_table(f"Run {done.path.name}: same class or not", head, rows, "right", caption=caption)
-    line = f"EER {found.eer:.2%}, of {found.genuine} genuine and {found.impostors} impostor pairs"
-    terminal.console.print(f"{line} of {split}; intervals: 95 %, over classes", soft_wrap=True)
-
-
-@app.command()
-def tune(
-    names: Annotated[list[str] | None, typer.Argument(help="Losses; none means all.")] = None,
-    trials: Annotated[int, typer.Option(min=1, help="Of every loss.")] = 24,
-    steps: Annotated[int, typer.Option(min=1, help="Of every trial.")] = 280,
-    storage: Annotated[str, typer.Option(help="A file, or a database's URL.")] = "data/tuning.log",
-    output: Annotated[Path, typer.Option(help="Of trials.csv, recipes.json.")] = Path(
-        "data/tuning"
-    ),
-    device: Device = "auto",
-    scheduler: Scheduler = None,
-    settings: Settings = None,
-) -> None:
-    """Seek good settings of every loss on validation classes, with the same budget for each."""
-    from dmlkit.extras import recipes, tuning
-
-    _use_scheduler(scheduler)
-    if "://" not in storage:
-        storage = str(Path(storage).resolve())  # workers may have another working folder
-    base = recipes.load(None, None, {"steps": steps} | literals(settings))
-    found = tuning.tune(storage, names or (), trials, base, device=device)
-    output.mkdir(parents=True, exist_ok=True)
-    best = tuning.recipes(found)
-    texts = {
-        "trials.csv": found.to_csv(index=False),
-        "recipes.json": json.dumps(best, indent=1) + "\n",
-    }
-    write_whole({output / n: partial(Path.write_text, data=text) for n, text in texts.items()})
-    rows = (
-        (str(name), f"{100 * r.max():.1f}", f"{100 * r.iloc[0]:.1f}", json.dumps(best[str(name)]))
-        for name, r in found.groupby("loss", sort=False)["recall_at_1"]
-    )
-    title = f"best of {trials} trials on validation classes, {steps} steps each"
-    print_table(title, ("loss", "R@1 (%)", "default (%)", "settings"), rows)
-
-
-@app.command()
-def claims(
-    parts: Annotated[bool, typer.Option(help="Every part with its numbers.")] = False,
-    write: Annotated[Path | None, typer.Option(help="Between <!-- claims --> marks.")] = None,
-) -> None:
-    """Print the ledger: what our own runs say of every claim, from the numbers of figures/."""
-    _need_project("data/claims.csv", "figures")
-    from dmlkit import claims, ledger
-
-    found = claims.verdicts()
-    if write:
-        ledger.write_table(write, found)
-        ledger.write_tally(write, found)
-        return
-    title = "the claims of the papers, and what our own runs say"
-    look: dict[str, Any] = {"box": SIMPLE_HEAD, "show_edge": False, "padding": 0}
-    if parts:
-        print_table(title, ledger.COLUMNS, ledger.rows(found), **look)
-        return
-    texts, summary = claims.table(), ledger.summary(found)
-    columns = ["verdict", "holm", "others", "figures"]
-    rows = [(str(c), texts[str(c)]["claim"], *row[columns]) for c, row in summary.iterrows()]
-    print_table(title, ("", "claim", "verdict", "Holm", "other parts", "figures"), rows, **look)
-    terminal.console.print(ledger.tally(found))
-
-
-def _need_project(*parts: str) -> None:
-    """An installed package has neither the course's notebooks nor its figures."""
-    from dmlkit import ROOT
-
-    if missing := [part for part in parts if not (ROOT / part).exists()]:
-        raise FileNotFoundError(
-            f"{missing[0]} is not in {ROOT}: run this in the project's folder, which has the course"
-        )
-
-
-@app.command()
-def study(
-    name: Annotated[str, typer.Argument(help="Of its rules: scratch, transfer, wide or claims.")],
-    arms: Annotated[list[str] | None, typer.Option(help="A name, repeatable; else all.")] = None,
-    only: Annotated[str | None, typer.Option(help="search or repetitions.")] = None,
-    minutes: Annotated[float | None, typer.Option(help="Stop after about so many.")] = None,
-    status: Annotated[bool, typer.Option(help="Say what is done, and train nothing.")] = False,
-    sample: Annotated[int, typer.Option(help="Rows of its evidence to train anew.")] = 0,
-    key: Annotated[str, typer.Option(help="What draws them: a commit's hash.")] = "",
-    write: Annotated[Path | None, typer.Option(help="Between <!-- which-loss --> marks.")] = None,
-    device: Device = "auto",
-    scheduler: Scheduler = None,
-) -> None:
-    """Tune and compare every loss by written rules, or go on where that was broken off."""
-    _need_project("data/studies")
-    from dmlkit.extras import reality
-
-    if write:
-        reality.write_choice(write, name)
-        return
-    _use_scheduler(scheduler)
-    for line in reality.command(name, arms or (), only, minutes, status, sample, key, device):
-        terminal.console.print(line, highlight=False, soft_wrap=True)
-
-
-@app.command()
-def judge(
-    loss: Annotated[str, typer.Argument(help="mylosses.py:MyLoss, or package.module:MyLoss.")],
-    study: Annotated[
-        list[str] | None, typer.Option(help="scratch or transfer, repeatable; else both.")
-    ] = None,
-    folder: Annotated[Path, typer.Option(help="Of the page, judge_MyLoss.md.")] = Path(),
-    device: Device = "auto",
-    scheduler: Scheduler = None,
-    settings: Annotated[list[str] | None, _set("an argument of the loss.")] = None,
-) -> None:
-    """Put a loss of your own through the study: one page that says where it stands."""
-    _need_project("data/studies")
-    from dmlkit.extras.judge import judge
-
-    _use_scheduler(scheduler)
-    args = literals(settings)
-    found = judge(loss, study or None, loss_args=args, folder=folder, device=device)
-    terminal.console.print(found.page(), highlight=False, soft_wrap=True)
-
-
 @data.command()
 def check(
     name: Annotated[str, typer.Argument(help="glyphs, omniglot, cub, cars, sop, inshop, folder.")],
     root: Root = None,
-    settings: Annotated[list[str] | None, _set("an argument of the data set.")] = None,
+    settings: Annotated[list[str] | None, set_option("an argument of the data set.")] = None,
 ) -> None:
     """Count a data set's splits, and name what is missing, too few or unreadable in it."""
     from dmlkit.data import faults
@@ -382,74 +217,22 @@ def get(
     check(name, folder)
 
 
-@app.command()
-def reproduce(
-    notebooks: Annotated[list[str] | None, typer.Argument(help="e.g. 00; none means all.")] = None,
-    profile: Annotated[str, typer.Option(help="smoke, ci or full.")] = "ci",
-    workers: Annotated[int | None, typer.Option(min=1, help="Notebooks at a time.")] = None,
-    check: Annotated[bool, typer.Option(help="Compare with the committed numbers.")] = False,
-    timeout: Annotated[float, typer.Option(help="Minutes that one notebook may take.")] = 120,
-    build: Annotated[Path | None, typer.Option(help="Folder of what runs leave.")] = None,
-    scheduler: Scheduler = None,
-    settings: Parameters = None,
-) -> None:
-    """Run the course's notebooks and make their figures."""
-    _need_project("notebooks")
-    from dmlkit import reproduce
-
-    _use_scheduler(scheduler)
-    if not reproduce.reproduce(
-        notebooks or (), profile=profile, workers=workers, check=check,
-        timeout_minutes=timeout, parameters=literals(settings), build=build,
-    ):  # fmt: skip
-        raise typer.Exit(1)
+def _add_commands_of_the_checkout() -> None:
+    """Those of ``course`` and ``studies``, which a wheel does not hold."""
+    for point in metadata.entry_points(group="dmlkit.commands"):
+        try:
+            command = point.load()
+        except ModuleNotFoundError:
+            command = partial(_needs_checkout, point.name)
+            command.__doc__ = "Needs a checkout of the project."
+        app.command(point.name, help=command.__doc__)(command)
 
 
-@app.command()
-def student(
-    folder: Annotated[Path, typer.Argument(help="To be written; can be taken anywhere.")] = Path(
-        "student"
-    ),
-) -> None:
-    """Copy the course without its solutions: what is between the markers becomes a stub."""
-    from dmlkit.extras import teaching
-
-    for copy in teaching.copies(folder):
-        terminal.console.print(str(copy))
+def _needs_checkout(name: str, _: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+    raise FileNotFoundError(f"`dmlkit {name}` needs a checkout of the project, with its notebooks")
 
 
-@app.command()
-def grade(
-    places: Annotated[list[Path], typer.Argument(help="A folder for each student, or notebooks.")],
-    only: Annotated[list[str] | None, typer.Option(help="Notebooks: 00, repeatable.")] = None,
-    minutes: Annotated[float, typer.Option(help="What one cell may take.")] = 3,
-    workers: Annotated[int, typer.Option(min=1, help="Notebooks at a time.")] = 1,
-    csv: Annotated[Path | None, typer.Option(help="A file to write: a row per exercise.")] = None,
-    settings: Parameters = None,
-) -> None:
-    """Run students' notebooks, and print who passed which exercise, and what failed."""
-    _need_project("notebooks")
-    from dmlkit.extras import grading
-
-    found = grading.grade(places, only or (), minutes, workers, literals(settings))
-    if csv:
-        write_whole({csv: partial(found.to_csv, index=False)})
-    print_table("who passed what", *grading.in_short(found))
-    for line in grading.told(found):
-        terminal.console.print(line, highlight=False, soft_wrap=True)
-
-
-@app.command()
-def doctor() -> None:
-    """Tell what this machine offers dmlkit, what is missing, and how to mend that."""
-    from dmlkit.extras import doctor
-
-    print_table("dmlkit doctor", ["", ""], doctor.facts().items(), show_header=False)
-    for line in doctor.hints():
-        terminal.console.print(line, highlight=False, soft_wrap=True)
-    if wrong := list(doctor.complaints()):
-        raise OSError("; ".join(wrong))
-
+_add_commands_of_the_checkout()
 
 if __name__ == "__main__":
     app()

@@ -108,7 +108,7 @@ class SavedFigure:
         return f"Figure {self.name}: {self.alt}"
 
     def _repr_png_(self) -> tuple[bytes, dict[str, Any]]:
-        """The picture, and what a notebook that is kept has to know of it (``dmlkit.outputs``)."""
+        """The picture, and what a notebook that is kept has to know of it (``course.outputs``)."""
         return self.png, {"alt": self.alt, "figure": self.name, "width": round(96 * self.width)}
 
     def _repr_html_(self) -> str:

@@ -352,7 +352,7 @@ def _classifier_of_glyphs(widths: Sequence[int]) -> dict[str, Tensor]:
         raise OSError(
             f"no pretrained weights of widths {tuple(widths)} ({error}): {path.name} is not among "
             f"those that come with the repository ({there}), or is damaged; "
-            "dmlkit.extras.pretrain.pretrain(widths=...) makes it"
+            "studies.pretrain.pretrain(widths=...) makes it"
         ) from error
 
 

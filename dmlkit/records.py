@@ -1,6 +1,6 @@
 """What a figure's JSON holds: plain literals, in which random numbers and times are marked.
 
-A record's numbers are of four kinds, which ``dmlkit.check`` compares in four ways: plain numbers
+A record's numbers are of four kinds, which ``course.check`` compares in four ways: plain numbers
 are exact; ``sample``, ``timing`` and ``example`` mark the others where they are. Beside them are
 the hash of the picture's pixels, and a hash of the whole record.
 """

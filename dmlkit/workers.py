@@ -24,7 +24,7 @@ def default_executor() -> Executor:
     """
     address = os.environ.get("DMLKIT_SCHEDULER")
     if address:
-        from dmlkit.extras import cluster  # an extra: Dask is not there unless it is asked for
+        from dmlkit import cluster  # an extra: Dask is not there unless it is asked for
 
         return cluster.cluster_executor(address)
     _check_script()

@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from dmlkit import ROOT, claims, records
-from dmlkit.extras import recipes
+from dmlkit import ROOT, claims, recipes, records
 
 CASES = [  # of the claims whose margin is 0.01, but for B3 (0.05)
     ("C5", 0.02, (0.01, 0.03), "reproduced"),

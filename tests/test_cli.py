@@ -15,7 +15,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import dmlkit
-from dmlkit import ROOT, claims, data, ledger, settings, study, terminal, training
+from course import ledger
+from dmlkit import ROOT, claims, data, settings, study, terminal, training
 from dmlkit.cli import app
 from dmlkit.data import benchmarks
 from dmlkit.training import runs
@@ -151,7 +152,7 @@ def test_a_warning_is_a_line_without_our_code(commands, tmp_path):
     code = """
 import warnings
 from dmlkit import cli
-from dmlkit.extras import doctor
+from dmlkit import doctor
 doctor.facts = lambda: warnings.warn("something was skipped") or {}
 cli.app(["doctor"])
 """

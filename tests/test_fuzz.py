@@ -19,11 +19,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from dmlkit import recipes
 from dmlkit.data import ImageSet, load
 from dmlkit.data.archives import unpack
 from dmlkit.data.pictures import decode
-from dmlkit.extras import recipes
-from dmlkit.extras.index import Index
+from dmlkit.index import Index
 from dmlkit.training import Experiment
 from tests.data import trees
 

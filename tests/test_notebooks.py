@@ -14,10 +14,10 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 
 import dmlkit
-from dmlkit import outputs, reproduce
+from course import outputs, reproduce
 
 FOLDER = dmlkit.ROOT / "notebooks"
-#: Made by dmlkit.extras.course, from the others.
+#: Made by course.book, from the others.
 PAGES = ("index", "glossary")
 NOTEBOOKS = [path for path in sorted(FOLDER.glob("*.ipynb")) if path.stem not in PAGES]
 COURSE = [path for path in NOTEBOOKS if path.stem[0].isdigit()]

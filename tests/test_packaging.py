@@ -24,14 +24,16 @@ def test_environment_yml_is_in_step_with_pyproject():
 
 
 def test_binder_has_the_same_packages_with_torch_for_the_cpu():
-    dependencies = yaml.safe_load((ROOT / "binder" / "environment.yml").read_text())["dependencies"]
+    dependencies = yaml.safe_load((ROOT / ".binder" / "environment.yml").read_text())[
+        "dependencies"
+    ]
     pip = next(entry["pip"] for entry in dependencies if isinstance(entry, dict))
     index, *packages = pip
     assert index == "--extra-index-url https://download.pytorch.org/whl/cpu"
     assert packages == PROJECT["dependencies"]
     (python,) = (entry for entry in dependencies if str(entry).startswith("python="))
     assert any(line.endswith(python.partition("=")[2]) for line in PROJECT["classifiers"])
-    assert "pip install --no-deps --editable ." in (ROOT / "binder" / "postBuild").read_text()
+    assert "pip install --no-deps --editable ." in (ROOT / ".binder" / "postBuild").read_text()
 
 
 def test_every_page_on_the_project_says_the_same():

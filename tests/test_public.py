@@ -28,7 +28,7 @@ from dmlkit import (
     verification,
 )
 from dmlkit.data import batches
-from dmlkit.extras.index import Index
+from dmlkit.index import Index
 from dmlkit.losses.centers import max_mahalanobis_centers
 from tests.arguments import (
     ODD,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from nbformat.v4 import new_markdown_cell, new_notebook
 
-from dmlkit import findings
+from course import findings
 from tests.training.tiny import share_glyphs
 
 ROOT = Path(__file__).parent.parent
@@ -86,7 +86,8 @@ def test_what_benchmarks_found_is_that_of_their_results():
 
 def test_the_table_of_claims_is_that_of_the_committed_figures(committed_figures):
     """A verdict that flips, or loses its evidence, is said here on purpose or not at all."""
-    from dmlkit import claims, ledger
+    from course import ledger
+    from dmlkit import claims
 
     shown = README.partition("<!-- claims -->\n")[2].partition("<!-- /claims -->")[0]
     assert shown.strip() == ledger.markdown(claims.verdicts(committed_figures)), (

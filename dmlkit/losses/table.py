@@ -33,8 +33,8 @@ FAMILIES = (
 )
 #: Names of the field's that are no loss of one network, and what to use instead.
 RECIPES = {
-    "dreml": "dmlkit.extras.dreml trains an ensemble, each member with the loss 'meta_class'",
-    "mic": "dmlkit.extras.mic trains a network with two heads, and evaluates the first of them",
+    "dreml": "studies.dreml trains an ensemble, each member with the loss 'meta_class'",
+    "mic": "studies.mic trains a network with two heads, and evaluates the first of them",
 }
 #: All that are registered, by short name.
 ENTRIES: dict[str, Entry] = {}

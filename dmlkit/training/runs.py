@@ -36,7 +36,7 @@ from dmlkit.training.scoring import DivergedError, check_embeddings, embed, scor
 from dmlkit.training.trainer import packed
 
 if TYPE_CHECKING:
-    from dmlkit.extras.diagnosis import Finding
+    from dmlkit.diagnosis import Finding
 
 SUMS = "SHA256SUMS"  # of the other files of a Run, as `sha256sum --check` reads it
 Module = TypeVar("Module", bound=nn.Module)
@@ -85,8 +85,8 @@ class Run:
         return self._restored(objective_for(self.experiment, self.num_classes), "objective.pt")
 
     def diagnose(self, device: str = "auto") -> "list[Finding]":
-        """What is wrong with it, in words; see ``extras.diagnosis.diagnose``."""
-        from dmlkit.extras.diagnosis import diagnose  # which no training needs
+        """What is wrong with it, in words; see ``diagnosis.diagnose``."""
+        from dmlkit.diagnosis import diagnose  # which no training needs
 
         return diagnose(self, device)
 

@@ -12,14 +12,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from course import book
 from dmlkit import ROOT, claims, losses
 
 for package in ("sphinx", "myst_nb", "furo", "latex2mathml"):
     pytest.importorskip(package, reason="the site needs: pip install --editable '.[site]'")
 
-from dmlkit.extras import course, launch, site  # noqa: E402
-from dmlkit.extras.site import atlas, drawings, links, notebooks  # noqa: E402
-from dmlkit.extras.site.sphinx import mathml  # noqa: E402
+from course import launch, site  # noqa: E402
+from course.site import atlas, drawings, links, notebooks  # noqa: E402
+from course.site.sphinx import mathml  # noqa: E402
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -31,7 +32,7 @@ def made(tmp_path_factory) -> tuple[Path, str]:
     A warning or a fault ends it with an error.
     """
     out = tmp_path_factory.mktemp("build") / "site"
-    command = [sys.executable, "-m", "dmlkit.extras.site", str(out)]
+    command = [sys.executable, "-m", "course.site", str(out)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return out, done.stdout
@@ -69,7 +70,7 @@ def test_nothing_is_fetched_no_link_is_broken_and_every_image_has_words(made):
 
 
 def test_there_is_a_page_for_each_notebook_claim_loss_and_module(built):
-    expected = [f"notebooks/{name}.html" for name in (*course.course(), "index", "glossary")]
+    expected = [f"notebooks/{name}.html" for name in (*book.course(), "index", "glossary")]
     expected += [f"ledger/{claim}.html" for claim in claims.table()]
     expected += [f"losses/{entry.name}.html" for entry in losses.entries()]
     assert [page for page in expected if not (built / page).is_file()] == []
@@ -115,7 +116,7 @@ def test_what_draws_and_what_solves_is_folded(built):
     page = text(built, "notebooks/02_pairs.html")
     cells = nbformat.read(ROOT / "notebooks" / "02_pairs.ipynb", as_version=4).cells
     solved = ["### BEGIN SOLUTION" in cell.source for cell in cells]
-    hidden = [course.HIDDEN in cell.metadata.get("tags", []) for cell in cells]
+    hidden = [book.HIDDEN in cell.metadata.get("tags", []) for cell in cells]
     assert page.count("Show the solution") == sum(solved) > 0
     folded = sum(a or b for a, b in zip(solved, hidden, strict=True))
     assert len(re.findall(r'<details class="[^"]*hide', page)) == folded
@@ -173,9 +174,9 @@ def test_every_loss_has_a_sentence_on_when_to_use_it_and_none_is_of_another_name
 
 
 def test_the_teachers_guide_has_objectives_and_questions_for_each_notebook(sources):
-    for name, notebook in course.course().items():
+    for name, notebook in book.course().items():
         section = sources["teach.md"].split(f"(notebooks/{name}.ipynb)")[1].split("\n### ")[0]
-        assert all(goal in section for goal in course.facts(notebook).objectives)
+        assert all(goal in section for goal in book.facts(notebook).objectives)
         assert "To discuss:" in section
 
 
@@ -184,8 +185,8 @@ def test_each_notebook_can_be_opened_elsewhere_if_the_repository_has_an_address(
     repository, monkeypatch
 ):
     monkeypatch.setattr(launch, "repository", lambda: repository)
-    read, known = course.course(), notebooks.figures()
-    facts = {name: course.facts(notebook) for name, notebook in read.items()}
+    read, known = book.course(), notebooks.figures()
+    facts = {name: book.facts(notebook) for name, notebook in read.items()}
     pages = dict(notebooks.pages(read, facts, known))
     for name in read:
         first = json.loads(pages[f"notebooks/{name}.ipynb"])["cells"][0]["source"]

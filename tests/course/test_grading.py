@@ -13,10 +13,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import dmlkit
+from course import book, grade
+from course.student import copies
 from dmlkit import cli, terminal
-from dmlkit.extras import course, grading, teaching
 
-COURSE = course.course()
+COURSE = book.course()
 CHECK = """
 answer = twice(4)
 if answer == 16:
@@ -72,7 +73,7 @@ def hand_in(project, tmp_path, monkeypatch):
     monkeypatch.setattr(dmlkit, "ROOT", project)
 
     def written(student: str, **bodies: str) -> Path:
-        list(teaching.copies(tmp_path / student))
+        list(copies(tmp_path / student))
         path = tmp_path / student / "notebooks" / "00_tiny.ipynb"
         notebook = nbformat.read(path, as_version=4)
         for cell in notebook.cells:
@@ -103,7 +104,7 @@ def test_who_passed_what_and_what_the_checks_said(hand_in):
         hand_in("exits", twice="import os; os._exit(0)", ordered="return sorted(x)"),
     ]
     ended = "it was not reached within the time, or ended the kernel"
-    assert outcomes(grading.grade(places, minutes=0.2, workers=2)) == {
+    assert outcomes(grade.grade(places, minutes=0.2, workers=2)) == {
         "all": [("passed", ""), ("passed", "")],
         "none": [("open", ""), ("open", "")],
         "half": [
@@ -132,7 +133,7 @@ def test_only_the_answer_counts_of_what_was_handed_in(hand_in):
         cell.pop("id", None)
     moved = place.parent / "anna_00_tiny (1).ipynb"
     nbformat.write(notebook, moved)
-    assert outcomes(grading.grade([moved])) == {
+    assert outcomes(grade.grade([moved])) == {
         "anna_00_tiny (1)": [("failed", "not right: 7"), ("passed", "")]
     }
 
@@ -144,7 +145,7 @@ def test_what_cannot_be_read_is_said_and_stops_nobody(hand_in):
     notebook = nbformat.read(path, as_version=4)
     notebook.cells = [c for c in notebook.cells if "def twice" not in c.source]
     nbformat.write(notebook, path)
-    found = outcomes(grading.grade([broken, lacking]))
+    found = outcomes(grade.grade([broken, lacking]))
     assert [status for status, _ in found["broken"]] == ["failed", "failed"]
     assert "00_tiny.ipynb cannot be read" in found["broken"][0][1]
     assert found["lacking"] == [("failed", "no cell defines twice"), ("passed", "")]
@@ -153,16 +154,16 @@ def test_what_cannot_be_read_is_said_and_stops_nobody(hand_in):
 def test_what_is_said_of_a_whole_notebook_is_said_once(hand_in):
     place = hand_in("anna")
     (place / "notebooks" / "00_tiny.ipynb").write_text("{")
-    (line,) = grading.told(grading.grade([place]))
+    (line,) = grade.told(grade.grade([place]))
     assert line.startswith("anna, 00, exercises 1 (twice), 2 (ordered): 00_tiny.ipynb cannot be")
 
 
 def test_one_who_handed_in_nothing_is_missing_and_stops_nobody(hand_in, tmp_path):
     (tmp_path / "empty").mkdir()
-    found = grading.grade([hand_in("anna"), tmp_path / "empty"])
+    found = grade.grade([hand_in("anna"), tmp_path / "empty"])
     assert outcomes(found) == {"anna": [("open", "")] * 2, "empty": [("missing", "")] * 2}
-    assert grading.in_short(found)[1][1] == ["empty", "00_tiny", "missing", "missing", "0 of 2"]
-    assert list(grading.told(found)) == []
+    assert grade.in_short(found)[1][1] == ["empty", "00_tiny", "missing", "missing", "0 of 2"]
+    assert list(grade.told(found)) == []
 
 
 @pytest.mark.parametrize("place", ["", "anna/notebooks/index.ipynb", "typo"])
@@ -170,13 +171,13 @@ def test_a_place_without_notebooks_of_the_course(place, hand_in, tmp_path):
     anna = hand_in("anna")
     (anna / "notebooks" / "index.ipynb").write_text("{}")
     with pytest.raises(ValueError, match="has none of the notebooks 00_tiny: expected a folder"):
-        grading.grade([tmp_path / place, *([anna] if place else [])])
+        grade.grade([tmp_path / place, *([anna] if place else [])])
 
 
 def test_the_course_s_own_faults_are_not_the_students(hand_in, project, monkeypatch):
     place = hand_in("anna", twice="return 8", ordered="return x")
     with pytest.raises(RuntimeError, match="the course's own 00_tiny fails here"):
-        grading.grade([place], parameters={"factor": "two"})
+        grade.grade([place], parameters={"factor": "two"})
 
 
 def test_the_command_prints_a_row_for_each_student(hand_in, tmp_path, monkeypatch):
@@ -196,7 +197,7 @@ def test_the_command_prints_a_row_for_each_student(hand_in, tmp_path, monkeypatc
 def test_every_solution_of_the_course_passes(name):
     """By what its check printed when the outputs were written."""
     cells = {cell.id: cell for cell in COURSE[name].cells}
-    found = grading.exercises(COURSE[name])
+    found = grade.exercises(COURSE[name])
     assert len(found) >= 2
     for exercise in found:
         text = "".join(o.get("text", "") for check in exercise.checks for o in cells[check].outputs)
@@ -208,7 +209,7 @@ def test_every_solution_of_the_course_passes(name):
 def test_a_wrong_answer_is_told_something(name):
     """No check is silent when all is well, and none fails without words."""
     cells = {cell.id: cell for cell in COURSE[name].cells}
-    for exercise in grading.exercises(COURSE[name]):
+    for exercise in grade.exercises(COURSE[name]):
         trees = [ast.parse(cells[check].source) for check in exercise.checks]
         nodes = [node for tree in trees for node in ast.walk(tree)]
         called = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}

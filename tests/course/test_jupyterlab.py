@@ -16,7 +16,7 @@ import nbformat
 import pytest
 
 import dmlkit
-from dmlkit.extras import teaching
+from course.student import copies
 
 from .conftest import complaints, set_look
 
@@ -53,7 +53,7 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place,) = (i for i, cell in enumerate(notebook.cells) if SLIDER in cell.source)
     notebook.cells = notebook.cells[: place + 1]
     nbformat.write(notebook, folder / name)
-    for copy in teaching.copies(folder / "student"):
+    for copy in copies(folder / "student"):
         assert copy.exists()
     return folder
 

@@ -39,7 +39,7 @@ def page(
         pytest.importorskip("onnxruntime", reason="onnxruntime (dmlkit[site]) is not installed")
         if shutil.which("npm") is None:
             pytest.skip("no npm, from which the page's runtime comes")
-        from dmlkit.extras import playground
+        from course import playground
 
         folder = tmp_path_factory.mktemp("site") / "playground"
         with pytest.MonkeyPatch.context() as patch:
@@ -61,7 +61,7 @@ def test_every_loss_is_there_or_is_named(page: Any) -> None:
 
 
 def test_the_browser_computes_what_torch_computes(page: Any) -> None:
-    from dmlkit.extras import playground
+    from course import playground
 
     for entry in page.execute_script("return playground.catalog()")["losses"]:
         name = entry["name"]

@@ -9,7 +9,7 @@ import nbformat
 from rich.console import Console
 
 import dmlkit
-from dmlkit import findings, reproduce
+from course import findings, reproduce
 
 FOLDER = dmlkit.ROOT / "notebooks"
 

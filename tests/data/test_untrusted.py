@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dmlkit import data
+from dmlkit import data, recipes, search
 from dmlkit.data import pictures
 from dmlkit.data.pictures import Pictures, decode, unreadable
-from dmlkit.extras import recipes, search
 from dmlkit.training import Experiment
 from tests.data import trees
 

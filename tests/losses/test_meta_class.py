@@ -92,5 +92,5 @@ def test_the_table_names_the_member_and_points_to_the_ensemble():
     loss = losses.build("meta_class", num_classes=6, dim=3, map_seed=4)
     assert torch.equal(loss.meta_classes, MetaClassLoss(6, 3, 4).meta_classes)
     assert {"meta_class", "dreml"} <= set(losses.names())
-    with pytest.raises(ValueError, match=r"dmlkit\.extras\.dreml"):
+    with pytest.raises(ValueError, match=r"studies\.dreml"):
         losses.build("dreml", num_classes=6, dim=3)

@@ -1,0 +1,1 @@
+"""What makes the course out of notebooks/: reproduce, check, student copies, grades, the site."""

@@ -1,0 +1,112 @@
+"""The course's commands: ``dmlkit reproduce | student | grade | claims``."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+
+from dmlkit import terminal
+from dmlkit.cli import Scheduler, set_option, use_scheduler
+from dmlkit.files import write_whole
+from dmlkit.settings import literals
+from dmlkit.terminal import print_table
+
+Parameters = Annotated[list[str] | None, set_option("a parameter of the notebooks.")]
+
+
+def reproduce(
+    notebooks: Annotated[list[str] | None, typer.Argument(help="e.g. 00; none means all.")] = None,
+    profile: Annotated[str, typer.Option(help="smoke, ci or full.")] = "ci",
+    workers: Annotated[int | None, typer.Option(min=1, help="Notebooks at a time.")] = None,
+    check: Annotated[bool, typer.Option(help="Compare with the committed numbers.")] = False,
+    timeout: Annotated[float, typer.Option(help="Minutes that one notebook may take.")] = 120,
+    build: Annotated[Path | None, typer.Option(help="Folder of what runs leave.")] = None,
+    scheduler: Scheduler = None,
+    settings: Parameters = None,
+) -> None:
+    """Run the course's notebooks and make their figures."""
+
+    from course import reproduce
+
+    use_scheduler(scheduler)
+    if not reproduce.reproduce(
+        notebooks or (), profile=profile, workers=workers, check=check,
+        timeout_minutes=timeout, parameters=literals(settings), build=build,
+    ):  # fmt: skip
+        raise typer.Exit(1)
+
+
+def student(
+    folder: Annotated[Path, typer.Argument(help="To be written; can be taken anywhere.")] = Path(
+        "student"
+    ),
+) -> None:
+    """Copy the course without its solutions: what is between the markers becomes a stub."""
+    from course.student import copies
+
+    for copy in copies(folder):
+        terminal.console.print(str(copy))
+
+
+def grade(
+    places: Annotated[list[Path], typer.Argument(help="A folder for each student, or notebooks.")],
+    only: Annotated[list[str] | None, typer.Option(help="Notebooks: 00, repeatable.")] = None,
+    minutes: Annotated[float, typer.Option(help="What one cell may take.")] = 3,
+    workers: Annotated[int, typer.Option(min=1, help="Notebooks at a time.")] = 1,
+    csv: Annotated[Path | None, typer.Option(help="A file to write: a row per exercise.")] = None,
+    settings: Parameters = None,
+) -> None:
+    """Run students' notebooks, and print who passed which exercise, and what failed."""
+
+    from course import grade as grading
+
+    found = grading.grade(places, only or (), minutes, workers, literals(settings))
+    if csv:
+        write_whole({csv: partial(found.to_csv, index=False)})
+    print_table("who passed what", *grading.in_short(found))
+    for line in grading.told(found):
+        terminal.console.print(line, highlight=False, soft_wrap=True)
+
+
+def claims(
+    parts: Annotated[bool, typer.Option(help="Every part with its numbers.")] = False,
+    write: Annotated[Path | None, typer.Option(help="Between <!-- claims --> marks.")] = None,
+) -> None:
+    """Print the ledger: what our own runs say of every claim, from the numbers of figures/."""
+
+    from course import ledger
+    from dmlkit import claims
+
+    found = claims.verdicts()
+    if write:
+        ledger.write_table(write, found)
+        ledger.write_tally(write, found)
+        return
+    title = "the claims of the papers, and what our own runs say"
+    look: dict[str, Any] = {"box": SIMPLE_HEAD, "show_edge": False, "padding": 0}
+    if parts:
+        print_table(title, ledger.COLUMNS, ledger.rows(found), **look)
+        return
+    texts, summary = claims.table(), ledger.summary(found)
+    columns = ["verdict", "holm", "others", "figures"]
+    rows = [(str(c), texts[str(c)]["claim"], *row[columns]) for c, row in summary.iterrows()]
+    print_table(title, ("", "claim", "verdict", "Holm", "other parts", "figures"), rows, **look)
+    terminal.console.print(ledger.tally(found))
+
+
+def site(
+    folder: Annotated[Path | None, typer.Argument(help="To be written; else build/site.")] = None,
+) -> None:
+    """Write the course as a static site, and name what is wrong with it."""
+    from course.site import build
+    from dmlkit import ROOT
+
+    out = folder or ROOT / "build" / "site"
+    faults = build(out)
+    for fault in faults:
+        terminal.console.print(fault, highlight=False, soft_wrap=True)
+    if faults:
+        raise ValueError(f"the site has {len(faults)} faults")
+    terminal.console.print(f"{out / 'index.html'}")

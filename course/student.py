@@ -1,0 +1,79 @@
+"""The course for students: the notebooks without their solutions and their outputs."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+
+import dmlkit
+from course import launch, outputs
+
+#: What a solution becomes; an exercise that still holds it was not begun.
+STUB = 'raise NotImplementedError("your turn: put your answer here, then run the next cell")'
+
+_SOLUTION = re.compile(
+    r"^([ \t]*)### BEGIN SOLUTION$.*?^[ \t]*### END SOLUTION$", re.MULTILINE | re.DOTALL
+)
+# What the notebooks show, link to or read, beside themselves; of data/ the published part.
+_BESIDE = (
+    *("notebooks/index.ipynb", "notebooks/glossary.ipynb"),
+    *("figures/*.png", "figures/*.gif", "figures/*.json"),
+    *("data/*.csv", "data/reported/*", "data/tuning/*", "data/evidence/*", "data/studies/*"),
+    *("data/pretrained/*",),
+)
+
+
+def without_solution(source: str) -> str:
+    """Code whose solution, marked as nbgrader marks it, has become a stub.
+
+    >>> print(without_solution("a\\n  ### BEGIN SOLUTION\\n  b\\n  ### END SOLUTION\\nc"))
+    a
+      raise NotImplementedError("your turn: put your answer here, then run the next cell")
+    c
+    """
+    return _SOLUTION.sub(rf"\1{STUB}", source)
+
+
+def _unfold(cell: nbformat.NotebookNode) -> None:
+    """A folded solution becomes a stub in sight, where the reader is to write."""
+    cell.metadata.pop("jupyter", None)
+    tags = [tag for tag in cell.metadata.pop("tags", []) if tag != "hide-input"]
+    if tags:
+        cell.metadata["tags"] = tags
+
+
+def copies(folder: Path) -> Iterator[Path]:
+    """Write each notebook without its solutions and outputs, and give its path.
+
+    They lie in ``folder/notebooks``; what they refer to (the index, the reference pictures, the
+    published data) goes with them, so that the folder can be taken anywhere. Where the project has
+    an address on GitHub, each notebook begins with a cell that installs dmlkit if it is missing.
+
+    Raises:
+        ValueError: there are no notebooks, as this is not run from the project's folder, or the
+            folder is the project's.
+    """
+    sources = sorted((dmlkit.ROOT / "notebooks").glob("[0-9]*.ipynb"))
+    if not sources:
+        raise ValueError(f"no notebooks are in {dmlkit.ROOT}: run this in the project's folder")
+    if folder.resolve() == dmlkit.ROOT.resolve():
+        raise ValueError(f"{folder} is the project itself: name another folder, such as student")
+    repository = launch.repository()
+    (folder / "notebooks").mkdir(parents=True, exist_ok=True)
+    for source in sources:
+        notebook = outputs.bare(nbformat.read(source, as_version=4))
+        for cell in notebook.cells:
+            if cell.cell_type == "code" and (stub := without_solution(cell.source)) != cell.source:
+                cell.source = stub
+                _unfold(cell)
+        if repository:
+            notebook.cells.insert(1, launch.bootstrap(repository))
+        copy = folder / "notebooks" / source.name
+        nbformat.write(notebook, copy)
+        yield copy
+    for source in (path for pattern in _BESIDE for path in dmlkit.ROOT.glob(pattern)):
+        copy = folder / source.relative_to(dmlkit.ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, copy)

@@ -1,1 +1,0 @@
-"""What no notebook before the comparison needs: search, tuning, clusters, DREML, recipes."""

@@ -1,0 +1,54 @@
+"""The studies' commands: ``dmlkit study | judge``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dmlkit import terminal
+from dmlkit.cli import Device, Scheduler, set_option, use_scheduler
+from dmlkit.settings import literals
+
+
+def study(
+    name: Annotated[str, typer.Argument(help="Of its rules: scratch, transfer, wide or claims.")],
+    arms: Annotated[list[str] | None, typer.Option(help="A name, repeatable; else all.")] = None,
+    only: Annotated[str | None, typer.Option(help="search or repetitions.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Stop after about so many.")] = None,
+    status: Annotated[bool, typer.Option(help="Say what is done, and train nothing.")] = False,
+    sample: Annotated[int, typer.Option(help="Rows of its evidence to train anew.")] = 0,
+    key: Annotated[str, typer.Option(help="What draws them: a commit's hash.")] = "",
+    write: Annotated[Path | None, typer.Option(help="Between <!-- which-loss --> marks.")] = None,
+    device: Device = "auto",
+    scheduler: Scheduler = None,
+) -> None:
+    """Tune and compare every loss by written rules, or go on where that was broken off."""
+
+    import studies
+
+    if write:
+        studies.write_choice(write, name)
+        return
+    use_scheduler(scheduler)
+    for line in studies.command(name, arms or (), only, minutes, status, sample, key, device):
+        terminal.console.print(line, highlight=False, soft_wrap=True)
+
+
+def judge(
+    loss: Annotated[str, typer.Argument(help="mylosses.py:MyLoss, or package.module:MyLoss.")],
+    study: Annotated[
+        list[str] | None, typer.Option(help="scratch or transfer, repeatable; else both.")
+    ] = None,
+    folder: Annotated[Path, typer.Option(help="Of the page, judge_MyLoss.md.")] = Path(),
+    device: Device = "auto",
+    scheduler: Scheduler = None,
+    settings: Annotated[list[str] | None, set_option("an argument of the loss.")] = None,
+) -> None:
+    """Put a loss of your own through the study: one page that says where it stands."""
+
+    from studies.judge import judge
+
+    use_scheduler(scheduler)
+    args = literals(settings)
+    found = judge(loss, study or None, loss_args=args, folder=folder, device=device)
+    terminal.console.print(found.page(), highlight=False, soft_wrap=True)

@@ -1,0 +1,75 @@
+"""Numbers in prose that are held against figures."""
+
+from typing import Any
+
+import pytest
+from nbformat.v4 import new_markdown_cell, new_notebook
+
+from course import findings
+
+NUMBERS: dict[str, Any] = {
+    "recall": {
+        "SEC": {"values": [[0.8, 0.9], [0.9, 1.0]], "mean": [0.85, 0.95], "n": 2},
+        "glyphs, Adam": {"values": [0.5, 0.7], "low": -0.123},
+        "m = 0.5": {"R/1": 0.25},
+    },
+    "percent": 83.74,
+    "seconds": {"timing": 12.0},
+    "pairs": 47616,
+    "list": [1.0, 2.0, 6.0],
+    "claims": [{"claim": "C1", "verdict": "reproduced", "part": "all, Adam", "effect": -0.0573}],
+}
+RECORDS = {"08_recall": {"numbers": NUMBERS}}
+
+
+def problems(*cells: str) -> list[str]:
+    notebook = new_notebook(cells=list(map(new_markdown_cell, cells)))
+    return list(findings.problems(notebook, "08_toy", RECORDS))
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "SEC has 0.85 <!-- 08_recall: recall/SEC/mean/0 -->.",
+        "SEC has 85 % <!-- 08_recall: recall.SEC.mean.0 -->.",
+        "SEC has an R@2 of 95.0 percent<!-- 08_recall: recall/SEC/mean/-1 -->.",
+        "The mean is 60 % <!-- 08_recall: recall/glyphs, Adam/mean -->.",
+        "A margin of 0.5: 0.25 <!-- 08_recall: recall/m = 0.5/R/1 -->",
+        "It reaches 83.7 % <!-- 08_recall: percent in % -->",
+        "It takes 12 s <!-- 08_recall: seconds -->",
+        "There are 47,616 <!-- 08_recall: pairs --> pairs.",
+        "From 1 to 6 <!-- 08_recall: list/min; list/max -->, 3.0 <!-- 08_recall: list/mean -->",
+        "It loses −5.7 points <!-- 08_recall: claims/all, Adam/effect -->",
+        "It loses -5.73 points <!-- 08_recall: claims/0/effect -->",
+        "Lower by −75 points [0, −12.3] <!-- 08_recall: recall/m = 0.5/R/1 minus list.0; "
+        "list/0 minus list/0; recall/glyphs, Adam/low -->",
+        "It is 6 times <!-- 08_recall: list/2 over list/0 --> as large.",
+        "Unmarked numbers such as 17 are free. <!-- a remark -->",
+    ],
+)  # fmt: skip
+def test_prose_that_agrees_with_its_figure_passes(prose: str) -> None:
+    assert problems(prose) == []
+
+
+@pytest.mark.parametrize(
+    "prose, message",
+    [
+        ("Old. SEC has 0.86 <!-- 08_recall: recall/SEC/mean/0 -->.",
+         "08_toy: 'SEC has 0.86': 0.86: 08_recall has 0.85 at recall/SEC/mean/0"),
+        ("It loses 5.7 points <!-- 08_recall: claims/0/effect -->", "08_recall has -5.73 at"),
+        ("It has 83.8 % <!-- 08_recall: percent in % -->", "83.8: 08_recall has 83.74 at percent"),
+        ("It has 83.7 % <!-- 08_recall: percent -->", "has 8374 at percent"),
+        ("It has 83.7 <!-- 09_other: percent -->", "there is no figure 09_other"),
+        ("It has 83.7 <!-- 08_recall: gain -->", "'gain' is not there; there is recall, percent"),
+        ("It has 83.7 <!-- 08_recall: recall -->", "'recall' is no single number"),
+        ("It has 83.7 <!-- 08_recall: percent; pairs -->", "no 2 numbers before"),
+        ("It has 83.7\n\n<!-- 08_recall: percent -->", "no 1 numbers before"),
+        ("R@1 is C10 <!-- 08_recall: list/0 -->", "no 1 numbers before"),
+        ("It is 1 <!-- 08_recall: list/0 over nothing -->", "'nothing' is not there"),
+    ],
+)  # fmt: skip
+def test_prose_that_disagrees_is_named_with_sentence_number_and_figure(
+    prose: str, message: str
+) -> None:
+    (problem,) = problems("Fine: 12 <!-- 08_recall: seconds -->", prose)
+    assert message in problem

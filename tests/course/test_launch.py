@@ -1,0 +1,63 @@
+"""Launch links are those of the repository's own address, and none where it has none."""
+
+import subprocess
+
+import nbformat
+import pytest
+
+import dmlkit
+from course import launch
+from course.student import copies
+
+
+@pytest.fixture
+def origin(tmp_path, monkeypatch):
+    """A project in git, with one notebook."""
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    (tmp_path / "notebooks").mkdir()
+    cells = [nbformat.v4.new_markdown_cell("# 00 · One"), nbformat.v4.new_code_cell("1 + 1")]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    nbformat.write(notebook, tmp_path / "notebooks" / "00_one.ipynb")
+    monkeypatch.setattr(dmlkit, "ROOT", tmp_path)
+
+    def add(address: str) -> None:
+        subprocess.run(["git", "remote", "add", "origin", address], cwd=tmp_path, check=True)
+
+    return add
+
+
+def test_without_an_origin_there_are_no_links_and_no_cell(origin, tmp_path):
+    assert launch.repository() == ""
+    assert launch.badges("notebooks/00_one.ipynb", launch.repository()) == ""
+    (copy,) = copies(tmp_path / "student")
+    assert len(nbformat.read(copy, as_version=4).cells) == 2
+    with pytest.raises(ValueError, match="no origin on GitHub"):
+        launch.write(tmp_path / "launch", launch.repository())
+
+
+@pytest.mark.parametrize(
+    "address", ["git@github.com:owner/name.git", "https://token@github.com/owner/name"]
+)
+def test_with_an_origin_every_notebook_can_be_launched(origin, tmp_path, address):
+    origin(address)
+    assert launch.repository() == "owner/name"
+    badges = launch.badges("notebooks/00_one.ipynb", launch.repository())
+    colab = "https://colab.research.google.com/github/owner/name/blob/launch/notebooks/00_one.ipynb"
+    assert f"[open in Colab]({colab})" in badges
+    assert badges.count("](https://") == 3
+    (copy,) = launch.write(tmp_path / "launch", launch.repository())
+    (student,) = copies(tmp_path / "student")
+    for path in (copy, student):
+        notebook = nbformat.read(path, as_version=4)
+        nbformat.validate(notebook)
+        assert [cell.cell_type for cell in notebook.cells] == ["markdown", "code", "code"]
+        source = notebook.cells[1].source
+        assert "github.com/owner/name.git" in source
+        assert "constraints" not in source.partition("\n")[2], "it installs loosely"
+        assert "token" not in source
+
+
+def test_the_cell_does_nothing_where_dmlkit_is(origin):
+    code = launch.bootstrap("owner/name").source
+    plain = code.replace("!git", "raise OSError  # git").replace("%pip", "raise OSError  # pip")
+    exec(compile(plain, "bootstrap", "exec"), {})

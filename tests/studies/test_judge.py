@@ -1,0 +1,435 @@
+"""The judge refuses what is no loss, trains by the study's rules, and says where a loss stands."""
+
+import dataclasses
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+import dmlkit
+import studies
+from dmlkit import cli, study, terminal, training
+from dmlkit.training import Experiment
+from studies.judge import NoEvidenceError, Regime, check, families, judge, regime
+from studies.judgment import sensitivity
+from tests.training.tiny import share_glyphs
+
+LOSSES = """
+import torch
+from torch import nn
+
+
+class Good(nn.Module):
+    space = {"margin": ("linear", 0.1, 0.9)}
+
+    def __init__(self, margin=0.5):
+        super().__init__()
+        self.margin = margin
+
+    def forward(self, embeddings, labels):
+        z = nn.functional.normalize(embeddings)
+        same = labels[:, None] == labels
+        distance = (z[:, None] - z).square().sum(-1)
+        return torch.where(same, distance, (self.margin - distance).clamp_min(0)).mean()
+
+
+class Proxies(nn.Module):
+    def __init__(self, num_classes, embedding_size):
+        super().__init__()
+        self.proxies = nn.Parameter(torch.randn(num_classes, embedding_size))
+
+    def forward(self, embeddings, labels):
+        return nn.functional.cross_entropy(embeddings @ self.proxies.T, labels)
+
+
+class Rows(Good):
+    def forward(self, embeddings, labels):
+        return embeddings.square().sum(1)
+
+
+class Number(Good):
+    def forward(self, embeddings, labels):
+        return 1.0
+
+
+class NotANumber(Good):
+    def forward(self, embeddings, labels):
+        return (embeddings - embeddings).sum() / 0
+
+
+class NoGradient(Good):
+    def forward(self, embeddings, labels):
+        return embeddings.detach().mean()
+
+
+class Counted(Good):
+    def forward(self, embeddings, labels):
+        return (embeddings > 0).float().mean() + 0 * embeddings.sum()
+
+
+class BadGradient(Good):
+    def forward(self, embeddings, labels):
+        return (embeddings - embeddings.detach()).square().sum(1).sqrt().sum()
+
+
+class Shapes(Good):
+    def forward(self, embeddings, labels):
+        return (embeddings @ embeddings).mean()
+
+
+class Labels(Good):
+    def forward(self, embeddings, labels):
+        labels.zero_()
+        return embeddings.mean()
+
+
+class Asks(Good):
+    space = {}
+
+    def __init__(self, strength):
+        super().__init__()
+
+
+class Lonely(Good):
+    def forward(self, embeddings, labels):
+        same = (labels[:, None] == labels) & ~torch.eye(len(labels), dtype=torch.bool)
+        return ((embeddings @ embeddings.T) * same).sum() / same.sum()
+
+
+class Hides(Good):
+    def forward(self, embeddings, labels):
+        return embeddings.nan_to_num().square().mean()
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A folder with losses, which is the working folder; Runs go there, Glyphs stay."""
+    share_glyphs(tmp_path / "cache")
+    monkeypatch.setattr(dmlkit, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(LOSSES)
+    return tmp_path
+
+
+# Before any training --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mine.py:Good", "mine.py:Proxies", "proxy_anchor"])
+def test_a_sound_loss_passes(own, name):
+    assert not [note for note in check(name) if "fewer labels" not in note]
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "match"),
+    [
+        ("Rows", ValueError, r"must give a scalar, shape \(\), but gives \(128,\)"),
+        ("Number", TypeError, "must give a Tensor, but gives float"),
+        ("NotANumber", ValueError, r"must give a finite number, but gives nan on embeddings \(128"),
+        ("NoGradient", ValueError, "has no gradient: its value .* depends on nothing"),
+        ("Counted", ValueError, "has no gradient: it is 0 for all 128 embeddings"),
+        ("BadGradient", ValueError, "must have a finite gradient, but 128 of 128 rows are not"),
+        ("Shapes", RuntimeError, r"fails on embeddings \(128, 32\) .*: RuntimeError: "),
+        ("Labels", RuntimeError, "changes the labels"),
+        ("Asks", TypeError, "missing 1 required positional argument: 'strength'.* loss_args"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_any_training(
+    own, name, error, match, monkeypatch
+):
+    monkeypatch.setattr(training, "run", lambda *args, **how: pytest.fail("trained"))
+    with pytest.raises(error, match=match):
+        judge(f"mine.py:{name}")
+
+
+def test_what_is_odd_is_noted(own):
+    (note,) = check("mine.py:Lonely")[:1]
+    assert note.startswith("On a batch without a positive pair")
+    assert "nan" in note
+    assert any("hides a divergence" in note for note in check("mine.py:Hides"))
+
+
+def test_a_setting_that_is_tuned_needs_a_default(own):
+    (own / "mine.py").write_text(LOSSES.replace("margin=0.5", "margin"))
+    with pytest.raises(ValueError, match="margin is tuned, and must have a default"):
+        judge("mine.py:Good")
+
+
+# By the study's rules -------------------------------------------------------------------------
+
+RULES = """
+ranges = { lr = ["log", 1e-3, 1e-2], loss_lr_factor = ["log", 1.0, 10.0] }
+[base]
+data_args = { train_classes = 40, val_classes = 20, test_classes = 20 }
+model_args = { widths = [2, 4, 4, 4] }
+dim = 8
+steps = 4
+[choices.batch]
+pk = { sampler = "pk", sampler_args = { classes = 4, per_class = 3 } }
+uniform = { sampler = "uniform", sampler_args = { size = 12 } }
+[tuning]
+candidates = 2
+short_steps = 2
+steps = 3
+finalists = 1
+rounds = 1
+extra = 1
+edge = 0.05
+reach = 0.25
+[[searches]]
+fields = { seed = 11 }
+[[searches]]
+fields = { seed = 12 }
+[repetitions]
+count = 4
+numbered = ["seed"]
+overlap = 0.0
+fields = {}
+"""
+
+
+@pytest.fixture
+def invent(own):
+    """Make a study of a few steps with invented evidence, whose arms have so many repetitions."""
+    (own / "tiny.toml").write_text(RULES)
+    rules = studies.protocol("tiny", own)
+
+    def invents(**repetitions):
+        return rules, _invented_tables(rules, repetitions)
+
+    return invents
+
+
+@pytest.fixture
+def tiny(invent):
+    """A study with all repetitions of three losses."""
+    return regime(*invent())
+
+
+def _invented_tables(rules, repetitions):
+    trials, evidence = (
+        studies.Table(("arm", "search", "stage", "candidate")),
+        studies.Table(("arm", "repetition")),
+    )
+    rng = np.random.default_rng(0)
+    arms = {"contrastive": 0.2, "triplet_semihard": 0.3, "proxy_anchor": 0.9, "raw pixels": 0.1}
+    for arm, level in arms.items():
+        for k in range(repetitions.get(arm, 4)):
+            score = level + 0.02 * rng.standard_normal()
+            row = {"arm": arm, "repetition": k, "search": k % 2, "recall_at_1": score}
+            evidence.rows[arm, k] = row | _made_of(rules, arm, k)
+        for s, c in np.ndindex(2, 3):
+            row = {"arm": arm, "search": s, "stage": "short", "candidate": c}
+            trials.rows[arm, s, "short", c] = row | {"recall_at_1": level - 0.1 * c}
+    return trials, evidence
+
+
+def _made_of(rules, arm, k):
+    if arm not in studies.arms():
+        return {"hash": "", "recipe": "{}"}
+    recipe = studies.candidates(rules, studies.arms()[arm], k % 2)[0]
+    where = studies.repetition(rules, k)
+    made = studies.experiment(rules, studies.arms()[arm], recipe, rules.base["steps"], where)
+    return {"hash": made.hash(), "recipe": json.dumps(recipe)}
+
+
+def test_a_loss_is_tuned_and_repeated_as_the_study_does_and_goes_on(own, tiny, monkeypatch):
+    trained, run = [], training.run
+
+    def counted(experiment, **how):
+        done = run(experiment, **how)
+        trained.append((experiment, done.loaded))
+        return done
+
+    monkeypatch.setattr(training, "run", counted)
+    with ThreadPoolExecutor(1) as executor:
+        how = {"executor": executor, "device": "cpu", "progress": False}
+        first = judge("mine.py:Proxies", tiny, **how)
+        made, trained[:] = list(trained), []
+        again = judge("mine.py:Proxies", tiny, **how)
+    of_search = [e for e, _ in made if e.split == "val"]
+    assert [e.steps for e in of_search] == [2] * 4 + [3] * 4  # 2 candidates, 1 finalist, 1 more
+    assert {e.seed for e in of_search} == {11, 12}
+    assert {e.steps for e, _ in made if e.split == "test"} == {4}
+    assert [e.seed for e, _ in made if e.split == "test"] == [0, 1, 2, 3]
+    assert {e.loss for e, _ in made} == {"mine.py:Proxies"}
+    assert all(loaded for _, loaded in trained), "a second call trains nothing"
+    pd.testing.assert_frame_equal(first.rows["tiny"], again.rows["tiny"])
+    page = first.page()
+    assert (own / "judge_Proxies.md").read_text(encoding="utf-8") == again.page()
+    assert first._repr_markdown_() == str(first) == page
+    at = first.standings["tiny"]
+    assert at.best == "proxy_anchor" == at.family_best
+    mean = 100 * first.rows["tiny"]["recall_at_1"].mean()
+    assert f"Recall@1 {mean:.1f} [" in page
+    assert re.search(r"among 3 losses\. Against the best, proxy_anchor: -\d", page)
+    assert "comparisons" in page
+    for arm in ("contrastive", "triplet_semihard", "proxy_anchor", "raw pixels"):
+        assert page.count(f"\n| {arm} | ") == 1
+
+
+def test_worker_processes_find_the_loss_by_its_name(own):
+    base = Experiment(
+        loss=f"{own / 'mine.py'}:Good",  # workers may have begun in another folder
+        data_args={"train_classes": 40},
+        sampler_args={"classes": 8, "per_class": 2},
+        steps=2,
+    )
+    (run,) = study.train([base], device="cpu", progress=False)
+    assert run.experiment == base
+    assert run.scores["recall_at_1"] > 0
+
+
+def test_a_study_without_evidence_cannot_judge(own):
+    (own / "tiny.toml").write_text(RULES)
+    empty = studies.Table(("arm", "search")), studies.Table(("arm", "repetition"))
+    with pytest.raises(ValueError, match="'tiny' has no evidence to judge by"):
+        regime(studies.protocol("tiny", own), empty)
+    with pytest.raises(ValueError, match="no study 'nothing'"):
+        judge("mine.py:Good", "nothing")
+
+
+def test_a_study_that_is_partly_done_judges_by_the_losses_that_are_done(own, invent):
+    at = regime(*invent(contrastive=3, proxy_anchor=1))
+    assert set(at.evidence["arm"]) == {"triplet_semihard", "raw pixels"}
+    assert "The study 'tiny' is only partly done" in at.missing
+    assert "contrastive 3" in at.missing
+    assert "Go on with dmlkit study tiny." in at.missing
+    with ThreadPoolExecutor(1) as executor:
+        how = {"executor": executor, "device": "cpu", "progress": False}
+        found = judge("mine.py:Good", at, **how)
+    assert found.standings["tiny"].best == "triplet_semihard"
+    assert f"*Not done yet:* {at.missing}" in found.page()
+    assert "| proxy_anchor |" not in found.page()
+
+
+def test_a_study_of_which_no_loss_is_done_says_so_before_any_training(own, invent, monkeypatch):
+    monkeypatch.setattr(training, "run", lambda *args, **how: pytest.fail("trained"))
+    rules, tables = invent(contrastive=3, triplet_semihard=2, proxy_anchor=0)
+    with pytest.raises(NoEvidenceError, match=r"only partly done.*contrastive 3.*before the first"):
+        regime(rules, tables)
+
+
+def test_evidence_that_other_rules_made_is_not_judged_by(invent):
+    rules, tables = invent()
+    longer = dataclasses.replace(rules, base={**rules.base, "steps": 5})
+    with pytest.raises(NoEvidenceError, match="only partly done"):
+        regime(longer, tables)
+    fewer = dataclasses.replace(rules, repetitions=dataclasses.replace(rules.repetitions, count=3))
+    assert set(regime(fewer, tables).evidence["repetition"]) == {0, 1, 2}
+
+
+def test_without_a_study_that_is_named_those_with_evidence_judge(own, monkeypatch):
+    from studies import judge as room
+
+    def known(name):
+        if name == "transfer":
+            raise NoEvidenceError("first dmlkit study transfer")
+        return invented(0.05)
+
+    monkeypatch.setattr(room, "regime", known)
+    page = judge("mine.py:Good", folder=None, progress=False).page()
+    assert "**scratch: better.**" in page
+    assert "*Not done yet:* Not judged by transfer: first dmlkit study transfer" in page
+    with pytest.raises(NoEvidenceError, match="first dmlkit study transfer"):
+        judge("mine.py:Good", ["scratch", "transfer"], folder=None)
+    monkeypatch.setattr(room, "REGIMES", ("transfer",))
+    with pytest.raises(NoEvidenceError, match="Not judged by transfer: first dmlkit"):
+        judge("mine.py:Good", folder=None)
+
+
+def test_a_study_of_single_questions_does_not_judge(invent):
+    rules, tables = invent()
+    with pytest.raises(ValueError, match="is for single claims: judge by scratch"):
+        regime(dataclasses.replace(rules, like="scratch"), tables)
+
+
+def test_a_page_needs_no_trials_of_the_study(own):
+    at = dataclasses.replace(invented(0.0), trials=pd.DataFrame())
+    page = judge("mine.py:Good", at, folder=None, progress=False).page()
+    assert "Of its candidate settings, the median loses" in page
+    assert "other losses lose" not in page
+
+
+def test_additions_are_of_the_family_of_their_loss_and_longer_trainings_are_no_rivals():
+    names = ["n_pairs_normalized + SEC", "proxy_anchor, as many visits", "untrained network"]
+    assert families(names) == dict(zip(names, ("pairs", None, None), strict=True))
+
+
+def test_sensitivity_is_of_all_candidates_of_the_first_stage():
+    rows = [("a", s, "short", r) for s in (0, 1) for r in (0.8, 0.7, 0.3)]
+    rows += [("a", 0, "full", 0.9)]
+    frame = pd.DataFrame(rows, columns=["arm", "search", "stage", "recall_at_1"])
+    found = sensitivity(frame).loc["a"]
+    assert found["median_loss"] == pytest.approx(0.1)
+    assert found["failed"] == pytest.approx(1 / 3)
+
+
+# What it says ---------------------------------------------------------------------------------
+
+
+def invented(gain, n=12):
+    """A regime whose training is invented: the best rival, plus a gain and noise."""
+    rng = np.random.default_rng(1)
+    common = 0.05 * rng.standard_normal(n)
+    levels = {"contrastive": 0.6, "triplet_semihard": 0.7, "proxy_anchor": 0.8, "dreml": 0.5}
+    rows = [
+        (arm, k, 0, level + common[k] + 0.01 * rng.standard_normal())
+        for arm, level in levels.items()
+        for k in range(n)
+    ]
+    evidence = pd.DataFrame(rows, columns=["arm", "repetition", "search", "recall_at_1"])
+    tried = [(arm, s, "short", c, 0.5) for arm in levels for s in (0, 1) for c in range(2)]
+    columns = ["arm", "search", "stage", "candidate", "recall_at_1"]
+    trials = pd.DataFrame(tried, columns=columns)
+
+    def train(name, *_, **__):
+        own = evidence[evidence["arm"] == "proxy_anchor"].assign(arm=name)
+        noise = 0.01 * rng.standard_normal(n)
+        return trials[:4].assign(arm=name), own.assign(
+            recall_at_1=own["recall_at_1"] + gain + noise
+        )
+
+    def example(name, args):
+        return Experiment(
+            loss=name, data_args={"train_classes": 40}, model_args={"widths": [2, 4, 4, 4]}, dim=8
+        )
+
+    return Regime("scratch", evidence, trials, families([*levels]), train, example)
+
+
+@pytest.mark.parametrize(
+    ("gain", "verdict", "place"),
+    [(0.05, "better", 1), (-0.05, "worse", 2), (0.0, "no difference", None)],
+)
+def test_the_page_says_better_worse_or_no_difference(own, gain, verdict, place):
+    found = judge("mine.py:Good", invented(gain), folder=None, progress=False)
+    assert found.verdict("scratch") == verdict
+    page = found.page()
+    assert f"**scratch: {verdict}.**" in page
+    assert place is None or f"place {place} among 4 losses" in page
+    assert "over 4 comparisons" in page
+    assert found.standings["scratch"].family_best == "triplet_semihard"
+    assert (found.questions.loc[("scratch", "family"), "holm"] <= 0.05) == (
+        place is None or gain > -0.1
+    )
+    assert not list(own.glob("judge_*"))
+
+
+def test_the_command_prints_the_page_and_one_line_for_what_is_no_loss(own, monkeypatch):
+    from studies import judge as room
+
+    monkeypatch.setattr(terminal, "console", Console(markup=False, width=300))
+    monkeypatch.setattr(room, "regime", lambda name: invented(0.05))
+    done = CliRunner().invoke(cli.app, ["judge", "mine.py:Good", "--study", "scratch"])
+    assert done.exit_code == 0, done.output
+    assert "# mine.py:Good" in done.output
+    assert (own / "judge_Good.md").is_file()
+    failed = CliRunner().invoke(cli.app, ["judge", "mine.py:Rows"], env={"COLUMNS": "200"})
+    assert failed.exit_code == 1
+    assert "error: mine.py:Rows must give a scalar" in failed.output

@@ -1,0 +1,76 @@
+"""The written rules of a study: read in full, refused by name, and all of them followed."""
+
+import dataclasses
+import json
+import zlib
+
+import pytest
+
+import studies
+from tests.studies.tiny import TINY
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("candidates", "candidate = 3", "has no key candidate: it has candidates, short_steps"),
+        ("extra", "", "lacks extra"),
+        ("count", "count = 4\nrepeats = 1", "has no key repeats: it has count, numbered"),
+        ("steps", "step = 4", "Experiment has no field step; it has loss"),
+        ("lr", 'lr = ["log", 1.0, 0.1]', "lr must be .* lowest, highest"),
+        ("lr", 'rate = ["log", 0.1, 1.0]', "Experiment has no field rate"),
+        ("rounds", "rounds = -1", "rounds must be a number from 0"),
+        ("finalists", "finalists = 4", "no more finalists than candidates"),
+        ("overlap", "overlap = 2.0", "overlap must be a number from 0"),
+        ("dim", "dim = 0", "dim must be a whole number from 1"),
+        ("numbered", 'numbered = ["seeds"]', "Experiment has no field seeds"),
+    ],
+)
+def test_a_rule_that_is_none_is_refused_by_its_name(read, old, new, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        read(**{old: new})
+
+
+def test_an_unknown_table_and_an_unknown_study_are_refused(tmp_path):
+    (tmp_path / "tiny.toml").write_text(TINY + "[other]\n")
+    with pytest.raises(ValueError, match="the file has no key other: it has base, ranges"):
+        studies.protocol("tiny", tmp_path)
+    with pytest.raises(ValueError, match="there are tiny"):
+        studies.protocol("nope", tmp_path)
+
+
+def plans_of(rules, begin, seen):
+    seen.clear()
+    done, *_ = begin(rules, folder=f"{zlib.crc32(repr(rules).encode())}")
+    assert done
+    return {plan.hash + json.dumps(plan.facts["arm"]) for plan in seen}
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("steps", "steps = 5"),
+        ("lr", 'lr = ["log", 1e-3, 1e-2]'),
+        ("loss_lr_factor", 'loss_lr_factor = ["log", 1.0, 10.0]'),
+        ('"uniform"', '"uniform" = { sampler = "uniform", sampler_args = { size = 13 } }'),
+        ("candidates", "candidates = 4"),
+        ("short_steps", "short_steps = 1"),
+        ("finalists", "finalists = 1"),
+        ("rounds", "rounds = 1"),
+        ("extra", "extra = 1"),
+        ("edge", "edge = 0.5"),
+        ("reach", "reach = 0.1"),
+        ("count", "count = 3"),
+        ("numbered", 'numbered = ["seed"]'),
+    ],
+)
+def test_every_rule_changes_what_is_trained(read, begin, guessed, old, new):
+    assert plans_of(read(), begin, guessed) != plans_of(read(**{old: new}), begin, guessed)
+
+
+def test_a_recipes_repetitions_may_have_fields_of_their_own(read):
+    rules = read()
+    search = dataclasses.replace(rules.searches[0], repetitions={"data_args": {"level": "hard"}})
+    changed = dataclasses.replace(rules, searches=[search, rules.searches[1]])
+    levels = [studies.repetition(changed, k)["data_args"].get("level") for k in range(4)]
+    assert levels == ["hard", None, "hard", None]

@@ -1,0 +1,165 @@
+"""The rule calls a loss better by chance in at most 5 of 100 cases, and mostly sees 3 points."""
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from studies import standing as rule
+
+FAMILIES = {f"loss {i}": ("pairs" if i % 2 else "proxies") for i in range(12)}
+
+
+def evidence(seed, luck=0.0, spread=0.0, n=12, noise=0.015):
+    """Scores of a dozen losses, whose repetitions share an effect three times the noise."""
+    rng = np.random.default_rng(seed)
+    A = len(FAMILIES)
+    means = 0.7 + spread * rng.standard_normal(A)
+    scores = means + 0.045 * rng.standard_normal((n, 1)) + noise * rng.standard_normal((n, A))
+    scores += luck * rng.standard_normal((2, A))[np.arange(n) % 2]
+    rows = [(a, k, k % 2, scores[k, i]) for i, a in enumerate(FAMILIES) for k in range(n)]
+    return pd.DataFrame(rows, columns=["arm", "repetition", "search", "recall_at_1"])
+
+
+def rows_of(frame, arm, gain=0.0):
+    own = frame[frame["arm"] == arm]
+    return own.assign(recall_at_1=own["recall_at_1"] + gain)
+
+
+def test_sign_flips_are_those_of_scipy_and_of_a_plain_loop():
+    d = np.random.default_rng(0).standard_normal((6, 2)) + 0.5
+    theirs = stats.permutation_test(
+        (d[:, 0],), np.mean, permutation_type="samples", n_resamples=999
+    )
+    found = rule.sign_flip(d)
+    assert found[0] == pytest.approx(theirs.pvalue, abs=1e-12)
+    plain = [abs(np.mean(np.array(s) * d[:, 1])) for s in product((1, -1), repeat=6)]
+    assert found[1] == np.mean(np.array(plain) >= abs(d[:, 1].mean()) - 1e-12)
+
+
+def test_many_repetitions_are_flipped_at_random():
+    d = np.random.default_rng(1).standard_normal((30, 1)) + 0.3
+    exact = stats.ttest_1samp(d[:, 0], 0).pvalue
+    assert rule.sign_flip(d)[0] == pytest.approx(exact, rel=0.3)
+
+
+def test_the_t_test_and_its_interval_are_those_of_scipy_where_there_is_no_luck():
+    frame = evidence(0)
+    frame["search"] = 0
+    at = rule.standing(rows_of(frame, "loss 0", 0.01), frame, FAMILIES, "proxies")
+    wide = frame.pivot(index="repetition", columns="arm", values="recall_at_1")
+    d = wide["loss 0"] + 0.01 - wide["loss 3"]
+    theirs = stats.ttest_1samp(d, 0)
+    low, high = theirs.confidence_interval()
+    row = at.arms.loc["loss 3"]
+    assert row["p_t"] == pytest.approx(theirs.pvalue)
+    assert (row["difference_low"], row["difference_high"]) == pytest.approx((low, high))
+    assert row["p"] == max(row["flip"], row["p_t"])
+
+
+def test_shared_test_classes_widen_the_interval_as_nadeau_and_bengio_say():
+    frame = evidence(0)
+    frame["search"] = 0
+    rows = rows_of(frame, "loss 0", 0.01)
+    errors = [
+        rule.standing(rows, frame, FAMILIES, "proxies", overlap).error for overlap in (0.0, 0.2)
+    ]
+    assert errors[1] / errors[0] == pytest.approx(np.sqrt((1 / 12 + 0.25) / (1 / 12)))
+
+
+def test_the_luck_of_tuning_is_found_and_widens_the_interval():
+    found = [
+        rule.tuning_luck(
+            evidence(seed, luck).pivot(index="repetition", columns="arm").iloc[:, -12:].to_numpy(),
+            np.arange(12) % 2,
+        )
+        for luck in (0.0, 0.03)
+        for seed in range(20)
+    ]
+    assert np.sqrt(np.mean(np.square(found[:20]))) < 0.008
+    assert np.sqrt(np.mean(np.square(found[20:]))) == pytest.approx(0.03, rel=0.25)
+    frame = evidence(0, luck=0.03)
+    together, apart = (
+        rule.standing(rows_of(f, "loss 0", 0.01), f, FAMILIES, "proxies").error
+        for f in (frame.assign(search=0), frame)
+    )
+    assert apart > together
+
+
+def test_better_than_the_best_is_better_than_each():
+    frame = evidence(3)
+    at = rule.standing(rows_of(frame, "loss 1", 0.1), frame, FAMILIES, "pairs")
+    assert at.p_best == at.arms["p"].max() < 0.01
+    assert at.family_best is not None
+    assert FAMILIES[at.family_best] == "pairs"
+    same = rule.standing(rows_of(frame, at.best), frame, FAMILIES, "pairs")
+    assert same.p_best == 1, "its own copy is not beaten"
+    worse = rule.standing(rows_of(frame, "loss 1", -0.1), frame, FAMILIES, "pairs")
+    assert worse.p_worse < 0.05
+    assert worse.verdict(1.0) == "worse"
+
+
+def test_what_is_no_rival_has_no_say_and_too_little_is_refused():
+    frame = evidence(4)
+    rows = rows_of(frame, "loss 1", 0.1)
+    known = FAMILIES | {"loss 2": None}
+    at = rule.standing(rows, rows_of(frame, "loss 2", 0.5).pipe(lambda f: pd.concat(
+        [frame[frame["arm"] != "loss 2"], f])), known, "pairs")  # fmt: skip
+    assert at.best != "loss 2" == at.arms.index[0]
+    assert at.p_best < 0.05
+    with pytest.raises(ValueError, match="two repetitions and a rival, but there are 1 and 12"):
+        rule.standing(rows.head(1), frame, FAMILIES, "pairs")
+    with pytest.raises(ValueError, match="but there are 12 and 0"):
+        rule.standing(rows.assign(repetition=rows["repetition"] + 50), frame, FAMILIES, "pairs")
+
+
+def test_holm_counts_regimes_that_were_not_judged():
+    frame = evidence(5)
+    at = rule.standing(rows_of(frame, "loss 1", 0.1), frame, FAMILIES, "pairs")
+    one = rule.questions({"scratch": at}, ["scratch"])
+    two = rule.questions({"scratch": at}, ["scratch", "transfer"])
+    assert len(two) == 4
+    smallest = min(at.p_best, at.p_family)
+    assert one["holm"].min() == pytest.approx(2 * smallest)
+    assert two["holm"].min() == pytest.approx(4 * smallest)
+    assert two.loc[("transfer", "best"), "p"] == 1
+
+
+@pytest.mark.parametrize("luck", [0.0, 0.02])
+@pytest.mark.parametrize("of", ["best", "loss 0"])
+def test_copies_are_called_better_at_most_as_often_as_said(luck, of):
+    """Where all are equal but for one, which is copied, chance has the most to gain."""
+    studies = {name: evidence(seed, luck) for seed, name in enumerate(("scratch", "transfer"))}
+    for frame in studies.values():
+        frame.loc[frame["arm"] == "loss 0", "recall_at_1"] += 0.2
+    found = rule.alarms(studies, FAMILIES, 1000, of=of)
+    assert found["comparisons"] == 1000
+    assert found["share"] <= 0.05
+    assert 0 < found["high"] <= 0.07
+    assert found["low"] <= found["share"] == found["better"] / 1000
+
+
+def test_copies_of_any_loss_are_called_better_at_most_as_often_as_said():
+    studies = {name: evidence(seed, spread=0.03) for seed, name in enumerate(("one", "other"))}
+    assert rule.alarms(studies, FAMILIES, 1000)["high"] <= 0.05
+
+
+def test_choosing_the_rival_by_its_mean_and_testing_it_alone_would_not_have_been_enough():
+    """The largest p counts, since the loss that looks best need not be the hardest to beat."""
+    frame = evidence(6)
+    lucky = frame["arm"] == "loss 0"
+    frame.loc[lucky, "recall_at_1"] += 0.05
+    noisy = (frame["arm"] == "loss 3") & (frame["repetition"] % 2 == 0)
+    frame.loc[noisy, "recall_at_1"] += 0.1
+    at = rule.standing(rows_of(frame, "loss 0", 0.02), frame, FAMILIES, "proxies")
+    assert at.p_best == at.arms["p"].where(at.arms["difference"] > 0, 1).max()
+    assert at.p_best > at.arms.loc["loss 0", "p"]
+
+
+def test_three_points_are_mostly_found():
+    studies = {name: evidence(seed, spread=0.03) for seed, name in enumerate(("one", "other"))}
+    found = rule.alarms(studies, FAMILIES, 200, of="best", gain=0.03)
+    assert found["share"] > 0.9
+    assert rule.alarms(studies, FAMILIES, 200, of="best", gain=-0.03)["share"] == 0
