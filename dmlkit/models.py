@@ -3,7 +3,7 @@
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -267,7 +267,7 @@ def build_head(name: str, features: int, dim: int, normalize: bool = False) -> n
 
 
 def _pooled(net: Any, pooling: str) -> int:
-    """Give a network of torchvision another pooling, and no classifier; how many features are left."""
+    """Give torchvision's network a pooling, and no classifier; returns the number of features."""
     check_choice(_POOLINGS, pooling=pooling)
     features = net.fc.in_features
     net.avgpool, net.fc = _POOLINGS[pooling](), nn.Identity()
@@ -306,13 +306,18 @@ def googlenet(pretrained: bool = False, pooling: str = "average") -> Backbone:
 def transformer(
     name: str, pretrained: bool = False, pooling: str = "token", size: int = 224
 ) -> Backbone:
-    """timm's vision transformer, for pictures of ``size`` × ``size`` pixels, a multiple of 16."""
+    """timm's vision transformer, for pictures of ``size`` × ``size`` pixels."""
+    if size % 16:
+        raise ValueError(f"{name} sees patches of 16 × 16 pixels: {size} is no multiple of 16")
     try:
         import timm
     except ImportError as error:
         raise ImportError(f"{name} is a model of timm: pip install --editable '.[vit]'") from error
-    with _published(f"hf download timm/{name}"):
-        net = timm.create_model(name, pretrained, num_classes=0, img_size=size)
+    how = (
+        f"run `hf download timm/{name}` on a machine that has a network, and copy its $HF_HOME/hub"
+    )
+    with _published(how) if pretrained else nullcontext():
+        net: Any = timm.create_model(name, pretrained, num_classes=0, img_size=size)
     scale = net.pretrained_cfg
     return Backbone(Tokens(net, pooling), net.num_features, scale["mean"], scale["std"])
 
@@ -323,14 +328,10 @@ def _of_torchvision(name: str, pretrained: bool, **args: Any) -> Any:
 
     net = get_model(name, **args)
     if pretrained:
-        url, folder = (
-            get_model_weights(name).IMAGENET1K_V1.url,
-            f"{torch.hub.get_dir()}/checkpoints",
-        )
-        with _published(f"place {url} in {folder}"):
-            net.load_state_dict(
-                torch.hub.load_state_dict_from_url(url, check_hash=True, weights_only=True)
-            )
+        url = get_model_weights(name).IMAGENET1K_V1.url
+        with _published(f"place {url} in {torch.hub.get_dir()}/checkpoints"):
+            state = torch.hub.load_state_dict_from_url(url, check_hash=True, weights_only=True)
+            net.load_state_dict(state)
     return net
 
 
@@ -340,8 +341,10 @@ def _published(otherwise: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # each library raises kinds of its own
+        told = str(error).partition("\n")[0]  # PyTorch goes on with advice that would run code
         raise OSError(
-            f"no pretrained weights ({error}); where they cannot be downloaded, {otherwise}"
+            f"no pretrained weights ({type(error).__name__}: {told}); where they cannot be "
+            f"downloaded, {otherwise}"
         ) from error
 
 
@@ -376,25 +379,23 @@ def build(name: str, dim: int, image: Tensor, **args: Any) -> nn.Module:
     turns features into the embedding. All its other parameters are the backbone.
 
     ``convnet`` takes the arguments of ``ConvNet``, ``convnet_scales`` those of
-    ``MultiScaleConvNet``; the others those of ``Embedder`` and of their
-    backbone: ``resnet18`` and ``resnet50`` (11.2 and 23.5 million parameters) of ``resnet``,
-    ``googlenet_bn`` (5.6 million) of ``googlenet``, ``vit_s``, ``deit_s`` and ``dino_s`` (21.7
-    million) of ``transformer``. ``pooling`` is average, max, average_max, gem or, for transformers,
-    token.
-
-    Pretrained weights come from torchvision's or Hugging Face's cache, or are downloaded to it.
-    ``channels`` and ``size`` are those of ``image`` unless given.
+    ``MultiScaleConvNet``; the others those of ``Embedder`` and of their backbone: ``resnet18`` and
+    ``resnet50`` (11.2 and 23.5 million parameters) of ``resnet``, ``googlenet_bn`` (5.6 million) of
+    ``googlenet``, ``vit_s``, ``deit_s`` and ``dino_s`` (21.7 million) of ``transformer``.
+    ``pooling`` is average, max, average_max, gem or, for transformers, token. Pretrained weights
+    come from torchvision's or Hugging Face's cache, or are downloaded to it.
 
     Raises:
-        ValueError: unknown name, pooling or head, or values that do not go together.
+        ValueError: an unknown name, pooling or head.
         TypeError: an argument that the model does not take.
-        OSError: the pretrained weights cannot be had; says which file to place where.
+        OSError: the pretrained weights cannot be had; says how to do without a network.
 
     >>> type(build("convnet", dim=64, image=torch.zeros(1, 32, 32))).__name__
     'ConvNet'
     """
     check_choice(_CONVNETS | _BACKBONES, model=name)
     check_count(dim=dim)
+    made: list[Callable[..., Any]]
     made = [_CONVNETS[name]] if name in _CONVNETS else [Embedder, _BACKBONES[name]]
     takes = [list(inspect.signature(part).parameters) for part in made]
     accepted = [key for keys in takes for key in keys if key != "backbone"]
