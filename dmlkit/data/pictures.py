@@ -282,11 +282,9 @@ def unreadable(paths: Sequence[Path]) -> dict[Path, str]:
 def check_readable(paths: Sequence[Path], otherwise: str = "") -> None:
     """Refuse pictures of which some cannot be decoded, naming them, and what else can be done."""
     if bad := list(unreadable(paths).values()):
+        many = "1 picture is" if len(bad) == 1 else f"{len(bad)} pictures are"
         named = "; ".join(bad[:_NAMED] + ["..."] * (len(bad) > _NAMED))
-        raise ValueError(
-            f"unreadable: {len(bad)} of {len(paths)} pictures: {named}; mend or delete "
-            f"them{otherwise}"
-        )
+        raise ValueError(f"{many} unreadable: {named}; mend or delete them{otherwise}")
 
 
 def _sha256(path: Path) -> bytes:

@@ -64,7 +64,7 @@ def test_unreadable_files_are_an_error_that_lists_them_or_skipped_on_request(roo
     truncate(picture(root / "ant" / "x y.JPEG", 1))
     (root / "fox" / "3.png").write_bytes(b"")
     for split, name in (("train", r"x y\.JPEG"), ("test", r"3\.png")):
-        with pytest.raises(ValueError, match=rf"unreadable: 1 .*{name}.*skip_unreadable=True"):
+        with pytest.raises(ValueError, match=rf"1 picture is .*{name}.*skip_unreadable=True"):
             load("folder", split, root, **SMALL)
     with pytest.warns(UserWarning, match=r"skipped 1 pictures: .*(x y\.JPEG|3\.png) cannot"):
         found = splits(root, skip_unreadable=True)
