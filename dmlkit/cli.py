@@ -189,12 +189,12 @@ def check(
     settings: Annotated[list[str] | None, set_option("an argument of the data set.")] = None,
 ) -> None:
     """Count a data set's splits; say what is missing, too few or unreadable in it."""
-    from dmlkit.data import load
+    from dmlkit.data import SPLITS, arguments, load
     from dmlkit.data.pictures import Pictures, check_readable
 
     args, rows = literals(settings), []
-    for split in ("train", "val", "test"):
-        if split == "val" and name != "glyphs" and not args.get("validation"):
+    for split in SPLITS:
+        if split == "val" and "validation" in arguments(name) and not args.get("validation"):
             continue  # there is none
         images = load(name, split, root, **args)
         if isinstance(images.images, Pictures) and name != "folder":  # which was decoded already

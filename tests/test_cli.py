@@ -136,7 +136,7 @@ def test_settings_may_be_written_as_python_writes_them():
 
 def test_messages_name_options_and_settings_where_python_has_arguments():
     for message, expected in (
-        ("or pass skip_unreadable=True", "or pass --set data_args.skip_unreadable=true"),
+        ("only with validation=True", "only with --set data_args.validation=true"),
         ("steps must be from 1", "--steps must be from 1"),
         ("margin must be above 0", "--set loss_args.margin must be above 0"),
         ("change devices=2 now", "change --set devices=2 now"),
@@ -315,7 +315,7 @@ def test_batches_fit_to_the_classes_of_a_folder(invoke, tmp_path, monkeypatch):
     trees.truncate(trees.classes(tmp_path / "bad") / "ant" / "0.png")
     result = invoke("train", "--data", "folder", "--root", str(tmp_path / "bad"), *small)
     assert result.exit_code == 1
-    assert "or pass --set data_args.skip_unreadable=true" in result.stderr
+    assert "1 picture is unreadable" in result.stderr
     trees.classes(tmp_path / "two", "ant bee")
     result = invoke("train", "--data", "folder", "--root", str(tmp_path / "two"), *small)
     assert result.exit_code == 1

@@ -1,6 +1,5 @@
 """Your own pictures: a folder that holds one folder per class."""
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from dmlkit.checks import check_range
 from dmlkit.data.images import ImageSet, Listing
-from dmlkit.data.pictures import SUFFIXES, check_readable, unreadable
+from dmlkit.data.pictures import SUFFIXES, check_readable
 
 
 def load(
@@ -18,7 +17,6 @@ def load(
     test_share: float = 0.5,
     validation: bool = False,
     class_split: int = 0,
-    skip_unreadable: bool = False,
     **pictures: Any,
 ) -> ImageSet:
     """Pictures of any size in ``root/CLASS/…``, split by class: test classes are never trained on.
@@ -26,21 +24,16 @@ def load(
     ``class_split`` draws the order of the classes: the first ``test_share`` of them test, the
     others train; with ``validation`` half of those are the split "val" instead. Files count as
     pictures by their suffix (see ``SUFFIXES``), hidden ones do not. ``check`` decodes every one of
-    the split; those that cannot be read are an error that names them, or with ``skip_unreadable``
-    a warning. ``pictures`` are arguments of ``Pictures``, which the images are; groups are the
-    classes.
+    the split, and names those that cannot be read. ``pictures`` are arguments of ``Pictures``,
+    which the images are; groups are the classes.
 
     Raises FileNotFoundError where there is no such folder, ValueError where it does not hold one
     folder per class, or an unreadable picture.
     """
     check_range(0, 1, test_share=test_share)
     listing = _listed(root, test_share, class_split).split(split, validation, class_split)
-    paths = list(listing.paths)
-    if skip_unreadable and (bad := unreadable(paths)):
-        warnings.warn(f"skipped {len(bad)} pictures: {'; '.join(bad.values())}", stacklevel=2)
-        listing = listing.subset(np.array([path not in bad for path in paths]))
-    elif check:
-        check_readable(paths, ", or pass skip_unreadable=True")
+    if check:
+        check_readable(list(listing.paths))
     return listing.image_set(**pictures)
 
 

@@ -132,8 +132,7 @@ def load(
 
 
 _FILES = __file__, Path(__file__).with_name("alphabet.py")
-# As imported, whatever becomes of the files.
-_SOURCE = b"".join(Path(file).read_bytes() for file in _FILES)
+_SOURCE = b"".join(Path(file).read_bytes() for file in _FILES)  # as imported
 
 
 def _key(recipe: Recipe | None = None) -> str:

@@ -260,11 +260,12 @@ def decode(path: Path, size: int, keep_aspect: bool = False) -> Pixels:
         return np.asarray(rgb.resize(to, Image.Resampling.BILINEAR))
 
 
-def unreadable(paths: Sequence[Path]) -> dict[Path, str]:
-    """The files that cannot be decoded in full, and what is wrong with each.
+def check_readable(paths: Sequence[Path]) -> None:
+    """Refuse pictures of which some cannot be decoded in full, naming those.
 
-    >>> unreadable([Path("a.jpg")])[Path("a.jpg")]
-    "a.jpg cannot be read: [Errno 2] No such file or directory: 'a.jpg'"
+    >>> check_readable([Path("a.jpg")])
+    Traceback (most recent call last):
+    ValueError: 1 picture is unreadable: a.jpg cannot be read: [Errno 2] No such file ...
     """
 
     def complaint(path: Path) -> str:
@@ -274,17 +275,12 @@ def unreadable(paths: Sequence[Path]) -> dict[Path, str]:
             return str(error)
         return ""
 
-    reasons = _threads().map(complaint, paths)
-    bar = tqdm(reasons, "decoding", len(paths), unit="picture", leave=False, delay=2)
-    return {path: reason for path, reason in zip(paths, bar, strict=True) if reason}
-
-
-def check_readable(paths: Sequence[Path], otherwise: str = "") -> None:
-    """Refuse pictures of which some cannot be decoded, naming them, and what else can be done."""
-    if bad := list(unreadable(paths).values()):
+    found = _threads().map(complaint, paths)
+    bar = tqdm(found, "decoding", len(paths), unit="picture", leave=False, delay=2)
+    if bad := list(filter(None, bar)):
         many = "1 picture is" if len(bad) == 1 else f"{len(bad)} pictures are"
-        named = "; ".join(bad[:_NAMED] + ["..."] * (len(bad) > _NAMED))
-        raise ValueError(f"{many} unreadable: {named}; mend or delete them{otherwise}")
+        more = f"; and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
+        raise ValueError(f"{many} unreadable: {'; '.join(bad[:_NAMED])}{more}")
 
 
 def _sha256(path: Path) -> bytes:

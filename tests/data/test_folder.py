@@ -60,17 +60,12 @@ def test_class_split_shares_and_validation(root):
         load("folder", "train", root, test_share=2)
 
 
-def test_unreadable_files_are_an_error_that_lists_them_or_skipped_on_request(root):
+def test_unreadable_files_are_an_error_that_lists_them(root):
     truncate(picture(root / "ant" / "x y.JPEG", 1))
     (root / "fox" / "3.png").write_bytes(b"")
     for split, name in (("train", r"x y\.JPEG"), ("test", r"3\.png")):
-        with pytest.raises(ValueError, match=rf"1 picture is .*{name}.*skip_unreadable=True"):
+        with pytest.raises(ValueError, match=rf"1 picture is unreadable: .*{name}"):
             load("folder", split, root, **SMALL)
-    with pytest.warns(UserWarning, match=r"skipped 1 pictures: .*(x y\.JPEG|3\.png) cannot"):
-        found = splits(root, skip_unreadable=True)
-    kept = [path.name for images in found.values() for path in images.images.paths]
-    assert len(kept) == 23
-    assert "x y.JPEG" not in kept
     taken = splits(root, check=False)  # on trust: found out when they are asked for
     assert sum(map(len, taken.values())) == 25
     with pytest.raises(ValueError, match="cannot be read"):

@@ -16,7 +16,7 @@ from torchvision.transforms.v2 import functional as reference
 
 from dmlkit import data
 from dmlkit.data import ImageSet, pictures
-from dmlkit.data.pictures import Pictures, decode, unreadable
+from dmlkit.data.pictures import Pictures, check_readable, decode
 from tests.data import trees
 from tests.data.trees import picture, truncate
 
@@ -294,11 +294,10 @@ def test_unreadable_files_are_named_with_the_reason(paths, tmp_path):
     truncate(paths[2])
     paths[4].write_bytes(b"no picture")
     os.remove(paths[5])
-    found = unreadable(paths)
-    assert list(found) == [paths[2], paths[4], paths[5]]
-    reasons = ("runcated", "cannot identify", "No such file")
-    assert all(reason in found[path] for path, reason in zip(found, reasons, strict=True))
-    assert str(paths[2]) in found[paths[2]]
+    reasons = ((2, "runcated"), (4, "cannot identify"), (5, "No such file"))
+    told = "; ".join(rf"{paths[i]} cannot be read: .*{reason}[^;]*" for i, reason in reasons)
+    with pytest.raises(ValueError, match=f"^3 pictures are unreadable: {told}$"):
+        check_readable(paths)
     with pytest.raises(ValueError, match=r"2\.jpg cannot be read: .*runcated"):
         Pictures(paths, 8, 8)[:]
 
