@@ -7,12 +7,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.checks import check_count, check_range
-from dmlkit.losses.contract import EmbeddingLoss
+from dmlkit.losses.contract import EmbeddingLoss, setting
 from dmlkit.losses.table import register
 
 
-@register("prototypical", "groups", {})
+@register(
+    "prototypical", "groups", "prototypical", 2017,
+    r"$-\log\,\mathrm{softmax}_k(-\|f-\mu_k\|^2)_y$",
+)  # fmt: skip
 class PrototypicalLoss(EmbeddingLoss):
     """Classify every query by its distances to the prototypes of its episode's classes.
 
@@ -35,14 +37,10 @@ class PrototypicalLoss(EmbeddingLoss):
     tensor(0.0244)
     """
 
-    def __init__(self, episodes: int = 1, ways: int | None = None) -> None:
-        super().__init__()
-        check_count(episodes=episodes)
-        check_count(ways=1 if ways is None else ways)
-        self.episodes = episodes
-        self.ways = ways
+    episodes: int = setting(1, low=1)
+    ways: int | None = setting(None, low=1)
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         (B, d), E = embeddings.shape, self.episodes
         if B % E:
             raise ValueError(f"a batch of {B} does not divide into {E} equal episodes")
@@ -90,7 +88,11 @@ def split_episodes(labels: Tensor, ways: int, queries: int) -> tuple[Tensor, Ten
     return support_class, order.gather(1, chosen), torch.where(query, k, -1).gather(1, chosen)
 
 
-@register("structured_clustering", "groups", {"gamma": ("log", 0.1, 10.0)})
+@register(
+    "structured_clustering", "groups", "structured clustering", 2017,
+    r"$[\max_S\{F(S)+\gamma(1-\mathrm{NMI})\}-\tilde F]_+$"
+    "\nF: facility location",
+)  # fmt: skip
 class StructuredClusteringLoss(EmbeddingLoss):
     """Make the true clustering score higher than every other, by a margin of how wrong that is.
 
@@ -114,14 +116,10 @@ class StructuredClusteringLoss(EmbeddingLoss):
     tensor(3.8284)
     """
 
-    def __init__(self, gamma: float = 1.0, pam_steps: int = 5) -> None:
-        super().__init__()
-        check_range(0, gamma=gamma)
-        check_count(0, pam_steps=pam_steps)
-        self.gamma = gamma
-        self.pam_steps = pam_steps
+    gamma: float = setting(1.0, low=0, tune=("log", 0.1, 10.0))
+    pam_steps: int = setting(5, low=0)
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         D = geometry.distances(geometry.normalize(embeddings))  # (B, B)
         with torch.no_grad():
             y = labels.unique(return_inverse=True)[1]  # (B,), 0..|Y|-1

@@ -7,9 +7,8 @@ from scipy.spatial.distance import squareform
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.checks import check_count, check_range
 from dmlkit.losses import mining
-from dmlkit.losses.contract import EmbeddingLoss, check_labels
+from dmlkit.losses.contract import EmbeddingLoss, check_labels, setting, state
 from dmlkit.losses.table import register
 
 
@@ -30,7 +29,6 @@ def class_distances(embeddings: Tensor, labels: Tensor, num_classes: int) -> tup
     >>> [round(v, 6) for v in (between[0, 1].item(), *within.tolist())]
     [2.4, 0.8, 2.0]
     """
-    check_count(num_classes=num_classes)
     check_labels(labels, num_classes)
     x = geometry.normalize(embeddings.detach().double())  # (N, d)
     n = torch.bincount(labels, minlength=num_classes).to(x)  # (C,)
@@ -77,7 +75,11 @@ def tree_margins(
     return margins
 
 
-@register("htl", "groups", {"beta": ("log", 0.02, 0.5)})
+@register(
+    "htl", "groups", "hierarchical triplets", 2018,
+    r"$[D_{ap}^2-D_{an}^2+m_{y_a y_n}]_+$"
+    "\nmargins from a tree of classes",
+)  # fmt: skip
 class HierarchicalTripletLoss(EmbeddingLoss):
     """HTL: triplets with margins of their own, larger from classes that a tree has far apart.
 
@@ -114,16 +116,15 @@ class HierarchicalTripletLoss(EmbeddingLoss):
     (tensor(0.3833), tensor(0.7188))
     """
 
-    margins: Tensor
+    num_classes: int = setting(low=1)
+    beta: float = setting(0.1, low=0, tune=("log", 0.02, 0.5))
+    levels: int = setting(16, low=1)
+    refresh_every: int = setting(200, low=1)
+    margins: Tensor = state()
 
-    def __init__(
-        self, num_classes: int, beta: float = 0.1, levels: int = 16, refresh_every: int = 200
-    ) -> None:
-        super().__init__()
-        check_count(num_classes=num_classes, levels=levels, refresh_every=refresh_every)
-        check_range(0, beta=beta)
-        self.beta, self.levels, self.refresh_every = beta, levels, refresh_every
-        margins = torch.full((num_classes, num_classes), float(beta)).fill_diagonal_(0)
+    def setup(self) -> None:
+        C = self.num_classes
+        margins = torch.full((C, C), float(self.beta)).fill_diagonal_(0)
         self.register_buffer("margins", margins)
 
     def refresh(self, embeddings: Tensor, labels: Tensor) -> None:
@@ -131,7 +132,7 @@ class HierarchicalTripletLoss(EmbeddingLoss):
         C = len(self.margins)
         self.margins.copy_(tree_margins(embeddings, labels, C, self.beta, self.levels))
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_labels(labels, len(self.margins))
         positive, negative = geometry.same_label(labels), geometry.different_label(labels)
         D2 = geometry.squared_distances(geometry.normalize(embeddings))  # (B, B)

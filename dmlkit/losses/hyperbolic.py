@@ -7,12 +7,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.checks import check_positive, check_range
-from dmlkit.losses.contract import PairLoss
+from dmlkit.losses.contract import PairLoss, Pairs, setting
 from dmlkit.losses.table import register
 
 
-@register("hyperbolic", "hyperbolic", {"temperature": ("log", 0.05, 0.5), "c": ("log", 0.01, 1.0)})
+@register(
+    "hyperbolic", "hyperbolic", "hyperbolic", 2022,
+    r"$-\log\,e^{-d_{ap}/\sigma}/(e^{-d_{ap}/\sigma}+\sum_n e^{-d_{an}/\sigma})$"
+    "\nd: distance in the Poincaré ball",
+    tuned=("temperature", "c"),
+)  # fmt: skip
 class HyperbolicLoss(PairLoss):
     """Tell each positive from the anchor's negatives by their distances in the Poincaré ball.
 
@@ -34,25 +38,16 @@ class HyperbolicLoss(PairLoss):
     tensor(0.1269)
     """
 
-    def __init__(self, c: float = 0.1, temperature: float = 0.2, clip: float = 2.3) -> None:
-        super().__init__()
-        check_range(0, c=c)
-        check_positive(temperature=temperature)
-        if clip != math.inf:
-            check_positive(clip=clip)
-        self.c = c
-        self.temperature = temperature
-        self.clip = clip
+    c: float = setting(0.1, low=0, tune=("log", 0.01, 1.0))
+    temperature: float = setting(0.2, low=1e-9, tune=("log", 0.05, 0.5))
+    clip: float = setting(2.3, low=1e-9, high=math.inf)
 
-    def pair_loss(
-        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
-    ) -> Tensor:
-        """The equation over the pairs of B anchors and N others that two (B, N) masks admit."""
-        s = self._similarities(anchors, others)  # (B, N), divided by τ
-        hidden = (~negative).to(s.dtype) * -1e30  # finite, so that a row may hide everything
+    def of(self, pairs: Pairs) -> Tensor:
+        s = self._similarities(pairs.x, pairs.y)  # (B, N), divided by τ
+        hidden = (~pairs.negative).to(s.dtype) * -1e30  # finite, so that a row may hide everything
         rivals = (s + hidden).logsumexp(dim=1, keepdim=True)  # (B, 1): log Σ_n e^s
         terms = F.softplus(rivals - s, threshold=40)  # (B, N): log(1 + Σ_n e^s / e^s_ap)
-        weight = positive.to(s.dtype)
+        weight = pairs.positive.to(s.dtype)
         return (terms * weight).sum() / weight.sum().clamp_min(1)
 
     def _similarities(self, anchors: Tensor, others: Tensor) -> Tensor:

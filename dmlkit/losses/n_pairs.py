@@ -7,13 +7,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.checks import check_choice, check_positive, check_range
-from dmlkit.losses.contract import EmbeddingLoss, masked_mean
+from dmlkit.losses.contract import EmbeddingLoss, masked_mean, setting
 from dmlkit.losses.table import register
 
 
-@register("n_pairs_normalized", "pairs", {"scale": ("log", 2.0, 10.0)}, scale=5.0)
-@register("n_pairs", "pairs", {"l2_weight": ("log", 1e-5, 1e-2)})
+@register(
+    "n_pairs_normalized", "pairs", "N-pairs, normalized", 2016,
+    r"$\log(1+\sum_{c'}\exp(\alpha(s_{cc'}-s_{cc})))$",
+    tuned=("scale",), scale=5.0,
+)  # fmt: skip
+@register(
+    "n_pairs", "pairs", "N-pairs", 2016,
+    r"$\log(1+\sum_{c'}\exp(f_c^\top f^{+}_{c'}-f_c^\top f^{+}_c))$",
+    tuned=("l2_weight",),
+)  # fmt: skip
 class NPairsLoss(EmbeddingLoss):
     """Classify each class's positive among the positives of all classes, by dot product.
 
@@ -44,19 +51,11 @@ class NPairsLoss(EmbeddingLoss):
     (tensor(0.6166), tensor(6.2517))
     """
 
-    def __init__(
-        self, l2_weight: float = 0.0, direction: str = "forward", scale: float | None = None
-    ) -> None:
-        super().__init__()
-        check_range(0, l2_weight=l2_weight)
-        check_choice(("forward", "reversed", "both"), direction=direction)
-        if scale is not None:
-            check_positive(scale=scale)
-        self.l2_weight = l2_weight
-        self.direction = direction
-        self.scale = scale
+    l2_weight: float = setting(0.0, low=0, tune=("log", 1e-5, 1e-2))
+    direction: str = setting("forward", choices=("forward", "reversed", "both"))
+    scale: float | None = setting(None, low=1e-9, tune=("log", 2.0, 10.0))
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         first, second, is_pair = first_two_of_each_class(labels)  # (S,), S slots
         x = embeddings if self.scale is None else self.scale * geometry.normalize(embeddings)
         logits = x.index_select(0, first) @ x.index_select(0, second).T  # (S, S)
@@ -73,7 +72,10 @@ class NPairsLoss(EmbeddingLoss):
         return masked_mean(loss + self.l2_weight * penalty, is_pair)
 
 
-@register("angular", "pairs", {"degrees": ("linear", 30.0, 60.0)})
+@register(
+    "angular", "pairs", "angular", 2017,
+    r"$\log(1+\sum_n e^{4\kappa(s_{an}+s_{pn})-2(1+\kappa)s_{ap}})$",
+)  # fmt: skip
 class AngularLoss(EmbeddingLoss):
     """Bound the angle at a negative of the triangle that it forms with a positive pair.
 
@@ -94,18 +96,15 @@ class AngularLoss(EmbeddingLoss):
     tensor(0.0181)
     """
 
-    def __init__(
-        self, degrees: float = 45.0, n_pairs_weight: float = 0.0, l2_weight: float = 0.0
-    ) -> None:
-        super().__init__()
-        check_positive(degrees=degrees)
-        check_range(0, 70, degrees=degrees)
-        check_range(0, n_pairs_weight=n_pairs_weight)
-        self.t = math.tan(math.radians(degrees)) ** 2
-        self.n_pairs_weight = n_pairs_weight
-        self.n_pairs = NPairsLoss(l2_weight)
+    degrees: float = setting(45.0, low=1e-9, high=70, tune=("linear", 30.0, 60.0))
+    n_pairs_weight: float = setting(0.0, low=0)
+    l2_weight: float = 0.0
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def setup(self) -> None:
+        self.t = math.tan(math.radians(self.degrees)) ** 2
+        self.n_pairs = NPairsLoss(self.l2_weight)
+
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         x = geometry.normalize(embeddings)  # (B, d)
         s = x @ x.T  # (B, B)
         E = torch.where(geometry.different_label(labels), (4 * self.t * s).exp(), 0)
@@ -114,7 +113,7 @@ class AngularLoss(EmbeddingLoss):
         angular = masked_mean(term, geometry.same_label(labels))
         if self.n_pairs_weight == 0:
             return angular
-        return angular + self.n_pairs_weight * self.n_pairs.loss(embeddings, labels)
+        return angular + self.n_pairs_weight * self.n_pairs.equation(embeddings, labels)
 
 
 def _cross_entropy(logits: Tensor, is_pair: Tensor) -> Tensor:

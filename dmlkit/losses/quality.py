@@ -7,14 +7,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.checks import check_positive, check_range
-from dmlkit.losses.contract import EmbeddingLoss
-from dmlkit.losses.proxies import cosines, draw_proxies
+from dmlkit.losses.contract import setting, state
+from dmlkit.losses.proxies import ProxyLoss, cosines
 from dmlkit.losses.table import register
 
 
-@register("adaface", "proxies", {"margin": ("linear", 0.0, 0.6), "scale": ("log", 8.0, 64.0)})
-class AdaFaceLoss(EmbeddingLoss):
+@register(
+    "adaface", "proxies", "AdaFace", 2022,
+    r"$-\log\,\mathrm{softmax}(\alpha(\cos(\theta_y-mz)-m(1+z)))_y$"
+    "\nz: the norm, standardized",
+)  # fmt: skip
+class AdaFaceLoss(ProxyLoss):
     """A margin that stresses hard samples where the norm is large, and easy ones where it is small.
 
     L = mean of −log softmax(s·t)_y, where t_j = cos θ_j for j ≠ y and
@@ -43,32 +46,19 @@ class AdaFaceLoss(EmbeddingLoss):
     tensor(0.5786)
     """
 
-    average: Tensor
-    started: Tensor
+    margin: float = setting(0.4, low=0, high=math.pi / 2, tune=("linear", 0.0, 0.6))
+    concentration: float = setting(0.333, low=0)
+    scale: float = setting(16.0, low=1e-9, tune=("log", 8.0, 64.0))
+    momentum: float = setting(0.01, low=0, high=1)
+    average: Tensor = state()
+    started: Tensor = state()
 
-    def __init__(
-        self,
-        num_classes: int,
-        dim: int,
-        margin: float = 0.4,
-        concentration: float = 0.333,
-        scale: float = 16.0,
-        momentum: float = 0.01,
-    ) -> None:
-        super().__init__()
-        check_range(0, math.pi / 2, margin=margin)  # 28.6 would be degrees
-        check_range(0, concentration=concentration)
-        check_positive(scale=scale)
-        check_range(0, 1, momentum=momentum)
-        self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
-        self.margin = margin
-        self.concentration = concentration
-        self.scale = scale
-        self.momentum = momentum
+    def setup(self) -> None:
+        super().setup()
         self.register_buffer("average", torch.zeros(2))  # μ and σ
         self.register_buffer("started", torch.zeros((), dtype=torch.bool))
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         cosine, y = cosines(embeddings, labels, self.proxies), labels[:, None]  # (B, C), (B, 1)
         cos_y, z = cosine.gather(1, y), self._quality(embeddings)  # (B, 1)
         turn = self.margin * z
@@ -94,9 +84,12 @@ class AdaFaceLoss(EmbeddingLoss):
 
 
 @register(
-    "magface", "proxies", {"upper_margin": ("linear", 0.45, 1.2), "scale": ("log", 8.0, 64.0)}
-)
-class MagFaceLoss(EmbeddingLoss):
+    "magface", "proxies", "MagFace", 2021,
+    r"$-\log\,\mathrm{softmax}(\alpha\cos(\theta_y+m(\|f\|)))_y$"
+    "\n"
+    r"$+\,\lambda\,(1/\|f\|+\|f\|/u^2)$",
+)  # fmt: skip
+class MagFaceLoss(ProxyLoss):
     """A margin that grows with the norm, and a regularizer that rewards a large norm.
 
     L = mean of −log softmax(s·t)_y + λ·mean of (1/a + a/u²), where t_j = cos θ_j for j ≠ y,
@@ -119,9 +112,6 @@ class MagFaceLoss(EmbeddingLoss):
     Source: Meng, Zhao, Huang and Zhou 2021, "MagFace: A Universal Representation for Face
     Recognition and Quality Assessment"; the two branches are those of the authors' code.
 
-    Raises:
-        ValueError: a number outside its range, an upper bound below its lower one.
-
     >>> loss = MagFaceLoss(num_classes=2, dim=2, scale=1)
     >>> _ = loss.proxies.data.copy_(torch.eye(2))
     >>> x = torch.tensor([[1.0, 0.0], [1.2, 1.6], [0.0, 3.0], [-4.0, 0.0]])  # norms 1, 2, 3, 4
@@ -129,34 +119,20 @@ class MagFaceLoss(EmbeddingLoss):
     tensor(3.1209)
     """
 
-    def __init__(
-        self,
-        num_classes: int,
-        dim: int,
-        lower_norm: float = 1.0,
-        upper_norm: float = 51.0,
-        lower_margin: float = 0.45,
-        upper_margin: float = 1.0,
-        scale: float = 16.0,
-        norm_weight: float = 5.0,
-        easy_margin: bool = True,
-    ) -> None:
-        super().__init__()
-        check_positive(lower_norm=lower_norm, scale=scale)
-        check_range(0, norm_weight=norm_weight)
-        check_range(lower_norm, upper_norm=upper_norm)
-        if upper_norm == lower_norm:
-            raise ValueError(f"upper_norm must be above lower_norm, but both are {lower_norm}")
-        check_range(0, math.pi / 2, lower_margin=lower_margin)  # 28.6 would be degrees
-        check_range(lower_margin, math.pi / 2, upper_margin=upper_margin)
-        self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
-        self.lower_norm, self.upper_norm = lower_norm, upper_norm
-        self.lower_margin, self.upper_margin = lower_margin, upper_margin
-        self.scale = scale
-        self.norm_weight = norm_weight
-        self.easy_margin = easy_margin
+    lower_norm: float = setting(1.0, low=1e-9)
+    upper_norm: float = 51.0
+    lower_margin: float = setting(0.45, low=0, high=math.pi / 2)
+    upper_margin: float = setting(1.0, low=0, high=math.pi / 2, tune=("linear", 0.45, 1.2))
+    scale: float = setting(16.0, low=1e-9, tune=("log", 8.0, 64.0))
+    norm_weight: float = setting(5.0, low=0)
+    easy_margin: bool = True
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def setup(self) -> None:
+        super().setup()
+        if self.upper_norm <= self.lower_norm or self.upper_margin < self.lower_margin:
+            raise ValueError("upper_norm must be above lower_norm, and upper_margin lower_margin")
+
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         cosine, y = cosines(embeddings, labels, self.proxies), labels[:, None]  # (B, C), (B, 1)
         cos_y = cosine.gather(1, y)  # (B, 1)
         a = geometry.norms(embeddings, keepdim=True).clamp(self.lower_norm, self.upper_norm)

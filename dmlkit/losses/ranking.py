@@ -13,17 +13,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.checks import check_count, check_positive, check_range
-from dmlkit.losses.contract import PairLoss, masked_mean
+from dmlkit.losses.contract import PairLoss, Pairs, Range, masked_mean, setting
 from dmlkit.losses.pairs import ContrastiveLoss
-from dmlkit.losses.table import Range, register
+from dmlkit.losses.table import register
 
-_TEMPERATURE: dict[str, Range] = {"temperature": ("log", 0.003, 0.1)}
+_TEMPERATURE: Range = ("log", 0.003, 0.1)
 #: Differences held at once, 4 MB in float32; but never fewer than one for each pair.
 CHUNK = 2**20
 
 
-@register("smooth_ap", "ranking", _TEMPERATURE)
+@register(
+    "smooth_ap", "ranking", "Smooth-AP", 2020,
+    r"$1-\mathrm{mean}_i\,R^{+}_i/R_i$"
+    "\n"
+    r"$R_i=1+\sum_j\mathrm{sig}((s_j-s_i)/\sigma)$",
+)  # fmt: skip
 class SmoothAPLoss(PairLoss):
     """Raise the average precision of the batch, with a sigmoid for each step of a rank.
 
@@ -51,31 +55,25 @@ class SmoothAPLoss(PairLoss):
     tensor(0.0952)
     """
 
-    def __init__(
-        self,
-        temperature: float = 0.01,
-        include_query: bool = True,
-        max_positives: int | None = None,
-    ) -> None:
-        super().__init__()
-        check_positive(temperature=temperature)
-        _check_most(max_positives)
-        self.temperature = temperature
-        self.include_query = include_query
-        self.max_positives = max_positives
+    temperature: float = setting(0.01, low=1e-9, tune=_TEMPERATURE)
+    include_query: bool = True
+    max_positives: int | None = setting(None, low=1)
 
-    def pair_loss(
-        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
-    ) -> Tensor:
-        z = _cosines(anchors, others) / self.temperature  # (B, N)
+    def of(self, pairs: Pairs) -> Tensor:
+        z = _cosines(pairs.x, pairs.y) / self.temperature  # (B, N)
         query = 1 / self.temperature if self.include_query else None
-        own, held = _positives(z, positive, self.max_positives, query)  # (B, P)
+        own, held = _positives(z, pairs.positive, self.max_positives, query)  # (B, P)
         R_positive = 1 + _count_among(own, held)  # (B, P)
-        R = R_positive + soft_counts(own, _only(z, negative), Sigmoid())
-        return masked_mean(1 - _mean_of(R_positive / R, held), positive.any(dim=1))
+        R = R_positive + soft_counts(own, _only(z, pairs.negative), Sigmoid())
+        return masked_mean(1 - _mean_of(R_positive / R, held), pairs.positive.any(dim=1))
 
 
-@register("sup_ap", "ranking", _TEMPERATURE)
+@register(
+    "sup_ap", "ranking", "SupAP", 2021,
+    r"$1-\mathrm{mean}_i\,R^{+}_i/(R^{+}_i+\sum_n h(s_n-s_i))$"
+    "\n"
+    r"$+\,\mathrm{mean}^{+}[m_+-s]_+ + \mathrm{mean}^{-}[s-m_-]_+$",
+)  # fmt: skip
 class SupAPLoss(PairLoss):
     """Raise the average precision by an upper bound of its loss, and fix the scale of scores.
 
@@ -107,49 +105,41 @@ class SupAPLoss(PairLoss):
     tensor(1.0333)
     """
 
-    def __init__(
-        self,
-        temperature: float = 0.01,
-        rho: float = 100.0,
-        delta: float = 0.05,
-        start: float = 0.5,
-        offset: float | None = 1.44,
-        calibration_weight: float = 1.0,
-        positive_margin: float = 0.9,
-        negative_margin: float = 0.6,
-        include_query: bool = True,
-        max_positives: int | None = None,
-    ) -> None:
-        super().__init__()
-        check_positive(temperature=temperature)
-        check_positive(delta=delta)
-        check_range(0, rho=rho, start=start, calibration_weight=calibration_weight)
-        _check_most(max_positives)
-        far = delta / temperature
-        if offset is None:
-            offset = start + torch.tensor(far, dtype=torch.float64).sigmoid().item()
-        check_range(0, offset=offset)
-        self.temperature = temperature
-        self.step = UpperBound(start, far, rho * temperature, offset)
-        self.calibration_weight = calibration_weight
-        self.calibration = ContrastiveLoss(positive_margin, negative_margin, "cosine")
-        self.include_query = include_query
-        self.max_positives = max_positives
+    temperature: float = setting(0.01, low=1e-9, tune=_TEMPERATURE)
+    rho: float = setting(100.0, low=0)
+    delta: float = setting(0.05, low=1e-9)
+    start: float = setting(0.5, low=0)
+    offset: float | None = setting(1.44, low=0)
+    calibration_weight: float = setting(1.0, low=0)
+    positive_margin: float = 0.9
+    negative_margin: float = 0.6
+    include_query: bool = True
+    max_positives: int | None = setting(None, low=1)
 
-    def pair_loss(
-        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
-    ) -> Tensor:
-        z = _cosines(anchors, others) / self.temperature  # (B, N)
+    def setup(self) -> None:
+        far = self.delta / self.temperature
+        if self.offset is None:
+            self.offset = self.start + torch.tensor(far, dtype=torch.float64).sigmoid().item()
+        self.step = UpperBound(self.start, far, self.rho * self.temperature, self.offset)
+        self.calibration = ContrastiveLoss(self.positive_margin, self.negative_margin, "cosine")
+
+    def of(self, pairs: Pairs) -> Tensor:
+        z = _cosines(pairs.x, pairs.y) / self.temperature  # (B, N)
         query = 1 / self.temperature if self.include_query else None
-        own, held = _positives(z, positive, self.max_positives, query)  # (B, P)
+        own, held = _positives(z, pairs.positive, self.max_positives, query)  # (B, P)
         R_positive = _exact_ranks_among(own, held)  # (B, P)
-        R = R_positive + soft_counts(own, _only(z, negative), self.step)
-        loss = masked_mean(1 - _mean_of(R_positive / R, held), positive.any(dim=1))
-        calibration = self.calibration.pair_loss(anchors, others, labels, positive, negative)
+        R = R_positive + soft_counts(own, _only(z, pairs.negative), self.step)
+        loss = masked_mean(1 - _mean_of(R_positive / R, held), pairs.positive.any(dim=1))
+        calibration = self.calibration.of(pairs)
         return loss + self.calibration_weight * calibration
 
 
-@register("recall_at_k", "ranking", _TEMPERATURE)
+@register(
+    "recall_at_k", "ranking", "Recall@k surrogate", 2022,
+    r"$1-\mathrm{mean}_k\,\sum_i\mathrm{sig}((k-r_i)/\sigma)\,/\min(k,|P|)$"
+    "\n"
+    r"$r_i=1+\sum_j\mathrm{sig}((s_j-s_i)/\sigma')$",
+)  # fmt: skip
 class RecallAtKLoss(PairLoss):
     """Raise Recall@k: one sigmoid smooths the rank of a positive, one asks if it is at most k.
 
@@ -177,34 +167,21 @@ class RecallAtKLoss(PairLoss):
     tensor(0.7270)
     """
 
-    def __init__(
-        self,
-        k: Sequence[int] = (1, 2, 4, 8, 16),
-        temperature: float = 0.01,
-        rank_temperature: float = 1.0,
-        include_query: bool = True,
-        max_positives: int | None = None,
-    ) -> None:
-        super().__init__()
-        if not isinstance(k, list | tuple) or not k:
-            raise ValueError(f"k must hold at least one whole number from 1, but is {k!r}")
-        for each in k:
-            check_count(k=each)
-        check_positive(temperature=temperature)
-        check_positive(rank_temperature=rank_temperature)
-        _check_most(max_positives)
-        self.k = tuple(k)
-        self.temperature = temperature
-        self.rank_temperature = rank_temperature
-        self.include_query = include_query
-        self.max_positives = max_positives
+    k: Sequence[int] = (1, 2, 4, 8, 16)
+    temperature: float = setting(0.01, low=1e-9, tune=_TEMPERATURE)
+    rank_temperature: float = setting(1.0, low=1e-9)
+    include_query: bool = True
+    max_positives: int | None = setting(None, low=1)
 
-    def pair_loss(
-        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
-    ) -> Tensor:
-        z = _cosines(anchors, others) / self.temperature  # (B, N)
-        own, held = _positives(z, positive, self.max_positives)  # (B, P)
-        before = _only(z, negative)
+    def setup(self) -> None:
+        if not self.k or min(self.k) < 1:
+            raise ValueError(f"k must hold at least one whole number from 1, but is {self.k!r}")
+        self.k = tuple(self.k)
+
+    def of(self, pairs: Pairs) -> Tensor:
+        z = _cosines(pairs.x, pairs.y) / self.temperature  # (B, N)
+        own, held = _positives(z, pairs.positive, self.max_positives)  # (B, P)
+        before = _only(z, pairs.negative)
         if self.include_query:
             before = F.pad(before, (0, 1), value=1 / self.temperature)
         r = 1 + _count_among(own, held) + soft_counts(own, before, Sigmoid())  # (B, P)
@@ -213,10 +190,14 @@ class RecallAtKLoss(PairLoss):
         for k in self.k:
             within = torch.where(held, ((k - r) / self.rank_temperature).sigmoid(), 0).sum(dim=1)
             recalls.append(within.clamp_max(k) / total.clamp(1, k))
-        return masked_mean(1 - torch.stack(recalls).mean(dim=0), positive.any(dim=1))
+        return masked_mean(1 - torch.stack(recalls).mean(dim=0), pairs.positive.any(dim=1))
 
 
-@register("fast_ap", "ranking", {})
+@register(
+    "fast_ap", "ranking", "FastAP", 2019,
+    r"$1-(1/|P|)\,\sum_b h^{+}_b H^{+}_b/H_b$"
+    "\nhistograms of squared distances",
+)  # fmt: skip
 class FastAPLoss(PairLoss):
     """Raise the average precision by histograms of the distances of positives and of all.
 
@@ -238,22 +219,17 @@ class FastAPLoss(PairLoss):
     tensor(0.2917)
     """
 
-    def __init__(self, bins: int = 10) -> None:
-        super().__init__()
-        check_count(bins=bins)
-        self.bins = bins
+    bins: int = setting(10, low=1)
 
-    def pair_loss(
-        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
-    ) -> Tensor:
-        s = _cosines(anchors, others).clamp(-1, 1)  # (B, N)
+    def of(self, pairs: Pairs) -> Tensor:
+        s = _cosines(pairs.x, pairs.y).clamp(-1, 1)  # (B, N)
         near = (s - 1) * self.bins / 2  # −D² in widths of a bin
         edges = -torch.arange(self.bins + 1, device=s.device).to(s).expand(len(s), -1)
-        H_positive = soft_counts(edges, _only(near, positive), Ramp())  # (B, bins + 1)
-        H = H_positive + soft_counts(edges, _only(near, negative), Ramp())
+        H_positive = soft_counts(edges, _only(near, pairs.positive), Ramp())  # (B, bins + 1)
+        H = H_positive + soft_counts(edges, _only(near, pairs.negative), Ramp())
         h_positive = H_positive.diff(dim=1, prepend=torch.zeros_like(H[:, :1]))
         total = h_positive * H_positive / torch.where(H == 0, 1, H)
-        positives = positive.sum(dim=1)  # (B,)
+        positives = pairs.positive.sum(dim=1)  # (B,)
         return masked_mean(1 - total.sum(dim=1) / positives.clamp_min(1), positives > 0)
 
 
@@ -414,8 +390,3 @@ def _exact_ranks_among(own: Tensor, held: Tensor) -> Tensor:
 def _mean_of(values: Tensor, held: Tensor) -> Tensor:
     """Mean of each row where the mask holds, else 0: (B, P) -> (B,)."""
     return torch.where(held, values, 0).sum(dim=1) / held.sum(dim=1).clamp_min(1)
-
-
-def _check_most(max_positives: int | None) -> None:
-    if max_positives is not None:
-        check_count(max_positives=max_positives)

@@ -1,15 +1,20 @@
 """Several embeddings side by side, each with a loss of its own."""
 
 import copy
+from dataclasses import InitVar
 
 from torch import Tensor, nn
 
-from dmlkit.checks import check_count
-from dmlkit.losses.contract import EmbeddingLoss
+from dmlkit.losses.contract import EmbeddingLoss, setting
 from dmlkit.losses.table import register
 
 
-@register("multi_scale", "sizes", wraps="ranked_list")
+@register(
+    "multi_scale", "sizes", "multi-scale", 2019,
+    r"$\sum_h \mathrm{ranked\ list}(f_h)$"
+    "\nh: three parts",
+    wraps="ranked_list", tuned=False,
+)  # fmt: skip
 class MultiScaleLoss(EmbeddingLoss):
     """The sum of one loss for each part of an embedding that is several, joined.
 
@@ -37,14 +42,14 @@ class MultiScaleLoss(EmbeddingLoss):
     tensor(3.4142)
     """
 
-    def __init__(self, loss: nn.Module, parts: int = 3) -> None:
-        super().__init__()
-        check_count(parts=parts)
-        if not isinstance(loss, nn.Module):
-            raise TypeError(f"loss must be a module, but is {loss!r}")
-        self.losses = nn.ModuleList(copy.deepcopy(loss) for _ in range(parts))
+    loss: InitVar[nn.Module]
+    parts: int = setting(3, low=1)
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def __post_init__(self, loss: nn.Module) -> None:
+        super().__post_init__()
+        self.losses = nn.ModuleList(copy.deepcopy(loss) for _ in range(self.parts))
+
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         H, d = len(self.losses), embeddings.shape[1]
         if d < H:
             raise ValueError(f"embeddings have {d} dimensions, which are not {H} parts")

@@ -7,18 +7,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlkit import geometry
-from dmlkit.checks import check_count, check_positive, check_range
-from dmlkit.losses.contract import EmbeddingLoss, check_embeddings, check_labels
-from dmlkit.losses.proxies import (
-    cosines,
-    draw_proxies,
+from dmlkit.losses.contract import (
+    Declared,
+    EmbeddingLoss,
+    check_embeddings,
+    check_labels,
+    setting,
+    state,
 )
+from dmlkit.losses.proxies import ProxyLoss, cosines
 from dmlkit.losses.table import register
 
 DIRECTIONS = ("simplex", "rotated", "random")
 
 
-class SphericalConstraint(nn.Module):
+class SphericalConstraint(Declared):
     """SEC: hold the norms of the raw embeddings together, as an addition to any loss.
 
     L = η · mean_i (n_i − μ)², n_i = ‖f_i‖, with μ the batch's mean norm (``target="mean"``), its
@@ -43,23 +46,16 @@ class SphericalConstraint(nn.Module):
     tensor(2.)
     """
 
-    average: Tensor
-    started: Tensor
+    weight: float = setting(1.0, low=0)
+    target: float | str = "mean"
+    momentum: float = setting(1.0, low=1e-9, high=1)
+    average: Tensor = state()
+    started: Tensor = state()
 
-    def __init__(
-        self, weight: float = 1.0, target: float | str = "mean", momentum: float = 1.0
-    ) -> None:
-        super().__init__()
-        check_range(0, weight=weight)
-        if not isinstance(target, str):
-            check_range(0, target=target)
-        elif target not in ("mean", "ema"):
-            raise ValueError(f"target must be 'mean', 'ema' or a norm, but is {target!r}")
-        check_positive(momentum=momentum)
-        check_range(0, 1, momentum=momentum)
-        self.weight = weight
-        self.target = target
-        self.momentum = momentum
+    def setup(self) -> None:
+        known = self.target in ("mean", "ema")
+        if not known and (isinstance(self.target, str) or not 0 <= self.target < math.inf):
+            raise ValueError(f"target must be 'mean', 'ema' or a norm, but is {self.target!r}")
         self.register_buffer("average", torch.zeros(()))
         self.register_buffer("started", torch.zeros((), dtype=torch.bool))
 
@@ -84,8 +80,13 @@ class SphericalConstraint(nn.Module):
         return mu
 
 
-@register("heated_up_softmax", "proxies", {"alpha": ("log", 4.0, 64.0)})
-class HeatedUpSoftmaxLoss(EmbeddingLoss):
+@register(
+    "heated_up_softmax", "proxies", "heated-up softmax", 2018,
+    r"$-\log\,\mathrm{softmax}(\cos\theta/\sigma)_y$"
+    "\n"
+    r"$\sigma$ rises late",
+)  # fmt: skip
+class HeatedUpSoftmaxLoss(ProxyLoss):
     """Normalized softmax whose temperature rises late in training, to move the easy samples too.
 
     L = mean of −log softmax(α xᵀp̂)_y, with x and p̂ on the unit sphere, proxies (C, d), and α the
@@ -104,29 +105,19 @@ class HeatedUpSoftmaxLoss(EmbeddingLoss):
     (tensor(0.1269, ...), tensor(0.3133, ...))
     """
 
-    step: Tensor
+    alpha: float = setting(16.0, low=1e-9, tune=("log", 4.0, 64.0))
+    final_alpha: float = setting(4.0, low=1e-9)
+    switch_at: int | None = setting(None, low=0)
+    step: Tensor = state()
 
-    def __init__(
-        self,
-        num_classes: int,
-        dim: int,
-        alpha: float = 16.0,
-        final_alpha: float = 4.0,
-        switch_at: int | None = None,
-    ) -> None:
-        super().__init__()
-        check_positive(alpha=alpha, final_alpha=final_alpha)
-        if switch_at is not None:
-            check_range(0, switch_at=switch_at)
-        self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
-        self.alpha = alpha
-        self.final_alpha = final_alpha
-        self.switch_at = math.inf if switch_at is None else switch_at
+    def setup(self) -> None:
+        super().setup()
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         cosine = cosines(embeddings, labels, self.proxies)  # (B, C): xᵀp̂
-        early = (self.step < self.switch_at).to(cosine.dtype)
+        switch_at = math.inf if self.switch_at is None else self.switch_at
+        early = (self.step < switch_at).to(cosine.dtype)
         alpha = self.alpha * early + self.final_alpha * (1 - early)
         if self.training:
             self.step = self.step + 1  # in place, a compiled backward would see the next α
@@ -147,7 +138,6 @@ def simplex(points: int, like: Tensor | None = None) -> Tensor:
             [-0.5000,  0.8660],
             [-0.5000, -0.8660]])
     """
-    check_count(points=points)
     n = points
     like = torch.empty(0) if like is None else like
     m = torch.arange(n, 0, -1, dtype=like.dtype, device=like.device)  # (n,): n − j + 1
@@ -189,8 +179,13 @@ def expand(
     >>> expand(torch.tensor([[0.6, 0.8]]), torch.tensor([[1.0, 0.0]]), points=1)
     tensor([[[ 0.6000, -0.8000]]])
     """
-    _check_rows(embeddings, proxies)
-    _check_expansion(points, embeddings.shape[-1], directions)
+    check_embeddings(embeddings)
+    if embeddings.shape != proxies.shape or directions not in DIRECTIONS:
+        raise ValueError(
+            "embeddings and proxies must both be (B, d), the proxy of each sample in its row, but "
+            f"are {tuple(embeddings.shape)} and {tuple(proxies.shape)}; directions are {DIRECTIONS}"
+        )
+    _check_points(points, embeddings.shape[-1])
     dtype = torch.promote_types(embeddings.dtype, torch.float32)  # float64 stays
     z, w = geometry.normalize(embeddings.to(dtype)), geometry.normalize(proxies.to(dtype))  # (B, d)
     center = (w * z).sum(dim=1, keepdim=True) * w
@@ -252,30 +247,21 @@ def _random_directions(w: Tensor, points: int, generator: torch.Generator | None
     return geometry.normalize(g - (g * w).sum(dim=2, keepdim=True) * w)
 
 
-def _check_rows(embeddings: Tensor, proxies: Tensor) -> None:
-    if embeddings.ndim != 2 or embeddings.shape != proxies.shape:
-        raise ValueError(
-            "embeddings and proxies must both be (B, d), the proxy of each sample in its row, "
-            f"but are {tuple(embeddings.shape)} and {tuple(proxies.shape)}"
-        )
-    if not (embeddings.is_floating_point() and proxies.is_floating_point()):
-        raise TypeError(
-            "embeddings and proxies must be floating point, "
-            f"but are {embeddings.dtype} and {proxies.dtype}"
-        )
-
-
-def _check_expansion(points: int, dim: int, directions: str) -> None:
-    if directions not in DIRECTIONS:
-        raise ValueError(f"directions must be one of {DIRECTIONS}, but is {directions!r}")
-    if not isinstance(points, int) or isinstance(points, bool) or not 1 <= points <= dim - 1:
+def _check_points(points: int, dim: int) -> None:
+    if not 1 <= points <= dim - 1:
         raise ValueError(
             f"points must be 1 to d - 1 = {dim - 1} in d = {dim} dimensions, but n = {points}: "
             "a regular simplex of n + 1 vertices orthogonal to the proxy needs n dimensions"
         )
 
 
-@register("spherical_expansion", "synthesis", wraps="proxy_anchor")
+@register(
+    "spherical_expansion", "synthesis", "SEE, as in the paper", 2024,
+    r"Proxy-Anchor(real)"
+    "\n"
+    r"$+\,\lambda\,$Proxy-Anchor(simplex round the proxy)",
+    wraps="proxy_anchor", tuned=False,
+)  # fmt: skip
 class SphericalExpansion(EmbeddingLoss):
     """SEE: any proxy loss on the batch, and again on synthetic points spread around its proxies.
 
@@ -315,41 +301,31 @@ class SphericalExpansion(EmbeddingLoss):
     torch.Size([])
     """
 
-    def __init__(
-        self,
-        loss: nn.Module,
-        points: int = 8,
-        weight: float = 0.2,
-        detach: bool = False,
-        directions: str = "rotated",
-        start_rate: float = 0.0,
-        end_rate: float = 0.4,
-        steps: int | None = None,
-    ) -> None:
-        super().__init__()
-        proxies = getattr(loss, "proxies", None)
+    loss: nn.Module = setting()
+    points: int = 8
+    weight: float = setting(0.2, low=0)
+    detach: bool = False
+    directions: str = setting("rotated", choices=DIRECTIONS)
+    start_rate: float = setting(0.0, low=0, high=1)
+    end_rate: float = setting(0.4, low=0, high=1)
+    steps: int | None = setting(None, low=0)
+
+    def setup(self) -> None:
+        proxies = getattr(self.loss, "proxies", None)
         if not isinstance(proxies, Tensor) or proxies.ndim != 2:
             have = f"them as {tuple(proxies.shape)}" if isinstance(proxies, Tensor) else "none"
-            raise TypeError(f"loss must be a module with proxies (C, d), but {loss!r} has {have}")
-        _check_expansion(points, proxies.shape[1], directions)
-        check_range(0, weight=weight, steps=steps or 0)
-        check_range(0, 1, start_rate=start_rate, end_rate=end_rate)
-        self.inner = loss
-        self.points = points
-        self.weight = weight
-        self.detach = detach
-        self.directions = directions
-        self.start_rate = start_rate
-        self.end_rate = end_rate
-        self.steps = steps
-        self.step = 0  # a Python int: it decides shapes, so the device must never be asked
+            raise TypeError(
+                f"loss must be a module with proxies (C, d), but {self.loss!r} has {have}"
+            )
+        _check_points(self.points, proxies.shape[1])
+        self.step = 0
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        proxies: Tensor = self.inner.proxies  # type: ignore[assignment]  # (C, d)
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        proxies: Tensor = self.loss.proxies  # type: ignore[assignment]  # (C, d)
         check_labels(labels, len(proxies))
         B = len(embeddings)
         k = B if self.steps is None else self._expanded(B)
-        real = self.inner(embeddings, labels)
+        real = self.loss(embeddings, labels)
         if k == 0:
             return real
         w = proxies[labels]  # (B, d)
@@ -363,7 +339,7 @@ class SphericalExpansion(EmbeddingLoss):
         synthetic = expand(embeddings, w, self.points, directions=self.directions)  # (k, n, d)
         synthetic = geometry.norms(embeddings, keepdim=True)[:, None] * synthetic
         again = labels.repeat_interleave(self.points)
-        return real + self.weight * self.inner(synthetic.flatten(0, 1), again)
+        return real + self.weight * self.loss(synthetic.flatten(0, 1), again)
 
     @torch.compiler.disable
     def _expanded(self, batch: int) -> int:

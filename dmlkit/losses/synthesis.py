@@ -7,13 +7,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.checks import check_range
-from dmlkit.losses.contract import EmbeddingLoss, masked_mean
+from dmlkit.losses.contract import EmbeddingLoss, masked_mean, setting
 from dmlkit.losses.n_pairs import first_two_of_each_class
 from dmlkit.losses.table import register
 
 
-@register("embedding_expansion", "synthesis", {"margin": ("log", 0.05, 0.8)})
+@register(
+    "embedding_expansion", "synthesis", "embedding expansion", 2020,
+    r"$[\max_p D_p-\min_{a,b}D_{ab}+m]_+$"
+    "\na, b: also points between two images",
+)  # fmt: skip
 class EmbeddingExpansionLoss(EmbeddingLoss):
     """EE: hardest triplets whose negatives may lie between two samples of a class.
 
@@ -45,15 +48,11 @@ class EmbeddingExpansionLoss(EmbeddingLoss):
     (tensor(0.3609), tensor(0.5483))
     """
 
-    def __init__(self, points: int = 2, margin: float = 0.2, soft: bool = False) -> None:
-        super().__init__()
-        _check_points(points)
-        check_range(0, margin=margin)
-        self.points = points
-        self.margin = margin
-        self.soft = soft
+    points: int = setting(2, low=0)
+    margin: float = setting(0.2, low=0, tune=("log", 0.05, 0.8))
+    soft: bool = False
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         z = geometry.normalize(embeddings)  # (B, d)
         z = geometry.normalize(interpolate(z, labels, self.points))  # (n+1, B, d)
         positive, negative = geometry.same_label(labels), geometry.different_label(labels)
@@ -87,7 +86,6 @@ def interpolate(embeddings: Tensor, labels: Tensor, points: int) -> Tensor:
     tensor([[0., 4., 9.],
             [2., 2., 9.]])
     """
-    _check_points(points)
     following = embeddings.index_select(0, _next_of_class(labels))  # (B, d)
     k = torch.arange(points + 1, dtype=embeddings.dtype, device=embeddings.device)
     return torch.lerp(embeddings, following, (k / (points + 1))[:, None, None])
@@ -122,12 +120,10 @@ def _nearest_negatives(z: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
     return best // len(z) * B + i, best % len(z) * B + j
 
 
-def _check_points(points: int) -> None:
-    if not isinstance(points, int) or isinstance(points, bool) or points < 0:
-        raise ValueError(f"points must be a whole number from 0, but is {points!r}")
-
-
-@register("symmetrical_synthesis", "synthesis", {"l2_weight": ("log", 1e-5, 1e-2)})
+@register(
+    "symmetrical_synthesis", "synthesis", "symmetrical synthesis", 2020,
+    "N-pairs with the hardest of\nimages and their mirror images",
+)  # fmt: skip
 class SymmetricalSynthesisLoss(EmbeddingLoss):
     """Symm: N-pairs with the hardest of two samples of a class and their mirror images.
 
@@ -159,12 +155,9 @@ class SymmetricalSynthesisLoss(EmbeddingLoss):
     tensor(1.0996)
     """
 
-    def __init__(self, l2_weight: float = 5e-4) -> None:
-        super().__init__()
-        check_range(0, l2_weight=l2_weight)
-        self.l2_weight = l2_weight
+    l2_weight: float = setting(5e-4, low=0, tune=("log", 1e-5, 1e-2))
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         first, second, is_pair = first_two_of_each_class(labels)  # (S,), S slots
         f, g = embeddings.index_select(0, first), embeddings.index_select(0, second)  # (S, d)
         pairs = itertools.combinations((f, g, reflect(g, f), reflect(f, g)), 2)
