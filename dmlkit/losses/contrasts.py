@@ -30,15 +30,7 @@ class SupConLoss(PairLoss):
     - ``side="out"``: LSE_{j≠i} z_ij − (1/|Y_i|) Σ_{j∈Y_i} z_ij, the sum outside the log;
     - ``side="in"``: LSE_{j≠i} z_ij − LSE_{j∈Y_i} z_ij + log|Y_i|, the sum inside it.
 
-    The anchor's other positives stay in the denominator. "in" is at most "out"; both are NT-Xent
-    where each class has two samples. A batch of one class still has a loss above 0. The source's
-    code multiplies by T/0.07, and divides by all anchors, with a positive or without. T is 0.07
-    there by default, and 0.1 in the runs that it reports.
-
     Source: Khosla et al. 2020, "Supervised Contrastive Learning", equations 2 and 3.
-
-    Raises:
-        ValueError: a temperature that is not above 0, or an unknown side.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> SupConLoss(side="out")(x, torch.tensor([5, 5, 5, 6]))
@@ -73,16 +65,10 @@ class CircleLoss(PairLoss):
 
     L = mean over anchors with a positive and a negative of
     log(1 + Σ_n e^{γ a_n (s_n − m)} Σ_p e^{−γ a_p (s_p − 1 + m)}), s the cosine, with the weights
-    a_p = [1 + m − s_p]₊ and a_n = [s_n + m]₊, through which no gradient passes. At one pair of each
-    kind the decision boundary is the circle s_n² + (1 − s_p)² = 2m². The sums are those of one
-    anchor; some public code takes a single sum over all pairs of the batch, which is another loss.
-    The defaults are the source's for retrieval; for faces it has m 0.25 and γ 256.
+    a_p = [1 + m − s_p]₊ and a_n = [s_n + m]₊, through which no gradient passes.
 
     Source: Sun et al. 2020, "Circle Loss: A Unified Perspective of Pair Similarity Optimization",
     equation 6; defaults as the library pytorch-metric-learning quotes them.
-
-    Raises:
-        ValueError: γ that is not above 0, or a margin that is not from 0 to 1.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> CircleLoss(gamma=1.0)(x, torch.tensor([5, 5, 6, 6]))
@@ -129,17 +115,11 @@ class ContextualLoss(EmbeddingLoss):
     passes through the k-th distance or through |N_i| and |N̄_i|. The contrastive part is
     ``ContrastiveLoss`` of cosines.
 
-    λ is ``weight``, γ ``regularization``, μ ``mean_similarity``. Batches should have k samples of a
-    class; k is at most B. Two products of (B, B) matrices: O(B³) time, O(B²) memory. The defaults
-    are the source's at 256 pixels; at 224 pixels, on CUB, it has λ 0.05 and ε 0.04. They fine-tune
-    a pretrained network at a rate of 1e-5: a small one from scratch learns little by them.
+    λ is ``weight``, γ ``regularization``, μ ``mean_similarity``, and k is at most B. It takes
+    O(B³) time and O(B²) memory.
 
     Source: Liao, Tsiligkaridis and Kulis 2023, "Supervised Metric Learning to Rank for Retrieval
     via Contextual Similarity Optimization", in the form of the authors' code.
-
-    Raises:
-        ValueError: fewer than two neighbors, weights that are negative or whose sum is above 1, or
-            a number that is negative or not finite.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> y = torch.tensor([5, 5, 6, 6])

@@ -23,14 +23,12 @@ class PrototypicalLoss(EmbeddingLoss):
     rest are its queries; a class with a single row does not count. Embeddings are not normalized.
     With several ``episodes``, the batch is that many consecutive equal parts, and a query sees the
     classes of its own part only: the first ``ways`` of them by label, or all.
-    Where ``ways`` is known it saves work, since a part of b rows may have b/2 classes.
 
     Source: Snell, Swersky and Zemel 2017, "Prototypical Networks for Few-shot Learning",
     equations 1 and 2.
 
     Raises:
-        ValueError: fewer than one episode or way, or a batch that does not divide into the
-            episodes.
+        ValueError: a batch that does not divide into the episodes.
 
     >>> x = torch.tensor([[0.0, 0.0], [1.0, 0.0], [3.0, 0.0], [3.0, 0.0]])
     >>> PrototypicalLoss()(x, torch.tensor([5, 5, 6, 6]))  # mean of log(1 + e⁻³), log(1 + e⁻⁹)
@@ -102,14 +100,9 @@ class StructuredClusteringLoss(EmbeddingLoss):
     NMI divides by the geometric mean of the entropies, D is the distance on the unit sphere.
 
     The maximum is sought greedily, then by ``pam_steps`` rounds in which each medoid may be swapped
-    for a member of its cluster; the search carries no gradient. It takes |Y| (1 + pam_steps)
-    batched steps and O(B²) memory. That loop follows the labels, so that this loss cannot be
-    captured by ``torch.compile`` as one graph.
+    for a member of its cluster; the search carries no gradient.
 
     Source: Song, Jegelka, Rathod and Murphy 2017, "Deep Metric Learning via Facility Location".
-
-    Raises:
-        ValueError: γ that is negative or not finite, or a negative number of steps.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
     >>> StructuredClusteringLoss()(x, torch.tensor([5, 5, 6, 6]))  # 0 + 1 − (−2√2)

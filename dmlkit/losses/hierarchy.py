@@ -15,11 +15,10 @@ from dmlkit.losses.table import register
 def class_distances(embeddings: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
     """Mean squared distances on the unit sphere between the images of classes, and within each.
 
-    d_pq = mean over i in p and j in q of ‖x_i − x_j‖², and s_c = the mean over i ≠ j in c of
-    ‖x_i − x_j‖². Embeddings (N, d), labels (N,) in 0..C − 1 -> (C, C), (C,), in float64. The means
-    r̄ and mean squared norms of classes suffice: d_pq = m_p + m_q − 2 r̄_pᵀr̄_q and
-    s_c = 2 n_c (m_c − ‖r̄_c‖²) / (n_c − 1), so this costs O(Nd + C²d), where all pairs of images
-    would cost O(N²d). What has no pair of images is NaN.
+    d_pq = mean over i in p and j in q of ‖x_i − x_j‖² = m_p + m_q − 2 r̄_pᵀr̄_q, and s_c = the
+    mean over i ≠ j in c of ‖x_i − x_j‖² = 2 n_c (m_c − ‖r̄_c‖²) / (n_c − 1), with r̄ the means of
+    classes and m their mean squared norms. Embeddings (N, d), labels (N,) in 0..C − 1 -> (C, C),
+    (C,), in float64. What has no pair of images is NaN.
 
     Source: Ge, Huang, Dong and Scott 2018, "Deep Metric Learning with Hierarchical Triplet Loss",
     as two independent notes of the paper give it.
@@ -49,7 +48,7 @@ def tree_margins(
     H(p, q) is the first level l on which the node that joins p and q is not higher than d_l, and
     the margin is α_pq = [β + d_H(p,q) − s_p]₊, with s_p = d_0 for a class of one image.
     Embeddings (N, d), labels (N,) in 0..C − 1 -> (C, C) in float64, 0 on the diagonal, and β where
-    a class has no image. It takes O(C²) time and memory, on the host.
+    a class has no image.
 
     Source: Ge et al. 2018 (see ``class_distances``), from the notes. Linkage is named by neither.
     A negative margin, where s_p > β + d_H, is set to 0 here.
@@ -85,27 +84,16 @@ class HierarchicalTripletLoss(EmbeddingLoss):
 
     L = 1/(2Z) Σ over triplets (a, p, n) of [D²_ap − D²_an + α_{y_a y_n}]₊ on the unit sphere, with
     Z the number of those that are not zero. The margins α (C, C) come from ``tree_margins``, with
-    the arguments ``beta`` and ``levels``; before the first tree all are β.
+    the arguments ``beta`` and ``levels``; before the first tree all are β. They are part of the
+    state.
 
     A training calls ``refresh`` with embeddings of the whole training set, at its start and every
-    ``refresh_every`` steps; so the margins follow the embedding. They are part of the state, of
-    4 C² bytes. Labels are 0 to C − 1. The batches of neighboring classes that go with it are those
-    of the sampler ``neighbors`` (``data.batches.Neighbors``). As a margin needs the class of the
-    negative too, this is no ``PairLoss``, and a memory cannot wrap it.
+    ``refresh_every`` steps; so the margins follow the embedding. Labels are 0 to C − 1.
 
     Source: Ge, Huang, Dong and Scott 2018, "Deep Metric Learning with Hierarchical Triplet Loss".
     There is no official code: formulas and β = 0.1 are from two independent notes of the paper,
-    which agree. Not verified: L = 16 levels, and a new tree every epoch. The notes leave open
-    whether Z counts all triplets; they have plain triplets in the first epoch, where a training
-    here begins with the tree of the untrained network.
-
-    The margin of a tree is what its two classes have between them already, and β more: half of all
-    triplets stay active, easy ones too, and hard ones count for little. On Glyphs (validation
-    classes, 280 steps) Recall@1 was 77 % with the first tree alone and 75 % with one more at step
-    200, the default; a single margin of 0.2 (``triplet_all``) had 80 %.
-
-    Raises:
-        ValueError: fewer than one class or level, a negative β, or labels outside 0..C − 1.
+    which agree. Not verified: L = 16 levels, a new tree every epoch, and whether Z counts all
+    triplets.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> y = torch.tensor([0, 0, 1, 1])

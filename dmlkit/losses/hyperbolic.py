@@ -23,15 +23,11 @@ class HyperbolicLoss(PairLoss):
     L = mean over ordered positive pairs (a, p) of
     −log(e^{−d_ap/τ} / (e^{−d_ap/τ} + Σ_n e^{−d_an/τ})), n over all negatives of a, and d the
     distance on exp₀ of the embeddings, clipped to a radius. With ``c`` 0 the ball becomes the unit
-    sphere, and −d the cosine: NT-Xent. With two images per class this is the published loss; with
-    more, its authors sum over pairs of views, where here, as in NT-Xent, each positive pair is a
-    term whose denominator holds all negatives of its anchor and no other positive.
+    sphere, and −d the cosine: NT-Xent.
 
-    Source: Ermolov et al. 2022, "Hyperbolic Vision Transformers", section 3; clipping from Guo et
-    al. 2022, "Clipped Hyperbolic Classifiers Are Super-Hyperbolic Classifiers".
-
-    Raises:
-        ValueError: ``c`` is not at least 0 and finite, or temperature or clip is not positive.
+    Source: Ermolov et al. 2022, "Hyperbolic Vision Transformers", section 3, which sums over pairs
+    of views: this loss, with two images of a class. Clipping: Guo et al. 2022, "Clipped Hyperbolic
+    Classifiers Are Super-Hyperbolic Classifiers".
 
     >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
     >>> HyperbolicLoss(c=0.0, temperature=1.0)(x, torch.tensor([5, 5, 6]))  # log(1 + e⁻²)
@@ -77,9 +73,9 @@ def poincare_distances(x: Tensor, y: Tensor, c: float) -> Tensor:
     """Distances in the Poincaré ball of radius 1/√c: (M, d), (N, d) -> (M, N).
 
     d_c(x, y) = (2/√c) artanh(√c‖−x ⊕ y‖), computed in the equal form
-    (2/√c) arsinh(√c‖x − y‖ / √((1 − c‖x‖²)(1 − c‖y‖²))), which loses no digits where artanh does,
-    near the edge. Points on or beyond the edge count as just inside it. At c = 0 this is the limit
-    2‖x − y‖. Gradients are finite everywhere, and zero where the distance is 0.
+    (2/√c) arsinh(√c‖x − y‖ / √((1 − c‖x‖²)(1 − c‖y‖²))), which loses no digits near the edge.
+    Points on or beyond the edge count as just inside it. At c = 0 this is the limit 2‖x − y‖.
+    Gradients are finite everywhere, and zero where the distance is 0.
 
     Source: Ganea, Bécigneul and Hofmann 2018, "Hyperbolic Neural Networks".
 

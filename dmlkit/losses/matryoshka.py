@@ -20,29 +20,19 @@ class MatryoshkaLoss(PairLoss):
     """Any loss on the first 8, 16, 32, … dimensions, each as if there were no others.
 
     L = Σ_m c_m · loss(f[:, :m], y) over the ``sizes`` m, by default the powers of two from 8 that
-    are below ``dim``, and ``dim``; c_m are the ``weights``, by default 1. The sum grows with the
-    number of sizes; with ``reduction="mean"`` it is divided by Σ_m c_m. The raw prefixes are given
-    to the loss, which normalizes each by itself if it normalizes. A loop over sizes, one after the
-    other.
+    are below ``dim``, and ``dim``; c_m are the ``weights``, by default 1. With
+    ``reduction="mean"`` the sum is divided by Σ_m c_m. The raw prefixes are given to the loss,
+    which normalizes each by itself if it normalizes.
 
-    Parameters of the loss named ``proxies``, (C, ..., dim), are cut as the embeddings are: one set
-    of proxies serves all sizes (MRL-E, the efficient form of the paper). Other parameters, such as
-    a radius for each class, are the same for all sizes. A schedule that counts batches has the same
-    count at all sizes of a batch, and moves once. The wrapped loss must keep nothing else:
-
-    - a memory wraps this loss and not the reverse, ``CrossBatchMemory(MatryoshkaLoss(loss))``: it
-      holds full vectors, which are cut. Where ``loss`` is a ``PairLoss``, so is the wrapper;
-    - ``SphericalExpansion(MatryoshkaLoss(loss))`` likewise: synthetic points around full proxies
-      are cut. ``proxies`` are those of the wrapped loss;
-    - moving statistics of the embeddings would be of one size only, and are refused;
-    - a ``SphericalConstraint`` beside it acts on full norms.
+    Parameters of the loss named ``proxies``, (C, ..., dim), are cut as the embeddings are (MRL-E,
+    the efficient form of the paper); others serve all sizes. A schedule that counts batches has the
+    same count at all sizes of a batch, and moves once. The wrapped loss must keep nothing else, so
+    that a memory or an expansion goes around this loss, and not into it.
 
     Source: Kusupati et al. 2022, "Matryoshka Representation Learning"; there, for classifiers.
 
     Raises:
-        ValueError: sizes that are not distinct whole numbers from 1 to ``dim``, weights that are
-            not as many or not above 0, an unknown reduction, proxies or embeddings that have not
-            ``dim`` dimensions.
+        ValueError: proxies or embeddings that have not ``dim`` dimensions.
         TypeError: a loss that keeps a state other than counts, or another ``MatryoshkaLoss``.
 
     >>> from dmlkit.losses import SupConLoss

@@ -29,9 +29,7 @@ class CrossBatchMemory(EmbeddingLoss):
     algorithm 1, with the batch's own loss as in the authors' code.
 
     Raises:
-        ValueError: a number outside its range, embeddings that have not ``dim`` dimensions, or a
-            batch larger than the memory.
-        TypeError: a loss that cannot compare two sets.
+        ValueError: embeddings that have not ``dim`` dimensions, or a batch larger than the memory.
 
     >>> from dmlkit.losses import ContrastiveLoss
     >>> loss = CrossBatchMemory(ContrastiveLoss(), dim=2, size=4)

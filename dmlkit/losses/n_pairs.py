@@ -26,22 +26,16 @@ class NPairsLoss(EmbeddingLoss):
 
     L = mean over classes c of log(1 + Σ_{c'≠c} exp(f_cᵀf⁺_{c'} − f_cᵀf⁺_c)), plus optionally
     λ mean_c (‖f_c‖² + ‖f⁺_c‖²). f_c is the class's first sample in the batch, f⁺_c its second;
-    further samples, and classes of one sample, do not count: draw batches of two images of each
-    class (``PairBatches``), since of four of each half the batch is idle.
+    further samples, and classes of one sample, do not count.
 
     ``direction`` says what is classified: ``"forward"``, each f_c among the f⁺, as above;
     ``"reversed"``, each f⁺_c among the f; ``"both"``, the mean of the two. With a ``scale`` r the
     dot products are those of r f/‖f‖, so that the logits are r² cosines; without, of the raw
     embeddings. The penalty λ is of the raw embeddings in any case.
 
-    Source: Sohn 2016, "Improved Deep Metric Learning with Multi-class N-pair Loss Objective"; in
-    the papers' experiments λ is 2e-3 · 0.25. ``n_pairs_normalized``, with r = 5 and forward, is the
-    loss on which Zhang, Li and Zhang 2020, "Deep Metric Learning with Spherical Embedding", show
-    SEC (their code); both directions are an option of the comparison study's code.
-
-    Raises:
-        ValueError: a weight λ that is negative or not finite, an unknown direction, or a scale that
-            is not above 0.
+    Source: Sohn 2016, "Improved Deep Metric Learning with Multi-class N-pair Loss Objective".
+    ``n_pairs_normalized`` (r = 5, forward): Zhang, Li and Zhang 2020, "Deep Metric Learning with
+    Spherical Embedding", in their code.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> y = torch.tensor([0, 0, 1, 1])
@@ -82,14 +76,9 @@ class AngularLoss(EmbeddingLoss):
     L = mean over positive pairs (a, p) of
     log(1 + Σ_n exp(4t(a + p)ᵀn − 2(1 + t)aᵀp)) + λ L_N-pairs, with t = tan²α, on the unit sphere;
     the N-pairs term, times λ = ``n_pairs_weight``, is ``NPairsLoss(l2_weight)`` of the raw
-    embeddings. With E_an = exp(4t aᵀn), and 0 where n is no negative of a, the sum over n of all
-    pairs at once is a matrix product, Σ_n E_an E_pn: O(B³) multiplications, but O(B²) memory.
+    embeddings. It takes O(B³) time and O(B²) memory.
 
     Source: Wang, Zhou, Wen, Liu and Lin 2017, "Deep Metric Learning with Angular Loss".
-
-    Raises:
-        ValueError: an angle that is not above 0 and at most 70 degrees, beyond which E would
-            overflow, or a weight that is negative or not finite.
 
     >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     >>> AngularLoss(45)(x, torch.tensor([5, 5, 6]))  # log(1 + e^{0 − 4})

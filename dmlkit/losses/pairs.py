@@ -28,10 +28,8 @@ class ContrastiveLoss(PairLoss):
 
     L = mean⁺ [D − m₊]₊ + mean⁻ [m₋ − D]₊, each mean over its non-zero pairs; D is the distance on
     the unit sphere. With ``similarity="cosine"``, L = mean⁺ [m₊ − s]₊ + mean⁻ [s − m₋]₊, s the
-    cosine: one formula under several names, the threshold-consistent margin (margins 0.9 and 0.5),
-    ROADMAP's calibration (0.9 and 0.6) and the contrastive part of the contextual loss (0.75 and
-    0.6). With ``reduction="sum"`` each mean is a sum over pairs, divided by the number of anchors.
-    ``positive_margin=None`` asks for positives that coincide: 0 as a distance, 1 as a cosine.
+    cosine. With ``reduction="sum"`` each mean is a sum over pairs, divided by the number of
+    anchors. ``positive_margin=None`` asks for positives that coincide: distance 0, cosine 1.
 
     Source: Hadsell, Chopra and LeCun 2006, "Dimensionality Reduction by Learning an Invariant
     Mapping", in the unsquared form of later libraries.
@@ -104,8 +102,7 @@ class TripletLoss(PairLoss):
     - ``"semihard"``: each (a, p) with the nearest negative that is farther than p, else with the
       farthest negative;
     - ``"hard"``: each a with its farthest positive and its nearest negative;
-    - ``"all"``: every triplet; the mean is over those whose term is not zero, because a mean over
-      all of them fades while training succeeds;
+    - ``"all"``: every triplet; the mean is over those whose term is not zero;
     - ``"distance"``: each (a, p) with a negative drawn by its distance, as in ``MarginLoss``, from
       torch's default generator on the device.
 
@@ -149,8 +146,7 @@ class LiftedStructureLoss(PairLoss):
 
     L = 1/(2|P|) Σ over positive pairs {i, j} of
     [log(Σ_{k: y_k≠y_i} e^{m − D_ik} + Σ_{l: y_l≠y_j} e^{m − D_jl}) + D_ij]₊²,
-    with D the distance of the raw embeddings (not normalized). Each row's sum is taken once for
-    all of its pairs: O(B²).
+    with D the distance of the raw embeddings (not normalized).
 
     Source: Oh Song, Xiang, Jegelka and Savarese 2016, "Deep Metric Learning via Lifted Structured
     Feature Embedding", equation 4.
@@ -259,9 +255,8 @@ class MarginLoss(PairLoss):
 
     L = Σ over triplets (a, p, n) of [m + D_ap − β]₊ + [m + β − D_an]₊, divided by the number of
     terms that are not zero; D is the distance on the unit sphere, and β = β_c is learned for the
-    class c of the anchor. Each positive pair draws one negative, ∝ q(D)⁻¹: see
-    ``mining.distance_weighted_negatives``; the draws come from torch's default generator on the
-    device. The parameter ``beta`` is (C,); give it a learning rate of its own.
+    class c of the anchor: the parameter ``beta`` (C,). Each positive pair draws one negative,
+    ∝ q(D)⁻¹ (``mining.distance_weighted_negatives``), from torch's default generator.
 
     Source: Wu, Manmatha, Smola and Krähenbühl 2017, "Sampling Matters in Deep Embedding Learning".
 

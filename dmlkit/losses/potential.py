@@ -24,24 +24,16 @@ class PotentialFieldLoss(ProxyLoss):
     """Every sample and proxy pulls its class, less from afar, and pushes other classes when near.
 
     L = δ^α/N · Σ_{i≠j} ψ_ij over all N = B + CM samples of the batch and proxies, as unit rows,
-    with ψ_ij = −1/max(D_ij, δ)^α within a class, and 1/min(D_ij, δ)^α between two. So attraction
-    decays with the distance D and ends within δ, and repulsion acts within δ only. Elsewhere both ψ
-    are constant: L is a large number of which little moves. The M ``centers`` of each class are
-    the proxies, (C, M, d).
+    with ψ_ij = −1/max(D_ij, δ)^α within a class, and 1/min(D_ij, δ)^α between two. The M
+    ``centers`` of each class are the proxies, (C, M, d). Repulsion is that of D = δ/100 where D is
+    smaller, and there without a gradient.
 
-    The factor δ^α/N, which turns no force, is not in the source: without it the force is α/δ^{α+1}
-    at D = δ, 30,000 for α = 3 and δ = 0.1. Repulsion is that of D = δ/100 where D is smaller, and
-    there without a gradient.
+    Value and gradient are computed at once, in O(N) memory. To autograd the gradient is a constant:
+    there are no second derivatives.
 
-    The work grows with N², in which the proxies' own pairs count most. It is done in blocks of
-    rows, value and gradient at once, so that memory grows with N alone. To autograd the gradient is
-    a constant: there are no second derivatives.
-
-    Source: Bhatnagar and Ahuja 2025, "Potential Field Based Deep Metric Learning", at third hand:
-    the authors published no code, and the formulas are those of two independent reimplementations
-    that agree with each other. They report δ from 0.1 to 0.3, α up to 6, and 15 proxies for each
-    class on CUB and Cars, 2 on SOP; which values belong together is not known. The
-    defaults here suit small networks.
+    Source: Bhatnagar and Ahuja 2025, "Potential Field Based Deep Metric Learning", from two
+    independent reimplementations that agree with each other, as the authors published no code. The
+    factor δ^α/N, which turns no force, is not in the source.
 
     >>> loss = PotentialFieldLoss(num_classes=2, dim=2, centers=1, delta=0.8, alpha=2)
     >>> _ = loss.proxies.data.copy_(torch.eye(2)[:, None])

@@ -126,7 +126,7 @@ class NormalizedSoftmaxLoss(ProxyLoss):
     L = mean of −log softmax(xᵀp̂ / σ)_y, with x and p̂ on the unit sphere; proxies are (C, d).
 
     Source: Zhai and Wu 2019, "Classification is a Strong Baseline for Deep Metric Learning",
-    equation 3 (the temperature is their σ, which the 2019 comparison study's equation 15 omits).
+    equation 3.
 
     >>> loss = NormalizedSoftmaxLoss(num_classes=2, dim=2)
     >>> _ = loss.proxies.data.copy_(torch.eye(2))
@@ -149,7 +149,7 @@ class CosFaceLoss(ProxyLoss):
     """Normalized softmax whose own class must win by a margin in cosine.
 
     L = mean of −log softmax(s(cos θ_z − m·[z = y]))_y, θ_z the angle between embedding and proxy;
-    proxies are (C, d). A scale of 64 is for faces; small data want about 16.
+    proxies are (C, d).
 
     Source: Wang et al. 2018, "CosFace: Large Margin Cosine Loss for Deep Face Recognition",
     equation 4.
@@ -178,8 +178,7 @@ class ArcFaceLoss(ProxyLoss):
 
     L = mean of −log softmax(s·t)_y, where t_z = cos θ_z for z ≠ y and t_y = cos(θ_y + m), θ_z the
     angle between embedding and proxy. Past θ_y > π − m, where cos(θ_y + m) would rise again,
-    t_y = cos θ_y − m·sin m. The margin is in radians; proxies are (C, d). A scale of 64 is for
-    faces; small data want about 16.
+    t_y = cos θ_y − m·sin m. The margin is in radians; proxies are (C, d).
 
     Source: Deng et al. 2019, "ArcFace: Additive Angular Margin Loss for Deep Face Recognition",
     equation 3; the branch is that of the authors' code.
@@ -223,9 +222,6 @@ class SphereFaceLoss(ProxyLoss):
 
     Source: Liu et al. 2017, "SphereFace: Deep Hypersphere Embedding for Face Recognition"; the
     schedule's numbers are those of the authors' code.
-
-    Raises:
-        ValueError: the margin is not a whole number from 1.
 
     >>> loss = SphereFaceLoss(num_classes=2, dim=2, anneal=False)
     >>> _ = loss.proxies.data.copy_(torch.eye(2))
@@ -361,15 +357,11 @@ class MetaClassLoss(EmbeddingLoss):
 
     L = mean of −log softmax(f)_{m(y)}, with the raw embedding f (B, dim) itself as the logits: the
     proxies are fixed, the rows of the identity, so that fᵀe_k = f_k. The map m, drawn from
-    ``map_seed``, is balanced: the numbers of classes in two meta-classes differ by at most one.
-
-    m is in ``state_dict``, as ``meta_classes`` (num_classes,).
+    ``map_seed``, is balanced: the numbers of classes in two meta-classes differ by at most one. It
+    is in ``state_dict``, as ``meta_classes`` (num_classes,).
 
     Source: Xuan, Souvenir and Pless 2018, "Deep Randomized Ensembles for Metric Learning"; raw
     logits as in the authors' code.
-
-    Raises:
-        ValueError: embeddings that have not ``dim`` dimensions.
 
     >>> loss = MetaClassLoss(num_classes=4, dim=2)
     >>> loss.meta_classes.bincount()

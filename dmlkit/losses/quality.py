@@ -22,22 +22,18 @@ class AdaFaceLoss(ProxyLoss):
 
     L = mean of −log softmax(s·t)_y, where t_j = cos θ_j for j ≠ y and
     t_y = cos(θ_y − m·z) − m(1 + z), with θ_y − m·z clipped to 0 ... π, θ_j the angle between
-    embedding and proxy, and z = clip(h(n − μ)/(σ + 10⁻³), −1, 1), n = clip(‖f‖, 10⁻³, 100). So
-    z = −1 is ArcFace's margin (but past θ_y = π − m, where the target is constant), z = 0 is
-    CosFace's, and z = 1 turns by −m and takes off 2m. No gradient reaches the norm. The proxies are
-    (C, d), the margin is in radians, and h is ``concentration``. The source's scale, for faces, is
-    64; small networks learn more at 16.
+    embedding and proxy, and z = clip(h(n − μ)/(σ + 10⁻³), −1, 1), n = clip(‖f‖, 10⁻³, 100). No
+    gradient reaches the norm. The proxies are (C, d), the margin is in radians, and h is
+    ``concentration``.
 
     μ and σ are moving averages, μ ← (1 − ρ)μ + ρ·mean(n) and likewise of the standard deviation
-    (B − 1 in its denominator; 0 for a single sample), ρ the ``momentum``. Here the first training
-    batch starts them, later ones move them before they are used, and evaluation mode does not
-    change them; they are part of the state. The authors' code starts at 20 and 100 instead, of
-    which 300 steps at ρ = 0.01 keep 5 %: too much for networks with norms near 3.
+    (B − 1 in its denominator; 0 for a single sample), ρ the ``momentum``. The first training batch
+    starts them, later ones move them before they are used, and evaluation mode does not change
+    them; they are part of the state.
 
-    A constraint that makes all norms equal (SEC) leaves only noise in z.
-
-    Source: Kim, Jain and Liu 2022, "AdaFace: Quality Adaptive Margin for Face Recognition";
-    the other defaults are those of the authors' scripts; they clip at 10⁻³ and π − 10⁻³.
+    Source: Kim, Jain and Liu 2022, "AdaFace: Quality Adaptive Margin for Face Recognition", with
+    the defaults of the authors' scripts but for the scale, 64 there. Their averages start at 20 and
+    100, and they clip at 10⁻³ and π − 10⁻³.
 
     >>> loss = AdaFaceLoss(num_classes=2, dim=2, scale=1)
     >>> _ = loss.proxies.data.copy_(torch.eye(2))
@@ -95,22 +91,13 @@ class MagFaceLoss(ProxyLoss):
     L = mean of −log softmax(s·t)_y + λ·mean of (1/a + a/u²), where t_j = cos θ_j for j ≠ y,
     t_y = cos(θ_y + m(a)) where cos θ_y > 0, else cos θ_y, with a = clip(‖f‖, l, u) and m(a) linear
     from ``lower_margin`` at a = l (``lower_norm``) to ``upper_margin`` at a = u (``upper_norm``),
-    in radians. Gradients reach a, so that samples which can afford a large margin grow long;
-    outside l ... u the norm has no gradient. λ is ``norm_weight``, and proxies are (C, d). Without
-    ``easy_margin``, t_y = cos(θ_y + m(a)) up to θ_y = π − m(a), and past it
-    cos θ_y − m(a)·sin m(a).
-
-    The regularizer wins at a = l, whatever the angles, if λ ≥ sKl²u²/(u² − l²) with
-    K = (m(u) − m(l))/(u − l): 0.18 here, at λ = 5. The authors' scripts train networks with norms
-    of 10 to 110: 10, 110, 0.45, 0.8, s = 64 and λ = 35 (bound 22.6; their trainer's own default,
-    20, is below it). A small network starts at norms near 3, where that range would silence the
-    norm, so the defaults here are what the authors' README proposes for norms near 1, but for the
-    scale: 64 is for faces, and small networks learn more at 16.
-
-    A constraint that makes all norms equal (SEC) works against this loss.
+    in radians. Gradients reach a; outside l ... u the norm has none. λ is ``norm_weight``, and
+    proxies are (C, d). Without ``easy_margin``, t_y = cos(θ_y + m(a)) up to θ_y = π − m(a), and
+    past it cos θ_y − m(a)·sin m(a).
 
     Source: Meng, Zhao, Huang and Zhou 2021, "MagFace: A Universal Representation for Face
-    Recognition and Quality Assessment"; the two branches are those of the authors' code.
+    Recognition and Quality Assessment"; the two branches are those of the authors' code, the
+    defaults, but for the scale, those that its README proposes for norms near 1.
 
     >>> loss = MagFaceLoss(num_classes=2, dim=2, scale=1)
     >>> _ = loss.proxies.data.copy_(torch.eye(2))

@@ -33,22 +33,14 @@ class SmoothAPLoss(PairLoss):
 
     L = 1 − mean over anchors q of mean_{i∈P_q} R⁺_qi / R_qi, with the ranks
     R_qi = 1 + Σ_{j≠i} σ((s_qj − s_qi)/τ), R⁺ the same over positives j only; s is the cosine. An
-    anchor without a positive does not count.
+    anchor without a positive does not count. As published, the anchor is in its own list
+    (``include_query``), a positive of cosine 1.
 
-    As published, the anchor is in its own list (``include_query``), a positive of cosine 1. This
-    holds one term of its mean near 1; without it, L is a smooth form of 1 − AP as AP is evaluated.
-
-    The time is O(B³), in O(B²) memory. If no anchor has more than P positives (K − 1 in a batch
-    with K samples of each class, more in a memory), ``max_positives=P`` gives the same loss in
-    O(B²P); an anchor with more is an error. As cosines are divided by τ, their product needs all
-    of float32, torch's default, and not TF32.
+    It takes O(B³) time and O(B²) memory; with ``max_positives=P`` it is the same loss in O(B²P),
+    and an anchor with more positives is an error.
 
     Source: Brown, Xie, Kalogeiton and Zisserman 2020, "Smooth-AP: Smoothing the Path Towards
     Large-Scale Image Retrieval", in the form of their code.
-
-    Raises:
-        ValueError: a temperature τ that is not above 0, ``max_positives`` that is no whole number
-            from 1, or an anchor with more positives.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> SmoothAPLoss()(x, torch.tensor([0, 0, 1, 1]))
@@ -81,24 +73,15 @@ class SupAPLoss(PairLoss):
 
     L_SupAP = 1 − mean over anchors q of mean_{i∈P_q} R⁺_qi / (R⁺_qi + Σ_{negatives j} h(s_qj −
     s_qi)). R⁺ is the exact rank among positives (ties count), without a gradient; and
-    h(u) = σ(u/τ) for u ≤ 0; start + σ(u/τ) for 0 < u ≤ δ; ρ(u − δ) + offset for u > δ, so that a
-    negative far above a positive has a gradient too, which a sigmoid does not give. The default
-    offset steps down by 0.05 at δ; ``offset=None`` makes h continuous there. At 0, h steps up by
-    ``start``.
+    h(u) = σ(u/τ) for u ≤ 0; start + σ(u/τ) for 0 < u ≤ δ; ρ(u − δ) + offset for u > δ. The default
+    offset steps down by 0.05 at δ; ``offset=None`` makes h continuous there.
 
-    AP sees the order within one batch only. The second term, the contrastive loss of cosines,
-    L_calibration = mean⁺ [m₊ − s]₊ + mean⁻ [s − m₋]₊, each mean over its non-zero pairs, makes
-    scores comparable across batches. ``include_query`` and ``max_positives`` are those of
-    ``SmoothAPLoss``.
+    L_calibration = mean⁺ [m₊ − s]₊ + mean⁻ [s − m₋]₊ is ``ContrastiveLoss`` of cosines.
+    ``include_query`` and ``max_positives`` are those of ``SmoothAPLoss``.
 
     Source: Ramzi, Thome, Rambour, Audebert and Bitot 2021, "Robust and Decomposable Average
     Precision for Image Retrieval"; form and defaults are those of the authors' code for SOP, CUB
-    and In-Shop (for iNaturalist ``start`` is 0 and the offset 1), and w is 1 there.
-
-    Raises:
-        ValueError: τ or δ that is not above 0; ρ, start, offset or w that is negative; a margin
-            outside −1 to 1; ``max_positives`` that is no whole number from 1, or an anchor with
-            more positives.
+    and In-Shop.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> SupAPLoss()(x, torch.tensor([0, 0, 1, 1]))  # 0.2333 + 0.8
@@ -145,22 +128,12 @@ class RecallAtKLoss(PairLoss):
 
     L = 1 − mean over anchors q and over k of min(Σ_{i∈P_q} σ((k − r_qi)/T), k) / min(k, |P_q|),
     with the rank r_qi = 1 + Σ_{j≠i} σ((s_qj − s_qi)/τ) and s the cosine. P_q are the positives of
-    q; an anchor without one does not count.
-
-    As published, the anchor is in its own list (``include_query``) at cosine 1, though not one of
-    its positives: every rank is then at least 2 or so, and a perfect batch costs 0.5 at k = 1.
-    Without it r is the rank as Recall@k is evaluated. Either way the lowest loss is not 0, as
-    σ(k − r) is not 1. ``max_positives`` is that of ``SmoothAPLoss``.
-
-    The authors train with thousands of images in a batch, and optionally mix the similarities of
-    a class (SiMix), which is not done here.
+    q; an anchor without one does not count. As published, the anchor is in its own list
+    (``include_query``) at cosine 1, though not one of its positives. ``max_positives`` is that of
+    ``SmoothAPLoss``.
 
     Source: Patel, Tolias and Matas 2022, "Recall@k Surrogate Loss with Large Batches and Similarity
-    Mixup"; the form is that of the authors' code.
-
-    Raises:
-        ValueError: k that are no whole numbers from 1, or none; τ or T that is not above 0;
-            ``max_positives`` that is no whole number from 1, or an anchor with more positives.
+    Mixup", in the form of the authors' code, without the optional mixup.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> RecallAtKLoss(k=[1, 2])(x, torch.tensor([0, 0, 1, 1]))
@@ -204,15 +177,9 @@ class FastAPLoss(PairLoss):
     L = mean over anchors that have a positive of 1 − (1/|P|) Σ_b h⁺_b H⁺_b / H_b. D² from 0 to 4 on
     the unit sphere falls into ``bins`` + 1 triangular bins with the width 4/``bins``: h⁺ is the
     histogram of the anchor's positives, H⁺ its cumulated sum, and H that of positives and
-    negatives. So the order within one bin does not count.
-
-    The cumulated histogram is H_b = Σ_j clamp(b + 1 − D²_j bins/4, 0, 1), computed bin by bin:
-    O(B² bins) time, O(B²) memory, and deterministic on a GPU, which ``scatter_add`` is not.
+    negatives: H_b = Σ_j clamp(b + 1 − D²_j bins/4, 0, 1).
 
     Source: Cakir, He, Xia, Kulis and Sclaroff 2019, "Deep Metric Learning to Rank".
-
-    Raises:
-        ValueError: bins that are no whole number from 1.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> FastAPLoss()(x, torch.tensor([0, 0, 1, 1]))
@@ -288,8 +255,7 @@ def soft_counts(a: Tensor, b: Tensor, step: Step, *, but_itself: bool = False) -
 
     counts_qi = Σ_j step(b_qj − a_qi): (B, P), (B, N) -> (B, P). An entry −∞ of b counts nothing.
     ``but_itself`` leaves j = i out. Time is O(BPN) and memory O(B(P + N)), or one (B, 1, N) if that
-    is more, in the backward pass too, which computes the steps again. A second derivative holds
-    all (B, P, N) steps.
+    is more; a second derivative holds all (B, P, N) steps.
 
     >>> soft_counts(torch.tensor([[0.0]]), torch.tensor([[9.0, 0.0, -torch.inf]]), Sigmoid())
     tensor([[1.4999]])

@@ -20,19 +20,13 @@ class MultiScaleLoss(EmbeddingLoss):
 
     L = Σ_h loss_h(f_h, y), with f = [f_1, …, f_H] (B, d) cut into ``parts`` H parts of equal size;
     where d is no multiple of H, the first are larger by one. Each part has a copy of ``loss``, with
-    its own parameters and state: one with proxies must be made for the size of a part. Retrieval
-    normalizes the joined embedding once, so that a part with longer vectors counts for more.
+    its own parameters and state: one with proxies must be made for the size of a part.
 
-    Over the model ``convnet_scales``, whose heads look at three depths, this is RLL-(L, M, H). A
-    comparison with one head is one of 3 × d dimensions with d, unless each head has d/3: here
-    ``dim`` is that of all parts together.
-
-    Source: Wang et al. 2019, "Ranked List Loss for Deep Metric Learning", as in the authors' code,
-    which has three heads of 512 dimensions with a weight of 1 each.
+    Source: Wang et al. 2019, "Ranked List Loss for Deep Metric Learning" (RLL-(L, M, H)), as in the
+    authors' code, which has three heads of 512 dimensions with a weight of 1 each.
 
     Raises:
-        ValueError: no part, or embeddings with fewer dimensions than parts.
-        TypeError: ``loss`` is no module.
+        ValueError: embeddings with fewer dimensions than parts.
 
     >>> import torch
     >>> from dmlkit.losses import ContrastiveLoss

@@ -26,8 +26,7 @@ class SphericalConstraint(Declared):
 
     L = η · mean_i (n_i − μ)², n_i = ‖f_i‖, with μ the batch's mean norm (``target="mean"``), its
     moving average μ ← (1 − ρ)μ + ρ·mean(n) (``"ema"``, ρ the ``momentum``), or a fixed norm;
-    ``target=0.0`` is the L2 penalty. The gradient at f_i is (2η/B)(n_i − μ) f_i/n_i: it points
-    along the embedding, where the gradient of an angular loss has no part.
+    ``target=0.0`` is the L2 penalty.
 
     Embeddings are (B, d), in the units of the model's output; labels are accepted and not
     used, so that a constraint can be called as a loss is. The first training batch starts the
@@ -38,8 +37,7 @@ class SphericalConstraint(Declared):
     penalty is that of Sohn 2016.
 
     Raises:
-        ValueError: unknown target, negative weight, momentum outside (0, 1], or embeddings that are
-            not (B, d).
+        ValueError: embeddings that are not (B, d).
         TypeError: embeddings are not floating point.
 
     >>> SphericalConstraint(weight=0.5)(torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
@@ -91,12 +89,11 @@ class HeatedUpSoftmaxLoss(ProxyLoss):
 
     L = mean of −log softmax(α xᵀp̂)_y, with x and p̂ on the unit sphere, proxies (C, d), and α the
     inverse temperature: ``alpha`` for the first ``switch_at`` training batches, ``final_alpha``
-    after them (never, where ``switch_at`` is None). At a large α hard samples have large
-    gradients and easy ones almost none. The loss counts the batches that it sees in training
-    mode in its state, so a training loop need not know of it; the paper also divides the
-    learning rate by 10 at the switch, which is the loop's.
+    after them (never, where ``switch_at`` is None). The loss counts the batches that it sees in
+    training mode in its state.
 
-    Source: Zhang, Yu, Karaman, Zhang and Chang 2018, "Heated-Up Softmax Embedding".
+    Source: Zhang, Yu, Karaman, Zhang and Chang 2018, "Heated-Up Softmax Embedding", which also
+    divides the learning rate by 10 at the switch.
 
     >>> loss = HeatedUpSoftmaxLoss(num_classes=2, dim=2, alpha=2, final_alpha=1, switch_at=1)
     >>> _ = loss.proxies.data.copy_(torch.eye(2))
@@ -129,9 +126,8 @@ def simplex(points: int, like: Tensor | None = None) -> Tensor:
 
     Unit rows with ⟨μ_i, μ_j⟩ = −1/n and sum 0, the first of them e₁: row k is μ_k in the basis
     v_1 ... v_n of SEE's Algorithm 1, whose α has the closed form
-    α_jj = √((n + 1)(n − j + 1) / (n(n − j + 2))) and α_kj = −α_jj/(n − j + 1) for k > j. The
-    printed recursion takes the root of a rounding error for α_{n+1,n+1}, which is exactly 0.
-    ``like`` gives dtype and device.
+    α_jj = √((n + 1)(n − j + 1) / (n(n − j + 2))) and α_kj = −α_jj/(n − j + 1) for k > j. ``like``
+    gives dtype and device.
 
     >>> simplex(2)
     tensor([[ 1.0000,  0.0000],
@@ -158,23 +154,20 @@ def expand(
     With z and w the embedding and its proxy on the unit sphere (raw rows are normalized here)
     and r = z − ⟨w,z⟩w, the points are z_k = ⟨w,z⟩w + ‖r‖μ_k, k = 2 ... n + 1, on the unit sphere
     and as near to w as z is. {r/‖r‖, μ_2, ..., μ_{n+1}} are the vertices of a regular simplex
-    orthogonal to w, so that sample and points average to ⟨w,z⟩w and lie √(2(1 + 1/n))‖r‖ apart.
-    As r vanishes the points shrink onto the sample, and at r = 0 they are the sample itself.
+    orthogonal to w. At r = 0 the points are the sample itself.
 
     ``directions`` is ``"simplex"``; ``"rotated"``, the same turned at random about w and r
-    (``"simplex"`` with a generator is that too); or ``"random"``, n independent directions
-    orthogonal to w, the baseline of the same norms. To turn, one orthogonal matrix is drawn for
-    the batch, and signs of the coordinates for each sample: every turn is uniform, and no two
-    samples of a batch are turned alike. What is random comes from the generator, or else from
-    torch's default one on the device. Gradients reach embeddings and proxies. Half precision is
-    computed and returned in float32.
+    (``"simplex"`` with a generator is that too), by one orthogonal matrix for the batch and signs
+    of the coordinates for each sample; or ``"random"``, n independent directions orthogonal to w.
+    What is random comes from the generator, or else from torch's default one on the device.
+    Gradients reach embeddings and proxies. Half precision is computed and returned in float32.
 
     Source: Le and Woo 2024, "SEE: Spherical Embedding Expansion for Improving Deep Metric
     Learning", Algorithm 1 and equation 2, with two reflections in place of Gram-Schmidt.
 
     Raises:
         ValueError: more points than d − 1, unequal shapes, unknown directions.
-        TypeError: embeddings or proxies are not floating point.
+        TypeError: embeddings are not floating point.
 
     >>> expand(torch.tensor([[0.6, 0.8]]), torch.tensor([[1.0, 0.0]]), points=1)
     tensor([[[ 0.6000, -0.8000]]])
@@ -266,33 +259,24 @@ class SphericalExpansion(EmbeddingLoss):
     """SEE: any proxy loss on the batch, and again on synthetic points spread around its proxies.
 
     L = L_ML(real) + λ·L_ML(synthetic), λ the ``weight``, the synthetic points those of
-    :func:`expand`, ``points`` a sample, under the sample's label. Each has its sample's norm, for
-    losses that read it (SphereFace, AdaFace, MagFace); to losses of the sphere that is nothing. The
-    second term is the wrapped loss's own average over them, as in the authors' code; the paper's
-    equation 3 prints a sum over the points of a sample, which is λ·n instead of λ.
+    :func:`expand`, ``points`` a sample, under the sample's label and with its norm, for losses that
+    read it. The second term is the wrapped loss's own average over them, as in the authors' code;
+    the paper's equation 3 prints a sum over the points of a sample, which is λ·n instead of λ.
 
-    ``loss`` is a module with ``proxies`` (C, d), and ``points`` the paper's and scripts' ``n_aug``.
-    With ``detach`` the second term reaches the proxies alone, never the encoder, as in the authors'
-    code; the paper does not say so.
-    ``directions`` are those of :func:`expand`, by default a simplex turned at random for every
-    batch with torch's default generator: a fixed one lies in nearly the same few coordinates for
-    every sample and step.
+    ``loss`` is a module with ``proxies`` (C, d). With ``detach`` the second term reaches the
+    proxies alone, never the encoder, as in the authors' code; the paper does not say so.
+    ``directions`` are those of :func:`expand`.
 
     Curriculum: only the B·rate samples nearest to their proxies are expanded, where the rate
     rises by half a cosine from ``start_rate`` to ``end_rate`` over ``steps`` training batches and
-    stays there (``steps=0``: from the first batch; None: every sample is expanded). The authors'
-    scripts take 8 points, weight 0.2 and rates 0 to 0.4. The count of batches is part of the
-    state; evaluation mode does not count. Because it decides the shape of the synthetic batch,
+    stays there (``steps=0``: from the first batch; None: every sample is expanded). The count of
+    batches is part of the state; evaluation mode does not count. As it decides a shape,
     ``torch.compile`` breaks the graph there, and ``fullgraph=True`` needs ``steps=None``.
-    A schedule inside the wrapped loss sees two batches a step, real and synthetic.
-
-    A sample on its proxy is repeated (see :func:`expand`), which is where the points go as it
-    nears the proxy: the objective stays continuous, and the row adds no direction of its own.
 
     Source: Le and Woo 2024, equations 3 and 4.
 
     Raises:
-        ValueError: a number outside its range, too many points, or a label outside 0..C − 1.
+        ValueError: more points than d − 1, or a label outside 0..C − 1.
         TypeError: a loss without proxies (C, d).
 
     >>> from dmlkit.losses import NormalizedSoftmaxLoss

@@ -57,9 +57,8 @@ def register(
     """Enter a class into the table under a short name, with arguments that the name fixes.
 
     Its search space is that of ``space``, in the order of ``tuned`` where that names settings; with
-    ``tuned=False`` the loss is not tuned. A wrapper's first argument is ``loss``, a module;
-    ``wraps`` is the one that ``build`` makes for
-    it by default.
+    ``tuned=False`` the loss is not tuned. A wrapper's first argument is ``loss``, a module, and
+    ``wraps`` is the one that ``build`` makes for it by default.
 
     Raises:
         ValueError: the name is taken.
