@@ -52,8 +52,8 @@ class ContrastiveLoss(PairLoss):
             self.positive_margin = 1.0 if cosine else 0.0
         low, high = (-1.0, 1.0) if cosine else (0.0, math.inf)
         for name in ("positive_margin", "negative_margin"):
-            if not low <= getattr(self, name) <= high:
-                raise ValueError(f"{name} must be a number from {low} to {high}")
+            if not low <= (value := getattr(self, name)) <= high:
+                raise ValueError(f"{name} must be a number from {low} to {high}, but is {value!r}")
 
     def of(self, pairs: Pairs) -> Tensor:
         pull, push = self.pull_and_push(pairs)

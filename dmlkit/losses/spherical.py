@@ -173,10 +173,14 @@ def expand(
     tensor([[[ 0.6000, -0.8000]]])
     """
     check_embeddings(embeddings)
-    if embeddings.shape != proxies.shape or directions not in DIRECTIONS:
+    if embeddings.shape != proxies.shape:
         raise ValueError(
-            "embeddings and proxies must both be (B, d), the proxy of each sample in its row, but "
-            f"are {tuple(embeddings.shape)} and {tuple(proxies.shape)}; directions are {DIRECTIONS}"
+            "embeddings and proxies must both be (B, d), the proxy of each sample in its row, "
+            f"but are {tuple(embeddings.shape)} and {tuple(proxies.shape)}"
+        )
+    if directions not in DIRECTIONS:
+        raise ValueError(
+            f"directions must be one of {', '.join(DIRECTIONS)}, but is {directions!r}"
         )
     _check_points(points, embeddings.shape[-1])
     dtype = torch.promote_types(embeddings.dtype, torch.float32)  # float64 stays
@@ -302,7 +306,7 @@ class SphericalExpansion(EmbeddingLoss):
                 f"loss must be a module with proxies (C, d), but {self.loss!r} has {have}"
             )
         _check_points(self.points, proxies.shape[1])
-        self.step = 0
+        self.step = 0  # a Python int: it decides shapes, so the device must never be asked
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         proxies: Tensor = self.loss.proxies  # type: ignore[assignment]  # (C, d)
