@@ -54,7 +54,7 @@ class Declared(nn.Module):
 
     def __post_init__(self) -> None:
         for f in fields(self):  # type: ignore[arg-type]
-            if f.init:
+            if f.init and f.name in vars(self):  # else an __init__ of the class's own sets it later
                 _check(f.name, getattr(self, f.name), f.type, f.metadata)
         self.setup()
 

@@ -1,5 +1,6 @@
 """The table of losses: a stranger's loss enters it, and what it says of each loss is true."""
 
+import inspect
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -75,6 +76,24 @@ def test_what_is_tuned_is_declared_with_the_setting(monkeypatch):
     assert [p.default for p in losses.signature("summed").values()] == [1.0, 0.0]
     with pytest.raises(ValueError, match="weight must be a finite number from 0 to 9, but is 10"):
         losses.build("summed", weight=10)
+
+
+class Drifting(losses.EmbeddingLoss):
+    """A loss of a stranger who writes an ``__init__``, and says which type a buffer has."""
+
+    center: Tensor
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("center", torch.ones(dim))
+
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return (embeddings - self.center).square().mean()
+
+
+def test_a_loss_may_have_an_init_of_its_own():
+    assert list(inspect.signature(Drifting).parameters) == ["dim"]
+    assert Drifting(2)(torch.zeros(3, 2), torch.arange(3)) == 1
 
 
 TUNED = [entry.name for entry in losses.entries() if entry.space]
