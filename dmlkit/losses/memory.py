@@ -4,12 +4,15 @@ import torch
 from torch import Tensor, nn
 
 from dmlkit import geometry
-from dmlkit.checks import check_count, check_range
-from dmlkit.losses.contract import EmbeddingLoss, PairLoss
+from dmlkit.losses.contract import EmbeddingLoss, PairLoss, Pairs, of_pairs, setting, state
 from dmlkit.losses.table import register
 
 
-@register("xbm", "memory", {"weight": ("log", 0.1, 2.0)}, wraps="contrastive")
+@register(
+    "xbm", "memory", "cross-batch memory", 2020,
+    "contrastive(batch)\n+ contrastive(batch, memory)",
+    wraps="contrastive",
+)  # fmt: skip
 class CrossBatchMemory(EmbeddingLoss):
     """XBM: a pair loss of the batch, plus the same loss of the batch against a queue of embeddings.
 
@@ -26,9 +29,7 @@ class CrossBatchMemory(EmbeddingLoss):
     algorithm 1, with the batch's own loss as in the authors' code.
 
     Raises:
-        ValueError: a number outside its range, embeddings that have not ``dim`` dimensions, or a
-            batch larger than the memory.
-        TypeError: a loss that cannot compare two sets.
+        ValueError: embeddings that have not ``dim`` dimensions, or a batch larger than the memory.
 
     >>> from dmlkit.losses import ContrastiveLoss
     >>> loss = CrossBatchMemory(ContrastiveLoss(), dim=2, size=4)
@@ -37,37 +38,29 @@ class CrossBatchMemory(EmbeddingLoss):
     (tensor(0.), tensor(2.))
     """
 
-    queue: Tensor
-    queue_labels: Tensor
-    position: Tensor
-    filled: Tensor
-    step: Tensor
+    loss: nn.Module = setting()
+    dim: int = setting(low=1)
+    size: int = setting(1024, low=1)
+    weight: float = setting(1.0, low=0, tune=("log", 0.1, 2.0))
+    start_step: int = setting(0, low=0)
+    queue: Tensor = state()
+    queue_labels: Tensor = state()
+    position: Tensor = state()
+    filled: Tensor = state()
+    step: Tensor = state()
 
-    def __init__(
-        self,
-        loss: nn.Module,
-        dim: int,
-        size: int = 1024,
-        weight: float = 1.0,
-        start_step: int = 0,
-    ) -> None:
-        super().__init__()
-        if not isinstance(loss, PairLoss):
+    def setup(self) -> None:
+        if not isinstance(self.loss, PairLoss):
             raise TypeError(
-                f"loss must be a PairLoss, with a method pair_loss(anchors, others, labels, "
-                f"positive, negative) to compare a batch with a memory, but is {loss!r}"
+                f"loss must be a PairLoss, with a method of(pairs) to compare a batch with a "
+                f"memory, but is {self.loss!r}"
             )
-        check_count(dim=dim, size=size)
-        check_range(0, weight=weight, start_step=start_step)
-        self.inner = loss
-        self.weight = weight
-        self.start_step = start_step
-        self.register_buffer("queue", torch.zeros(size, dim))
-        self.register_buffer("queue_labels", torch.zeros(size, dtype=torch.int64))
+        self.register_buffer("queue", torch.zeros(self.size, self.dim))
+        self.register_buffer("queue_labels", torch.zeros(self.size, dtype=torch.int64))
         for name in ("position", "filled", "step"):
             self.register_buffer(name, torch.zeros((), dtype=torch.int64))
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         (B, d), (M, dim) = embeddings.shape, self.queue.shape
         if d != dim:
             raise ValueError(
@@ -82,8 +75,8 @@ class CrossBatchMemory(EmbeddingLoss):
         positive = same & known
         if self.training:
             positive.scatter_(1, slots[:, None], False)  # a sample's own copy
-        pairs = embeddings, self.queue.to(embeddings), labels, positive, ~same & known
-        return self.inner(embeddings, labels) + self.weight * self.inner.pair_loss(*pairs)
+        pairs = Pairs(embeddings, self.queue.to(embeddings), labels, positive, ~same & known)
+        return self.loss(embeddings, labels) + self.weight * of_pairs(self.loss, pairs)
 
     def _remember(self, embeddings: Tensor, labels: Tensor, slots: Tensor) -> None:
         B, M = len(labels), len(self.queue)
