@@ -56,7 +56,7 @@ class MatryoshkaLoss(PairLoss):
     dim: int = setting(low=1)
     sizes: Sequence[int] | None = None
     weights: Sequence[float] | None = None
-    reduction: str = setting("sum", choices=("sum", "mean"))
+    reduction: str = setting(default="sum", choices=("sum", "mean"))
 
     def setup(self) -> None:
         self.sizes = _sizes_from_8(self.dim) if self.sizes is None else list(self.sizes)
