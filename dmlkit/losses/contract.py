@@ -18,7 +18,6 @@ def setting(
     default: Any = MISSING,
     low: float | None = None,
     high: float | None = None,
-    *,
     tune: Range | None = None,
     choices: tuple[str, ...] = (),
     kw_only: bool = False,

@@ -63,12 +63,13 @@ class ContrastiveLoss(PairLoss):
 
     def pull_and_push(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """The two terms apart: of the positive pairs, and of the negative."""
+        positive_margin = self.positive_margin or 0.0
         if self.similarity == "cosine":
             s = pairs.cosines()
-            too_far, too_near = self.positive_margin - s, s - self.negative_margin
+            too_far, too_near = positive_margin - s, s - self.negative_margin
         else:
             D = pairs.distances()
-            too_far, too_near = D - self.positive_margin, self.negative_margin - D
+            too_far, too_near = D - positive_margin, self.negative_margin - D
         return (
             self._reduced(too_far, pairs.positive & (too_far > 0)),
             self._reduced(too_near, pairs.negative & (too_near > 0)),

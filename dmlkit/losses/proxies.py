@@ -95,8 +95,8 @@ class SoftmaxLoss(ProxyLoss):
         weights = self.class_weights
         if weights is not None and (len(weights) != self.num_classes or min(weights) < 0):
             raise ValueError(f"class_weights must be {self.num_classes} numbers from 0")
-        weights = None if weights is None else torch.tensor(weights, dtype=torch.float32)
-        self.register_buffer("weight_of_class", weights)
+        made = None if weights is None else torch.tensor(weights, dtype=torch.float32)
+        self.register_buffer("weight_of_class", made)
 
     def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The weighted mean of −log softmax(logits)_y: (B, C), (B,) -> scalar."""
