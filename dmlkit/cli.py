@@ -1,4 +1,4 @@
-"""The command line: ``dmlkit reproduce | train | search | tune | study | claims | …``."""
+"""The command line: ``dmlkit reproduce | train | search | data | study | claims | …``."""
 
 import os
 from functools import partial

@@ -140,10 +140,10 @@ def test_a_loss_that_is_changed_in_a_notebook_renames_the_runs_that_use_it(store
     changes = {"loss": "contrastive"}, {"loss": "xbm", "loss_args": {"loss": "contrastive"}}, {}
     before = names(store, *changes)
 
-    def mine(self, anchors, others, labels, positive, negative):
-        return (anchors @ others.T).mean()
+    def mine(self, pairs):
+        return (pairs.x @ pairs.y.T).mean()
 
-    monkeypatch.setattr(losses.ContrastiveLoss, "pair_loss", mine)
+    monkeypatch.setattr(losses.ContrastiveLoss, "of", mine)
     after = names(store, *changes)
     changed = [one != other for one, other in zip(before, after, strict=True)]
     assert changed[:2] == [True, True]
