@@ -14,18 +14,20 @@ Range = tuple[str, float, float]  # "log" or "linear", lowest, highest
 
 
 def setting(
+    *,
     default: Any = MISSING,
     low: float | None = None,
     high: float | None = None,
-    *,
     tune: Range | None = None,
     choices: tuple[str, ...] = (),
+    kw_only: bool = False,
 ) -> Any:
     """A field of a loss: its default, what it may be, and the range in which it is tuned.
 
     Numbers must be finite, unless ``high`` is infinity.
     """
-    return field(default=default, metadata={"range": (low, high), "tune": tune, "in": choices})
+    about = {"range": (low, high), "tune": tune, "in": choices}
+    return field(default=default, kw_only=kw_only, metadata=about)
 
 
 def state(*, init: Literal[False] = False) -> Any:
@@ -76,17 +78,26 @@ class EmbeddingLoss(Declared):
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """Check the batch, then compute the loss in float32 (float64 stays float64)."""
-        check_batch(embeddings, labels)
-        if embeddings.dtype in (torch.float16, torch.bfloat16):
-            embeddings = embeddings.float()
+        self.check(embeddings, labels)
+        embeddings = _whole(embeddings)
         with torch.autocast(embeddings.device.type, enabled=False):
             # An equation may pass over a row, as a hinge or a mask does. 0 · NaN and 0 · inf are
             # NaN, so that a training that has diverged shows, without a wait for the device.
             return self.equation(embeddings, labels) + (0 * embeddings.detach()).sum()
 
+    def check(self, embeddings: Tensor, labels: Tensor) -> None:
+        """Refuse what is no batch."""
+        check_batch(embeddings, labels)
+
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """The equation."""
         raise NotImplementedError
+
+
+def _whole(embeddings: Tensor) -> Tensor:
+    """Half precision as float32."""
+    half = embeddings.dtype in (torch.float16, torch.bfloat16)
+    return embeddings.float() if half else embeddings
 
 
 def _check(name: str, value: Any, kind: Any, rule: Any) -> None:
@@ -115,7 +126,7 @@ class Pairs:
 
     x: Tensor  # anchors (B, d)
     y: Tensor  # others (N, d): x itself, within a batch
-    labels: Tensor  # of the anchors (B,)
+    labels: Tensor | None  # classes of the anchors (B,), where pairs are those of classes
     positive: Tensor  # (B, N)
     negative: Tensor  # (B, N)
 
@@ -151,6 +162,55 @@ class Pairs:
 class PairLoss(EmbeddingLoss):
     """A loss of anchors with other embeddings: a subclass writes its equation in ``of``."""
 
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None = None,
+        references: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+        *,
+        positive: Tensor | None = None,
+        negative: Tensor | None = None,
+    ) -> Tensor:
+        """The loss of a batch by its classes, as of any loss, or of other pairs.
+
+        - ``labels`` (B, C) bool are several labels a sample: pairs that share one are positive.
+        - ``references`` (N, d) take the place of the batch as the others; without any labels, row
+          i of both is one thing, as two views of an image (self-supervised training).
+        - ``positive`` and ``negative`` (B, N) bool name the pairs, as a relation matrix > 0 does;
+          without ``negative``, all pairs that are not positive.
+
+        Raises:
+            ValueError: masks that are not (B, N), or a batch with neither labels nor pairs.
+
+        >>> from dmlkit.losses import SupConLoss
+        >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
+        >>> tags = torch.tensor([[True, False], [True, True], [False, True]])
+        >>> SupConLoss(1.0)(x, tags), SupConLoss(1.0)(x, references=x.flip(1))
+        (tensor(0.8209), tensor(1.4075))
+        """
+        if labels is not None and labels.ndim == 1 and references is None and positive is None:
+            return super().forward(embeddings, labels)
+        check_embeddings(embeddings)
+        x = _whole(embeddings)
+        y = x if references is None else _whole(references).to(x.dtype)
+        if positive is None:
+            positive = _related(x, labels, references, reference_labels)
+        negative = ~positive if negative is None else negative
+        expected = (len(x), len(y))
+        if not positive.shape == negative.shape == expected:
+            raise ValueError(
+                f"positive and negative must be {expected}, one for each pair, but are "
+                f"{tuple(positive.shape)} and {tuple(negative.shape)}"
+            )
+        if references is None:
+            others = ~torch.eye(len(x), dtype=torch.bool, device=x.device)
+            positive, negative = positive & others, negative & others
+        classes = labels if labels is not None and labels.ndim == 1 else None
+        with torch.autocast(x.device.type, enabled=False):
+            watch = (0 * x.detach()).sum() + (0 * y.detach()).sum()
+            return self.of(Pairs(x, y, classes, positive, negative)) + watch
+
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """The equation over the pairs of the batch."""
         return self.of(Pairs.of_batch(embeddings, labels))
@@ -158,6 +218,25 @@ class PairLoss(EmbeddingLoss):
     def of(self, pairs: Pairs) -> Tensor:
         """The equation over the pairs that count."""
         raise NotImplementedError
+
+
+def _related(
+    x: Tensor, labels: Tensor | None, references: Tensor | None, reference_labels: Tensor | None
+) -> Tensor:
+    """Which pairs share a label, or where there are none, a row: (B, N)."""
+    if labels is None and references is not None and len(references) == len(x):
+        return torch.eye(len(x), dtype=torch.bool, device=x.device)
+    theirs = labels if references is None else reference_labels
+    if labels is None or theirs is None:
+        raise ValueError("pairs need labels of both sides, or positive=, or references row by row")
+    return share_a_label(labels, theirs)
+
+
+def share_a_label(labels: Tensor, others: Tensor) -> Tensor:
+    """Of classes (B,) and (N,), or several labels a sample (B, C) and (N, C) bool: (B, N)."""
+    if labels.ndim == 1:
+        return labels[:, None] == others
+    return labels.float() @ others.float().T > 0
 
 
 def of_pairs(loss: nn.Module, pairs: Pairs) -> Tensor:
@@ -193,8 +272,8 @@ def check_batch(embeddings: Tensor, labels: Tensor) -> None:
     B = len(embeddings)
     if labels.shape != (B,):
         raise ValueError(
-            f"labels must be ({B},), one for each of the {B} embeddings, "
-            f"but are {tuple(labels.shape)}"
+            f"labels must be ({B},), one for each of the {B} embeddings, but are "
+            f"{tuple(labels.shape)}; several labels a sample are for losses of pairs"
         )
     if labels.dtype != torch.int64:
         raise TypeError(f"labels must be torch.int64, but are {labels.dtype}")

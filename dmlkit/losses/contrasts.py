@@ -39,8 +39,8 @@ class SupConLoss(PairLoss):
     tensor(0.6933)
     """
 
-    temperature: float = setting(0.1, low=1e-9, tune=("log", 0.02, 0.5))
-    side: str = setting("out", choices=("out", "in"))
+    temperature: float = setting(default=0.1, low=1e-9, tune=("log", 0.02, 0.5))
+    side: str = setting(default="out", choices=("out", "in"))
 
     def of(self, pairs: Pairs) -> Tensor:
         x, y = pairs.on_sphere()
@@ -75,8 +75,8 @@ class CircleLoss(PairLoss):
     tensor(1.4917)
     """
 
-    margin: float = setting(0.4, low=0, high=1, tune=("linear", 0.1, 0.6))
-    gamma: float = setting(80.0, low=1e-9, tune=("log", 16.0, 256.0))
+    margin: float = setting(default=0.4, low=0, high=1, tune=("linear", 0.1, 0.6))
+    gamma: float = setting(default=80.0, low=1e-9, tune=("log", 16.0, 256.0))
 
     def of(self, pairs: Pairs) -> Tensor:
         x, y = pairs.on_sphere()
@@ -127,14 +127,14 @@ class ContextualLoss(EmbeddingLoss):
     tensor(0.2656)
     """
 
-    neighbors: int = setting(4, low=2)
-    epsilon: float = setting(0.05, low=0, tune=("log", 0.01, 0.2))
-    weight: float = setting(0.4, low=0, high=1, tune=("linear", 0.05, 0.6))
-    regularization: float = setting(0.1, low=0, high=1)
-    mean_similarity: float = setting(0.25, low=-1, high=1)
+    neighbors: int = setting(default=4, low=2)
+    epsilon: float = setting(default=0.05, low=0, tune=("log", 0.01, 0.2))
+    weight: float = setting(default=0.4, low=0, high=1, tune=("linear", 0.05, 0.6))
+    regularization: float = setting(default=0.1, low=0, high=1)
+    mean_similarity: float = setting(default=0.25, low=-1, high=1)
     positive_margin: float = 0.75
     negative_margin: float = 0.6
-    slope: float = setting(10.0, low=1e-9)
+    slope: float = setting(default=10.0, low=1e-9)
 
     def setup(self) -> None:
         if self.weight + self.regularization > 1:

@@ -35,8 +35,8 @@ class PrototypicalLoss(EmbeddingLoss):
     tensor(0.0244)
     """
 
-    episodes: int = setting(1, low=1)
-    ways: int | None = setting(None, low=1)
+    episodes: int = setting(default=1, low=1)
+    ways: int | None = setting(default=None, low=1)
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         (B, d), E = embeddings.shape, self.episodes
@@ -109,8 +109,8 @@ class StructuredClusteringLoss(EmbeddingLoss):
     tensor(3.8284)
     """
 
-    gamma: float = setting(1.0, low=0, tune=("log", 0.1, 10.0))
-    pam_steps: int = setting(5, low=0)
+    gamma: float = setting(default=1.0, low=0, tune=("log", 0.1, 10.0))
+    pam_steps: int = setting(default=5, low=0)
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         D = geometry.distances(geometry.normalize(embeddings))  # (B, B)

@@ -105,9 +105,9 @@ class HierarchicalTripletLoss(EmbeddingLoss):
     """
 
     num_classes: int = setting(low=1)
-    beta: float = setting(0.1, low=0, tune=("log", 0.02, 0.5))
-    levels: int = setting(16, low=1)
-    refresh_every: int = setting(200, low=1)
+    beta: float = setting(default=0.1, low=0, tune=("log", 0.02, 0.5))
+    levels: int = setting(default=16, low=1)
+    refresh_every: int = setting(default=200, low=1)
     margins: Tensor = state()
 
     def setup(self) -> None:

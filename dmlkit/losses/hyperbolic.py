@@ -34,9 +34,9 @@ class HyperbolicLoss(PairLoss):
     tensor(0.1269)
     """
 
-    c: float = setting(0.1, low=0, tune=("log", 0.01, 1.0))
-    temperature: float = setting(0.2, low=1e-9, tune=("log", 0.05, 0.5))
-    clip: float = setting(2.3, low=1e-9, high=math.inf)
+    c: float = setting(default=0.1, low=0, tune=("log", 0.01, 1.0))
+    temperature: float = setting(default=0.2, low=1e-9, tune=("log", 0.05, 0.5))
+    clip: float = setting(default=2.3, low=1e-9, high=math.inf)
 
     def of(self, pairs: Pairs) -> Tensor:
         s = self._similarities(pairs.x, pairs.y)  # (B, N), divided by τ

@@ -46,7 +46,7 @@ class MatryoshkaLoss(PairLoss):
     dim: int = setting(low=1)
     sizes: Sequence[int] | None = None
     weights: Sequence[float] | None = None
-    reduction: str = setting("sum", choices=("sum", "mean"))
+    reduction: str = setting(default="sum", choices=("sum", "mean"))
 
     def setup(self) -> None:
         self.sizes = _sizes_from_8(self.dim) if self.sizes is None else list(self.sizes)
@@ -74,10 +74,10 @@ class MatryoshkaLoss(PairLoss):
             return super().equation(embeddings, labels)
         proxies = {name: p for name, p in self.loss.named_parameters() if _is_cut(name)}
         counts = dict(self.loss.named_buffers())
-        total = embeddings.new_zeros(())
+        total, last = embeddings.new_zeros(()), list(self.sizes or ())[-1]
         for m, weight in self._prefixes():
             state = {name: p[..., :m] for name, p in proxies.items()}
-            if m != self.sizes[-1]:  # a count moves once a batch
+            if m != last:  # a count moves once a batch
                 state |= {name: count.clone() for name, count in counts.items()}
             value = functional_call(self.loss, state, (embeddings[:, :m], labels))
             total = total + weight * value

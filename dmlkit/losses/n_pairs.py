@@ -45,9 +45,9 @@ class NPairsLoss(EmbeddingLoss):
     (tensor(0.6166), tensor(6.2517))
     """
 
-    l2_weight: float = setting(0.0, low=0, tune=("log", 1e-5, 1e-2))
-    direction: str = setting("forward", choices=("forward", "reversed", "both"))
-    scale: float | None = setting(None, low=1e-9, tune=("log", 2.0, 10.0))
+    l2_weight: float = setting(default=0.0, low=0, tune=("log", 1e-5, 1e-2))
+    direction: str = setting(default="forward", choices=("forward", "reversed", "both"))
+    scale: float | None = setting(default=None, low=1e-9, tune=("log", 2.0, 10.0))
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         first, second, is_pair = first_two_of_each_class(labels)  # (S,), S slots
@@ -85,8 +85,8 @@ class AngularLoss(EmbeddingLoss):
     tensor(0.0181)
     """
 
-    degrees: float = setting(45.0, low=1e-9, high=70, tune=("linear", 30.0, 60.0))
-    n_pairs_weight: float = setting(0.0, low=0)
+    degrees: float = setting(default=45.0, low=1e-9, high=70, tune=("linear", 30.0, 60.0))
+    n_pairs_weight: float = setting(default=0.0, low=0)
     l2_weight: float = 0.0
 
     def setup(self) -> None:

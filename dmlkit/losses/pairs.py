@@ -42,9 +42,9 @@ class ContrastiveLoss(PairLoss):
     """
 
     positive_margin: float | None = None
-    negative_margin: float = setting(0.5, tune=("linear", 0.2, 1.2))
-    similarity: str = setting("distance", choices=("distance", "cosine"))
-    reduction: str = setting("mean", choices=("mean", "sum"))
+    negative_margin: float = setting(default=0.5, tune=("linear", 0.2, 1.2))
+    similarity: str = setting(default="distance", choices=("distance", "cosine"))
+    reduction: str = setting(default="mean", choices=("mean", "sum"))
 
     def setup(self) -> None:
         cosine = self.similarity == "cosine"
@@ -61,12 +61,13 @@ class ContrastiveLoss(PairLoss):
 
     def pull_and_push(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """The two terms apart: of the positive pairs, and of the negative."""
+        positive_margin = self.positive_margin or 0.0
         if self.similarity == "cosine":
             s = pairs.cosines()
-            too_far, too_near = self.positive_margin - s, s - self.negative_margin
+            too_far, too_near = positive_margin - s, s - self.negative_margin
         else:
             D = pairs.distances()
-            too_far, too_near = D - self.positive_margin, self.negative_margin - D
+            too_far, too_near = D - positive_margin, self.negative_margin - D
         return (
             self._reduced(too_far, pairs.positive & (too_far > 0)),
             self._reduced(too_near, pairs.negative & (too_near > 0)),
@@ -115,8 +116,8 @@ class TripletLoss(PairLoss):
     tensor(0.1000)
     """
 
-    margin: float = setting(0.2, low=0, tune=("log", 0.05, 0.8))
-    mining: str = setting("semihard", choices=("semihard", "hard", "all", "distance"))
+    margin: float = setting(default=0.2, low=0, tune=("log", 0.05, 0.8))
+    mining: str = setting(default="semihard", choices=("semihard", "hard", "all", "distance"))
 
     def of(self, pairs: Pairs) -> Tensor:
         D2, positive, negative = pairs.squared_distances(), pairs.positive, pairs.negative  # (B, N)
@@ -156,7 +157,7 @@ class LiftedStructureLoss(PairLoss):
     tensor(0.8623)
     """
 
-    margin: float = setting(1.0, tune=("linear", 0.2, 2.0))
+    margin: float = setting(default=1.0, tune=("linear", 0.2, 2.0))
 
     def of(self, pairs: Pairs) -> Tensor:
         D = geometry.distances(pairs.x, pairs.y)  # (B, N)
@@ -191,9 +192,9 @@ class MultiSimilarityLoss(PairLoss):
     tensor(True)
     """
 
-    alpha: float = setting(2.0, low=1e-9)
-    beta: float = setting(50.0, low=1e-9, tune=("log", 10.0, 80.0))
-    base: float = setting(0.5, tune=("linear", 0.2, 0.8))
+    alpha: float = setting(default=2.0, low=1e-9)
+    beta: float = setting(default=50.0, low=1e-9, tune=("log", 10.0, 80.0))
+    base: float = setting(default=0.5, tune=("linear", 0.2, 0.8))
     epsilon: float = 0.1
 
     def of(self, pairs: Pairs) -> Tensor:
@@ -229,10 +230,10 @@ class RankedListLoss(PairLoss):
     tensor(0.6000)
     """
 
-    alpha: float = setting(1.2, low=1e-9, tune=("linear", 0.8, 1.6))
-    margin: float = setting(0.4, low=0, tune=("linear", 0.1, 0.8))
-    temperature: float = setting(10.0, low=0)
-    negative_weight: float = setting(0.5, low=0, high=1)
+    alpha: float = setting(default=1.2, low=1e-9, tune=("linear", 0.8, 1.6))
+    margin: float = setting(default=0.4, low=0, tune=("linear", 0.1, 0.8))
+    temperature: float = setting(default=10.0, low=0)
+    negative_weight: float = setting(default=0.5, low=0, high=1)
 
     def of(self, pairs: Pairs) -> Tensor:
         D = pairs.distances()  # (B, N)
@@ -266,16 +267,18 @@ class MarginLoss(PairLoss):
     """
 
     num_classes: int = setting(low=1)
-    margin: float = setting(0.2, low=0, tune=("log", 0.05, 0.4))
-    beta: float = setting(1.2, low=0, tune=("linear", 0.6, 1.4))
-    cutoff: float = setting(0.5, low=1e-9)
-    farthest: float = setting(1.4, low=1e-9, high=1.99)  # at 2, the diameter, q is 0
+    margin: float = setting(default=0.2, low=0, tune=("log", 0.05, 0.4))
+    beta: float = setting(default=1.2, low=0, tune=("linear", 0.6, 1.4))
+    cutoff: float = setting(default=0.5, low=1e-9)
+    farthest: float = setting(default=1.4, low=1e-9, high=1.99)  # at 2, the diameter, q is 0
 
     def setup(self) -> None:
         first = torch.full((self.num_classes,), float(self.beta))
         self.beta = nn.Parameter(first)  # type: ignore[assignment] # from here on the learned ones
 
     def of(self, pairs: Pairs) -> Tensor:
+        if pairs.labels is None:
+            raise ValueError("MarginLoss has a radius for each class: it needs labels (B,)")
         check_labels(pairs.labels, self.num_classes)
         D, m = pairs.distances(), self.margin  # (B, N)
         n = mining.distance_weighted_negatives(

@@ -3,11 +3,11 @@
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dmlkit import geometry
 from dmlkit.losses.contract import setting
-from dmlkit.losses.proxies import ProxyLoss, on_sphere
+from dmlkit.losses.proxies import ProxyLoss
 from dmlkit.losses.table import register
 
 BLOCK = 2**20  # pairs that are looked at together
@@ -42,20 +42,24 @@ class PotentialFieldLoss(ProxyLoss):
     tensor(1.9867)
     """
 
-    centers: int = setting(4, low=1)
-    delta: float = setting(0.1, low=1e-9, tune=("log", 0.03, 0.3))
-    alpha: float = setting(2.0, low=1e-9, tune=("log", 1.0, 6.0))
+    centers: int = setting(default=4, low=1)
+    delta: float = setting(default=0.1, low=1e-9, tune=("log", 0.03, 0.3))
+    alpha: float = setting(default=2.0, low=1e-9, tune=("log", 1.0, 6.0))
 
-    def setup(self) -> None:
-        self.proxies = nn.Parameter(torch.randn(self.num_classes, self.centers, self.dim))
+    def shape(self) -> tuple[int, ...]:
+        return self.num_classes, self.centers, self.dim
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        x, p = on_sphere(embeddings, labels, self.proxies)  # (B, d), (C, M, d)
+        x, p = self.on_sphere(embeddings)  # (B, d), (C, M, d)
         C, M, _ = p.shape
         owners = torch.arange(C, device=labels.device).repeat_interleave(M)
         points = torch.cat([x, p.flatten(0, 1)])  # (N, d)
         U, _ = _Energy.apply(points, torch.cat([labels, owners]), self.delta, self.alpha)
         return U / len(points) + 1  # each point has with itself the constant ψ = −δ^−α
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        x, p = self.on_sphere(embeddings)
+        return (x @ p.flatten(0, 1).T).view(len(x), *p.shape[:2]).amax(dim=2)  # of the nearest
 
 
 class _Energy(torch.autograd.Function):

@@ -1,6 +1,8 @@
 """Proxy losses: each class has a learned point, and a batch is compared with those points only."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -9,6 +11,7 @@ from torch import Tensor, nn
 from dmlkit import geometry
 from dmlkit.losses.contract import (
     EmbeddingLoss,
+    check_embeddings,
     check_labels,
     masked_logsumexp,
     masked_mean,
@@ -30,7 +33,76 @@ class ProxyLoss(EmbeddingLoss):
     proxies: nn.Parameter = state()
 
     def setup(self) -> None:
-        self.proxies = nn.Parameter(torch.randn(self.num_classes, self.dim))
+        self.proxies = nn.Parameter(torch.randn(self.shape()))
+
+    def shape(self) -> tuple[int, ...]:
+        """Of the proxies."""
+        return self.num_classes, self.dim
+
+    def check(self, embeddings: Tensor, labels: Tensor) -> None:
+        super().check(embeddings, labels)
+        self.check_dim(embeddings)
+        check_labels(labels, len(self.proxies))
+
+    def check_dim(self, embeddings: Tensor) -> None:
+        """Refuse embeddings of another dimension than the proxies."""
+        if embeddings.shape[1] != self.proxies.shape[-1]:
+            raise ValueError(
+                f"embeddings have {embeddings.shape[1]} dimensions, but the proxies have "
+                f"{self.proxies.shape[-1]}: build the loss with dim={embeddings.shape[1]}"
+            )
+
+    def on_sphere(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
+        """Embeddings (B, d) and proxies (C, ..., d) as unit rows; 0 for a zero row."""
+        proxies = geometry.normalize(self.proxies.to(embeddings.dtype))
+        return geometry.normalize(embeddings), proxies
+
+    def cosines(self, embeddings: Tensor) -> Tensor:
+        """Cosine of every embedding to every proxy: (B, d) -> (B, C)."""
+        x, p = self.on_sphere(embeddings)
+        return x @ p.T
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        """How strongly each class claims an embedding, without margins: (B, d) -> (B, C)."""
+        return self.cosines(embeddings)
+
+    @torch.no_grad()
+    def predict(self, embeddings: Tensor) -> Tensor:
+        """The class whose proxies claim each embedding most: (B, d) -> (B,).
+
+        >>> loss = NormalizedSoftmaxLoss(num_classes=2, dim=2)
+        >>> _ = loss.proxies.data.copy_(torch.eye(2))
+        >>> loss.predict(torch.tensor([[0.1, 3.0], [2.0, 1.0]]))
+        tensor([1, 0])
+        """
+        check_embeddings(embeddings)
+        self.check_dim(embeddings)
+        return self.logits(embeddings).argmax(dim=1)
+
+
+class SoftmaxLoss(ProxyLoss):
+    """A proxy loss that ends in a cross-entropy, whose classes may weigh differently.
+
+    ``class_weights`` (C,), such as 1/n of a class of n images, make it the weighted mean
+    Σ_i w_{y_i} L_i / Σ_i w_{y_i} over the samples i of a batch.
+    """
+
+    class_weights: Sequence[float] | None = setting(default=None, kw_only=True)
+    weight_of_class: Tensor | None = state()
+
+    def setup(self) -> None:
+        super().setup()
+        weights = self.class_weights
+        if weights is not None and (len(weights) != self.num_classes or min(weights) < 0):
+            raise ValueError(f"class_weights must be {self.num_classes} numbers from 0")
+        made = None if weights is None else torch.tensor(weights, dtype=torch.float32)
+        self.register_buffer("weight_of_class", made)
+
+    def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The weighted mean of −log softmax(logits)_y: (B, C), (B,) -> scalar."""
+        weights = self.weight_of_class
+        weights = None if weights is None else weights.to(logits.dtype)
+        return F.cross_entropy(logits, labels, weights)
 
 
 @register(
@@ -51,10 +123,10 @@ class ProxyTripletLoss(ProxyLoss):
     tensor(3.)
     """
 
-    margin: float = setting(1.0, tune=("linear", 0.1, 2.0))
+    margin: float = setting(default=1.0, tune=("linear", 0.1, 2.0))
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        D2 = 2 - 2 * cosines(embeddings, labels, self.proxies)  # (B, C): ‖x − p̂_z‖²
+        D2 = 2 - 2 * self.cosines(embeddings)  # (B, C): ‖x − p̂_z‖²
         D2_y = D2.gather(1, labels[:, None])  # (B, 1): ‖x − p̂_y‖²
         hinge = (D2_y - D2 + self.margin).relu()  # (B, C)
         return masked_mean(hinge, ~_one_hot(labels, D2))
@@ -80,21 +152,24 @@ class ProxyNCALoss(ProxyLoss):
     tensor(-18.)
     """
 
-    scale: float = setting(3.0, low=1e-9, tune=("linear", 1.0, 6.0))
+    scale: float = setting(default=3.0, low=1e-9, tune=("linear", 1.0, 6.0))
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         # D²_z = 2s² − 2s²·xᵀp̂_z, whose constant cancels between D²_y and the sum
-        near = 2 * self.scale**2 * cosines(embeddings, labels, self.proxies)  # (B, C): 2s² − D²_z
+        near = 2 * self.scale**2 * self.cosines(embeddings)  # (B, C): 2s² − D²_z
         own = _one_hot(labels, near)  # (B, C): z = y
         others = masked_logsumexp(near, ~own, dim=1)  # (B,): LSE over z ≠ y
         return masked_mean(others - near.gather(1, labels[:, None])[:, 0], ~own.all(dim=1))
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        return 2 * self.scale**2 * self.cosines(embeddings)
 
 
 @register(
     "proxy_nca_pp", "proxies", "Proxy-NCA++", 2020,
     r"$-\log\,\mathrm{softmax}(-D^2/\sigma)_y$",
 )  # fmt: skip
-class ProxyNCAPlusPlusLoss(ProxyLoss):
+class ProxyNCAPlusPlusLoss(SoftmaxLoss):
     """Proxy-NCA as a probability: the own proxy is in the sum, and a temperature sharpens it.
 
     L = mean of −log softmax(−D²/T)_y, where D²_z = ‖x − p̂_z‖², x and p̂ on the unit sphere;
@@ -109,18 +184,21 @@ class ProxyNCAPlusPlusLoss(ProxyLoss):
     tensor(18.)
     """
 
-    temperature: float = setting(1 / 9, low=1e-9, tune=("log", 0.02, 0.5))
+    temperature: float = setting(default=1 / 9, low=1e-9, tune=("log", 0.02, 0.5))
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        D2 = 2 - 2 * cosines(embeddings, labels, self.proxies)  # (B, C): ‖x − p̂_z‖²
-        return F.cross_entropy(-D2 / self.temperature, labels)
+        return self.cross_entropy(self.logits(embeddings), labels)
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        D2 = 2 - 2 * self.cosines(embeddings)  # (B, C): ‖x − p̂_z‖²
+        return -D2 / self.temperature
 
 
 @register(
     "normalized_softmax", "proxies", "normalized softmax", 2019,
     r"$-\log\,\mathrm{softmax}(\cos\theta/\sigma)_y$",
 )  # fmt: skip
-class NormalizedSoftmaxLoss(ProxyLoss):
+class NormalizedSoftmaxLoss(SoftmaxLoss):
     """Classify by the cosine to each class's proxy, sharpened by a temperature.
 
     L = mean of −log softmax(xᵀp̂ / σ)_y, with x and p̂ on the unit sphere; proxies are (C, d).
@@ -134,18 +212,20 @@ class NormalizedSoftmaxLoss(ProxyLoss):
     True
     """
 
-    temperature: float = setting(0.05, low=1e-9, tune=("log", 0.02, 0.5))
+    temperature: float = setting(default=0.05, low=1e-9, tune=("log", 0.02, 0.5))
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        cosine = cosines(embeddings, labels, self.proxies)  # (B, C): xᵀp̂
-        return F.cross_entropy(cosine / self.temperature, labels)
+        return self.cross_entropy(self.logits(embeddings), labels)
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        return self.cosines(embeddings) / self.temperature  # (B, C): xᵀp̂ / σ
 
 
 @register(
     "cosface", "proxies", "CosFace", 2018,
     r"$-\log\,\mathrm{softmax}(\alpha(\cos\theta_z-m\,[z=y]))_y$",
 )  # fmt: skip
-class CosFaceLoss(ProxyLoss):
+class CosFaceLoss(SoftmaxLoss):
     """Normalized softmax whose own class must win by a margin in cosine.
 
     L = mean of −log softmax(s(cos θ_z − m·[z = y]))_y, θ_z the angle between embedding and proxy;
@@ -160,28 +240,33 @@ class CosFaceLoss(ProxyLoss):
     tensor(86.4000)
     """
 
-    margin: float = setting(0.35, tune=("linear", 0.0, 0.5))
-    scale: float = setting(64.0, low=1e-9, tune=("log", 8.0, 64.0))
+    margin: float = setting(default=0.35, tune=("linear", 0.0, 0.5))
+    scale: float = setting(default=64.0, low=1e-9, tune=("log", 8.0, 64.0))
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        cosine, y = cosines(embeddings, labels, self.proxies), labels[:, None]  # (B, C), (B, 1)
+        cosine, y = self.cosines(embeddings), labels[:, None]  # (B, C), (B, 1)
         target = cosine.gather(1, y) - self.margin  # (B, 1): cos θ_y − m
-        return F.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
+        return self.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        return self.scale * self.cosines(embeddings)
 
 
 @register(
     "arcface", "proxies", "ArcFace", 2019,
     r"$-\log\,\mathrm{softmax}(\alpha\cos(\theta_z+m\,[z=y]))_y$",
 )  # fmt: skip
-class ArcFaceLoss(ProxyLoss):
+class ArcFaceLoss(SoftmaxLoss):
     """Normalized softmax whose own class must win by a margin in angle.
 
     L = mean of −log softmax(s·t)_y, where t_z = cos θ_z for z ≠ y and t_y = cos(θ_y + m), θ_z the
     angle between embedding and proxy. Past θ_y > π − m, where cos(θ_y + m) would rise again,
-    t_y = cos θ_y − m·sin m. The margin is in radians; proxies are (C, d).
+    t_y = cos θ_y − m·sin m. The margin is in radians; proxies are (C, d). With ``class_sizes`` (C,),
+    the images of each class, rare classes have wider margins: m (n_c / min n)^−¼.
 
     Source: Deng et al. 2019, "ArcFace: Additive Angular Margin Loss for Deep Face Recognition",
-    equation 3; the branch is that of the authors' code.
+    equation 3; the branch is that of the authors' code. Margins by size: Ha et al. 2020, "Google
+    Landmark Recognition 2020 Competition Third Place Solution", whose law is a·n^−¼ + b.
 
     >>> loss = ArcFaceLoss(num_classes=2, dim=2)
     >>> _ = loss.proxies.data.copy_(torch.eye(2))
@@ -189,27 +274,74 @@ class ArcFaceLoss(ProxyLoss):
     tensor(94.6832)
     """
 
-    margin: float = setting(0.5, low=0, high=math.pi / 2, tune=("linear", 0.0, 0.6))
-    scale: float = setting(64.0, low=1e-9, tune=("log", 8.0, 64.0))
+    margin: float = setting(default=0.5, low=0, high=math.pi / 2, tune=("linear", 0.0, 0.6))
+    scale: float = setting(default=64.0, low=1e-9, tune=("log", 8.0, 64.0))
+    class_sizes: Sequence[int] | None = setting(default=None, kw_only=True)
+    margin_of_class: Tensor | None = state()
+
+    def setup(self) -> None:
+        super().setup()
+        sizes = self.class_sizes
+        if sizes is not None and (len(sizes) != self.num_classes or min(sizes) < 1):
+            raise ValueError(f"class_sizes must be {self.num_classes} whole numbers from 1")
+        n = None if sizes is None else torch.tensor(sizes, dtype=torch.float32)
+        margins = None if n is None else self.margin * (n / n.min()) ** -0.25
+        self.register_buffer("margin_of_class", margins)
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        cosine, y = cosines(embeddings, labels, self.proxies), labels[:, None]  # (B, C), (B, 1)
+        cosine, y = self.cosines(embeddings), labels[:, None]  # (B, C), (B, 1)
         cos_y = cosine.gather(1, y)  # (B, 1)
         sin_y = geometry.safe_sqrt(1 - cos_y * cos_y)  # acos has an infinite gradient at ±1
-        cos_m, sin_m = math.cos(self.margin), math.sin(self.margin)
+        m: Any = self.margin
+        if self.margin_of_class is not None:
+            m = self.margin_of_class[y].to(cosine.dtype)  # (B, 1)
+        cos_m, sin_m = (m.cos(), m.sin()) if isinstance(m, Tensor) else (math.cos(m), math.sin(m))
         target = torch.where(
             cos_y >= -cos_m,  # θ_y ≤ π − m
             cos_y * cos_m - sin_y * sin_m,  # cos(θ_y + m)
-            cos_y - self.margin * sin_m,
+            cos_y - m * sin_m,
         )
-        return F.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
+        return self.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        return self.scale * self.cosines(embeddings)
+
+
+@register(
+    "subcenter_arcface", "proxies", "sub-center ArcFace", 2020,
+    r"$-\log\,\mathrm{softmax}(\alpha\cos(\theta_z+m\,[z=y]))_y,\ \theta_z=\min_k\theta_{zk}$",
+    studied=False,
+)  # fmt: skip
+class SubCenterArcFaceLoss(ArcFaceLoss):
+    """ArcFace with several centers for each class, of which the nearest counts.
+
+    L = that of ``ArcFaceLoss`` with cos θ_c = max_k xᵀŵ_ck, so that wrong or odd images of a class
+    gather at a center of their own; the centers are the proxies, (C, K, d).
+
+    Source: Deng, Guo, Liu, Gong and Zafeiriou 2020, "Sub-center ArcFace: Boosting Face Recognition
+    by Large-Scale Noisy Web Faces", equation 3, with K = 3.
+
+    >>> loss = SubCenterArcFaceLoss(num_classes=2, dim=2, centers=2)
+    >>> _ = loss.proxies.data.copy_(torch.eye(2)[:, None])  # each class's centers are one
+    >>> loss(torch.tensor([[2.0, 0.0]]), torch.tensor([1])).detach()  # as ArcFace's
+    tensor(94.6832)
+    """
+
+    centers: int = setting(default=3, low=1)
+
+    def shape(self) -> tuple[int, ...]:
+        return self.num_classes, self.centers, self.dim
+
+    def cosines(self, embeddings: Tensor) -> Tensor:
+        x, w = self.on_sphere(embeddings)  # (B, d), (C, K, d)
+        return (x @ w.flatten(0, 1).T).view(len(x), *w.shape[:2]).amax(dim=2)  # (B, C)
 
 
 @register(
     "sphereface", "proxies", "SphereFace", 2017,
     r"$-\log\,\mathrm{softmax}(\|f\|\,\psi_z)_y,\ \psi_y\approx\cos(m\theta_y)$",
 )  # fmt: skip
-class SphereFaceLoss(ProxyLoss):
+class SphereFaceLoss(SoftmaxLoss):
     """Softmax of the embedding's own length, whose own class must win m times over in angle.
 
     L = mean of −log softmax(‖f‖·t)_y, where t_z = cos θ_z for z ≠ y and
@@ -229,11 +361,11 @@ class SphereFaceLoss(ProxyLoss):
     tensor(8.0003)
     """
 
-    margin: int = setting(4, low=1, high=100)  # it multiplies the angle
+    margin: int = setting(default=4, low=1, high=100)  # it multiplies the angle
     anneal: bool = True
-    lambda_max: float = setting(1000.0, low=0)
-    lambda_min: float = setting(5.0, low=0, tune=("log", 1.0, 100.0))
-    gamma: float = setting(0.12, low=0)
+    lambda_max: float = setting(default=1000.0, low=0)
+    lambda_min: float = setting(default=5.0, low=0, tune=("log", 1.0, 100.0))
+    gamma: float = setting(default=0.12, low=0)
     step: Tensor = state()
 
     def setup(self) -> None:
@@ -241,7 +373,7 @@ class SphereFaceLoss(ProxyLoss):
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        cosine, y = cosines(embeddings, labels, self.proxies), labels[:, None]  # (B, C), (B, 1)
+        cosine, y = self.cosines(embeddings), labels[:, None]  # (B, C), (B, 1)
         target = cosine.gather(1, y)  # (B, 1): cos θ_y
         if self.anneal:
             weight = self._next_lambda(cosine.dtype)
@@ -249,7 +381,7 @@ class SphereFaceLoss(ProxyLoss):
         else:
             target = self.psi(target)
         length = geometry.norms(embeddings, keepdim=True)  # (B, 1): ‖f‖
-        return F.cross_entropy(length * cosine.scatter(1, y, target), labels)
+        return self.cross_entropy(length * cosine.scatter(1, y, target), labels)
 
     def _next_lambda(self, dtype: torch.dtype) -> Tensor:
         """λ of this call, a tensor of one number: the counter never leaves the device."""
@@ -265,6 +397,9 @@ class SphereFaceLoss(ProxyLoss):
         theta = cosine.detach().clamp(-1, 1).acos()
         k = (self.margin / math.pi * theta).floor()
         return (1 - 2 * (k % 2)) * multiple - 2 * k
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        return geometry.norms(embeddings, keepdim=True) * self.cosines(embeddings)
 
 
 @register(
@@ -289,17 +424,20 @@ class ProxyAnchorLoss(ProxyLoss):
     tensor(1.6200)
     """
 
-    margin: float = setting(0.1, tune=("linear", 0.0, 0.4))
-    alpha: float = setting(32.0, low=1e-9, tune=("log", 8.0, 64.0))
+    margin: float = setting(default=0.1, tune=("linear", 0.0, 0.4))
+    alpha: float = setting(default=32.0, low=1e-9, tune=("log", 8.0, 64.0))
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        s = cosines(embeddings, labels, self.proxies)  # (B, C)
+        s = self.cosines(embeddings)  # (B, C)
         own = _one_hot(labels, s)  # (B, C): x ∈ X⁺_p
         gather = masked_logsumexp(-self.alpha * (s - self.margin), own, dim=0)  # (C,)
         drive_off = masked_logsumexp(self.alpha * (s + self.margin), ~own, dim=0)  # (C,)
         one = s.new_zeros(())  # logaddexp(0, L) = log(1 + exp L)
         pull, push = torch.logaddexp(one, gather), torch.logaddexp(one, drive_off)
         return masked_mean(pull, own.any(dim=0)) + push.mean()
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        return self.alpha * self.cosines(embeddings)
 
 
 @register(
@@ -308,7 +446,7 @@ class ProxyAnchorLoss(ProxyLoss):
     "\n"
     r"$S_z=\sum_k\mathrm{softmax}_k(s_{zk}/\gamma)\,s_{zk}$",
 )  # fmt: skip
-class SoftTripleLoss(ProxyLoss):
+class SoftTripleLoss(SoftmaxLoss):
     """Classify by a soft nearest of several centers for each class, and let spare centers merge.
 
     S_c = Σ_k softmax_k(xᵀŵ_ck / γ) xᵀŵ_ck,
@@ -325,25 +463,31 @@ class SoftTripleLoss(ProxyLoss):
     tensor(20.2000)
     """
 
-    centers: int = setting(10, low=1)
-    scale: float = setting(20.0, low=1e-9, tune=("log", 8.0, 40.0))
-    temperature: float = setting(0.1, low=1e-9, tune=("log", 0.03, 0.3))
+    centers: int = setting(default=10, low=1)
+    scale: float = setting(default=20.0, low=1e-9, tune=("log", 8.0, 40.0))
+    temperature: float = setting(default=0.1, low=1e-9, tune=("log", 0.03, 0.3))
     margin: float = 0.01
-    regularization: float = setting(0.2, low=0)
+    regularization: float = setting(default=0.2, low=0)
 
-    def setup(self) -> None:
-        self.proxies = nn.Parameter(torch.randn(self.num_classes, self.centers, self.dim))
+    def shape(self) -> tuple[int, ...]:
+        return self.num_classes, self.centers, self.dim
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         C, K, _ = self.proxies.shape
-        x, w = on_sphere(embeddings, labels, self.proxies)  # (B, d), (C, K, d)
-        cosine = (x @ w.flatten(0, 1).T).view(-1, C, K)  # xᵀŵ
-        S = ((cosine / self.temperature).softmax(dim=2) * cosine).sum(dim=2)  # (B, C)
-        y = labels[:, None]
+        x, w = self.on_sphere(embeddings)  # (B, d), (C, K, d)
+        S, y = self._similarities(x, w), labels[:, None]  # (B, C), (B, 1)
         logits = self.scale * S.scatter(1, y, S.gather(1, y) - self.margin)
         D = geometry.safe_sqrt(2 - 2 * (w @ w.mT))  # (C, K, K): ‖ŵ_cj − ŵ_ck‖
         spread = D.triu(diagonal=1).sum() / max(C * K * (K - 1), 1)
-        return F.cross_entropy(logits, labels) + self.regularization * spread
+        return self.cross_entropy(logits, labels) + self.regularization * spread
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        return self.scale * self._similarities(*self.on_sphere(embeddings))
+
+    def _similarities(self, x: Tensor, w: Tensor) -> Tensor:
+        """S, the soft nearest of each class's centers: (B, d), (C, K, d) -> (B, C)."""
+        cosine = (x @ w.flatten(0, 1).T).view(-1, *w.shape[:2])  # (B, C, K): xᵀŵ
+        return ((cosine / self.temperature).softmax(dim=2) * cosine).sum(dim=2)
 
 
 @register(
@@ -373,7 +517,7 @@ class MetaClassLoss(EmbeddingLoss):
 
     num_classes: int = setting(low=1)
     dim: int = setting(low=1)
-    map_seed: int = setting(0, low=0)
+    map_seed: int = setting(default=0, low=0)
     meta_classes: Tensor = state()
 
     def setup(self) -> None:
@@ -390,23 +534,6 @@ class MetaClassLoss(EmbeddingLoss):
         check_labels(labels, len(self.meta_classes))
         # Nothing is added but NaN, where an infinite logit of another class would go unseen.
         return F.cross_entropy(embeddings, self.meta_classes[labels]) + 0 * embeddings.sum()
-
-
-def cosines(embeddings: Tensor, labels: Tensor, proxies: Tensor) -> Tensor:
-    """Cosine of every embedding to every proxy: (B, d), (C, d) -> (B, C); 0 for a zero row."""
-    x, p = on_sphere(embeddings, labels, proxies)
-    return x @ p.T
-
-
-def on_sphere(embeddings: Tensor, labels: Tensor, proxies: Tensor) -> tuple[Tensor, Tensor]:
-    """Embeddings (B, d) and proxies (C, ..., d) as unit rows, once they and the labels fit."""
-    if embeddings.shape[1] != proxies.shape[-1]:
-        raise ValueError(
-            f"embeddings have {embeddings.shape[1]} dimensions, but the proxies have "
-            f"{proxies.shape[-1]}: build the loss with dim={embeddings.shape[1]}"
-        )
-    check_labels(labels, len(proxies))
-    return geometry.normalize(embeddings), geometry.normalize(proxies.to(embeddings.dtype))
 
 
 def _one_hot(labels: Tensor, cosines: Tensor) -> Tensor:

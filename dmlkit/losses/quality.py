@@ -3,12 +3,11 @@
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
 from dmlkit.losses.contract import setting, state
-from dmlkit.losses.proxies import ProxyLoss, cosines
+from dmlkit.losses.proxies import SoftmaxLoss
 from dmlkit.losses.table import register
 
 
@@ -17,7 +16,7 @@ from dmlkit.losses.table import register
     r"$-\log\,\mathrm{softmax}(\alpha(\cos(\theta_y-mz)-m(1+z)))_y$"
     "\nz: the norm, standardized",
 )  # fmt: skip
-class AdaFaceLoss(ProxyLoss):
+class AdaFaceLoss(SoftmaxLoss):
     """A margin that stresses hard samples where the norm is large, and easy ones where it is small.
 
     L = mean of −log softmax(s·t)_y, where t_j = cos θ_j for j ≠ y and
@@ -42,10 +41,10 @@ class AdaFaceLoss(ProxyLoss):
     tensor(0.5786)
     """
 
-    margin: float = setting(0.4, low=0, high=math.pi / 2, tune=("linear", 0.0, 0.6))
-    concentration: float = setting(0.333, low=0)
-    scale: float = setting(16.0, low=1e-9, tune=("log", 8.0, 64.0))
-    momentum: float = setting(0.01, low=0, high=1)
+    margin: float = setting(default=0.4, low=0, high=math.pi / 2, tune=("linear", 0.0, 0.6))
+    concentration: float = setting(default=0.333, low=0)
+    scale: float = setting(default=16.0, low=1e-9, tune=("log", 8.0, 64.0))
+    momentum: float = setting(default=0.01, low=0, high=1)
     average: Tensor = state()
     started: Tensor = state()
 
@@ -55,14 +54,14 @@ class AdaFaceLoss(ProxyLoss):
         self.register_buffer("started", torch.zeros((), dtype=torch.bool))
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        cosine, y = cosines(embeddings, labels, self.proxies), labels[:, None]  # (B, C), (B, 1)
+        cosine, y = self.cosines(embeddings), labels[:, None]  # (B, C), (B, 1)
         cos_y, z = cosine.gather(1, y), self._quality(embeddings)  # (B, 1)
         turn = self.margin * z
         target = _turned(cos_y, -turn)  # cos(θ_y − m·z)
         target = torch.where((turn > 0) & (cos_y > turn.cos()), 1.0, target)  # θ_y − m·z < 0
         target = torch.where((turn < 0) & (cos_y < -turn.cos()), -1.0, target)  # θ_y − m·z > π
         target = target - self.margin * (1 + z)
-        return F.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
+        return self.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
 
     def _quality(self, embeddings: Tensor) -> Tensor:
         """z of every sample, (B, d) -> (B, 1), once the averages have moved."""
@@ -78,6 +77,9 @@ class AdaFaceLoss(ProxyLoss):
         mu, sigma = average.unbind()
         return (self.concentration * (n - mu) / (sigma + 1e-3)).clamp(-1, 1)
 
+    def logits(self, embeddings: Tensor) -> Tensor:
+        return self.scale * self.cosines(embeddings)
+
 
 @register(
     "magface", "proxies", "MagFace", 2021,
@@ -85,7 +87,7 @@ class AdaFaceLoss(ProxyLoss):
     "\n"
     r"$+\,\lambda\,(1/\|f\|+\|f\|/u^2)$",
 )  # fmt: skip
-class MagFaceLoss(ProxyLoss):
+class MagFaceLoss(SoftmaxLoss):
     """A margin that grows with the norm, and a regularizer that rewards a large norm.
 
     L = mean of −log softmax(s·t)_y + λ·mean of (1/a + a/u²), where t_j = cos θ_j for j ≠ y,
@@ -106,12 +108,12 @@ class MagFaceLoss(ProxyLoss):
     tensor(3.1209)
     """
 
-    lower_norm: float = setting(1.0, low=1e-9)
+    lower_norm: float = setting(default=1.0, low=1e-9)
     upper_norm: float = 51.0
-    lower_margin: float = setting(0.45, low=0, high=math.pi / 2)
-    upper_margin: float = setting(1.0, low=0, high=math.pi / 2, tune=("linear", 0.45, 1.2))
-    scale: float = setting(16.0, low=1e-9, tune=("log", 8.0, 64.0))
-    norm_weight: float = setting(5.0, low=0)
+    lower_margin: float = setting(default=0.45, low=0, high=math.pi / 2)
+    upper_margin: float = setting(default=1.0, low=0, high=math.pi / 2, tune=("linear", 0.45, 1.2))
+    scale: float = setting(default=16.0, low=1e-9, tune=("log", 8.0, 64.0))
+    norm_weight: float = setting(default=5.0, low=0)
     easy_margin: bool = True
 
     def setup(self) -> None:
@@ -120,7 +122,7 @@ class MagFaceLoss(ProxyLoss):
             raise ValueError("upper_norm must be above lower_norm, and upper_margin lower_margin")
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        cosine, y = cosines(embeddings, labels, self.proxies), labels[:, None]  # (B, C), (B, 1)
+        cosine, y = self.cosines(embeddings), labels[:, None]  # (B, C), (B, 1)
         cos_y = cosine.gather(1, y)  # (B, 1)
         a = geometry.norms(embeddings, keepdim=True).clamp(self.lower_norm, self.upper_norm)
         slope = (self.upper_margin - self.lower_margin) / (self.upper_norm - self.lower_norm)
@@ -131,8 +133,11 @@ class MagFaceLoss(ProxyLoss):
         else:
             target = torch.where(cos_y >= -m.cos(), target, cos_y - m * m.sin())  # θ_y ≤ π − m
         regularizer = (1 / a + a / self.upper_norm**2).mean()
-        entropy = F.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
+        entropy = self.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
         return entropy + self.norm_weight * regularizer
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        return self.scale * self.cosines(embeddings)
 
 
 def _turned(cosine: Tensor, angle: Tensor) -> Tensor:

@@ -47,9 +47,9 @@ class SmoothAPLoss(PairLoss):
     tensor(0.0952)
     """
 
-    temperature: float = setting(0.01, low=1e-9, tune=_TEMPERATURE)
+    temperature: float = setting(default=0.01, low=1e-9, tune=_TEMPERATURE)
     include_query: bool = True
-    max_positives: int | None = setting(None, low=1)
+    max_positives: int | None = setting(default=None, low=1)
 
     def of(self, pairs: Pairs) -> Tensor:
         z = _cosines(pairs.x, pairs.y) / self.temperature  # (B, N)
@@ -88,16 +88,16 @@ class SupAPLoss(PairLoss):
     tensor(1.0333)
     """
 
-    temperature: float = setting(0.01, low=1e-9, tune=_TEMPERATURE)
-    rho: float = setting(100.0, low=0)
-    delta: float = setting(0.05, low=1e-9)
-    start: float = setting(0.5, low=0)
-    offset: float | None = setting(1.44, low=0)
-    calibration_weight: float = setting(1.0, low=0)
+    temperature: float = setting(default=0.01, low=1e-9, tune=_TEMPERATURE)
+    rho: float = setting(default=100.0, low=0)
+    delta: float = setting(default=0.05, low=1e-9)
+    start: float = setting(default=0.5, low=0)
+    offset: float | None = setting(default=1.44, low=0)
+    calibration_weight: float = setting(default=1.0, low=0)
     positive_margin: float = 0.9
     negative_margin: float = 0.6
     include_query: bool = True
-    max_positives: int | None = setting(None, low=1)
+    max_positives: int | None = setting(default=None, low=1)
 
     def setup(self) -> None:
         far = self.delta / self.temperature
@@ -141,10 +141,10 @@ class RecallAtKLoss(PairLoss):
     """
 
     k: Sequence[int] = (1, 2, 4, 8, 16)
-    temperature: float = setting(0.01, low=1e-9, tune=_TEMPERATURE)
-    rank_temperature: float = setting(1.0, low=1e-9)
+    temperature: float = setting(default=0.01, low=1e-9, tune=_TEMPERATURE)
+    rank_temperature: float = setting(default=1.0, low=1e-9)
     include_query: bool = True
-    max_positives: int | None = setting(None, low=1)
+    max_positives: int | None = setting(default=None, low=1)
 
     def setup(self) -> None:
         if not self.k or min(self.k) < 1:
@@ -186,7 +186,7 @@ class FastAPLoss(PairLoss):
     tensor(0.2917)
     """
 
-    bins: int = setting(10, low=1)
+    bins: int = setting(default=10, low=1)
 
     def of(self, pairs: Pairs) -> Tensor:
         s = _cosines(pairs.x, pairs.y).clamp(-1, 1)  # (B, N)

@@ -55,18 +55,18 @@ class IRTLoss(PairLoss):
     tensor(0.9692)
     """
 
-    negative_margin: float = setting(0.85, tune=("linear", 0.4, 0.95))
-    koleo_weight: float = setting(0.05, low=0, tune=("log", 0.01, 1.0))
-    reduction: str = setting("sum", choices=("sum", "mean"))
+    negative_margin: float = setting(default=0.85, tune=("linear", 0.4, 0.95))
+    koleo_weight: float = setting(default=0.05, low=0, tune=("log", 0.01, 1.0))
+    reduction: str = setting(default="sum", choices=("sum", "mean"))
 
     def setup(self) -> None:
         self.contrastive = ContrastiveLoss(1.0, self.negative_margin, "cosine", self.reduction)
 
-    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return super().equation(embeddings, labels) + self.koleo_weight * koleo(embeddings)
-
     def of(self, pairs: Pairs) -> Tensor:
-        return self.contrastive.of(pairs)
+        contrastive = self.contrastive.of(pairs)
+        if pairs.y is not pairs.x:
+            return contrastive
+        return contrastive + self.koleo_weight * koleo(pairs.x)
 
 
 # Triplets compare distances with each other, and say nothing of a threshold: what TCM adds.
@@ -93,8 +93,8 @@ class ThresholdConsistentMarginLoss(PairLoss):
     """
 
     loss: nn.Module = setting()
-    positive_weight: float = setting(1.0, low=0, tune=("log", 0.1, 10.0))
-    negative_weight: float = setting(1.0, low=0, tune=("log", 0.1, 10.0))
+    positive_weight: float = setting(default=1.0, low=0, tune=("log", 0.1, 10.0))
+    negative_weight: float = setting(default=1.0, low=0, tune=("log", 0.1, 10.0))
     positive_margin: float = 0.9
     negative_margin: float = 0.5
 
@@ -102,7 +102,7 @@ class ThresholdConsistentMarginLoss(PairLoss):
         self.thresholds = ContrastiveLoss(self.positive_margin, self.negative_margin, "cosine")
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        base: Tensor = self.loss(embeddings, labels)
+        base: Tensor = self.loss(embeddings, labels)  # which need not be a loss of pairs
         return base + self._margins(Pairs.of_batch(embeddings, labels))
 
     def of(self, pairs: Pairs) -> Tensor:

@@ -37,7 +37,7 @@ class MultiScaleLoss(EmbeddingLoss):
     """
 
     loss: InitVar[nn.Module]
-    parts: int = setting(3, low=1)
+    parts: int = setting(default=3, low=1)
 
     def __post_init__(self, loss: nn.Module) -> None:
         super().__post_init__()

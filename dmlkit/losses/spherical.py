@@ -15,7 +15,7 @@ from dmlkit.losses.contract import (
     setting,
     state,
 )
-from dmlkit.losses.proxies import ProxyLoss, cosines
+from dmlkit.losses.proxies import SoftmaxLoss
 from dmlkit.losses.table import register
 
 DIRECTIONS = ("simplex", "rotated", "random")
@@ -44,9 +44,9 @@ class SphericalConstraint(Declared):
     tensor(2.)
     """
 
-    weight: float = setting(1.0, low=0)
+    weight: float = setting(default=1.0, low=0)
     target: float | str = "mean"
-    momentum: float = setting(1.0, low=1e-9, high=1)
+    momentum: float = setting(default=1.0, low=1e-9, high=1)
     average: Tensor = state()
     started: Tensor = state()
 
@@ -84,7 +84,7 @@ class SphericalConstraint(Declared):
     "\n"
     r"$\sigma$ rises late",
 )  # fmt: skip
-class HeatedUpSoftmaxLoss(ProxyLoss):
+class HeatedUpSoftmaxLoss(SoftmaxLoss):
     """Normalized softmax whose temperature rises late in training, to move the easy samples too.
 
     L = mean of −log softmax(α xᵀp̂)_y, with x and p̂ on the unit sphere, proxies (C, d), and α the
@@ -102,9 +102,9 @@ class HeatedUpSoftmaxLoss(ProxyLoss):
     (tensor(0.1269, ...), tensor(0.3133, ...))
     """
 
-    alpha: float = setting(16.0, low=1e-9, tune=("log", 4.0, 64.0))
-    final_alpha: float = setting(4.0, low=1e-9)
-    switch_at: int | None = setting(None, low=0)
+    alpha: float = setting(default=16.0, low=1e-9, tune=("log", 4.0, 64.0))
+    final_alpha: float = setting(default=4.0, low=1e-9)
+    switch_at: int | None = setting(default=None, low=0)
     step: Tensor = state()
 
     def setup(self) -> None:
@@ -112,13 +112,16 @@ class HeatedUpSoftmaxLoss(ProxyLoss):
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        cosine = cosines(embeddings, labels, self.proxies)  # (B, C): xᵀp̂
-        switch_at = math.inf if self.switch_at is None else self.switch_at
-        early = (self.step < switch_at).to(cosine.dtype)
-        alpha = self.alpha * early + self.final_alpha * (1 - early)
+        logits = self.logits(embeddings)
         if self.training:
             self.step = self.step + 1  # in place, a compiled backward would see the next α
-        return F.cross_entropy(alpha * cosine, labels)
+        return self.cross_entropy(logits, labels)
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        cosine = self.cosines(embeddings)  # (B, C): xᵀp̂
+        switch_at = math.inf if self.switch_at is None else self.switch_at
+        early = (self.step < switch_at).to(cosine.dtype)
+        return (self.alpha * early + self.final_alpha * (1 - early)) * cosine
 
 
 def simplex(points: int, like: Tensor | None = None) -> Tensor:
@@ -291,12 +294,12 @@ class SphericalExpansion(EmbeddingLoss):
 
     loss: nn.Module = setting()
     points: int = 8
-    weight: float = setting(0.2, low=0)
+    weight: float = setting(default=0.2, low=0)
     detach: bool = False
-    directions: str = setting("rotated", choices=DIRECTIONS)
-    start_rate: float = setting(0.0, low=0, high=1)
-    end_rate: float = setting(0.4, low=0, high=1)
-    steps: int | None = setting(None, low=0)
+    directions: str = setting(default="rotated", choices=DIRECTIONS)
+    start_rate: float = setting(default=0.0, low=0, high=1)
+    end_rate: float = setting(default=0.4, low=0, high=1)
+    steps: int | None = setting(default=None, low=0)
 
     def setup(self) -> None:
         proxies = getattr(self.loss, "proxies", None)

@@ -37,8 +37,8 @@ class EmbeddingExpansionLoss(EmbeddingLoss):
     (tensor(0.3609), tensor(0.5483))
     """
 
-    points: int = setting(2, low=0)
-    margin: float = setting(0.2, low=0, tune=("log", 0.05, 0.8))
+    points: int = setting(default=2, low=0)
+    margin: float = setting(default=0.2, low=0, tune=("log", 0.05, 0.8))
     soft: bool = False
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -129,7 +129,7 @@ class SymmetricalSynthesisLoss(EmbeddingLoss):
     tensor(1.0996)
     """
 
-    l2_weight: float = setting(5e-4, low=0, tune=("log", 1e-5, 1e-2))
+    l2_weight: float = setting(default=5e-4, low=0, tune=("log", 1e-5, 1e-2))
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         first, second, is_pair = first_two_of_each_class(labels)  # (S,), S slots

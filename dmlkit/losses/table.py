@@ -27,6 +27,7 @@ class Entry:
     title: str = ""  # as figures write it
     year: int = 0  # of the source
     equation: str = ""  # one or two lines, in the course's notation
+    studied: bool = True  # whether the studies have evidence of it
 
 
 #: In the course's order; a family that is not named here comes after those that are.
@@ -52,6 +53,7 @@ def register(
     *,
     tuned: bool | tuple[str, ...] = True,
     wraps: str | None = None,
+    studied: bool = True,
     **fixed: Any,
 ) -> Callable[[Loss], Loss]:
     """Enter a class into the table under a short name, with arguments that the name fixes.
@@ -71,7 +73,8 @@ def register(
         ranges = space(loss)
         order = tuned if isinstance(tuned, tuple) else tuple(ranges)
         own = {key: ranges[key] for key in order} if tuned else None
-        ENTRIES[name] = Entry(name, make, family, own, wraps, title or name, year, equation)
+        about = title or name, year, equation, studied
+        ENTRIES[name] = Entry(name, make, family, own, wraps, *about)
         return loss
 
     return enter
