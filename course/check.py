@@ -182,11 +182,11 @@ def unlikely(old: Blocks, new: Blocks, at: tuple[float, float]) -> Iterator[str]
         names = [f"{key}, number {i}" for key in alike for i in range(old[key].shape[1])]
         a, b = (np.concatenate([side[key] for key in alike], axis=1) for side in (old, new))
         columns, score = odds(a, b)
+        if score < at[1]:
+            yield f"its {len(names)} numbers have moved: by chance once in {1 / score:,.0f} times"
         for i in np.flatnonzero(columns < at[0]):
             means = f"committed {a[:, i].mean():.6g}, now {b[:, i].mean():.6g}"
             yield f"{names[i]}: {means}: by chance once in {1 / columns[i]:,.0f} times"
-        if score < at[1]:
-            yield f"its {len(names)} numbers have moved: by chance once in {1 / score:,.0f} times"
 
 
 def odds(old: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, float]:

@@ -79,7 +79,7 @@ def lasting(outputs: Sequence[NotebookNode], figures: Path) -> Iterator[Notebook
 
 
 def _lines(text: str) -> Iterator[NotebookNode]:
-    if lines := [line for line in text.splitlines(keepends=True) if not _VARIES.search(line)]:
+    if lines := [line for line in re.findall(r".*\n|.+$", text) if not _VARIES.search(line)]:
         yield _printed("".join(lines))
 
 
