@@ -78,5 +78,5 @@ def test_prose_that_disagrees_is_named_with_sentence_number_and_figure(
      "R@1 is C10 <!-- 08_recall: a -->"],
 )  # fmt: skip
 def test_a_comment_without_its_numbers_is_an_error(prose: str) -> None:
-    with pytest.raises(ValueError, match="no [12] numbers before"):
+    with pytest.raises(ValueError, match=r"no [12] numbers before"):
         problems(prose)
