@@ -100,7 +100,7 @@ def test_a_copy_that_ran_other_code_is_refused(figures: Path) -> None:
     "text",
     [
         "12 s", "network  26.53 ms a step", "3 minutes", "seconds for each: many", "0.4 µs",
-        "saved in /home/someone/data", "at 'C:\\\\data'", "<Thing at 0x7f737ca98350>", "a\rb",
+        "saved in /srv/someone/data", "at 'C:\\\\data'", "<Thing at 0x7f737ca98350>", "a\rb",
         "<matplotlib.legend.Legend object>", "found on disk: 2 of 5",
     ],
 )  # fmt: skip
@@ -124,5 +124,5 @@ def test_what_lasts_stays(text: str, figures: Path) -> None:
 def test_lines_printed_in_several_pieces_are_one_output(figures: Path) -> None:
     pieces = [printed("a\nb"), printed("x", "stderr"), printed("c\n"), bar(), printed("d\n")]
     assert list(outputs.lasting(pieces, figures)) == [printed("a\nbc\nd\n")]
-    error = new_output("error", ename="E", evalue="e", traceback=["/home/a/b"])
+    error = new_output("error", ename="E", evalue="e", traceback=["/srv/a/b"])
     assert list(outputs.lasting([error], figures)) == []
