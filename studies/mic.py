@@ -117,7 +117,7 @@ class MICLoss(EmbeddingLoss):
         self.class_means.copy_(means)
         self.started.fill_(True)
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         if embeddings.shape[1] != 2 * self.dim:
             raise ValueError(
                 f"embeddings must be (B, {2 * self.dim}), two of {self.dim} dimensions, but are "
