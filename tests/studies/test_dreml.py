@@ -93,12 +93,3 @@ def test_any_first_members_are_an_ensemble_too():
     assert one.scores["recall_at_1"] == ensemble.runs[0].scores["recall_at_1"]
     np.testing.assert_array_equal(two.embeddings, ensemble.embeddings[:, :8])
     assert ensemble.first(3).scores == ensemble.scores
-
-
-def test_says_what_it_cannot_do():
-    with pytest.raises(ValueError, match="members must be a whole number from 1, but is 0"):
-        small_ensemble(members=0)
-    ensemble = small_ensemble(replace(TINY, steps=1), members=1)
-    for members in (0, 2):
-        with pytest.raises(ValueError, match=f"expected 1 to 1, got {members}"):
-            ensemble.first(members)
