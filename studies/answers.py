@@ -83,17 +83,13 @@ def scores(rules: Protocol, frame: pd.DataFrame, metric: str = "recall_at_1") ->
 
 @dataclass(frozen=True)
 class Answer:
-    """What a study says of a claim: one value for each repetition, or the arms that it lacks.
-
-    ``values`` are indexed by repetition, and empty while arms are ``missing``; ``overlap`` is what
-    ``claims.settle`` takes.
-    """
+    """What a study says of a claim: one value for each repetition, or the arms that it lacks."""
 
     claim: str
     study: str
-    values: pd.Series
-    missing: tuple[str, ...] = ()
-    overlap: float = 0.0
+    values: pd.Series  # by repetition; empty while arms are missing
+    missing: tuple[str, ...]
+    overlap: float  # as claims.settle takes it
 
     def settle(self, part: str = "") -> claims.Verdict:
         """Its verdict, as the primary part unless another name is given. Raises ValueError while

@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
-from scipy import stats
 
 from course import ledger
 from dmlkit import losses, study
@@ -14,7 +12,7 @@ from studies.check import asked_for
 from studies.judgment import sensitivity
 from studies.rules import Protocol, protocol
 from studies.search import recipes
-from studies.standing import tuning_luck
+from studies.standing import LEVEL, holm, paired, tuning_luck
 from studies.trainings import baselines, tables
 
 
@@ -36,14 +34,8 @@ def behind_the_best(wide: pd.DataFrame, overlap: float = 0.0) -> pd.DataFrame:
     best = wide.mean().idxmax()
     delta = wide.drop(columns=best).sub(wide[best], axis=0)
     found = delta.apply(study.interval, overlap=overlap).T[["mean", "low", "high"]]
-    n = len(delta)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        t = delta.mean() / (delta.std() * np.sqrt(1 / n + overlap))
-    p = np.nan_to_num(2 * stats.t.sf(t.abs(), n - 1), nan=1.0)
-    found["p"] = np.maximum(p, [study.sign_flips(x) for _, x in delta.items()])
-    pairs = np.stack([found["p"], np.full(len(found), np.nan)], axis=1)
-    found["apart"] = study.holm(pairs)[:, 0]
-    return found
+    found["p"] = paired(delta.to_numpy(), overlap)["p"].to_numpy()
+    return found.assign(apart=holm(found["p"].to_numpy()) <= LEVEL)
 
 
 def which_loss(rules: Protocol, trials: pd.DataFrame, evidence: pd.DataFrame) -> pd.DataFrame:
@@ -114,10 +106,7 @@ def _interval(row: Mapping[str, float], *names: str) -> str:
 
 
 def write_choice(page: Path, name: str) -> None:
-    """Write the table of a study between ``<!-- which-loss -->`` and ``<!-- /which-loss -->``.
-
-    Raises ValueError for a page without these two lines.
-    """
+    """Write the table of a study between ``<!-- which-loss -->`` and ``<!-- /which-loss -->``."""
     rules, (trials, evidence) = protocol(name), tables(name)
     text = markdown(rules, trials.frame(), asked_for(rules, evidence))
     ledger.write_between(page, "which-loss", text)

@@ -5,8 +5,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import pandas as pd
-
 from studies.check import sample
 from studies.rules import DEFAULTS, Arm, Fields, Protocol, arms, choices_of, protocol
 from studies.search import agreement, candidates, ends, recipes, search
@@ -48,8 +46,7 @@ def _unsearched(
     rules: Protocol, chosen: Sequence[Arm], trials: Table, only: str | None = None
 ) -> Iterator[str]:
     """What must be searched before the repetitions of arms, and by which command."""
-    tuning, ours = rules.tuning, _tuned(rules)
-    each = tuning.candidates + tuning.finalists + tuning.rounds * tuning.extra
+    ours = _tuned(rules)
     needed = dict.fromkeys(arm.recipe_of or arm.name for arm in chosen)
     coming = {DEFAULTS, *(arm.name for arm in chosen if only is None and not arm.recipe_of)}
     for study in [rules.name, *([rules.like] if rules.like else [])]:
@@ -58,9 +55,7 @@ def _unsearched(
         lacking = [
             name
             for name in needed
-            if name not in coming
-            and (name in ours) == own
-            and done[name] < each * len(rules.searches)
+            if name not in coming and (name in ours) == own and done[name] < _trials_of_each(rules)
         ]
         if lacking:
             options = "".join(f" --arms {shlex.quote(name)}" for name in lacking)
@@ -85,7 +80,8 @@ def _recipes(
             if arm.recipe_of:
                 first = candidates(rules, arm, number)[0]
                 source = found if arm.recipe_of in ours else theirs
-                recipe = source.get((arm.recipe_of, number), first)
+                plain = arm.recipe_of == DEFAULTS
+                recipe = first if plain else source[arm.recipe_of, number]
                 found[arm.name, number] = _adapted(rules, arm, first, recipe)
     return found
 
@@ -110,21 +106,25 @@ def _adapted(rules: Protocol, arm: Arm, first: Fields, recipe: Fields) -> Fields
 
 def remaining(
     rules: Protocol, chosen: Sequence[Arm], trials: Table, evidence: Table
-) -> pd.DataFrame:
-    """How many trainings a study asks for (``rows``) and how many are done, by stage."""
-    tuning, searches = rules.tuning, len(rules.searches)
-    stages = {"short": searches * tuning.candidates, "full": searches * tuning.finalists}
-    stages |= {f"extra {r + 1}": searches * tuning.extra for r in range(tuning.rounds)}
-    tuned = [arm.name for arm in chosen if not arm.recipe_of]
-    asked = {stage: (tuned, each) for stage, each in stages.items() if tuned}
-    asked["repetitions"] = [arm.name for arm in chosen], rules.repetitions.count
-    kept = [*trials.rows.values(), *evidence.rows.values()]
-    done = Counter((row["arm"], row.get("stage", "repetitions")) for row in kept)
-    rows = [
-        (stage, each * len(names), sum(min(done[name, stage], each) for name in names))
-        for stage, (names, each) in asked.items()
-    ]
-    return pd.DataFrame(rows, columns=["stage", "rows", "done"])
+) -> dict[str, tuple[int, int]]:
+    """How many trainings of searches and of repetitions are done, of how many."""
+
+    def counted(table: Table, asked: Sequence[Arm], each: int) -> tuple[int, int]:
+        done = Counter(row["arm"] for row in table.rows.values())
+        return sum(min(done[arm.name], each) for arm in asked), each * len(asked)
+
+    tuned = [arm for arm in chosen if not arm.recipe_of]
+    return {
+        "search": counted(trials, tuned, _trials_of_each(rules)),
+        "repetitions": counted(evidence, chosen, rules.repetitions.count),
+    }
+
+
+def _trials_of_each(rules: Protocol) -> int:
+    """How many trainings the searches of an arm have, all together."""
+    tuning = rules.tuning
+    each = tuning.candidates + tuning.finalists + tuning.rounds * tuning.extra
+    return each * len(rules.searches)
 
 
 def command(
@@ -150,8 +150,8 @@ def command(
     if not status:
         follow(rules, chosen, trials, evidence, only, device=device, progress=True)
     yield from _unsearched(rules, chosen, trials)
-    for row in remaining(rules, chosen, trials, evidence).itertuples():
-        yield f"{row.stage}: {row.done} of {row.rows} trainings"
+    for part, (done, of) in remaining(rules, chosen, trials, evidence).items():
+        yield f"{part}: {done} of {of} trainings"
     if len(frame := trials.frame()):
         found = agreement(frame)
         numbers = f"{found['tau']:.2f} [{found['low']:.2f}, {found['high']:.2f}]"

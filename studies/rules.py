@@ -198,29 +198,20 @@ _OF_ARM = ("of", "fields", "choices", "ranges", "steps_factor", "members", "reci
 
 @dataclass(frozen=True)
 class Arm:
-    """What a study compares: a loss, or a loss with an addition, and what is tuned of it.
-
-    ``fields`` are those of Experiment; ``space`` maps a setting, as ``"loss_args.margin"``, to its
-    range. ``learns`` says that the loss has parameters, and so a rate, of its own. Arms with the
-    same ``points`` draw the same candidates in the settings that they share. Settings in ``off``
-    are 0 in some candidates. ``per_step`` is a setting that is the number of steps; a training has
-    ``steps_factor`` times the study's. An ensemble has several ``members``. ``choices``
-    replace the study's of the same name. An arm with ``recipe_of`` another is not tuned: it has
-    that one's recipes, whose numbers are multiplied by ``factors``, or the defaults.
-    """
+    """What a study compares: a loss, or a loss with an addition, and what is tuned of it."""
 
     name: str
-    fields: Mapping[str, Any]
-    space: Mapping[str, Range]
-    learns: bool = False
-    points: str = ""
-    off: tuple[str, ...] = ()
-    per_step: str | None = None
-    steps_factor: float = 1.0
-    members: int = 1
-    choices: Choices = field(default_factory=dict)
-    recipe_of: str | None = None
-    factors: Mapping[str, float] = field(default_factory=dict)
+    fields: Mapping[str, Any]  # of Experiment
+    space: Mapping[str, Range]  # of a setting, as "loss_args.margin"
+    learns: bool = False  # the loss has parameters, and so a rate, of its own
+    points: str = ""  # arms of the same draw the same candidates in the settings that they share
+    off: tuple[str, ...] = ()  # settings that are 0 in some candidates
+    per_step: str | None = None  # a setting that is the number of steps
+    steps_factor: float = 1.0  # of the study's steps
+    members: int = 1  # of an ensemble
+    choices: Choices = field(default_factory=dict)  # replace the study's of the same name
+    recipe_of: str | None = None  # another arm, or "defaults": then it is not tuned itself
+    factors: Mapping[str, float] = field(default_factory=dict)  # of numbers of that recipe
 
 
 def arms(rules: Protocol | None = None) -> dict[str, Arm]:
@@ -261,7 +252,7 @@ def loss_arm(name: str, loss_args: Mapping[str, Any] | None = None) -> Arm:
     made = losses.build(name, num_classes=8, dim=16, **(loss_args or {}))
     return Arm(
         name,
-        {"loss": name} | ({"loss_args": dict(loss_args)} if loss_args else {}),
+        {"loss": name, **({"loss_args": dict(loss_args)} if loss_args else {})},
         {f"loss_args.{key}": bounds for key, bounds in (losses.entry(name).space or {}).items()},
         learns=any(p.requires_grad for p in made.parameters()),
         points=name,
@@ -317,10 +308,7 @@ def _derived(name: str, known: Mapping[str, Arm], told: Mapping[str, Any]) -> Ar
         fields=merged(base.fields, fields),
         space=kept | own,
         steps_factor=base.steps_factor * told.get("steps_factor", 1.0),
-        members=told.get("members", base.members),
-        choices=told.get("choices", {}),
-        recipe_of=told.get("recipe_of"),
-        factors=told.get("factors", {}),
+        **{key: told[key] for key in ("members", "choices", "recipe_of", "factors") if key in told},
     )
 
 

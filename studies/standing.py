@@ -1,15 +1,14 @@
 """Where a new loss stands among those of a study, by a rule that the choice of a rival cannot bend.
 
-**Better than the best.** Which loss is truly the best is not known: the one with the highest mean
-is in part the luckiest. So none is chosen: a loss is better than the best if it is better than
-*every* one of them, each by its own test, and its p-value is the largest of these (an
-intersection-union test, which needs no correction for the number of rivals).
+**Better than the best.** The loss with the highest mean is in part the luckiest. So no rival is
+chosen: a loss is better than the best if it is better than *every* one of them, each by its own
+test, and its p-value is the largest of these (an intersection-union test, which needs no correction
+for the number of rivals).
 
-**One test** compares two losses by their differences in the same repetitions, d₁ … dₙ, and two
-p-values must both be small; the larger one counts. The sign-flip test is exact. The t-test adds
-what the repetitions cannot show, the luck of recipes and of test classes that they share:
-Var(mean d) = s² (1/n + r/(1 − r)) + τ² (1/S + 1/S'), with s the spread of d, r the share of test
-classes that two repetitions have in common (Nadeau and Bengio 2003), S and S' the number of
+**One test** compares two losses by their differences in the same repetitions, d₁ … dₙ, and takes
+the larger of two p-values. The sign-flip test is exact. The t-test adds what repetitions cannot
+show: Var(mean d) = s² (1/n + r/(1 − r)) + τ² (1/S + 1/S'), with s the spread of d, r the share of
+test classes that two repetitions have in common (Nadeau and Bengio 2003), S and S' the number of
 searches, and τ the luck of a recipe, estimated from all losses of the study.
 
 **Many questions** are asked of one loss: in each regime, whether it beats the best and the best of
@@ -38,8 +37,8 @@ class Standing:
 
     ``arms`` has one row for each arm, best first: family (None: no rival, as raw pixels), mean,
     low, high (its score and 95 % t-interval), difference, difference_low, difference_high (the loss
-    minus the arm, at 95 % with the luck of tuning), flip and p_t (two-sided p-values) and p, the
-    larger one. ``own`` is the loss's score; ``error`` the standard error against ``best``.
+    minus the arm, at 95 %), flip and p_t (two-sided p-values) and p, the larger one. ``own`` is the
+    loss's score; ``error`` the standard error against ``best``.
     """
 
     arms: pd.DataFrame
@@ -83,7 +82,8 @@ def standing(
     wide = wide.reindex(new.index).dropna(axis=1)
     rivals = [arm for arm in wide if families.get(arm)]
     luck = tuning_luck(wide[rivals].to_numpy(), searches)
-    tests = _tests(new.to_numpy()[:, None] - wide.to_numpy(), _luck_of(luck, searches), overlap)
+    d, correction = new.to_numpy()[:, None] - wide.to_numpy(), overlap / (1 - overlap)
+    tests = paired(d, correction, luck, len(np.unique(searches)))
     arms = wide.apply(interval).T[["mean", "low", "high"]].join(tests.set_index(wide.columns))
     arms.insert(0, "family", [families.get(arm) for arm in arms.index])
     arms = arms.sort_values("mean", ascending=False, kind="stable")
@@ -126,10 +126,11 @@ def _beats_all(rivals: pd.DataFrame) -> float:
     return float(rivals["p"].where(rivals["difference"] > 0, 1.0).max())
 
 
-def _tests(d: np.ndarray, luck: float, overlap: float) -> pd.DataFrame:
-    """Differences (n, A) in the same repetitions -> one row for each arm."""
+def paired(d: np.ndarray, correction: float, luck: float = 0.0, searches: int = 1) -> pd.DataFrame:
+    """Differences (n, A) in the same repetitions -> one row for each arm; r/(1 − r) corrects."""
     n, mean = len(d), d.mean(0)
-    error = np.sqrt(d.var(0, ddof=1) * (1 / n + overlap / (1 - overlap)) + luck)
+    of_recipes = 2 * luck**2 / searches  # both sides have searches of their own
+    error = np.sqrt(d.var(0, ddof=1) * (1 / n + correction) + of_recipes)
     with np.errstate(divide="ignore", invalid="ignore"):
         p_t = 2 * stats.t.sf(np.abs(mean) / error, n - 1)
     p_t = np.where(error > 0, p_t, np.where(mean == 0, 1.0, 0.0))
@@ -163,7 +164,7 @@ def _signs(n: int) -> np.ndarray:
     return drawn
 
 
-def holm(p: Sequence[float]) -> np.ndarray:
+def holm(p: Sequence[float] | np.ndarray) -> np.ndarray:
     """Holm's adjusted p-values: one that is at most 5 % stands, all questions taken together.
 
     With p₍₁₎ ≤ … ≤ p₍ₘ₎: the i-th becomes max over j ≤ i of (m − j + 1) p₍ⱼ₎, at most 1.
@@ -207,20 +208,14 @@ def _variances(scores: np.ndarray, searches: np.ndarray) -> tuple[float, float]:
     return float(np.median(between) / of_mean / kept), float(np.median(within) / kept)
 
 
-def _luck_of(luck: float, searches: np.ndarray) -> float:
-    """The variance that the luck of both sides' recipes adds to a mean difference."""
-    return float(2 * luck**2 / len(np.unique(searches)))
-
-
 # False alarms ---------------------------------------------------------------------------------
 
 
 class Model:
     """What the scores of a study's rivals are made of, with which more such studies can be drawn.
 
-    Score of arm a in repetition k = ``means`` (A,) + what all arms share in the repetition,
-    ``shared`` (n,), + the luck of the arm's recipe in that search, one of ``lucks``, + a rest, one
-    of ``rests`` (n, A). The last two are scaled up, since means were taken off them. Lucks are
+    A score is its arm's mean + what all arms share in the repetition + the luck of the arm's recipe
+    in that search + a rest. The last two are scaled up, since means were taken off them. Lucks are
     those of the better half of the arms: where training fails with some recipes, luck is another
     thing.
     """
@@ -248,9 +243,8 @@ class Model:
     def draw(self, rng: np.random.Generator, twin: int) -> tuple[np.ndarray, np.ndarray]:
         """Another study (n, A), and the scores (n,) of a copy of one arm with seeds of its own.
 
-        Rests are drawn from the repetitions with replacement, those of one repetition together, as
-        losses may find the same test classes hard; the copy's from repetitions of its own. Lucks
-        are drawn for each arm and search, from those of all, with either sign.
+        Rests are drawn with replacement, those of one repetition together, as losses may find the
+        same test classes hard; lucks for each arm and search, with either sign.
         """
         n, A = self.rests.shape
         place = np.unique(self.searches, return_inverse=True)[1]  # (n,)
@@ -292,12 +286,13 @@ def alarms(
         for regime, each in models.items():
             arm = each.names[int(each.means.argmax())] if of == "best" else drawn
             scores, own = each.draw(rng, each.names.index(arm))
-            luck = _luck_of(tuning_luck(scores, each.searches), each.searches)
-            d, overlap = own[:, None] + gain - scores, (overlaps or {}).get(regime, 0.0)
+            how = tuning_luck(scores, each.searches), len(np.unique(each.searches))
+            d, r = own[:, None] + gain - scores, (overlaps or {}).get(regime, 0.0)
             mine = [families[name] == families[arm] for name in each.names]
             for rivals in (d, d[:, mine]):
-                beaten = rivals.mean(0).min() > 0  # else no test is needed
-                p.append(_beats_all(_tests(rivals, luck, overlap)) if beaten else 1.0)
+                p.append(1.0)
+                if rivals.mean(0).min() > 0:  # else no test is needed
+                    p[-1] = _beats_all(paired(rivals, r / (1 - r), *how))
         better += bool((holm(p) <= LEVEL).any())
     ends = stats.binomtest(better, comparisons).proportion_ci(method="exact")
     return pd.Series({

@@ -201,17 +201,15 @@ def test_recipes_of_others_are_taken_changed_and_never_searched(follows):
 def test_what_remains_of_such_a_study_counts_no_search_of_what_is_not_searched(follows):
     rules, other, tables, goes_on = follows
     chosen = chosen_arms(rules=rules)
-    counts = remaining(rules, chosen, *tables("own")).set_index("stage")
-    assert counts["rows"].to_dict() == {
-        "short": 6, "full": 4, "extra 1": 4, "extra 2": 4, "repetitions": 20,
-    }  # fmt: skip
+    told = remaining(rules, chosen, *tables("own"))
+    assert told == {"search": (0, 18), "repetitions": (0, 20)}
     untuned = chosen_arms(["plain", "quick"], rules)
-    counts = remaining(rules, untuned, *tables("own"))
-    assert dict(zip(counts["stage"], counts["rows"], strict=True)) == {"repetitions": 8}
+    told = remaining(rules, untuned, *tables("own"))
+    assert told == {"search": (0, 0), "repetitions": (0, 8)}
     goes_on(other, ["contrastive"], only="search")
     goes_on(rules)
-    counts = remaining(rules, chosen, *tables("own"))
-    assert counts["done"].equals(counts["rows"])
+    told = remaining(rules, chosen, *tables("own"))
+    assert told == {"search": (18, 18), "repetitions": (20, 20)}
 
 
 def test_a_recipe_that_is_not_there_names_the_study_to_run_first(follows, guessed):
