@@ -38,10 +38,6 @@ class Ensemble:
         images = data.load(e.data, e.split, **e.data_args)
         return retrieval.evaluate(**images.retrieval_sets(self.embeddings), metric="cosine")
 
-    def first(self, members: int) -> "Ensemble":
-        """The ensemble of the first members alone, without training again."""
-        return Ensemble(self.runs[:members])
-
 
 def dreml(
     experiment: Experiment,

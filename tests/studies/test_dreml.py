@@ -75,7 +75,7 @@ def test_queries_are_scored_against_the_gallery(tmp_path, monkeypatch):
         metric="cosine",
     )
     assert ensemble.scores == scores
-    assert ensemble.first(1).scores == ensemble.runs[0].scores
+    assert dreml.Ensemble(ensemble.runs[:1]).scores == ensemble.runs[0].scores
 
 
 def test_a_member_that_diverges_ends_the_ensemble(monkeypatch):
@@ -87,9 +87,8 @@ def test_a_member_that_diverges_ends_the_ensemble(monkeypatch):
         small_ensemble()
 
 
-def test_any_first_members_are_an_ensemble_too():
+def test_any_members_are_an_ensemble_too():
     ensemble = small_ensemble()
-    one, two = ensemble.first(1), ensemble.first(2)
+    one, two = (dreml.Ensemble(ensemble.runs[:n]) for n in (1, 2))
     assert one.scores["recall_at_1"] == ensemble.runs[0].scores["recall_at_1"]
     np.testing.assert_array_equal(two.embeddings, ensemble.embeddings[:, :8])
-    assert ensemble.first(3).scores == ensemble.scores
