@@ -98,7 +98,7 @@ class MICLoss(EmbeddingLoss):
         self.class_means.copy_(means)
         self.started.fill_(True)
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         u, v = embeddings.split(self.dim, dim=1)
         value = self.of_class(u, labels) + self.weight * self.adversary(u, v)
         return value + self.of_cluster(v, self.clusters(v, labels))
