@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 import dmlkit
 from dmlkit import cli, data, study, training
 from dmlkit import cluster as dask
-from tests import test_reproduce
+from tests.course import test_reproduce
 from tests.training.tiny import TINY, assert_same_run, share_glyphs
 
 # What a worker does besides: it notes every step that it trained, saves a checkpoint after each,
