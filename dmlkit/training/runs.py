@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import filelock
 import numpy as np
@@ -34,9 +34,6 @@ from dmlkit.training.loop import fit
 from dmlkit.training.provenance import provenance
 from dmlkit.training.scoring import DivergedError, check_embeddings, embed, score
 from dmlkit.training.trainer import packed
-
-if TYPE_CHECKING:
-    from dmlkit.diagnosis import Finding
 
 SUMS = "SHA256SUMS"  # of the other files of a Run, as `sha256sum --check` reads it
 Module = TypeVar("Module", bound=nn.Module)
@@ -83,12 +80,6 @@ class Run:
     def objective(self) -> Objective:
         """What it was trained with, on the CPU, with its learned state: proxies, a memory."""
         return self._restored(objective_for(self.experiment, self.num_classes), "objective.pt")
-
-    def diagnose(self, device: str = "auto") -> "list[Finding]":
-        """What is wrong with it, in words; see ``diagnosis.diagnose``."""
-        from dmlkit.diagnosis import diagnose  # which no training needs
-
-        return diagnose(self, device)
 
     def _restored(self, module: Module, file: str) -> Module:
         with _naming_folder(self.path):
