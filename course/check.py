@@ -44,7 +44,7 @@ import numpy as np
 from scipy import optimize, special, stats
 
 from dmlkit import claims
-from dmlkit.records import derived, kind, leaves, malformed, parts
+from course.records import derived, kind, leaves, malformed, parts
 
 #: False alarms of a check of the whole course.
 RATE = 1e-3

@@ -24,7 +24,7 @@ import numpy as np
 from PIL import Image
 
 from course.check import Outcome
-from dmlkit.records import digest, file_hash, kind, malformed, parts, pixels
+from course.records import digest, file_hash, kind, malformed, parts, pixels
 
 #: The largest difference of a pixel, of 255 levels, between pictures that are the same ...
 FAINT = 16
