@@ -43,8 +43,8 @@ from typing import Any
 import numpy as np
 from scipy import optimize, special, stats
 
-from dmlkit import claims
 from course.records import derived, kind, leaves, malformed, parts
+from dmlkit import claims
 
 #: False alarms of a check of the whole course.
 RATE = 1e-3
@@ -419,7 +419,7 @@ def _prior(s2: np.ndarray, n: int) -> tuple[float, float]:
 
 def _moved_verdicts(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     for a, b in zip(*(record["numbers"].get("claims", []) for record in (old, new)), strict=False):
-        before, after = claims.word(a["verdict"]), claims.word(b["verdict"])
+        before, after = a["verdict"], b["verdict"]
         if before != after and not _has_turned(a, b):
             yield f"{a['claim']} {a['part']}: committed {before}, now {after}"
 
