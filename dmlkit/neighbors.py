@@ -1,9 +1,7 @@
-"""Exact neighbors: candidates by one of three routes, then one measure that decides.
+"""Metrics, and exact neighbors: candidates by one of three routes, then one measure that decides.
 
-Embeddings count as float32; their squared distances are summed in float64 and compared as float32;
-equal ones stand in the order of their index in the gallery. So do distances below float64's
-rounding of products, some 1e-7 of the norms, where more than 16 beyond k are as small. CPU goes
-through faiss, a GPU tensor stays where it is.
+``dmlkit.retrieval`` says by which rules. Distances below float64's rounding of products, some 1e-7
+of the norms, are tied where more than 16 beyond k are as small.
 """
 
 import math
