@@ -125,7 +125,7 @@ def test_a_recipe_without_its_weights_says_which_file_it_wants(train, tmp_path, 
     trees.cub(tmp_path / "data")
     result = train("--recipe", "sec_cub_googlenet", *PAIRS)
     assert result.exit_code == 1
-    assert "place googlenet-1378be20.pth from https://download.pytorch.org" in result.stderr
+    assert "place https://download.pytorch.org/models/googlenet-1378be20.pth in" in result.stderr
     assert f"in {tmp_path}/hub/checkpoints" in result.stderr
 
 

@@ -18,17 +18,16 @@ import dmlkit
 from dmlkit import losses, neighbors, training
 from dmlkit.losses import contract
 from tests.data.trees import classes
-from tests.test_models import published
 from tests.training.tiny import TINY, before_each_step, run
 
 ONE_STEP = replace(TINY, steps=1, monitor=())
 # What these give is in the name itself: images and labels, or only a path.
-LOADERS = {f"dmlkit.data.{name}" for name in ("benchmarks", "download", "folder", "listing")}
+LOADERS = {f"dmlkit.data.{name}" for name in ("benchmarks", "download", "folder", "images")}
 
 
 def test_a_pretrained_run_is_known_by_the_weights_that_it_starts_from(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    placed = tmp_path / "hub" / "checkpoints" / "placed.pth"
+    placed = tmp_path / "hub" / "checkpoints" / "resnet18-f37072fd.pth"
     placed.parent.mkdir(parents=True)
     experiment = replace(
         TINY, model="resnet18", model_args={"pretrained": True}, steps=1, monitor=()
@@ -37,7 +36,6 @@ def test_a_pretrained_run_is_known_by_the_weights_that_it_starts_from(tmp_path, 
     for seed in (0, 1, 0):
         torch.manual_seed(seed)
         torch.save(torchvision.models.resnet18().state_dict(), placed)
-        published(placed, monkeypatch)
         found = run(experiment, tmp_path / "runs")
         assert len(found.provenance["weights"]) == 12
         paths.append((found.path, found.loaded))
@@ -142,10 +140,10 @@ def test_a_loss_that_is_changed_in_a_notebook_renames_the_runs_that_use_it(store
     changes = {"loss": "contrastive"}, {"loss": "xbm", "loss_args": {"loss": "contrastive"}}, {}
     before = names(store, *changes)
 
-    def mine(self, anchors, others, labels, positive, negative):
-        return (anchors @ others.T).mean()
+    def mine(self, pairs):
+        return (pairs.x @ pairs.y.T).mean()
 
-    monkeypatch.setattr(losses.ContrastiveLoss, "pair_loss", mine)
+    monkeypatch.setattr(losses.ContrastiveLoss, "of", mine)
     after = names(store, *changes)
     changed = [one != other for one, other in zip(before, after, strict=True)]
     assert changed[:2] == [True, True]
