@@ -38,7 +38,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from dmlkit import ROOT, study
+from dmlkit import ROOT, statistics
 from dmlkit.checks import as_numbers
 
 #: The smallest effect of interest of a secondary part, if none is given: a point of Recall@1.
@@ -63,7 +63,7 @@ class Verdict:
     kept: bool = False
     values: tuple[float, ...] | None = None  # one for each repetition
     timed: bool = False  # whether a clock gave the values, which another machine does not share
-    overlap: float = 0.0  # n_test/n_train where repetitions share classes, see study.interval
+    overlap: float = 0.0  # n_test/n_train where repetitions share classes, see statistics.interval
 
     def facts(self) -> dict[str, Any]:
         """The numbers to keep beside a figure: ``figures.save(..., data={"claims": [...]})``."""
@@ -129,7 +129,7 @@ def record(
     of ``data/claims.csv`` if none is given. Without an interval (one seed) nothing is decided, but
     for ``exact`` and ``table``. ``kept`` says that the Runs behind it were trained once, and are
     kept in ``data/evidence``; ``timed``, that a clock gave the effect; ``overlap``, that the
-    interval was widened by so much (see ``study.interval``).
+    interval was widened by so much (see ``statistics.interval``).
 
     Raises ValueError for an unknown claim, with the list.
 
@@ -166,7 +166,7 @@ def settle(
     The mean is the effect, with its t-interval at the rule's level: 90 % for ``equivalent``, 95 %
     else. The effect of an ``exact`` claim is the largest deviation, and that of a ``table`` claim
     the sum (give the number of cells that speak against it, or 0 or 1 for each cell). Where the
-    repetitions share classes, ``overlap`` widens the interval, see ``study.interval``. ``part``,
+    repetitions share classes, ``overlap`` widens the interval, see ``statistics.interval``. ``part``,
     ``margin``, ``kept`` and ``timed`` are those of ``record``.
 
     >>> settle("C5", [0.02, 0.03, 0.025]).verdict
@@ -176,7 +176,7 @@ def settle(
     if rule in ("exact", "table"):
         effect, interval = float(x.sum() if rule == "table" else x[np.abs(x).argmax()]), None
     else:
-        effect, *interval = study.interval(x, _level(rule), overlap)[["mean", "low", "high"]]
+        effect, *interval = statistics.interval(x, _level(rule), overlap)[["mean", "low", "high"]]
     return record(
         claim, effect, interval, len(x),
         part=part, margin=margin, kept=kept, values=x, timed=timed, overlap=overlap,
@@ -292,8 +292,8 @@ def _tests(row: dict[str, Any]) -> dict[str, tuple[float, float]]:
     found["t"] = difference, math.nan if rule == "below" else inside
     if row.get("values") is not None and not row.get("overlap"):
         x = np.asarray(row["values"], dtype=float)
-        moved = study.sign_flips(side * (x - centre), "two-sided" if two_sided else "greater")
-        inside = max(study.sign_flips(margin + s * x, "greater") for s in (1, -1))
+        moved = statistics.sign_flips(side * (x - centre), "two-sided" if two_sided else "greater")
+        inside = max(statistics.sign_flips(margin + s * x, "greater") for s in (1, -1))
         found["flips"] = moved, math.nan if rule == "below" else inside
     return found
 
@@ -307,7 +307,7 @@ def _stands(
     if len(at):
         p = np.array([np.fmax(tests[i]["t"], tests[i]["flips"]) for i in at.tolist()])  # (m, 2)
         decided = frame["verdict"].to_numpy()[at] != "undecided"
-        stands[at] = study.holm(p)[np.arange(len(at)), np.asarray(own, dtype=int)[at]] & decided
+        stands[at] = statistics.holm(p)[np.arange(len(at)), np.asarray(own, dtype=int)[at]] & decided
     return stands
 
 

@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from dmlkit import study
+from dmlkit import statistics
 from dmlkit.looks import LOOKS
 
 #: Width of a figure that fills a page's text, in inches.
@@ -89,7 +89,7 @@ def curve(axes: Axes, x: ArrayLike, values: ArrayLike, label: str, **style: Any)
     seed has neither band nor interval.
     """
     drawn = np.asarray(values)
-    table = pd.DataFrame(drawn).apply(study.interval)  # (mean low high n, P)
+    table = pd.DataFrame(drawn).apply(statistics.interval)  # (mean low high n, P)
     mean, n = table.loc["mean"], int(table.loc["n"].iloc[0])
     numbers = {"x": np.asarray(x), "values": drawn, "mean": mean, "n": n}
     look: dict[str, Any] = {"marker": "o", "markersize": 3.5} | style
@@ -182,7 +182,7 @@ def dots(
 def _summary(values: ArrayLike) -> dict[str, Any]:
     """A ``sample`` (n,) with its mean and n, and the ends of the interval if n is above 1."""
     kept = sample(values)
-    mean, low, high, n = study.interval(kept["values"])
+    mean, low, high, n = statistics.interval(kept["values"])
     kept |= {"mean": float(mean), "n": int(n)}
     return kept | {"low": float(low), "high": float(high)} if n > 1 else kept
 
