@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from dmlkit import ROOT, losses
 from dmlkit.checks import check_arguments
-from dmlkit.losses.table import Range
+from dmlkit.losses.contract import Range
 from dmlkit.training import Experiment
 
 FOLDER = ROOT / "data" / "studies"
