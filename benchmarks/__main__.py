@@ -13,7 +13,8 @@ import torch
 from course import ledger
 
 ON_A_CPU = (
-    *("training", "retrieval", "sphere", "losses", "oracles", "defaults", "judge_alarms", "sizes"),
+    *("training", "retrieval", "sphere", "losses", "oracles", "defaults", "judge_alarms"),
+    *("check_power", "sizes"),
 )
 PARTS = (*ON_A_CPU, "gpu")
 RESULTS = Path(__file__).parent / "RESULTS.md"

@@ -352,11 +352,28 @@ def differences(part: str, then: Part, now: Part, exact: bool) -> list[str]:
     return found
 
 
+def _takes_more(was: str, now: str) -> bool:
+    """Whether a signature, at the end of a text, takes what it took; more may be left out.
+
+    >>> _takes_more("(x, labels, k=2)", "(x, labels=None, k=2, *, positive=None)")
+    True
+    >>> _takes_more("(x, k=2)", "(x, k=3)") or _takes_more("(x)", "(x, y)")
+    False
+    """
+    (before, old), (after, new) = (text.rstrip(")").rsplit("(", 1) for text in (was, now))
+    theirs, ours = old.split(", ") if old else [], [x for x in new.split(", ") if x != "*"]
+    same = all(b in (a, f"{a}=None") for a, b in zip(theirs, ours, strict=False))
+    more = all("=" in extra for extra in ours[len(theirs) :])
+    return before == after and len(theirs) <= len(ours) and same and more
+
+
 def _difference(name: str, was: Value, now: Value | None, exact: bool) -> str:
     if now == was:
         return ""
     if now is None:
         return "is gone"
+    if isinstance(was, str) and isinstance(now, str) and ")" in was and _takes_more(was, now):
+        return ""
     if isinstance(was, str) or isinstance(now, str) or was[0] != now[0]:
         return f"was {was}, is {now}"
     off = float(np.abs(np.subtract(was[2:], now[2:])).max() / max(was[2], 1e-30))

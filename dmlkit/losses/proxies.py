@@ -261,8 +261,8 @@ class ArcFaceLoss(SoftmaxLoss):
 
     L = mean of −log softmax(s·t)_y, where t_z = cos θ_z for z ≠ y and t_y = cos(θ_y + m), θ_z the
     angle between embedding and proxy. Past θ_y > π − m, where cos(θ_y + m) would rise again,
-    t_y = cos θ_y − m·sin m. The margin is in radians; proxies are (C, d). With ``class_sizes`` (C,),
-    the images of each class, rare classes have wider margins: m (n_c / min n)^−¼.
+    t_y = cos θ_y − m·sin m. The margin is in radians; proxies are (C, d). With the images of
+    each class, ``class_sizes`` (C,), rare classes have wider margins: m (n_c / min n)^−¼.
 
     Source: Deng et al. 2019, "ArcFace: Additive Angular Margin Loss for Deep Face Recognition",
     equation 3; the branch is that of the authors' code. Margins by size: Ha et al. 2020, "Google
