@@ -145,12 +145,6 @@ def test_without_the_training_images_the_rest_is_diagnosed(healthy, monkeypatch,
     assert "collapsed" in found
 
 
-def test_a_run_can_be_asked_itself(trained):
-    ill = trained(ILL["learning rate too low"])
-    assert "learning rate too low" in [finding.name for finding in ill.diagnose("cpu")]
-    assert ill.diagnose("cpu") == diagnose(ill, "cpu")
-
-
 def test_the_command_says_it_in_words(trained, monkeypatch):
     monkeypatch.setattr(terminal, "console", Console(width=300))
     for experiment, words in (
