@@ -9,7 +9,7 @@ CONSTRAINT := $(if $(NEWEST),,--constraint constraints.txt)
 # every process compiles torch anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: figures test fuzz lint lab site playground benchmarks audit links launch clean
+.PHONY: figures test lint lab site playground benchmarks audit links launch clean
 
 # CHECK=1 compares with the committed figures instead, and names every number that has moved;
 # TIMEOUT=15 ends a notebook that takes longer than so many minutes, and names its cell;
@@ -24,13 +24,6 @@ figures: .venv/installed
 test: lint
 	$(BIN)/python -m pytest --numprocesses auto --dist loadscope --no-loadscope-reorder --ignore tests/course
 	LOKY_MAX_CPU_COUNT=1 $(BIN)/python -m pytest --numprocesses auto --dist loadscope --nbval-lax --nbval-current-env tests/course notebooks/*.ipynb
-
-# Hypothesis with 2,000 examples each, 10,000 mutated files: some two hours.
-fuzz: .venv/installed
-	HYPOTHESIS_PROFILE=nightly DMLKIT_FUZZ=2000 $(BIN)/python -m pytest --numprocesses auto \
-		--timeout 3600 tests/test_public.py tests/test_public_course.py tests/test_fuzz.py \
-		tests/test_retrieval.py tests/test_verification.py tests/test_geometry.py tests/test_embedding_geometry.py \
-		tests/data/test_batches.py tests/losses/test_contract.py
 
 lint: .venv/installed
 	$(BIN)/ruff check

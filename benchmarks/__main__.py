@@ -13,19 +13,10 @@ import torch
 from course import ledger
 
 ON_A_CPU = (
-    "training",
-    "retrieval",
-    "sphere",
-    "losses",
-    "oracles",
-    "defaults",
-    "pictures",
-    "judge_alarms",
-    "sizes",
-    "scaling",
+    *("training", "retrieval", "sphere", "losses", "oracles", "defaults", "judge_alarms"),
+    *("check_power", "sizes"),
 )
-ASKED_FOR = ("notebooks", "kills", "mutations", "gpu")  # only then
-PARTS = (*ON_A_CPU, *ASKED_FOR)
+PARTS = (*ON_A_CPU, "gpu")
 RESULTS = Path(__file__).parent / "RESULTS.md"
 README = Path(__file__).parent.parent / "README.md"
 HEAD = """# Benchmarks

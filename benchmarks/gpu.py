@@ -1,10 +1,9 @@
-"""What a GPU gives: training with every loss, compiled training, SEE's points, retrieval, ConvNet.
+"""What a GPU gives: training with every loss, compiled training, retrieval.
 
 ``python -m benchmarks gpu`` needs a CUDA device and keeps its table in RESULTS.md. ``python -m
 benchmarks.gpu cpu`` (or cuda) takes the same paths at tiny sizes, and only prints.
 """
 
-import itertools
 import statistics
 import sys
 import time
@@ -21,13 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks import sphere
+from benchmarks.training import bare_steps, our_steps
 from dmlkit import data, geometry, losses, training
-from dmlkit.data import batches
 from dmlkit.retrieval import recall_at_k
-from dmlkit.spherical import expand
-from dmlkit.training import Experiment, open_fabric
-from dmlkit.training.devices import repeatable_numerics
+from dmlkit.training import Experiment
 
 Row = dict[str, Any]
 Step = Callable[[], object]
@@ -45,9 +41,8 @@ class Sizes:
     classes: int = 11_318  # of a proxy loss: SOP's, the most of the usual sets
     dim: int = 512
     ways: int = 32  # classes of a batch, with 4 images each
-    frozen_steps: int = 3  # steps, in which cuDNN, the allocator and the optimizer settle
+    warm_up: int = 3  # steps, in which cuDNN, the allocator and the optimizer settle
     steps: int = 5  # of a round
-    convnet_steps: int = 50  # which are short
     rounds: int = 7
     items: int = 60_502  # SOP's test set
     cores: int = joblib.cpu_count()  # for faiss
@@ -56,7 +51,7 @@ class Sizes:
 FULL = Sizes()
 TINY = Sizes(
     model="convnet", pixels=16, images=32, classes=20, dim=32, ways=4,
-    frozen_steps=1, steps=1, convnet_steps=1, rounds=2, items=1100, cores=1,
+    warm_up=1, steps=1, rounds=2, items=1100, cores=1,
 )  # fmt: skip
 
 
@@ -65,7 +60,7 @@ def rows(device: str = "cuda", size: Sizes = FULL) -> list[Row]:
     if device == "cuda" and not torch.cuda.is_available():
         raise SystemExit("the benchmark gpu needs a CUDA device, and torch sees none")
     made = []
-    for part in (loss_rows, retrieval_rows, expand_rows, convnet_rows, compile_rows):
+    for part in (loss_rows, retrieval_rows, compile_row):
         for row in part(size, torch.device(device)):
             print(row, flush=True)
             made.append(row)
@@ -80,56 +75,29 @@ def loss_rows(size: Sizes, device: torch.device) -> Iterator[Row]:
     """
     train, experiment = pictures(size, device), _experiment(size)
     model = training.build_model(experiment, train)
-    plain = _step(experiment, device, train, model, LinearCrossEntropy(size.dim, size.classes))
+    plain = _ours(experiment, device, train, model, LinearCrossEntropy(size.dim, size.classes))
+    objective = LinearCrossEntropy(size.dim, size.classes)
+    bare = partial(next, bare_steps(experiment, device, train, model, objective))
     what = f"{size.model} at {size.pixels}, bf16"
-    images = 4 * size.ways
-    bare = bare_step(experiment, device, train, model, LinearCrossEntropy(size.dim, size.classes))
-    row = _in_turn(plain, bare, size, device)
-    yield {"what": f"{what}, cross-entropy", "against": "bare loop"} | _per_second(row, images)
+    yield _row(f"{what}, cross-entropy", plain, "bare loop", bare, size, device)
     for entry in losses.entries():
         loss = losses.build(entry.name, num_classes=size.classes, dim=size.dim)
-        step = _step(experiment, device, train, model, loss)
-        row = _in_turn(step, plain, size, device)
-        name = f"{what}, {entry.name}"
-        yield {"what": name, "against": "cross-entropy"} | _per_second(row, images)
+        step = _ours(experiment, device, train, model, loss)
+        yield _row(f"{what}, {entry.name}", step, "cross-entropy", plain, size, device)
 
 
-def compile_rows(size: Sizes, device: torch.device) -> Iterator[Row]:
+def compile_row(size: Sizes, device: torch.device) -> Iterator[Row]:
     """A compiled step against the same one in eager mode, each in a network of its own."""
     train, experiment = pictures(size, device), _experiment(size)
     compiled, eager = (
-        _step(
+        _ours(
             e, device, train, training.build_model(e, train),
             losses.build("proxy_anchor", num_classes=size.classes, dim=size.dim),
         )
         for e in (replace(experiment, compile=True), experiment)
     )  # fmt: skip
     what = f"{size.model} at {size.pixels}, bf16, proxy_anchor, compiled"
-    row = _in_turn(compiled, eager, size, device)
-    yield {"what": what, "against": "eager"} | _per_second(row, 4 * size.ways)
-
-
-def expand_rows(size: Sizes, device: torch.device) -> Iterator[Row]:
-    """SEE's synthetic points, as in ``benchmarks.sphere``, on the device."""
-    B, n = 4 * size.ways, 16
-    generator = torch.Generator(device).manual_seed(0)
-    z, w = (
-        geometry.normalize(torch.randn(B, size.dim, generator=generator, device=device))
-        for _ in range(2)
-    )  # (B, d)
-    alpha = sphere.alpha(n).nan_to_num(0).to(device)
-
-    def loop() -> Tensor:
-        return torch.stack([sphere.gram_schmidt(z[i], w[i], alpha, generator) for i in range(B)])
-
-    def batched_qr() -> Tensor:
-        with device:  # where it draws
-            return sphere.batched_qr(z, w, n)
-
-    what = f"expand, {B} x {n} points in {size.dim}-d"
-    for against, theirs in (("Gram-Schmidt loop", loop), ("batched QR", batched_qr)):
-        row = _in_turn(lambda: expand(z, w, n), theirs, size, device)
-        yield {"what": what, "against": against} | row
+    yield _row(what, compiled, "eager", eager, size, device)
 
 
 def retrieval_rows(size: Sizes, device: torch.device) -> Iterator[Row]:
@@ -144,34 +112,17 @@ def retrieval_rows(size: Sizes, device: torch.device) -> Iterator[Row]:
         raise ArithmeticError(f"Recall@K on {device} is not that on the CPU")
 
     def search(k: int) -> None:
+        faiss.omp_set_num_threads(size.cores)
         index = faiss.IndexFlatL2(size.dim)
         index.add(x.numpy())
         for block in x.split(4096):
             index.search(block.numpy(), k + 1)
 
-    once = replace(size, frozen_steps=0, steps=1, rounds=min(size.rounds, 3))  # faiss is slow
+    once = replace(size, warm_up=0, steps=1, rounds=min(size.rounds, 3))  # faiss is slow
     for ks in (KS[:1], KS):
         ours, theirs = partial(recall_at_k, X, Y, ks), partial(search, ks[-1])
-        row = _in_turn(ours, theirs, once, device, size.cores)
         what = f"Recall@{ks}, {size.items} x {size.dim}"
-        yield {"what": what, "against": f"faiss-cpu, {size.cores} cores"} | row
-
-
-def convnet_rows(size: Sizes, device: torch.device) -> Iterator[Row]:
-    """Steps of the course's default, the Glyphs ConvNet, by precision, against one CPU thread."""
-    train = data.load("glyphs")
-    more = replace(size, steps=size.convnet_steps)
-
-    def step(precision: str, where: torch.device) -> Step:
-        e = Experiment(precision=precision, steps=10_000)
-        objective = training.build_objective(e, train)
-        return _step(e, where, train, training.build_model(e, train), objective)
-
-    for precision in ("32-true", "bf16-mixed"):
-        cpu = step("32-true", torch.device("cpu"))
-        row = _in_turn(step(precision, device), cpu, more, device)
-        what = f"Glyphs ConvNet, {device.type}, {precision}"
-        yield {"what": what, "against": "cpu, 32-true"} | _per_second(row, None)
+        yield _row(what, ours, f"faiss-cpu, {size.cores} cores", theirs, once, device)
 
 
 class LinearCrossEntropy(nn.Module):
@@ -205,56 +156,28 @@ def _experiment(size: Sizes) -> Experiment:
     )
 
 
-def _step(
+def _ours(
     experiment: Experiment,
     device: torch.device,
     train: data.ImageSet,
     model: nn.Module,
     objective: nn.Module,
 ) -> Step:
-    """The package's own step, with its record of losses, norms and gradients."""
-    fabric = open_fabric(experiment, device.type)
-    return training.Trainer(experiment, model, objective, train, fabric).advance
+    return partial(next, our_steps(experiment, device, train, model, objective))
 
 
-def bare_step(
-    experiment: Experiment,
-    device: torch.device,
-    train: data.ImageSet,
-    model: nn.Module,
-    objective: nn.Module,
-) -> Step:
-    """The step that one would write by hand."""
-    model.to(device).to(memory_format=torch.channels_last)
-    parameters = [*model.parameters(), *objective.to(device).parameters()]
-    optimizer = torch.optim.Adam(parameters, lr=experiment.lr, fused=True)
-    labels = torch.from_numpy(train.labels).to(device)
-    sampler = batches.PK(train.labels, **experiment.sampler_args)
-    count = itertools.count()
-
-    def step() -> None:
-        index = torch.from_numpy(sampler(next(count))).to(device, non_blocking=True)
-        images = train.images[index].float() / 255
-        with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False):
-            with torch.autocast(device.type, torch.bfloat16):
-                embeddings = model(images.contiguous(memory_format=torch.channels_last))
-            value = objective(embeddings.float(), labels[index])
-            optimizer.zero_grad()
-            value.backward()
-        optimizer.step()
-
-    return step
-
-
-def _in_turn(ours: Step, theirs: Step, size: Sizes, device: torch.device, threads: int = 1) -> Row:
+def _row(
+    what: str, ours: Step, against: str, theirs: Step, size: Sizes, device: torch.device
+) -> Row:
     """Medians over rounds of both in turn, with the numerics that ``training.fit`` sets.
 
     ``ratio`` is their time over ours, so more is better; ``spread`` is half the distance between
-    the quartiles of the rounds' ratios, relative to the ratio.
+    the quartiles of the rounds' ratios, relative to the ratio. ``host_waits`` says how often the
+    host waits for the device in one step.
     """
-    with repeatable_numerics(threads):
+    with training.repeatable_numerics(threads=1):
         for step in (ours, theirs):
-            _seconds(step, size.frozen_steps, device)
+            _seconds(step, size.warm_up, device)
         watched = _watched(ours, device)
         spent = [
             (_seconds(ours, size.steps, device), _seconds(theirs, size.steps, device))
@@ -264,7 +187,8 @@ def _in_turn(ours: Step, theirs: Step, size: Sizes, device: torch.device, thread
     ratios = [t / o for o, t in spent]
     ratio, quartiles = statistics.median(ratios), statistics.quantiles(ratios)
     spread = (quartiles[2] - quartiles[0]) / 2 / ratio
-    return {"ms": ms[0], "against_ms": ms[1], "ratio": ratio, "spread": spread} | watched
+    row: Row = {"what": what, "against": against, "ms": ms[0], "against_ms": ms[1]}
+    return row | {"ratio": ratio, "spread": spread} | watched
 
 
 def _seconds(step: Step, count: int, device: torch.device) -> float:
@@ -295,12 +219,6 @@ def _watched(step: Step, device: torch.device) -> Row:
     torch.cuda.set_sync_debug_mode("default")
     waits = sum("called a synchronizing" in str(warning.message) for warning in said)
     return {"peak_mb": torch.cuda.max_memory_allocated(device) / 2**20, "host_waits": waits}
-
-
-def _per_second(row: Row, images: int | None) -> Row:
-    """How many images, or steps, a second, before the other columns."""
-    name = "steps/s" if images is None else "images/s"
-    return {name: 1000 * (images or 1) / row["ms"]} | row
 
 
 if __name__ == "__main__":

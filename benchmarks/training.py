@@ -6,12 +6,13 @@ import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 import torchvision
+from torch import nn
 
 from dmlkit import data, training
 from dmlkit.data import batches
@@ -22,34 +23,54 @@ STEPS, ROUNDS = 40, 7
 Row = dict[str, str | float]
 
 
-def bare_steps(experiment: Experiment) -> Iterator[None]:
+def bare_steps(
+    experiment: Experiment,
+    device: torch.device,
+    train: data.ImageSet,
+    model: nn.Module,
+    objective: nn.Module,
+) -> Iterator[None]:
     """The loop that one would write by hand: the same batches, model, loss and optimizer."""
-    train = data.load(experiment.data)
-    model = training.build_model(experiment, train).to(memory_format=torch.channels_last)
-    loss = training.build_objective(experiment, train)
-    optimizer = torch.optim.Adam(model.parameters(), lr=experiment.lr, fused=True)
-    labels = torch.from_numpy(train.labels)
-    sampler = batches.PK(train.labels, seed=0, **experiment.sampler_args)
+    model.to(device).to(memory_format=torch.channels_last)
+    parameters = [*model.parameters(), *objective.to(device).parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=experiment.lr, fused=True)
+    labels, sampler = (
+        torch.from_numpy(train.labels).to(device),
+        batches.PK(train.labels, seed=0, **experiment.sampler_args),
+    )
+    half = torch.autocast(device.type, torch.bfloat16, enabled=experiment.precision != "32-true")
     for step in range(experiment.steps):
-        index = torch.from_numpy(sampler(step))
+        index = torch.from_numpy(sampler(step)).to(device, non_blocking=True)
         images = (train.images[index].float() / 255).contiguous(memory_format=torch.channels_last)
-        value = loss(model(images), labels[index])
-        optimizer.zero_grad()
-        value.backward()
+        with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False):
+            with half:
+                embeddings = model(images)
+            value = objective(embeddings.float(), labels[index])
+            optimizer.zero_grad()
+            value.backward()
         optimizer.step()
         yield
 
 
-def our_steps(experiment: Experiment) -> Iterator[None]:
+def our_steps(
+    experiment: Experiment,
+    device: torch.device,
+    train: data.ImageSet,
+    model: nn.Module,
+    objective: nn.Module,
+) -> Iterator[None]:
     """The package's own step, with its record of losses, norms and gradients."""
-    train = data.load(experiment.data)
-    model = training.build_model(experiment, train)
-    objective = training.build_objective(experiment, train)
-    fabric = training.open_fabric(experiment, "cpu")
+    fabric = training.open_fabric(experiment, device.type)
     trainer = training.Trainer(experiment, model, objective, train, fabric)
     while trainer.step < experiment.steps:
         trainer.advance()
         yield
+
+
+def _on_cpu(steps: Callable[..., Iterator[None]], experiment: Experiment) -> Iterator[None]:
+    train = data.load(experiment.data)
+    made = training.build_model(experiment, train), training.build_objective(experiment, train)
+    return steps(experiment, torch.device("cpu"), train, *made)
 
 
 def seconds(steps: Iterator[None], count: int) -> float:
@@ -59,11 +80,11 @@ def seconds(steps: Iterator[None], count: int) -> float:
     return time.process_time() - began
 
 
-def resnet_steps(objective: torch.nn.Module) -> Iterator[None]:
+def resnet_steps(objective: nn.Module) -> Iterator[None]:
     """A ResNet-18 for 32 x 32 pictures, in the bare loop."""
     train = data.load("glyphs")
     model = torchvision.models.resnet18(num_classes=64)
-    model.conv1, model.maxpool = torch.nn.Conv2d(1, 64, 3, 1, 1, bias=False), torch.nn.Identity()
+    model.conv1, model.maxpool = nn.Conv2d(1, 64, 3, 1, 1, bias=False), nn.Identity()
     model.to(memory_format=torch.channels_last)
     optimizer = torch.optim.Adam([*model.parameters(), *objective.parameters()], fused=True)
     sampler = batches.PK(train.labels, classes=32, per_class=4, seed=0)
@@ -85,17 +106,17 @@ def step_rows() -> list[Row]:
     see = replace(experiment, loss="spherical_expansion", loss_args=args)
     curriculum = {**args, "start_rate": 0.4, "end_rate": 0.4, "steps": 1}
     kinds = {
-        "bare PyTorch loop": bare_steps(experiment),
-        "dmlkit": our_steps(experiment),
-        "dmlkit with SEC": our_steps(replace(experiment, constraint={"weight": 0.1})),
-        "dmlkit with jitter": our_steps(replace(experiment, augment=True)),
+        "bare PyTorch loop": _on_cpu(bare_steps, experiment),
+        "dmlkit": _on_cpu(our_steps, experiment),
+        "dmlkit with SEC": _on_cpu(our_steps, replace(experiment, constraint={"weight": 0.1})),
+        "dmlkit with jitter": _on_cpu(our_steps, replace(experiment, augment=True)),
     }
     softmaxes = {
         "normalized softmax": proxy,
         "normalized softmax with SEE, 40 % of the batch": replace(see, loss_args=curriculum),
         "normalized softmax with SEE, the whole batch": see,
     }
-    proxies = {name: our_steps(e) for name, e in softmaxes.items()}
+    proxies = {name: _on_cpu(our_steps, e) for name, e in softmaxes.items()}
     with_sec = {"normalized softmax with SEC": replace(proxy, constraint={"weight": 0.1})}
     train = data.load(experiment.data)
     resnets = {

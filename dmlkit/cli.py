@@ -1,4 +1,4 @@
-"""The command line: ``dmlkit reproduce | train | search | tune | study | claims | …``."""
+"""The command line: ``dmlkit reproduce | train | search | data | study | claims | …``."""
 
 import os
 from functools import partial
@@ -10,7 +10,7 @@ import typer
 
 from dmlkit import terminal
 from dmlkit.files import write_whole
-from dmlkit.settings import literals, named
+from dmlkit.settings import literals
 from dmlkit.terminal import Commands, print_table
 
 if TYPE_CHECKING:
@@ -188,19 +188,20 @@ def check(
     root: Root = None,
     settings: Annotated[list[str] | None, set_option("an argument of the data set.")] = None,
 ) -> None:
-    """Count a data set's splits, and name what is missing, too few or unreadable in it."""
-    from dmlkit.data import faults
+    """Count a data set's splits; say what is missing, too few or unreadable in it."""
+    from dmlkit.data import SPLITS, arguments, load
+    from dmlkit.data.pictures import Pictures, check_readable
 
-    found, missing = faults.splits(name, root, **literals(settings))
-    rows = ((split, *map(str, counts.values())) for split, (counts, _) in found.items())
-    caption = named(missing).replace("--set data_args.", "--set ") if missing else None
-    print_table(name, ("split", "images", "classes", "groups"), rows, "right", caption=caption)
-    wrong = [line for _, lines in found.values() for line in lines]
-    for line in wrong:
-        terminal.console.print(line, highlight=False, soft_wrap=True)
-    if wrong:
-        count = "1 fault" if len(wrong) == 1 else f"{len(wrong)} faults"
-        raise ValueError(f"{name} is not complete: {count}")
+    args, rows = literals(settings), []
+    for split in SPLITS:
+        if split == "val" and "validation" in arguments(name) and not args.get("validation"):
+            continue  # there is none
+        images = load(name, split, root, **args)
+        if isinstance(images.images, Pictures) and name != "folder":  # which was decoded already
+            check_readable(images.images.paths)
+        counts = len(images), images.num_classes, len(set(images.groups))
+        rows.append((split, *map(str, counts)))
+    print_table(name, ("split", "images", "classes", "groups"), rows, "right")
 
 
 @data.command()
@@ -209,10 +210,9 @@ def get(
     root: Root = None,
 ) -> None:
     """Fetch a data set, or say how to come by it; verify it, unpack it, and check it."""
-    from dmlkit import ROOT
-    from dmlkit.data import benchmarks
+    from dmlkit.data import benchmarks, default_root
 
-    folder = root or Path(os.environ.get("DMLKIT_DATA") or ROOT / "data")
+    folder = root or default_root()
     benchmarks.get(name, folder)
     check(name, folder)
 

@@ -19,9 +19,7 @@ from torch import Tensor, nn
 
 from dmlkit import cache_folder, data, figures, training
 from dmlkit.data import ImageSet
-from dmlkit.data.folder import check_readable
-from dmlkit.data.pictures import Pictures
-from dmlkit.data.untrusted import SUFFIXES, open_picture
+from dmlkit.data.pictures import SUFFIXES, Pictures, check_readable, open_picture
 from dmlkit.files import write_whole
 from dmlkit.index import Index
 from dmlkit.training import Run

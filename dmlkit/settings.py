@@ -51,8 +51,8 @@ def named(message: str, options: Iterable[str] = (), fields: bool = True) -> str
 
     >>> named("lr must be a number, but is 'fast'")
     "--set lr must be a number, but is 'fast'"
-    >>> named("mend them, or pass skip_unreadable=True")
-    'mend them, or pass --set data_args.skip_unreadable=true'
+    >>> named("there is a val split only with validation=True")
+    'there is a val split only with --set data_args.validation=true'
     """
     places, options = _places() if fields else {}, set(options)
 

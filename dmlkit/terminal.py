@@ -67,7 +67,7 @@ def _in_our_words(error: Exception, command: Any) -> str:
         )
     params = [] if command is None else command.params
     options = [param.name for param in params if param.param_type_name == "option"]
-    fields = command is not None and command.name in ("train", "tune")
+    fields = command is not None and command.name == "train"
     return named(message, options, fields)
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 from dmlkit import ROOT, losses, study
 from dmlkit.looks import look
 from dmlkit.losses.table import Entry
-from studies.protocol import protocol
+from studies.rules import protocol
 
 #: The studies that rank losses, in the order of the site.
 STUDIES = ("scratch", "transfer")

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from dmlkit import data
-from dmlkit.data.untrusted import read_text
 from dmlkit.training import Experiment
 
 FOLDER = Path(__file__).parent
@@ -111,7 +110,7 @@ def _table(name: str) -> dict[str, Any]:
     """What a recipe's file holds."""
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     try:
-        table = tomllib.loads(read_text(path))
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ValueError(
             f"no recipe {name!r}: there are {', '.join(names())}, or the path of a .toml file"

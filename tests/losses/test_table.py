@@ -1,6 +1,8 @@
 """The table of losses: a stranger's loss enters it, and what it says of each loss is true."""
 
+import inspect
 from collections.abc import Iterator
+from typing import ClassVar
 
 import pytest
 import torch
@@ -12,6 +14,8 @@ from dmlkit.losses import table
 
 class Squares(nn.Module):
     """A loss of someone else, with an argument that is tuned and one that its name fixes."""
+
+    space: ClassVar = {"weight": ("log", 0.1, 10.0)}
 
     def __init__(self, weight: float = 1.0, power: float = 2.0) -> None:
         super().__init__()
@@ -26,14 +30,16 @@ def stranger(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Registered during one test, and gone after it."""
     with monkeypatch.context() as patch:
         patch.setattr(table, "ENTRIES", dict(table.ENTRIES))
-        table.register("cubes", "pairs", {"weight": ("log", 0.1, 10.0)}, power=3.0)(Squares)
+        table.register("cubes", "pairs", "cubes of all", 2026, "$f^3$", power=3.0)(Squares)
         yield "cubes"
     assert "cubes" not in losses.names()
 
 
 def test_a_new_loss_is_listed_and_built(stranger):
     assert stranger in losses.names()
-    assert losses.entry(stranger).family == "pairs"
+    found = losses.entry(stranger)
+    assert (found.family, found.title, found.year) == ("pairs", "cubes of all", 2026)
+    assert found.space == Squares.space
     assert losses.names().index(stranger) < losses.names().index("prototypical"), "by family"
     loss = losses.build(stranger, num_classes=3, dim=2, weight=5.0)
     assert loss(torch.full((2, 2), 2.0), torch.tensor([0, 1])) == 40
@@ -42,6 +48,52 @@ def test_a_new_loss_is_listed_and_built(stranger):
 def test_a_name_is_given_once(stranger):
     with pytest.raises(ValueError, match="there is a loss 'cubes' already"):
         table.register("cubes", "pairs")(Squares)
+
+
+def test_every_loss_has_a_title_a_year_and_an_equation():
+    found = losses.entries()
+    assert len({entry.title for entry in found}) == len(found)
+    assert not [entry.title for entry in found if "_" in entry.title]
+    assert all(1990 < entry.year < 2100 and entry.equation for entry in found)
+
+
+class Summed(losses.PairLoss):
+    """A loss of a stranger whose settings are fields: nothing but them says what is tuned."""
+
+    weight: float = losses.setting(default=1.0, low=0, high=9, tune=("log", 0.1, 9.0))
+    shift: float = 0.0
+
+    def of(self, pairs: losses.Pairs) -> Tensor:
+        return self.weight * (pairs.cosines() + self.shift).sum()
+
+
+def test_what_is_tuned_is_declared_with_the_setting(monkeypatch):
+    monkeypatch.setattr(table, "ENTRIES", dict(table.ENTRIES))
+    table.register("summed", "pairs")(Summed)
+    table.register("sum_alone", "pairs", tuned=False)(Summed)
+    assert losses.entry("summed").space == {"weight": ("log", 0.1, 9.0)}
+    assert losses.entry("sum_alone").space is None
+    assert [p.default for p in losses.signature("summed").values()] == [1.0, 0.0]
+    with pytest.raises(ValueError, match="weight must be a finite number from 0 to 9, but is 10"):
+        losses.build("summed", weight=10)
+
+
+class Drifting(losses.EmbeddingLoss):
+    """A loss of a stranger who writes an ``__init__``, and says which type a buffer has."""
+
+    center: Tensor
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("center", torch.ones(dim))
+
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return (embeddings - self.center).square().mean()
+
+
+def test_a_loss_may_have_an_init_of_its_own():
+    assert list(inspect.signature(Drifting).parameters) == ["dim"]
+    assert Drifting(2)(torch.zeros(3, 2), torch.arange(3)) == 1
 
 
 TUNED = [entry.name for entry in losses.entries() if entry.space]

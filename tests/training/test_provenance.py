@@ -16,18 +16,17 @@ import torchvision
 import dmlkit
 from dmlkit import training
 from tests.data.trees import classes
-from tests.test_models import published
 from tests.training.tiny import TINY, run
 
 ONE_STEP = replace(TINY, steps=1, monitor=())
 # What these give is in the name itself, images and labels, or is only a path.
-LOADERS = {f"dmlkit.data.{name}" for name in ("benchmarks", "download", "folder", "listing")}
+LOADERS = {f"dmlkit.data.{name}" for name in ("benchmarks", "download", "folder", "images")}
 LOADERS |= {"dmlkit", "dmlkit.data"}
 
 
 def test_a_pretrained_run_is_known_by_the_weights_that_it_starts_from(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    placed = tmp_path / "hub" / "checkpoints" / "placed.pth"
+    placed = tmp_path / "hub" / "checkpoints" / "resnet18-f37072fd.pth"
     placed.parent.mkdir(parents=True)
     experiment = replace(
         TINY, model="resnet18", model_args={"pretrained": True}, steps=1, monitor=()
@@ -36,7 +35,6 @@ def test_a_pretrained_run_is_known_by_the_weights_that_it_starts_from(tmp_path, 
     for seed in (0, 1, 0):
         torch.manual_seed(seed)
         torch.save(torchvision.models.resnet18().state_dict(), placed)
-        published(placed, monkeypatch)
         found = run(experiment, tmp_path / "runs")
         assert len(found.provenance["weights"]) == 12
         paths.append((found.path, found.loaded))
