@@ -10,10 +10,9 @@ from dmlkit.training.build import (
 )
 from dmlkit.training.devices import device_type, open_fabric, repeatable_numerics
 from dmlkit.training.experiment import Experiment
-from dmlkit.training.loop import fit
 from dmlkit.training.runs import NotTrainedError, Run, RunInProgressError, load_run, run
 from dmlkit.training.scoring import DivergedError, baselines, embed, to_float
-from dmlkit.training.trainer import Trainer
+from dmlkit.training.trainer import Trainer, fit
 
 __all__ = [
     "DivergedError",

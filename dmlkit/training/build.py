@@ -42,11 +42,7 @@ class Refreshed(Protocol):
 
 
 def refreshed(objective: nn.Module, sampler: object) -> list[Refreshed]:
-    """The parts of a training that are to be shown the training set, in a fixed order.
-
-    >>> refreshed(losses.build("xbm", dim=8), lambda step: [0])
-    []
-    """
+    """The parts of a training that are to be shown the training set, in a fixed order."""
     parts: list[Any] = [*objective.modules(), sampler]
     return [part for part in parts if hasattr(part, "refresh") and hasattr(part, "refresh_every")]
 
@@ -72,15 +68,12 @@ def build_objective(experiment: Experiment, train: data.ImageSet) -> Objective:
 
 def objective_for(experiment: Experiment, num_classes: int) -> Objective:
     """The objective for a number of classes."""
+    e = experiment
     with restored_random_state():
-        torch.manual_seed(experiment.seed)
-        loss = losses.build(
-            experiment.loss, num_classes=num_classes, dim=experiment.dim, **experiment.loss_args
-        )
-    constraint = experiment.constraint
-    return Objective(
-        loss, None if constraint is None else spherical.SphericalConstraint(**constraint)
-    )
+        torch.manual_seed(e.seed)
+        loss = losses.build(e.loss, num_classes=num_classes, dim=e.dim, **e.loss_args)
+    constraint = None if e.constraint is None else spherical.SphericalConstraint(**e.constraint)
+    return Objective(loss, constraint)
 
 
 def build_sampler(experiment: Experiment, train: data.ImageSet) -> Callable[[int], np.ndarray]:
@@ -107,19 +100,17 @@ def build_optimizer(
 ) -> torch.optim.Optimizer:
     """The optimizer over backbone, head and the loss's own parameters, each with a rate of its own.
 
-    Raises:
-        ValueError: backbone settings for a model without a backbone.
+    Raises ValueError for backbone settings of a model without a backbone.
     """
-    make, args = OPTIMIZERS[experiment.optimizer], dict(experiment.optimizer_args)
+    make, args, lr = OPTIMIZERS[experiment.optimizer], experiment.optimizer_args, experiment.lr
     if "fused" in inspect.signature(make).parameters:
-        args.setdefault("fused", True)  # one kernel over all parameters
+        args = {"fused": True, **args}  # one kernel over all parameters
     backbone, head = split_parameters(model)
     if not backbone and (experiment.backbone_lr_factor != 1 or experiment.frozen_steps):
         raise ValueError(
             f"backbone_lr_factor and frozen_steps need a model with a backbone and a head, but "
             f"{type(model).__name__} has no attribute 'head', or nothing besides it"
         )
-    lr = experiment.lr
     groups = [
         {"params": backbone, "base_lr": lr * experiment.backbone_lr_factor},
         {"params": head, "base_lr": lr},

@@ -71,8 +71,6 @@ def score(experiment: Experiment, images: data.ImageSet, x: np.ndarray) -> dict[
 def baselines(experiment: Experiment, device: str = "auto") -> dict[str, dict[str, float]]:
     """What training must beat: the scores of raw pixels and of the network as it starts.
 
-    Raises ValueError and OSError as ``run`` does.
-
     >>> list(baselines(Experiment(data_args={"train_classes": 40})))
     ['raw pixels', 'untrained network']
     """
