@@ -61,7 +61,8 @@ def measured(
     here = {h: e for h, e in asked.items() if h not in kept[again:]}
     runs = study.train(list(here.values()), device=device)
     trained = {
-        h: {"hash": h} | {fact: getattr(e, fact) for fact in _FACTS}
+        h: {"hash": h}
+        | {fact: getattr(e, fact) for fact in _FACTS}
         | {key: measure(run) if run else np.nan for key, (measure, _) in measures.items()}
         for (h, e), run in zip(here.items(), runs, strict=True)
     }
