@@ -66,7 +66,7 @@ CHANGED: dict[str, str] = {
     "names/dmlkit.verification:threshold_consistency": "as above",
     "training/*: hash": "an Experiment's hash covers the fields that differ from their defaults",
     "names/dmlkit.training:Experiment.former_hash": "evidence is kept by today's hash",
-    "names/dmlkit.training:Run.diagnose": "dmlkit.diagnosis.diagnose(run): training knows no diagnosis",
+    "names/dmlkit.training:Run.diagnose": "it is dmlkit.diagnosis.diagnose(run)",
     "names/dmlkit.claims:word": "no record has a former word",
 }
 #: How far numbers may be elsewhere, as a share of their root mean square: the first that matches.
