@@ -1,15 +1,17 @@
-"""From an Experiment to what it names: model, objective, batches, optimizer."""
+"""From an Experiment to what it names: device, model, objective, batches, optimizer."""
 
 import inspect
+import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from dmlkit import data, losses, models, spherical
-from dmlkit.training.devices import restored_random_state
+from dmlkit.training import devices
 from dmlkit.training.experiment import OPTIMIZERS, SAMPLERS, Experiment
 
 
@@ -47,6 +49,33 @@ def refreshed(objective: nn.Module, sampler: object) -> list[Refreshed]:
     return [part for part in parts if hasattr(part, "refresh") and hasattr(part, "refresh_every")]
 
 
+def open_fabric(experiment: Experiment, device: str = "auto") -> Fabric:
+    """Lightning Fabric for an Experiment, on this process's device.
+
+    In a group, which torchrun or ``devices.spawn`` has started, every process has one of the
+    devices; a process that is in none is alone, with one device. Raises ValueError for a group of
+    another size than the Experiment says.
+    """
+    processes = machines = 1
+    if devices.in_group():
+        processes = int(os.environ["WORLD_SIZE"])
+        machines = int(os.environ.get("GROUP_WORLD_SIZE", 1))
+        if processes != (asked := experiment.devices):
+            raise ValueError(
+                f"{processes} processes were started, but the Experiment has devices={asked}: "
+                f"set devices={processes}"
+            )
+    fabric = Fabric(
+        accelerator=devices.device_type(device),
+        strategy="ddp" if processes > 1 else "auto",
+        devices=processes // machines,
+        num_nodes=machines,
+        precision=experiment.precision,  # type: ignore[arg-type]
+    )
+    fabric.launch()
+    return fabric
+
+
 def build_model(experiment: Experiment, train: data.ImageSet) -> nn.Module:
     """The untrained model of an Experiment, the same for the same seed."""
     return model_for(experiment, train[0])
@@ -54,7 +83,7 @@ def build_model(experiment: Experiment, train: data.ImageSet) -> nn.Module:
 
 def model_for(experiment: Experiment, image: Tensor) -> nn.Module:
     """The untrained model for images shaped like one, (C, H, W)."""
-    with restored_random_state():
+    with devices.restored_random_state():
         torch.manual_seed(experiment.seed)
         return models.build(
             experiment.model, dim=experiment.dim, image=image, **experiment.model_args
@@ -69,7 +98,7 @@ def build_objective(experiment: Experiment, train: data.ImageSet) -> Objective:
 def objective_for(experiment: Experiment, num_classes: int) -> Objective:
     """The objective for a number of classes."""
     e = experiment
-    with restored_random_state():
+    with devices.restored_random_state():
         torch.manual_seed(e.seed)
         loss = losses.build(e.loss, num_classes=num_classes, dim=e.dim, **e.loss_args)
     constraint = None if e.constraint is None else spherical.SphericalConstraint(**e.constraint)

@@ -9,10 +9,7 @@ from typing import Any
 import faiss
 import torch
 from joblib.externals import loky
-from lightning_fabric import Fabric
 from lightning_fabric.plugins.environments.lightning import find_free_network_port
-
-from dmlkit.training.experiment import Experiment
 
 
 def device_type(device: str) -> str:
@@ -27,31 +24,6 @@ def device_type(device: str) -> str:
     if device == "cuda" and not there:
         raise ValueError("device 'cuda' was asked for, but torch sees no CUDA GPU; use 'cpu'")
     return "cuda" if there and device != "cpu" else "cpu"
-
-
-def open_fabric(experiment: Experiment, device: str = "auto") -> Fabric:
-    """Lightning Fabric for an Experiment, on this process's device.
-
-    In a group, which torchrun or ``spawn`` has started, every process has one of the devices; a
-    process that is in none is alone, with one device. Raises ValueError for a group of another
-    size than the Experiment says.
-    """
-    processes = int(os.environ["WORLD_SIZE"]) if in_group() else 1
-    machines = int(os.environ.get("GROUP_WORLD_SIZE", 1)) if in_group() else 1
-    if in_group() and processes != experiment.devices:
-        raise ValueError(
-            f"{processes} processes were started, but the Experiment has "
-            f"devices={experiment.devices}: set devices={processes}"
-        )
-    fabric = Fabric(
-        accelerator=device_type(device),
-        strategy="ddp" if processes > 1 else "auto",
-        devices=processes // machines,
-        num_nodes=machines,
-        precision=experiment.precision,  # type: ignore[arg-type]
-    )
-    fabric.launch()
-    return fabric
 
 
 def in_group() -> bool:

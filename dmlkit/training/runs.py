@@ -14,7 +14,7 @@ import filelock
 import numpy as np
 import pandas as pd
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import dmlkit
 from dmlkit import data
@@ -25,11 +25,12 @@ from dmlkit.training.build import (
     build_objective,
     model_for,
     objective_for,
+    open_fabric,
 )
-from dmlkit.training.devices import open_fabric, repeatable_numerics
+from dmlkit.training.devices import device_type, repeatable_numerics
 from dmlkit.training.experiment import Experiment
 from dmlkit.training.provenance import provenance
-from dmlkit.training.scoring import DivergedError, check_embeddings, embed, score
+from dmlkit.training.scoring import DivergedError, check_embeddings, embed, score, to_float
 from dmlkit.training.trainer import fit, read_checkpoint
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -81,6 +82,23 @@ class Run:
         with _naming(self.path / file):
             module.load_state_dict(read_checkpoint(self.path / file))
         return module.eval()
+
+
+def baselines(experiment: Experiment, device: str = "auto") -> dict[str, dict[str, float]]:
+    """What training must beat: the scores of raw pixels and of the network as it starts.
+
+    >>> list(baselines(Experiment(data_args={"train_classes": 40})))
+    ['raw pixels', 'untrained network']
+    """
+    train = data.load(experiment.data, "train", **experiment.data_args)
+    images = data.load(experiment.data, experiment.split, **experiment.data_args)
+    with repeatable_numerics(experiment.threads):
+        start = embed(build_model(experiment, train).to(device_type(device)), images)
+    network = "pretrained" if experiment.model_args.get("pretrained") else "untrained"
+    shown = images.images
+    pixels = to_float(shown if isinstance(shown, Tensor) else shown.thumbnails())
+    found = {"raw pixels": pixels.flatten(1).numpy(), f"{network} network": start}
+    return {name: score(experiment, images, x) for name, x in found.items()}
 
 
 class _Work(NamedTuple):

@@ -25,6 +25,7 @@ from dmlkit.training.build import (
     build_optimizer,
     build_sampler,
     lr_factor,
+    open_fabric,
     refreshed,
     split_parameters,
 )
@@ -369,7 +370,7 @@ def fit(
         for module, state in zip((model, loss), states, strict=True):
             module.to(devices.device_type(device)).load_state_dict(state)
         return history
-    fabric = devices.open_fabric(experiment, device)
+    fabric = open_fabric(experiment, device)
     if not fabric.is_global_zero:  # the first alone evaluates, writes and shows
         monitor, checkpoint, progress = {}, None, False
     with devices.repeatable_numerics(experiment.threads):
