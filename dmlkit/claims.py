@@ -166,8 +166,8 @@ def settle(
     The mean is the effect, with its t-interval at the rule's level: 90 % for ``equivalent``, 95 %
     else. The effect of an ``exact`` claim is the largest deviation, and that of a ``table`` claim
     the sum (give the number of cells that speak against it, or 0 or 1 for each cell). Where the
-    repetitions share classes, ``overlap`` widens the interval, see ``study.interval``. ``part``,
-    ``margin``, ``kept`` and ``timed`` are those of ``record``.
+    repetitions share classes, ``overlap`` widens the interval, see ``statistics.interval``. All
+    others are those of ``record``.
 
     >>> settle("C5", [0.02, 0.03, 0.025]).verdict
     'reproduced'
@@ -307,8 +307,8 @@ def _stands(
     if len(at):
         p = np.array([np.fmax(tests[i]["t"], tests[i]["flips"]) for i in at.tolist()])  # (m, 2)
         decided = frame["verdict"].to_numpy()[at] != "undecided"
-        falls = statistics.holm(p)[np.arange(len(at)), np.asarray(own, dtype=int)[at]]
-        stands[at] = falls & decided
+        which = np.asarray(own, dtype=int)[at]  # of the two tests
+        stands[at] = statistics.holm(p)[np.arange(len(at)), which] & decided
     return stands
 
 
