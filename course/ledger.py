@@ -95,7 +95,7 @@ def markdown(frame: pd.DataFrame) -> str:
     """The summary as a Markdown table, with links to the figures and the recipes, and the tally."""
     lines = [tally(frame), "", f"| {' | '.join(_HEAD)} |", "|---" * len(_HEAD) + "|"]
     for name, row in summary(frame).iterrows():
-        figures = [f"[{f}](figures/{f}.png)" for f in row["figures"].split(", ") if f]
+        figures = [f"[{f}](../figures/{f}.png)" for f in row["figures"].split(", ") if f]
         claim, recipes = (table()[str(name)][key] for key in ("claim", "recipes"))
         own = ", ".join(f"`{recipe}`" for recipe in recipes.split())
         known = row[["verdict", "effect", "holm", "needed", "others", "made_with"]]
