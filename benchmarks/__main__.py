@@ -70,7 +70,7 @@ def losses_in_short(results: str) -> str:
 
 
 def alarms_in_short(results: str) -> str:
-    """What docs/which_loss.md says of the judge, out of RESULTS.md; none where it was not measured."""
+    """What docs/which_loss.md says of the judge, out of RESULTS.md; none if not measured."""
     rows = section(results, "judge_alarms")
     found = {(row.get("copy of"), row.get("points better")): row for row in rows}
     if ("best", "5") not in found:

@@ -104,13 +104,15 @@ def markdown(frame: pd.DataFrame) -> str:
 
 
 def write(page: Path, frame: pd.DataFrame) -> None:
-    """Write the table between ``<!-- claims -->`` marks of a page, and the tally where it has its.
+    """Write what a page has marks for: the table ``<!-- claims -->``, the tally ``<!-- tally -->``.
 
-    Raises ValueError for a page without the marks of the table.
+    Raises ValueError for a page without either.
     """
-    write_between(page, "claims", markdown(frame))
-    if "<!-- tally -->" in page.read_text(encoding="utf-8"):
+    text = page.read_text(encoding="utf-8")
+    if "<!-- tally -->" in text:
         write_between(page, "tally", tally(frame))
+    if "<!-- claims -->" in text or "<!-- tally -->" not in text:
+        write_between(page, "claims", markdown(frame))
 
 
 def write_between(page: Path, mark: str, written: str) -> None:

@@ -95,7 +95,7 @@ def test_the_table_of_claims_is_that_of_the_committed_figures(committed_figures)
 
     shown = between((ROOT / "docs" / "ledger.md").read_text(), "claims")
     assert shown.strip() == ledger.markdown(claims.verdicts(committed_figures)), (
-        "after committing new figures: dmlkit claims --write docs/ledger.md"
+        "after committing new figures: dmlkit claims --write docs/ledger.md, and README.md"
     )
     assert shown.startswith(between(README, "tally")), "the headline is not that of the ledger"
 
