@@ -49,7 +49,10 @@ class Cosine(Euclidean):
     """xᵀy / ‖x‖‖y‖: on the unit sphere, 1 − ‖x − y‖² / 2."""
 
     def points(self, x: Tensor) -> Tensor:
-        refuse_rows((x == 0).all(dim=1), "are zero and have no cosine; use metric='euclidean'")
+        if len(zero := (x == 0).all(dim=1).nonzero()):
+            raise ValueError(
+                f"row {int(zero[0])} is zero and has no cosine; use metric='euclidean'"
+            )
         return normalize(x)
 
     def read(self, D: Tensor) -> Tensor:
@@ -258,8 +261,6 @@ def prepare(
     """
     kind = metric_of(metric)
     x, y = as_matrices(embeddings, gallery, metric, name)
-    if len(x) == 1 and gallery is None:
-        raise ValueError(f"{name}: expected two or more rows, or a gallery to search, got one row")
     if isinstance(kind, Hamming):
         x = x.float()
         return Sets(x, x if gallery is None else y.float(), kind)
@@ -304,7 +305,8 @@ def as_matrix(embeddings: Array, name: str, metric: Metric) -> Tensor:
             f"{name}: expected real numbers of shape (items, dimensions), at least one of each, "
             f"got {x.dtype} of shape {tuple(x.shape)}"
         )
-    refuse_rows(~x.isfinite().all(dim=1), f"of {name} are not finite; did the training diverge?")
+    if len(bad := (~x.isfinite().all(dim=1)).nonzero()):
+        raise ValueError(f"{name}: row {int(bad[0])} is not finite; did the training diverge?")
     return metric_of(metric).points(x.double())
 
 
@@ -342,17 +344,3 @@ def as_tensor(values: Array) -> Tensor:
     if isinstance(values, Tensor):
         return values.detach()
     return torch.from_numpy(np.array(values, order="C"))  # a copy: torch wants it writable
-
-
-def refuse_rows(rows: Tensor, why: str) -> None:
-    """Raise ValueError if any of the rows (N,) bool is marked: how many, the first, and why.
-
-    >>> refuse_rows(torch.tensor([False, True]), "are zero")
-    Traceback (most recent call last):
-    ValueError: 1 of 2 rows (the first at index 1) are zero
-    """
-    if rows.any():
-        first = int(rows.int().argmax())
-        raise ValueError(
-            f"{int(rows.sum())} of {len(rows)} rows (the first at index {first}) {why}"
-        )

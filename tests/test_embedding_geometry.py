@@ -118,7 +118,7 @@ def test_order_rotation_and_scale_change_nothing(seed):
         (lambda: alignment(G, [0, 1, 2, 3]), "labels: expected two rows of one class"),
         (lambda: alignment(G, [0, 1, 1]), r"labels: expected int64 of shape \(4,\)"),
         (lambda: alignment(G, [0.0, 0.0, 1.0, 1.0]), "labels: .* got torch.float64"),
-        (lambda: alignment(0 * G, OF_G), "zero and have no cosine"),
+        (lambda: alignment(0 * G, OF_G), "is zero and has no cosine"),
         (lambda: uniformity(G[:1]), "embeddings: expected two or more rows"),
         (lambda: uniformity(G, t=math.nan), "t must be a number from"),
         (lambda: effective_rank(0 * G), "embeddings: expected a row that is not zero"),
