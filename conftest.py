@@ -93,15 +93,15 @@ def forks() -> BaseContext:
 
 
 @pytest.fixture(scope="session")
-def spawn(forks: BaseContext) -> Callable[..., None]:
+def spawn(forks: BaseContext) -> Callable[..., list[Any]]:
     """``training.devices.spawn``, but that its processes need not import torch."""
     from dmlkit.training import devices
 
-    start = functools.partial(devices.start_processes, start_method=forks.get_start_method())
+    pool = functools.partial(devices.loky.ProcessPoolExecutor, context=forks)
 
-    def spawned(*work: Any) -> None:
-        with mock.patch.object(devices, "start_processes", start):
-            devices.spawn(*work)
+    def spawned(*work: Any) -> list[Any]:
+        with mock.patch.object(devices.loky, "ProcessPoolExecutor", pool):
+            return devices.spawn(*work)
 
     return spawned
 
