@@ -43,10 +43,10 @@ def false_alarms(courses: int, shape: str = "normal", seed: int = 0) -> int:
         for figure in figures:
             rho = rng.choice([0.0, 0.2, 0.5, 0.9])
             sides = [
-                {key: draw(rng, *x.shape, rho, shape) for key, x in figure.items()}
+                {key: draw(rng, len(x), x.shape[1], rho, shape) for key, x in figure.items()}
                 for _ in range(2)
             ]
-            if any(check.unlikely(*sides, at)):
+            if any(check.unlikely(sides[0], sides[1], at)):
                 found += 1
                 break
     return found

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from dmlkit.records import kind, parts
+from dmlkit.figures import kind, parts
 
 #: False alarms of a check of the whole course.
 RATE = 1e-3

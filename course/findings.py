@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from nbformat import NotebookNode
 
-from dmlkit.records import kind
+from dmlkit.figures import kind
 
 _MARK = re.compile(r"<!--\s*(?P<figure>[a-z0-9][a-z0-9_-]*):\s+(?P<paths>.+?)\s*-->", re.DOTALL)
 _NUMBER = re.compile(

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,9 @@ from dmlkit.files import write_whole
 PROFILES = ("smoke", "ci", "full")
 
 # What figures depend on besides their notebook: a change of it makes them anew.
-_SOURCES = ("dmlkit/**/*.py", "studies/**/*.py", "course/poster.py")
-_READ = (
-    *("data/*.csv", "data/reported/*", "data/tuning/*", "data/evidence/*", "data/studies/*"),
-    *("data/pretrained/*", "pyproject.toml"),
+_INPUTS = (
+    *("dmlkit/**/*.py", "studies/**/*.py", "course/poster.py", "pyproject.toml", "data/*.csv"),
+    *("data/reported/*", "data/tuning/*", "data/evidence/*", "data/studies/*", "data/pretrained/*"),
 )
 
 
@@ -75,7 +74,7 @@ def reproduce(
         raise ValueError(f"check compares with figures/, made by 'ci', not by {profile!r}")
     folder = (build or project / "build").resolve() / profile
     sources = find_notebooks(project / "notebooks", notebooks)
-    jobs = [plan(source, profile, parameters or {}, project, folder) for source in sources]
+    jobs = [plan(source, profile, parameters or {}, folder) for source in sources]
     with _alone(folder):
         good = _make(jobs, workers, 60 * timeout_minutes, console)
         if check:
@@ -99,7 +98,7 @@ def find_notebooks(folder: Path, names: Sequence[str]) -> list[Path]:
     return list(found.values()) or [known[stem] for stem in course]
 
 
-def plan(source: Path, profile: str, given: Mapping[str, Any], project: Path, build: Path) -> Job:
+def plan(source: Path, profile: str, given: Mapping[str, Any], build: Path) -> Job:
     """Read a notebook, and settle its parameters and the hash of all that its figures depend on.
 
     Its outputs and its prose are no part of the hash.
@@ -113,14 +112,10 @@ def plan(source: Path, profile: str, given: Mapping[str, Any], project: Path, bu
     if unknown := parameters.keys() - known.keys():
         there = ", ".join(known) or "none"
         raise ValueError(f"{source.name} has no parameter {unknown.pop()!r}; it has: {there}")
-    own = [[cell.source, outputs.tags(cell)] for cell in outputs.code(notebook)]
-    data = os.environ.get("DMLKIT_DATA")
-    digest = hashlib.sha256(
-        json.dumps([own, parameters, versions(), numerics.describe(), data]).encode()
-    )
-    read = [path for pattern in _SOURCES for path in dmlkit.ROOT.glob(pattern)]
-    read += [path for pattern in _READ for path in project.glob(pattern) if path.is_file()]
-    for path in sorted(read):
+    cells = [[cell.source, outputs.tags(cell)] for cell in outputs.code(notebook)]
+    around = [versions(), numerics.describe(), os.environ.get("DMLKIT_DATA")]
+    digest = hashlib.sha256(json.dumps([cells, parameters, *around]).encode())
+    for path in sorted(path for pattern in _INPUTS for path in dmlkit.ROOT.glob(pattern)):
         digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
     return Job(source.stem, source, parameters, build, digest.hexdigest())
 
@@ -144,7 +139,7 @@ def _alone(build: Path) -> Iterator[None]:
 
 def _make(jobs: Sequence[Job], workers: int | None, seconds: float, console: Console) -> list[Job]:
     """Run what has changed, say how each went, and give the jobs whose figures are there now."""
-    to_run = [job for job in jobs if not _is_unchanged(job)]
+    to_run = [job for job in jobs if _inputs(job.kept) != job.inputs]
     for job in jobs:
         if job not in to_run:
             console.print(Text(f"unchanged  {job.name}"))
@@ -156,8 +151,9 @@ def _make(jobs: Sequence[Job], workers: int | None, seconds: float, console: Con
             complaint = f"figures.begin_notebook names another notebook: {', '.join(others)}"
         word = "failed   " if complaint else "done     "
         console.print(Text(f"{word}  {job.name}  {run.seconds:.0f} s"))
-        for folder in (job.kept, job.failed)[bool(complaint) :]:
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(job.failed, ignore_errors=True)
+        if not complaint:
+            shutil.rmtree(job.kept, ignore_errors=True)
         job.staging.rename(job.failed if complaint else job.kept)
         if complaint:
             failed.append(job)
@@ -165,17 +161,16 @@ def _make(jobs: Sequence[Job], workers: int | None, seconds: float, console: Con
     return [job for job in jobs if job not in failed]
 
 
-def _is_unchanged(job: Job) -> bool:
-    with suppress(FileNotFoundError):
-        return (job.kept / "inputs").read_text() == job.inputs
-    return False
+def _inputs(folder: Path) -> str:
+    """What was hashed for the run that left a folder; '' if there was none."""
+    path = folder / "inputs"
+    return path.read_text() if path.exists() else ""
 
 
 def _records(folder: Path) -> dict[str, Any]:
     """The JSON of every figure in a folder."""
-    return {
-        p.stem: json.loads(p.read_text(encoding="utf-8")) for p in sorted(folder.glob("*.json"))
-    }
+    paths = sorted(folder.glob("*.json"))
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
 
 
 def _own(records: Mapping[str, Any], job: Job) -> dict[str, Any]:
@@ -195,10 +190,9 @@ def _publish(job: Job, figures: Path, console: Console) -> bool:
     figures.mkdir(parents=True, exist_ok=True)
     before = [path for name in _own(_records(figures), job) for path in figures.glob(f"{name}.*")]
     made = {figures / path.name: path for path in (job.kept / "figures").iterdir()}
-    write_whole(
-        {path: partial(shutil.copyfile, source) for path, source in made.items()}
-        | {job.source: partial(Path.write_text, data=nbformat.writes(notebook) + "\n")}
-    )
+    copies = {target: partial(shutil.copyfile, path) for target, path in made.items()}
+    text = nbformat.writes(notebook) + "\n"
+    write_whole({**copies, job.source: partial(Path.write_text, data=text, encoding="utf-8")})
     for path in before:
         if path not in made:
             path.unlink()

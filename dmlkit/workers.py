@@ -1,7 +1,7 @@
 """The processes of this machine that train Runs: kept for a session, replaced when one dies.
 
 By the standard library: each process of joblib's loky imports torch anew, where these are forked
-from one that has (twice as much time, six times as much memory on two cores).
+from one that has (half the processor time and a sixth of the memory, on two cores).
 """
 
 import functools
@@ -42,7 +42,7 @@ def stop() -> None:
         pool, lifeline = _pool()
         _pool.cache_clear()
         lifeline.close()
-        pool.shutdown(wait=False, cancel_futures=True)
+        pool.shutdown(cancel_futures=True)
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from dmlkit import ROOT, losses
 from dmlkit.checks import check_arguments
-from dmlkit.losses.table import Range
+from dmlkit.losses.contract import Range
 from dmlkit.training import Experiment
 
 FOLDER = ROOT / "data" / "studies"
@@ -215,7 +215,7 @@ class Arm:
 
 
 def arms(rules: Protocol | None = None) -> dict[str, Arm]:
-    """The arms of a study: those that its rules have of their own, or else every loss of the table,
+    """The arms of a study: those of its own rules, or else every loss of the table that is studied,
     SEC and the L2 penalty on those that SEC's paper has, SEE on those that SEE's has, and DREML.
 
     SEE is there as the paper writes it (a sum over the points, which reach the network), and as its
@@ -230,7 +230,7 @@ def arms(rules: Protocol | None = None) -> dict[str, Arm]:
     if rules and rules.arms:
         known = arms()
         return {name: _derived(name, known, told) for name, told in rules.arms.items()}
-    names = [entry.name for entry in losses.entries()]
+    names = [entry.name for entry in losses.entries() if entry.studied]
     plain = {n: loss_arm(n) for n in names if n not in ("spherical_expansion", "meta_class")}
     found = list(plain.values())
     for name in SEC_ON:

@@ -18,7 +18,7 @@ from scipy import stats
 from scipy.stats import qmc
 
 from dmlkit import losses
-from dmlkit.losses.table import Range
+from dmlkit.losses.contract import Range
 from dmlkit.training import Experiment
 from dmlkit.training.build import objective_for
 from studies.rules import Arm, Fields, Protocol, choices_of, experiment, is_set, merged, searching

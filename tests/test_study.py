@@ -99,7 +99,7 @@ def test_train_gives_runs_in_their_order_and_none_for_one_that_diverged(monkeypa
 
 def test_train_raises_what_is_no_divergence():
     with pytest.raises(
-        RuntimeError, match=r"1 of 2 Runs failed; .*experiments\[1\]: unknown model"
+        RuntimeError, match=r"1 of 2 Runs failed; .*experiments\[1\]: model must be one of"
     ):
         train(TINY, replace(TINY, model="nope"))
     assert train(TINY)[0].loaded
@@ -257,7 +257,7 @@ def test_with_one_core_no_other_process_trains_and_a_run_is_the_same(monkeypatch
     monkeypatch.setattr(study, "default_executor", lambda: pytest.fail("another process"))
     state = torch.random.get_rng_state()
     failing = replace(TINY, model="nope")
-    with pytest.raises(RuntimeError, match=r"1 of 2 Runs failed; .*unknown model"):
+    with pytest.raises(RuntimeError, match=r"1 of 2 Runs failed; .*model must be one of"):
         study.train([failing, TINY], device="cpu", progress=False)
     assert torch.equal(torch.random.get_rng_state(), state)
     (here,) = study.train([TINY], device="cpu", progress=False)
@@ -298,7 +298,9 @@ def test_a_sweep_whose_processes_are_killed_each_time_says_so(monkeypatch):
 
 
 def test_sweep_finishes_the_others_before_it_reports_a_failure():
-    with pytest.raises(RuntimeError, match=r"1 of 2 Runs failed.*'model': 'nope'.*unknown model"):
+    with pytest.raises(
+        RuntimeError, match=r"1 of 2 Runs failed.*'model': 'nope'.*model must be one of"
+    ):
         sweep(model=["nope", "convnet"], loss=["contrastive"])
     assert sweep(loss=["contrastive"])["loaded"].all()
 

@@ -104,8 +104,11 @@ def _check(name: str, value: Any, kind: Any, rule: Any) -> None:
     """Refuse a setting that is none of the choices, or no number of its kind and range."""
     if (choices := rule.get("in")) and value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, but is {value!r}")
-    whole = kind in (int, int | None)
-    if not (whole or kind in (float, float | None)) or (value is None and kind not in (int, float)):
+    optional = kind in (int | None, float | None, "int | None", "float | None")
+    whole = kind in (int, int | None, "int", "int | None")  # text, where hints are postponed
+    if not (whole or kind in (float, float | None, "float", "float | None")):
+        return
+    if value is None and optional:
         return
     low, high = rule.get("range", (None, None))
     fits = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
@@ -187,11 +190,15 @@ class PairLoss(EmbeddingLoss):
         >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
         >>> tags = torch.tensor([[True, False], [True, True], [False, True]])
         >>> SupConLoss(1.0)(x, tags), SupConLoss(1.0)(x, references=x.flip(1))
-        (tensor(0.8209), tensor(1.4075))
+        (tensor(0.5022), tensor(1.4768))
         """
-        if labels is not None and labels.ndim == 1 and references is None and positive is None:
+        several = labels is not None and labels.ndim == 2 and labels.dtype == torch.bool
+        if labels is None or several:
+            check_embeddings(embeddings)
+        elif references is None and positive is None:
             return super().forward(embeddings, labels)
-        check_embeddings(embeddings)
+        else:
+            check_batch(embeddings, labels)
         x = _whole(embeddings)
         y = x if references is None else _whole(references).to(x.dtype)
         if positive is None:
@@ -206,7 +213,7 @@ class PairLoss(EmbeddingLoss):
         if references is None:
             others = ~torch.eye(len(x), dtype=torch.bool, device=x.device)
             positive, negative = positive & others, negative & others
-        classes = labels if labels is not None and labels.ndim == 1 else None
+        classes = None if several else labels
         with torch.autocast(x.device.type, enabled=False):
             watch = (0 * x.detach()).sum() + (0 * y.detach()).sum()
             return self.of(Pairs(x, y, classes, positive, negative)) + watch
@@ -266,7 +273,7 @@ def check_batch(embeddings: Tensor, labels: Tensor) -> None:
 
     >>> check_batch(torch.zeros(4, 2), torch.zeros(3, dtype=torch.int64))
     Traceback (most recent call last):
-    ValueError: labels must be (4,), one for each of the 4 embeddings, but are (3,)
+    ValueError: labels must be (4,), one for each of the 4 embeddings, but are (3,); several ...
     """
     check_embeddings(embeddings)
     B = len(embeddings)

@@ -83,8 +83,10 @@ class CrossBatchMemory(EmbeddingLoss):
         self.check(embeddings, labels)
         if self.training:
             self.remember(references, labels)
-        pairs: Tensor = self.loss(embeddings, labels, references, labels)
-        return pairs + self.weight * of_pairs(self.loss, self._pairs(embeddings, labels))
+        batch: Tensor = self.loss(embeddings, labels, references, labels)
+        known = self._pairs(embeddings, labels)
+        masks = {"positive": known.positive, "negative": known.negative}
+        return batch + self.weight * self.loss(embeddings, labels, self.queue, **masks)
 
     def check(self, embeddings: Tensor, labels: Tensor) -> None:
         if self.num_labels is None:

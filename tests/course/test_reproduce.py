@@ -260,7 +260,7 @@ def test_inputs_are_all_that_figures_depend_on(
     monkeypatch.setattr(dmlkit, "ROOT", tmp_path)
 
     def inputs(profile: str = "smoke", **parameters: Any) -> str:
-        return reproduce.plan(path, profile, parameters, tmp_path, tmp_path).inputs
+        return reproduce.plan(path, profile, parameters, tmp_path).inputs
 
     first = inputs()
     notebook = nbformat.read(path, as_version=4)

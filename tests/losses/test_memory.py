@@ -22,6 +22,7 @@ from dmlkit.losses.pairs import (
 )
 from dmlkit.losses.proxies import NormalizedSoftmaxLoss
 from tests.losses.oracles import assert_same, batch
+from tests.losses.test_contract import ARGS
 
 
 def batches(generator: torch.Generator, count: int) -> list[tuple[Tensor, Tensor]]:
@@ -208,6 +209,19 @@ def test_single_precision_memory_takes_other_precisions(generator):
             memory(z, y).backward()
             assert z.grad.isfinite().all()
     assert memory.queue.dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", ["supcon", "matryoshka"])
+def test_references_in_half_precision_are_computed_on_in_single(generator, name):
+    args = {"dim": 8, "loss": name, "size": 48}
+    half, single = (losses.build("xbm", **args, loss_args=ARGS.get(name)) for _ in range(2))
+    for _ in range(2):
+        (x, y), (z, _) = batch(generator), batch(generator)
+        x, z = x.bfloat16(), z.bfloat16()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            value = half(x, y, z)
+        assert value.dtype == torch.float32
+        assert torch.equal(value, single(x.float(), y, z.float()))
 
 
 def test_refusals(generator):

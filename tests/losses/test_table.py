@@ -190,6 +190,32 @@ def test_a_class_in_a_file_is_a_loss_like_any_other(own):
     assert name not in losses.names()
 
 
+POSTPONED = """
+from __future__ import annotations
+
+from dmlkit.losses import EmbeddingLoss, setting
+
+
+class Pull(EmbeddingLoss):
+    weight: float = setting(default=1.0, low=0, tune=("linear", 0.5, 2.0))
+    most: int | None = setting(default=None, low=1)
+
+    def equation(self, embeddings, labels):
+        return self.weight * embeddings.square().mean()
+"""
+
+
+def test_settings_of_a_file_whose_hints_are_postponed_are_refused_as_well(own):
+    own.write_text(POSTPONED)
+    name = "mylosses.py:Pull"
+    assert dict(losses.entry(name).space) == {"weight": ("linear", 0.5, 2.0)}
+    assert losses.build(name, weight=3, most=None)(torch.ones(2, 3), torch.tensor([0, 1])) == 3
+    with pytest.raises(ValueError, match="weight must be a finite number from 0, but is -1"):
+        losses.build(name, weight=-1)
+    with pytest.raises(ValueError, match="most must be a whole number from 1, but is 0"):
+        losses.build(name, most=0)
+
+
 def test_sizes_and_what_bases_take_reach_a_class_that_hands_them_on(own):
     assert set(losses.signature("mylosses.py:Push")) == {"num_classes", "embedding_size", "weight"}
     loss = losses.build("mylosses.py:Push", num_classes=5, dim=4, weight=2.0)

@@ -57,7 +57,7 @@ def test_every_batch_that_is_tried_can_be_drawn(name):
 
 def test_every_loss_takes_part():
     there = {arm.fields["loss"] for arm in studies.arms().values()}
-    assert there == {entry.name for entry in losses.entries()}
+    assert there == {entry.name for entry in losses.entries() if entry.studied}
 
 
 @pytest.mark.parametrize("name", STUDIES)
