@@ -76,13 +76,15 @@ def spawn(processes: int, function: Callable[..., Any], *work: Any) -> list[Any]
         "WORLD_SIZE": str(processes),
     }
     pool = loky.ProcessPoolExecutor(processes)
+    group = [pool.submit(_member, rank, environment, function, work) for rank in range(processes)]
     try:
-        group = [pool.submit(_member, r, environment, function, work) for r in range(processes)]
         for member in as_completed(group):
             member.result()
-        return [member.result() for member in group]
-    finally:  # one that is left may wait for one that has gone
+    except BaseException:  # one that is left may wait for one that has gone
         pool.shutdown(kill_workers=True)
+        raise
+    pool.shutdown()
+    return [member.result() for member in group]
 
 
 def _member(
