@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from dmlkit import losses, study
+from dmlkit import losses
 from dmlkit.files import write_whole
+from dmlkit.statistics import interval
 from studies.answers import scores
 from studies.check import asked_for
 from studies.judgment import sensitivity
@@ -29,12 +30,12 @@ def behind_the_best(wide: pd.DataFrame, overlap: float = 0.0) -> pd.DataFrame:
     Columns: mean, low, high (95 % t-interval), p, the larger p-value of the t-test and of the
     sign-flip test, and ``apart``, whether that stands at 5 % after Holm's correction over all
     arms. Where repetitions share classes, ``overlap`` widens the interval and raises the t-test's
-    p-value, see ``study.interval``. The best is chosen by these very repetitions, and owes a part
+    p-value (Nadeau and Bengio 2003). The best is chosen by these very repetitions, and owes a part
     of its lead to luck: what is ``apart`` may be a little less so, what is not is not.
     """
     best = wide.mean().idxmax()
     delta = wide.drop(columns=best).sub(wide[best], axis=0)
-    found = delta.apply(study.interval, overlap=overlap).T[["mean", "low", "high"]]
+    found = delta.apply(interval, overlap=overlap).T[["mean", "low", "high"]]
     found["p"] = paired(delta.to_numpy(), overlap)["p"].to_numpy()
     return found.assign(apart=holm(found["p"].to_numpy()) <= LEVEL)
 
@@ -50,7 +51,7 @@ def which_loss(rules: Protocol, trials: pd.DataFrame, evidence: pd.DataFrame) ->
     wide = scores(rules, evidence)
     wide = wide[plain(wide.columns)]
     share, tuned = rules.repetitions.correction, recipes(trials)
-    found = wide.apply(study.interval, overlap=share).T[["mean", "low", "high"]]
+    found = wide.apply(interval, overlap=share).T[["mean", "low", "high"]]
     rest = behind_the_best(wide, share).reindex(found.index)
     for mine, theirs in (("behind", "mean"), ("behind_low", "high"), ("behind_high", "low")):
         found[mine] = -rest[theirs].fillna(0.0)

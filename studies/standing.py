@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from dmlkit.study import interval
+from dmlkit.statistics import interval
 
 LEVEL = 0.05
 MARGIN = 0.01  # of Recall@1: a difference of one point either way is none
