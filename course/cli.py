@@ -8,10 +8,11 @@ import typer
 from rich.box import SIMPLE_HEAD
 
 from dmlkit import ROOT, terminal
-from dmlkit.cli import Parameters, Scheduler, use_scheduler
 from dmlkit.files import write_whole
 from dmlkit.settings import literals
-from dmlkit.terminal import print_table
+from dmlkit.terminal import Scheduler, print_table, set_option, use_scheduler
+
+Parameters = Annotated[list[str] | None, set_option("a parameter of the notebooks.")]
 
 
 def reproduce(

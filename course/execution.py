@@ -36,7 +36,6 @@ import papermill
 papermill.execute_notebook(**json.loads(sys.argv[1]))
 """
 _TRACE_LINES = 25
-_ATTEMPTS = 2  # for a kernel that does not start; nothing else is tried again
 
 
 @dataclass(frozen=True)
@@ -66,62 +65,47 @@ class Job:
         return self.build / f"staging-{os.getpid()}" / self.name
 
 
-@dataclass
-class Attempt:
-    """The process of a notebook that runs, or has ended."""
-
-    job: Job
-    number: int
-    process: subprocess.Popen[bytes]
-    began: float
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.began
-
-
-def run_all(jobs: Sequence[Job], workers: int, seconds: float) -> Iterator[tuple[Attempt, str]]:
-    """Run jobs, ``workers`` at a time; yield each as it ends, with what went wrong, or ''.
+def run_all(jobs: Sequence[Job], workers: int, seconds: float) -> Iterator[tuple[Job, float, str]]:
+    """Run jobs, ``workers`` at a time; yield each as it ends, its seconds and what went wrong.
 
     What a run made is in its job's ``staging`` folder. A run that takes more than ``seconds`` is
-    ended, and so are all, with whatever they started, when the caller goes on no further.
+    ended, and so are all, with whatever they started, when the caller goes on no further. Only a
+    kernel that does not start is tried again, once.
     """
-    waiting, running = [(job, 1) for job in jobs], list[Attempt]()
+    waiting = [(job, 1) for job in jobs]
+    running: list[tuple[Job, int, subprocess.Popen[bytes], float]] = []
     threads = max(1, joblib.cpu_count() // workers)
     try:
         while waiting or running:
             while waiting and len(running) < workers:
-                running.append(_start(*waiting.pop(0), threads))
+                job, attempt = waiting.pop(0)
+                running.append((job, attempt, _start(job, threads), time.monotonic()))
             time.sleep(0.1)
             for run in list(running):
-                status = run.process.poll()
-                if status is None and run.seconds <= seconds:
+                job, attempt, process, began = run
+                status, took = process.poll(), time.monotonic() - began
+                if status is None and took <= seconds:
                     continue
-                _kill(run)
+                _kill(process)
                 running.remove(run)
-                if status and run.number < _ATTEMPTS and not begun(run.job):
-                    waiting.insert(0, (run.job, run.number + 1))
+                if status and attempt == 1 and not begun(job):
+                    waiting.insert(0, (job, 2))
                 else:
-                    yield run, _complaint(run, status)
+                    yield job, took, _complaint(job, status)
     finally:
-        for run in running:
-            _kill(run)
+        for _, _, process, _ in running:
+            _kill(process)
 
 
-def _start(job: Job, number: int, threads: int) -> Attempt:
+def _start(job: Job, threads: int) -> subprocess.Popen[bytes]:
     shutil.rmtree(job.staging, ignore_errors=True)
     (job.staging / "figures").mkdir(parents=True)
     (job.staging / "inputs").write_text(job.inputs)
     order = {
-        "input_path": str(job.source),
-        "output_path": str(job.staging / "executed.ipynb"),
-        "parameters": job.parameters,
-        "kernel_name": "python3",
-        "progress_bar": False,
-        "cwd": str(job.source.parent),
-        "execution_timeout": job.cell_seconds,
-        "interrupt_on_timeout": True,
-    }
+        "input_path": str(job.source), "output_path": str(job.staging / "executed.ipynb"),
+        "parameters": job.parameters, "cwd": str(job.source.parent), "kernel_name": "python3",
+        "progress_bar": False, "execution_timeout": job.cell_seconds, "interrupt_on_timeout": True,
+    }  # fmt: skip
     environment = {
         "OMP_NUM_THREADS": str(threads),
         "NUMBA_NUM_THREADS": str(threads),  # UMAP would set torch's threads, too, to this number
@@ -134,28 +118,23 @@ def _start(job: Job, number: int, threads: int) -> Attempt:
     }
     environment.pop("MPLBACKEND", None)  # a kernel then draws inline
     with (job.staging / "log.txt").open("wb") as log:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-P", "-c", PAPERMILL, json.dumps(order)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            cwd=job.source.parent,
-            env=environment,
+            stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=job.source.parent, env=environment,
             start_new_session=True,  # Ctrl-C reaches only us, and we end the whole tree
-        )
-    return Attempt(job, number, process, time.monotonic())
+        )  # fmt: skip
 
 
-def _kill(run: Attempt) -> None:
+def _kill(process: subprocess.Popen[bytes]) -> None:
     """End a run with all it started: a kernel and its workers are in sessions of their own."""
-    if run.process.poll() is None:  # else its id may be another's by now
-        root = psutil.Process(run.process.pid)
-        for process in [root, *root.children(recursive=True)]:
+    if process.poll() is None:  # else its id may be another's by now
+        root = psutil.Process(process.pid)
+        for each in [root, *root.children(recursive=True)]:
             with suppress(psutil.NoSuchProcess):
-                process.kill()
-        run.process.wait()
-    if run.process.stdin:
-        run.process.stdin.close()
+                each.kill()
+        process.wait()
+    if process.stdin:
+        process.stdin.close()
 
 
 def begun(job: Job) -> list[nbformat.NotebookNode]:
@@ -166,9 +145,9 @@ def begun(job: Job) -> list[nbformat.NotebookNode]:
     return []
 
 
-def _complaint(run: Attempt, status: int | None) -> str:
+def _complaint(job: Job, status: int | None) -> str:
     """What is wrong with a run that ended (``status`` None: was ended), or ''."""
-    job, cells = run.job, begun(run.job)
+    cells = begun(job)
     # sys.exit() in a cell ends a notebook early, which papermill takes for success.
     if status == 0 and cells and not cells[-1].metadata.papermill.exception:
         return ""
@@ -177,7 +156,7 @@ def _complaint(run: Attempt, status: int | None) -> str:
         own = [c for c in cells if "injected-parameters" not in c.metadata.get("tags", [])]
         lines += [f"cell {len(own)} of {job.source.name}:", cells[-1].source, ""]
     if status is None:
-        lines.append(f"the time limit was reached after {run.seconds:.0f} s")
+        lines.append("the time limit was reached")
     errors = [o for o in cells[-1].get("outputs", []) if o.output_type == "error"] if cells else []
     for error in errors:
         trace = Text.from_ansi("\n".join(error.traceback)).plain.splitlines()

@@ -84,8 +84,8 @@ def grade(
                 nbformat.write(_answered(source, answers), path)
                 job = Job(str(key), path, given, Path(folder), cell_seconds=round(60 * minutes))
                 jobs.append(job)
-        for run, _ in run_all(jobs, workers, 60 * minutes * _SLOW_CELLS):
-            ran[run.job.name] = {cell.id: cell for cell in begun(run.job)}
+        for job, *_ in run_all(jobs, workers, 60 * minutes * _SLOW_CELLS):
+            ran[job.name] = {cell.id: cell for cell in begun(job)}
     rows = []
     for key, (student, name, answers, source) in enumerate(work):
         ours = {cell.id: cell for cell in source.cells}

@@ -95,7 +95,7 @@ def markdown(frame: pd.DataFrame) -> str:
     """The summary as a Markdown table, with links to the figures and the recipes, and the tally."""
     lines = [tally(frame), "", f"| {' | '.join(_HEAD)} |", "|---" * len(_HEAD) + "|"]
     for name, row in summary(frame).iterrows():
-        figures = [f"[{f}](figures/{f}.png)" for f in row["figures"].split(", ") if f]
+        figures = [f"[{f}](../figures/{f}.png)" for f in row["figures"].split(", ") if f]
         claim, recipes = (table()[str(name)][key] for key in ("claim", "recipes"))
         own = ", ".join(f"`{recipe}`" for recipe in recipes.split())
         known = row[["verdict", "effect", "holm", "needed", "others", "made_with"]]
@@ -104,13 +104,15 @@ def markdown(frame: pd.DataFrame) -> str:
 
 
 def write(page: Path, frame: pd.DataFrame) -> None:
-    """Write the table between ``<!-- claims -->`` marks of a page, and the tally where it has its.
+    """Write what a page has marks for: the table ``<!-- claims -->``, the tally ``<!-- tally -->``.
 
-    Raises ValueError for a page without the marks of the table.
+    Raises ValueError for a page without either.
     """
-    write_between(page, "claims", markdown(frame))
-    if "<!-- tally -->" in page.read_text(encoding="utf-8"):
+    text = page.read_text(encoding="utf-8")
+    if "<!-- tally -->" in text:
         write_between(page, "tally", tally(frame))
+    if "<!-- claims -->" in text or "<!-- tally -->" not in text:
+        write_between(page, "claims", markdown(frame))
 
 
 def write_between(page: Path, mark: str, written: str) -> None:

@@ -144,13 +144,12 @@ def _make(jobs: Sequence[Job], workers: int | None, seconds: float, console: Con
         if job not in to_run:
             console.print(Text(f"unchanged  {job.name}"))
     order, failed = to_run if workers else to_run[::-1], []
-    for run, complaint in run_all(order, workers or min(2, joblib.cpu_count()), seconds):
-        job = run.job
+    for job, took, complaint in run_all(order, workers or min(2, joblib.cpu_count()), seconds):
         others = {r["provenance"]["notebook"] for r in _records(job.staging / "figures").values()}
         if not complaint and others - {job.name}:
             complaint = f"figures.begin_notebook names another notebook: {', '.join(others)}"
         word = "failed   " if complaint else "done     "
-        console.print(Text(f"{word}  {job.name}  {run.seconds:.0f} s"))
+        console.print(Text(f"{word}  {job.name}  {took:.0f} s"))
         shutil.rmtree(job.failed, ignore_errors=True)
         if not complaint:
             shutil.rmtree(job.kept, ignore_errors=True)

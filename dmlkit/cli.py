@@ -4,14 +4,14 @@ import os
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from dmlkit import cache_folder, terminal
 from dmlkit.files import write_whole
 from dmlkit.settings import literals
-from dmlkit.terminal import Commands, print_table
+from dmlkit.terminal import Commands, Device, print_table, set_option
 
 app = typer.Typer(
     cls=Commands,
@@ -24,20 +24,6 @@ app.add_typer(data, name="data")
 Root = Annotated[
     Path | None, typer.Option(help="Folder of the data sets; else $DMLKIT_DATA, else data/.")
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Scheduler = Annotated[
-    str | None,
-    typer.Option(
-        envvar="DMLKIT_SCHEDULER",
-        help="Address of a Dask scheduler: sweeps train on its workers, which share data/.",
-    ),
-]
-
-
-def set_option(what: str) -> Any:
-    return typer.Option("--set", help=f"NAME=JSON, repeatable: {what}")
-
-
 Settings = Annotated[
     list[str] | None, set_option("a field of Experiment, or an entry of one: data_args.crop.")
 ]
@@ -46,15 +32,6 @@ Settings = Annotated[
 def _use_root(root: Path | None) -> None:
     if root is not None:
         os.environ["DMLKIT_DATA"] = str(root.resolve())
-
-
-def use_scheduler(address: str | None) -> None:
-    """Let every sweep from here on, those of notebooks too, train on a cluster that can."""
-    if address:
-        from dmlkit import study
-
-        os.environ["DMLKIT_SCHEDULER"] = address
-        study.default_executor()
 
 
 @app.command()

@@ -1,9 +1,9 @@
-"""What the command line prints: tables, and expected errors as one readable line."""
+"""What all commands share: options, tables, and expected errors as one readable line."""
 
 import os
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console, JustifyMethod
@@ -15,6 +15,29 @@ console = Console(markup=False, quiet=int(os.environ.get("RANK", 0)) > 0)
 
 _EXPECTED = (ValueError, TypeError, OSError, ArithmeticError, RuntimeError, ImportError)
 _WIDTHS = {"verdict": 12, "other parts": 15, "effect": 9, "interval": 11}
+
+
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        envvar="DMLKIT_SCHEDULER",
+        help="Address of a Dask scheduler: sweeps train on its workers, which share data/.",
+    ),
+]
+
+
+def set_option(what: str) -> Any:
+    return typer.Option("--set", help=f"NAME=JSON, repeatable: {what}")
+
+
+def use_scheduler(address: str | None) -> None:
+    """Let every sweep from here on, those of notebooks too, train on a cluster that can."""
+    if address:
+        from dmlkit import study
+
+        os.environ["DMLKIT_SCHEDULER"] = address
+        study.default_executor()
 
 
 class Commands(typer.core.TyperGroup):

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from dmlkit import terminal
-from dmlkit.cli import Device, Scheduler, set_option, use_scheduler
 from dmlkit.settings import literals
+from dmlkit.terminal import Device, Scheduler, set_option, use_scheduler
 
 
 def study(

@@ -5,13 +5,13 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
-from numbers import Integral, Real
 from typing import Any, get_args
 
 import numpy as np
 import torch
 
 from dmlkit import data, losses, retrieval
+from dmlkit.checks import check_choice, check_count, check_range
 from dmlkit.data import batches
 from dmlkit.losses import imported
 
@@ -88,22 +88,22 @@ class Experiment:
             value, kind = _literal(f.name, getattr(self, f.name)), type(_default(f))
             object.__setattr__(self, f.name, value)
             if "range" in f.metadata:
-                _check_range(f, value)
+                low, high = f.metadata["range"]
+                if f.type is int:
+                    check_count(low, **{f.name: value})
+                check_range(low, high, **{f.name: value})
             elif not isinstance(value, kind) and f.name not in ("constraint", "metric"):
                 raise TypeError(f"{f.name} must be a {kind.__name__}, but is {value!r}")
         metric = self.metric.get("name") if isinstance(self.metric, Mapping) else self.metric
-        if own := imported.is_imported(self.loss):
+        check_choice(get_args(get_args(retrieval.Metric)[0]), metric=metric)
+        check_choice(SAMPLERS, sampler=self.sampler)
+        check_choice(OPTIMIZERS, optimizer=self.optimizer)
+        for split in (self.split, *self.monitor):
+            check_choice(data.SPLITS, split=split)
+        if imported.is_imported(self.loss):
             imported.check_name(self.loss)  # it is read when it is built: this is only data
-        tables: list[tuple[str, Any, Any]] = [
-            ("loss", self.loss, (self.loss,) if own else losses.names()),
-            ("sampler", self.sampler, SAMPLERS),
-            ("optimizer", self.optimizer, OPTIMIZERS),
-            ("metric", metric, get_args(get_args(retrieval.Metric)[0])),
-            *(("split", split, data.SPLITS) for split in (self.split, *self.monitor)),
-        ]
-        for table, name, known in tables:
-            if name not in known:
-                raise ValueError(f"unknown {table} {name!r}; there are {', '.join(known)}")
+        else:
+            check_choice(losses.names(), loss=self.loss)
 
     def hash(self) -> str:
         """Twelve hexadecimal digits of all that is not as by default.
@@ -117,14 +117,6 @@ class Experiment:
 
 def _default(f: Field[Any]) -> Any:
     return f.default if f.default_factory is MISSING else f.default_factory()
-
-
-def _check_range(f: Field[Any], value: Any) -> None:
-    low, high = f.metadata["range"]
-    kind, called = (Integral, "whole number") if f.type is int else (Real, "number")
-    if isinstance(value, bool) or not isinstance(value, kind) or not low <= value <= high:
-        to = f" to {high}" if high < math.inf else ""
-        raise ValueError(f"{f.name} must be a {called} from {low}{to}, but is {value!r}")
 
 
 def _literal(name: str, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a study says to someone who has to choose a loss, and the README's table of it."""
+"""What a study says to someone who has to choose a loss, and the table of it."""
 
 import json
 
@@ -127,11 +127,11 @@ def test_a_page_without_marks_is_left_alone(tmp_path):
     assert page.read_text() == "a\n<!-- which-loss -->\nnew\n<!-- /which-loss -->\nb\n"
 
 
-def test_the_readmes_table_is_what_the_evidence_says(tmp_path):
-    readme = (ROOT / "README.md").read_text()
-    page = tmp_path / "README.md"
-    page.write_text(readme)
+def test_the_table_is_what_the_evidence_says(tmp_path):
+    written = (ROOT / "docs" / "which_loss.md").read_text()
+    page = tmp_path / "page.md"
+    page.write_text(written)
     done = CliRunner().invoke(app, ["study", "scratch", "--write", str(page)])
     assert done.exit_code == 0, done.output
-    assert page.read_text() == readme, "run dmlkit study scratch --write README.md"
-    assert readme.partition("<!-- which-loss -->")[2].count("| `") > 10
+    assert page.read_text() == written, "run dmlkit study scratch --write docs/which_loss.md"
+    assert written.partition("<!-- which-loss -->")[2].count("| `") > 10

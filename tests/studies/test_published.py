@@ -23,7 +23,7 @@ needs_omniglot = pytest.mark.skipif(not OMNIGLOT.is_file(), reason="$DMLKIT_DATA
 @pytest.fixture(autouse=True)
 def _only_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """What Omniglot's pictures show does not matter here, and to decode them takes seconds."""
-    monkeypatch.setattr(omniglot, "_ink", lambda _name, _content, size: np.zeros((size, size)))
+    monkeypatch.setattr(omniglot, "_ink", lambda _drawing, size: np.zeros((size, size)))
 
 
 @pytest.mark.parametrize("name", STUDIES)

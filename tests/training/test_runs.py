@@ -292,8 +292,8 @@ def test_runs_are_loaded_from_a_folder_that_cannot_be_written_to():
     "change, error, message",
     [
         ({"loss_args": {"magrin": 1}}, TypeError, "takes margin.*not magrin"),
-        ({"data": "cub201"}, ValueError, "cub201.*glyphs"),
-        ({"model": "vgg"}, ValueError, "unknown model 'vgg'; there are convnet"),
+        ({"data": "cub201"}, ValueError, "glyphs.*cub201"),
+        ({"model": "vgg"}, ValueError, "model must be one of convnet, .*'vgg'"),
         ({"model_args": {"depth": 3}}, TypeError, "takes dim.*not depth"),
     ],
 )
