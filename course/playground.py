@@ -158,18 +158,17 @@ def _clamp(x: Tensor, low: float | None = None, high: float | None = None) -> Te
     return x if high is None else x.clamp_max(high)
 
 
-def traced(computed: Formula, inputs: Sequence[Tensor]) -> fx.GraphModule:
-    """The formula as a graph of few operations, in which nothing but the inputs is left open.
+# Cross entropy would be exported wrongly, without a word.
+_SIMPLER = torch._decomp.get_decompositions([aten.nll_loss_forward]) | {
+    aten.searchsorted.Tensor: _searchsorted,
+    aten.diagonal_scatter.default: _diagonal_scatter,
+    aten.clamp.default: _clamp,
+}
 
-    The gradient of log softmax would be exported wrongly, without a word: it is decomposed.
-    """
-    table: Any = torch._decomp.core_aten_decompositions()
-    table |= torch._decomp.get_decompositions([aten._log_softmax_backward_data])
-    table |= {
-        aten.searchsorted.Tensor: _searchsorted,
-        aten.diagonal_scatter.default: _diagonal_scatter,
-        aten.clamp.default: _clamp,
-    }
+
+def traced(computed: Formula, inputs: Sequence[Tensor]) -> fx.GraphModule:
+    """The formula as a graph of few operations, in which nothing but the inputs is left open."""
+    table: Any = torch._decomp.core_aten_decompositions() | _SIMPLER  # keys of two types
     graph = torch.func.functionalize(_folded(make_fx(computed)(*inputs)))
     return make_fx(graph, decomposition_table=table)(*inputs)
 
