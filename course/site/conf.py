@@ -36,8 +36,11 @@ nb_code_prompt_show = "Show the code"
 nb_code_prompt_hide = "Hide the code"
 
 apidoc_modules = [
-    {"path": "../../dmlkit", "destination": "api", "automodule_options": {"members"}}
-]
+    {
+        "path": "../../dmlkit", "destination": "api", "separate_modules": True,
+        "module_first": True, "automodule_options": {"members"},
+    }
+]  # fmt: skip
 autodoc_default_options = {"ignore-module-all": True}  # a class is documented where it is written
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

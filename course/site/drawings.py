@@ -61,4 +61,5 @@ def forest(parts: pd.DataFrame) -> Figure:
     ax.set_xlim(ax.get_xlim())
     ax.barh(rows, 2 * parts["margin"], left=-parts["margin"], height=0.9, color="0.9", zorder=0)
     ax.set_yticks(rows, parts["part"])
+    ax.locator_params(axis="x", nbins=6)
     return fig
