@@ -6,6 +6,7 @@ import functools
 import gc
 import multiprocessing
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -92,15 +93,15 @@ def forks() -> BaseContext:
 
 
 @pytest.fixture(scope="session")
-def spawn(forks: BaseContext) -> Callable[..., None]:
+def spawn(forks: BaseContext) -> Callable[..., list[Any]]:
     """``training.devices.spawn``, but that its processes need not import torch."""
     from dmlkit.training import devices
 
-    start = functools.partial(devices.start_processes, start_method=forks.get_start_method())
+    pool = functools.partial(devices.loky.ProcessPoolExecutor, context=forks)
 
-    def spawned(*work: Any) -> None:
-        with mock.patch.object(devices, "start_processes", start):
-            devices.spawn(*work)
+    def spawned(*work: Any) -> list[Any]:
+        with mock.patch.object(devices.loky, "ProcessPoolExecutor", pool):
+            return devices.spawn(*work)
 
     return spawned
 
@@ -108,15 +109,14 @@ def spawn(forks: BaseContext) -> Callable[..., None]:
 @pytest.fixture(scope="session")
 def committed_figures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """figures/ as it was committed: `make figures` may have made others since."""
-    from dmlkit.data import archives
-
     folder = tmp_path_factory.mktemp("committed")
-    command = ["git", "archive", "--output", str(folder / "figures.tar"), "HEAD", "figures"]
+    command = ["git", "archive", "--output", str(folder / "figures.zip"), "HEAD", "figures"]
     try:
         subprocess.run(command, cwd=dmlkit.ROOT, capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no git checkout: which figures were committed is not known")
-    return archives.unpack(folder / "figures.tar", folder / "unpacked") / "figures"
+    shutil.unpack_archive(folder / "figures.zip", folder)
+    return folder / "figures"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,11 +13,12 @@ import torch
 from course import ledger
 
 ON_A_CPU = (
-    *("training", "retrieval", "sphere", "losses", "oracles", "defaults", "judge_alarms", "sizes"),
+    *("training", "retrieval", "sphere", "losses", "oracles", "defaults", "judge_alarms"),
+    *("check_power", "sizes"),
 )
 PARTS = (*ON_A_CPU, "gpu")
 RESULTS = Path(__file__).parent / "RESULTS.md"
-README = Path(__file__).parent.parent / "README.md"
+DOCS = Path(__file__).parent.parent / "docs"
 HEAD = """# Benchmarks
 
 Made by `python -m benchmarks` in one run on one machine. What counts is a ratio within the run;
@@ -49,7 +50,7 @@ def section(results: str, part: str) -> list[dict[str, str]]:
 
 
 def losses_in_short(results: str) -> str:
-    """The README's table, out of RESULTS.md: a row for each loss."""
+    """The table of docs/losses.md, out of RESULTS.md: a row for each loss."""
     speed = {row["what"]: row for row in section(results, "losses")}
     defaults = {row["what"]: row for row in section(results, "defaults")}
     lines = [
@@ -69,7 +70,7 @@ def losses_in_short(results: str) -> str:
 
 
 def alarms_in_short(results: str) -> str:
-    """The README's sentences on the judge, out of RESULTS.md; none where it was not measured."""
+    """What docs/which_loss.md says of the judge, out of RESULTS.md; none if not measured."""
     rows = section(results, "judge_alarms")
     found = {(row.get("copy of"), row.get("points better")): row for row in rows}
     if ("best", "5") not in found:
@@ -84,8 +85,8 @@ def alarms_in_short(results: str) -> str:
     )
 
 
-#: What this command writes into the README, between marks of these names.
-IN_README = {"losses": losses_in_short, "alarms": alarms_in_short}
+#: What this command writes into a page of docs/, between marks of these names.
+IN_DOCS = {"losses": ("losses.md", losses_in_short), "alarms": ("which_loss.md", alarms_in_short)}
 
 
 def _speed(row: dict[str, str]) -> list[str]:
@@ -116,8 +117,8 @@ def main(parts: Sequence[str]) -> None:
         sections[part] = f"{part}\n\n{machine}\n\n{made}\n"
         ordered = [sections[name].rstrip() for name in PARTS if name in sections]
         RESULTS.write_text(HEAD + "\n## " + "\n\n## ".join(ordered) + "\n")
-        for mark, written in IN_README.items():
-            ledger.write_between(README, mark, written(RESULTS.read_text()))
+        for mark, (page, written) in IN_DOCS.items():
+            ledger.write_between(DOCS / page, mark, written(RESULTS.read_text()))
 
 
 if __name__ == "__main__":

@@ -8,8 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from studies.judge import NoEvidenceError, families, regime
+from studies.judge import compared, families
 from studies.judgment import REGIMES
+from studies.rules import protocol
 from studies.standing import alarms
 
 GAINS = (0.01, 0.02, 0.03, 0.05)
@@ -35,14 +36,7 @@ def measure(
 
 
 def rows() -> list[dict[str, Any]]:
-    """Rows of the studies that have evidence; where a study lacks arms, of those that it has."""
-    studies, overlaps = {}, {}
-    for name in REGIMES:
-        try:
-            known = regime(name)
-        except NoEvidenceError as error:
-            print(error)
-            continue
-        print(known.missing or f"the study {name!r} is complete")
-        studies[name], overlaps[name] = known.evidence, known.overlap
-    return measure(studies, overlaps)
+    """Rows of the studies by which the judge judges."""
+    rules = [protocol(name) for name in REGIMES]
+    overlaps = {each.name: each.repetitions.overlap for each in rules}
+    return measure({each.name: compared(each) for each in rules}, overlaps)

@@ -1,12 +1,11 @@
 """The course as one book: its index, its notation, the links between its notebooks.
 
 ``python -m course.book`` writes ``notebooks/index.ipynb`` and the links at the top of each
-notebook anew, and prints the share of each one's code in sight that draws.
+notebook anew.
 """
 
-import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,9 +17,6 @@ from nbformat.v4 import new_markdown_cell, new_notebook
 import dmlkit
 from dmlkit.files import write_whole
 
-#: Tag of a cell that is folded in the printed book; in JupyterLab ``jupyter.source_hidden`` is.
-HIDDEN = "hide-input"
-
 #: The figure that the index shows.
 POSTER = "16_poster"
 _POSTER_TEXT = (
@@ -29,11 +25,11 @@ _POSTER_TEXT = (
     "it.\n\n"
 )
 
+#: Tag of a cell that is folded in the printed book; in JupyterLab ``jupyter.source_hidden`` is.
+HIDDEN = "hide-input"
+
 _KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 _LINKS = re.compile(r"^.*\]\(index\.ipynb\).*$\n*", re.MULTILINE)
-# Names that stand for drawing; of dmlkit.figures all but what only marks or records numbers.
-_DRAWS = {"plt", "sns", "mpl", "fig", "ax", "axes", "figures"}
-_RECORDS = {"begin_notebook", "sample", "timing", "example", "provenance"}
 
 
 @dataclass(frozen=True)
@@ -89,13 +85,9 @@ def navigation(name: str, titles: Mapping[str, str]) -> str:
     """
     names = list(titles)
     place = names.index(name)
-    links = ["[index](index.ipynb)", "[glossary](glossary.ipynb)"]
-    if place > 0:
-        before = names[place - 1]
-        links.insert(0, f"[← {before[:2]} {titles[before]}]({before}.ipynb)")
-    if place < len(names) - 1:
-        after = names[place + 1]
-        links.append(f"[{after[:2]} {titles[after]} →]({after}.ipynb)")
+    links = [f"[← {n[:2]} {titles[n]}]({n}.ipynb)" for n in names[:place][-1:]]
+    links += ["[index](index.ipynb)", "[glossary](glossary.ipynb)"]
+    links += [f"[{n[:2]} {titles[n]} →]({n}.ipynb)" for n in names[place + 1 :][:1]]
     return " · ".join(links)
 
 
@@ -137,22 +129,15 @@ def index(notebooks: Mapping[str, NotebookNode]) -> NotebookNode:
         *([_POSTER_TEXT + f"![{alt}](../figures/{POSTER}.png)"] if alt else []),
         "## What you can do afterwards\n\nEach with what it needs.\n\n" + "\n\n".join(goals),
     ]
-    return page(sources)
+    cells = [new_markdown_cell(source, id=f"page-{i}") for i, source in enumerate(sources)]
+    return new_notebook(cells=cells, metadata={"kernelspec": _KERNEL})
 
 
 def _alt(notebooks: Mapping[str, NotebookNode], figure: str) -> str:
     """The alt text of a figure's reference picture; '' if no notebook shows it."""
-    for notebook in notebooks.values():
-        for cell in notebook.cells:
-            if found := re.search(rf"!\[([^\]]+)\]\(\.\./figures/{figure}\.png\)", cell.source):
-                return found[1]
-    return ""
-
-
-def page(sources: Sequence[str]) -> NotebookNode:
-    """A notebook of text alone; equal texts make equal files."""
-    cells = [new_markdown_cell(source, id=f"page-{i}") for i, source in enumerate(sources)]
-    return new_notebook(cells=cells, metadata={"kernelspec": _KERNEL})
+    text = "\n".join(cell.source for each in notebooks.values() for cell in each.cells)
+    found = re.search(rf"!\[([^\]]+)\]\(\.\./figures/{figure}\.png\)", text)
+    return found[1] if found else ""
 
 
 # --- Notation -------------------------------------------------------------------------------------
@@ -185,98 +170,24 @@ def _cells(row: str) -> list[str]:
 
 def _split(symbols: str) -> list[str]:
     """Symbols of a cell, '$a, p$, $x_{i,j}$' -> ['a', 'p', 'x_{i,j}'], without spaces."""
-    found = []
-    for span in re.findall(r"\$([^$]+)\$", symbols):
-        depth, begin = 0, 0
-        for i, letter in enumerate(span + ","):
-            depth += (letter in "{([") - (letter in "})]")
-            if letter == "," and depth == 0 and span[i - 1] != "\\":
-                found.append(re.sub(r"\s+", " ", span[begin:i]).strip())
-                begin = i + 1
-    return found
-
-
-# --- Code that draws ------------------------------------------------------------------------------
-
-
-def drawing(notebook: NotebookNode) -> tuple[int, int]:
-    """Lines of code in sight that draw, and all lines of code in sight.
-
-    Folded cells (``jupyter.source_hidden``, or the tag ``hide-input``) are out of sight. A
-    statement draws when it names a figure, axes, pyplot or ``dmlkit.figures``, or calls a function
-    of the notebook that mostly does; blank lines and comments count nowhere.
-    """
-    trees = [ast.parse(_python(cell.source)) for cell in notebook.cells if _in_sight(cell)]
-    functions = {
-        node.name: node for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)
-    }
-    names = set(_DRAWS)
-    while new := {n for n, f in functions.items() if _mostly_draws(f, names)} - names:
-        names |= new
-    lines = [pair for tree in trees for pair in _lines(tree.body, names)]
-    return sum(draws for _, draws in lines), len(lines)
-
-
-def _in_sight(cell: NotebookNode) -> bool:
-    hidden = cell.metadata.get("jupyter", {}).get("source_hidden", False)
-    return cell.cell_type == "code" and not hidden and HIDDEN not in cell.metadata.get("tags", [])
-
-
-def _python(source: str) -> str:
-    return "\n".join("" if line[:1] in ("%", "!") else line for line in source.splitlines())
-
-
-def _mostly_draws(function: ast.FunctionDef, names: set[str]) -> bool:
-    lines = [draws for _, draws in _lines(function.body, names)]
-    return 2 * sum(lines) > len(lines)
-
-
-def _lines(body: Sequence[ast.stmt], names: set[str]) -> Iterator[tuple[int, bool]]:
-    """Every line of code of these statements, with whether it draws."""
-    for statement in body:
-        inner = [part for key in ("body", "orelse") for part in getattr(statement, key, [])]
-        if isinstance(statement, ast.FunctionDef) and _mostly_draws(statement, names):
-            inner = []
-            draws = True
-        else:
-            draws = not inner and _draws(statement, names)
-        last = inner[0].lineno - 1 if inner else statement.end_lineno or statement.lineno
-        below = list(_lines(inner, names))
-        if inner:
-            draws = all(draws for _, draws in below)
-        yield from ((line, draws) for line in range(statement.lineno, last + 1))
-        yield from below
-
-
-def _draws(statement: ast.stmt, names: set[str]) -> bool:
-    if isinstance(statement, ast.Import | ast.ImportFrom):
-        return False
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "figures":
-            if node.attr not in _RECORDS:
-                return True
-        elif isinstance(node, ast.Name) and node.id in names - {"figures"}:
-            return True
-    return False
+    outside = r"(?<!\\),(?![^{(\[]*[})\]])"  # of brackets
+    spans = [re.split(outside, span) for span in re.findall(r"\$([^$]+)\$", symbols)]
+    return [re.sub(r"\s+", " ", symbol).strip() for span in spans for symbol in span]
 
 
 # --- The command ----------------------------------------------------------------------------------
 
 
 def main() -> None:
-    """Write what is made from the notebooks, and report on them."""
+    """Write what is made from the notebooks."""
     folder, notebooks = dmlkit.ROOT / "notebooks", course()
     titles = {name: facts(notebook).title for name, notebook in notebooks.items()}
-    texts = {folder / "index.ipynb": nbformat.writes(index(notebooks)) + "\n"}
+    pages = {"index": index(notebooks), **notebooks}
     for name, notebook in notebooks.items():
         first = notebook.cells[0]
         first.source = linked(first.source, navigation(name, titles))
-        texts[folder / f"{name}.ipynb"] = nbformat.writes(notebook) + "\n"
-        drawn, visible = drawing(notebook)
-        print(f"{name:32} {drawn:4} of {visible:4} lines in sight draw: {drawn / visible:.0%}")  # noqa: T201
-    write_whole(
-        {path: partial(Path.write_text, data=t, encoding="utf-8") for path, t in texts.items()}
-    )
+    texts = {folder / f"{name}.ipynb": nbformat.writes(each) + "\n" for name, each in pages.items()}
+    write_whole({path: partial(Path.write_text, data=text) for path, text in texts.items()})
 
 
 if __name__ == "__main__":

@@ -1,17 +1,16 @@
-"""The course's commands: ``dmlkit reproduce | student | grade | claims``."""
+"""The course's commands: ``dmlkit reproduce | student | grade | claims | site``."""
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
 
-from dmlkit import terminal
-from dmlkit.cli import Scheduler, set_option, use_scheduler
+from dmlkit import ROOT, terminal
 from dmlkit.files import write_whole
 from dmlkit.settings import literals
-from dmlkit.terminal import print_table
+from dmlkit.terminal import Scheduler, print_table, set_option, use_scheduler
 
 Parameters = Annotated[list[str] | None, set_option("a parameter of the notebooks.")]
 
@@ -27,14 +26,12 @@ def reproduce(
     settings: Parameters = None,
 ) -> None:
     """Run the course's notebooks and make their figures."""
-
     from course import reproduce
 
     use_scheduler(scheduler)
     if not reproduce.reproduce(
-        notebooks or (), profile=profile, workers=workers, check=check,
-        timeout_minutes=timeout, parameters=literals(settings), build=build,
-    ):  # fmt: skip
+        notebooks or (), profile, workers, check, timeout, literals(settings), build
+    ):
         raise typer.Exit(1)
 
 
@@ -59,15 +56,17 @@ def grade(
     settings: Parameters = None,
 ) -> None:
     """Run students' notebooks, and print who passed which exercise, and what failed."""
+    from course import grade
 
-    from course import grade as grading
-
-    found = grading.grade(places, only or (), minutes, workers, literals(settings))
+    found = grade.grade(places, only or (), minutes, workers, literals(settings))
     if csv:
         write_whole({csv: partial(found.to_csv, index=False)})
-    print_table("who passed what", *grading.in_short(found))
-    for line in grading.told(found):
-        terminal.console.print(line, highlight=False, soft_wrap=True)
+    table = found.pivot(index=["student", "notebook"], columns="number", values="status").fillna("")
+    rows = ([*map(str, where), *row] for where, row in zip(table.index, table.values, strict=True))
+    print_table("who passed what", ("student", "notebook", *map(str, table.columns)), rows)
+    for row in found[found["status"] == "failed"].itertuples():
+        where = f"{row.student}, {row.notebook[:2]}, exercise {row.number} ({row.exercise})"
+        terminal.console.print(f"{where}: {row.said}", highlight=False, soft_wrap=True)
 
 
 def claims(
@@ -75,24 +74,22 @@ def claims(
     write: Annotated[Path | None, typer.Option(help="Between <!-- claims --> marks.")] = None,
 ) -> None:
     """Print the ledger: what our own runs say of every claim, from the numbers of figures/."""
-
     from course import ledger
     from dmlkit import claims
 
     found = claims.verdicts()
     if write:
-        ledger.write_table(write, found)
-        ledger.write_tally(write, found)
+        ledger.write(write, found)
         return
+    show = partial(print_table, box=SIMPLE_HEAD, show_edge=False, padding=0)
     title = "the claims of the papers, and what our own runs say"
-    look: dict[str, Any] = {"box": SIMPLE_HEAD, "show_edge": False, "padding": 0}
     if parts:
-        print_table(title, ledger.COLUMNS, ledger.rows(found), **look)
+        show(title, ledger.COLUMNS, ledger.rows(found))
         return
-    texts, summary = claims.table(), ledger.summary(found)
-    columns = ["verdict", "holm", "others", "figures"]
-    rows = [(str(c), texts[str(c)]["claim"], *row[columns]) for c, row in summary.iterrows()]
-    print_table(title, ("", "claim", "verdict", "Holm", "other parts", "figures"), rows, **look)
+    summary = ledger.summary(found)
+    summary.insert(0, "claim", [claims.table()[name]["claim"] for name in summary.index])
+    columns = summary[["claim", "verdict", "holm", "others", "figures"]]
+    show(title, ("", "claim", "verdict", "Holm", "other parts", "figures"), columns.itertuples())
     terminal.console.print(ledger.tally(found))
 
 
@@ -101,7 +98,6 @@ def site(
 ) -> None:
     """Write the course as a static site, and name what is wrong with it."""
     from course.site import build
-    from dmlkit import ROOT
 
     out = folder or ROOT / "build" / "site"
     faults = build(out)

@@ -2,16 +2,15 @@
 
 A number is a finding when an HTML comment follows that names a figure and, in its numbers, a path::
 
-    Semi-hard triplets reach 83.7 % <!-- 15_table: recall_at_1/triplet_semihard/mean in % -->.
+    Semi-hard triplets reach 83.7 % <!-- 15_table: recall_at_1/triplet_semihard/mean -->.
     The gain is 46.5 points [45.3, 47.7] <!-- 00_recall: gain/mean; gain/low; gain/high -->.
 
 GitHub and JupyterLab do not show such comments. The rules:
 
 - The last numbers before the comment are meant, as many as it has paths (``;`` between them).
-- A path goes from key to key by ``/`` or ``.``, into a list by the place (from 0, or -1 for the
-  last) or, among claims, by their ``part``. ``mean``, ``min`` and ``max`` of a list, or of a
-  sample, are over its first axis (the repetitions). The marks ``timing`` and ``example`` are left
-  out.
+- A path goes from key to key by ``/``, into a list by the place (from 0, or -1 for the last) or,
+  among claims, by their ``part``. ``mean``, ``min`` and ``max`` of a list, or of a sample, are over
+  its first axis (the repetitions). The marks ``timing`` and ``example`` are left out.
 - ``a minus b`` and ``a over b`` are the difference and the ratio of two paths of one figure.
 - A number with ``%``, ``percent`` or ``points`` is compared with 100 times what the figure has; end
   the comment with ``in %`` where the figure has percent itself.
@@ -20,21 +19,19 @@ GitHub and JupyterLab do not show such comments. The rules:
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from nbformat import NotebookNode
 
-from dmlkit.records import kind
+from dmlkit.figures import kind
 
 _MARK = re.compile(r"<!--\s*(?P<figure>[a-z0-9][a-z0-9_-]*):\s+(?P<paths>.+?)\s*-->", re.DOTALL)
 _NUMBER = re.compile(
     r"(?<![\w@.])(?P<number>[+\-−]?\d+(?:,\d{3})*(?:\.\d+)?)(?P<unit>\s*(?:\\?%|percent|points?\b))?"
 )
-_OVER_AXIS: dict[str, Callable[..., Any]] = {"mean": np.mean, "min": np.min, "max": np.max}
-_IN_PERCENT = " in %"
 
 
 @dataclass(frozen=True)
@@ -72,55 +69,50 @@ def findings(prose: str) -> Iterator[Finding]:
 
 
 def lookup(numbers: Any, path: str) -> float:
-    """The number at a path of a figure's ``numbers``, or what it says of two.
+    """The number at a path of a figure's numbers, or what the path says of two.
 
-    Raises:
-        KeyError: nothing is there, or no number.
+    Raises KeyError where no number is there.
 
-    >>> lookup({"recall": {"values": [0.5, 0.75]}, "chance": 0.125}, "recall.mean minus chance")
+    >>> lookup({"recall": {"values": [0.5, 0.75]}, "chance": 0.125}, "recall/mean minus chance")
     0.5
     """
     try:
-        found = _step(numbers, path)
+        return _step(numbers, path)
     except KeyError:
         for word in (" minus ", " over "):
-            left, found_word, right = path.partition(word)
-            if found_word:
+            left, found, right = path.partition(word)
+            if found:
                 a, b = lookup(numbers, left), lookup(numbers, right)
                 return a - b if word == " minus " else a / b
         raise
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        raise KeyError(f"{path!r} is no single number")
-    return float(found)
 
 
-def _step(value: Any, path: str) -> Any:
-    """What is at a path below a value; keys may hold the separators themselves."""
+def _step(value: Any, path: str) -> float:
+    """The number at a path below a value, whose keys may hold the separator themselves."""
     if kind(value) in ("timing", "example"):
         value = next(iter(value.values()))
-    if not path:
-        return value
-    parts = _parts(value)
-    keys = [key for key in parts if path == key or path.startswith((f"{key}/", f"{key}."))]
-    if not keys:
-        there = ", ".join(list(parts)[:8]) or "nothing"
-        raise KeyError(f"{path!r} is not there; there is {there}")
-    key = max(keys, key=len)
-    return _step(parts[key], path[len(key) + 1 :])
+    if not path and type(value) in (int, float):
+        return float(value)
+    steps = _steps(value)
+    if keys := [key for key in steps if f"{path}/".startswith(f"{key}/")]:
+        key = max(keys, key=len)
+        return _step(steps[key], path[len(key) + 1 :])
+    raise KeyError(f"{path!r} is not there; there is {', '.join(list(steps)[:8]) or 'nothing'}")
 
 
-def _parts(value: Any) -> dict[str, Any]:
+def _steps(value: Any) -> dict[str, Any]:
     """What a dict or list holds, by every name that a path may call it."""
     if isinstance(value, dict):
-        return (_parts(value["values"]) if kind(value) == "sample" else {}) | value
+        return (_steps(value["values"]) if kind(value) == "sample" else {}) | value
     if not isinstance(value, list) or not value:
         return {}
-    parts = {str(i): part for i, part in enumerate(value)} | {"-1": value[-1]}
-    parts |= {part["part"]: part for part in value if isinstance(part, dict) and "part" in part}
-    array = np.asarray(value) if not any(isinstance(part, dict) for part in value) else np.array("")
-    if array.dtype.kind in "biuf":
-        parts |= {name: over(array, axis=0).tolist() for name, over in _OVER_AXIS.items()}
-    return parts
+    steps = {str(i): part for i, part in enumerate(value)} | {"-1": value[-1]}
+    if isinstance(value[0], dict):
+        return steps | {part["part"]: part for part in value if "part" in part}
+    if (array := np.asarray(value)).dtype.kind in "biuf":
+        of = {"mean": array.mean(0), "min": array.min(0), "max": array.max(0)}
+        steps |= {name: number.tolist() for name, number in of.items()}
+    return steps
 
 
 def problems(
@@ -131,28 +123,22 @@ def problems(
     ``records`` holds the JSON of the figures by name.
     """
     for cell in notebook.cells:
-        if cell.cell_type != "markdown":
-            continue
-        try:
-            found = list(findings(cell.source))
-        except ValueError as error:
-            yield f"{name}: {error}"
-            continue
-        for finding in found:
-            if fault := _fault(finding, records):
-                yield f"{name}: {finding.sentence!r}: {finding.printed}: {fault}"
+        if cell.cell_type == "markdown":
+            for finding in findings(cell.source):
+                if fault := _fault(finding, records):
+                    yield f"{name}: {finding.sentence!r}: {finding.printed}: {fault}"
 
 
 def _fault(finding: Finding, records: Mapping[str, Mapping[str, Any]]) -> str:
     """Why prose and figure disagree; '' if they agree."""
     if finding.figure not in records:
         return f"there is no figure {finding.figure}"
-    path = finding.path.removesuffix(_IN_PERCENT)
+    path = finding.path.removesuffix(" in %")
     factor = 100 if finding.percent and path == finding.path else 1
     try:
         there = factor * lookup(records[finding.figure]["numbers"], path)
-    except (KeyError, ZeroDivisionError) as error:
-        return f"{finding.figure}: {error.args[0]}"
+    except KeyError as error:
+        return f"{finding.figure}: {path}: {error.args[0]}"
     digits = finding.printed.replace("−", "-").replace(",", "")
     decimals = len(digits.partition(".")[2])
     # Figures keep six significant digits: a number just between two roundings may be either.

@@ -16,64 +16,36 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
 import dmlkit
+from course import outputs
 
-#: Tag and id of the cell that installs dmlkit where it is not there.
-BOOTSTRAP = "bootstrap"
-#: The branch whose notebooks have that cell.
-BRANCH = "launch"
+_GITHUB = r"(?:https://(?:[^/@]+@)?|ssh://git@|git@)github\.com[:/]([\w.-]+/[\w.-]+?)(?:\.git)?/?"
 
 
-def repository(folder: Path | None = None) -> str:
+def repository() -> str:
     """``owner/name`` of the repository on GitHub that git calls origin; '' if there is none."""
     command = ["git", "remote", "get-url", "origin"]
     try:
-        done = subprocess.run(
-            command, cwd=folder or dmlkit.ROOT, capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
+        done = subprocess.run(command, cwd=dmlkit.ROOT, capture_output=True, text=True)
+    except OSError:  # no git
         return ""
-    return name(done.stdout)
-
-
-def name(address: str) -> str:
-    """``owner/name`` of an address on GitHub, in any of git's forms; '' for an address elsewhere.
-
-    >>> name("git@github.com:owner/dml.kit.git"), name("https://github.com/owner/dmlkit/")
-    ('owner/dml.kit', 'owner/dmlkit')
-    >>> name("https://example.org/owner/dmlkit")
-    ''
-    """
-    host = r"(?:https://(?:[^/@]+@)?|ssh://git@|git@)github\.com[:/]"
-    found = re.fullmatch(rf"{host}([\w.-]+/[\w.-]+?)(?:\.git)?/?", address.strip())
+    found = re.fullmatch(_GITHUB, done.stdout.strip())
     return found[1] if found else ""
 
 
-def links(path: str, repository: str) -> dict[str, str]:
-    """Addresses that open a notebook of the repository, by the service; none without an address.
+def badges(path: str, repository: str) -> str:
+    """Links that open a notebook of the repository, as Markdown; none without an address.
 
-    >>> links("notebooks/index.ipynb", "owner/dmlkit")["Binder"]
-    'https://mybinder.org/v2/gh/owner/dmlkit/HEAD?urlpath=lab/tree/notebooks/index.ipynb'
-    >>> links("notebooks/index.ipynb", "")
-    {}
+    >>> badges("notebooks/index.ipynb", "owner/dmlkit").split(" · ")[-1]
+    '[open in Binder](https://mybinder.org/v2/gh/owner/dmlkit/HEAD?urlpath=lab/tree/notebooks/index.ipynb)'
     """
-    if not repository:
-        return {}
-    file = f"{repository}/blob/{BRANCH}/{path}"
-    return {
+    file = f"{repository}/blob/launch/{path}"
+    links = {
         "Colab": f"https://colab.research.google.com/github/{file}",
         "Kaggle": f"https://kaggle.com/kernels/welcome?src=https://github.com/{file}",
         "Binder": f"https://mybinder.org/v2/gh/{repository}/HEAD?urlpath=lab/tree/{path}",
     }
-
-
-def badges(path: str, repository: str) -> str:
-    """The links as Markdown, without pictures, which a reader's machine would have to fetch.
-
-    >>> badges("notebooks/index.ipynb", "")
-    ''
-    """
-    found = links(path, repository).items()
-    return " · ".join(f"[open in {service}]({address})" for service, address in found)
+    shown = [f"[open in {service}]({address})" for service, address in links.items()]
+    return " · ".join(shown) if repository else ""
 
 
 def bootstrap(repository: str) -> NotebookNode:
@@ -93,28 +65,24 @@ if find_spec("dmlkit") is None:
     import sys
 
     sys.path.insert(0, "{folder}")"""
-    return new_code_cell(source, id=BOOTSTRAP, metadata={"tags": [BOOTSTRAP]})
+    return new_code_cell(source, id="bootstrap", metadata={"tags": ["bootstrap"]})
 
 
-def write(folder: Path, repository: str) -> list[Path]:
+def write(folder: Path, repository: str) -> None:
     """Write every notebook, with the cell that installs dmlkit, into ``folder/notebooks``.
 
-    Raises:
-        ValueError: the repository has no address.
+    Raises ValueError where the repository has no address.
     """
     if not repository:
         raise ValueError("git knows no origin on GitHub: there is nothing to launch from")
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "notebooks").mkdir(parents=True)
-    written = []
     for source in sorted((dmlkit.ROOT / "notebooks").glob("*.ipynb")):
         notebook = nbformat.read(source, as_version=4)
-        if any(cell.cell_type == "code" for cell in notebook.cells):
+        if outputs.code(notebook):
             notebook.cells.insert(1, bootstrap(repository))
-        written.append(folder / "notebooks" / source.name)
-        nbformat.write(notebook, written[-1])
-    return written
+        nbformat.write(notebook, folder / "notebooks" / source.name)
 
 
 if __name__ == "__main__":
-    write(dmlkit.ROOT / "build" / BRANCH, repository())
+    write(dmlkit.ROOT / "build" / "launch", repository())

@@ -1,4 +1,4 @@
-"""The ledger as it is shown: one row for each claim, on the command line and in the README."""
+"""The ledger as it is shown: one row for each claim, on the command line and in a page."""
 
 import math
 import re
@@ -13,6 +13,10 @@ from dmlkit.files import write_whole
 
 #: Of ``rows``.
 COLUMNS = ("claim", "part", "verdict", "effect", "interval", "n", "Holm", "figure")
+_HEAD = (
+    "", "claim", "verdict", "primary part", "after Holm", "would decide it", "other parts",
+    "made with", "evidence", "on the paper's own data",
+)  # fmt: skip
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
@@ -22,20 +26,16 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     it was tested and decided), needed (repetitions that would decide it), others (how many of each
     verdict among the secondary parts), made_with, figures.
 
-    Raises:
-        ValueError: a claim has several primary parts.
+    Raises ValueError for a claim with several primary parts.
     """
     rows = {}
     for claim in table():
         mine = frame[frame["claim"] == claim]
         if len(main := mine[mine["primary"]]) > 1:
-            raise ValueError(
-                f"{claim} has {len(main)} primary parts, in {', '.join(main['figure'])}: expected "
-                f"one, {table()[claim]['primary']!r}, and names of their own for the others"
-            )
+            raise ValueError(f"{claim} has {len(main)} primary parts, in {', '.join(main.figure)}")
         counts = mine.loc[~mine["primary"], "verdict"].value_counts().to_dict()
         rows[claim] = {
-            "verdict": "open", "effect": "", "holm": "", "needed": "",
+            **dict.fromkeys(("effect", "holm", "needed"), ""), "verdict": "open",
             **(_primary(main.iloc[0]) if len(main) else {}),
             "others": ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items())),
             "made_with": ", ".join(dict.fromkeys((main if len(main) else mine)["made_with"])),
@@ -56,20 +56,17 @@ def rows(frame: pd.DataFrame) -> Iterator[tuple[str, ...]]:
 
 def _primary(row: pd.Series) -> dict[str, str]:
     """A primary part in a few words."""
-    effect, unit = f"{row['effect']:.3g}", table()[row["claim"]]["unit"]
+    effect, needed = f"{row['effect']:.3g}", row["needed"]
     if not pd.isna(row["low"]):
         effect = f"{row['effect']:+.3g} [{row['low']:+.3g}, {row['high']:+.3g}]"
     tested = not pd.isna(row["p"]) and row["verdict"] != "undecided"
+    known = "no number" if math.isinf(needed) else f"{needed:.0f}"
     return {
         "verdict": row["verdict"],
-        "effect": f"{effect} {unit}, n = {row['n']}",
+        "effect": f"{effect} {table()[row['claim']]['unit']}, n = {row['n']}",
         "holm": ("stands" if row["holm"] else "falls") if tested else "",
-        "needed": "" if pd.isna(row["needed"]) else _number(row["needed"]),
+        "needed": "" if pd.isna(needed) else known,
     }
-
-
-def _number(repetitions: float) -> str:
-    return "no number" if math.isinf(repetitions) else f"{repetitions:.0f}"
 
 
 def tally(frame: pd.DataFrame) -> str:
@@ -82,13 +79,11 @@ def tally(frame: pd.DataFrame) -> str:
     """
     found = summary(frame)["verdict"]
     kinds = pd.Series({claim: row["kind"] for claim, row in table().items()})
-    total = kinds.value_counts()
     each = {
-        kind: ", ".join(
-            f"{n} {verdict}" for verdict, n in sorted(found[kinds == kind].value_counts().items())
-        )
-        for kind in total.index
+        kind: ", ".join(f"{n} {v}" for v, n in sorted(found[kinds == kind].value_counts().items()))
+        for kind in kinds
     }
+    total = kinds.value_counts()
     return (
         f"Of {total['evidence']} claims that runs settle: {each['evidence']}. Not counted as "
         f"evidence: {total['identity']} identities ({each['identity']}), and {total['table']} "
@@ -96,38 +91,28 @@ def tally(frame: pd.DataFrame) -> str:
     )
 
 
-def write_tally(page: Path, frame: pd.DataFrame) -> None:
-    """Write the tally between ``<!-- tally -->`` and ``<!-- /tally -->``, if a page has these.
-
-    Raises ValueError for a page with the first of the two lines alone.
-    """
-    if "<!-- tally -->" in page.read_text(encoding="utf-8"):
-        write_between(page, "tally", tally(frame))
-
-
 def markdown(frame: pd.DataFrame) -> str:
     """The summary as a Markdown table, with links to the figures and the recipes, and the tally."""
-    columns = (
-        "", "claim", "verdict", "primary part", "after Holm", "would decide it", "other parts",
-        "made with", "evidence", "on the paper's own data",
-    )  # fmt: skip
-    lines = [tally(frame), "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    lines = [tally(frame), "", f"| {' | '.join(_HEAD)} |", "|---" * len(_HEAD) + "|"]
     for name, row in summary(frame).iterrows():
-        figures = [f"[{f}](figures/{f}.png)" for f in row["figures"].split(", ") if f]
+        figures = [f"[{f}](../figures/{f}.png)" for f in row["figures"].split(", ") if f]
         claim, recipes = (table()[str(name)][key] for key in ("claim", "recipes"))
         own = ", ".join(f"`{recipe}`" for recipe in recipes.split())
         known = row[["verdict", "effect", "holm", "needed", "others", "made_with"]]
-        cells = (claim, *known, ", ".join(figures), own)
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+        lines.append(f"| {' | '.join([str(name), claim, *known, ', '.join(figures), own])} |")
     return "\n".join(lines)
 
 
-def write_table(page: Path, frame: pd.DataFrame) -> None:
-    """Write the summary between the marks ``<!-- claims -->`` and ``<!-- /claims -->`` of a page.
+def write(page: Path, frame: pd.DataFrame) -> None:
+    """Write what a page has marks for: the table ``<!-- claims -->``, the tally ``<!-- tally -->``.
 
-    Raises ValueError for a page without these two lines.
+    Raises ValueError for a page without either.
     """
-    write_between(page, "claims", markdown(frame))
+    text = page.read_text(encoding="utf-8")
+    if "<!-- tally -->" in text:
+        write_between(page, "tally", tally(frame))
+    if "<!-- claims -->" in text or "<!-- tally -->" not in text:
+        write_between(page, "claims", markdown(frame))
 
 
 def write_between(page: Path, mark: str, written: str) -> None:
@@ -141,4 +126,4 @@ def write_between(page: Path, mark: str, written: str) -> None:
     if len(pieces) != 2:
         raise ValueError(f"{page} needs a line {begin} and one {end} below it, found none")
     text = (written + "\n").join(pieces)
-    write_whole({page: partial(Path.write_text, data=text)})
+    write_whole({page: partial(Path.write_text, data=text, encoding="utf-8")})

@@ -18,10 +18,8 @@ _SOLUTION = re.compile(
 )
 # What the notebooks show, link to or read, beside themselves; of data/ the published part.
 _BESIDE = (
-    *("notebooks/index.ipynb", "notebooks/glossary.ipynb"),
-    *("figures/*.png", "figures/*.gif", "figures/*.json"),
-    *("data/*.csv", "data/reported/*", "data/tuning/*", "data/evidence/*", "data/studies/*"),
-    *("data/pretrained/*",),
+    *("notebooks/index.ipynb", "notebooks/glossary.ipynb", "figures/*", "data/*.csv"),
+    *("data/reported/*", "data/tuning/*", "data/evidence/*", "data/studies/*", "data/pretrained/*"),
 )
 
 
@@ -36,14 +34,6 @@ def without_solution(source: str) -> str:
     return _SOLUTION.sub(rf"\1{STUB}", source)
 
 
-def _unfold(cell: nbformat.NotebookNode) -> None:
-    """A folded solution becomes a stub in sight, where the reader is to write."""
-    cell.metadata.pop("jupyter", None)
-    tags = [tag for tag in cell.metadata.pop("tags", []) if tag != "hide-input"]
-    if tags:
-        cell.metadata["tags"] = tags
-
-
 def copies(folder: Path) -> Iterator[Path]:
     """Write each notebook without its solutions and outputs, and give its path.
 
@@ -51,23 +41,18 @@ def copies(folder: Path) -> Iterator[Path]:
     published data) goes with them, so that the folder can be taken anywhere. Where the project has
     an address on GitHub, each notebook begins with a cell that installs dmlkit if it is missing.
 
-    Raises:
-        ValueError: there are no notebooks, as this is not run from the project's folder, or the
-            folder is the project's.
+    Raises ValueError where the folder is the project's.
     """
-    sources = sorted((dmlkit.ROOT / "notebooks").glob("[0-9]*.ipynb"))
-    if not sources:
-        raise ValueError(f"no notebooks are in {dmlkit.ROOT}: run this in the project's folder")
     if folder.resolve() == dmlkit.ROOT.resolve():
         raise ValueError(f"{folder} is the project itself: name another folder, such as student")
     repository = launch.repository()
     (folder / "notebooks").mkdir(parents=True, exist_ok=True)
-    for source in sources:
+    for source in sorted((dmlkit.ROOT / "notebooks").glob("[0-9]*.ipynb")):
         notebook = outputs.bare(nbformat.read(source, as_version=4))
-        for cell in notebook.cells:
-            if cell.cell_type == "code" and (stub := without_solution(cell.source)) != cell.source:
+        for cell in outputs.code(notebook):
+            if (stub := without_solution(cell.source)) != cell.source:
                 cell.source = stub
-                _unfold(cell)
+                cell.metadata.clear()  # it was folded, and is where the reader is to write
         if repository:
             notebook.cells.insert(1, launch.bootstrap(repository))
         copy = folder / "notebooks" / source.name

@@ -1,7 +1,6 @@
 """What is refused, in words that name the argument, what was expected and what came."""
 
 import math
-import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
@@ -81,20 +80,6 @@ def check_type(*kinds: type, **arguments: object) -> None:
                 "None" if kind is type(None) else f"a {kind.__name__}" for kind in kinds
             )
             raise TypeError(f"{name} must be {expected}, but is {value!r}")
-
-
-def as_integer(value: int, name: str) -> int:
-    """A whole number, NumPy's too, as an int. Raises ValueError for any other value.
-
-    >>> as_integer(np.int64(3), "k")
-    3
-    """
-    if isinstance(value, bool):
-        raise ValueError(f"{name}: expected an integer, got {value!r}")
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise ValueError(f"{name}: expected an integer, got {value!r}") from None
 
 
 def as_numbers(values: Sequence[float] | NDArray[Any], name: str) -> NDArray[np.float64]:

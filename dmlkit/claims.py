@@ -38,14 +38,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from dmlkit import ROOT, study
-from dmlkit.checks import as_numbers, check_choice, check_count, check_range
+from dmlkit import ROOT, statistics
+from dmlkit.checks import as_numbers
 
 #: The smallest effect of interest of a secondary part, if none is given: a point of Recall@1.
 MARGIN = 0.01
-RULES = ("positive", "equivalent", "below", "exact", "table")
-#: What a record says that was written when a verdict had other words.
-_FORMER_WORDS = {"inconclusive": "undecided"}
 _COUNTS = np.arange(2, 10_001)  # of repetitions, that might decide what is undecided
 
 
@@ -66,7 +63,7 @@ class Verdict:
     kept: bool = False
     values: tuple[float, ...] | None = None  # one for each repetition
     timed: bool = False  # whether a clock gave the values, which another machine does not share
-    overlap: float = 0.0  # n_test/n_train where repetitions share classes, see study.interval
+    overlap: float = 0.0  # n_test/n_train where repetitions share classes, see statistics.interval
 
     def facts(self) -> dict[str, Any]:
         """The numbers to keep beside a figure: ``figures.save(..., data={"claims": [...]})``."""
@@ -112,15 +109,6 @@ def is_primary(claim: str, part: str) -> bool:
     return part in ("", table()[claim]["primary"])
 
 
-def word(verdict: str) -> str:
-    """A verdict in today's words; figures may have been made when there were others.
-
-    >>> word("inconclusive"), word("reproduced")
-    ('undecided', 'reproduced')
-    """
-    return _FORMER_WORDS.get(verdict, verdict)
-
-
 def record(
     claim: str,
     effect: float,
@@ -141,35 +129,24 @@ def record(
     of ``data/claims.csv`` if none is given. Without an interval (one seed) nothing is decided, but
     for ``exact`` and ``table``. ``kept`` says that the Runs behind it were trained once, and are
     kept in ``data/evidence``; ``timed``, that a clock gave the effect; ``overlap``, that the
-    interval was widened by so much (see ``study.interval``).
+    interval was widened by so much (see ``statistics.interval``).
 
-    Raises:
-        ValueError: unknown claim, or numbers that are no interval around the effect.
+    Raises ValueError for an unknown claim, with the list.
 
     >>> record("C6", 0.002, (-0.004, 0.008), n=5).verdict
     'reproduced'
     >>> record("C5", -0.02, (-0.03, -0.01), n=5).verdict
     'contradicted'
     """
-    rule = _rule(claim)
-    check_range(effect=effect)
-    check_count(n=n)
-    effect = float(effect)
-    ends = (math.nan, math.nan) if interval is None else as_numbers(interval, "interval").tolist()
-    if len(ends) != 2:
-        raise ValueError(f"interval must be its two ends, but is {interval!r}")
-    low, high = ends
-    if low is None or high is None or math.isnan(low) or math.isnan(high):
-        low = high = None
-    elif not low <= effect <= high:
-        raise ValueError(f"{claim}: [{low}, {high}] is no interval around the effect {effect}")
+    rule, effect, n = _rule(claim), float(effect), int(n)
+    ends = np.array((None, None) if interval is None else interval, dtype=float)
+    low, high = (None, None) if np.isnan(ends).any() else ends.tolist()
     if margin is None:
         margin = float(table()[claim]["smallest"]) if is_primary(claim, part) else MARGIN
-    check_range(0, margin=margin)
-    verdict, text = _decide(rule, effect, low, high, int(n), margin), table()[claim]["claim"]
+    verdict, text = _decide(rule, effect, low, high, n, margin), table()[claim]["claim"]
     each = None if values is None else tuple(map(float, values))
     return Verdict(
-        claim, part, verdict, effect, low, high, int(n), rule, margin, text,
+        claim, part, verdict, effect, low, high, n, rule, margin, text,
         kept=kept, values=each, timed=timed, overlap=overlap,
     )  # fmt: skip
 
@@ -189,24 +166,17 @@ def settle(
     The mean is the effect, with its t-interval at the rule's level: 90 % for ``equivalent``, 95 %
     else. The effect of an ``exact`` claim is the largest deviation, and that of a ``table`` claim
     the sum (give the number of cells that speak against it, or 0 or 1 for each cell). Where the
-    repetitions share classes, ``overlap`` widens the interval, see ``study.interval``. ``part``,
-    ``margin``, ``kept`` and ``timed`` are those of ``record``.
-
-    Raises:
-        ValueError: unknown claim, no values, or values that are no finite numbers.
+    repetitions share classes, ``overlap`` widens the interval, see ``statistics.interval``. All
+    others are those of ``record``.
 
     >>> settle("C5", [0.02, 0.03, 0.025]).verdict
     'reproduced'
     """
     rule, x = _rule(claim), as_numbers(values, f"{claim}: values")
-    if not len(x) or not np.isfinite(x).all():
-        raise ValueError(
-            f"{claim}: values must be finite numbers, one for each repetition, but are {x.tolist()}"
-        )
     if rule in ("exact", "table"):
         effect, interval = float(x.sum() if rule == "table" else x[np.abs(x).argmax()]), None
     else:
-        effect, *interval = study.interval(x, _level(rule), overlap)[["mean", "low", "high"]]
+        effect, *interval = statistics.interval(x, _level(rule), overlap)[["mean", "low", "high"]]
     return record(
         claim, effect, interval, len(x),
         part=part, margin=margin, kept=kept, values=x, timed=timed, overlap=overlap,
@@ -229,8 +199,6 @@ def half_width(rule: str, n: int) -> float:
     >>> round(half_width("positive", 5), 3), round(half_width("equivalent", 5), 3)
     (2.776, 2.132)
     """
-    check_choice(RULES, rule=rule)
-    check_count(2, n=n)
     return float(stats.t.ppf((1 + _level(rule)) / 2, n - 1))
 
 
@@ -253,9 +221,7 @@ def _decide(
         if -margin < low and high < margin:
             return "reproduced"
         return "contradicted" if low > margin or high < -margin else "undecided"
-    if rule == "below":
-        return "reproduced" if high < margin else "contradicted" if low > margin else "undecided"
-    raise ValueError(f"data/claims.csv: unknown rule {rule!r}")
+    return "reproduced" if high < margin else "contradicted" if low > margin else "undecided"
 
 
 # The ledger -----------------------------------------------------------------------------------
@@ -276,10 +242,7 @@ def verdicts(figures: Path | None = None) -> pd.DataFrame:
         kept = json.loads(path.read_text(encoding="utf-8"))
         source = {key: kept["provenance"][key] for key in ("notebook", "profile", "device")}
         source["figure"] = path.stem
-        rows += [
-            fact | source | {"verdict": word(fact["verdict"])}
-            for fact in kept["numbers"].get("claims", [])
-        ]
+        rows += [fact | source for fact in kept["numbers"].get("claims", [])]
     order = {claim: i for i, claim in enumerate(table())}
     rows.sort(key=lambda row: (order[row["claim"]], row["figure"]))
     columns = [f for f in Verdict.__dataclass_fields__ if f != "text"]
@@ -329,8 +292,8 @@ def _tests(row: dict[str, Any]) -> dict[str, tuple[float, float]]:
     found["t"] = difference, math.nan if rule == "below" else inside
     if row.get("values") is not None and not row.get("overlap"):
         x = np.asarray(row["values"], dtype=float)
-        moved = study.sign_flips(side * (x - centre), "two-sided" if two_sided else "greater")
-        inside = max(study.sign_flips(margin + s * x, "greater") for s in (1, -1))
+        moved = statistics.sign_flips(side * (x - centre), "two-sided" if two_sided else "greater")
+        inside = max(statistics.sign_flips(margin + s * x, "greater") for s in (1, -1))
         found["flips"] = moved, math.nan if rule == "below" else inside
     return found
 
@@ -344,7 +307,8 @@ def _stands(
     if len(at):
         p = np.array([np.fmax(tests[i]["t"], tests[i]["flips"]) for i in at.tolist()])  # (m, 2)
         decided = frame["verdict"].to_numpy()[at] != "undecided"
-        stands[at] = study.holm(p)[np.arange(len(at)), np.asarray(own, dtype=int)[at]] & decided
+        which = np.asarray(own, dtype=int)[at]  # of the two tests
+        stands[at] = statistics.holm(p)[np.arange(len(at)), which] & decided
     return stands
 
 

@@ -1,20 +1,17 @@
-"""The command line: ``dmlkit reproduce | train | search | tune | study | claims | …``."""
+"""The command line: ``dmlkit train | data | search``, and the commands of the checkout."""
 
 import os
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from dmlkit import terminal
+from dmlkit import cache_folder, terminal
 from dmlkit.files import write_whole
-from dmlkit.settings import literals, named
-from dmlkit.terminal import Commands, print_table
-
-if TYPE_CHECKING:
-    from dmlkit.training import Experiment, Run
+from dmlkit.settings import literals
+from dmlkit.terminal import Commands, Device, print_table, set_option
 
 app = typer.Typer(
     cls=Commands,
@@ -27,51 +24,14 @@ app.add_typer(data, name="data")
 Root = Annotated[
     Path | None, typer.Option(help="Folder of the data sets; else $DMLKIT_DATA, else data/.")
 ]
-OfRun = Annotated[
-    Path | None, typer.Option(help="Folder of the data sets; else where the Run was trained on it.")
-]
-RunName = Annotated[str, typer.Argument(help="Its folder, or its name as `train` says it.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Scheduler = Annotated[
-    str | None,
-    typer.Option(
-        envvar="DMLKIT_SCHEDULER",
-        help="Address of a Dask scheduler: sweeps train on its workers, which share data/.",
-    ),
-]
-
-
-def set_option(what: str) -> Any:
-    return typer.Option("--set", help=f"NAME=JSON, repeatable: {what}")
-
-
 Settings = Annotated[
     list[str] | None, set_option("a field of Experiment, or an entry of one: data_args.crop.")
 ]
-Parameters = Annotated[list[str] | None, set_option("a parameter of the notebooks.")]
 
 
 def _use_root(root: Path | None) -> None:
     if root is not None:
         os.environ["DMLKIT_DATA"] = str(root.resolve())
-
-
-def _find_run(name: str, root: Path | None) -> "Run":
-    """A Run; its pictures are in the root that is given, else where it was trained on them."""
-    from dmlkit import search
-
-    done = search.find_run(name)
-    _use_root(root or search.kept_place(done))
-    return done
-
-
-def use_scheduler(address: str | None) -> None:
-    """Let every sweep from here on, those of notebooks too, train on a cluster that can."""
-    if address:
-        from dmlkit import study
-
-        os.environ["DMLKIT_SCHEDULER"] = address
-        study.default_executor()
 
 
 @app.command()
@@ -95,7 +55,6 @@ def train(
 ) -> None:
     """Train one Experiment (or load its Run), and score it on unseen classes beside baselines."""
     _use_root(root)
-    _refuse_path(data)
     from dmlkit import recipes, training
 
     given = {"data": data, "steps": steps, "seed": seed}
@@ -106,55 +65,27 @@ def train(
         experiment, fewer = recipes.fitted(experiment)
         terminal.console.print(fewer, end="\n" if fewer else "", soft_wrap=True)
     columns = training.baselines(experiment, device)
-    found, where = _trained(experiment, device)
-    columns |= found
+    done = training.run(experiment, device=device)
+    columns[f"{experiment.loss}, {experiment.steps} steps"] = done.scores
     title = f"{experiment.data}, {experiment.split} classes, never seen in training (%)"
     rows = (
-        (name, *(f"{100 * scores[name]:.1f}" for scores in columns.values()))
-        for name in next(iter(found.values()))
+        (name, *(f"{100 * each[name]:.1f}" for each in columns.values())) for name in done.scores
     )
     print_table(title, ["score", *columns], rows, "right")
-    terminal.console.print(where, soft_wrap=True)
-
-
-def _refuse_path(data: str | None) -> None:
-    """A data set has a name; a folder of pictures is easily given in its place."""
-    from dmlkit.data import LOADERS
-
-    if data and data not in LOADERS and Path(data).is_dir():
-        raise ValueError(
-            f"--data {data} is a folder, and no name of a data set: for the pictures in it, say "
-            f"--data folder --root {data}"
-        )
-
-
-def _trained(experiment: "Experiment", device: str) -> tuple[dict[str, dict[str, float]], str]:
-    """Scores by the name of what was trained, and a line that says where it is kept."""
-    from dmlkit import search, training
-    from studies import dreml
-
-    loss, steps = experiment.loss, experiment.steps
-    if loss == "dreml":
-        ensemble = dreml.dreml(experiment, device=device, **experiment.loss_args)
-        runs = ensemble.runs
-        search.keep_place(*runs)
-        one, all_of_them = f"one member, {steps} steps", f"dreml, {len(runs)} such members"
-        found = {one: runs[0].scores, all_of_them: ensemble.scores}
-        return found, f"{len(runs)} Runs, kept in {runs[0].path.parent}"
-    done = training.run(experiment, device=device)
-    search.keep_place(done)
     how = "loaded from" if done.loaded else f"trained in {done.seconds:.0f} s, kept in"
     line = f"Run {done.path.name}, {how} {done.path.parent}"
-    return {f"{loss}, {steps} steps": done.scores}, line
+    terminal.console.print(line, soft_wrap=True)
 
 
 @app.command()
 def search(
     image: Annotated[Path, typer.Argument(help="A picture file.")],
     run: Annotated[str, typer.Option(help="A Run: its folder, or its name as `train` says it.")],
-    pictures: Annotated[Path | None, typer.Option(help="To search; else the Run's data.")] = None,
+    pictures: Annotated[
+        Path | None, typer.Option(help="To search, a folder per class; else the Run's data.")
+    ] = None,
     split: Annotated[str | None, typer.Option(help="Of that data set; else the Run's.")] = None,
-    root: OfRun = None,
+    root: Root = None,
     count: Annotated[int, typer.Option(min=1, help="How many to find.")] = 5,
     index_type: Annotated[str, typer.Option(help="flat, ivfpq or hnsw.")] = "flat",
     index: Annotated[Path | None, typer.Option(help="Its file; else one in the cache.")] = None,
@@ -162,12 +93,14 @@ def search(
     device: Device = "auto",
 ) -> None:
     """Find the pictures most like one, by the model of a Run; they are indexed the first time."""
+    _use_root(root)
     from dmlkit import search
 
-    done = _find_run(run, root)
+    done = search.find_run(run)
     gallery = search.gallery(done, pictures, split)
-    path = index or search.place_of_index(done, pictures, split)
-    made, built = search.index(done, gallery, path, index_type, device)
+    name = pictures.name if pictures else split or done.experiment.split
+    path = index or cache_folder() / "indices" / f"{done.path.name}-{name}"
+    made, new = search.index(done, gallery, path, index_type, device)
     found = search.nearest(done, gallery, made, image, count, device)
     if panel:
         figure = search.panel(done, gallery, image, found)
@@ -175,10 +108,7 @@ def search(
     measure = str(made.metric)
     rows = ((f"{row[measure]:.3f}", row["class"], row["picture"]) for _, row in found.iterrows())
     print_table(f"most like {image.name}", (measure, "class", "picture"), rows)
-    recall = made.facts.get("recall")
-    share = "" if recall is None else f"; it finds {recall:.1%} of the exact 10 nearest"
-    how = "built, kept in" if built else "loaded from"
-    line = f"{index_type} index of {len(made)} pictures, {how} {path}{share}"
+    line = f"{index_type} index of {len(made)} pictures, {new} of them new, kept in {path}"
     terminal.console.print(line, soft_wrap=True)
 
 
@@ -188,19 +118,20 @@ def check(
     root: Root = None,
     settings: Annotated[list[str] | None, set_option("an argument of the data set.")] = None,
 ) -> None:
-    """Count a data set's splits, and name what is missing, too few or unreadable in it."""
-    from dmlkit.data import faults
+    """Count a data set's splits; say what is missing, too few or unreadable in it."""
+    from dmlkit.data import SPLITS, arguments, load
+    from dmlkit.data.pictures import Pictures, check_readable
 
-    found, missing = faults.splits(name, root, **literals(settings))
-    rows = ((split, *map(str, counts.values())) for split, (counts, _) in found.items())
-    caption = named(missing).replace("--set data_args.", "--set ") if missing else None
-    print_table(name, ("split", "images", "classes", "groups"), rows, "right", caption=caption)
-    wrong = [line for _, lines in found.values() for line in lines]
-    for line in wrong:
-        terminal.console.print(line, highlight=False, soft_wrap=True)
-    if wrong:
-        count = "1 fault" if len(wrong) == 1 else f"{len(wrong)} faults"
-        raise ValueError(f"{name} is not complete: {count}")
+    args, rows = literals(settings), []
+    for split in SPLITS:
+        if split == "val" and "validation" in arguments(name) and not args.get("validation"):
+            continue  # there is none
+        images = load(name, split, root, **args)
+        if isinstance(images.images, Pictures) and name != "folder":  # which was decoded already
+            check_readable(images.images.paths)
+        counts = len(images), images.num_classes, len(set(images.groups))
+        rows.append((split, *map(str, counts)))
+    print_table(name, ("split", "images", "classes", "groups"), rows, "right")
 
 
 @data.command()
@@ -209,10 +140,9 @@ def get(
     root: Root = None,
 ) -> None:
     """Fetch a data set, or say how to come by it; verify it, unpack it, and check it."""
-    from dmlkit import ROOT
-    from dmlkit.data import benchmarks
+    from dmlkit.data import benchmarks, default_root
 
-    folder = root or Path(os.environ.get("DMLKIT_DATA") or ROOT / "data")
+    folder = root or default_root()
     benchmarks.get(name, folder)
     check(name, folder)
 

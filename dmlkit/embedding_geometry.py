@@ -1,7 +1,6 @@
 """How embeddings fill their space: alignment, uniformity, effective rank, hubs.
 
-All of it in float64; embeddings that ``retrieval`` refuses (NaN, zero rows on the sphere) are
-refused here as well. Alignment and uniformity project embeddings onto the unit sphere first.
+All of it in float64. Alignment and uniformity project embeddings onto the unit sphere first.
 """
 
 import math
@@ -9,7 +8,7 @@ import math
 import numpy as np
 import torch
 
-from dmlkit.checks import check_positive, check_range
+from dmlkit.checks import check_range
 from dmlkit.neighbors import BLOCK_ENTRIES, Array, Metric, as_labels, as_matrix
 from dmlkit.retrieval import nearest_neighbors
 
@@ -19,7 +18,7 @@ def alignment(embeddings: Array, labels: Array) -> float:
 
     L = Σ_c Σ_{i<j in c} ‖x_i − x_j‖² / Σ_c n_c (n_c − 1) / 2, from class means alone: the inner sum
     is n_c Σ_i ‖x_i − x̄_c‖². In 0..4, 0 where every class is a point. Embeddings (N, d), labels (N,)
-    integers. Raises ValueError unless some two of these agree.
+    integers. Raises ValueError unless two of these agree.
 
     Source: Wang and Isola 2020, "Understanding Contrastive Representation Learning through
     Alignment and Uniformity on the Hypersphere", equation 3, with exponent 2.
@@ -40,7 +39,7 @@ def uniformity(embeddings: Array, t: float = 2.0) -> float:
     """How evenly embeddings cover the unit sphere: the lower, the more evenly.
 
     U = log mean_{i<j} exp(−t ‖x_i − x_j‖²), in −4t..0: 0 where all are one point. Embeddings
-    (N, d), in blocks. Raises ValueError for fewer than two rows, or t outside (0, 100].
+    (N, d), in blocks. Raises ValueError for a single row, or t outside 0..100.
 
     Source: Wang and Isola 2020 (see ``alignment``), equation 4; pairs i = j are left out.
 
@@ -50,7 +49,6 @@ def uniformity(embeddings: Array, t: float = 2.0) -> float:
     x = as_matrix(embeddings, "embeddings", "cosine")
     if len(x) < 2:
         raise ValueError("embeddings: expected two or more rows, got one")
-    check_positive(t=t)
     check_range(0, 100, t=t)  # e^−400 is still a float64
     total, size = 0.0, max(1, BLOCK_ENTRIES // len(x))
     for start in range(0, len(x), size):
@@ -93,7 +91,7 @@ def hubness(embeddings: Array, k: int = 10, metric: Metric = "euclidean") -> dic
     ``skewness``, mean (N_k − k)³ / SD³ (0 where all N_k are k); ``anti_hubs``, the share with
     N_k = 0; ``robin_hood``, ½ Σ_j |N_k(j) − k| / (N k), the share of neighborships that evenness
     would move. Equal distances are decided by index: shuffle what holds duplicates. Compare only
-    at equal N and k. Raises ValueError as ``nearest_neighbors`` does.
+    at equal N and k.
 
     Source: Radovanović et al. 2010, "Hubs in Space"; Feldbauer et al. 2018, "Fast approximate
     hubness reduction" (the Robin Hood index).

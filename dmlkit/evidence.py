@@ -1,9 +1,9 @@
-"""Scores that were made once and are kept in ``data/evidence``; some are made again each time.
+"""Scores that were made once, by one key: the hash of the Experiment.
 
 A course that trains everything anew takes too long to be run at every change. So the scores of some
-sweeps are kept, one row a training with the hash of its Experiment, and are given to whoever asks
-for those Experiments; but a few, drawn by the commit, are trained again and must agree. Each commit
-draws others, so that in time all are checked. What is not kept (fewer steps, say) is trained.
+sweeps are kept in ``data/evidence``, one row a training, and are given to whoever asks for those
+Experiments; but a few, drawn by the commit, are trained again and must agree. Each commit draws
+others, so that in time all are checked. What is not kept (fewer steps, say) is trained.
 """
 
 import hashlib
@@ -24,6 +24,7 @@ from dmlkit.training import Experiment, Run
 #: What is measured on a Run, and the standard deviation of that between two seeds.
 Measures = Mapping[str, tuple[Callable[[Run], float], float]]
 
+_FACTS = ("loss", "steps", "seed")  # that a row tells of its Experiment
 RECALL: Measures = {"recall_at_1": (lambda run: run.scores["recall_at_1"], 0.02)}
 
 
@@ -44,25 +45,24 @@ def measured(
     the rows were kept is in ``attrs["kept"]``: what rests on them should say so, see ``settle``.
 
     Raises:
-        ValueError: what was trained again does not agree, or the file lacks a measure.
+        ValueError: what was trained again does not agree.
+        KeyError: the file lacks a measure: delete it, and make it anew with ``keep``.
         RuntimeError: a training failed, see ``study.train``.
 
     >>> measured("none", []).columns.tolist()
     ['recall_at_1']
     """
-    path = dmlkit.ROOT / "data" / "evidence" / f"{name}.csv"
-    table = pd.read_csv(path) if path.exists() else pd.DataFrame()
-    if lacking := [] if table.empty else [key for key in measures if key not in table]:
-        raise ValueError(
-            f"{path} has no {', '.join(lacking)}: delete it, and make it anew with keep=True"
-        )
-    rows = {row["hash"]: row for row in table.to_dict("records")}
-    asked = {e.former_hash(): e for e in experiments}
+    path, rows = dmlkit.ROOT / "data" / "evidence" / f"{name}.csv", {}
+    if path.exists():
+        table = pd.read_csv(path, dtype={"hash": str})[["hash", *_FACTS, *measures]]
+        rows = {row["hash"]: row for row in table.to_dict("records")}
+    asked = {e.hash(): e for e in experiments}
     kept = [] if keep else _drawn(asked.keys() & rows.keys())
     here = {h: e for h, e in asked.items() if h not in kept[again:]}
     runs = study.train(list(here.values()), device=device)
     trained = {
-        h: {"hash": h, "loss": e.loss, "steps": e.steps, "seed": e.seed}
+        h: {"hash": h}
+        | {fact: getattr(e, fact) for fact in _FACTS}
         | {key: measure(run) if run else np.nan for key, (measure, _) in measures.items()}
         for (h, e), run in zip(here.items(), runs, strict=True)
     }
@@ -74,7 +74,7 @@ def measured(
         table = pd.DataFrame((rows | trained).values())
         write_whole({path: partial(table.to_csv, index=False)})
     known = trained | {h: rows[h] for h in kept}
-    values = [known[e.former_hash()] for e in experiments]
+    values = [known[e.hash()] for e in experiments]
     found = pd.DataFrame(values, columns=list(measures), dtype=float)
     found.attrs["kept"] = bool(kept)
     return found

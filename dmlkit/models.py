@@ -1,9 +1,9 @@
 """A backbone and an embedding head: images in, raw embeddings out."""
 
 import inspect
-import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -15,8 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlkit import ROOT, geometry
-from dmlkit.checks import check_arguments, check_count, check_flag
-from dmlkit.pretrained import from_huggingface, from_torchvision
+from dmlkit.checks import check_arguments, check_choice, check_count, check_range
 
 #: Weights of ConvNets that were trained as classifiers of Glyphs, a file for each of their widths.
 PRETRAINED = ROOT / "data" / "pretrained"
@@ -32,8 +31,7 @@ class ConvNet(nn.Sequential):
 
     Images (B, channels, size, size) -> raw embeddings (B, dim). Only the first layer, whose output
     is the largest, is strided instead of pooled, and pooling comes before BatchNorm and ReLU: those
-    layers are bound by memory on a CPU, and generalize as well this way. Raises ValueError where
-    the image is too small to be halved once per width.
+    layers are bound by memory on a CPU, and generalize as well this way.
 
     >>> ConvNet(dim=64)(torch.zeros(2, 1, 32, 32)).shape
     torch.Size([2, 64])
@@ -49,11 +47,6 @@ class ConvNet(nn.Sequential):
         size: int = 32,
         pretrained: bool = False,
     ) -> None:
-        check_count(dim=dim, channels=channels, size=size)
-        check_flag(pretrained=pretrained)
-        if not isinstance(widths, list | tuple) or not widths:
-            raise ValueError(f"widths must be numbers of channels, but are {widths!r}")
-        check_count(**{f"widths[{i}]": width for i, width in enumerate(widths)})
         side = size // 2 ** len(widths)
         if side < 1:
             raise ValueError(
@@ -74,7 +67,8 @@ class ConvNet(nn.Sequential):
             ]
         super().__init__(*layers, nn.Flatten())
         if pretrained:
-            self.load_state_dict(_classifier_of_glyphs(widths), strict=True)
+            with np.load(classifier_path(widths)) as arrays:
+                self.load_state_dict({name: torch.from_numpy(arrays[name]) for name in arrays})
         self.head = build_head(head, widths[-1] * side**2, dim, normalize)  # the last of the layers
 
 
@@ -83,8 +77,7 @@ class MultiScaleConvNet(nn.Module):
 
     Images (B, channels, size, size) -> raw embeddings (B, dim), of which each of ``scales`` heads
     has an equal part (see ``MultiScaleLoss``). Features are averaged over a grid as coarse as the
-    last one's before they come to a head. Raises ValueError as ConvNet does, and where there are
-    fewer widths or dimensions than scales. Source: the heads of Wang et al. 2019, "Ranked List Loss
+    last one's before they come to a head. Source: the heads of Wang et al. 2019, "Ranked List Loss
     for Deep Metric Learning", as its authors' code joins them; theirs have hidden layers.
 
     >>> MultiScaleConvNet(dim=96)(torch.zeros(2, 1, 32, 32)).shape
@@ -102,11 +95,7 @@ class MultiScaleConvNet(nn.Module):
         size: int = 32,
     ) -> None:
         super().__init__()
-        if not 1 <= scales <= min(len(widths), dim):
-            raise ValueError(
-                f"scales must be 1 to the number of widths, {len(widths)}, and of dimensions, "
-                f"{dim}, but is {scales}"
-            )
+        check_range(1, min(len(widths), dim), scales=scales)
         layers = list(ConvNet(dim, widths, channels=channels, size=size))[:-2]  # without its head
         ends = [3 + 4 * i for i in range(len(widths))][-scales:]  # a width has four layers
         self.stages = nn.ModuleList(
@@ -240,12 +229,13 @@ class Tokens(nn.Module):
     def __init__(self, transformer: nn.Module, pooling: str) -> None:
         super().__init__()
         self.transformer = transformer
-        self.pool = _entry({"token": nn.Identity, **_POOLINGS}, "pooling", pooling)()
+        check_choice(("token", *_POOLINGS), pooling=pooling)
+        self.pool = None if pooling == "token" else _POOLINGS[pooling]()
 
     def forward(self, pixels: Tensor) -> Tensor:
         tokens = self.transformer.forward_features(pixels)  # type: ignore[operator]
         first: Any = self.transformer.num_prefix_tokens  # tokens (B, first + N, width)
-        if isinstance(self.pool, nn.Identity):
+        if self.pool is None:
             return torch.mean(tokens[:, :first], dim=1)
         pooled: Tensor = self.pool(tokens[:, first:].mT.unsqueeze(3))  # of (B, width, N, 1)
         return pooled.flatten(1)
@@ -262,7 +252,7 @@ def build_head(name: str, features: int, dim: int, normalize: bool = False) -> n
     """What turns features (B, features) into embeddings (B, dim): a linear map of them as they are
     (``linear``), or normalized without learned scale and shift (``layer_norm``, as Zhai and Wu 2019
     use before a normalized softmax) or with them (``batch_norm``, SEC's); ``normalize`` puts the
-    embeddings on the unit sphere. Raises ValueError for an unknown name.
+    embeddings on the unit sphere.
 
     >>> [type(layer).__name__ for layer in build_head("layer_norm", 128, 64)]
     ['LayerNorm', 'Linear']
@@ -272,9 +262,16 @@ def build_head(name: str, features: int, dim: int, normalize: bool = False) -> n
         "layer_norm": lambda: [nn.LayerNorm(features, elementwise_affine=False)],
         "batch_norm": lambda: [nn.BatchNorm1d(features)],
     }
-    before = _entry(heads, "head", name)()
-    check_flag(normalize=normalize)
-    return nn.Sequential(*before, nn.Linear(features, dim), *[UnitLength()] * normalize)
+    check_choice(heads, head=name)
+    return nn.Sequential(*heads[name](), nn.Linear(features, dim), *[UnitLength()] * normalize)
+
+
+def _pooled(net: Any, pooling: str) -> int:
+    """Give torchvision's network a pooling, and no classifier; returns the number of features."""
+    check_choice(_POOLINGS, pooling=pooling)
+    features = net.fc.in_features
+    net.avgpool, net.fc = _POOLINGS[pooling](), nn.Identity()
+    return int(features)
 
 
 def resnet(
@@ -285,9 +282,8 @@ def resnet(
     """
     if small and pretrained:
         raise ValueError("a small stem has no pretrained weights: choose small or pretrained")
-    net = from_torchvision(name, pretrained)
-    features = net.fc.in_features
-    net.avgpool, net.fc = _entry(_POOLINGS, "pooling", pooling)(), nn.Identity()
+    net = _of_torchvision(name, pretrained)
+    features = _pooled(net, pooling)
     if small:
         net.conv1, net.maxpool = nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.Identity()
         nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")
@@ -301,35 +297,55 @@ def googlenet(pretrained: bool = False, pooling: str = "average") -> Backbone:
     """
     # The weights include classifiers halfway. torchvision would add transform_input to them, which
     # turns ImageNet's mean and std into those below.
-    net = from_torchvision(
-        "googlenet", pretrained, aux_logits=pretrained, init_weights=not pretrained
-    )
-    if pretrained:
-        net.aux_logits, net.aux1, net.aux2 = False, None, None
-    features = net.fc.in_features
-    net.avgpool = _entry(_POOLINGS, "pooling", pooling)()
-    net.dropout, net.fc = nn.Identity(), nn.Identity()
-    return Backbone(net, features, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    args = {"aux_logits": pretrained, "init_weights": not pretrained}
+    net = _of_torchvision("googlenet", pretrained, **args)
+    net.aux_logits, net.aux1, net.aux2, net.dropout = False, None, None, nn.Identity()
+    return Backbone(net, _pooled(net, pooling), mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 
 
 def transformer(
     name: str, pretrained: bool = False, pooling: str = "token", size: int = 224
 ) -> Backbone:
-    """timm's vision transformer, for pictures of ``size`` × ``size`` pixels.
-
-    Raises ImportError where timm is not installed, ValueError for a ``size`` that patches of 16
-    pixels do not fill.
-    """
+    """timm's vision transformer, for pictures of ``size`` × ``size`` pixels."""
+    if size % 16:
+        raise ValueError(f"{name} sees patches of 16 × 16 pixels: {size} is no multiple of 16")
     try:
         import timm
     except ImportError as error:
         raise ImportError(f"{name} is a model of timm: pip install --editable '.[vit]'") from error
-    if size % 16:
-        raise ValueError(f"{name} sees patches of 16 × 16 pixels: {size} is no multiple of 16")
-    make = partial(timm.create_model, name, num_classes=0, img_size=size)
-    net: Any = from_huggingface(name, make) if pretrained else make()
+    how = (
+        f"run `hf download timm/{name}` on a machine that has a network, and copy its $HF_HOME/hub"
+    )
+    with _published(how) if pretrained else nullcontext():
+        net: Any = timm.create_model(name, pretrained, num_classes=0, img_size=size)
     scale = net.pretrained_cfg
     return Backbone(Tokens(net, pooling), net.num_features, scale["mean"], scale["std"])
+
+
+def _of_torchvision(name: str, pretrained: bool, **args: Any) -> Any:
+    """torchvision's network, perhaps with its first ImageNet weights, those that the papers had."""
+    from torchvision.models import get_model, get_model_weights
+
+    net = get_model(name, **args)
+    if pretrained:
+        url = get_model_weights(name).IMAGENET1K_V1.url
+        with _published(f"place {url} in {torch.hub.get_dir()}/checkpoints"):
+            state = torch.hub.load_state_dict_from_url(url, check_hash=True, weights_only=True)
+            net.load_state_dict(state)
+    return net
+
+
+@contextmanager
+def _published(otherwise: str) -> Iterator[None]:
+    """Where published weights cannot be had, say how to do without a network."""
+    try:
+        yield
+    except Exception as error:  # each library raises kinds of its own
+        told = str(error).partition("\n")[0]  # PyTorch goes on with advice that would run code
+        raise OSError(
+            f"no pretrained weights ({type(error).__name__}: {told}); where they cannot be "
+            f"downloaded, {otherwise}"
+        ) from error
 
 
 def classifier_path(widths: Sequence[int]) -> Path:
@@ -339,27 +355,6 @@ def classifier_path(widths: Sequence[int]) -> Path:
     'glyphs_convnet_8_16_32_96.npz'
     """
     return PRETRAINED / f"glyphs_convnet_{'_'.join(map(str, widths))}.npz"
-
-
-def _classifier_of_glyphs(widths: Sequence[int]) -> dict[str, Tensor]:
-    """The state of a ConvNet of these widths, without its head, that classified Glyphs."""
-    path = classifier_path(widths)
-    try:
-        with path.open("rb") as file, np.load(file) as arrays:
-            return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        there = ", ".join(sorted(found.name for found in PRETRAINED.glob("glyphs_convnet_*.npz")))
-        raise OSError(
-            f"no pretrained weights of widths {tuple(widths)} ({error}): {path.name} is not among "
-            f"those that come with the repository ({there}), or is damaged; "
-            "studies.pretrain.pretrain(widths=...) makes it"
-        ) from error
-
-
-def _entry(table: dict[str, Callable[[], Any]], argument: str, name: str) -> Callable[[], Any]:
-    if not isinstance(name, str) or name not in table:
-        raise ValueError(f"unknown {argument} {name!r}; there are {', '.join(table)}")
-    return table[name]
 
 
 _CONVNETS: dict[str, Callable[..., nn.Module]] = {
@@ -384,29 +379,22 @@ def build(name: str, dim: int, image: Tensor, **args: Any) -> nn.Module:
     turns features into the embedding. All its other parameters are the backbone.
 
     ``convnet`` takes the arguments of ``ConvNet``, ``convnet_scales`` those of
-    ``MultiScaleConvNet``; the others those of ``Embedder`` and of their
-    backbone: ``resnet18`` and ``resnet50`` (11.2 and 23.5 million parameters) of ``resnet``,
-    ``googlenet_bn`` (5.6 million) of ``googlenet``, ``vit_s``, ``deit_s`` and ``dino_s`` (21.7
-    million) of ``transformer``. ``pooling`` is average, max, average_max, gem or, for transformers,
-    token.
-
-    Pretrained weights come from torchvision's or Hugging Face's cache, or are downloaded to it.
-    Their SHA-256 is compared where the file's name gives it, also of a file that was placed there
-    by hand, and nothing but tensors is read.
+    ``MultiScaleConvNet``; the others those of ``Embedder`` and of their backbone: ``resnet18`` and
+    ``resnet50`` (11.2 and 23.5 million parameters) of ``resnet``, ``googlenet_bn`` (5.6 million) of
+    ``googlenet``, ``vit_s``, ``deit_s`` and ``dino_s`` (21.7 million) of ``transformer``.
+    ``pooling`` is average, max, average_max, gem or, for transformers, token. Pretrained weights
+    come from torchvision's or Hugging Face's cache, or are downloaded to it.
 
     Raises:
-        ValueError: unknown name, pooling or head, or values that do not go together.
+        ValueError: an unknown name, pooling or head.
         TypeError: an argument that the model does not take.
-        OSError: the pretrained weights cannot be had; says which file to place where.
+        OSError: the pretrained weights cannot be had; says how to do without a network.
 
     >>> type(build("convnet", dim=64, image=torch.zeros(1, 32, 32))).__name__
     'ConvNet'
     """
-    _entry(_CONVNETS | _BACKBONES, "model", name)
+    check_choice(_CONVNETS | _BACKBONES, model=name)
     check_count(dim=dim)
-    if not isinstance(image, Tensor) or image.ndim != 3:
-        came = tuple(image.shape) if isinstance(image, Tensor) else image
-        raise ValueError(f"image must be a tensor (C, H, W), but is {came!r}")
     made: list[Callable[..., Any]]
     made = [_CONVNETS[name]] if name in _CONVNETS else [Embedder, _BACKBONES[name]]
     takes = [list(inspect.signature(part).parameters) for part in made]
@@ -415,5 +403,5 @@ def build(name: str, dim: int, image: Tensor, **args: Any) -> nn.Module:
     args = {"channels": image.shape[0], "size": image.shape[-1]} | args
     given, *of_backbone = ({k: args[k] for k in keys if k in args} for keys in takes)
     if name in _CONVNETS:
-        return made[0](dim, **given)
+        return _CONVNETS[name](dim, **given)
     return Embedder(_BACKBONES[name](**of_backbone[0]), dim, **given)

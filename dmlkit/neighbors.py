@@ -1,13 +1,12 @@
-"""Exact neighbors: candidates by one of three routes, then one measure that decides.
+"""Metrics, and exact neighbors: candidates by one of three routes, then one measure that decides.
 
-Embeddings count as float32; their squared distances are summed in float64 and compared as float32;
-equal ones stand in the order of their index in the gallery. So do distances below float64's
-rounding of products, some 1e-7 of the norms, where more than 16 beyond k are as small. CPU goes
-through faiss, a GPU tensor stays where it is.
+``dmlkit.retrieval`` says by which rules. Distances below float64's rounding of products, some 1e-7
+of the norms, are tied where more than 16 beyond k are as small.
 """
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -17,8 +16,8 @@ import torch
 from torch import Tensor
 
 from dmlkit.checks import check_positive
-from dmlkit.geometry import normalize
-from dmlkit.losses.hyperbolic import HyperbolicLoss, exponential_map
+from dmlkit.geometry import distances, normalize
+from dmlkit.losses.hyperbolic import HyperbolicLoss, exponential_map, poincare_distances
 
 Array = np.ndarray | Tensor
 Metric = Literal["euclidean", "cosine", "hamming", "poincare"] | Mapping[str, Any]
@@ -30,33 +29,128 @@ _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _BALL = HyperbolicLoss()  # whose curvature and clip are those of "poincare"
 
 
+class Euclidean:
+    """‖x − y‖, of embeddings as they are given."""
+
+    def points(self, x: Tensor) -> Tensor:
+        """Embeddings as they are compared: (N, d) -> (N, d), float64."""
+        return x
+
+    def read(self, D: Tensor) -> Tensor:
+        """What the caller calls a distance, or a cosine, from distances of points."""
+        return D
+
+    def likeness(self, x: Tensor, y: Tensor) -> Tensor:
+        """Cosines, or minus the distances, of points: (M, d), (N, d) -> (M, N)."""
+        return -distances(x, y)
+
+
+class Cosine(Euclidean):
+    """xᵀy / ‖x‖‖y‖: on the unit sphere, 1 − ‖x − y‖² / 2."""
+
+    def points(self, x: Tensor) -> Tensor:
+        if len(zero := (x == 0).all(dim=1).nonzero()):
+            raise ValueError(
+                f"row {int(zero[0])} is zero and has no cosine; use metric='euclidean'"
+            )
+        return normalize(x)
+
+    def read(self, D: Tensor) -> Tensor:
+        return 1 - D.square() / 2
+
+    def likeness(self, x: Tensor, y: Tensor) -> Tensor:
+        return x @ y.T
+
+
+class Hamming(Euclidean):
+    """How many bits differ: a number's bit is whether it is above 0."""
+
+    def points(self, x: Tensor) -> Tensor:
+        return (x > 0).double()
+
+    def read(self, D: Tensor) -> Tensor:
+        return D.square()
+
+    def likeness(self, x: Tensor, y: Tensor) -> Tensor:
+        return -distances(x, y).square()
+
+
+@dataclass(frozen=True)
+class Poincare(Euclidean):
+    """2/√c · arsinh(√c‖x − y‖ / √((1 − c‖x‖²)(1 − c‖y‖²))), in the ball of ``HyperbolicLoss``."""
+
+    c: float = _BALL.c
+    clip: float = _BALL.clip
+
+    def __post_init__(self) -> None:
+        check_positive(c=self.c, clip=self.clip)
+
+    def points(self, x: Tensor) -> Tensor:
+        return exponential_map(x, self.c, self.clip)
+
+    def room(self, points: Tensor) -> Tensor:
+        """1 − c‖x‖², (N,): a squared distance is divided by that of both its ends."""
+        return (1 - self.c * points.square().sum(dim=1)).clamp_min(1e-15)
+
+    def read(self, D: Tensor) -> Tensor:
+        return 2 / self.c**0.5 * (self.c**0.5 * D).asinh()
+
+    def likeness(self, x: Tensor, y: Tensor) -> Tensor:
+        return -poincare_distances(x, y, self.c)
+
+
+_METRICS = {"euclidean": Euclidean, "cosine": Cosine, "hamming": Hamming, "poincare": Poincare}
+
+
+def metric_of(metric: Metric) -> Euclidean:
+    """A metric by its name, or by a mapping of its name and arguments.
+
+    >>> metric_of({"name": "poincare", "c": 1.0})
+    Poincare(c=1.0, clip=2.3)
+    """
+    args = dict(metric) if isinstance(metric, Mapping) else {"name": metric}
+    name = args.pop("name", None)
+    if name not in _METRICS:
+        raise ValueError(f"metric: expected one of {', '.join(_METRICS)}, got {metric!r}")
+    return _METRICS[name](**args)
+
+
 class Sets(NamedTuple):
     """Queries and gallery as they are compared, and what their squared distances mean."""
 
     x: Tensor  # (Q, d) float32
     y: Tensor  # (N, d) float32; x itself where the queries are their own gallery
-    unit: float  # of a distance
-    metric: str
-    c: float  # curvature of the Poincaré ball
-    factor_x: Tensor | None = None  # (Q,) in that ball: 1 − c‖x‖²
-    factor_y: Tensor | None = None  # (N,)
+    metric: Euclidean
+    unit: float = 1.0  # of a distance
+    room_x: Tensor | None = None  # (Q,), see Poincare.room
+    room_y: Tensor | None = None  # (N,)
+
+    def read(self, squared: Tensor) -> Tensor:
+        """What the caller calls a distance, or a cosine, from squared ones: (Q, k) float32."""
+        D = squared.double().sqrt() * self.unit  # not the square of the unit, which may overflow
+        if self.room_x is not None:
+            D = D / self.room_x[:, None].sqrt()
+        return self.metric.read(D).float()
 
 
-def search_blocks(sets: Sets, k: int, exclude_self: bool) -> Iterator[tuple[Tensor, Tensor]]:
-    """The k nearest rows of y for each row of x, in blocks: indices (b, k), squared (b, k)."""
+def search_blocks(sets: Sets, k: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The k nearest rows of y for each row of x, in blocks: indices (b, k), squared (b, k).
+
+    Where x is y, no row is its own neighbor.
+    """
     x, y = sets.x, sets.y
     # faiss wants thousands of queries at a time: a hundred at a time cost it four times as much.
     size = min(4096, BLOCK_ENTRIES // k)
-    if x.device.type != "cpu" or sets.metric == "poincare":  # faiss knows no curved space
+    if x.device.type != "cpu" or sets.room_y is not None:  # faiss knows no curved space
         size = _block_entries(x) // len(y)
-        route = partial(by_products, y=y, k=k, factor=sets.factor_y)
-    elif sets.metric == "hamming":
+        route = partial(by_products, y=y, k=k, room=sets.room_y)
+    elif isinstance(sets.metric, Hamming):
         route = partial(by_bits, index=_binary_index(y), k=k)
     else:
         route = partial(by_faiss, y=y, index=_flat_index(y), k=k)
     for rows in torch.arange(len(x), device=x.device).split(max(1, size)):
         # each query's place in y, (b,)
-        yield route(x[rows], rows if exclude_self else torch.full_like(rows, -1))
+        yield route(x[rows], rows if x is y else torch.full_like(rows, -1))
 
 
 def _block_entries(x: Tensor) -> int:
@@ -86,9 +180,9 @@ def by_bits(x: Tensor, own: Tensor, index: faiss.IndexBinaryFlat, k: int) -> tup
 
 
 def by_products(
-    x: Tensor, own: Tensor, y: Tensor, k: int, factor: Tensor | None = None
+    x: Tensor, own: Tensor, y: Tensor, k: int, room: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Neighbors by the matrix of all distances, (‖x‖² + ‖y‖² − 2xᵀy) / factor.
+    """Neighbors by the matrix of all distances, (‖x‖² + ‖y‖² − 2xᵀy) / room.
 
     In float64: float32 products lose near neighbors to rounding, and on a GPU may be TF32.
     What lies below the rounding of float64 is tied. In place, for twice the speed of
@@ -99,10 +193,10 @@ def by_products(
     noise = 4 * math.sqrt(X.shape[1]) * torch.finfo(X.dtype).eps * (xx + yy.max())  # (b, 1)
     squared = torch.addmm(yy, X, Y.T, alpha=-2).add_(xx)  # (b, N)
     squared = torch.maximum(squared, noise, out=squared)
-    squared = (squared if factor is None else squared.div_(factor)).float()
+    squared = (squared if room is None else squared.div_(room)).float()
     everything = torch.arange(len(y), device=y.device)
     candidates, _ = _smallest(squared, everything, min(k + 1 + _SPARE, len(y)))
-    return _remeasure(x, own, y, candidates, k, factor)
+    return _remeasure(x, own, y, candidates, k, room)
 
 
 def by_faiss(
@@ -129,7 +223,7 @@ def by_faiss(
 
 
 def _remeasure(
-    x: Tensor, own: Tensor, y: Tensor, candidates: Tensor, k: int, factor: Tensor | None = None
+    x: Tensor, own: Tensor, y: Tensor, candidates: Tensor, k: int, room: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """The k nearest among each query's candidates (b, c), by differences in float64."""
     squared = torch.empty(candidates.shape, dtype=torch.float32, device=x.device)  # (b, c)
@@ -140,8 +234,8 @@ def _remeasure(
         differences = y.index_select(0, near.flatten()).double().view(*near.shape, -1)  # (_, c, d)
         differences -= x[start : start + size, None]
         squared[start : start + size] = differences.square_().sum(dim=2)
-    if factor is not None:
-        squared /= factor[candidates]
+    if room is not None:
+        squared /= room[candidates]
     squared.masked_fill_(candidates == own[:, None], math.inf)
     return _smallest(squared, candidates, k)
 
@@ -156,18 +250,6 @@ def _smallest(squared: Tensor, indices: Tensor, k: int) -> tuple[Tensor, Tensor]
     return keys & 0xFFFFFFFF, (keys >> 32).int().view(torch.float32)
 
 
-def in_own_unit(squared: Tensor, sets: Sets) -> Tensor:
-    """What the caller calls a distance, or a cosine, from squared distances (Q, k)."""
-    if sets.metric == "hamming":
-        return squared
-    distances = squared.sqrt() * sets.unit  # not the square of the unit, which may overflow
-    if sets.metric == "cosine":
-        return 1 - distances.square() / 2
-    if sets.factor_x is not None:
-        return 2 / sets.c**0.5 * (sets.c**0.5 * distances / sets.factor_x[:, None].sqrt()).asinh()
-    return distances
-
-
 def prepare(
     embeddings: Array, gallery: Array | None, metric: Metric, name: str = "embeddings"
 ) -> Sets:
@@ -177,38 +259,19 @@ def prepare(
     unit, a power of two, bounds the spread round the mean, and embeddings are shifted only if they
     are so far away that float32 input loses no bit: what was tied remains tied.
     """
-    kind, c, _ = parse_metric(metric)
+    kind = metric_of(metric)
     x, y = as_matrices(embeddings, gallery, metric, name)
-    if len(x) == 1 and gallery is None:
-        raise ValueError(f"{name}: expected two or more rows, or a gallery to search, got one row")
-    if kind == "hamming":
+    if isinstance(kind, Hamming):
         x = x.float()
-        return Sets(x, x if gallery is None else y.float(), 1.0, kind, c)
-    factor_x = factor_y = None
-    if kind == "poincare":
-        factor_x, factor_y = ((1 - c * z.square().sum(dim=1)).clamp_min(1e-15) for z in (x, y))
+        return Sets(x, x if gallery is None else y.float(), kind)
+    room_x, room_y = (kind.room(z) if isinstance(kind, Poincare) else None for z in (x, y))
     center = y.mean(dim=0)
     spread = max((x - center).abs().max().item(), (y - center).abs().max().item())
     unit = math.ldexp(1.0, math.frexp(spread)[1])
     center = torch.where(center.abs() > 3 * unit, (center / unit).round() * unit, 0)
     x = ((x - center) / unit).float()
     y = x if gallery is None else ((y - center) / unit).float()
-    return Sets(x, y, unit, kind, c, factor_x, factor_y)
-
-
-def parse_metric(metric: Metric) -> tuple[str, float, float]:
-    """A metric's name, curvature and clipping radius."""
-    args: dict[str, Any] = dict(metric) if isinstance(metric, Mapping) else {"name": metric}
-    name = str(args.pop("name", None))
-    c, clip = args.pop("c", _BALL.c), args.pop("clip", _BALL.clip)
-    known = name in ("euclidean", "cosine", "hamming", "poincare")
-    if not known or args or (isinstance(metric, Mapping) and name != "poincare"):
-        raise ValueError(
-            "metric: expected 'euclidean', 'cosine', 'hamming', 'poincare' or "
-            f'{{"name": "poincare", "c": ..., "clip": ...}}, got {metric!r}'
-        )
-    check_positive(**{"metric: c": c, "metric: clip": clip})
-    return name, c, clip
+    return Sets(x, y, kind, unit, room_x, room_y)
 
 
 def as_matrices(
@@ -230,29 +293,21 @@ def as_matrices(
 def as_matrix(embeddings: Array, name: str, metric: Metric) -> Tensor:
     """Embeddings (N, d) as a metric compares them, in float64.
 
-    As they are given (euclidean), on the unit sphere (cosine), bits 0 and 1 (hamming), or in the
-    ball (poincare). Raises ValueError for an unknown metric, another shape, complex numbers, rows
-    that are not finite and, under cosine, rows of zeros.
+    Raises ValueError for an unknown metric, another shape, complex numbers, rows that are not
+    finite and, under cosine, rows of zeros.
 
     >>> as_matrix([[3.0, -4.0]], "embeddings", "hamming")
     tensor([[1., 0.]], dtype=torch.float64)
     """
-    kind, c, clip = parse_metric(metric)
-    x = as_tensor(embeddings, name)
+    x = as_tensor(embeddings)
     if x.ndim != 2 or x.numel() == 0 or x.is_complex():
         raise ValueError(
             f"{name}: expected real numbers of shape (items, dimensions), at least one of each, "
             f"got {x.dtype} of shape {tuple(x.shape)}"
         )
-    x = x.double()
-    refuse_rows(~x.isfinite().all(dim=1), name, "are not finite; did the training diverge?")
-    if kind == "cosine":
-        zero = (x == 0).all(dim=1)
-        refuse_rows(zero, name, "are zero and have no cosine; use metric='euclidean'")
-        return normalize(x)
-    if kind == "hamming":
-        return (x > 0).double()
-    return exponential_map(x, c, clip) if kind == "poincare" else x
+    if len(bad := (~x.isfinite().all(dim=1)).nonzero()):
+        raise ValueError(f"{name}: row {int(bad[0])} is not finite; did the training diverge?")
+    return metric_of(metric).points(x.double())
 
 
 def as_labels(labels: Array, x: Tensor, name: str = "labels") -> Tensor:
@@ -261,7 +316,7 @@ def as_labels(labels: Array, x: Tensor, name: str = "labels") -> Tensor:
     >>> as_labels([3, 5], torch.zeros(2, 8))
     tensor([3, 5])
     """
-    found = as_tensor(labels, name)
+    found = as_tensor(labels)
     if found.dtype not in _INTEGERS or found.shape != x.shape[:1]:
         raise ValueError(
             f"{name}: expected int64 of shape ({len(x)},), one label for each embedding, "
@@ -270,37 +325,22 @@ def as_labels(labels: Array, x: Tensor, name: str = "labels") -> Tensor:
     return found.long().to(x.device)
 
 
-def check_gallery(gallery: Array | None, gallery_labels: Array | None) -> None:
-    """Refuse a gallery without labels, and labels without a gallery, by a ValueError."""
-    if (gallery is None) != (gallery_labels is None):
+def labels_of_both(
+    labels: Array, gallery_labels: Array | None, x: Tensor, y: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Labels of x and of y, which is x itself where there is no gallery; see ``as_labels``."""
+    if (x is y) != (gallery_labels is None):
         raise ValueError("gallery and gallery_labels: expected both or neither, got one of them")
+    own = as_labels(labels, x)
+    return own, own if gallery_labels is None else as_labels(gallery_labels, y, "gallery_labels")
 
 
-def as_tensor(values: Array, name: str) -> Tensor:
+def as_tensor(values: Array) -> Tensor:
     """A tensor without its graph, or a copy of anything that NumPy takes for an array of numbers.
 
-    Raises ValueError for anything else.
-
-    >>> as_tensor(np.array([1, 2]), "labels")
+    >>> as_tensor(np.array([1, 2]))
     tensor([1, 2])
     """
     if isinstance(values, Tensor):
         return values.detach()
-    try:
-        return torch.from_numpy(np.array(values, order="C"))  # a copy: torch wants it writable
-    except (TypeError, ValueError):  # of objects, of words, or rows of several lengths
-        raise ValueError(f"{name}: expected an array of numbers, got {values!r}") from None
-
-
-def refuse_rows(rows: Tensor, name: str, why: str) -> None:
-    """Raise ValueError if any of the rows (N,) bool is marked: how many, the first, and why.
-
-    >>> refuse_rows(torch.tensor([False, True]), "embeddings", "are zero")
-    Traceback (most recent call last):
-    ValueError: embeddings: 1 of 2 rows (the first at index 1) are zero
-    """
-    if rows.any():
-        first = int(rows.int().argmax())
-        raise ValueError(
-            f"{name}: {int(rows.sum())} of {len(rows)} rows (the first at index {first}) {why}"
-        )
+    return torch.from_numpy(np.array(values, order="C"))  # a copy: torch wants it writable

@@ -16,13 +16,14 @@ The rules, which every function here keeps:
   counts it, and is left out of R-precision and MAP@R, where R = 0 leaves nothing to average.
 - **K beyond the gallery** means the whole gallery in Recall@K; ``nearest_neighbors``, which
   promises k columns, refuses it.
-- **Refused:** empty sets, NaN or infinite embeddings, zero rows under cosine, labels that are not
-  integers, one per row, and labels none of which has a relevant item.
+- **Refused**, by ValueError: empty sets, NaN or infinite embeddings, zero rows under cosine, labels
+  that are not integers, one per row, and labels none of which has a relevant item.
 
 Arrays may be NumPy's or torch's. CPU goes through faiss, a GPU tensor stays where it is.
 """
 
 from collections.abc import Callable, Sequence
+from operator import index
 
 import faiss
 import numpy as np
@@ -30,16 +31,9 @@ import torch
 from sklearn.metrics import normalized_mutual_info_score
 from torch import Tensor
 
-from dmlkit.checks import as_integer, check_count, check_range
 from dmlkit.neighbors import Array as Array
 from dmlkit.neighbors import Metric as Metric
-from dmlkit.neighbors import (
-    as_labels,
-    check_gallery,
-    in_own_unit,
-    prepare,
-    search_blocks,
-)
+from dmlkit.neighbors import Sets, labels_of_both, prepare, search_blocks
 from dmlkit.verification import verification as verification
 
 Score = Callable[[Tensor, Tensor], Tensor]  # hits (b, k) bool, R (b,) -> (b,), NaN to leave out
@@ -55,8 +49,6 @@ def nearest_neighbors(
     exact. Without a gallery the queries are their own gallery, each without itself. NumPy in,
     NumPy out; a tensor's result is on its device.
 
-    Raises ValueError for what the module refuses, and for a k beyond the gallery.
-
     >>> nearest_neighbors(np.array([[0.0], [1.0], [3.0]]), k=2)
     (array([[1, 2],
            [0, 2],
@@ -64,15 +56,15 @@ def nearest_neighbors(
            [1., 2.],
            [2., 3.]], dtype=float32))
     """
-    sets = prepare(queries, gallery, metric, "queries")
+    k, sets = index(k), prepare(queries, gallery, metric, "queries")
     available = len(sets.y) - (gallery is None)
-    if not 1 <= as_integer(k, "k") <= available:
+    if not 1 <= k <= available:
         raise ValueError(
             f"k: expected 1 to {available}, the number of items a query has to choose from, got {k}"
         )
-    blocks = list(search_blocks(sets, k, exclude_self=gallery is None))
-    indices = torch.cat([block[0] for block in blocks])
-    found = in_own_unit(torch.cat([block[1] for block in blocks]).double(), sets).float()
+    blocks = list(search_blocks(sets, k))
+    indices, squared = (torch.cat(part) for part in zip(*blocks, strict=True))
+    found = sets.read(squared)
     return (indices, found) if isinstance(queries, Tensor) else (indices.numpy(), found.numpy())
 
 
@@ -92,17 +84,17 @@ def recall_at_k(
 
     Recall@K = (1/Q) Σ_q 1[some i ≤ K: rel_q(i)], where rel_q(i) says whether the i-th neighbor of
     q has q's label. Embeddings (Q, d), labels (Q,); gallery (N, d), gallery_labels (N,).
-    In 0..1. Raises ValueError for what the module refuses.
+    In 0..1.
 
     Source: Oh Song et al., Deep Metric Learning via Lifted Structured Feature Embedding (2016).
 
     >>> recall_at_k(np.array([[0.0], [1.0], [3.0], [7.0]]), np.array([0, 1, 0, 1]), ks=(1, 2))
     {1: 0.0, 2: 0.75}
     """
-    scores = _recalls(ks)
-    sets = (embeddings, labels, gallery, gallery_labels)
-    found = _average(scores, *sets, metric=metric, k=max(ks), up_to_r=False)
-    return {int(k): found[f"recall_at_{k}"] for k in ks}
+    ks = [index(k) for k in ks]
+    sets = _prepare(embeddings, labels, gallery, gallery_labels, metric)
+    found = _average(_recalls(ks), *sets, depth=max(ks), up_to_r=False)
+    return {k: found[f"recall_at_{k}"] for k in ks}
 
 
 def r_precision(
@@ -115,15 +107,15 @@ def r_precision(
     """R-precision: of a query's R nearest items, the share of its own class, averaged over queries.
 
     R-precision = (1/R) Σ_{i ≤ R} rel(i), with R the number of items of the query's class in the
-    gallery, itself not counted. Shapes and errors as in ``recall_at_k``. In 0..1.
+    gallery, itself not counted. Shapes as in ``recall_at_k``. In 0..1.
 
     Source: Musgrave et al., A Metric Learning Reality Check (2020).
 
     >>> r_precision(np.array([[0.0], [1.0], [2.0], [4.0]]), np.array([0, 0, 1, 0]))
     0.5
     """
-    sets = (embeddings, labels, gallery, gallery_labels)
-    return _average({"": _r_precision}, *sets, metric=metric, k=1, up_to_r=True)[""]
+    sets = _prepare(embeddings, labels, gallery, gallery_labels, metric)
+    return _average({"": _r_precision}, *sets)[""]
 
 
 def map_at_r(
@@ -136,15 +128,15 @@ def map_at_r(
     """MAP@R: R-precision that also wants the relevant items first, averaged over queries.
 
     MAP@R = (1/R) Σ_{i ≤ R} P(i) rel(i), with P(i) the precision among the i nearest and R as in
-    ``r_precision``. Shapes and errors as in ``recall_at_k``. In 0..1.
+    ``r_precision``. Shapes as in ``recall_at_k``. In 0..1.
 
     Source: Musgrave et al., A Metric Learning Reality Check (2020).
 
     >>> round(map_at_r(np.array([[0.0], [1.0], [2.0], [4.0]]), np.array([0, 0, 1, 0])), 4)
     0.4167
     """
-    sets = (embeddings, labels, gallery, gallery_labels)
-    return _average({"": _map_at_r}, *sets, metric=metric, k=1, up_to_r=True)[""]
+    sets = _prepare(embeddings, labels, gallery, gallery_labels, metric)
+    return _average({"": _map_at_r}, *sets)[""]
 
 
 def nmi(embeddings: Array, labels: Array, seed: int = 0, metric: Metric = "euclidean") -> float:
@@ -153,29 +145,15 @@ def nmi(embeddings: Array, labels: Array, seed: int = 0, metric: Metric = "eucli
     NMI = 2 I(clusters; classes) / (H(clusters) + H(classes)), k-means with as many clusters as
     there are classes, 20 iterations from a random start that ``seed`` fixes. In 0..1. Bits, and
     points of the Poincaré ball, are clustered by their Euclidean distances.
-    Embeddings (N, d), labels (N,). Errors as in ``recall_at_k``; one-image classes are welcome.
+    Embeddings (N, d), labels (N,); one-image classes are welcome.
 
     Source: Manning et al., Introduction to Information Retrieval (2008), Section 16.3.
 
     >>> nmi(np.array([[0.0], [0.1], [5.0], [5.1]]), np.array([3, 3, 8, 8]))
     1.0
     """
-    check_count(0, seed=seed)
-    check_range(0, 2**31 - 1, seed=seed)  # faiss takes no larger one
-    x = prepare(embeddings, None, metric).x
-    classes = as_labels(labels, x).cpu().numpy()
-    points = x.cpu().numpy()
-    kmeans = faiss.Kmeans(
-        points.shape[1],
-        len(np.unique(classes)),
-        niter=20,
-        seed=seed,
-        min_points_per_centroid=1,  # else faiss complains of small classes on stderr
-        max_points_per_centroid=len(points),  # else faiss trains on a sample
-    )
-    kmeans.train(points)
-    _, clusters = kmeans.index.search(points, 1)
-    return float(normalized_mutual_info_score(classes, clusters[:, 0]))
+    sets, classes, _ = _prepare(embeddings, labels, None, None, metric)
+    return _nmi(sets.x, classes, seed)
 
 
 def evaluate(
@@ -190,22 +168,24 @@ def evaluate(
     """Every score of this module from one search for neighbors.
 
     Keys: ``recall_at_K`` for each K of ``ks``, ``r_precision``, ``map_at_r``, and ``nmi`` (of the
-    embeddings, not of the gallery, with ``seed``). Shapes and errors as in ``recall_at_k``.
+    embeddings, not of the gallery, with ``seed``). Shapes as in ``recall_at_k``.
 
     >>> evaluate(np.array([[0.0], [1.0], [5.0], [6.0]]), np.array([0, 0, 1, 1]), ks=(1,))
     {'recall_at_1': 1.0, 'r_precision': 1.0, 'map_at_r': 1.0, 'nmi': 1.0}
     """
+    ks = [index(k) for k in ks]
     scores = _recalls(ks) | {"r_precision": _r_precision, "map_at_r": _map_at_r}
-    sets = (embeddings, labels, gallery, gallery_labels)
-    found = _average(scores, *sets, metric=metric, k=max(ks), up_to_r=True)
-    return found | {"nmi": nmi(embeddings, labels, seed, metric)}
+    sets, of_query, of_item = _prepare(embeddings, labels, gallery, gallery_labels, metric)
+    found = _average(scores, sets, of_query, of_item, depth=max(ks), up_to_r=True)
+    alone = sets if gallery is None else prepare(embeddings, None, metric)
+    return found | {"nmi": _nmi(alone.x, of_query, seed)}
 
 
 # Scores: from which neighbors are relevant to one number per query
 
 
 def _recalls(ks: Sequence[int]) -> dict[str, Score]:
-    if not np.iterable(ks) or not len(ks) or min(as_integer(k, "ks") for k in ks) < 1:
+    if not ks or min(ks) < 1:
         raise ValueError(f"ks: expected one or more integers from 1, got {ks}")
 
     def recall(k: int) -> Score:
@@ -227,35 +207,51 @@ def _map_at_r(hits: Tensor, R: Tensor) -> Tensor:
     return (precision * (hits & (rank <= R[:, None]))).sum(dim=1) / R
 
 
-def _average(
-    scores: dict[str, Score],
+def _nmi(points: Tensor, classes: Tensor, seed: int) -> float:
+    """NMI of k-means clusters of points (N, d) float32, and classes (N,)."""
+    x, y = points.cpu().numpy(), classes.cpu().numpy()
+    kmeans = faiss.Kmeans(
+        x.shape[1],
+        len(np.unique(y)),
+        niter=20,
+        seed=index(seed),
+        min_points_per_centroid=1,  # else faiss complains of small classes on stderr
+        max_points_per_centroid=len(x),  # else faiss trains on a sample
+    )
+    kmeans.train(x)
+    _, clusters = kmeans.index.search(x, 1)
+    return float(normalized_mutual_info_score(y, clusters[:, 0]))
+
+
+def _prepare(
     embeddings: Array,
     labels: Array,
     gallery: Array | None,
     gallery_labels: Array | None,
-    *,
     metric: Metric,
-    k: int,
-    up_to_r: bool,
-) -> dict[str, float]:
-    """Mean of each score over the queries, from the k (and R, if asked) nearest of every query."""
-    check_gallery(gallery, gallery_labels)
-    own = int(gallery is None)  # items of the gallery that are the query itself
+) -> tuple[Sets, Tensor, Tensor]:
+    """The sets, the labels of the queries (Q,), and those of the gallery (N,)."""
     sets = prepare(embeddings, gallery, metric)
-    x, y = sets.x, sets.y
-    of_query = of_item = as_labels(labels, x)
-    if gallery_labels is not None:
-        of_item = as_labels(gallery_labels, y, "gallery_labels")
+    return sets, *labels_of_both(labels, gallery_labels, sets.x, sets.y)
+
+
+def _average(
+    scores: dict[str, Score],
+    sets: Sets,
+    of_query: Tensor,
+    of_item: Tensor,
+    depth: int = 1,
+    up_to_r: bool = True,
+) -> dict[str, float]:
+    """Mean of each score over the queries, from the depth (and R, if asked) nearest of each."""
+    own = int(sets.x is sets.y)  # items of the gallery that are the query itself
     R = _relevant_items(of_query, of_item) - own  # (Q,)
     if R.max() < 1:
-        raise ValueError(
-            "labels: expected some query to have a relevant item, got labels that "
-            + ("all differ" if own else "do not occur in gallery_labels")
-        )
-    depth = min(max(k, int(R.max())) if up_to_r else k, len(y) - own)
+        raise ValueError("labels: expected some query to have a relevant item, got none that has")
+    depth = min(max(depth, int(R.max())) if up_to_r else depth, len(sets.y) - own)
     values: dict[str, list[Tensor]] = {name: [] for name in scores}
     start = 0
-    for indices, _ in search_blocks(sets, depth, exclude_self=gallery is None):
+    for indices, _ in search_blocks(sets, depth):
         rows = slice(start, start := start + len(indices))
         hits = of_item[indices] == of_query[rows, None]  # (b, depth)
         for name, score in scores.items():

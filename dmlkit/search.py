@@ -1,132 +1,205 @@
-"""Search by picture: a Run's model, the pictures that are searched, an index of them on disk."""
+"""Search by picture: an index, in a file, of what a Run's model makes of a folder or a split."""
 
-import hashlib
 import json
-import os
+import math
 import textwrap
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import faiss
 import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 
 from dmlkit import cache_folder, data, figures, training
-from dmlkit.data import ImageSet
-from dmlkit.data.folder import check_readable
-from dmlkit.data.pictures import Pictures
-from dmlkit.data.untrusted import SUFFIXES, open_picture
+from dmlkit.checks import check_choice
+from dmlkit.data import ImageSet, folder
+from dmlkit.data.pictures import Pictures, decode
 from dmlkit.files import write_whole
-from dmlkit.index import Index
+from dmlkit.neighbors import Array, Metric, Sets, as_matrix, by_faiss, metric_of
+from dmlkit.retrieval import nearest_neighbors
 from dmlkit.training import Run
 
-_LETTERS = 84  # of a panel's titles, side by side in one line
-_SAMPLE = 256  # pictures, at most, whose exact neighbors an approximate index is compared with
+Item = tuple[str, ...]  # a picture's name, its class, and a stamp: another one where it changed
+
+#: How many cells or items a search has in view: faiss's word, and our default.
+BREADTH = {"ivfpq": ("nprobe", 8), "hnsw": ("efSearch", 64)}
+
+
+@dataclass(eq=False)
+class Index:
+    """An embedded set, ready to be searched.
+
+    ``"flat"`` compares a query with all N embeddings: the neighbors of ``nearest_neighbors``. Only
+    a part is looked at by ``"ivfpq"``, which is small (cells, and codes for what is left: Jégou,
+    Douze and Schmid 2011), and ``"hnsw"``, which is fast (links between near items: Malkov and
+    Yashunin 2020).
+
+    >>> index = Index.build(np.array([[0.0], [1.0], [3.0]]), metric="euclidean")
+    >>> index.search(np.array([[2.5]]), k=2)
+    (array([[2, 1]]), array([[0.5, 1.5]], dtype=float32))
+    """
+
+    kind: str
+    metric: Metric
+    faiss: Any  # its typing stubs know no index's own attributes
+    run: str = ""  # whose embeddings these are
+    items: list[Item] = field(default_factory=list)  # by their place, where they are known
+    removed: set[int] = field(default_factory=set)  # places
+
+    @classmethod
+    def build(
+        cls,
+        embeddings: Array,
+        kind: str = "flat",
+        metric: Metric = "cosine",
+        factory: str | None = None,
+        seed: int = 0,
+    ) -> "Index":
+        """Index embeddings (N, d) by angle, or by distance (euclidean); a seed gives one index.
+
+        ``factory`` is another index of its kind, in faiss's words: ``"HNSW12,Flat"``.
+        """
+        check_choice(("flat", *BREADTH), kind=kind)
+        check_choice(("euclidean", "cosine"), metric=metric)
+        x = as_matrix(embeddings, "embeddings", metric).float().cpu().numpy()
+        made: Any = faiss.index_factory(x.shape[1], factory or _factory(kind, *x.shape))
+        if kind == "ivfpq":
+            for clustering in (made.cp, made.pq.cp):
+                clustering.seed = seed
+                clustering.min_points_per_centroid = 1  # else faiss complains on stderr
+            # faiss's 25 rounds on 256 points a centroid take ten times as long, and find no more.
+            made.pq.cp.niter, made.pq.cp.max_points_per_centroid = 10, 64
+        if kind == "hnsw":
+            made.hnsw.rng = faiss.RandomGenerator(seed)  # type: ignore[attr-defined]
+        with training.repeatable_numerics(threads=1):
+            made.train(x)
+        index = cls(kind, metric, made)
+        index.add(embeddings)
+        return index
+
+    def __len__(self) -> int:
+        return self.faiss.ntotal - len(self.removed)
+
+    def add(self, embeddings: Array, items: Iterable[Item] = ()) -> None:
+        """Append embeddings (n, d), whose places follow those that are there."""
+        x = as_matrix(embeddings, "embeddings", self.metric).float().cpu().numpy()
+        # Several threads would link a graph in the order in which they happen to come.
+        with training.repeatable_numerics(threads=1):
+            self.faiss.add(x)
+        self.items += items
+
+    def remove(self, places: Iterable[int]) -> None:
+        """Find the items at these places no more; all others keep theirs."""
+        self.removed |= set(places)
+
+    def search(self, queries: Array, k: int, breadth: int | None = None) -> tuple[Array, Array]:
+        """The k nearest items of every query: (Q, d) -> (Q, k), (Q, k), as ``nearest_neighbors``.
+
+        ``breadth`` is how many cells (ivfpq) or items (hnsw) are kept in view. Where a search comes
+        upon fewer than k items, the rest have the place −1, and are infinitely far away.
+        """
+        if not 1 <= k <= len(self):
+            raise ValueError(f"k: expected 1 to {len(self)}, the items of the index, got {k}")
+        x, more = as_matrix(queries, "queries", self.metric).float().cpu(), k + len(self.removed)
+        if self.kind == "flat":
+            y, own = torch.as_tensor(self.faiss.reconstruct_n()), torch.full((len(x),), -1)
+            places, squared = by_faiss(x, own, y, self.faiss, more)
+        else:
+            name, usual = BREADTH[self.kind]
+            faiss.ParameterSpace().set_index_parameter(self.faiss, name, breadth or usual)
+            squared, places = map(torch.from_numpy, self.faiss.search(x.numpy(), more))
+            squared = squared.clamp_min(0).masked_fill(places < 0, math.inf)
+        if self.removed:
+            gone = torch.isin(places, torch.tensor(sorted(self.removed)))
+            order = gone.int().argsort(dim=1, stable=True)[:, :k]
+            places, squared = places.gather(1, order), squared.gather(1, order)
+        found = Sets(x, x, metric_of(self.metric)).read(squared)
+        if isinstance(queries, Tensor):
+            return places.to(queries.device), found.to(queries.device)
+        return places.numpy(), found.numpy()
+
+    def recall(self, queries: Array, gallery: Array, k: int = 10) -> float:
+        """Of every query's k exact neighbors in the gallery that was indexed, the share found."""
+        exact, _ = nearest_neighbors(queries, k, gallery, self.metric)
+        found, _ = self.search(queries, k)
+        return float(np.mean([np.isin(a, b).mean() for a, b in zip(exact, found, strict=True)]))
+
+    def save(self, path: Path) -> None:
+        """Write one file, all of it or nothing."""
+        about = {name: getattr(self, name) for name in ("kind", "metric", "run", "items")}
+        text = json.dumps(about | {"removed": sorted(self.removed)})
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+        def write(beside: Path) -> None:
+            with beside.open("wb") as file:
+                np.savez(file, about=np.array(text), index=faiss.serialize_index(self.faiss))
+
+        write_whole({path: write})
+
+    @classmethod
+    def load(cls, path: Path) -> "Index":
+        """Read what ``save`` wrote."""
+        with np.load(path) as kept:
+            about = json.loads(str(kept["about"]))
+            about |= {"items": list(map(tuple, about["items"])), "removed": set(about["removed"])}
+            return cls(faiss=faiss.deserialize_index(kept["index"]), **about)
+
+
+def _factory(kind: str, N: int, d: int) -> str:
+    if kind == "ivfpq":
+        cells = max(1, min(round(4 * N**0.5), N // 39))  # a centroid learns from 39 or more
+        m = max(m for m in range(1, max(1, d // 4) + 1) if d % m == 0)
+        # "np": codes as they come; faiss would spend most of its time on an order we never use.
+        return f"IVF{cells},PQ{m}x8np"
+    return {"flat": "Flat", "hnsw": "HNSW32,Flat"}[kind]
+
+
+# A Run, and pictures as its model sees them
 
 
 class Gallery(NamedTuple):
-    """The pictures that are searched, as a Run's model sees them."""
+    """The pictures that are searched."""
 
     images: ImageSet
-    names: tuple[str, ...]  # of pictures
-    stamp: str  # another one when a picture was added, removed or changed
-
-    @property
-    def classes(self) -> list[str]:
-        """The class of every picture."""
-        return [self.images.class_names[label] for label in self.images.labels]
+    items: list[Item]
 
 
 def find_run(name: str) -> Run:
-    """A Run by its folder, or by its name in ``data/runs`` or the first letters of that.
-
-    Raises FileNotFoundError where there is none, ValueError where there are several.
-    """
-    store, stem = cache_folder() / "runs", Path(name).name
-    named = [Path(name)] if (Path(name) / "run.json").is_file() else []
-    known = [path.parent for path in store.glob("*/run.json")]
-    found = named or [path for path in known if stem and path.name.startswith(stem)]
-    if not found:
-        raise FileNotFoundError(
-            f"there is no Run {name!r}, neither as a folder nor in {store}: `dmlkit train` makes "
-            "one, and says its name"
-        )
-    if len(found) > 1:
-        raise ValueError(f"{name!r} could be {', '.join(sorted(path.name for path in found))}")
+    """A Run by its folder, or by the first letters of its name in ``data/runs``."""
+    if (Path(name) / "run.json").is_file():
+        return training.load_run(Path(name))
+    known = sorted(path.parent for path in (cache_folder() / "runs").glob("*/run.json"))
+    found = [path for path in known if path.name.startswith(name)]
+    if len(found) != 1:
+        there = ", ".join(path.name for path in found or known) or "none"
+        raise ValueError(f"{name!r} is no Run's folder, and begins no single Run's name of {there}")
     return training.load_run(found[0])
 
 
-def keep_place(*runs: Run) -> None:
-    """Write down where the data sets were that Runs were trained on, for ``kept_place``."""
-    place = os.environ.get("DMLKIT_DATA")
-    for run in runs:
-        if place and run.experiment.data != "glyphs":  # which are made anywhere
-            path = _note(run)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            text = str(Path(place).resolve())
-            write_whole({path: partial(Path.write_text, data=text, encoding="utf-8")})
-
-
-def kept_place(run: Run) -> Path | None:
-    """The folder of data sets that a Run was trained in, if it was written down and is there."""
-    path = _note(run)
-    place = Path(path.read_text(encoding="utf-8")) if path.is_file() else None
-    return place if place and place.is_dir() else None
-
-
-def _note(run: Run) -> Path:
-    return cache_folder() / "places" / run.path.name
-
-
 def gallery(run: Run, pictures: Path | None = None, split: str | None = None) -> Gallery:
-    """The pictures in a folder and below it, or a split of the Run's data set (default: its own).
+    """The pictures of a folder that holds one folder per class, else of a split of the Run's data.
 
-    A picture in a folder has the name of the folder that holds it for its class.
-
-    Raises FileNotFoundError where there is no such folder, ValueError for one without pictures,
-    and where both a folder and a split are given.
+    The split is the Run's own, if none is given.
     """
-    if pictures and split:
-        raise ValueError(f"give a folder of pictures ({pictures}) or a split ({split}), not both")
-    if pictures is None:
-        images = _of_run(run, split or run.experiment.split)
-        if isinstance(images.images, Tensor):
-            names = tuple(f"{split or run.experiment.split} {i}" for i in range(len(images)))
-            return Gallery(images, names, images.fingerprint)
-        paths: Sequence[Path] = images.images.paths
-        return Gallery(images, tuple(map(str, paths)), _stamp(paths))
-    if not pictures.is_dir():
-        raise FileNotFoundError(f"{pictures} is no folder: expected one of pictures")
-    paths = sorted(
-        path for path in pictures.resolve().rglob("*") if path.suffix.lower() in SUFFIXES
-    )
-    if not paths:
-        raise ValueError(f"there is no picture ({' '.join(SUFFIXES)}) in {pictures}")
-    classes, labels = np.unique([path.parent.name for path in paths], return_inverse=True)
-    images = ImageSet(
-        as_seen(run, paths), labels.astype(np.int64), classes[labels], tuple(map(str, classes))
-    )
-    return Gallery(images, tuple(map(str, paths)), _stamp(paths))
-
-
-def _of_run(run: Run, split: str) -> ImageSet:
-    """A split of the Run's data set, wherever its pictures are now."""
-    experiment, args = run.experiment, dict(run.experiment.data_args)
-    if "root" in args and not Path(args["root"]).is_dir():
-        del args["root"]  # they were moved: else $DMLKIT_DATA tells
-    try:
-        return data.load(experiment.data, split, **args)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f"the pictures of Run {run.path.name} are not where they were: say by --root where "
-            f"they are now, or search others by --pictures ({error})"
-        ) from error
+    if pictures:
+        images = folder.load("test", pictures, check=False, test_share=1.0)
+    else:
+        split = split or run.experiment.split
+        images = data.load(run.experiment.data, split, **run.experiment.data_args)
+    classes = [images.class_names[label] for label in images.labels]
+    if isinstance(images.images, Tensor):
+        stamp = images.fingerprint
+        return Gallery(images, [(f"{split} {i}", each, stamp) for i, each in enumerate(classes)])
+    paths = images.images.paths
+    stamps = [f"{(now := path.stat()).st_size}, {now.st_mtime_ns}" for path in paths]
+    items: list[Item] = list(zip(map(str, paths), classes, stamps, strict=True))
+    return Gallery(replace(images, images=as_seen(run, paths)), items)
 
 
 def as_seen(run: Run, paths: Sequence[Path]) -> Tensor | Pictures:
@@ -137,61 +210,52 @@ def as_seen(run: Run, paths: Sequence[Path]) -> Tensor | Pictures:
     """
     args = run.experiment.data_args
     if run.experiment.data in ("glyphs", "omniglot"):
-        try:
-            return torch.stack([_ink(path, args.get("size", 32)) for path in paths])
-        except ValueError:
-            check_readable(paths)
-            raise
-    how = {key: args[key] for key in ("crop", "resize", "keep_aspect") if key in args}
-    return Pictures(paths, **how)
+        return torch.stack([_ink(path, args.get("size", 32)) for path in paths])
+    return Pictures(paths, **{k: args[k] for k in ("crop", "resize", "keep_aspect") if k in args})
 
 
 def _ink(path: Path, side: int) -> Tensor:
-    with open_picture(path) as image:
-        gray = np.array(image.convert("L").resize((side, side), Image.Resampling.BOX))
+    gray = np.array(Image.fromarray(decode(path, side)).convert("L"))
     return torch.from_numpy(255 - gray if np.median(gray) > 127 else gray)[None]  # (1, H, W)
 
 
-def _stamp(paths: Sequence[Path]) -> str:
-    """Names, sizes and times of files: their contents would take minutes to read."""
-    facts = [(str(path), (s := path.stat()).st_size, s.st_mtime_ns) for path in paths]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+def _embed(run: Run, images: Tensor | Pictures, device: str) -> np.ndarray:
+    labels = np.zeros(len(images), np.int64)  # which do not matter
+    alone = ImageSet(images, labels, labels.astype(str), ("",))
+    return training.embed(run.model().to(training.device_type(device)), alone)
 
 
 def index(
     run: Run, gallery: Gallery, path: Path, kind: str = "flat", device: str = "auto"
-) -> tuple[Index, bool]:
-    """The index of a gallery in a file, and whether it was built now.
+) -> tuple[Index, int]:
+    """The index of a gallery in a file, and how many pictures were embedded for it now.
 
-    It is built where there is none, where the pictures have changed, or where another kind is asked
-    for. An approximate one is compared with exact search: ``facts["recall"]``, of the 10 nearest.
-
-    Raises ValueError for the index of another Run, and for what ``Index.build`` refuses.
+    What is new in the gallery is added, what is gone is removed. Raises ValueError for the index of
+    another Run.
     """
+    made, there = None, dict[Item, int]()
     if path.exists():
-        found = Index.load(path)
-        if found.facts.get("run") != run.path.name:
+        made = Index.load(path)
+        if made.run != run.path.name:
             raise ValueError(
-                f"{path} is an index of Run {found.facts.get('run')}, not of {run.path.name}: "
+                f"{path} is an index of Run {made.run}, not of {run.path.name}: "
                 "their embeddings cannot be compared; name another file, or delete this one"
             )
-        asked = kind, gallery.stamp, len(gallery.names)
-        if (found.kind, found.facts.get("stamp"), len(found)) == asked:
-            return found, False
-    try:
-        embeddings = training.embed(_model(run, device), gallery.images)
-    except ValueError:
-        if isinstance(gallery.images.images, Pictures):
-            check_readable(gallery.images.images.paths)
-        raise
-    facts = {"run": run.path.name, "stamp": gallery.stamp}
-    made = Index.build(embeddings, kind, run.experiment.metric, facts=facts)
-    if kind != "flat":
-        sample = embeddings[:: -(-len(embeddings) // _SAMPLE)]
-        share = made.recall(sample, embeddings, k=min(10, len(embeddings)))
-        made = replace(made, facts=facts | {"recall": share})
+        if made.kind == kind:
+            there = {item: i for i, item in enumerate(made.items) if i not in made.removed}
+    kept = there.keys() & set(gallery.items)
+    new = [i for i, item in enumerate(gallery.items) if item not in kept]
+    if made is None or not kept:
+        x = _embed(run, gallery.images.images, device)
+        made = Index.build(x, kind, run.experiment.metric)
+        made.run, made.items = run.path.name, list(gallery.items)
+    else:
+        made.remove(there[item] for item in there.keys() - kept)
+        if new:
+            x = _embed(run, gallery.images.images[new], device)
+            made.add(x, (gallery.items[i] for i in new))
     made.save(path)
-    return made, True
+    return made, len(new)
 
 
 def nearest(
@@ -202,43 +266,25 @@ def nearest(
     The columns are ``picture``, ``class``, ``place`` (in the gallery), and ``cosine`` or
     ``euclidean``, by the metric of the index.
     """
-    query = ImageSet(as_seen(run, [picture]), np.zeros(1, np.int64), np.array([""]), ("query",))
-    embedding = training.embed(_model(run, device), query)
-    places, values = index.search(embedding, min(k, len(index)))
-    found = [int(place) for place in places[0] if place >= 0]
-    return pd.DataFrame(
-        {
-            "picture": [gallery.names[place] for place in found],
-            "class": [gallery.classes[place] for place in found],
-            "place": found,
-            str(index.metric): values[0, : len(found)].tolist(),
-        }
-    )
+    places, values = index.search(_embed(run, as_seen(run, [picture]), device), min(k, len(index)))
+    found = [index.items[place] for place in places[0] if place >= 0]
+    names, classes, _ = zip(*found, strict=True)
+    where = [gallery.items.index(item) for item in found]
+    score = {str(index.metric): values[0, : len(found)].tolist()}
+    return pd.DataFrame({"picture": names, "class": classes, "place": where} | score)
 
 
 def panel(run: Run, gallery: Gallery, picture: Path, found: pd.DataFrame) -> Figure:
     """The query, and beside it what was found; to be saved with ``bbox_inches="tight"``."""
     query = as_seen(run, [picture])[0:1]
     pictures = torch.cat([query, gallery.images.images[found["place"].to_numpy()]])
-    width = max(4, _LETTERS // len(pictures))  # of a column
-    values = found.iloc[:, -1]
+    width = max(4, 84 // len(pictures))  # of a column, in letters
     labels = [
-        "\n".join([*textwrap.wrap(name.replace("$", r"\$"), width), f"{value:.2f}"])
-        for name, value in zip(found["class"], values, strict=True)
+        "\n".join([*textwrap.wrap(name, width), f"{value:.2f}"])
+        for name, value in zip(found["class"], found.iloc[:, -1], strict=True)
     ]
     figure, axes = figures.contact_sheet(pictures[None], columns=["query\n", *labels])
     axes.tick_params(labelsize=8)
     figure.set_layout_engine("none")
     figure.subplots_adjust(0, 0, 1, 1)
     return figure
-
-
-def _model(run: Run, device: str) -> nn.Module:
-    return run.model().to(training.device_type(device))
-
-
-def place_of_index(run: Run, pictures: Path | None, split: str | None) -> Path:
-    """Where the index of a folder or split is kept, if no file is named."""
-    what = str(pictures.resolve()) if pictures else f"split {split or run.experiment.split}"
-    name = f"{run.path.name}-{hashlib.sha256(what.encode()).hexdigest()[:12]}.index"
-    return cache_folder() / "indices" / name

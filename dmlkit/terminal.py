@@ -1,18 +1,14 @@
-"""What the command line prints: tables, and expected errors as one readable line."""
+"""What all commands share: options, tables, and expected errors as one readable line."""
 
-import errno
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
-
-from dmlkit.settings import named
 
 #: Names and paths may hold brackets: nothing is markup. Of torchrun's processes one speaks.
 console = Console(markup=False, quiet=int(os.environ.get("RANK", 0)) > 0)
@@ -21,61 +17,42 @@ _EXPECTED = (ValueError, TypeError, OSError, ArithmeticError, RuntimeError, Impo
 _WIDTHS = {"verdict": 12, "other parts": 15, "effect": 9, "interval": 11}
 
 
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        envvar="DMLKIT_SCHEDULER",
+        help="Address of a Dask scheduler: sweeps train on its workers, which share data/.",
+    ),
+]
+
+
+def set_option(what: str) -> Any:
+    return typer.Option("--set", help=f"NAME=JSON, repeatable: {what}")
+
+
+def use_scheduler(address: str | None) -> None:
+    """Let every sweep from here on, those of notebooks too, train on a cluster that can."""
+    if address:
+        from dmlkit import study
+
+        os.environ["DMLKIT_SCHEDULER"] = address
+        study.default_executor()
+
+
 class Commands(typer.core.TyperGroup):
     """Commands whose expected errors become one readable line and exit status 1."""
 
     def invoke(self, ctx: Any) -> Any:
+        warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
         try:
-            with _plain_warnings():
-                return super().invoke(ctx)
+            return super().invoke(ctx)
         except (typer.Exit, typer.Abort):  # which are RuntimeErrors
             raise
         except _EXPECTED as error:
-            told = _in_our_words(error, self.get_command(ctx, ctx.invoked_subcommand or ""))
-            line = Text.assemble(("error: ", "bold red"), told)
-            Console(stderr=True).print(line, highlight=False, soft_wrap=True)
+            told = Text.assemble(("error: ", "bold red"), str(error) or type(error).__name__)
+            Console(stderr=True).print(told, highlight=False, soft_wrap=True)
             raise typer.Exit(1) from error
-        except Exception as error:
-            _say_how_to_set(error)
-            raise
-
-
-@contextmanager
-def _plain_warnings() -> Iterator[None]:
-    """Warnings for the user are a line, without the line of code that gave them."""
-    usual = warnings.formatwarning
-
-    def said(message: Any, category: type[Warning], *where: Any, **more: Any) -> str:
-        ours = category is UserWarning
-        return f"warning: {message}\n" if ours else usual(message, category, *where, **more)
-
-    warnings.formatwarning = said
-    try:
-        yield
-    finally:
-        warnings.formatwarning = usual
-
-
-def _in_our_words(error: Exception, command: Any) -> str:
-    """What went wrong, in words of the command line."""
-    message = str(error) or type(error).__name__
-    denied = (errno.EACCES, errno.EPERM, errno.EROFS)
-    if isinstance(error, OSError) and error.filename and error.errno in denied:
-        return (
-            f"{error.filename} cannot be read or written ({error.strerror}): DMLKIT_CACHE=FOLDER "
-            "puts what dmlkit makes elsewhere, and `reproduce --build FOLDER` what notebooks leave"
-        )
-    params = [] if command is None else command.params
-    options = [param.name for param in params if param.param_type_name == "option"]
-    fields = command is not None and command.name in ("train", "tune")
-    return named(message, options, fields)
-
-
-def _say_how_to_set(error: Any) -> None:
-    """Add to Typer's error of an unknown option that a field of Experiment is no option."""
-    option = getattr(error, "option_name", "").lstrip("-").replace("-", "_")
-    if option and any(known.name == "settings" for known in error.ctx.command.params):
-        error.message += f". Other settings are given as --set {option}=VALUE."
 
 
 def print_table(

@@ -13,10 +13,9 @@ Of simulated sets of 20 and 100 classes, six images each, such intervals held th
 the true FNMR in 91 and 93 %, and in 87 and 92 % if the threshold was chosen on the same set.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -24,17 +23,16 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dmlkit.checks import as_numbers, check_count
-from dmlkit.geometry import distances, norms
-from dmlkit.losses.hyperbolic import poincare_distances
+from dmlkit.geometry import norms
 from dmlkit.neighbors import (
     BLOCK_ENTRIES,
     Array,
+    Cosine,
+    Euclidean,
     Metric,
-    as_labels,
     as_matrices,
-    check_gallery,
-    parse_metric,
+    labels_of_both,
+    metric_of,
 )
 
 _DIGIT = 2**16  # a float32's bits are two digits of this size
@@ -50,14 +48,6 @@ class Verification:
     eer: float  # in 0..1
     genuine: int  # pairs
     impostors: int
-
-
-class Consistency(NamedTuple):
-    """How alike the classes fare at the same thresholds."""
-
-    opis: float  # 0 where all fare alike
-    thresholds: Tensor  # (T,)
-    utilities: Tensor  # (C, T) in 0..1, of the classes with two or more images, in their order
 
 
 def verification(
@@ -80,8 +70,8 @@ def verification(
     ``error_rates`` gives, indexed by the FMR asked. It says how well t separates *these* classes,
     on which it was chosen: for other classes, give its thresholds to ``error_rates``.
 
-    Raises ValueError for an FMR below 1/|I|, of which so few pairs say nothing, or from 1 on; for
-    labels without a genuine or an impostor pair; and for embeddings that ``retrieval`` refuses.
+    Raises ValueError for an FMR below 1/|I|, of which so few pairs say nothing, or from 1 on, and
+    for labels without a genuine or an impostor pair.
 
     Source: ISO/IEC 19795-1 (FMR, FNMR); the crossing as in scikit-learn's ROC with ``brentq``.
 
@@ -112,7 +102,7 @@ def error_rates(
     (accepted is what lies above) or a distance (below), and counts as float32. Columns:
     ``threshold``, and of ``fmr``, ``fnmr`` and ``fnmr_macro`` (every class's own FNMR, averaged, so
     that large classes do not rule) the rate in 0..1, and ``_low`` and ``_high``, the interval over
-    classes. Shapes and errors as in ``verification``.
+    classes. Shapes as in ``verification``.
 
     Source: ISO/IEC 19795-1; Fogliato et al. 2024, "Confidence intervals for error rates in 1:1
     matching tasks" (why identities are drawn, not pairs).
@@ -122,58 +112,7 @@ def error_rates(
     array([[0. , 0.5, 0.5]])
     """
     pairs = _pair(embeddings, labels, gallery, gallery_labels, metric)
-    scores = pairs.sign * as_numbers(thresholds, "thresholds")
-    return _error_rates(pairs, scores.tolist(), seed, draws)
-
-
-def threshold_consistency(
-    embeddings: Array,
-    labels: Array,
-    fmr: tuple[float, float] = (0.01, 0.1),
-    points: int = 100,
-    metric: Metric = "cosine",
-) -> Consistency:
-    """OPIS: how far the classes' utilities at the same thresholds lie apart.
-
-    OPIS = mean over classes c and thresholds t of (U_c(t) − mean_c U_c(t))², U_c the harmonic mean
-    2ab / (a + b) of a, the share of c's genuine pairs that is accepted, and b, the share of the
-    pairs with one end in c that is rejected. The ``points`` thresholds lie evenly between those of
-    the two global FMRs, as ``verification`` finds them. Classes of one image have no a: left out.
-
-    Embeddings (N, d), labels (N,). Errors as in ``verification``.
-
-    Source: Zhang et al. 2024, "Threshold-Consistent Margin Loss for Open-World Deep Metric
-    Learning"; the definition is taken from a third party's text, not checked against the paper.
-
-    >>> x, y = torch.tensor([[0.0], [1.0], [9.0], [10.0]]), torch.tensor([0, 0, 1, 1])
-    >>> threshold_consistency(x, y, fmr=(0.25, 0.5), metric="euclidean").opis
-    0.0
-    """
-    check_count(points=points)
-    if len(as_numbers(fmr, "fmr")) != 2:
-        raise ValueError(f"fmr: expected the lowest rate and the highest, got {fmr}")
-    pairs = _pair(embeddings, labels, None, None, metric)
-    (low, high), _ = _thresholds_and_eer(pairs, fmr)
-    ends, device = sorted((low, high)), pairs.x.device
-    steps = torch.linspace(ends[0], ends[1], points, device=device)  # (T,) rising
-    n = pairs.of_x.bincount().double()[:, None]  # (C, 1)
-    above = torch.zeros(2, len(n) * (points + 1), dtype=torch.int64, device=n.device)
-
-    def count(which: int, scores: Tensor, classes: Tensor) -> None:
-        codes = classes * (points + 1) + torch.bucketize(scores, steps)  # lower steps: s > t
-        above[which] += codes.bincount(minlength=above.shape[1])
-
-    for own, its_class, scores, a, b in _above(pairs, steps[0].item()):
-        count(0, own, its_class)
-        count(1, scores, a)
-        count(1, scores, b)
-    accepted = above.view(2, -1, points + 1).flip(2).cumsum(2).flip(2)[:, :, 1:]  # (2, C, T)
-    sensitivity = accepted[0] / (n * (n - 1) / 2)
-    specificity = 1 - accepted[1] / (n * (n.sum() - n))
-    both = sensitivity + specificity
-    utilities = torch.where(both > 0, 2 * sensitivity * specificity / both, 0)[n[:, 0] > 1]
-    opis = (utilities - utilities.mean(dim=0)).square().mean().item()
-    return Consistency(opis, pairs.sign * steps, utilities)
+    return _error_rates(pairs, [pairs.sign * t for t in thresholds], seed, draws)
 
 
 # Pairs, in blocks
@@ -186,10 +125,14 @@ class _Pairs(NamedTuple):
     y: Tensor | None  # (M, d); None: the pairs i < j of x
     of_x: Tensor  # (N,) classes in 0..C-1
     of_y: Tensor
-    score: Callable[[Tensor, Tensor], Tensor]  # (b, d), (m, d) -> (b, m), high for like ones
-    sign: int  # −1: a distance
+    metric: Euclidean
     genuine: int
     impostors: int
+
+    @property
+    def sign(self) -> int:
+        """Of a threshold: −1 for a distance."""
+        return 1 if isinstance(self.metric, Cosine) else -1
 
     def blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
         """Scores (b, m) float32, −∞ for what is no pair; same class (b, m); classes (b,), (m,)."""
@@ -198,7 +141,7 @@ class _Pairs(NamedTuple):
             first = start if self.y is None else 0
             size = max(1, BLOCK_ENTRIES // (len(self.of_y) - first))
             x, of_x, of_y = self.x[start:][:size], self.of_x[start:][:size], self.of_y[first:]
-            S = self.score(x, self.x[first:] if self.y is None else self.y).float()
+            S = self.metric.likeness(x, self.x[first:] if self.y is None else self.y).float()
             same = of_x[:, None] == of_y
             if self.y is None:
                 no_pair = torch.ones(len(x), len(x), dtype=torch.bool, device=x.device).tril()
@@ -215,13 +158,9 @@ def _pair(
     gallery_labels: Array | None,
     metric: Metric,
 ) -> _Pairs:
-    check_gallery(gallery, gallery_labels)
-    kind, c, _ = parse_metric(metric)
+    kind = metric_of(metric)
     x, y = as_matrices(embeddings, gallery, metric)
-    both = [as_labels(labels, x)] * 2
-    if gallery_labels is not None:
-        both[1] = as_labels(gallery_labels, y, "gallery_labels")
-    codes = torch.cat(both).unique(return_inverse=True)[1]
+    codes = torch.cat(labels_of_both(labels, gallery_labels, x, y)).unique(return_inverse=True)[1]
     of_x, of_y = codes.split([len(x), len(y)])
     n, m = (part.bincount(minlength=int(codes.max()) + 1) for part in (of_x, of_y))
     genuine, total = int((n * m).sum()), len(x) * len(y)
@@ -232,20 +171,10 @@ def _pair(
             "labels: expected pairs of one class and pairs of two, "
             f"got {genuine} and {total - genuine}"
         )
-    if kind == "euclidean" and max(norms(z).max() for z in (x, y)) > 1e38:
+    if max(norms(z).max() for z in (x, y)) > 1e38:
         raise ValueError("embeddings: expected distances below 2e38, in float32; divide them")
-    score, sign = partial(_score, kind=kind, c=c), 1 if kind == "cosine" else -1
     own = None if gallery is None else y
-    return _Pairs(x, own, of_x, of_y, score, sign, genuine, total - genuine)
-
-
-def _score(x: Tensor, y: Tensor, kind: str, c: float) -> Tensor:
-    """Cosines, or minus the distances: (b, d), (m, d) -> (b, m)."""
-    if kind == "cosine":
-        return x @ y.T
-    if kind == "poincare":
-        return -poincare_distances(x, y, c)
-    return -distances(x, y) if kind == "euclidean" else -distances(x, y).square()
+    return _Pairs(x, own, of_x, of_y, kind, genuine, total - genuine)
 
 
 # Thresholds: scores are counted by the upper half of their bits, then by the lower half
@@ -254,7 +183,7 @@ def _score(x: Tensor, y: Tensor, kind: str, c: float) -> Tensor:
 def _thresholds_and_eer(pairs: _Pairs, fmr: Sequence[float]) -> tuple[list[float], float]:
     """The (k+1)-th largest score of an impostor for every FMR, and the equal error rate."""
     least = 1 / pairs.impostors
-    if not len(as_numbers(fmr, "fmr")) or not all(least <= f < 1 for f in fmr):
+    if not len(fmr) or not all(least <= f < 1 for f in fmr):
         raise ValueError(
             f"fmr: expected rates from {least:.2g} (one of {pairs.impostors} impostor pairs) to "
             f"below 1, got {fmr}"
@@ -328,8 +257,6 @@ def _score_of(upper: int, lower: int) -> float:
 def _error_rates(pairs: _Pairs, scores: Sequence[float], seed: int, draws: int) -> pd.DataFrame:
     """See ``error_rates``; the thresholds are scores."""
     scores = torch.tensor(scores, dtype=torch.float32).tolist()
-    check_count(draws=draws)
-    check_count(0, seed=seed)
     if not np.isfinite(scores or [np.nan]).all():
         raise ValueError(f"thresholds: expected one or more finite numbers, got {scores}")
     C = int(torch.cat([pairs.of_x, pairs.of_y]).max()) + 1

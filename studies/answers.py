@@ -7,17 +7,17 @@ repetitions, and not before: what is there sooner is no sample that the rules ch
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from dmlkit import ROOT, claims
-from studies.checks import asked_for
-from studies.designs import contrast, terms
-from studies.follow import tables
-from studies.protocol import Protocol, protocol
+from studies.check import asked_for
+from studies.rules import Protocol, protocol
+from studies.trainings import tables
 
 #: Studies that decide claims, and whose evidence each takes: an arm's first one counts.
 STUDIES: Mapping[str, tuple[str, ...]] = {
@@ -49,45 +49,11 @@ _EXTREMES: Mapping[str, tuple[int, str, str]] = {
     "C4": (1, "structured_clustering", "nmi"),
     "C5": (1, "normalized_softmax", "recall_at_1"),
 }
-_RANKED = ("C1", *_EXTREMES)
 #: C8's losses: the gain of the first by a stronger network, beyond the median gain of the others.
 SEVEN: tuple[str, ...] = (
     *("margin", "triplet_semihard", "lifted_structure", "contrastive", "n_pairs"),
     *("prototypical", "normalized_softmax"),
 )
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a study says of a claim: one value for each repetition, or the arms that it lacks.
-
-    ``values`` are indexed by repetition, and empty while arms are ``missing``; ``overlap`` is what
-    ``claims.settle`` takes.
-    """
-
-    claim: str
-    study: str
-    values: pd.Series
-    missing: tuple[str, ...] = ()
-    overlap: float = 0.0
-
-    def settle(self, part: str = "") -> claims.Verdict:
-        """Its verdict, as the primary part unless another name is given. Raises ValueError while
-        arms are missing."""
-        if self.missing:
-            raise ValueError(f"{self.claim} is open: the evidence lacks {', '.join(self.missing)}")
-        part = part or claims.table()[self.claim]["primary"]
-        return claims.settle(self.claim, self.values, part=part, kept=True, overlap=self.overlap)
-
-
-def decided(study: str | None = None) -> list[str]:
-    """The claims that a study decides, or that any does, as ``data/claims.csv`` has it.
-
-    >>> decided("scratch")
-    ['C1', 'C3', 'C4', 'C5']
-    """
-    where = (study,) if study else tuple(STUDIES)
-    return [name for name, row in claims.table().items() if row["decided_in"] in where]
 
 
 def kept() -> dict[str, pd.DataFrame]:
@@ -112,6 +78,38 @@ def scores(rules: Protocol, frame: pd.DataFrame, metric: str = "recall_at_1") ->
     return whole.pivot(index="repetition", columns="arm", values=metric)
 
 
+# Claims ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a study says of a claim: one value for each repetition, or the arms that it lacks."""
+
+    claim: str
+    study: str
+    values: pd.Series  # by repetition; empty while arms are missing
+    missing: tuple[str, ...]
+    overlap: float  # as claims.settle takes it
+
+    def settle(self, part: str = "") -> claims.Verdict:
+        """Its verdict, as the primary part unless another name is given. Raises ValueError while
+        arms are missing."""
+        if self.missing:
+            raise ValueError(f"{self.claim} is open: the evidence lacks {', '.join(self.missing)}")
+        part = part or claims.table()[self.claim]["primary"]
+        return claims.settle(self.claim, self.values, part=part, kept=True, overlap=self.overlap)
+
+
+def decided(study: str | None = None) -> list[str]:
+    """The claims that a study decides, or that any does, as ``data/claims.csv`` has it.
+
+    >>> decided("scratch")
+    ['C1', 'C3', 'C4', 'C5']
+    """
+    where = (study,) if study else tuple(STUDIES)
+    return [name for name, row in claims.table().items() if row["decided_in"] in where]
+
+
 def answer(claim: str, evidence: Mapping[str, pd.DataFrame], study: str | None = None) -> Answer:
     """What the evidence, by study as ``kept`` gives it, says of a claim's measure.
 
@@ -119,42 +117,54 @@ def answer(claim: str, evidence: Mapping[str, pd.DataFrame], study: str | None =
     claim one of whose arms lacks a planned repetition.
 
     Raises:
-        ValueError: no study decides the claim, there is no such study, or a score is not finite.
+        ValueError: no study decides the claim, or a score is not finite.
     """
+    if claim not in decided():
+        raise ValueError(f"{claim} is not decided by a study, of {', '.join(STUDIES)}")
     study = study or claims.table()[claim]["decided_in"]
-    own = claim in (*_RANKED, "C8", *protocol("claims").contrasts)
-    if study not in STUDIES or not own:
-        raise ValueError(f"{claim} is not decided by a study: {study!r}, of {', '.join(STUDIES)}")
-    rules = replace(protocol(study), contrasts=protocol("claims").contrasts)
+    rules, told = protocol(study), protocol("claims").contrasts.get(claim)
     overlap = rules.repetitions.correction
-    frames = [
-        complete(rules, evidence.get(name, pd.DataFrame({"repetition": []})))
-        for name in STUDIES[study]
-    ]
+    frames = [complete(rules, evidence.get(name, pd.DataFrame())) for name in STUDIES[study]]
     trained = [set(frame["arm"]) for frame in frames]
     there = set.intersection(*trained) if claim == "C8" else set.union(*trained)
-    if claim in _RANKED:
-        needed = ELEVEN
-    elif claim == "C8":
-        needed = SEVEN
-    else:
-        needed = tuple(dict.fromkeys(terms(rules, claim)))
-    missing = tuple(arm for arm in needed if arm not in there)
-    empty = pd.Series(dtype=float)
-    if missing:
-        return Answer(claim, study, empty, missing, overlap)
-    if claim in _RANKED:
-        values = _ranked(claim, rules, frames[0])
+    of_contrast = dict.fromkeys(_arm(term) for term in told["effect"]) if told else {}
+    needed = of_contrast or (SEVEN if claim == "C8" else ELEVEN)
+    if missing := tuple(arm for arm in needed if arm not in there):
+        return Answer(claim, study, pd.Series(dtype=float), missing, overlap)
+    if told:
+        values = contrast(told, *frames)
     elif claim == "C8":
         values = beyond(*(scores(rules, frame)[list(SEVEN)] for frame in frames))
+    elif claim == "C1":
+        taus = nearness(scores(rules, frames[0])).T.groupby(level=1).mean().T
+        values = taus["measured"] - taus["reported"]
     else:
-        values = contrast(rules, claim, *frames)
+        sign, loss, metric = _EXTREMES[claim]
+        values = lead(sign * scores(rules, frames[0], metric)[list(ELEVEN)], loss)
     if len(values) != rules.repetitions.count or not np.isfinite(values).all():
         raise ValueError(f"{claim}: not one finite value for each repetition: {values.to_dict()}")
     return Answer(claim, study, values, (), overlap)
 
 
-# Orders, the worst and the best ---------------------------------------------------------------
+def contrast(told: Mapping[str, Any], *evidence: pd.DataFrame) -> pd.Series:
+    """A sum of scores of arms, one value for each repetition that has all of them.
+
+    The weights are ``told["effect"]``, the score its ``metric`` (``recall_at_1`` unless given), or
+    that of a term "arm @ metric". An arm may lie in any table of evidence; in several, the first
+    one counts.
+    """
+    weights, usual = pd.Series(told["effect"], dtype=float), told.get("metric", "recall_at_1")
+    rows = pd.concat([table for table in evidence if len(table)], ignore_index=True)
+    mine = rows.drop_duplicates(["arm", "repetition"]).set_index(["repetition", "arm"])
+    found = {
+        t: mine[t.partition(" @ ")[2] or usual].xs(_arm(t), level="arm") for t in weights.index
+    }
+    return (pd.DataFrame(found).dropna() * weights).sum(axis=1)
+
+
+def _arm(term: str) -> str:
+    """The arm of a contrast's term, "arm" or "arm @ metric"."""
+    return term.partition(" @ ")[0]
 
 
 def lead(frame: pd.DataFrame, arm: str) -> pd.Series:
@@ -189,13 +199,13 @@ def published() -> pd.DataFrame:
     paths = sorted((ROOT / "data" / "reported").glob("unbiased_*.csv"))
     rows = pd.concat([pd.read_csv(path) for path in paths], ignore_index=True)
     rows = rows.assign(loss=rows["method"].map(METHODS)).dropna(subset=["loss"])
-    named = {
-        "reported": rows[rows["metric"] == "R@1_reported"],
-        "measured": rows[(rows["metric"] == "R@1") & (rows["backbone"] == "Inception-BN")],
+    kinds = {
+        "reported": rows["metric"] == "R@1_reported",
+        "measured": (rows["metric"] == "R@1") & (rows["backbone"] == "Inception-BN"),
     }
     columns = {
-        name: part.set_index(["dataset", "loss"])["value"].astype(float)
-        for name, part in named.items()
+        name: rows[kind].set_index(["dataset", "loss"])["value"].astype(float)
+        for name, kind in kinds.items()
     }
     return pd.DataFrame(columns).dropna()
 
@@ -214,12 +224,3 @@ def nearness(recall: pd.DataFrame) -> pd.DataFrame:
                 for _, row in recall.iterrows()
             ]
     return pd.DataFrame(found, index=recall.index)
-
-
-def _ranked(claim: str, rules: Protocol, frame: pd.DataFrame) -> pd.Series:
-    """The measures of C1 (the mean over data sets), C3, C4 and C5."""
-    if claim in _EXTREMES:
-        sign, loss, metric = _EXTREMES[claim]
-        return lead(sign * scores(rules, frame, metric)[list(ELEVEN)], loss)
-    taus = nearness(scores(rules, frame)).T.groupby(level=1).mean().T
-    return taus["measured"] - taus["reported"]

@@ -1,24 +1,20 @@
 """Which loss: what a study says to someone who has to choose one, and the README's table of it."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
-from scipy import stats
 
-from course import ledger
 from dmlkit import losses, study
+from dmlkit.files import write_whole
 from studies.answers import scores
-from studies.checks import asked_for
-from studies.follow import tables
+from studies.check import asked_for
 from studies.judgment import sensitivity
-from studies.protocol import Protocol, protocol
-from studies.repetitions import baselines
-from studies.searches import recipes
-from studies.standing import tuning_luck
-
-MARK = "which-loss"
+from studies.rules import Protocol, protocol
+from studies.search import recipes
+from studies.standing import LEVEL, holm, paired, tuning_luck
+from studies.trainings import baselines, tables
 
 
 def plain(names: pd.Index) -> list[str]:
@@ -39,14 +35,8 @@ def behind_the_best(wide: pd.DataFrame, overlap: float = 0.0) -> pd.DataFrame:
     best = wide.mean().idxmax()
     delta = wide.drop(columns=best).sub(wide[best], axis=0)
     found = delta.apply(study.interval, overlap=overlap).T[["mean", "low", "high"]]
-    n = len(delta)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        t = delta.mean() / (delta.std() * np.sqrt(1 / n + overlap))
-    p = np.nan_to_num(2 * stats.t.sf(t.abs(), n - 1), nan=1.0)
-    found["p"] = np.maximum(p, [study.sign_flips(x) for _, x in delta.items()])
-    pairs = np.stack([found["p"], np.full(len(found), np.nan)], axis=1)
-    found["apart"] = study.holm(pairs)[:, 0]
-    return found
+    found["p"] = paired(delta.to_numpy(), overlap)["p"].to_numpy()
+    return found.assign(apart=holm(found["p"].to_numpy()) <= LEVEL)
 
 
 def which_loss(rules: Protocol, trials: pd.DataFrame, evidence: pd.DataFrame) -> pd.DataFrame:
@@ -59,18 +49,14 @@ def which_loss(rules: Protocol, trials: pd.DataFrame, evidence: pd.DataFrame) ->
     """
     wide = scores(rules, evidence)
     wide = wide[plain(wide.columns)]
-    share = rules.repetitions.correction
-    if wide.shape[1] < 2:
-        raise ValueError("fewer than two losses have all repetitions: there is nothing to choose")
+    share, tuned = rules.repetitions.correction, recipes(trials)
     found = wide.apply(study.interval, overlap=share).T[["mean", "low", "high"]]
-    rest = behind_the_best(wide, share)
+    rest = behind_the_best(wide, share).reindex(found.index)
     for mine, theirs in (("behind", "mean"), ("behind_low", "high"), ("behind_high", "low")):
-        found[mine] = -rest[theirs].reindex(found.index).fillna(0.0)
-    found["apart"] = [name in rest.index and bool(rest.at[name, "apart"]) for name in found.index]
-    tuned = recipes(trials)
-    searches = range(len(rules.searches))
+        found[mine] = -rest[theirs].fillna(0.0)
+    found["apart"] = rest["apart"].eq(True)  # the best has none
     found["batches"] = [
-        tuple(dict.fromkeys(tuned[name, s]["batch"] for s in searches if (name, s) in tuned))
+        tuple(dict.fromkeys(recipe["batch"] for (arm, _), recipe in tuned.items() if arm == name))
         for name in found.index
     ]
     found["blind"] = sensitivity(trials)["median_loss"].reindex(found.index)
@@ -79,9 +65,9 @@ def which_loss(rules: Protocol, trials: pd.DataFrame, evidence: pd.DataFrame) ->
 
 def markdown(rules: Protocol, trials: pd.DataFrame, evidence: pd.DataFrame) -> str:
     """The table of ``which_loss`` for a page, with what it comes to in two sentences."""
-    table = which_loss(rules, trials, evidence)
+    table, wide = which_loss(rules, trials, evidence), scores(rules, evidence)
     columns = ("loss", "batch", "Recall@1 (%)", "behind the best (points)", "a blind setting costs")
-    lines = [_in_words(rules, table, evidence), "", f"| {' | '.join(columns)} |", "|---" * 5 + "|"]
+    lines = [_in_words(rules, table, wide), "", f"| {' | '.join(columns)} |", "|---" * 5 + "|"]
     for name, row in table.iterrows():
         behind = "" if row["behind"] == 0 else _interval(row, "behind", "behind_low", "behind_high")
         cells = (
@@ -95,16 +81,16 @@ def markdown(rules: Protocol, trials: pd.DataFrame, evidence: pd.DataFrame) -> s
     return "\n".join(lines)
 
 
-def _in_words(rules: Protocol, table: pd.DataFrame, evidence: pd.DataFrame) -> str:
+def _in_words(rules: Protocol, table: pd.DataFrame, wide: pd.DataFrame) -> str:
     """What a table comes to: how much the loss matters, and how much its settings."""
-    best, level = table.index[0], [name for name in table.index[1:] if not table.at[name, "apart"]]
-    beaten = scores(rules, evidence).mean().reindex(list(baselines(rules)))
-    floor = ", ".join(f"{name} {100 * value:.1f} %" for name, value in beaten.dropna().items())
-    also = f"; not told apart from it: {_names(level)}" if level else ""
-    found = scores(rules, evidence)[list(table.index)]
-    luck = tuning_luck(found.to_numpy(), found.index.to_numpy() % len(rules.searches))
+    best, *others = table.index
+    level = ", ".join(f"`{name}`" for name in others if not table.at[name, "apart"])
+    beaten = wide.mean().reindex(list(baselines(rules))).dropna()
+    floor = ", ".join(f"{name} {100 * value:.1f} %" for name, value in beaten.items())
+    luck = tuning_luck(wide[[*table.index]].to_numpy(), wide.index.to_numpy() % len(rules.searches))
     return (
-        f"Of {len(table)} losses `{best}` has the highest mean{also}. The median loss is "
+        f"Of {len(table)} losses `{best}` has the highest mean"
+        f"{f'; not told apart from it: {level}' if level else ''}. The median loss is "
         f"{100 * table['behind'].median():.1f} points behind, and settings drawn without looking "
         f"cost {100 * table['blind'].median():.0f} points in the median, after "
         f"{rules.tuning.short_steps} steps. Another search would move a loss by about "
@@ -115,19 +101,16 @@ def _in_words(rules: Protocol, table: pd.DataFrame, evidence: pd.DataFrame) -> s
     )
 
 
-def _names(these: list[str]) -> str:
-    return ", ".join(f"`{name}`" for name in these)
-
-
 def _interval(row: Mapping[str, float], *names: str) -> str:
     mean, low, high = (100 * row[name] for name in names)
     return f"{mean:.1f} [{low:.1f}, {high:.1f}]"
 
 
 def write_choice(page: Path, name: str) -> None:
-    """Write the table of a study between ``<!-- which-loss -->`` and ``<!-- /which-loss -->``.
-
-    Raises ValueError for a page without these two lines, or where there is nothing to choose.
-    """
+    """Write the table of a study between ``<!-- which-loss -->`` and ``<!-- /which-loss -->``."""
     rules, (trials, evidence) = protocol(name), tables(name)
-    ledger.write_between(page, MARK, markdown(rules, trials.frame(), asked_for(rules, evidence)))
+    begin, end = "<!-- which-loss -->\n", "<!-- /which-loss -->"
+    before, rest = page.read_text(encoding="utf-8").split(begin)
+    written = markdown(rules, trials.frame(), asked_for(rules, evidence))
+    whole = f"{before}{begin}{written}\n{end}{rest.partition(end)[2]}"
+    write_whole({page: partial(Path.write_text, data=whole, encoding="utf-8")})

@@ -6,15 +6,14 @@ from typing import Annotated
 import typer
 
 from dmlkit import terminal
-from dmlkit.cli import Device, Scheduler, set_option, use_scheduler
 from dmlkit.settings import literals
+from dmlkit.terminal import Device, Scheduler, set_option, use_scheduler
 
 
 def study(
     name: Annotated[str, typer.Argument(help="Of its rules: scratch, transfer, wide or claims.")],
     arms: Annotated[list[str] | None, typer.Option(help="A name, repeatable; else all.")] = None,
     only: Annotated[str | None, typer.Option(help="search or repetitions.")] = None,
-    minutes: Annotated[float | None, typer.Option(help="Stop after about so many.")] = None,
     status: Annotated[bool, typer.Option(help="Say what is done, and train nothing.")] = False,
     sample: Annotated[int, typer.Option(help="Rows of its evidence to train anew.")] = 0,
     key: Annotated[str, typer.Option(help="What draws them: a commit's hash.")] = "",
@@ -24,13 +23,13 @@ def study(
 ) -> None:
     """Tune and compare every loss by written rules, or go on where that was broken off."""
 
-    import studies
+    from studies import choice, follow
 
     if write:
-        studies.write_choice(write, name)
+        choice.write_choice(write, name)
         return
     use_scheduler(scheduler)
-    for line in studies.command(name, arms or (), only, minutes, status, sample, key, device):
+    for line in follow.command(name, arms or (), only, status, sample, key, device):
         terminal.console.print(line, highlight=False, soft_wrap=True)
 
 
@@ -47,8 +46,9 @@ def judge(
     """Put a loss of your own through the study: one page that says where it stands."""
 
     from studies.judge import judge
+    from studies.judgment import REGIMES
 
     use_scheduler(scheduler)
     args = literals(settings)
-    found = judge(loss, study or None, loss_args=args, folder=folder, device=device)
+    found = judge(loss, study or REGIMES, loss_args=args, folder=folder, device=device)
     terminal.console.print(found.page(), highlight=False, soft_wrap=True)

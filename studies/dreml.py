@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from dmlkit import data, retrieval, study
-from dmlkit.checks import check_count
 from dmlkit.geometry import normalize
 from dmlkit.training import DivergedError, Experiment, Run
 
@@ -19,8 +18,7 @@ class Ensemble:
 
     ``embeddings`` (N, L·D) are those of the L members' split, each member's on the unit sphere,
     side by side; so a cosine between two rows is the mean of the members' cosines. ``scores`` are
-    theirs, under that cosine, as ``retrieval.evaluate`` gives them, from queries to their gallery
-    where the split has them; ``labels`` are (N,).
+    theirs, under that cosine, as ``retrieval.evaluate`` gives them; ``labels`` are (N,).
     """
 
     runs: tuple[Run, ...]
@@ -40,16 +38,6 @@ class Ensemble:
         images = data.load(e.data, e.split, **e.data_args)
         return retrieval.evaluate(**images.retrieval_sets(self.embeddings), metric="cosine")
 
-    def first(self, members: int) -> "Ensemble":
-        """The ensemble of the first members alone, without training again.
-
-        Raises:
-            ValueError: there are not so many.
-        """
-        if not 1 <= members <= len(self.runs):
-            raise ValueError(f"members: expected 1 to {len(self.runs)}, got {members}")
-        return Ensemble(self.runs[:members])
-
 
 def dreml(
     experiment: Experiment,
@@ -62,23 +50,15 @@ def dreml(
 ) -> Ensemble:
     """Train an ensemble: ``members`` networks on random meta-classes, their embeddings joined.
 
-    Member l is the Experiment with ``MetaClassLoss`` on map l, ``meta_classes`` dimensions, and a
-    seed made of the Experiment's and l. The members are Runs like all others: trained side by side
-    by any Executor (see ``study.train``), kept on disk, and loaded where they are there.
+    The members are Runs like all others: trained side by side by any Executor (see
+    ``study.train``), kept on disk, and loaded where they are there.
 
     Source: Xuan, Souvenir and Pless 2018, "Deep Randomized Ensembles for Metric Learning", with
     each member's embedding normalized before they are joined, as in the authors' code. The paper
     has up to 48 members of 12 meta-classes; the defaults are those of Fehérvári, Ravichandran and
     Appalaraju 2019, "Unbiased Evaluation of Deep Metric Learning Algorithms".
 
-    Raises:
-        ValueError: members or meta_classes is no whole number from 1.
-        DivergedError: the training of a member diverged.
-        RuntimeError: a member failed otherwise.
-
-    >>> dreml(Experiment(), members=0)
-    Traceback (most recent call last):
-    ValueError: members must be a whole number from 1, but is 0
+    Raises DivergedError where the training of a member diverged.
     """
     experiments = member_experiments(experiment, members, meta_classes)
     runs = study.train(experiments, executor, device=device, progress=progress)
@@ -90,8 +70,8 @@ def dreml(
 def member_experiments(
     experiment: Experiment, members: int = 12, meta_classes: int = 12
 ) -> list[Experiment]:
-    """What each member of ``dreml`` trains. Raises ValueError for fewer than one member."""
-    check_count(members=members, meta_classes=meta_classes)
+    """What each member of ``dreml`` trains: member l is the Experiment with ``MetaClassLoss`` on
+    map l, ``meta_classes`` dimensions, and a seed made of the Experiment's and l."""
     base = replace(experiment, loss="meta_class", loss_args={}, dim=meta_classes)
     return [
         replace(

@@ -1,19 +1,11 @@
 """What the judge says of a loss: its verdicts, its costs, and the page that tells them."""
 
-import gc
-import itertools
-import json
-import tempfile
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import torch
 from scipy import stats
-from torch.profiler import ProfilerActivity, profile
 
 from dmlkit import data, study, training
 from dmlkit.training import Experiment
@@ -21,17 +13,11 @@ from studies.standing import LEVEL, Standing, questions
 
 #: The studies that a loss is judged by; Holm's correction counts the questions of all of them.
 REGIMES = ("scratch", "transfer")
-_ROUNDS = 15  # of timing
 
 
-# Cost -----------------------------------------------------------------------------------------
-
-
-def cost(experiment: Experiment, rounds: int = _ROUNDS) -> pd.Series:
+def cost(experiment: Experiment, rounds: int = 15) -> pd.Series:
     """What a loss adds to a step: network (ms of forward and backward without a loss), loss (ms
-    that it adds; the median of paired rounds), batch (images), dim and memory (MB that the loss
-    holds at most, with its gradients), on one thread of a CPU.
-    """
+    that it adds; the median of paired rounds), batch (images) and dim, on one thread of a CPU."""
     images = data.load(experiment.data, "train", **experiment.data_args)
     model = training.build_model(experiment, images)
     objective = training.build_objective(experiment, images)
@@ -42,32 +28,12 @@ def cost(experiment: Experiment, rounds: int = _ROUNDS) -> pd.Series:
         z = model(x)
         z.backward(torch.ones_like(z))
 
-    taken = study.step_times(
-        {"network": bare, "both": lambda: objective(model(x), y).backward()}, rounds
-    )
-    z = model(x).detach().requires_grad_()
+    steps = {"network": bare, "both": lambda: objective(model(x), y).backward()}
+    taken = 1e3 * study.step_times(steps, rounds)
     return pd.Series({
-        "network": 1e3 * taken["network"].median(),
-        "loss": 1e3 * (taken["both"] - taken["network"]).median(),
-        "memory": _peak(lambda: objective(z, y).backward()),
-        "batch": len(y), "dim": z.shape[1],
+        "network": taken["network"].median(), "loss": (taken["both"] - taken["network"]).median(),
+        "batch": len(y), "dim": experiment.dim,
     })  # fmt: skip
-
-
-def _peak(step: Callable[[], object]) -> float:
-    """MB that tensors held at once during a step, by the profiler's record of allocations."""
-    gc.collect()
-    with (
-        warnings.catch_warnings(action="ignore"),
-        profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record,
-    ):
-        step()
-    with tempfile.TemporaryDirectory() as folder:
-        trace = Path(folder) / "trace.json"
-        record.export_chrome_trace(str(trace))
-        events = json.loads(trace.read_text())["traceEvents"]
-    changes = sorted((e["ts"], e["args"]["Bytes"]) for e in events if e["name"] == "[memory]")
-    return max(itertools.accumulate(change for _, change in changes), default=0) / 2**20
 
 
 def sensitivity(trials: pd.DataFrame) -> pd.DataFrame:
@@ -77,17 +43,25 @@ def sensitivity(trials: pd.DataFrame) -> pd.DataFrame:
     below the best, and ``failed``, the share that reaches less than half of the best; means over
     searches.
     """
-    if not len(trials):  # of a study whose trials are not there
-        return pd.DataFrame(columns=["median_loss", "failed"], dtype=float)
     short = trials[trials["stage"] == "short"]
     each = short.groupby(["arm", "search"])["recall_at_1"]
-    best = each.transform("max")
-    failed = (short["recall_at_1"] < best / 2).groupby([short["arm"], short["search"]]).mean()
+    failed = (short["recall_at_1"] < each.transform("max") / 2).groupby(
+        [short["arm"], short["search"]]
+    )
     lost = each.max() - each.median()
-    return pd.DataFrame({"median_loss": lost, "failed": failed}).groupby("arm").mean()
+    return pd.DataFrame({"median_loss": lost, "failed": failed.mean()}).groupby("arm").mean()
 
 
-# The verdict ----------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Regime:
+    """What one study found of a loss."""
+
+    standing: Standing
+    cost: pd.Series
+    trials: pd.DataFrame
+    rows: pd.DataFrame
+    others: pd.DataFrame  # trials of the study's own losses
+    lacking: Sequence[str] = ()  # arms of the study without all repetitions
 
 
 @dataclass(frozen=True)
@@ -96,105 +70,110 @@ class Judgment:
 
     name: str
     family: str
-    notes: list[str]
-    standings: Mapping[str, Standing]  # by regime, as all that follow
-    trials: Mapping[str, pd.DataFrame]
-    rows: Mapping[str, pd.DataFrame]
-    costs: Mapping[str, pd.Series]
-    others: Mapping[str, pd.DataFrame]  # trials of the study's own losses
-    missing: Sequence[str] = ()  # what of the studies is not done yet, in sentences
+    notes: Sequence[str]
+    regimes: Mapping[str, Regime]
 
     @property
     def questions(self) -> pd.DataFrame:
         """Every question, with its p-value and Holm's; those that were not asked count as 1."""
-        names = dict.fromkeys([*REGIMES, *self.standings])
-        return questions(self.standings, [*names])
+        found = {name: each.standing for name, each in self.regimes.items()}
+        return questions(found, [*dict.fromkeys([*REGIMES, *found])])
 
     def verdict(self, regime: str) -> str:
         """better, worse, no difference or undecided, against the best of a regime."""
-        return self.standings[regime].verdict(self.questions.loc[(regime, "best"), "holm"])
+        adjusted = self.questions.loc[(regime, "best"), "holm"]
+        return self.regimes[regime].standing.verdict(adjusted)
 
     def page(self) -> str:
         """The page, as Markdown."""
-        parts = [f"# {self.name}", *self._findings(), self._table(), self._costs()]
-        return "\n\n".join([*parts, "## What limits this verdict", self._limits()]) + "\n"
+        parts = [
+            f"# {self.name}",
+            *(self._finding(name) for name in self.regimes),
+            *(
+                f"*Not done yet:* {name} lacks repetitions of {', '.join(each.lacking)}; the loss "
+                "is compared with the others alone."
+                for name, each in self.regimes.items()
+                if each.lacking
+            ),
+            *(f"*Noticed before training:* {note}" for note in self.notes),
+            "## Where it stands",
+            self._table(),
+            "## Cost and sensitivity",
+            "\n".join(_cost(name, each) for name, each in self.regimes.items()),
+            "## What limits this verdict",
+            f"- Holm's correction is over {len(self.questions)} comparisons (each regime's best "
+            "and its family's best); those of a regime that was not judged count as lost.\n"
+            + "".join(self._limit(name, each) for name, each in self.regimes.items())
+            + "- One small network and small images, whose order of losses need not be that of "
+            "large ones; a search of this size favors losses with few settings.",
+        ]
+        return "\n\n".join(parts) + "\n"
 
     __repr__ = __str__ = _repr_markdown_ = page
 
-    def _findings(self) -> list[str]:
-        asked, found = self.questions, []
-        for regime, at in self.standings.items():
-            best = at.arms.loc[at.best]
-            lines = [
-                f"**{regime}: {self.verdict(regime)}.** Recall@1 {_interval(at.own)} % on unseen "
-                f"classes, place {1 + (_rivals(at)['mean'] > at.own['mean']).sum():.0f} among "
-                f"{len(_rivals(at))} losses.",
-                f"Against the best, {at.best}: {_difference(best)} points, sign-flip p = "
-                f"{best['flip']:.3g}; better than every one of them: "
-                f"{_tested(asked, regime, 'best')}.",
-            ]
-            if at.family_best:
-                rival = at.arms.loc[at.family_best]
-                lines.append(
-                    f"Against the best of its family ({self.family}), {at.family_best}: "
-                    f"{_difference(rival)} points, sign-flip p = {rival['flip']:.3g}; better than "
-                    f"all of these: {_tested(asked, regime, 'family')}."
-                )
-            found.append(" ".join(lines))
-        found += [f"*Not done yet:* {sentence}" for sentence in self.missing]
-        return [*found, *(f"*Noticed before training:* {note}" for note in self.notes)]
+    def _finding(self, regime: str) -> str:
+        at = self.regimes[regime].standing
+        rivals = at.arms[at.arms["family"].notna()]
+        place = 1 + (rivals["mean"] > at.own["mean"]).sum()
+        text = (
+            f"**{regime}: {self.verdict(regime)}.** Recall@1 {_interval(at.own)} % on unseen "
+            f"classes, place {place} among {len(rivals)} losses. Against the best, "
+            f"{self._against(regime, 'best', at.best)}"
+        )
+        if not at.family_best:
+            return text
+        family = self._against(regime, "family", at.family_best)
+        return f"{text} Against the best of its family ({self.family}), {family}"
+
+    def _against(self, regime: str, question: str, rival: str) -> str:
+        row = self.regimes[regime].standing.arms.loc[rival]
+        p, adjusted = self.questions.loc[(regime, question)]
+        return (
+            f"{rival}: {_difference(row)} points, sign-flip p = {row['flip']:.3g}; better than "
+            f"every one of them: p = {p:.3g}, {adjusted:.3g} after Holm's correction, which "
+            f"{'stands' if adjusted <= LEVEL else 'does not stand'} at 5 %."
+        )
 
     def _table(self) -> str:
         """All arms of all regimes with their scores, and the loss minus each, paired."""
-        names = [*self.standings]
-        head = ["", *(f"{n}: R@1 (%) | this minus it" for n in names)]
-        lines = [f"| {' | '.join(head)} |", "|---" * (1 + 2 * len(names)) + "|"]
+        head = ["", *(f"{n}: R@1 (%) | this minus it" for n in self.regimes)]
         cells: dict[str, list[str]] = {}
-        for i, at in enumerate(self.standings.values()):
-            own = (f"**{self.name}**", f"**{_interval(at.own)}** | ", at.own["mean"])
-            arms = ((a, f"{_interval(r)} | {_difference(r)}", r["mean"]) for a, r in _rows(at))
-            for arm, text, _ in sorted([own, *arms], key=lambda each: -each[2]):
-                cells.setdefault(arm, [" | "] * len(names))[i] = text
-        lines += [f"| {arm} | {' | '.join(texts)} |" for arm, texts in cells.items()]
-        return "\n".join(["## Where it stands", "", *lines])
+        for i, at in enumerate(each.standing for each in self.regimes.values()):
+            rows = [
+                (str(a), f"{_interval(r)} | {_difference(r)}", r) for a, r in at.arms.iterrows()
+            ]
+            own = (f"**{self.name}**", f"**{_interval(at.own)}** | ", at.own)
+            for arm, text, _ in sorted([own, *rows], key=lambda row: -row[2]["mean"]):
+                cells.setdefault(arm, [" | "] * len(self.regimes))[i] = text
+        lines = [f"| {' | '.join(head)} |", "|---" * (1 + 2 * len(self.regimes)) + "|"]
+        return "\n".join([*lines, *(f"| {arm} | {' | '.join(x)} |" for arm, x in cells.items())])
 
-    def _costs(self) -> str:
-        lines = ["## Cost and sensitivity", ""]
-        for regime, c in self.costs.items():
-            own, others = sensitivity(self.trials[regime]), sensitivity(self.others[regime])
-            lines.append(
-                f"- {regime}: the loss adds {c['loss']:.2f} ms to the {c['network']:.1f} ms "
-                f"of the network's step (one thread, {c['batch']:.0f} images, {c['dim']:.0f} "
-                f"dimensions) and holds {c['memory']:.2f} MB. " + _sensitivity(own, others)
-            )
-        return "\n".join(lines)
-
-    def _limits(self) -> str:
-        count = len(self.questions)
-        lines = [
-            f"- Holm's correction is over {count} comparisons (each regime's best and its family's "
-            "best); those of a regime that was not judged count as lost."
-        ]
-        for regime, at in self.standings.items():
-            rows = self.rows[regime]
-            t, df = stats.t, at.n - 1
-            least = at.error * (t.ppf(1 - LEVEL / count / 2, df) + t.ppf(0.8, df))
-            lines.append(
-                f"- {regime}: {at.n} repetitions, {rows['search'].nunique()} searches of "
-                f"{_candidates(self.trials[regime])} candidates, {_diverged(rows)} of the "
-                f"repetitions diverged. The luck of a recipe is {100 * at.luck:.2f} points "
-                f"(standard deviation over searches), and part of the interval. A gain of "
-                f"{100 * least:.1f} points over one rival would be found in four of five such "
-                "studies; smaller ones mostly not."
-            )
-        lines.append(
-            "- One small network and small images, whose order of losses need not be that of large "
-            "ones; a search of this size favors losses with few settings."
+    def _limit(self, name: str, regime: Regime) -> str:
+        """What a regime could have found: the smallest gain with a power of 80 %."""
+        at, trials = regime.standing, regime.trials
+        quantile = stats.t(at.n - 1).ppf
+        least = at.error * (quantile(1 - LEVEL / len(self.questions) / 2) + quantile(0.8))
+        searches = trials["search"].nunique()
+        return (
+            f"- {name}: {at.n} repetitions, {searches} searches of "
+            f"{(trials['stage'] == 'short').sum() / searches:.0f} candidates, "
+            f"{(regime.rows['recall_at_1'] == 0).sum()} of the repetitions diverged. The luck of "
+            f"a recipe is {100 * at.luck:.2f} points (standard deviation over searches), and part "
+            f"of the interval. A gain of {100 * least:.1f} points over one rival would be found "
+            "in four of five such studies; smaller ones mostly not.\n"
         )
-        return "\n".join(lines)
 
 
-# Words ----------------------------------------------------------------------------------------
+def _cost(name: str, regime: Regime) -> str:
+    c, own = regime.cost, sensitivity(regime.trials).iloc[0]
+    others = 100 * sensitivity(regime.others)["median_loss"].quantile([0.1, 0.5, 0.9])
+    return (
+        f"- {name}: the loss adds {c['loss']:.2f} ms to the {c['network']:.1f} ms of the network's "
+        f"step (one thread, {c['batch']:.0f} images, {c['dim']:.0f} dimensions). Of its candidate "
+        f"settings, the median loses {100 * own['median_loss']:.1f} points to the best and "
+        f"{own['failed']:.0%} fail (less than half of the best); other losses lose "
+        f"{others[0.5]:.1f} ({others[0.1]:.1f} to {others[0.9]:.1f}, from 10 to 90 %)."
+    )
 
 
 def _interval(at: pd.Series) -> str:
@@ -204,37 +183,3 @@ def _interval(at: pd.Series) -> str:
 def _difference(row: pd.Series) -> str:
     d, low, high = (100 * row[f"difference{end}"] for end in ("", "_low", "_high"))
     return f"{d:+.1f} [{low:+.1f}, {high:+.1f}]"
-
-
-def _rivals(at: Standing) -> pd.DataFrame:
-    return at.arms[at.arms["family"].notna()]
-
-
-def _rows(at: Standing) -> list[tuple[str, pd.Series]]:
-    return [(str(arm), row) for arm, row in at.arms.iterrows()]
-
-
-def _tested(asked: pd.DataFrame, regime: str, against: str) -> str:
-    p, adjusted = asked.loc[(regime, against)]
-    stands = "which stands" if adjusted <= LEVEL else "which does not stand"
-    return f"p = {p:.3g}, {adjusted:.3g} after Holm's correction, {stands} at 5 %"
-
-
-def _sensitivity(own: pd.DataFrame, others: pd.DataFrame) -> str:
-    lost = 100 * own["median_loss"].iloc[0]
-    text = (
-        f"Of its candidate settings, the median loses {lost:.1f} points to the best"
-        f" and {own['failed'].iloc[0]:.0%} fail (less than half of the best)"
-    )
-    if not len(others):
-        return text + "."
-    low, middle, high = 100 * np.quantile(others["median_loss"], [0.1, 0.5, 0.9])
-    return f"{text}; other losses lose {middle:.1f} ({low:.1f} to {high:.1f}, from 10 to 90 %)."
-
-
-def _candidates(trials: pd.DataFrame) -> int:
-    return int((trials["stage"] == "short").sum() / trials["search"].nunique())
-
-
-def _diverged(rows: pd.DataFrame) -> int:
-    return int((rows["recall_at_1"] == 0).sum())

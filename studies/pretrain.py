@@ -31,7 +31,7 @@ def pretrain(
     """Train the classifier, and write its backbone, without the head, as arrays: forty seconds.
 
     ``steps`` are those of ``CLASSIFIER``, unless given; ``path`` is where ``models.build`` looks
-    for a ConvNet of these ``widths``. Raises OSError where it cannot be written.
+    for a ConvNet of these ``widths``.
     """
     path = path or models.classifier_path(widths)
     experiment = Experiment(**CLASSIFIER, model_args={"widths": list(widths)})

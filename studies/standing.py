@@ -1,28 +1,19 @@
 """Where a new loss stands among those of a study, by a rule that the choice of a rival cannot bend.
 
-**Better than the best.** Which loss is truly the best is not known: the one with the highest mean
-is in part the luckiest, and one that is chosen by other data may not be the best. So nothing is
+**Better than the best.** The loss with the highest mean is in part the luckiest. So no rival is
 chosen: a loss is better than the best if it is better than *every* one of them, each by its own
-test, and its p-value is the largest of these (an intersection-union test: it needs no correction
-for the number of rivals, since all must fall). A copy of the best loss, trained with other seeds,
-meets that loss among the rivals, and beats it by chance only as often as one test errs.
+test, and its p-value is the largest of these (an intersection-union test, which needs no correction
+for the number of rivals).
 
-**One test** compares two losses by their differences in the same repetitions, d₁ … dₙ, and two
-p-values must both be small; the larger one counts.
+**One test** compares two losses by their differences in the same repetitions, d₁ … dₙ, and takes
+the larger of two p-values. The sign-flip test is exact. The t-test adds what repetitions cannot
+show: Var(mean d) = s² (1/n + r/(1 − r)) + τ² (1/S + 1/S'), with s the spread of d, r the share of
+test classes that two repetitions have in common (Nadeau and Bengio 2003), S and S' the number of
+searches, and τ the luck of a recipe, estimated from all losses of the study.
 
-- The sign-flip test is exact: without a difference, each dₖ might as well have had the other sign.
-- The t-test adds what the repetitions cannot show. All that share a search have the luck of its
-  recipe, and where they share test classes they also share part of those' luck:
-  Var(mean d) = s² (1/n + r/(1 − r)) + τ² (1/S + 1/S'), with s the spread of d, r the share of test
-  classes that two repetitions have in common (Nadeau and Bengio 2003), S and S' the number of
-  searches, and τ the luck of a recipe, estimated from all losses of the study: how far the means
-  of their searches are apart, beyond what repetitions within a search explain.
-
-**Many questions** are asked of one loss: in each regime, whether it beats the best and whether it
-beats the best of its family. Holm's correction holds the chance of any false "better" at 5 %, all
-questions together; a regime that has not been judged counts as a p-value of 1.
-
-``alarms`` measures that: it gives copies of known losses to this rule.
+**Many questions** are asked of one loss: in each regime, whether it beats the best and the best of
+its family. Holm's correction holds the chance of any false "better" at 5 %, all questions together;
+a regime that has not been judged counts as a p-value of 1. ``alarms`` measures that.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,8 +37,8 @@ class Standing:
 
     ``arms`` has one row for each arm, best first: family (None: no rival, as raw pixels), mean,
     low, high (its score and 95 % t-interval), difference, difference_low, difference_high (the loss
-    minus the arm, at 95 % with the luck of tuning), flip and p_t (two-sided p-values) and p, the
-    larger one. ``own`` is the loss's score; ``error`` the standard error against ``best``.
+    minus the arm, at 95 %), flip and p_t (two-sided p-values) and p, the larger one. ``own`` is the
+    loss's score; ``error`` the standard error against ``best``.
     """
 
     arms: pd.DataFrame
@@ -68,9 +59,8 @@ class Standing:
         if self.p_worse <= LEVEL:
             return "worse"
         half = stats.t.ppf(0.95, self.n - 1) * self.error  # two one-sided tests at 5 %
-        if abs(self.arms.loc[self.best, "difference"]) + half < MARGIN:
-            return "no difference"
-        return "undecided"
+        within = abs(self.arms.loc[self.best, "difference"]) + half < MARGIN
+        return "no difference" if within else "undecided"
 
 
 def standing(
@@ -85,22 +75,15 @@ def standing(
     Both have columns repetition, search and recall_at_1, and the evidence also arm; arms without a
     score in each of the repetitions of ``rows`` are left out. ``families`` tells that of each arm,
     None where it is no rival; ``overlap`` is r above.
-
-    Raises:
-        ValueError: fewer than two repetitions, or no rival in the evidence.
     """
-    new = rows.set_index("repetition")["recall_at_1"].sort_index()
+    mine = rows.set_index("repetition").sort_index()
+    new, searches = mine["recall_at_1"], mine["search"].to_numpy()
     wide = evidence.pivot(index="repetition", columns="arm", values="recall_at_1")
     wide = wide.reindex(new.index).dropna(axis=1)
     rivals = [arm for arm in wide if families.get(arm)]
-    if len(new) < 2 or not rivals:
-        raise ValueError(
-            f"a comparison needs two repetitions and a rival, but there are {len(new)} and "
-            f"{len(rivals)}: were the repetitions those of the study?"
-        )
-    searches = rows.set_index("repetition")["search"].reindex(new.index).to_numpy()
     luck = tuning_luck(wide[rivals].to_numpy(), searches)
-    tests = _tests(new.to_numpy()[:, None] - wide.to_numpy(), _luck_of(luck, searches), overlap)
+    d, correction = new.to_numpy()[:, None] - wide.to_numpy(), overlap / (1 - overlap)
+    tests = paired(d, correction, luck, len(np.unique(searches)))
     arms = wide.apply(interval).T[["mean", "low", "high"]].join(tests.set_index(wide.columns))
     arms.insert(0, "family", [families.get(arm) for arm in arms.index])
     arms = arms.sort_values("mean", ascending=False, kind="stable")
@@ -121,53 +104,33 @@ def standing(
     )
 
 
+def questions(found: Mapping[str, Standing], regimes: Sequence[str]) -> pd.DataFrame:
+    """All questions that are asked of a loss: index (regime, against), columns p and holm.
+
+    A regime without a standing, and a family without a rival, count as a p-value of 1.
+    """
+    p = {}
+    for regime in regimes:
+        at = found.get(regime)
+        p[regime, "best"] = at.p_best if at else 1.0
+        p[regime, "family"] = at.p_family if at and at.family_best else 1.0
+    frame = pd.DataFrame({"p": pd.Series(p)}).rename_axis(["regime", "against"])
+    return frame.assign(holm=holm(frame["p"].tolist()))
+
+
+# The tests ------------------------------------------------------------------------------------
+
+
 def _beats_all(rivals: pd.DataFrame) -> float:
     """The p-value of being better than each: the largest, and 1 where one is not beaten at all."""
     return float(rivals["p"].where(rivals["difference"] > 0, 1.0).max())
 
 
-def tuning_luck(scores: np.ndarray, searches: np.ndarray) -> float:
-    """τ: how far recipes of equal searches bring an arm apart, from scores (n, A) of all arms.
-
-    With m the mean of an arm over the repetitions of one search, without what all arms share in a
-    repetition: τ² = Var_searches(m) − s²/(repetitions of a search), at least 0. Of both terms the
-    median over arms counts, as a few of them fail with one of their recipes altogether.
-
-    >>> scores = np.array([[0.5, 0.5], [0.7, 0.5], [0.5, 0.5], [0.7, 0.5]])
-    >>> round(tuning_luck(scores, np.array([0, 1, 0, 1])), 3)
-    0.148
-    """
-    between, within = _variances(scores, searches)
-    return float(np.sqrt(max(0.0, between - within)))
-
-
-def _variances(scores: np.ndarray, searches: np.ndarray) -> tuple[float, float]:
-    """The variance of an arm's mean in one search, and how much of it repetitions explain."""
-    names, counts = np.unique(searches, return_counts=True)
-    S, A = len(names), scores.shape[1]
-    if S < 2 or counts.min() < 2 or A < 2:
-        return 0.0, 0.0
-    rest = scores - scores.mean(1, keepdims=True)
-    groups = [rest[searches == name] for name in names]
-    between = np.var([group.mean(0) for group in groups], axis=0, ddof=1)  # (A,)
-    within = np.mean([group.var(0, ddof=1) / len(group) for group in groups], axis=0)  # (A,)
-    # The median of such a variance is below its mean. Without what is shared, A − 1 of A parts of
-    # an arm's own variance are left.
-    of_mean = stats.chi2.median(S - 1) / (S - 1)
-    kept = 1 - 1 / A
-    return float(np.median(between) / of_mean / kept), float(np.median(within) / kept)
-
-
-def _luck_of(luck: float, searches: np.ndarray) -> float:
-    """The variance that the luck of both sides' recipes adds to a mean difference."""
-    return float(2 * luck**2 / len(np.unique(searches)))
-
-
-def _tests(d: np.ndarray, luck: float, overlap: float) -> pd.DataFrame:
-    """Differences (n, A) in the same repetitions -> one row for each arm."""
-    n = len(d)
-    mean = d.mean(0)
-    error = np.sqrt(d.var(0, ddof=1) * (1 / n + overlap / (1 - overlap)) + luck)
+def paired(d: np.ndarray, correction: float, luck: float = 0.0, searches: int = 1) -> pd.DataFrame:
+    """Differences (n, A) in the same repetitions -> one row for each arm; r/(1 − r) corrects."""
+    n, mean = len(d), d.mean(0)
+    of_recipes = 2 * luck**2 / searches  # both sides have searches of their own
+    error = np.sqrt(d.var(0, ddof=1) * (1 / n + correction) + of_recipes)
     with np.errstate(divide="ignore", invalid="ignore"):
         p_t = 2 * stats.t.sf(np.abs(mean) / error, n - 1)
     p_t = np.where(error > 0, p_t, np.where(mean == 0, 1.0, 0.0))
@@ -201,7 +164,7 @@ def _signs(n: int) -> np.ndarray:
     return drawn
 
 
-def holm(p: Sequence[float]) -> np.ndarray:
+def holm(p: Sequence[float] | np.ndarray) -> np.ndarray:
     """Holm's adjusted p-values: one that is at most 5 % stands, all questions taken together.
 
     With p₍₁₎ ≤ … ≤ p₍ₘ₎: the i-th becomes max over j ≤ i of (m − j + 1) p₍ⱼ₎, at most 1.
@@ -210,53 +173,78 @@ def holm(p: Sequence[float]) -> np.ndarray:
     array([0.04, 0.08, 1.  , 0.06])
     """
     x = np.asarray(p, dtype=float)
-    order = np.argsort(x, kind="stable")
-    adjusted = np.empty(len(x))
-    adjusted[order] = np.maximum.accumulate(np.sort(x) * np.arange(len(x), 0, -1))
-    return np.minimum(adjusted, 1.0)
+    adjusted = np.maximum.accumulate(np.sort(x) * np.arange(len(x), 0, -1)).clip(max=1.0)
+    return adjusted[np.argsort(np.argsort(x, kind="stable"))]
 
 
-def questions(found: Mapping[str, Standing], regimes: Sequence[str]) -> pd.DataFrame:
-    """All questions that are asked of a loss: index (regime, against), columns p and holm.
+def tuning_luck(scores: np.ndarray, searches: np.ndarray) -> float:
+    """τ: how far recipes of equal searches bring an arm apart, from scores (n, A) of all arms.
 
-    A regime without a standing, and a family without a rival, count as a p-value of 1.
+    With m the mean of an arm over the repetitions of one search, without what all arms share in a
+    repetition: τ² = Var_searches(m) − s²/(repetitions of a search), at least 0. Of both terms the
+    median over arms counts, as a few of them fail with one of their recipes altogether.
+
+    >>> scores = np.array([[0.5, 0.5], [0.7, 0.5], [0.5, 0.5], [0.7, 0.5]])
+    >>> round(tuning_luck(scores, np.array([0, 1, 0, 1])), 3)
+    0.148
     """
-    rows = {}
-    for regime in regimes:
-        at = found.get(regime)
-        rows[regime, "best"] = at.p_best if at else 1.0
-        rows[regime, "family"] = at.p_family if at and at.p_family == at.p_family else 1.0
-    frame = pd.DataFrame({"p": pd.Series(rows)}).rename_axis(["regime", "against"])
-    return frame.assign(holm=holm(frame["p"].tolist()))
+    between, within = _variances(scores, searches)
+    return float(np.sqrt(max(0.0, between - within)))
+
+
+def _variances(scores: np.ndarray, searches: np.ndarray) -> tuple[float, float]:
+    """The variance of an arm's mean in one search, and how much of it repetitions explain."""
+    names, counts = np.unique(searches, return_counts=True)
+    S, A = len(names), scores.shape[1]
+    if S < 2 or counts.min() < 2 or A < 2:
+        return 0.0, 0.0
+    rest = scores - scores.mean(1, keepdims=True)
+    groups = [rest[searches == name] for name in names]
+    between = np.var([group.mean(0) for group in groups], axis=0, ddof=1)  # (A,)
+    within = np.mean([group.var(0, ddof=1) / len(group) for group in groups], axis=0)  # (A,)
+    # The median of such a variance is below its mean. Without what is shared, A − 1 of A parts of
+    # an arm's own variance are left.
+    of_mean, kept = stats.chi2.median(S - 1) / (S - 1), 1 - 1 / A
+    return float(np.median(between) / of_mean / kept), float(np.median(within) / kept)
 
 
 # False alarms ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Model:
-    """What the scores of a study are made of, with which more such studies can be drawn.
+    """What the scores of a study's rivals are made of, with which more such studies can be drawn.
 
-    Score of arm a in repetition k = ``means`` (A,) + what all arms share in the repetition,
-    ``shared`` (n,), + the luck of the arm's recipe in that search, one of ``lucks``, + a rest, one
-    of ``rests`` (n, A). The last two are scaled up, since means were taken off them. Lucks are
+    A score is its arm's mean + what all arms share in the repetition + the luck of the arm's recipe
+    in that search + a rest. The last two are scaled up, since means were taken off them. Lucks are
     those of the better half of the arms: where training fails with some recipes, luck is another
     thing.
     """
 
-    names: tuple[str, ...]
-    means: np.ndarray
-    shared: np.ndarray
-    lucks: np.ndarray
-    rests: np.ndarray
-    searches: np.ndarray
+    def __init__(self, evidence: pd.DataFrame, families: Mapping[str, str | None]) -> None:
+        wide = evidence.pivot(index="repetition", columns="arm", values="recall_at_1")
+        wide = wide[[arm for arm in wide if families.get(arm)]]
+        by_repetition = evidence.drop_duplicates("repetition").set_index("repetition")["search"]
+        (n, A), scores = wide.shape, wide.to_numpy()
+        self.names = [str(name) for name in wide]
+        self.searches = by_repetition.reindex(wide.index).to_numpy()
+        self.means, self.shared = scores.mean(0), scores.mean(1) - scores.mean()
+        rest = scores - self.means - self.shared[:, None]
+        self.lucks, taken = np.zeros(1), 1
+        if luck := tuning_luck(scores, self.searches):
+            names = np.unique(self.searches)
+            taken = len(names)
+            each = np.stack([rest[self.searches == name].mean(0) for name in names])  # (S, A)
+            rest = rest - each[np.searchsorted(names, self.searches)]
+            part = luck / np.sqrt(_variances(scores, self.searches)[0])  # the rest: repetitions
+            part *= np.sqrt(taken / (taken - 1) * A / (A - 1))
+            self.lucks = part * each[:, self.means >= np.median(self.means)].ravel()
+        self.rests = rest * np.sqrt(n / (n - taken) * A / (A - 1))
 
     def draw(self, rng: np.random.Generator, twin: int) -> tuple[np.ndarray, np.ndarray]:
         """Another study (n, A), and the scores (n,) of a copy of one arm with seeds of its own.
 
-        Rests are drawn from the repetitions with replacement, those of one repetition together, as
-        losses may find the same test classes hard; the copy's from repetitions of its own. Lucks
-        are drawn for each arm and search, from those of all, with either sign.
+        Rests are drawn with replacement, those of one repetition together, as losses may find the
+        same test classes hard; lucks for each arm and search, with either sign.
         """
         n, A = self.rests.shape
         place = np.unique(self.searches, return_inverse=True)[1]  # (n,)
@@ -267,33 +255,6 @@ class Model:
         arms = np.r_[np.arange(A), twin]
         scores = self.means[arms] + self.shared[:, None] + luck[place] + np.c_[rests, own]
         return scores[:, :A], scores[:, A]
-
-
-def model(evidence: pd.DataFrame, families: Mapping[str, str | None]) -> Model:
-    """The parts that the scores of a study's rivals are made of.
-
-    Raises ValueError where an arm lacks a repetition, or there are fewer than two of either.
-    """
-    wide = evidence.pivot(index="repetition", columns="arm", values="recall_at_1")
-    wide = wide[[arm for arm in wide if families.get(arm)]]
-    (n, A), scores = wide.shape, wide.to_numpy()
-    if n < 2 or A < 2 or np.isnan(scores).any():
-        raise ValueError(f"the evidence must have all of {A} arms in all of {n} repetitions")
-    by_repetition = evidence.drop_duplicates("repetition").set_index("repetition")["search"]
-    searches = by_repetition.reindex(wide.index).to_numpy()
-    names = np.unique(searches)
-    means, shared = scores.mean(0), scores.mean(1) - scores.mean()
-    rest = scores - means - shared[:, None]
-    lucks, taken = np.zeros(1), 1
-    if luck := tuning_luck(scores, searches):
-        taken = len(names)
-        each = np.stack([rest[searches == name].mean(0) for name in names])  # (S, A)
-        rest = rest - each[np.searchsorted(names, searches)]
-        part = luck / np.sqrt(_variances(scores, searches)[0])  # the other is of repetitions
-        part *= np.sqrt(taken / (taken - 1) * A / (A - 1))
-        lucks = part * each[:, means >= np.median(means)].ravel()
-    rest *= np.sqrt(n / (n - taken) * A / (A - 1))
-    return Model(tuple(map(str, wide.columns)), means, shared, lucks, rest, searches)
 
 
 def alarms(
@@ -313,11 +274,10 @@ def alarms(
     the one with the highest mean in each regime, the hardest case; without it, each comparison
     draws one. ``gain`` is added to the copy's scores: with it, the share is the rule's power.
 
-    Index: share, low, high (Clopper and Pearson's 95 % interval), better, comparisons; better are
-    the copies that were called better than the best or than their family's best in any regime.
+    Index: share, low, high (Clopper and Pearson's 95 % interval), better, comparisons.
     """
     rng = np.random.default_rng(seed)
-    models = {regime: model(frame, families) for regime, frame in studies.items()}
+    models = {regime: Model(frame, families) for regime, frame in studies.items()}
     common = sorted(set.intersection(*(set(each.names) for each in models.values())))
     better = 0
     for _ in range(comparisons):
@@ -325,14 +285,14 @@ def alarms(
         p = []
         for regime, each in models.items():
             arm = each.names[int(each.means.argmax())] if of == "best" else drawn
-            twin = each.names.index(arm)
-            scores, own = each.draw(rng, twin)
-            luck = _luck_of(tuning_luck(scores, each.searches), each.searches)
-            d, overlap = own[:, None] + gain - scores, (overlaps or {}).get(regime, 0.0)
+            scores, own = each.draw(rng, each.names.index(arm))
+            how = tuning_luck(scores, each.searches), len(np.unique(each.searches))
+            d, r = own[:, None] + gain - scores, (overlaps or {}).get(regime, 0.0)
             mine = [families[name] == families[arm] for name in each.names]
             for rivals in (d, d[:, mine]):
-                beaten = rivals.mean(0).min() > 0  # else no test is needed
-                p.append(_beats_all(_tests(rivals, luck, overlap)) if beaten else 1.0)
+                p.append(1.0)
+                if rivals.mean(0).min() > 0:  # else no test is needed
+                    p[-1] = _beats_all(paired(rivals, r / (1 - r), *how))
         better += bool((holm(p) <= LEVEL).any())
     ends = stats.binomtest(better, comparisons).proportion_ci(method="exact")
     return pd.Series({

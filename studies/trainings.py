@@ -1,10 +1,10 @@
-"""Trainings that a study asks for, and the table on disk that has a row for each."""
+"""Trainings that a study asks for, the table on disk that has a row for each, and repetitions."""
 
+import json
 import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, as_completed
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,18 +14,23 @@ import pandas as pd
 import torch
 from tqdm.auto import tqdm
 
-from dmlkit import geometry, numerics, retrieval, study, training, workers
+from dmlkit import ROOT, geometry, numerics, retrieval, study, training, workers
 from dmlkit.files import write_whole
 from dmlkit.training import Experiment
 from studies.dreml import Ensemble, member_experiments
+from studies.rules import Arm, Protocol, experiment, merged, repetition
 
 _SCORES = (*(f"recall_at_{k}" for k in (1, 2, 4, 8, 16)), "map_at_r", "nmi")
 _OWN = ("recall_at_1_signs", "spread")
 #: Of each row: the scores of ``retrieval.evaluate``, Recall@1 of the embeddings' signs alone, and
 #: the mean distance between two embeddings on the unit sphere, 0 after a collapse.
 METRICS = (*_SCORES, *_OWN)
+TRIAL_KEY, ROW_KEY = ("arm", "search", "stage", "candidate"), ("arm", "repetition")
+TRIALS, EVIDENCE = ROOT / "data" / "tuning", ROOT / "data" / "evidence"
 _WRITE_EVERY = 8  # rows
 _TEXTS = ("arm", "hash", "device", "numerics", "torch", "code")  # a hash may be all digits
+
+# Rows -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -81,11 +86,9 @@ class Table:
 
     def forget_others(self, plans: Sequence[Plan]) -> None:
         """Drop rows that other rules asked for: those of the same arm (and search and stage)."""
-        before = len(self.rows)
-        group = len(self.key) - 1
-        asked = {self.place(plan.facts) for plan in plans}
-        groups = {place[:group] for place in asked}
-        self.rows = {p: r for p, r in self.rows.items() if p in asked or p[:group] not in groups}
+        before, asked = len(self.rows), {self.place(plan.facts) for plan in plans}
+        groups = {place[:-1] for place in asked}
+        self.rows = {p: row for p, row in self.rows.items() if p in asked or p[:-1] not in groups}
         if len(self.rows) < before:
             self.write()
 
@@ -100,20 +103,12 @@ class Table:
             write_whole({self.path: partial(self.frame().to_csv, index=False)})
 
 
-class OutOfTimeError(Exception):
-    """The minutes are over; all that was trained is in the tables."""
+def tables(name: str) -> tuple[Table, Table]:
+    """The trials and the evidence of a study, as they are kept."""
+    return Table(TRIAL_KEY, TRIALS / f"{name}.csv"), Table(ROW_KEY, EVIDENCE / f"{name}.csv")
 
 
-@dataclass
-class How:
-    """With what trainings are done, until when, what shows how far they are, and where their Runs
-    are kept, if they are: see ``trained``."""
-
-    executor: Executor | None = None
-    device: str = "auto"
-    deadline: float = float("inf")  # of time.monotonic()
-    bar: Any = field(default_factory=lambda: tqdm(disable=True))
-    store: Path | None = None
+# One training ---------------------------------------------------------------------------------
 
 
 def trained(plan: Plan, device: str = "auto", store: Path | None = None) -> dict[str, Any]:
@@ -124,114 +119,128 @@ def trained(plan: Plan, device: str = "auto", store: Path | None = None) -> dict
     if store is None:
         with tempfile.TemporaryDirectory() as folder:
             return trained(plan, device, Path(folder))
-    made = plan.experiment
-    where = {
-        "device": training.device_type(device),
-        "numerics": numerics.describe(),
+    made, where = plan.experiment, training.device_type(device)
+    told: dict[str, Any] = {
+        "device": where,
+        "numerics": torch.cuda.get_device_name() if where == "cuda" else numerics.describe(),
         "torch": torch.__version__,
-    }
-    if where["device"] == "cuda":
-        where["numerics"] = torch.cuda.get_device_name()
+        "code": "", "seconds": 0.0, "diverged": False,
+    }  # fmt: skip
     if plan.baseline:
         scores = training.baselines(made, device)[plan.baseline]
-        return _outcome({**scores, **dict.fromkeys(_OWN, float("nan"))}, 0.0, where, "")
-    parts = [made]
-    if plan.members > 1:
-        parts = member_experiments(made, plan.members, made.dim)
+        return told | _rounded({**scores, **dict.fromkeys(_OWN, float("nan"))})
+    parts = member_experiments(made, plan.members, made.dim) if plan.members > 1 else [made]
     how: dict[str, Any] = {"device": device, "store": store, "wait": True, "progress": False}
     try:
         runs = tuple(training.run(part, **how) for part in parts)
     except training.DivergedError:  # it found nothing
-        return _outcome(dict.fromkeys(METRICS, 0.0), 0.0, where, "", diverged=True)
+        return told | {"diverged": True} | _rounded(dict.fromkeys(METRICS, 0.0))
     found = Ensemble(runs) if plan.members > 1 else runs[0]
-    scores = {**found.scores, **_of_embeddings(found.embeddings, found.labels)}
-    return _outcome(scores, sum(r.seconds for r in runs), where, runs[0].provenance["code"])
+    told |= {"code": runs[0].provenance["code"], "seconds": round(sum(r.seconds for r in runs), 2)}
+    return told | _rounded({**found.scores, **_of_embeddings(found.embeddings, found.labels)})
+
+
+def _rounded(scores: Mapping[str, float]) -> dict[str, float]:
+    return {metric: round(scores[metric], 6) for metric in METRICS}
 
 
 def _of_embeddings(x: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Recall@1 of the signs alone, and the mean distance of two embeddings on the unit sphere."""
+    """Recall@1 of the signs alone, and the mean distance of two embeddings on the unit sphere, in
+    float64, in which rows that are equal are so."""
     signs = np.where(x > 0, 1.0, -1.0).astype(np.float32)
     recall = retrieval.recall_at_k(signs, labels, ks=[1])[1]
-    return dict(zip(_OWN, (recall, _spread(x)), strict=True))
-
-
-def _spread(x: np.ndarray) -> float:
-    """The mean over pairs, in blocks of rows; in float64, in which rows that are equal are so."""
     z = geometry.normalize(torch.from_numpy(x).double())
     total = sum(float(torch.cdist(rows, z).sum()) for rows in z.split(1024))
-    return total / (len(z) * (len(z) - 1))
+    return dict(zip(_OWN, (recall, total / (len(z) * (len(z) - 1))), strict=True))
 
 
-def _outcome(
-    scores: Mapping[str, float],
-    seconds: float,
-    where: Mapping[str, str],
-    code: str,
-    diverged: bool = False,
-) -> dict[str, Any]:
-    rounded = {metric: round(scores[metric], 6) for metric in METRICS}
-    return {**where, "code": code, "seconds": round(seconds, 2), "diverged": diverged, **rounded}
+# Many trainings -------------------------------------------------------------------------------
 
 
-def work_off(plans: Sequence[Plan], table: Table, how: How) -> pd.DataFrame:
+def work_off(
+    plans: Sequence[Plan],
+    table: Table,
+    executor: Executor | None = None,
+    device: str = "auto",
+    store: Path | None = None,
+    progress: bool = False,
+) -> pd.DataFrame:
     """Train what the table lacks, side by side, and enter it; the rows of the plans, in order.
 
-    The table is written after every few rows, and whatever ends this.
-
-    Raises:
-        OutOfTimeError: the deadline came; what had begun was finished.
-        RuntimeError: some trainings failed; the others were finished first.
+    The table is written after every few rows, and whatever ends this. Raises RuntimeError where
+    some trainings failed; the others were finished first.
     """
     table.forget_others(plans)
     waiting = [plan for plan in plans if table.found(plan) is None]
-    failed: list[tuple[Plan, BaseException]] = []
+    failed: list[tuple[Plan, Exception]] = []
     if waiting:
-        if time.monotonic() >= how.deadline:
-            raise OutOfTimeError
-        pool = how.executor or study.default_executor()
-        futures = {pool.submit(trained, plan, how.device, how.store): plan for plan in waiting}
+        pool = executor or study.default_executor()
+        futures = {pool.submit(trained, plan, device, store): plan for plan in waiting}
+        title = waiting[0].facts.get("stage", "repetitions")
+        bar = tqdm(as_completed(futures), title, len(futures), disable=not progress)
         try:
-            for number, (future, plan) in enumerate(_as_completed(futures, how), start=1):
-                error = future.exception()
-                if isinstance(error, KeyboardInterrupt):
-                    raise error
-                if error:
-                    failed.append((plan, error))
-                else:
-                    table.enter(plan, future.result())
-                    how.bar.update(plan.steps)
+            for number, future in enumerate(bar, start=1):
+                try:
+                    table.enter(futures[future], future.result())
+                except Exception as error:  # of this one: the others come first
+                    failed.append((futures[future], error))
                 if number % _WRITE_EVERY == 0:
                     table.write()
         except KeyboardInterrupt:
             for future in futures:
                 future.cancel()
-            if how.executor is None:
+            if executor is None:
                 workers.stop()
             raise
         finally:
             table.write()
     if failed:
-        plan, error = failed[0]
-        raise RuntimeError(
-            f"{len(failed)} of {len(waiting)} trainings failed; the first, "
-            f"{dict(plan.facts)}: {error}"
-        ) from error
-    rows = [table.found(plan) for plan in plans]
-    if None in rows:
-        raise OutOfTimeError
-    return pd.DataFrame(rows)
+        plan, first = failed[0]
+        of = f"{len(failed)} of {len(waiting)} trainings failed"
+        raise RuntimeError(f"{of}; the first, {dict(plan.facts)}: {first}") from first
+    return pd.DataFrame([table.found(plan) for plan in plans])
 
 
-def _as_completed(
-    futures: Mapping[Future[Any], Plan], how: How
-) -> Iterator[tuple[Future[Any], Plan]]:
-    """Futures as they end; at the deadline, those that have not begun are given up."""
-    pending = set(futures)
-    while pending:
-        left = max(0.0, how.deadline - time.monotonic())
-        done, pending = wait(
-            pending, None if left == float("inf") or not left else left, FIRST_COMPLETED
-        )
-        yield from ((future, futures[future]) for future in futures if future in done)
-        if time.monotonic() >= how.deadline:
-            pending = {future for future in pending if not future.cancel()}
+# Repetitions ----------------------------------------------------------------------------------
+
+
+def compare(
+    rules: Protocol,
+    chosen: Sequence[Arm],
+    recipes: Mapping[tuple[str, int], Mapping[str, Any]],
+    table: Table,
+    **how: Any,
+) -> pd.DataFrame:
+    """Score arms, and what they must beat, on test classes: one row for each arm and repetition.
+
+    Repetition k takes the recipe of search k mod S, of S searches. Columns: arm, repetition,
+    search, recipe (JSON), hash, steps, seed, and those of ``trained``. ``how`` is of ``work_off``.
+    """
+    plans, S = [], len(rules.searches)
+    for k in range(rules.repetitions.count):  # so that what is there at any time is balanced
+        plans += [baseline(rules, name, k) for name in baselines(rules)]
+        plans += [repeated(rules, arm, k, recipes[arm.name, k % S]) for arm in chosen]
+    return work_off(plans, table, **how)
+
+
+def repeated(rules: Protocol, arm: Arm, k: int, recipe: Mapping[str, Any]) -> Plan:
+    """The training of an arm in repetition k."""
+    made = experiment(rules, arm, recipe, rules.base["steps"], repetition(rules, k))
+    return Plan(_facts(rules, arm.name, k, recipe), made, arm.members)
+
+
+def baselines(rules: Protocol) -> tuple[str, str]:
+    """What training must beat, as ``training.baselines`` names it."""
+    pretrained = rules.base.get("model_args", {}).get("pretrained", False)
+    return "raw pixels", "pretrained network" if pretrained else "untrained network"
+
+
+def baseline(rules: Protocol, name: str, k: int) -> Plan:
+    """What is not trained, in repetition k."""
+    made = Experiment(**merged(rules.base, repetition(rules, k)))
+    return Plan(_facts(rules, name, k, {}), made, baseline=name)
+
+
+def _facts(rules: Protocol, name: str, k: int, recipe: Mapping[str, Any]) -> dict[str, Any]:
+    numbers = {"repetition": k, "search": k % len(rules.searches)}
+    return {"arm": name, **numbers, "recipe": json.dumps(recipe)}

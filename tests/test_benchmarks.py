@@ -40,12 +40,13 @@ def test_without_a_gpu_the_command_says_so_and_writes_nothing(monkeypatch, tmp_p
 
 
 def test_the_parts_for_a_cpu_leave_the_section_of_a_gpu_as_it_is(monkeypatch, tmp_path):
-    results, readme = tmp_path / "RESULTS.md", tmp_path / "README.md"
+    results = tmp_path / "RESULTS.md"
     section = "## gpu\n\na machine with a GPU\n\n| what | ratio |\n|---|---|\n| a loss | 0.99 |\n"
     results.write_text("# Benchmarks\n\n## sphere\n\nold\n\n" + section)
-    readme.write_text("".join(f"<!-- {n} -->\n<!-- /{n} -->\n" for n in command.IN_README))
+    for mark, (page, _) in command.IN_DOCS.items():
+        (tmp_path / page).write_text(f"<!-- {mark} -->\n<!-- /{mark} -->\n")
     monkeypatch.setattr(command, "RESULTS", results)
-    monkeypatch.setattr(command, "README", readme)
+    monkeypatch.setattr(command, "DOCS", tmp_path)
     for part in command.ON_A_CPU:
         made = SimpleNamespace(rows=lambda part=part: [{"what": f"new {part}"}])
         monkeypatch.setitem(sys.modules, f"benchmarks.{part}", made)

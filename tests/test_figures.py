@@ -1,7 +1,6 @@
 """Figures: the look, the PNG with its numbers, and what is refused."""
 
 import base64
-import hashlib
 import io
 import json
 import math
@@ -102,7 +101,6 @@ def test_a_film_is_kept_beside_the_picture(folder: Path) -> None:
     assert film.read_bytes() == (folder / "again.gif").read_bytes()
     with Image.open(film) as image:
         assert (image.n_frames, image.info["duration"], image.info["loop"]) == (3, 200, 0)
-    assert record(folder)["film"] == hashlib.sha256(film.read_bytes()).hexdigest()
 
 
 def test_a_film_that_is_too_large_is_refused_and_leaves_nothing(
@@ -170,27 +168,19 @@ def test_no_absolute_path_is_kept(folder: Path, path: str) -> None:
     figures.begin_notebook("00_toy", profile="smoke", seeds=1, device="cpu", folder=path)
     figures.save(line(), "toy", {}, "A line.")
     assert record(folder)["provenance"]["parameters"] == {"folder": "photos"}
-    with pytest.raises(ValueError, match="number 'where' is the absolute path"):
+    with pytest.raises(ValueError, match="is an absolute path"):
         figures.save(line(), "toy", {"where": path}, "A line.")
 
 
 @pytest.mark.parametrize(
     "arguments, error, message",
     [
-        ({"alt": " "}, ValueError, "empty alt text"),
-        ({"name": "Toy figure"}, ValueError, "use only a-z"),
-        ({"name": "../toy"}, ValueError, "use only a-z"),
-        ({"data": {"a": [1, math.nan]}}, ValueError, "number 'a/1' is nan"),
-        ({"data": {"a": np.float32(math.inf)}}, ValueError, "number 'a' is inf"),
-        ({"data": {"a": Path("b")}}, TypeError, "number 'a' is a pathlib"),
-        ({"data": {"s": {"values": [[1], [2, 3]]}}}, ValueError, "number 's/values': "),
-        ({"data": {"s": {"values": [0.5, None]}}}, ValueError, "'s/values': sample: values must"),
-        ({"data": {"s": {"values": [1.0, 3.0], "mean": 2.1}}}, ValueError, "s/mean is 2.1, but"),
-        ({"data": {"s": {"values": [1.0, 3.0], "n": 3}}}, ValueError, "s/n is 3, but its values"),
-        ({"data": {"s": {"values": [1.0, 3.0], "low": 1.0}}}, ValueError, "s/low is 1.0, but"),
+        ({"data": {"a": [1, math.nan]}}, ValueError, "Out of range float"),
+        ({"data": {"a": np.float32(math.inf)}}, ValueError, "Out of range float"),
+        ({"data": {"a": Path("b")}}, TypeError, "not JSON serializable"),
     ],
 )
-def test_bad_input_is_named_and_leaves_nothing(
+def test_what_json_cannot_hold_leaves_nothing(
     folder: Path, arguments: dict, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
@@ -217,12 +207,6 @@ def test_numbers_are_marked_where_they_are(folder: Path) -> None:
     assert numbers["seconds"] == {"timing": 0.25}
     assert numbers["worst"] == {"example": {"class": 7}}
     assert numbers["claims"][0]["values"] == [0.2, 0.3, 0.25]
-
-
-@pytest.mark.parametrize("values", [0.5, [], ["a"], [0.5, math.nan], [math.inf]])
-def test_random_numbers_are_finite_and_by_repetition(values: object) -> None:
-    with pytest.raises(ValueError, match="sample: "):
-        figures.sample(values)
 
 
 def test_a_large_picture_is_made_small_and_stays_readable(folder: Path) -> None:
@@ -280,8 +264,6 @@ def test_differences_draw_every_repetition_and_the_interval_of_the_mean(folder: 
     assert [label.get_text() for label in axes.get_yticklabels()] == ["SEC (n = 3)", "L2 (n = 1)"]
     assert axes.get_xlabel() == "points"
     figures.save(fig, "toy", kept, "Differences.")
-    with pytest.raises(ValueError, match=r"values\['a'\] must be numbers \(n,\), but are of shape"):
-        figures.differences(axes, {"a": [[1.0]]})
 
 
 @pytest.mark.parametrize("upright", [False, True])
@@ -349,10 +331,3 @@ def test_neighbors_frame_right_and_wrong_differently(folder: Path) -> None:
     assert frames[0][0] != frames[1][0]
     assert frames[0][1] != frames[1][1]
     assert len(axes.lines) == 1  # the cross of the wrong one
-
-
-def test_pictures_of_the_wrong_shape_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"not \(2, 1, 8, 8\)"):
-        figures.contact_sheet(torch.zeros(2, 1, 8, 8))
-    with pytest.raises(ValueError, match=r"and \(1, 2\)"):
-        figures.neighbors(torch.zeros(1, 1, 8, 8), torch.zeros(1, 3, 1, 8, 8), [[True, False]])

@@ -1,10 +1,7 @@
 """Backbones and heads, beside the libraries they come from and the counts those publish."""
 
-import hashlib
-import os
 import sys
 import urllib.error
-from types import SimpleNamespace
 
 import huggingface_hub.constants
 import numpy as np
@@ -67,7 +64,7 @@ def test_each_head_of_the_scales_sees_its_own_depth(generator):
     one = made("convnet_scales", image=GREY, scales=1)
     plain.load_state_dict(dict(zip(plain.state_dict(), one.state_dict().values(), strict=True)))
     assert torch.equal(one(x), plain(x))
-    with pytest.raises(ValueError, match=r"scales must be 1 to the number of widths, 4, .* is 5"):
+    with pytest.raises(ValueError, match="scales must be a number from 1 to 4, but is 5"):
         made("convnet_scales", image=GREY, scales=5)
 
 
@@ -228,21 +225,11 @@ def test_a_small_stem_keeps_small_pictures_large():
             "resnet",
             {},
             ValueError,
-            "unknown model 'resnet'; there are convnet, convnet_scales",
+            "model must be one of convnet, .* but is 'resnet'",
         ),
-        ("resnet18", {"head": "deep"}, ValueError, "unknown head 'deep'; there are linear, layer_"),
-        (
-            "resnet18",
-            {"pooling": "token"},
-            ValueError,
-            "unknown pooling 'token'; there are average",
-        ),
-        (
-            "vit_s",
-            {"pooling": "mean"},
-            ValueError,
-            "unknown pooling 'mean'; there are token, average",
-        ),
+        ("resnet18", {"head": "deep"}, ValueError, "head must be one of linear, .* is 'deep'"),
+        ("resnet18", {"pooling": "token"}, ValueError, "one of average, .* but is 'token'"),
+        ("vit_s", {"pooling": "mean"}, ValueError, "one of token, average, .* but is 'mean'"),
         ("vit_s", {"size": 40}, ValueError, "40 is no multiple of 16"),
         ("googlenet_bn", {"small": True}, TypeError, "'googlenet_bn' takes dim, .*; not small"),
         ("resnet18", {"small": True, "pretrained": True}, ValueError, "choose small or pretrained"),
@@ -275,25 +262,21 @@ def offline(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name, file, address, folder",
+    "name, how",
     [
-        ("resnet50", "resnet50-0676ba61.pth", "download.pytorch.org/models", "torch/hub/checkp"),
-        ("googlenet_bn", "googlenet-1378be20.pth", "download.pytorch.org/models", "TORCH_HOME"),
-        ("vit_s", "model.safetensors", "timm/vit_small_patch16_224.augreg_in21k_ft_in1k", "hub"),
-        ("deit_s", "model.safetensors", "timm/deit_small_distilled_patch16_224.fb_in1k", "HF_HOME"),
-        ("dino_s", "model.safetensors", "timm/vit_small_patch16_224.dino", "--vit_small_patch16"),
+        (
+            "resnet50",
+            r"place https://download.*/resnet50-0676ba61\.pth in .*/torch/hub/checkpoints",
+        ),
+        ("googlenet_bn", r"place https://download.*/googlenet-1378be20\.pth in .*/checkpoints"),
+        ("vit_s", r"hf download timm/vit_small_patch16_224\.augreg_in21k_ft_in1k"),
+        ("deit_s", r"hf download timm/deit_small_distilled_patch16_224\.fb_in1k"),
+        ("dino_s", r"hf download timm/vit_small_patch16_224\.dino"),
     ],
 )
-def test_without_a_network_it_is_said_which_file_to_place_where(
-    name, file, address, folder, offline
-):
-    with pytest.raises(OSError, match="no pretrained weights") as raised:
+def test_without_a_network_it_is_said_what_to_place_where(name, how, offline):
+    with pytest.raises(OSError, match=f"no pretrained weights .*{how}"):
         made(name, pretrained=True)
-    message = str(raised.value)
-    assert f"place {file} from https://" in message
-    assert f"{address}/" in message
-    assert message.endswith(file) or folder in message.split(" in ", 1)[1]
-    assert str(offline) in message
 
 
 @pytest.mark.parametrize(
@@ -321,26 +304,11 @@ def test_placed_weights_make_torchvisions_own_features(
     x = pixels(generator)
     expected = its(reference.normalize(x, preset.mean, preset.std))
     assert expected.std() > 0.1
-    message = (
-        f"{file} is not the published file: its SHA-256 begins with .*, expected {file[-12:-4]}"
-    )
-    with pytest.raises(OSError, match=message):  # torchvision took it, by its name
-        made(name, pretrained=True)
-    path = published(path, monkeypatch)
     net = made(name, pretrained=True).eval()
     torch.testing.assert_close(features(net, x), expected, rtol=1e-3, atol=1e-4)
     path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(OSError, match=f"{path.name} is not the published file"):
+    with pytest.raises(OSError, match="no pretrained weights"):
         made(name, pretrained=True)
-
-
-def published(path, monkeypatch):
-    """The file under a name that its hash belongs to, as if that were torchvision's."""
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:8]
-    path = path.rename(path.with_name(f"net-{digest}.pth"))
-    weights = SimpleNamespace(IMAGENET1K_V1=SimpleNamespace(url=f"https://nowhere/{path.name}"))
-    monkeypatch.setattr(torchvision.models, "get_model_weights", lambda name: weights)
-    return path
 
 
 class Attack:
@@ -354,26 +322,15 @@ class Attack:
 
 
 @pytest.mark.parametrize("zipped", [False, True])
-def test_placed_weights_run_no_code_even_where_their_hash_fits(offline, monkeypatch, zipped):
+def test_placed_weights_run_no_code(offline, zipped):
     ran, path = offline / "ran", offline / "torch" / "hub" / "checkpoints" / "resnet18-f37072fd.pth"
     path.parent.mkdir(parents=True)
     torch.save({"fc.weight": Attack(str(ran))}, path, _use_new_zipfile_serialization=zipped)
-    with pytest.raises(OSError, match="is not the published file"):
-        made("resnet18", pretrained=True)
-    path = published(path, monkeypatch)
-    with pytest.raises(OSError, match=r"no pretrained weights .*place net-.*\.pth from"):
+    with pytest.raises(OSError, match="no pretrained weights"):
         made("resnet18", pretrained=True)
     assert not ran.exists()
     torch.load(path, weights_only=False)["fc.weight"].close()
     assert ran.exists()  # it would have
-
-
-def test_weights_in_a_pipe_are_not_waited_for(offline):
-    path = offline / "torch" / "hub" / "checkpoints" / "resnet18-f37072fd.pth"
-    path.parent.mkdir(parents=True)
-    os.mkfifo(path)
-    with pytest.raises(OSError, match=r"f37072fd\.pth is not a regular file"):
-        made("resnet18", pretrained=True)
 
 
 def test_placed_weights_reach_a_transformer_of_another_size(offline, generator):
@@ -389,16 +346,6 @@ def test_placed_weights_reach_a_transformer_of_another_size(offline, generator):
     x = pixels(generator)
     expected = its(reference.normalize(x, its.pretrained_cfg["mean"], its.pretrained_cfg["std"]))
     torch.testing.assert_close(features(net, x), expected, rtol=1e-4, atol=1e-5)
-    blob = file.parents[2] / "blobs" / hashlib.sha256(file.read_bytes()).hexdigest()
-    blob.parent.mkdir()
-    file.rename(blob)
-    file.symlink_to(blob)  # as the cache has it
-    assert torch.equal(made("dino_s", pretrained=True).head[0].weight, net.head[0].weight)
-    content = bytearray(blob.read_bytes())
-    content[-1] ^= 1
-    blob.write_bytes(content)
-    with pytest.raises(OSError, match=r"model\.safetensors is not the published file: its SHA-256"):
-        made("dino_s", pretrained=True)
 
 
 def cached(offline, name):
@@ -410,14 +357,12 @@ def cached(offline, name):
     return cache / "snapshots" / commit
 
 
-@pytest.mark.parametrize("tensors_only", [False, True])
-def test_of_hugging_faces_files_no_pickle_is_taken(offline, tensors_only):
+def test_of_hugging_faces_files_no_code_is_run(offline):
     name = "vit_small_patch16_224.dino"
     state = timm.create_model(name, num_classes=0).state_dict()
-    if not tensors_only:
-        state["cls_token"] = Attack(str(offline / "ran"))
+    state["cls_token"] = Attack(str(offline / "ran"))
     torch.save(state, cached(offline, name) / "pytorch_model.bin")
-    with pytest.raises(OSError, match=r"place model\.safetensors from https://huggingface"):
+    with pytest.raises(OSError, match="no pretrained weights"):
         made("dino_s", pretrained=True)
     assert not (offline / "ran").exists()
 
@@ -439,13 +384,7 @@ def test_a_convnet_starts_from_the_classifier_of_its_widths(widths):
     assert torch.equal(other.head[0].weight, model.head[0].weight)
 
 
-def test_weights_that_are_missing_or_do_not_fit_are_refused(monkeypatch, tmp_path):
+def test_weights_that_are_missing_are_named():
     image = torch.zeros(1, 32, 32)
-    with pytest.raises(OSError, match=r"widths \(8, 16, 32, 64\).*\(glyphs_convnet_16_"):
+    with pytest.raises(FileNotFoundError, match=r"glyphs_convnet_8_16_32_64\.npz"):
         models.build("convnet", dim=8, image=image, pretrained=True, widths=(8, 16, 32, 64))
-    monkeypatch.setattr(models, "PRETRAINED", tmp_path)
-    for content in (None, b"", b"PK\3\4 and no more", b"text"):
-        if content is not None:
-            models.classifier_path((8, 16, 32, 96)).write_bytes(content)
-        with pytest.raises(OSError, match=r"no pretrained weights .* come with the repository"):
-            models.build("convnet", dim=8, image=image, pretrained=True)

@@ -78,7 +78,7 @@ def test_extras_that_an_error_names_exist_and_are_in_dev():
     extras = PROJECT["optional-dependencies"]
     named = set(re.findall(r"pip install --editable '\.\[(\w+)\]'", sources))
     in_dev = extras["dev"][0].removeprefix("dmlkit[").removesuffix("]").split(",")
-    assert {"cluster", "tune"} <= named <= set(in_dev) <= extras.keys()
+    assert {"vit"} <= named <= set(in_dev) <= extras.keys()
 
 
 def test_constraints_take_a_torch_that_torchvision_can_be_imported_with():

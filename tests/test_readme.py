@@ -24,6 +24,10 @@ COMMANDS = [
 ]
 
 
+def between(text: str, mark: str) -> str:
+    return text.partition(f"<!-- {mark} -->\n")[2].partition(f"<!-- /{mark} -->")[0]
+
+
 def test_every_block_is_of_a_kind_that_is_executed_here():
     assert {language for language, _ in BLOCKS} == {"sh", "python", "bibtex"}
     assert {shlex.split(command)[0] for command in COMMANDS} == {"make", "dmlkit"}
@@ -76,12 +80,12 @@ def test_every_local_link_leads_somewhere():
 
 
 def test_what_benchmarks_found_is_that_of_their_results():
-    from benchmarks.__main__ import IN_README, RESULTS
+    from benchmarks.__main__ import IN_DOCS, RESULTS
 
-    for mark, written in IN_README.items():
-        shown = README.partition(f"<!-- {mark} -->\n")[2].partition(f"<!-- /{mark} -->")[0]
+    for mark, (page, written) in IN_DOCS.items():
+        shown = between((ROOT / "docs" / page).read_text(), mark)
         assert shown.strip() == written(RESULTS.read_text()), mark
-    assert README.partition("<!-- losses -->")[2].partition("<!-- /losses")[0].count("\n") > 20
+    assert between((ROOT / "docs" / "losses.md").read_text(), "losses").count("\n") > 20
 
 
 def test_the_table_of_claims_is_that_of_the_committed_figures(committed_figures):
@@ -89,28 +93,21 @@ def test_the_table_of_claims_is_that_of_the_committed_figures(committed_figures)
     from course import ledger
     from dmlkit import claims
 
-    shown = README.partition("<!-- claims -->\n")[2].partition("<!-- /claims -->")[0]
+    shown = between((ROOT / "docs" / "ledger.md").read_text(), "claims")
     assert shown.strip() == ledger.markdown(claims.verdicts(committed_figures)), (
-        "after committing new figures: dmlkit claims --write README.md"
+        "after committing new figures: dmlkit claims --write docs/ledger.md, and README.md"
     )
-    tally = README.partition("<!-- tally -->\n")[2].partition("\n<!-- /tally -->")[0]
-    assert shown.startswith(f"{tally}\n"), "the headline is not that of the ledger"
+    assert shown.startswith(between(README, "tally")), "the headline is not that of the ledger"
 
 
 def test_numbers_and_pictures_are_those_of_the_committed_figures(committed_figures):
     paths = committed_figures.glob("*.json")
     records = {path.stem: json.loads(path.read_text("utf-8")) for path in paths}
-    page = new_notebook(cells=[new_markdown_cell(README)])
+    texts = [README, *(path.read_text("utf-8") for path in (ROOT / "docs").glob("*.md"))]
+    page = new_notebook(cells=[new_markdown_cell(text) for text in texts])
     assert list(findings.findings(README))
-    assert list(findings.problems(page, "README", records)) == []
+    assert list(findings.problems(page, "README, docs", records)) == []
     pictures = re.findall(r"!\[([^\]]*)\]\(figures/(\w+)\.png\)", README)
     assert len(pictures) == 4
     for alt, name in pictures:
         assert alt == records[name]["alt"], f"{name} has another alt text now"
-
-
-def test_it_is_short_besides_its_tables():
-    text = re.sub(
-        r"<!-- (claims|losses|which-loss|alarms) -->.*?<!-- /\1 -->", "", README, flags=re.DOTALL
-    )
-    assert text.count("\n") <= 220

@@ -169,12 +169,9 @@ def test_poincare_equals_the_losss_own_distance(c):
 @pytest.mark.parametrize(
     "metric, message",
     [
-        ("manhattan", "expected 'euclidean', 'cosine', 'hamming', 'poincare'"),
-        ({"name": "poincare", "k": 1}, "got {'name': 'poincare', 'k': 1}"),
-        ({"name": "cosine", "c": 1.0}, "got {'name': 'cosine'"),
-        ({"name": "poincare", "c": 0.0}, "metric: c must be above 0, but is 0.0"),
-        ({"name": "poincare", "clip": 0}, "metric: clip must be above 0, but is 0"),
-        ({"name": "poincare", "clip": -0.5}, "metric: clip must be above 0, but is -0.5"),
+        ("manhattan", "expected one of euclidean, cosine, hamming, poincare, got 'manhattan'"),
+        ({"name": "poincare", "c": 0.0}, "c must be above 0, but is 0.0"),
+        ({"name": "poincare", "clip": -0.5}, "clip must be above 0, but is -0.5"),
     ],
 )
 def test_metrics_refused(metric, message):
@@ -350,6 +347,8 @@ def test_labels_are_compared_as_integers(offset):
 
 def test_k_beyond_the_gallery():
     labels = np.array([0, 1, 0, 1])
+    assert recall_at_k(LINE, labels, np.array([3, 4])) == {3: 1, 4: 1}
+    assert nearest_neighbors(LINE, np.int64(3))[0].shape == (4, 3)
     assert recall_at_k(LINE, labels, (3, 4, 1000)) == {3: 1, 4: 1, 1000: 1}
     assert nearest_neighbors(LINE, 3)[0].shape == (4, 3)
     assert nearest_neighbors(LINE, 4, gallery=LINE)[0].shape == (4, 4)
@@ -406,7 +405,7 @@ def test_nmi_is_of_twenty_iterations():
 def test_embeddings_that_are_not_finite_are_refused(bad):
     x, labels = clusters()
     x[[4, 11], 2] = bad
-    message = rf"{'{}'}: 2 of 36 rows \(the first at index 4\) are not finite"
+    message = r"{}: row 4 is not finite"
     for call in (evaluate, recall_at_k, r_precision, map_at_r, nmi):
         with pytest.raises(ValueError, match=message.format("embeddings")):
             call(x, labels)
@@ -443,7 +442,7 @@ def test_labels_of_the_wrong_shape_or_dtype_are_refused(labels, got):
         ({"embeddings": np.zeros((4, 0))}, r"embeddings: .* got .* \(4, 0\)"),
         ({"embeddings": np.zeros(4)}, r"embeddings: .* shape \(items, dimensions\)"),
         ({"embeddings": LINE + 1j}, r"embeddings: expected real numbers"),
-        ({"embeddings": LINE[:1], "labels": [1]}, r"embeddings: .* got one row"),
+        ({"embeddings": LINE[:1], "labels": [1]}, "labels: expected .* a relevant item"),
         ({"gallery": LINE}, "gallery and gallery_labels: expected both"),
         ({"gallery_labels": np.arange(4)}, "gallery and gallery_labels: expected both"),
         ({"gallery": np.zeros((0, 1)), "gallery_labels": []}, r"gallery: .* got .* \(0, 1\)"),
@@ -451,13 +450,12 @@ def test_labels_of_the_wrong_shape_or_dtype_are_refused(labels, got):
             {"gallery": np.ones((4, 3)), "gallery_labels": [0] * 4},
             "gallery: .* columns .* 1, got 3",
         ),
-        ({"gallery": LINE, "gallery_labels": [5] * 4}, "labels: .* do not occur in gallery_labels"),
-        ({"labels": [0, 1, 2, 3]}, "labels: .* all differ"),
+        ({"gallery": LINE, "gallery_labels": [5] * 4}, "labels: expected .* a relevant item"),
+        ({"labels": [0, 1, 2, 3]}, "labels: expected .* a relevant item"),
         ({"ks": ()}, "ks: expected one or more"),
         ({"ks": (0, 1)}, "ks: expected one or more"),
-        ({"ks": (1.5,)}, "ks: expected an integer, got 1.5"),
         ({"metric": "manhattan"}, "metric: .* got 'manhattan'"),
-        ({"metric": "cosine"}, r"embeddings: 1 of 4 rows \(the first at index 0\) are zero"),
+        ({"metric": "cosine"}, "row 0 is zero and has no cosine"),
     ],
 )
 def test_bad_input_is_named(arguments, message):

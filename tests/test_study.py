@@ -1,11 +1,12 @@
-"""Sweeps are grids of Runs through any executor; differences are paired; intervals are exact."""
+"""Sweeps are grids of Runs through any executor, and go on after a Stop or a killed process."""
 
+import io
 import json
 import os
 import subprocess
 import sys
 import time
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,11 +16,10 @@ import pandas as pd
 import psutil
 import pytest
 import torch
-from scipy import stats
+import tqdm
 
 import dmlkit
-from dmlkit import data, progress, study, training, workers
-from dmlkit.training import loop
+from dmlkit import data, study, training, workers
 from tests.training import tiny
 from tests.training.tiny import TINY
 
@@ -58,76 +58,21 @@ def alone(monkeypatch, cores=1):
     monkeypatch.setenv("DMLKIT_SCHEDULER", "")
 
 
-class Bar:
-    """What a progress bar was told."""
+def test_the_bar_counts_the_steps_of_what_is_trained(monkeypatch):
+    class Bar(tqdm.tqdm):
+        def __init__(self, **how):
+            super().__init__(**how, file=io.StringIO())
+            bars.append((self, self.disable))
 
-    def __init__(self, *, total, initial, unit, desc, disable, leave):
-        self.total, self.n, self.seen, self.titles = total, initial, [initial], [desc]
-        assert (unit, leave) == ("step", False)
-        self.disable = disable
-
-    def set_description(self, title, refresh):
-        self.titles.append(title)
-
-    def update(self, steps):
-        self.n += steps
-        self.seen.append(self.n)
-
-    def close(self):
-        self.titles.append("closed")
-
-
-@pytest.fixture
-def bars(monkeypatch, tmp_path):
-    """The bars of sweeps, of which every step leaves a checkpoint."""
-    tiny.share_glyphs(tmp_path)
-    monkeypatch.setenv("DMLKIT_CACHE", str(tmp_path))
-    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1)
-    monkeypatch.setattr(progress.Steps, "PAUSE_SECONDS", 0.01)
-    made = []
-    monkeypatch.setattr(progress, "tqdm", lambda **how: made.append(Bar(**how)) or made[-1])
-    return made
-
-
-@pytest.mark.parametrize("cores", [1, 2])
-def test_the_bar_of_a_sweep_moves_within_a_run(bars, monkeypatch, cores):
-    def until_the_bar_moves(step):
-        end = time.monotonic() + 60
-        while step == 7 and bars[-1].n % TINY.steps == 0 and time.monotonic() < end:
-            time.sleep(0.01)
-
-    tiny.before_each_step(monkeypatch, until_the_bar_moves)
-    runs = [replace(TINY, seed=seed) for seed in (9, 10, 11)]
-    with ThreadPoolExecutor(1) as threads:
-        executor = None if cores == 1 else threads
-        alone(monkeypatch, cores)
-        study.train(runs[:1], executor, device="cpu")
-        study.train(runs, executor, device="cpu")
-        study.train(runs, executor, device="cpu")
-        study.train(runs, executor, device="cpu", progress=False)
-    first, second = bars[:2]
-    assert (first.total, first.seen[0], first.seen[-1]) == (12, 0, 12)
-    assert (second.total, second.seen[0], second.seen[-1]) == (36, 12, 36)
-    for bar in (first, second):
-        assert bar.seen == sorted(bar.seen)
-        assert any(n % 12 for n in bar.seen)
-    assert second.titles == ["runs 1/3", "runs 2/3", "runs 3/3", "closed"]
-    assert [bar.disable for bar in bars] == [False, False, True, True]
-
-
-def test_the_bar_counts_what_was_done_and_is_through_with_a_run_that_fails(bars, monkeypatch):
-    begun, whole = (replace(TINY, seed=seed) for seed in (12, 13))
-    with monkeypatch.context() as patch:
-        tiny.interrupt_before(patch, 7)
-        with pytest.raises(KeyboardInterrupt):
-            training.run(begun, device="cpu", progress=False)
-    training.run(whole, device="cpu", progress=False)
-    failing = replace(TINY, model="nope", steps=100)
-    with pytest.raises(RuntimeError, match="1 of 3 Runs failed"), ThreadPoolExecutor(1) as one:
-        study.train([begun, whole, failing], one, device="cpu")
-    (bar,) = bars
-    assert (bar.total, bar.seen[0], bar.seen[-1]) == (124, 112, 124)  # that fails at once
-    assert not {*range(113, 119)} & {*bar.seen}  # of the first 12 steps, 7 were done
+    bars = []
+    train(TINY)
+    monkeypatch.setattr(study, "tqdm", Bar)
+    with ThreadPoolExecutor(1) as thread:
+        for progress in (True, False, True):
+            runs = [TINY, replace(TINY, seed=13), replace(TINY, seed=14, steps=2 + progress)]
+            study.train(runs, thread, device="cpu", progress=progress)
+    (shown, disabled), silent = bars  # there is none where all is loaded
+    assert (disabled, shown.total, shown.n, silent[1]) == (False, 15, 15, True)
 
 
 def train(*experiments, executor=None):
@@ -154,7 +99,7 @@ def test_train_gives_runs_in_their_order_and_none_for_one_that_diverged(monkeypa
 
 def test_train_raises_what_is_no_divergence():
     with pytest.raises(
-        RuntimeError, match=r"1 of 2 Runs failed; .*experiments\[1\]: unknown model"
+        RuntimeError, match=r"1 of 2 Runs failed; .*experiments\[1\]: model must be one of"
     ):
         train(TINY, replace(TINY, model="nope"))
     assert train(TINY)[0].loaded
@@ -175,6 +120,8 @@ SESSION = """
 import faulthandler, functools, json, os, signal, sys, threading, time
 from dataclasses import replace
 from pathlib import Path
+
+import torch
 
 from dmlkit import study, training
 from dmlkit.training import Experiment
@@ -237,6 +184,12 @@ if __name__ == "__main__":
     # A test run in the background of a script ignores SIGINT, and so would this.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     facts = {"first": train(0)}
+    (there,) = study.train([small], device="cpu", progress=False)
+    here = training.run(small, device="cpu", store=told.parent / "here", progress=False)
+    a, b = there.model().state_dict(), here.model().state_dict()
+    facts["as here"] = (
+        there.path.name == here.path.name, all(torch.equal(a[name], b[name]) for name in b)
+    )
     before = worker()
     try:
         os.killpg(0, signal.SIGINT)  # as Jupyter's Stop of another cell
@@ -286,6 +239,7 @@ def test_a_session_outlives_stops_and_killed_workers_and_leaves_none_behind(tmp_
     assert told.exists(), log.read_text()
     facts = json.loads(told.read_text())
     assert facts["first"] == [False]
+    assert facts["as here"] == [True, True]
     assert facts["after Stop"] == [[True, False], None]
     assert facts["one killed at rest"] == [True, False]
     assert facts["one killed at work"] == [True] * 3 + [False] * 5
@@ -303,7 +257,7 @@ def test_with_one_core_no_other_process_trains_and_a_run_is_the_same(monkeypatch
     monkeypatch.setattr(study, "default_executor", lambda: pytest.fail("another process"))
     state = torch.random.get_rng_state()
     failing = replace(TINY, model="nope")
-    with pytest.raises(RuntimeError, match=r"1 of 2 Runs failed; .*unknown model"):
+    with pytest.raises(RuntimeError, match=r"1 of 2 Runs failed; .*model must be one of"):
         study.train([failing, TINY], device="cpu", progress=False)
     assert torch.equal(torch.random.get_rng_state(), state)
     (here,) = study.train([TINY], device="cpu", progress=False)
@@ -336,15 +290,17 @@ class Killed(Executor):
 def test_a_sweep_whose_processes_are_killed_each_time_says_so(monkeypatch):
     began = []
     monkeypatch.setattr(study, "default_executor", lambda: began.append(1) or Killed())
-    with pytest.raises(RuntimeError, match=r"2 of 2 Runs failed; .*was killed .*call again"):
+    with pytest.raises(RuntimeError, match=r"2 of 2 Runs failed; .*terminated abruptly"):
         study.sweep(TINY, device="cpu", progress=False, seed=[0, 1])
     assert len(began) == 2  # once more, and then no more
-    with pytest.raises(RuntimeError, match=r"1 of 1 Runs failed; .*was killed .*call again"):
+    with pytest.raises(RuntimeError, match=r"1 of 1 Runs failed; .*terminated abruptly"):
         train(TINY, executor=Killed())
 
 
 def test_sweep_finishes_the_others_before_it_reports_a_failure():
-    with pytest.raises(RuntimeError, match=r"1 of 2 Runs failed.*'model': 'nope'.*unknown model"):
+    with pytest.raises(
+        RuntimeError, match=r"1 of 2 Runs failed.*'model': 'nope'.*model must be one of"
+    ):
         sweep(model=["nope", "convnet"], loss=["contrastive"])
     assert sweep(loss=["contrastive"])["loaded"].all()
 
@@ -353,104 +309,6 @@ def test_sweep_finishes_the_others_before_it_reports_a_failure():
 def test_sweep_refuses_an_axis_that_means_nothing(axes):
     with pytest.raises(ValueError, match=next(iter(axes))):
         sweep(**axes)
-
-
-def test_without_a_scheduler_the_default_is_one_pool_of_processes_for_the_session(monkeypatch):
-    monkeypatch.setenv("DMLKIT_SCHEDULER", "")
-    pool = study.default_executor()
-    assert isinstance(pool, ProcessPoolExecutor)
-    assert study.default_executor() is pool
-
-
-def test_compare_pairs_by_seed_as_scipy_does():
-    random = np.random.default_rng(0)
-    frame = pd.DataFrame(
-        [{"loss": name, "seed": s, "split": c, "recall_at_1": random.random()}
-         for name in "abc" for s in range(4) for c in range(2)]
-    ).sample(frac=1, random_state=1)  # fmt: skip
-    result = study.compare(frame, "loss", "a", pair=["seed", "split"])
-    assert list(result.index) == ["b", "c"]
-    wide = frame.pivot(index=["seed", "split"], columns="loss", values="recall_at_1")
-    expected = stats.ttest_rel(wide["b"], wide["a"]).confidence_interval(0.95)
-    np.testing.assert_allclose(result.loc["b", ["low", "high"]].astype(float), expected)
-    assert result.loc["b", "n"] == 8
-
-
-def test_an_interval_of_repetitions_that_overlap_is_wider():
-    x = np.random.default_rng(1).normal(size=7)
-    independent, overlapping = study.interval(x), study.interval(x, overlap=0.25)
-    expected = stats.ttest_1samp(x, 0).confidence_interval(0.95)
-    np.testing.assert_allclose(independent[["low", "high"]], expected)
-    wider = (overlapping["high"] - x.mean()) / (independent["high"] - x.mean())
-    assert wider == pytest.approx(np.sqrt((1 / 7 + 0.25) / (1 / 7)))
-    with pytest.raises(ValueError, match="overlap must be a number from 0 to inf, but is nan"):
-        study.interval(x, overlap=float("nan"))
-
-
-@pytest.mark.parametrize("alternative", ["two-sided", "greater"])
-def test_sign_flips_of_an_interval_of_values_are_exact_to_sixteen_and_drawn_above(alternative):
-    x = np.random.default_rng(4).normal(0.4, 1, size=17)
-    exact = stats.permutation_test(
-        (x[:13],), np.sum, permutation_type="samples", n_resamples=np.inf, alternative=alternative
-    ).pvalue
-    assert study.sign_flips(x[:13], alternative) == pytest.approx(exact)
-    every = stats.permutation_test(
-        (x,), np.sum, permutation_type="samples", n_resamples=np.inf, vectorized=True,
-        alternative=alternative, batch=4096,
-    ).pvalue  # fmt: skip
-    assert study.sign_flips(x, alternative) == pytest.approx(every, abs=5 * 0.5 / 100_000**0.5)
-    assert study.sign_flips(x, alternative) == study.sign_flips(x, alternative)
-    assert study.sign_flips(np.full(20, 0.1)) == 1e-5  # never 0
-    assert study.sign_flips([0.1, 0.2, 0.3] * 3) == 2 / 2**9  # though sums are rounded
-
-
-def test_sign_flips_refuse_what_they_cannot_test():
-    with pytest.raises(ValueError, match=r"alternative must be .* but is 'less'"):
-        study.sign_flips([0.1], "less")
-    for values in ([], [[0.1]], [float("nan")]):
-        with pytest.raises(ValueError, match=r"values must be (finite )?numbers"):
-            study.sign_flips(values)
-
-
-def decided(ratio: float, n: int) -> float:
-    """How often an effect of the margin, 1, is found, or one of 0 found to be within ± 1."""
-    x = np.random.default_rng(5).normal(size=(4000, n)) * ratio
-    error = x.std(1, ddof=1) / np.sqrt(n)
-    found = np.abs(x.mean(1) + 1) > stats.t.ppf(0.975, n - 1) * error
-    none = np.abs(x.mean(1)) + stats.t.ppf(0.95, n - 1) * error < 1
-    return min(found.mean(), none.mean())
-
-
-@pytest.mark.parametrize("ratio", [0.6, 2.0])
-def test_so_many_repetitions_decide_and_one_fewer_do_not(ratio):
-    n = study.repetitions(sd=ratio, margin=1.0)
-    assert decided(ratio, n) > 0.79
-    assert decided(ratio, n - 1) < 0.81
-    with pytest.raises(ValueError, match="margin must be above 0"):
-        study.repetitions(ratio, 0.0)
-
-
-def test_holm_is_that_of_the_pairs_of_which_one_can_be_true():
-    """Both of a pair are tested, yet no more than m of the 2m hypotheses are paid for."""
-    p = np.array([[0.016, 0.9], [0.9, 0.016], [0.016, np.nan]])
-    assert study.holm(p).tolist() == [[True, False], [False, True], [True, False]]
-    assert not study.holm(p * 1.1).any()
-    assert not study.holm(np.full((2, 2), np.nan)).any()
-
-
-def test_compare_refuses_what_has_no_partner():
-    frame = pd.DataFrame({"loss": ["a", "b"], "seed": [0, 1], "recall_at_1": [0.5, 0.6]})
-    with pytest.raises(ValueError, match="nothing to pair with"):
-        study.compare(frame, "loss", "a")
-    with pytest.raises(ValueError, match="no loss 'z'; there are a, b"):
-        study.compare(pd.concat([frame, frame.assign(seed=[1, 0])]), "loss", "z")
-
-
-def test_ranks_share_ties():
-    frame = pd.DataFrame(
-        {"loss": list("abc") * 2, "seed": [0] * 3 + [1] * 3, "r": [0.9, 0.9, 0.1, 0.9, 0.8, 0.1]}
-    )
-    assert study.ranks(frame, "loss", "r")["mean"].to_dict() == {"a": 1.25, "b": 1.75, "c": 3.0}
 
 
 def test_step_times_calls_all_in_turn_and_counts_no_warm_up():
@@ -468,19 +326,3 @@ def test_step_times_measures_work():
     wait = {"asleep": lambda: time.sleep(0.05), "awake": lambda: sum(range(10**5))}
     assert (study.step_times(wait, 2)["asleep"] < 0.04).all()  # processor time
     assert (study.step_times(wait, 2, clock=time.perf_counter)["asleep"] >= 0.05).all()
-
-
-@pytest.mark.parametrize("steps, rounds", [({}, 1), ({"a": list}, 0)])
-def test_step_times_refuses_what_has_no_time(steps, rounds):
-    with pytest.raises(ValueError, match="rounds of 1 or more"):
-        study.step_times(steps, rounds)
-
-
-def test_a_script_that_would_begin_anew_in_each_process_is_told_how_not_to(tmp_path, commands):
-    script = tmp_path / "script.py"
-    script.write_text("from dmlkit import study\nstudy.default_executor()\n")
-    done = commands.run([str(script)], dmlkit.ROOT, os.environ)
-    assert done.returncode == 1
-    assert f"RuntimeError: {script} trains in other processes" in done.stderr
-    assert 'below a line `if __name__ == "__main__":`' in done.stderr
-    assert "BrokenProcessPool" not in done.stderr

@@ -312,41 +312,40 @@ def test_retrievals_checks_wait(monkeypatch):
 
 
 class ReadsANumber(EmbeddingLoss):
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return embeddings.sum() * embeddings.norm().item()
 
 
 class AsksATensor(EmbeddingLoss):
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return embeddings.sum() if (labels > 0).any() else embeddings.mean()
 
 
 class ShapesByValues(EmbeddingLoss):
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return embeddings[labels > 0].sum()
 
 
 class MakesATensorOnTheHost(EmbeddingLoss):
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return (embeddings * torch.ones(len(embeddings), 1)).sum()
 
 
 class ForgetsATensorOnTheHost(EmbeddingLoss):
-    def __init__(self) -> None:
-        super().__init__()
+    def setup(self) -> None:
         self.weight = torch.ones(B, 1)  # no buffer
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return (embeddings * self.weight).sum()
 
 
 class CountsOnTheHost(EmbeddingLoss):
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return embeddings.sum() + labels.cpu().to(embeddings.device).sum()
 
 
 class CopiesWaiting(EmbeddingLoss):
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return (embeddings * torch.ones(len(embeddings), 1).to(embeddings.device)).sum()
 
 
@@ -372,7 +371,7 @@ def test_a_loss_that_waits_is_caught(bad, message, device, monkeypatch):
 
 
 class Good(EmbeddingLoss):
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         weight = torch.ones(len(embeddings), 1, device=embeddings.device)
         return (torch.where(labels[:, None] > 0, embeddings, 0) * weight).sum()
 

@@ -12,7 +12,7 @@ from benchmarks.__main__ import RESULTS, section
 from dmlkit import ROOT, losses, study
 from dmlkit.looks import look
 from dmlkit.losses.table import Entry
-from studies.protocol import protocol
+from studies.rules import protocol
 
 #: The studies that rank losses, and how their trainings begin.
 STUDIES = {"scratch": "from random weights", "transfer": "fine-tuned from a pretrained network"}

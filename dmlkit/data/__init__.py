@@ -5,11 +5,10 @@ import os
 from collections.abc import Callable
 from dataclasses import fields
 from functools import lru_cache, partial
-from numbers import Real
 from pathlib import Path
 
 from dmlkit import ROOT
-from dmlkit.checks import check_flag, check_type
+from dmlkit.checks import check_arguments, check_choice
 from dmlkit.data import benchmarks, folder, glyphs, omniglot
 from dmlkit.data.images import SPLITS, ImageSet
 from dmlkit.data.pictures import Pictures
@@ -46,28 +45,22 @@ def load(
     ``dmlkit.data.glyphs``, and ``load`` in ``.omniglot``, ``.benchmarks`` (cub, cars, sop, inshop)
     and ``.folder``.
 
-    Raises ValueError for a name, split or argument that does not exist, TypeError for an argument
-    of another type, FileNotFoundError for a missing file.
+    Raises ValueError for a name or split that does not exist, TypeError for such an argument,
+    FileNotFoundError for a missing file.
     """
-    if not isinstance(name, str) or name not in LOADERS:
-        raise ValueError(f"no data set {name!r}: there are {', '.join(LOADERS)}")
-    if split not in SPLITS:
-        raise ValueError(f"no split {split!r}: there are {', '.join(SPLITS)}")
-    known = arguments(name)
-    unknown = sorted(set(args) - set(known))
-    if unknown:
-        raise ValueError(f"{name} has no argument {', '.join(unknown)}: it has {', '.join(known)}")
-    check_type(str, os.PathLike, type(None), root=root)
-    check_flag(check=check)
+    check_choice(LOADERS, data=name)
+    check_choice(SPLITS, split=split)
+    check_arguments(f"data set {name!r}", arguments(name), args)
     place = Path(root) if root else None
     if name != "glyphs":
-        place = place or Path(os.environ.get("DMLKIT_DATA") or _default_place(name))
-    for key, value in args.items():
-        for part in value if isinstance(value, list | tuple) else [value]:
-            if not isinstance(part, str | Real | None):
-                raise TypeError(f"{key} must be numbers, words or None, but is {value!r}")
-    hashable = {k: tuple(v) if isinstance(v, list) else v for k, v in args.items()}
-    return _load(name, split, place, check, tuple(sorted(hashable.items())))
+        place = place or default_root()
+    hashable = {k: tuple(v) if isinstance(v, list) else v for k, v in sorted(args.items())}
+    return _load(name, split, place, check, **hashable)
+
+
+def default_root() -> Path:
+    """Where data sets are: ``$DMLKIT_DATA``, else ``data/``."""
+    return Path(os.environ.get("DMLKIT_DATA") or ROOT / "data")
 
 
 def arguments(name: str) -> list[str]:
@@ -80,17 +73,6 @@ def arguments(name: str) -> list[str]:
     return [each for argument in own for each in _REST.get(argument, [argument])]
 
 
-def _default_place(name: str) -> Path:
-    if name == "folder":  # data/ holds other things than one folder per class
-        raise FileNotFoundError(
-            "data set 'folder' is nowhere yet: name the folder that holds one folder of pictures "
-            "per class by root (on the command line --root FOLDER), or by $DMLKIT_DATA"
-        )
-    return ROOT / "data"
-
-
 @lru_cache(maxsize=32)
-def _load(
-    name: str, split: str, root: Path | None, check: bool, args: tuple[tuple[str, object], ...]
-) -> ImageSet:
-    return LOADERS[name](split, root, check, **dict(args))
+def _load(name: str, split: str, root: Path | None, check: bool, **args: object) -> ImageSet:
+    return LOADERS[name](split, root, check, **args)

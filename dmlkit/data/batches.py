@@ -1,9 +1,12 @@
 """Batch samplers: which images make up batch number ``step``, a pure function of (seed, step)."""
 
+from collections.abc import Callable, Iterator
+
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
+from torch.utils.data import Sampler
 
 from dmlkit import geometry
 from dmlkit.checks import check_count, check_range
@@ -12,12 +15,10 @@ Indices = NDArray[np.int64]
 
 
 def _checked(labels: ArrayLike) -> NDArray[np.integer]:
-    """Labels as a one-dimensional, non-empty integer array."""
     array = np.asarray(labels)
-    if array.ndim != 1 or not len(array) or not np.issubdtype(array.dtype, np.integer):
+    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
         raise ValueError(
-            "labels must be a non-empty one-dimensional array of integers, "
-            f"not {array.dtype} of shape {array.shape}"
+            f"labels must be integers of shape (N,), not {array.dtype} of shape {array.shape}"
         )
     return array
 
@@ -79,11 +80,9 @@ class Neighbors(PK):
     those that are left. Distances of classes are mean squared distances of their images on the unit
     sphere, which class means give: those of the last ``refresh``. A training calls it at its start
     and every ``refresh_every`` steps; the batches before the first are those of PK. So a batch is
-    a function of (seed, step) and of the class means, which are the sampler's state.
-
-    Raises ValueError if ``labels`` hold fewer than groups·group_size classes. Source: Ge, Huang,
-    Dong and Scott 2018, "Deep Metric Learning with Hierarchical Triplet Loss", by third hands; what
-    it does when groups overlap is not known.
+    a function of (seed, step) and of the class means, which are the sampler's state. Source: Ge,
+    Huang, Dong and Scott 2018, "Deep Metric Learning with Hierarchical Triplet Loss", by third
+    hands; what it does when groups overlap is not known.
 
     >>> labels = np.repeat([6, 7, 8, 9], 5)
     >>> sampler = Neighbors(labels, groups=1, group_size=2, per_class=3)
@@ -105,15 +104,12 @@ class Neighbors(PK):
         check_count(groups=groups, group_size=group_size, refresh_every=refresh_every)
         super().__init__(labels, groups * group_size, per_class, seed)
         self.groups, self.group_size, self.refresh_every = groups, group_size, refresh_every
-        self._labels = _checked(labels)
         self._means: Tensor | None = None  # (C, d), of classes in the order of their labels
 
     def refresh(self, embeddings: Tensor, labels: Tensor) -> None:
         """Take class means from embeddings (N, d) of all images, and their labels (N,)."""
-        if not np.array_equal(labels.numpy(), self._labels):
-            raise ValueError("labels must be those that the sampler was made with")
         x, C = geometry.normalize(embeddings.double()), len(self._counts)
-        place = torch.from_numpy(np.unique(self._labels, return_inverse=True)[1])
+        place = labels.unique(return_inverse=True)[1]
         means = x.new_zeros(C, x.shape[1]).index_add_(0, place, x)
         self._means = means / torch.from_numpy(self._counts)[:, None]
 
@@ -146,9 +142,9 @@ class PairBatches(PK):
     ``sampler(step)`` gives 2·classes indices, class after class, as PK with two images of each; but
     with the probability ``same_image``, drawn for each class alone, the second view is the image of
     the first. Such a pair differs by its augmentation only: without augmentation the two are
-    identical, and the gradient of their distance or cosine is 0. Raises ValueError as PK does, or
-    if ``same_image`` is no probability. Source: the sampling for N-pairs in the code of the
-    comparison study (0.1 in its logs); N-pairs as published has ``same_image=0``.
+    identical, and the gradient of their distance or cosine is 0. Source: the sampling for N-pairs
+    in the code of the comparison study (0.1 in its logs); N-pairs as published has
+    ``same_image=0``.
 
     >>> labels = np.repeat([7, 8, 9], 5)
     >>> batch = PairBatches(labels, classes=3, same_image=1.0)(step=4)
@@ -234,3 +230,56 @@ class Uniform:
             self._permutation = np.random.default_rng([self.seed, epoch]).permutation(self.images)
             self._epoch = epoch
         return self._permutation[batch * self.size : (batch + 1) * self.size].copy()
+
+
+class BatchSampler(Sampler[list[int]]):
+    """The batches ``start`` to ``steps - 1`` of a training, as lists of indices.
+
+        DataLoader(dataset, batch_sampler=BatchSampler(labels, PK, steps=100, classes=8), ...)
+
+    ``sampler`` is one of the above (any function that makes ``step -> indices`` from labels (N,)),
+    and ``args`` are its own; labels are in the order of the data set. Batch number ``step`` depends
+    on the arguments and on ``step`` alone: it is the same with any number of workers, on every
+    machine, in every iteration, and in a training that begins at ``start`` because it was
+    interrupted there. So let ``steps`` be those of the whole training, not of an epoch.
+
+    On ``world_size`` processes all draw the same batch, and process ``rank`` is given every
+    ``world_size``-th image of it, from its own on: a disjoint share, of equal size on all. A
+    ``DistributedSampler`` must not be put around it, nor by a framework that does so by itself.
+
+    Raises ValueError where the processes cannot share a batch equally.
+
+    >>> labels = np.repeat([7, 8, 9], 5)
+    >>> batches = BatchSampler(labels, PK, steps=10, classes=2, per_class=3, seed=0)
+    >>> rest = BatchSampler(labels, PK, steps=10, start=8, classes=2, per_class=3, seed=0)
+    >>> list(rest) == list(batches)[8:]
+    True
+    """
+
+    def __init__(
+        self,
+        labels: ArrayLike,
+        sampler: Callable[..., Callable[[int], Indices]] = PK,
+        *,
+        steps: int,
+        rank: int = 0,
+        world_size: int = 1,
+        start: int = 0,
+        **args: int,
+    ) -> None:
+        check_range(0, steps, start=start)
+        check_range(0, world_size - 1, rank=rank)
+        self.steps, self.start = steps, start
+        self._batch = sampler(labels, **args)
+        self._share = slice(rank, None, world_size)
+        if (size := len(self._batch(0))) % world_size:
+            raise ValueError(
+                f"world_size {world_size} cannot share a batch of {size} images equally"
+            )
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for step in range(self.start, self.steps):
+            yield self._batch(step)[self._share].tolist()
+
+    def __len__(self) -> int:
+        return self.steps - self.start

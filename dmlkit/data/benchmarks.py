@@ -6,13 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmlkit.checks import check_count, check_flag
-from dmlkit.data import annotations, omniglot
-from dmlkit.data.archives import unpack
-from dmlkit.data.download import File, fetch, verify
-from dmlkit.data.images import ImageSet
-from dmlkit.data.listing import Listing
-from dmlkit.data.untrusted import read_text
+from dmlkit.checks import check_choice
+from dmlkit.data import omniglot
+from dmlkit.data.download import File, fetch, unpack, verify
+from dmlkit.data.images import ImageSet, Listing
 
 
 class Count(NamedTuple):
@@ -35,27 +32,24 @@ class Benchmark(NamedTuple):
     listed_in: tuple[str, ...]  # a file, by the names it may have
     folders: tuple[str, ...]  # where both may be, besides the root itself
     published: dict[str, Count]  # by split
-    source: str  # what to take from where
-    archive: File | None = None  # of all, where it has a stable public address
+    source: File | str  # the archive of all, or what to take from where
     index_md5: str | None = None  # of the file that lists the pictures, where it is known
 
 
 def _table(path: Path, columns: int, header: int = 0) -> list[list[str]]:
     """The lines of a text file below its header, in columns; the last one may hold spaces."""
-    lines = read_text(path).splitlines()[header:]
+    lines = path.read_text(encoding="utf-8-sig").splitlines()[header:]
     return [line.strip().split(maxsplit=columns - 1) for line in lines if line.strip()]
 
 
 def _read_cub(folder: Path, index: Path) -> Listing:
     """``images.txt``: id, path; ``image_class_labels.txt``: id, class 1..200."""
     classes = dict(_table(index.with_name("image_class_labels.txt"), 2))
-    rows = _table(index, 2)
-    if len(rows) != len(classes):
-        raise ValueError(f"it lists {len(rows)} images, but {len(classes)} have a class")
-    ids = np.array([int(classes[image]) for image, _ in rows])
-    names = [path.split("/")[0] for _, path in rows]  # 001.Black_footed_Albatross
+    images, paths = zip(*_table(index, 2), strict=True)
+    ids = np.array([int(classes[image]) for image in images])
+    names = [path.split("/")[0] for path in paths]  # 001.Black_footed_Albatross
     return Listing(
-        paths=np.array([folder / "images" / path for _, path in rows]),
+        paths=np.array([folder / "images" / path for path in paths]),
         ids=ids,
         names=np.array(names),
         groups=np.array([name.split("_")[-1].split(".")[-1] for name in names]),  # Albatross
@@ -65,12 +59,15 @@ def _read_cub(folder: Path, index: Path) -> Listing:
 
 def _read_cars(folder: Path, index: Path) -> Listing:
     """``cars_annos.mat``: annotations (relative_im_path, class 1..196, …) and class_names."""
-    paths, classes, names = zip(*annotations.read(index), strict=True)
-    ids = np.array(classes)
+    from scipy.io import loadmat
+
+    content = loadmat(index, squeeze_me=True)
+    ids = content["annotations"]["class"].astype(np.int64)
+    names = content["class_names"][ids - 1].astype(np.str_)
     return Listing(
-        paths=np.array([folder / path for path in paths]),
+        paths=np.array([folder / path for path in content["annotations"]["relative_im_path"]]),
         ids=ids,
-        names=np.array(names),
+        names=names,
         groups=np.array([name.split()[0] for name in names]),  # the make: AM, Acura, Aston, …
         parts=np.where(ids <= 98, "train", "test"),
     )
@@ -78,27 +75,22 @@ def _read_cars(folder: Path, index: Path) -> Listing:
 
 def _read_sop(folder: Path, index: Path) -> Listing:
     """``Ebay_train.txt``, ``Ebay_test.txt``: header; image, class, super-class, path."""
-    halves = {"train": _table(index, 4, header=1)}
-    halves["test"] = _table(index.with_name("Ebay_test.txt"), 4, header=1)
-    products, paths = zip(
-        *((product, path) for half in halves.values() for _, product, _, path in half), strict=True
-    )
+    halves = [_table(index.with_name(f"Ebay_{half}.txt"), 4, 1) for half in ("train", "test")]
+    _, products, _, paths = zip(*halves[0], *halves[1], strict=True)
     groups = [path.split("/")[0].removesuffix("_final") for path in paths]  # bicycle
     return Listing(
         paths=np.array([folder / path for path in paths]),
         ids=np.array([int(product) for product in products]),
         names=np.array([f"{group}/{p}" for group, p in zip(groups, products, strict=True)]),
         groups=np.array(groups),
-        parts=np.repeat(list(halves), [len(half) for half in halves.values()]),
+        parts=np.repeat(["train", "test"], [len(half) for half in halves]),
     )
 
 
 def _read_inshop(folder: Path, index: Path) -> Listing:
     """``list_eval_partition.txt``: how many; header; path (it may hold spaces), item, part."""
-    count, _, *lines = read_text(index).splitlines()
-    rows = [line.strip().rsplit(maxsplit=2) for line in lines if line.strip()]
-    if len(rows) != int(count):
-        raise ValueError(f"its first line says {count.strip()} pictures, but {len(rows)} follow")
+    lines = index.read_text(encoding="utf-8-sig").splitlines()[2:]
+    rows = (line.strip().rsplit(maxsplit=2) for line in lines if line.strip())
     paths, items, parts = zip(*rows, strict=True)
     return Listing(
         paths=np.array([folder / path for path in paths]),
@@ -118,8 +110,7 @@ BENCHMARKS = {
         listed_in=("images.txt",),
         folders=("cub", "CUB_200_2011", "cub/CUB_200_2011"),
         published={"train": Count(5864, 100), "test": Count(5924, 100)},
-        source="CUB_200_2011.tgz from data.caltech.edu/records/65de6-vp158",
-        archive=File(
+        source=File(
             "CUB_200_2011.tgz",
             "97eceeb196236b17998738112f37df78",
             "https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",
@@ -183,74 +174,36 @@ def load(
     the others are the split "val". ``pictures`` are arguments of ``Pictures``, which the images
     are. ``check`` compares counts, and the MD5 of Cars' index, and wants every file there.
 
-    Raises FileNotFoundError where the index or a picture is missing, ValueError where the index is
-    not in the published format, tests on what it trains on, or a count is another.
+    Raises FileNotFoundError where the index or a picture is missing, ValueError where a count is
+    another.
     Sources: Wah et al., "The Caltech-UCSD Birds-200-2011 Dataset" (2011); Krause et al., "3D Object
     Representations for Fine-Grained Categorization" (2013); Oh Song et al., "Deep Metric Learning
     via Lifted Structured Feature Embedding" (2016), which fixed the splits of the first three; Liu
     et al., "DeepFashion" (2016).
     """
-    check_flag(validation=validation)
-    check_count(0, class_split=class_split)
+    benchmark = BENCHMARKS[name]
     folder, index = _located(name, root)
-    if check and (wrong := altered(name, root)):
-        raise ValueError(f"{wrong}; pass check=False if it is meant to differ")
-    try:
-        listing = BENCHMARKS[name].read(folder, index)
-        _check_disjoint(listing)
-    except Exception as error:  # a damaged index raises a dozen kinds
-        raise ValueError(f"{index} is not in the published format of {name}: {error}") from error
+    if check and benchmark.index_md5:
+        verify(index, benchmark.index_md5)
+    listing = benchmark.read(folder, index)
     if check:
-        _check(name, split, listing.half(split))
+        _check(name, listing.half(split), "test" if split == "test" else "train")
     return listing.split(split, validation, class_split).image_set(**pictures)
 
 
-def altered(name: str, root: Path) -> str:
-    """What is wrong with the bytes of the file that lists the pictures; or nothing."""
-    md5 = BENCHMARKS[name].index_md5
-    try:
-        if md5 is not None:
-            verify(md5, _located(name, root)[1])
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
-def _check_disjoint(listing: Listing) -> None:
-    """Refuse a class, or a picture, that is trained and tested on."""
-    if unknown := sorted({*listing.parts.tolist()} - {"train", "test", "query", "gallery"}):
-        raise ValueError(f"unknown parts {', '.join(unknown)}")
-    train, test = listing.half("train"), listing.half("test")
-    for what, ours, theirs in (
-        ("class", train.ids, test.ids),
-        ("picture", train.paths, test.paths),
-    ):
-        if both := sorted({*ours.tolist()} & {*theirs.tolist()}):
-            raise ValueError(f"{what} {both[0]} is both in train and in test, and {len(both)} are")
-
-
-def _check(name: str, split: str, half: Listing) -> None:
-    queries = int((half.parts == "query").sum())
-    wrong = miscounted(name, split, Count(len(half.ids), len(np.unique(half.ids)), queries))
-    if wrong:
-        raise ValueError(f"{wrong}; pass check=False if they are meant to differ")
-    missing = [path for path in half.paths if not path.is_file()]
-    if missing:
-        raise FileNotFoundError(
-            f"{name} lists {len(missing)} pictures that are not there, the first is {missing[0]}: "
-            f"`dmlkit data check {name}` names them"
+def _check(name: str, listing: Listing, half: str) -> None:
+    """Compare a half, validation classes included, with what was published."""
+    queries = int((listing.parts == "query").sum())
+    found = Count(len(listing.ids), len(np.unique(listing.ids)), queries)
+    if found != (expected := BENCHMARKS[name].published[half]):
+        raise ValueError(
+            f"{name} {half}: expected {expected}, found {found}; pass check=False if they are "
+            "meant to differ"
         )
-
-
-def miscounted(name: str, split: str, found: Count) -> str:
-    """What is wrong with the counts of a split, validation classes included; or nothing.
-
-    >>> miscounted("cub", "train", Count(images=5863, classes=100))
-    'cub train: expected 5864 images of 100 classes, found 5863 images of 100 classes'
-    """
-    half = "test" if split == "test" else "train"
-    expected = BENCHMARKS[name].published[half]
-    return "" if found == expected else f"{name} {half}: expected {expected}, found {found}"
+    if missing := [path for path in listing.paths if not path.is_file()]:
+        raise FileNotFoundError(
+            f"{name} lists {len(missing)} pictures that are not there, the first is {missing[0]}"
+        )
 
 
 def _located(name: str, root: Path) -> tuple[Path, Path]:
@@ -263,43 +216,31 @@ def _located(name: str, root: Path) -> tuple[Path, Path]:
         for folder in (index.parent, *places):  # best beside the index
             if (folder / benchmark.pictures).is_dir():
                 return folder, index
+    place = root / benchmark.folders[0]
+    if isinstance(benchmark.source, File):
+        how = f"`dmlkit data get {name} --root {root}` fetches it"
+    else:
+        how = f"Take {benchmark.source} into {place}, and unpack the archive there"
     raise FileNotFoundError(
         f"{name} needs {benchmark.listed_in[0]} and the folder {benchmark.pictures} in {root} or "
-        f"{places[1]} (or name another root, or set $DMLKIT_DATA). {_instructions(name, root)}"
-    )
-
-
-def _instructions(name: str, root: Path) -> str:
-    """How a set comes to be in a folder."""
-    benchmark = BENCHMARKS[name]
-    if benchmark.archive:
-        return f"`dmlkit data get {name} --root {root}` fetches it"
-    return (
-        f"Take {benchmark.source} into {root / benchmark.folders[0]}, and unpack the archive "
-        f"there; then `dmlkit data check {name} --root {root}`"
+        f"{place} (or name another root, or set $DMLKIT_DATA). {how}"
     )
 
 
 def get(name: str, root: Path) -> None:
     """Put a set in place: fetch it, verify it, unpack it; what is there stays.
 
-    Raises:
-        ValueError: the set is none that can be fetched.
-        FileNotFoundError: it has no stable public address; says how to come by it.
-        OSError: the transfer failed, or what is there is in the way.
+    Raises ValueError for a set that is not fetched, FileNotFoundError for one that has no stable
+    public address (says how to come by it), OSError where the transfer failed.
     """
     if name == "omniglot":
         omniglot.get(root)
         return
-    if name not in BENCHMARKS:
-        raise ValueError(
-            f"{name!r} is not fetched: there are omniglot, {', '.join(BENCHMARKS)}; "
-            "glyphs are made, and a folder is your own"
-        )
+    check_choice(("omniglot", *BENCHMARKS), name=name)
     benchmark = BENCHMARKS[name]
     try:
         _located(name, root)
     except FileNotFoundError:
-        if benchmark.archive is None:
-            raise FileNotFoundError(_instructions(name, root)) from None
-        unpack(fetch(benchmark.archive, root), root / benchmark.folders[0])
+        if not isinstance(benchmark.source, File):
+            raise
+        unpack(fetch(benchmark.source, root), root / benchmark.folders[0])

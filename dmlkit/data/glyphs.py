@@ -4,7 +4,7 @@ import hashlib
 import json
 import unicodedata
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -18,9 +18,12 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from dmlkit import cache_folder
+from dmlkit.checks import check_choice, check_count
 from dmlkit.data.alphabet import BOARD, BOX, FACES, Alphabet, draw_alphabet, group
 from dmlkit.data.images import SPLITS, ImageSet
 from dmlkit.files import write_whole
+
+Arrays = Mapping[str, NDArray[Any]]  # by their names in a file
 
 SIZE = 32  # px, the side of an image
 _FIT = 0.7  # how much of the image that side takes at scale 1
@@ -85,13 +88,11 @@ class Recipe:
     part: str = "all"
 
     def __post_init__(self) -> None:
-        for name, known in (("level", tuple(LEVELS)), ("part", _PARTS)):
-            if (value := getattr(self, name)) not in known:
-                raise ValueError(f"no {name} {value!r}: there are {', '.join(known)}")
+        check_choice(LEVELS, level=self.level)
+        check_choice(_PARTS, part=self.part)
         for name, value in asdict(self).items():
-            least = 1 if name.endswith("per_class") else 0
-            if name not in ("level", "part") and (type(value) is not int or value < least):
-                raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}")
+            if name not in ("level", "part"):
+                check_count(int(name.endswith("per_class")), **{name: value})
 
 
 def load(
@@ -107,16 +108,17 @@ def load(
     character.
 
     Made on first use and kept in ``root/glyphs``, else in ``$DMLKIT_CACHE/glyphs``. Raises
-    ValueError for a value out of range or a damaged cache, OSError where the cache cannot be
-    written.
+    ValueError for a value out of range or a damaged cache.
     """
-    chosen = Recipe(**recipe)
-    path = (root or cache_folder()) / "glyphs" / f"{_key(chosen)}.npz"
-    if not path.exists():
-        alphabet = _alphabet(path.parent)
-        _keep(path, lambda: _make(chosen, alphabet))
-    names = (f"{split}_{part}" for part in ("codes", "faces", "images"))
-    codes, faces, images = _read(path, *names)
+    chosen, cache = Recipe(**recipe), (root or cache_folder()) / "glyphs"
+
+    def make() -> Arrays:  # to draw the alphabet takes ten times as long as the images of a set
+        path = cache / f"alphabet-{_key()}.npz"
+        parts = _kept(path, lambda: draw_alphabet()._asdict(), Alphabet._fields)
+        return _make(chosen, Alphabet(*parts))
+
+    names = [f"{split}_{part}" for part in ("codes", "faces", "images")]
+    codes, faces, images = _kept(cache / f"{_key(chosen)}.npz", make, names)
     characters = [chr(code) for code in codes]
     labels = np.repeat(np.arange(len(codes)), len(images) // max(len(codes), 1))
     described = np.array(FACES)[faces].reshape(-1, 4).T  # (4, N)
@@ -130,8 +132,7 @@ def load(
 
 
 _FILES = __file__, Path(__file__).with_name("alphabet.py")
-# As imported, whatever becomes of the files.
-_SOURCE = b"".join(Path(file).read_bytes() for file in _FILES)
+_SOURCE = b"".join(Path(file).read_bytes() for file in _FILES)  # as imported
 
 
 def _key(recipe: Recipe | None = None) -> str:
@@ -142,58 +143,40 @@ def _key(recipe: Recipe | None = None) -> str:
     return hashlib.sha256(stated.encode()).hexdigest()[:16]
 
 
-def _keep(path: Path, make: Callable[[], Mapping[str, NDArray[Any]]]) -> None:
-    """Make a file that is not there, once however many processes ask, and put it in place whole."""
-
-    def write(beside: Path) -> None:
-        with beside.open("wb") as file:
-            np.savez(file, **make())  # type: ignore[arg-type]
-
-    if path.exists():
-        return
-    threads = torch.get_num_threads()
-    try:
+def _kept(path: Path, make: Callable[[], Arrays], names: Sequence[str]) -> list[NDArray[Any]]:
+    """Arrays of a file, which is made where it is not there, once however many processes ask."""
+    if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
+        threads = torch.get_num_threads()
         with FileLock(path.with_suffix(".lock")):
-            if not path.exists():
-                torch.set_num_threads(1)  # little of this is parallel: on busy cores more cost much
-                write_whole({path: write})
-    except OSError as error:
-        raise OSError(
-            f"cannot write the Glyphs cache {path}: {error}; $DMLKIT_CACHE may name another "
-            "folder, one with room that can be written"
-        ) from error
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _read(path: Path, *names: str) -> list[NDArray[Any]]:
-    """Arrays of a file by their names; zip compares their checksums."""
+            torch.set_num_threads(1)  # little of this is parallel: on busy cores more cost much
+            try:
+                if not path.exists():
+                    write_whole({path: lambda beside: _save(beside, make())})
+            finally:
+                torch.set_num_threads(threads)
     try:
-        with path.open("rb") as content, np.load(content) as file:
+        with path.open("rb") as content, np.load(content) as file:  # zip compares checksums
             return [file[name] for name in names]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(
-            f"the Glyphs cache {path} is damaged ({error}): expected the file that dmlkit wrote. "
-            "Delete it, and it is made anew"
+            f"the Glyphs cache {path} is damaged ({error}): delete it, and it is made anew"
         ) from error
 
 
-def _alphabet(folder: Path) -> Alphabet:
-    """The alphabet as it was drawn once, which takes ten times as long as the images of a set."""
-    path = folder / f"alphabet-{_key()}.npz"
-    _keep(path, lambda: draw_alphabet()._asdict())
-    return Alphabet(*_read(path, *Alphabet._fields))
+def _save(path: Path, arrays: Arrays) -> None:
+    with path.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
-def _make(recipe: Recipe, alphabet: Alphabet) -> dict[str, NDArray[Any]]:
+def _make(recipe: Recipe, alphabet: Alphabet) -> Arrays:
     """All three splits, of each codes (C,), faces (N,) and images (N, 1, 32, 32)."""
     wanted = recipe.test_classes, recipe.val_classes, recipe.train_classes
     order = _ordered(recipe, len(alphabet.codes))
     if sum(wanted) > len(order):
         raise ValueError(
             f"test, val and train ask for {' + '.join(map(str, wanted))} classes, "
-            f"but there are {len(order)}: ask for fewer"
+            f"but there are {len(order)}"
         )
     test, val, train, _ = np.split(order, np.cumsum(wanted))
     counts = recipe.per_class, recipe.val_per_class, recipe.test_per_class

@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ class ImageSet:
     queries: NDArray[np.bool_] | None = None  # (N,); the others are their gallery
 
     def __post_init__(self) -> None:
-        if not len(self.labels):
+        if not len(self.images):
             raise ValueError("the split is empty: it must hold at least one image")
         parts = {"labels": self.labels, "groups": self.groups, **self.attributes}
         if self.queries is not None:
@@ -45,12 +45,8 @@ class ImageSet:
         lengths = {name: len(part) for name, part in parts.items()}
         if set(lengths.values()) != {len(self.images)}:
             raise ValueError(f"expected one entry for each of {len(self.images)} images: {lengths}")
-        classes = np.arange(len(self.class_names))
-        if self.labels.dtype != np.int64 or not np.array_equal(np.unique(self.labels), classes):
-            raise ValueError(
-                f"labels must be int64 and use each of 0..{len(classes) - 1} (one per class name), "
-                f"not {self.labels.dtype} with {len(np.unique(self.labels))} classes"
-            )
+        if not np.array_equal(np.unique(self.labels), np.arange(self.num_classes)):
+            raise ValueError(f"labels must use each of 0..{self.num_classes - 1}, one a class name")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -79,12 +75,6 @@ class ImageSet:
         """What ``dmlkit.retrieval`` scores, as its arguments: (N, d) -> arrays by name.
 
         Every image is compared with all the others; in a set with queries, those with its gallery.
-
-        >>> import torch
-        >>> two = ImageSet(torch.zeros(2, 1, 8, 8), np.array([0, 0]), np.array(["", ""]), ("a",),
-        ...                queries=np.array([True, False]))
-        >>> list(two.retrieval_sets(np.zeros((2, 3))))
-        ['embeddings', 'labels', 'gallery', 'gallery_labels']
         """
         if self.queries is None:
             return {"embeddings": embeddings, "labels": self.labels}
@@ -94,3 +84,51 @@ class ImageSet:
             "gallery": embeddings[~self.queries],
             "gallery_labels": self.labels[~self.queries],
         }
+
+
+class Listing(NamedTuple):
+    """What index files or folders say of N pictures: one entry each, in their order."""
+
+    paths: NDArray[np.object_]  # (N,) of Path
+    ids: NDArray[Any]  # (N,) of classes; labels follow their order
+    names: NDArray[np.str_]  # (N,) of classes
+    groups: NDArray[np.str_]  # (N,)
+    parts: NDArray[np.str_]  # (N,) train or test; or train, query or gallery
+
+    def subset(self, rows: NDArray[np.bool_]) -> "Listing":
+        """Some of the pictures."""
+        return Listing._make(column[rows] for column in self)
+
+    def half(self, split: str) -> "Listing":
+        """All that is tested on, or all that is trained on, validation classes included."""
+        return self.subset((self.parts == "train") == (split != "test"))
+
+    def split(self, split: str, validation: bool, class_split: int) -> "Listing":
+        """A half or, with ``validation``, half of the training classes for each of train and val.
+
+        ``class_split`` seeds the draw of the classes.
+        """
+        half = self.half(split)
+        if split == "val" and not validation:
+            raise ValueError(
+                "there is a val split only with validation=True, which takes half of the training "
+                "classes out of train"
+            )
+        if split == "test" or not validation:
+            return half
+        classes = np.unique(half.ids)
+        order = np.random.default_rng(class_split).permutation(len(classes))
+        trains = np.isin(half.ids, classes[order[: (len(classes) + 1) // 2]])
+        return half.subset(trains == (split == "train"))
+
+    def image_set(self, **how: Any) -> ImageSet:
+        """The pictures, read as ``how`` tells Pictures, with labels in the order of the ids."""
+        _, first, labels = np.unique(self.ids, return_index=True, return_inverse=True)
+        queries = self.parts == "query"
+        return ImageSet(
+            images=Pictures(tuple(self.paths), **how),
+            labels=labels.astype(np.int64),
+            groups=self.groups,
+            class_names=tuple(map(str, self.names[first])),
+            queries=queries if queries.any() else None,
+        )

@@ -2,8 +2,9 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -19,13 +20,15 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from dmlkit.checks import check_count, check_flag
-from dmlkit.data.untrusted import check_regular, open_picture
+from dmlkit.checks import check_count
 
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+# Pillow looks at contents, not at suffixes, and would give others to programs such as Ghostscript.
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 AHEAD = 3  # batches in the making: the one that is asked for, and those after it
 _CROPS = 1  # sets a step's crops apart from its sampler, which draws from (seed, step)
-MOST_PIXELS = 2**25  # of a picture once it is resized: 100 MB; a thread holds one at a time
 _TRIES = 10  # at a rectangle that fits, as torchvision
+_NAMED = 20  # unreadable files, at most, in a message
 
 Pixels = NDArray[np.uint8]  # (H, W, 3)
 
@@ -50,8 +53,8 @@ class Pictures:
     Threads decode, one per core; Pillow frees them of Python's lock. Decoded pictures are kept up
     to ``$DMLKIT_PICTURE_GB`` gigabytes a set, else 2 (10,172 pictures of 256 × 256).
 
-    Raises ValueError where ``crop`` exceeds ``resize`` or ``scale`` is no range of shares, and,
-    later, for a file that is no picture.
+    Raises ValueError for a ``crop`` or ``scale`` out of its range, and, later, for a file that is
+    no picture.
 
     >>> Pictures([Path("a.jpg"), Path("b.jpg")], crop=32, resize=40).shape
     torch.Size([2, 3, 32, 32])
@@ -65,18 +68,14 @@ class Pictures:
     scale: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        check_count(crop=self.crop, resize=self.resize)
-        check_flag(keep_aspect=self.keep_aspect, flip=self.flip)
+        check_count(crop=self.crop)
         if self.crop > self.resize:
             raise ValueError(f"crop must be 1 to resize ({self.resize}) pixels, not {self.crop}")
-        scale = self.scale
-        if scale is not None:
-            pair = np.size(scale) == 2 and not isinstance(scale, str | Mapping)
-            if not (pair and 0 < scale[0] <= scale[1] <= 1):
-                raise ValueError(
-                    f"scale must be a pair of shares, 0 < low <= high <= 1, not {scale}"
-                )
-            self.scale = (float(scale[0]), float(scale[1]))
+        if self.scale is not None:
+            low, high = map(float, self.scale)
+            if not 0 < low <= high <= 1:
+                raise ValueError(f"scale must be shares, 0 < low <= high <= 1, not {self.scale}")
+            self.scale = low, high
         self._decoded: dict[int, Pixels] = {}
         self._bytes_left = float(os.environ.get("DMLKIT_PICTURE_GB") or 2) * 1e9
         self._lock = Lock()
@@ -139,12 +138,9 @@ class Pictures:
     def digest(self) -> bytes:
         """SHA-256 of the files' contents, and of all that makes pixels of them."""
         settings = (self.crop, self.resize, self.keep_aspect, self.flip, PIL.__version__)
-        whole = hashlib.sha256(repr(settings).encode())
-        if self.scale is not None:  # without it, digests are those from before there was one
-            whole.update(repr(self.scale).encode())
-        for one in _threads().map(_sha256, self.paths):
-            whole.update(one)
-        return whole.digest()
+        said = repr(settings) + ("" if self.scale is None else repr(self.scale))
+        contents = b"".join(_threads().map(_sha256, self.paths))
+        return hashlib.sha256(said.encode() + contents).digest()
 
     def _start(
         self,
@@ -160,28 +156,27 @@ class Pictures:
 
         def write(row: int) -> None:
             picture = self._picture(int(index[row]))
-            rows[row] = (
-                _center(picture, self.crop) if draws is None else self._at(picture, draws[row])
-            )
+            rows[row] = self._cropped(picture, None if draws is None else draws[row])
 
-        work: list[Future[None]] = [pool.submit(write, row) for row in range(len(index))]
+        work = pool.map(write, range(len(index)))
 
         def finish() -> Tensor:
-            for future in work:
-                future.result()
+            list(work)  # waits, and raises what a thread has raised
             return batch.permute(0, 3, 1, 2)
 
         return finish
 
-    def _at(self, picture: Pixels, draw: NDArray[np.float64]) -> Pixels:
-        """The crop, and the mirror, that numbers in [0, 1) choose."""
-        if self.scale is None:
-            free = np.array(picture.shape[:2]) - self.crop
-            top, left = (draw[:2] * (free + 1)).astype(int)
-            square = picture[top : top + self.crop, left : left + self.crop]
-        else:
+    def _cropped(self, picture: Pixels, draw: NDArray[np.float64] | None) -> Pixels:
+        """The center or, by numbers in [0, 1), another crop, perhaps mirrored."""
+        if draw is not None and self.scale is not None:
             square = _rectangle(picture, self.scale, self.crop, draw)
-        return square[:, ::-1] if self.flip and draw[2] < 0.5 else square
+        else:
+            free = np.array(picture.shape[:2]) - self.crop
+            at = np.round(free / 2) if draw is None else draw[:2] * (free + 1)
+            top, left = at.astype(int)
+            square = picture[top : top + self.crop, left : left + self.crop]
+        mirrored = draw is not None and self.flip and draw[2] < 0.5
+        return square[:, ::-1] if mirrored else square
 
     def _picture(self, i: int) -> Pixels:
         """Picture i, resized."""
@@ -208,11 +203,6 @@ def _ahead(start: Callable[[int], Callable[[], Tensor]], count: int) -> Callable
     return batch
 
 
-def _center(picture: Pixels, side: int) -> Pixels:
-    top, left = (round((length - side) / 2) for length in picture.shape[:2])  # as torchvision
-    return picture[top : top + side, left : left + side]
-
-
 def _rectangle(
     picture: Pixels, scale: Sequence[float], side: int, draw: NDArray[np.float64]
 ) -> Pixels:
@@ -231,59 +221,51 @@ def _rectangle(
     return np.asarray(found.resize((side, side), Image.Resampling.BILINEAR))
 
 
+@contextmanager
+def open_picture(path: Path) -> Iterator[Image.Image]:
+    """Open a picture file; errors, also of the block, name it.
+
+    >>> with open_picture(Path("nothing.jpg")):
+    ...     pass
+    Traceback (most recent call last):
+    ValueError: nothing.jpg cannot be read: [Errno 2] No such file or directory: 'nothing.jpg'
+    """
+    try:
+        with Image.open(path, formats=_FORMATS) as image:
+            yield image
+    except Exception as error:  # Pillow's decoders raise a dozen kinds
+        raise ValueError(f"{path} cannot be read: {str(error) or type(error).__name__}") from error
+
+
 def decode(path: Path, size: int, keep_aspect: bool = False) -> Pixels:
     """A picture file as RGB, ``size`` pixels a side, or a shorter side: (H, W, 3) uint8.
 
     It is turned upright as its camera says. Gray-scale, CMYK and palettes become RGB; what is
-    transparent becomes white. Raises ValueError, with the path, for what cannot be read in full,
-    and for a picture so long that it would have more than ``MOST_PIXELS``.
-
-    >>> decode(Path("nothing.jpg"), 32)
-    Traceback (most recent call last):
-    ValueError: nothing.jpg cannot be read: [Errno 2] No such file or directory: 'nothing.jpg'
+    transparent becomes white. Raises ValueError, with the path, for what cannot be read in full.
     """
     with open_picture(path) as image:
-        _check_length(image, size, keep_aspect)
         # Saves time: a far larger JPEG is decoded at a half, a quarter or an eighth of its size
         image.draft(None, (2 * size, 2 * size))
         if image.mode.startswith(("I", "F")):  # Pillow would clip these to white
             raise ValueError(f"expected 8 bits a channel, found mode {image.mode}")
         ImageOps.exif_transpose(image, in_place=True)
-        rgb = _on_white(image) if image.has_transparency_data else image.convert("RGB")
-        resized = rgb.resize(_resized(rgb, size, keep_aspect), Image.Resampling.BILINEAR)
-        return np.asarray(resized)
+        if image.has_transparency_data:
+            paper = Image.new("RGBA", image.size, "white")
+            rgb = Image.alpha_composite(paper, image.convert("RGBA")).convert("RGB")
+        else:
+            rgb = image.convert("RGB")
+        shorter = min(rgb.size)
+        width, height = (int(size * side / shorter) for side in rgb.size)  # as torchvision
+        to = (width, height) if keep_aspect else (size, size)
+        return np.asarray(rgb.resize(to, Image.Resampling.BILINEAR))
 
 
-def _resized(image: Image.Image, size: int, keep_aspect: bool) -> tuple[int, int]:
-    """Width and height that a picture comes to have."""
-    if not keep_aspect:
-        return size, size
-    width, height = image.size
-    shorter = min(image.size)
-    return int(size * width / shorter), int(size * height / shorter)  # rounded as torchvision
+def check_readable(paths: Sequence[Path]) -> None:
+    """Refuse pictures of which some cannot be decoded in full, naming those.
 
-
-def _check_length(image: Image.Image, size: int, keep_aspect: bool) -> None:
-    """Refuse what would fill the memory: a file of 300 bytes can say that it is 60,000 long."""
-    width, height = _resized(image, size, keep_aspect)
-    if width * height > MOST_PIXELS:
-        raise ValueError(
-            f"its {image.width} × {image.height} pixels would be resized to {width} × {height}, "
-            f"expected {MOST_PIXELS} pixels at most: crop it, or give a smaller resize"
-            f"{' or keep_aspect=False' if keep_aspect else ''}"
-        )
-
-
-def _on_white(image: Image.Image) -> Image.Image:
-    paper = Image.new("RGBA", image.size, "white")
-    return Image.alpha_composite(paper, image.convert("RGBA")).convert("RGB")
-
-
-def unreadable(paths: Sequence[Path]) -> dict[Path, str]:
-    """The files that cannot be decoded in full, and what is wrong with each.
-
-    >>> unreadable([])
-    {}
+    >>> check_readable([Path("a.jpg")])
+    Traceback (most recent call last):
+    ValueError: 1 picture is unreadable: a.jpg cannot be read: [Errno 2] No such file ...
     """
 
     def complaint(path: Path) -> str:
@@ -293,13 +275,15 @@ def unreadable(paths: Sequence[Path]) -> dict[Path, str]:
             return str(error)
         return ""
 
-    reasons = _threads().map(complaint, paths)
-    bar = tqdm(reasons, "decoding", len(paths), unit="picture", leave=False, delay=2)
-    return {path: reason for path, reason in zip(paths, bar, strict=True) if reason}
+    found = _threads().map(complaint, paths)
+    bar = tqdm(found, "decoding", len(paths), unit="picture", leave=False, delay=2)
+    if bad := list(filter(None, bar)):
+        many = "1 picture is" if len(bad) == 1 else f"{len(bad)} pictures are"
+        more = f"; and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
+        raise ValueError(f"{many} unreadable: {'; '.join(bad[:_NAMED])}{more}")
 
 
 def _sha256(path: Path) -> bytes:
-    check_regular(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").digest()
 

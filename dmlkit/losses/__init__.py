@@ -1,6 +1,9 @@
-"""Every loss of the field under one call, loss(embeddings, labels); here is the table of names."""
+"""Every loss of the field under one call, loss(embeddings, labels); here is the table of names.
 
-from dmlkit.losses.contract import EmbeddingLoss
+Remarks on each loss are in docs/losses.md.
+"""
+
+from dmlkit.losses.contract import EmbeddingLoss, PairLoss, Pairs, setting
 from dmlkit.losses.contrasts import CircleLoss, ContextualLoss, SupConLoss
 from dmlkit.losses.groups import PrototypicalLoss, StructuredClusteringLoss
 from dmlkit.losses.hierarchy import HierarchicalTripletLoss
@@ -23,6 +26,7 @@ from dmlkit.losses.proxies import (
     MetaClassLoss,
     NormalizedSoftmaxLoss,
     ProxyAnchorLoss,
+    ProxyLoss,
     ProxyNCALoss,
     ProxyNCAPlusPlusLoss,
     ProxyTripletLoss,
@@ -63,9 +67,12 @@ __all__ = [
     "MultiSimilarityLoss",
     "NPairsLoss",
     "NormalizedSoftmaxLoss",
+    "PairLoss",
+    "Pairs",
     "PotentialFieldLoss",
     "PrototypicalLoss",
     "ProxyAnchorLoss",
+    "ProxyLoss",
     "ProxyNCALoss",
     "ProxyNCAPlusPlusLoss",
     "ProxyTripletLoss",
@@ -86,5 +93,6 @@ __all__ = [
     "entry",
     "koleo",
     "names",
+    "setting",
     "signature",
 ]

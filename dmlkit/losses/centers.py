@@ -14,28 +14,18 @@ def max_mahalanobis_centers(
 ) -> Tensor:
     """GenerateOptMeans: L centers of one norm whose largest cosine is least: int, int -> (L, d).
 
-    These are the means of the Max-Mahalanobis Distribution (MMD), a mixture of Gaussians with
-    identity covariance whose means lie as far apart as can be; this MMD is not the maximum mean
-    discrepancy. With L = ``classes`` and d = ``dim``:
+    These are the means of the Max-Mahalanobis Distribution, a mixture of Gaussians with identity
+    covariance whose means lie as far apart as can be. With L = ``classes`` and d = ``dim``:
 
     - L <= d + 1: the regular simplex, ⟨μ_i, μ_j⟩ = −C²/(L − 1), C the ``norm``; the table is
-      ``simplex(L − 1)`` with columns of 0. The authors' recursion,
-      μ_kj = −[1/(L − 1) + ⟨μ_k, μ_j⟩]/μ_jj for j < k and μ_kk = √|1 − ‖μ_k‖²|, is the same up to
-      the rounding error that it has for μ_LL, which is 0;
+      ``simplex(L − 1)`` with columns of 0;
     - L <= 2d: some of the axes ±e_j; by Rankin no L > d + 1 points have all cosines below 0;
     - else: a local minimum of the largest cosine, found from random points by ``steps`` steps of
-      Adam, in O(L²d) each: half a second in all for 50 centers, four for 300, on one core. It
-      depends on ``seed`` alone; torch's default generator is neither used nor changed.
-
-    SEE's Algorithm 1 makes the same table for L = n + 1 classes and multiplies it by an orthonormal
-    basis of each sample, v_1 = r/‖r‖ and all v_j orthogonal to the proxy, where here they are the
-    axes. So its points are ⟨w,z⟩w + ‖r‖μV; the first, the sample itself, is not returned. SEE lost
-    the absolute value under the root, and with it the protection from NaN.
+      Adam, in O(L²d) each. It depends on ``seed`` alone; torch's default generator is not used.
 
     Source: Pang, Du and Zhu 2018, "Max-Mahalanobis Linear Discriminant Analysis Networks",
-    algorithm GenerateOptMeans, in the authors' code, where the norm is 1 or 10, and where L > d + 1
-    takes 10,000 steps of Adam at a rate of 1e-4 on the largest cosine alone; Rankin 1955, "The
-    Closest Packing of Spherical Caps in n Dimensions".
+    algorithm GenerateOptMeans, in the authors' code, whose L > d + 1 takes 10,000 steps on the
+    largest cosine alone; Rankin 1955, "The Closest Packing of Spherical Caps in n Dimensions".
 
     Raises:
         ValueError: fewer than two classes, no dimension or step, or a norm that is not above 0.

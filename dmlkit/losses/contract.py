@@ -1,17 +1,75 @@
-"""What every loss of this package promises: loss(embeddings, labels) -> scalar."""
+"""What every loss promises: loss(embeddings, labels) -> scalar; its settings are fields."""
+
+import math
+from dataclasses import MISSING, dataclass, field, fields, replace
+from numbers import Integral, Real
+from typing import Any, Literal, Self, dataclass_transform
 
 import torch
 from torch import Tensor, nn
 
 from dmlkit import geometry
 
+Range = tuple[str, float, float]  # "log" or "linear", lowest, highest
 
-class EmbeddingLoss(nn.Module):
+
+def setting(
+    *,
+    default: Any = MISSING,
+    low: float | None = None,
+    high: float | None = None,
+    tune: Range | None = None,
+    choices: tuple[str, ...] = (),
+    kw_only: bool = False,
+) -> Any:
+    """A field of a loss: its default, what it may be, and the range in which it is tuned.
+
+    Numbers must be finite, unless ``high`` is infinity.
+    """
+    about = {"range": (low, high), "tune": tune, "in": choices}
+    return field(default=default, kw_only=kw_only, metadata=about)
+
+
+def state(*, init: Literal[False] = False) -> Any:
+    """A field that is no setting: a buffer or parameter, which ``setup`` makes."""
+    return field(init=init)
+
+
+@dataclass_transform(field_specifiers=(setting, state), eq_default=False)
+class Declared(nn.Module):
+    """A module whose settings are fields (see ``setting``); ``setup`` makes parameters and buffers.
+
+    Raises:
+        ValueError: a setting is out of its range.
+    """
+
+    def __init_subclass__(cls) -> None:
+        dataclass(cls, eq=False, repr=False)
+        for f in fields(cls):  # type: ignore[arg-type] # a dataclass now
+            if f.name in vars(cls):  # a default, which would hide a Parameter of that name
+                delattr(cls, f.name)
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        module = super().__new__(cls)
+        nn.Module.__init__(module)  # before fields are set
+        return module
+
+    def __post_init__(self) -> None:
+        for f in fields(self):  # type: ignore[arg-type]
+            if f.init and f.name in vars(self):  # else an __init__ of the class's own sets it later
+                _check(f.name, getattr(self, f.name), f.type, f.metadata)
+        self.setup()
+
+    def setup(self) -> None:
+        """Parameters and buffers, and what follows from several settings."""
+
+
+class EmbeddingLoss(Declared):
     """A loss of raw embeddings (B, d) and int64 labels (B,), returning a scalar.
 
-    Half-precision embeddings are computed on in float32, whatever the autocast state. A batch
-    without a positive or a negative pair gives a zero that still has a gradient path. A batch with
-    NaN or inf gives NaN, whatever the equation. A subclass writes its equation in ``loss``.
+    A subclass writes its equation in ``equation``. Half-precision embeddings are computed on in
+    float32, whatever the autocast state. A batch without a positive or a negative pair gives a zero
+    that still has a gradient path. A batch with NaN or inf gives NaN, whatever the equation.
 
     Raises:
         ValueError: embeddings are not (B, d), B and d at least 1, or labels are not (B,).
@@ -20,39 +78,179 @@ class EmbeddingLoss(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """Check the batch, then compute the loss in float32 (float64 stays float64)."""
-        check_batch(embeddings, labels)
-        if embeddings.dtype in (torch.float16, torch.bfloat16):
-            embeddings = embeddings.float()
+        self.check(embeddings, labels)
+        embeddings = _whole(embeddings)
         with torch.autocast(embeddings.device.type, enabled=False):
             # An equation may pass over a row, as a hinge or a mask does. 0 · NaN and 0 · inf are
             # NaN, so that a training that has diverged shows, without a wait for the device.
-            return self.loss(embeddings, labels) + (0 * embeddings.detach()).sum()
+            return self.equation(embeddings, labels) + (0 * embeddings.detach()).sum()
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def check(self, embeddings: Tensor, labels: Tensor) -> None:
+        """Refuse what is no batch."""
+        check_batch(embeddings, labels)
+
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """The equation."""
         raise NotImplementedError
 
 
-class PairLoss(EmbeddingLoss):
-    """A loss of anchors with other embeddings: those of the batch itself, or those of a memory.
+def _whole(embeddings: Tensor) -> Tensor:
+    """Half precision as float32."""
+    half = embeddings.dtype in (torch.float16, torch.bfloat16)
+    return embeddings.float() if half else embeddings
 
-    A subclass writes its equation in ``pair_loss``.
+
+def _check(name: str, value: Any, kind: Any, rule: Any) -> None:
+    """Refuse a setting that is none of the choices, or no number of its kind and range."""
+    if (choices := rule.get("in")) and value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, but is {value!r}")
+    optional = kind in (int | None, float | None, "int | None", "float | None")
+    whole = kind in (int, int | None, "int", "int | None")  # text, where hints are postponed
+    if not (whole or kind in (float, float | None, "float", "float | None")):
+        return
+    if value is None and optional:
+        return
+    low, high = rule.get("range", (None, None))
+    fits = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
+    fits = fits and (math.isfinite(value) or (value == high))
+    if not fits or (low is not None and value < low) or (high is not None and value > high):
+        bounds = "" if low is None else f" from {low}"
+        bounds += "" if high is None else f" to {high}"
+        what = "whole number" if whole else "finite number"
+        raise ValueError(f"{name} must be a {what}{bounds}, but is {value!r}")
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Anchors with others, those of the batch itself or of a memory, and which pairs count.
+
+    A pair in neither mask does not count.
     """
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """The equation over the pairs of the batch."""
-        positive, negative = geometry.same_label(labels), geometry.different_label(labels)
-        return self.pair_loss(embeddings, embeddings, labels, positive, negative)
+    x: Tensor  # anchors (B, d)
+    y: Tensor  # others (N, d): x itself, within a batch
+    labels: Tensor | None  # classes of the anchors (B,), where pairs are those of classes
+    positive: Tensor  # (B, N)
+    negative: Tensor  # (B, N)
 
-    def pair_loss(
-        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
+    @classmethod
+    def of_batch(cls, x: Tensor, labels: Tensor) -> "Pairs":
+        """All pairs of two different samples of a batch."""
+        return cls(x, x, labels, geometry.same_label(labels), geometry.different_label(labels))
+
+    def on_sphere(self) -> tuple[Tensor, Tensor]:
+        """Both sets as unit rows, (B, d) and (N, d); one tensor twice if they are one."""
+        x = geometry.normalize(self.x)
+        return x, x if self.y is self.x else geometry.normalize(self.y)
+
+    def cosines(self) -> Tensor:
+        """Of every pair: (B, N)."""
+        x, y = self.on_sphere()
+        return x @ y.T
+
+    def distances(self) -> Tensor:
+        """Of every pair on the unit sphere: (B, N)."""
+        return geometry.distances(*self.on_sphere())
+
+    def squared_distances(self) -> Tensor:
+        """Of every pair on the unit sphere: (B, N)."""
+        return geometry.squared_distances(*self.on_sphere())
+
+    def prefix(self, m: int) -> "Pairs":
+        """The same pairs, of the first m dimensions."""
+        x = self.x[:, :m]
+        return replace(self, x=x, y=x if self.y is self.x else self.y[:, :m])
+
+
+class PairLoss(EmbeddingLoss):
+    """A loss of anchors with other embeddings: a subclass writes its equation in ``of``."""
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None = None,
+        references: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+        *,
+        positive: Tensor | None = None,
+        negative: Tensor | None = None,
     ) -> Tensor:
-        """The equation over the pairs that count.
+        """The loss of a batch by its classes, as of any loss, or of other pairs.
 
-        Anchors (B, d), others (N, d), the anchors' labels (B,), and the masks (B, N) of positive
-        and of negative pairs -> scalar; a pair that is in neither mask does not count.
+        - ``labels`` (B, C) bool are several labels a sample: pairs that share one are positive.
+        - ``references`` (N, d) take the place of the batch as the others; without any labels, row
+          i of both is one thing, as two views of an image (self-supervised training).
+        - ``positive`` and ``negative`` (B, N) bool name the pairs, as a relation matrix > 0 does;
+          without ``negative``, all pairs that are not positive.
+
+        Raises:
+            ValueError: masks that are not (B, N), or a batch with neither labels nor pairs.
+
+        >>> from dmlkit.losses import SupConLoss
+        >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
+        >>> tags = torch.tensor([[True, False], [True, True], [False, True]])
+        >>> SupConLoss(1.0)(x, tags), SupConLoss(1.0)(x, references=x.flip(1))
+        (tensor(0.5022), tensor(1.4768))
         """
+        several = labels is not None and labels.ndim == 2 and labels.dtype == torch.bool
+        if labels is None or several:
+            check_embeddings(embeddings)
+        elif references is None and positive is None:
+            return super().forward(embeddings, labels)
+        else:
+            check_batch(embeddings, labels)
+        x = _whole(embeddings)
+        y = x if references is None else _whole(references).to(x.dtype)
+        if positive is None:
+            positive = _related(x, labels, references, reference_labels)
+        negative = ~positive if negative is None else negative
+        expected = (len(x), len(y))
+        if not positive.shape == negative.shape == expected:
+            raise ValueError(
+                f"positive and negative must be {expected}, one for each pair, but are "
+                f"{tuple(positive.shape)} and {tuple(negative.shape)}"
+            )
+        if references is None:
+            others = ~torch.eye(len(x), dtype=torch.bool, device=x.device)
+            positive, negative = positive & others, negative & others
+        classes = None if several else labels
+        with torch.autocast(x.device.type, enabled=False):
+            watch = (0 * x.detach()).sum() + (0 * y.detach()).sum()
+            return self.of(Pairs(x, y, classes, positive, negative)) + watch
+
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """The equation over the pairs of the batch."""
+        return self.of(Pairs.of_batch(embeddings, labels))
+
+    def of(self, pairs: Pairs) -> Tensor:
+        """The equation over the pairs that count."""
         raise NotImplementedError
+
+
+def _related(
+    x: Tensor, labels: Tensor | None, references: Tensor | None, reference_labels: Tensor | None
+) -> Tensor:
+    """Which pairs share a label, or where there are none, a row: (B, N)."""
+    if labels is None and references is not None and len(references) == len(x):
+        return torch.eye(len(x), dtype=torch.bool, device=x.device)
+    theirs = labels if references is None else reference_labels
+    if labels is None or theirs is None:
+        raise ValueError("pairs need labels of both sides, or positive=, or references row by row")
+    return share_a_label(labels, theirs)
+
+
+def share_a_label(labels: Tensor, others: Tensor) -> Tensor:
+    """Of classes (B,) and (N,), or several labels a sample (B, C) and (N, C) bool: (B, N)."""
+    if labels.ndim == 1:
+        return labels[:, None] == others
+    return labels.float() @ others.float().T > 0
+
+
+def of_pairs(loss: nn.Module, pairs: Pairs) -> Tensor:
+    """A wrapped loss of pairs. Raises TypeError for a loss that cannot compare two sets."""
+    if not isinstance(loss, PairLoss):
+        raise TypeError(f"loss must be a PairLoss, to compare two sets, but is {loss!r}")
+    return loss.of(pairs)
 
 
 def check_embeddings(embeddings: Tensor) -> None:
@@ -60,14 +258,11 @@ def check_embeddings(embeddings: Tensor) -> None:
 
     >>> check_embeddings(torch.ones(3))
     Traceback (most recent call last):
-    ValueError: embeddings must be (B, d), but are (3,)
+    ValueError: embeddings must be (B, d), with B and d from 1, but are (3,)
     """
-    if embeddings.ndim != 2:
-        raise ValueError(f"embeddings must be (B, d), but are {tuple(embeddings.shape)}")
-    if 0 in embeddings.shape:
+    if embeddings.ndim != 2 or 0 in embeddings.shape:
         raise ValueError(
-            f"embeddings must have at least one row and one dimension, "
-            f"but are {tuple(embeddings.shape)}"
+            f"embeddings must be (B, d), with B and d from 1, but are {tuple(embeddings.shape)}"
         )
     if not embeddings.is_floating_point():
         raise TypeError(f"embeddings must be floating point, but are {embeddings.dtype}")
@@ -78,14 +273,14 @@ def check_batch(embeddings: Tensor, labels: Tensor) -> None:
 
     >>> check_batch(torch.zeros(4, 2), torch.zeros(3, dtype=torch.int64))
     Traceback (most recent call last):
-    ValueError: labels must be (4,), one for each of the 4 embeddings, but are (3,)
+    ValueError: labels must be (4,), one for each of the 4 embeddings, but are (3,); several ...
     """
     check_embeddings(embeddings)
     B = len(embeddings)
     if labels.shape != (B,):
         raise ValueError(
-            f"labels must be ({B},), one for each of the {B} embeddings, "
-            f"but are {tuple(labels.shape)}"
+            f"labels must be ({B},), one for each of the {B} embeddings, but are "
+            f"{tuple(labels.shape)}; several labels a sample are for losses of pairs"
         )
     if labels.dtype != torch.int64:
         raise TypeError(f"labels must be torch.int64, but are {labels.dtype}")

@@ -5,13 +5,22 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.checks import check_count, check_positive, check_range
-from dmlkit.losses.contract import EmbeddingLoss, PairLoss, masked_logsumexp, masked_mean
-from dmlkit.losses.pairs import ContrastiveLoss, _on_sphere
+from dmlkit.losses.contract import (
+    EmbeddingLoss,
+    PairLoss,
+    Pairs,
+    masked_logsumexp,
+    masked_mean,
+    setting,
+)
+from dmlkit.losses.pairs import ContrastiveLoss
 from dmlkit.losses.table import register
 
 
-@register("supcon", "pairs", {"temperature": ("log", 0.02, 0.5)})
+@register(
+    "supcon", "pairs", "SupCon", 2020,
+    r"$\mathrm{LSE}_{j}\,(s_j/\sigma)-\mathrm{mean}_p\,(s_p/\sigma)$",
+)  # fmt: skip
 class SupConLoss(PairLoss):
     """Classify each of an anchor's positives among all other samples of the batch.
 
@@ -21,15 +30,7 @@ class SupConLoss(PairLoss):
     - ``side="out"``: LSE_{j≠i} z_ij − (1/|Y_i|) Σ_{j∈Y_i} z_ij, the sum outside the log;
     - ``side="in"``: LSE_{j≠i} z_ij − LSE_{j∈Y_i} z_ij + log|Y_i|, the sum inside it.
 
-    The anchor's other positives stay in the denominator. "in" is at most "out"; both are NT-Xent
-    where each class has two samples. A batch of one class still has a loss above 0. The source's
-    code multiplies by T/0.07, and divides by all anchors, with a positive or without. T is 0.07
-    there by default, and 0.1 in the runs that it reports.
-
     Source: Khosla et al. 2020, "Supervised Contrastive Learning", equations 2 and 3.
-
-    Raises:
-        ValueError: a temperature that is not above 0, or an unknown side.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> SupConLoss(side="out")(x, torch.tensor([5, 5, 5, 6]))
@@ -38,74 +39,67 @@ class SupConLoss(PairLoss):
     tensor(0.6933)
     """
 
-    def __init__(self, temperature: float = 0.1, side: str = "out") -> None:
-        super().__init__()
-        check_positive(temperature=temperature)
-        if side not in ("out", "in"):
-            raise ValueError(f"side must be 'out' or 'in', but is {side!r}")
-        self.temperature = temperature
-        self.side = side
+    temperature: float = setting(default=0.1, low=1e-9, tune=("log", 0.02, 0.5))
+    side: str = setting(default="out", choices=("out", "in"))
 
-    def pair_loss(
-        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
-    ) -> Tensor:
-        x, y = _on_sphere(anchors, others)
+    def of(self, pairs: Pairs) -> Tensor:
+        x, y = pairs.on_sphere()
         z = x / self.temperature @ y.T  # (B, N)
-        n = positive.to(z.dtype).sum(dim=1)  # (B,): |Y_i|
-        total = masked_logsumexp(z, positive | negative, dim=1)  # (B,)
+        n = pairs.positive.to(z.dtype).sum(dim=1)  # (B,): |Y_i|
+        total = masked_logsumexp(z, pairs.positive | pairs.negative, dim=1)  # (B,)
         if self.side == "out":
-            own = torch.where(positive, z, 0).sum(dim=1) / n.clamp_min(1)
+            own = torch.where(pairs.positive, z, 0).sum(dim=1) / n.clamp_min(1)
         else:
-            own = masked_logsumexp(z, positive, dim=1) - n.clamp_min(1).log()
+            own = masked_logsumexp(z, pairs.positive, dim=1) - n.clamp_min(1).log()
         return masked_mean(total - own, n > 0)
 
 
-@register("circle", "pairs", {"margin": ("linear", 0.1, 0.6), "gamma": ("log", 16.0, 256.0)})
+@register(
+    "circle", "pairs", "circle loss", 2020,
+    r"$\log(1+\sum_n e^{\gamma a_n(s_n-m)}\sum_p e^{-\gamma a_p(s_p-1+m)})$"
+    "\n"
+    r"$a_n=[s_n+m]_+,\ a_p=[1+m-s_p]_+$",
+)  # fmt: skip
 class CircleLoss(PairLoss):
     """Pull and push each similarity the more, the farther it is from its own optimum.
 
     L = mean over anchors with a positive and a negative of
     log(1 + Σ_n e^{γ a_n (s_n − m)} Σ_p e^{−γ a_p (s_p − 1 + m)}), s the cosine, with the weights
-    a_p = [1 + m − s_p]₊ and a_n = [s_n + m]₊, through which no gradient passes. At one pair of each
-    kind the decision boundary is the circle s_n² + (1 − s_p)² = 2m². The sums are those of one
-    anchor; some public code takes a single sum over all pairs of the batch, which is another loss.
-    The defaults are the source's for retrieval; for faces it has m 0.25 and γ 256.
+    a_p = [1 + m − s_p]₊ and a_n = [s_n + m]₊, through which no gradient passes.
 
     Source: Sun et al. 2020, "Circle Loss: A Unified Perspective of Pair Similarity Optimization",
     equation 6; defaults as the library pytorch-metric-learning quotes them.
-
-    Raises:
-        ValueError: γ that is not above 0, or a margin that is not from 0 to 1.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> CircleLoss(gamma=1.0)(x, torch.tensor([5, 5, 6, 6]))
     tensor(1.4917)
     """
 
-    def __init__(self, margin: float = 0.4, gamma: float = 80.0) -> None:
-        super().__init__()
-        check_range(0, 1, margin=margin)
-        check_positive(gamma=gamma)
-        self.margin = margin
-        self.gamma = gamma
+    margin: float = setting(default=0.4, low=0, high=1, tune=("linear", 0.1, 0.6))
+    gamma: float = setting(default=80.0, low=1e-9, tune=("log", 16.0, 256.0))
 
-    def pair_loss(
-        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
-    ) -> Tensor:
-        x, y = _on_sphere(anchors, others)
+    def of(self, pairs: Pairs) -> Tensor:
+        x, y = pairs.on_sphere()
         s, m = x @ y.T, self.margin  # (B, N)
         with torch.no_grad():
             a_p, a_n = (1 + m - s).relu(), (s + m).relu()
-            slope = self.gamma * torch.where(positive, -a_p, a_n)  # (B, N): of each exponent in s
-            boundary = m + (1 - 2 * m) * positive.to(s.dtype)  # 1 − m or m
+            slope = self.gamma * torch.where(pairs.positive, -a_p, a_n)  # (B, N): of exponents
+            boundary = m + (1 - 2 * m) * pairs.positive.to(s.dtype)  # 1 − m or m
         z = slope * (s - boundary)
-        both = positive.any(dim=1) & negative.any(dim=1)  # (B,)
-        total = masked_logsumexp(z, negative, dim=1) + masked_logsumexp(z, positive, dim=1)
+        both = pairs.positive.any(dim=1) & pairs.negative.any(dim=1)  # (B,)
+        total = masked_logsumexp(z, pairs.negative, dim=1) + masked_logsumexp(
+            z, pairs.positive, dim=1
+        )
         # Where one sum is empty, the lowest number stands for −∞, and must not count.
         return masked_mean(F.softplus(torch.where(both, total, 0), threshold=40), both)
 
 
-@register("contextual", "pairs", {"weight": ("linear", 0.05, 0.6), "epsilon": ("log", 0.01, 0.2)})
+@register(
+    "contextual", "pairs", "contextual similarity", 2023,
+    r"$\lambda\,\mathrm{mean}(1_{y_i=y_j}-J_{ij})^2+\gamma\,(\bar{s}-\mu)^2$"
+    "\n+ contrastive; J: shared neighbors",
+    tuned=("weight", "epsilon"),
+)  # fmt: skip
 class ContextualLoss(EmbeddingLoss):
     """Make two samples share their nearest neighbors if, and only if, they share a class.
 
@@ -121,17 +115,11 @@ class ContextualLoss(EmbeddingLoss):
     passes through the k-th distance or through |N_i| and |N̄_i|. The contrastive part is
     ``ContrastiveLoss`` of cosines.
 
-    λ is ``weight``, γ ``regularization``, μ ``mean_similarity``. Batches should have k samples of a
-    class; k is at most B. Two products of (B, B) matrices: O(B³) time, O(B²) memory. The defaults
-    are the source's at 256 pixels; at 224 pixels, on CUB, it has λ 0.05 and ε 0.04. They fine-tune
-    a pretrained network at a rate of 1e-5: a small one from scratch learns little by them.
+    λ is ``weight``, γ ``regularization``, μ ``mean_similarity``, and k is at most B. It takes
+    O(B³) time and O(B²) memory.
 
     Source: Liao, Tsiligkaridis and Kulis 2023, "Supervised Metric Learning to Rank for Retrieval
     via Contextual Similarity Optimization", in the form of the authors' code.
-
-    Raises:
-        ValueError: fewer than two neighbors, weights that are negative or whose sum is above 1, or
-            a number that is negative or not finite.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> y = torch.tensor([5, 5, 6, 6])
@@ -139,34 +127,21 @@ class ContextualLoss(EmbeddingLoss):
     tensor(0.2656)
     """
 
-    def __init__(
-        self,
-        neighbors: int = 4,
-        epsilon: float = 0.05,
-        weight: float = 0.4,
-        regularization: float = 0.1,
-        mean_similarity: float = 0.25,
-        positive_margin: float = 0.75,
-        negative_margin: float = 0.6,
-        slope: float = 10.0,
-    ) -> None:
-        super().__init__()
-        check_count(neighbors=neighbors)
-        check_range(2, neighbors=neighbors)
-        check_range(0, epsilon=epsilon)
-        check_range(0, 1, weight=weight)
-        check_range(0, 1 - weight, regularization=regularization)
-        check_range(-1, 1, mean_similarity=mean_similarity)
-        check_positive(slope=slope)
-        self.neighbors = neighbors
-        self.epsilon = epsilon
-        self.weight = weight
-        self.regularization = regularization
-        self.mean_similarity = mean_similarity
-        self.contrastive = ContrastiveLoss(positive_margin, negative_margin, "cosine")
-        self.slope = slope
+    neighbors: int = setting(default=4, low=2)
+    epsilon: float = setting(default=0.05, low=0, tune=("log", 0.01, 0.2))
+    weight: float = setting(default=0.4, low=0, high=1, tune=("linear", 0.05, 0.6))
+    regularization: float = setting(default=0.1, low=0, high=1)
+    mean_similarity: float = setting(default=0.25, low=-1, high=1)
+    positive_margin: float = 0.75
+    negative_margin: float = 0.6
+    slope: float = setting(default=10.0, low=1e-9)
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def setup(self) -> None:
+        if self.weight + self.regularization > 1:
+            raise ValueError("weight and regularization must together be at most 1")
+        self.contrastive = ContrastiveLoss(self.positive_margin, self.negative_margin, "cosine")
+
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         if len(labels) == 1:  # no other sample, and so nothing that a mean of S could say
             return 0 * embeddings.sum()
         x = geometry.normalize(embeddings)  # (B, d)
@@ -175,7 +150,7 @@ class ContextualLoss(EmbeddingLoss):
         error = (positive.to(S.dtype) - self.similarities(2 - 2 * S)).square()
         context = torch.where(positive | negative, error, 0).mean()
         spread = (S.mean() - self.mean_similarity).square()
-        contrastive = self.contrastive.pair_loss(x, x, labels, positive, negative)
+        contrastive = self.contrastive.of(Pairs(x, x, labels, positive, negative))
         rest = 1 - self.weight - self.regularization
         return self.weight * context + self.regularization * spread + rest * contrastive
 

@@ -7,12 +7,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.checks import check_count, check_range
-from dmlkit.losses.contract import EmbeddingLoss
+from dmlkit.losses.contract import EmbeddingLoss, setting
 from dmlkit.losses.table import register
 
 
-@register("prototypical", "groups", {})
+@register(
+    "prototypical", "groups", "prototypical", 2017,
+    r"$-\log\,\mathrm{softmax}_k(-\|f-\mu_k\|^2)_y$",
+)  # fmt: skip
 class PrototypicalLoss(EmbeddingLoss):
     """Classify every query by its distances to the prototypes of its episode's classes.
 
@@ -21,28 +23,22 @@ class PrototypicalLoss(EmbeddingLoss):
     rest are its queries; a class with a single row does not count. Embeddings are not normalized.
     With several ``episodes``, the batch is that many consecutive equal parts, and a query sees the
     classes of its own part only: the first ``ways`` of them by label, or all.
-    Where ``ways`` is known it saves work, since a part of b rows may have b/2 classes.
 
     Source: Snell, Swersky and Zemel 2017, "Prototypical Networks for Few-shot Learning",
     equations 1 and 2.
 
     Raises:
-        ValueError: fewer than one episode or way, or a batch that does not divide into the
-            episodes.
+        ValueError: a batch that does not divide into the episodes.
 
     >>> x = torch.tensor([[0.0, 0.0], [1.0, 0.0], [3.0, 0.0], [3.0, 0.0]])
     >>> PrototypicalLoss()(x, torch.tensor([5, 5, 6, 6]))  # mean of log(1 + e⁻³), log(1 + e⁻⁹)
     tensor(0.0244)
     """
 
-    def __init__(self, episodes: int = 1, ways: int | None = None) -> None:
-        super().__init__()
-        check_count(episodes=episodes)
-        check_count(ways=1 if ways is None else ways)
-        self.episodes = episodes
-        self.ways = ways
+    episodes: int = setting(default=1, low=1)
+    ways: int | None = setting(default=None, low=1)
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         (B, d), E = embeddings.shape, self.episodes
         if B % E:
             raise ValueError(f"a batch of {B} does not divide into {E} equal episodes")
@@ -90,7 +86,11 @@ def split_episodes(labels: Tensor, ways: int, queries: int) -> tuple[Tensor, Ten
     return support_class, order.gather(1, chosen), torch.where(query, k, -1).gather(1, chosen)
 
 
-@register("structured_clustering", "groups", {"gamma": ("log", 0.1, 10.0)})
+@register(
+    "structured_clustering", "groups", "structured clustering", 2017,
+    r"$[\max_S\{F(S)+\gamma(1-\mathrm{NMI})\}-\tilde F]_+$"
+    "\nF: facility location",
+)  # fmt: skip
 class StructuredClusteringLoss(EmbeddingLoss):
     """Make the true clustering score higher than every other, by a margin of how wrong that is.
 
@@ -100,28 +100,19 @@ class StructuredClusteringLoss(EmbeddingLoss):
     NMI divides by the geometric mean of the entropies, D is the distance on the unit sphere.
 
     The maximum is sought greedily, then by ``pam_steps`` rounds in which each medoid may be swapped
-    for a member of its cluster; the search carries no gradient. It takes |Y| (1 + pam_steps)
-    batched steps and O(B²) memory. That loop follows the labels, so that this loss cannot be
-    captured by ``torch.compile`` as one graph.
+    for a member of its cluster; the search carries no gradient.
 
     Source: Song, Jegelka, Rathod and Murphy 2017, "Deep Metric Learning via Facility Location".
-
-    Raises:
-        ValueError: γ that is negative or not finite, or a negative number of steps.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
     >>> StructuredClusteringLoss()(x, torch.tensor([5, 5, 6, 6]))  # 0 + 1 − (−2√2)
     tensor(3.8284)
     """
 
-    def __init__(self, gamma: float = 1.0, pam_steps: int = 5) -> None:
-        super().__init__()
-        check_range(0, gamma=gamma)
-        check_count(0, pam_steps=pam_steps)
-        self.gamma = gamma
-        self.pam_steps = pam_steps
+    gamma: float = setting(default=1.0, low=0, tune=("log", 0.1, 10.0))
+    pam_steps: int = setting(default=5, low=0)
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         D = geometry.distances(geometry.normalize(embeddings))  # (B, B)
         with torch.no_grad():
             y = labels.unique(return_inverse=True)[1]  # (B,), 0..|Y|-1

@@ -7,20 +7,18 @@ from scipy.spatial.distance import squareform
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.checks import check_count, check_range
 from dmlkit.losses import mining
-from dmlkit.losses.contract import EmbeddingLoss, check_labels
+from dmlkit.losses.contract import EmbeddingLoss, check_labels, setting, state
 from dmlkit.losses.table import register
 
 
 def class_distances(embeddings: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
     """Mean squared distances on the unit sphere between the images of classes, and within each.
 
-    d_pq = mean over i in p and j in q of ‖x_i − x_j‖², and s_c = the mean over i ≠ j in c of
-    ‖x_i − x_j‖². Embeddings (N, d), labels (N,) in 0..C − 1 -> (C, C), (C,), in float64. The means
-    r̄ and mean squared norms of classes suffice: d_pq = m_p + m_q − 2 r̄_pᵀr̄_q and
-    s_c = 2 n_c (m_c − ‖r̄_c‖²) / (n_c − 1), so this costs O(Nd + C²d), where all pairs of images
-    would cost O(N²d). What has no pair of images is NaN.
+    d_pq = mean over i in p and j in q of ‖x_i − x_j‖² = m_p + m_q − 2 r̄_pᵀr̄_q, and s_c = the
+    mean over i ≠ j in c of ‖x_i − x_j‖² = 2 n_c (m_c − ‖r̄_c‖²) / (n_c − 1), with r̄ the means of
+    classes and m their mean squared norms. Embeddings (N, d), labels (N,) in 0..C − 1 -> (C, C),
+    (C,), in float64. What has no pair of images is NaN.
 
     Source: Ge, Huang, Dong and Scott 2018, "Deep Metric Learning with Hierarchical Triplet Loss",
     as two independent notes of the paper give it.
@@ -30,7 +28,6 @@ def class_distances(embeddings: Tensor, labels: Tensor, num_classes: int) -> tup
     >>> [round(v, 6) for v in (between[0, 1].item(), *within.tolist())]
     [2.4, 0.8, 2.0]
     """
-    check_count(num_classes=num_classes)
     check_labels(labels, num_classes)
     x = geometry.normalize(embeddings.detach().double())  # (N, d)
     n = torch.bincount(labels, minlength=num_classes).to(x)  # (C,)
@@ -51,7 +48,7 @@ def tree_margins(
     H(p, q) is the first level l on which the node that joins p and q is not higher than d_l, and
     the margin is α_pq = [β + d_H(p,q) − s_p]₊, with s_p = d_0 for a class of one image.
     Embeddings (N, d), labels (N,) in 0..C − 1 -> (C, C) in float64, 0 on the diagonal, and β where
-    a class has no image. It takes O(C²) time and memory, on the host.
+    a class has no image.
 
     Source: Ge et al. 2018 (see ``class_distances``), from the notes. Linkage is named by neither.
     A negative margin, where s_p > β + d_H, is set to 0 here.
@@ -77,33 +74,26 @@ def tree_margins(
     return margins
 
 
-@register("htl", "groups", {"beta": ("log", 0.02, 0.5)})
+@register(
+    "htl", "groups", "hierarchical triplets", 2018,
+    r"$[D_{ap}^2-D_{an}^2+m_{y_a y_n}]_+$"
+    "\nmargins from a tree of classes",
+)  # fmt: skip
 class HierarchicalTripletLoss(EmbeddingLoss):
     """HTL: triplets with margins of their own, larger from classes that a tree has far apart.
 
     L = 1/(2Z) Σ over triplets (a, p, n) of [D²_ap − D²_an + α_{y_a y_n}]₊ on the unit sphere, with
     Z the number of those that are not zero. The margins α (C, C) come from ``tree_margins``, with
-    the arguments ``beta`` and ``levels``; before the first tree all are β.
+    the arguments ``beta`` and ``levels``; before the first tree all are β. They are part of the
+    state.
 
     A training calls ``refresh`` with embeddings of the whole training set, at its start and every
-    ``refresh_every`` steps; so the margins follow the embedding. They are part of the state, of
-    4 C² bytes. Labels are 0 to C − 1. The batches of neighboring classes that go with it are those
-    of the sampler ``neighbors`` (``data.batches.Neighbors``). As a margin needs the class of the
-    negative too, this is no ``PairLoss``, and a memory cannot wrap it.
+    ``refresh_every`` steps; so the margins follow the embedding. Labels are 0 to C − 1.
 
     Source: Ge, Huang, Dong and Scott 2018, "Deep Metric Learning with Hierarchical Triplet Loss".
     There is no official code: formulas and β = 0.1 are from two independent notes of the paper,
-    which agree. Not verified: L = 16 levels, and a new tree every epoch. The notes leave open
-    whether Z counts all triplets; they have plain triplets in the first epoch, where a training
-    here begins with the tree of the untrained network.
-
-    The margin of a tree is what its two classes have between them already, and β more: half of all
-    triplets stay active, easy ones too, and hard ones count for little. On Glyphs (validation
-    classes, 280 steps) Recall@1 was 77 % with the first tree alone and 75 % with one more at step
-    200, the default; a single margin of 0.2 (``triplet_all``) had 80 %.
-
-    Raises:
-        ValueError: fewer than one class or level, a negative β, or labels outside 0..C − 1.
+    which agree. Not verified: L = 16 levels, a new tree every epoch, and whether Z counts all
+    triplets.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> y = torch.tensor([0, 0, 1, 1])
@@ -114,16 +104,15 @@ class HierarchicalTripletLoss(EmbeddingLoss):
     (tensor(0.3833), tensor(0.7188))
     """
 
-    margins: Tensor
+    num_classes: int = setting(low=1)
+    beta: float = setting(default=0.1, low=0, tune=("log", 0.02, 0.5))
+    levels: int = setting(default=16, low=1)
+    refresh_every: int = setting(default=200, low=1)
+    margins: Tensor = state()
 
-    def __init__(
-        self, num_classes: int, beta: float = 0.1, levels: int = 16, refresh_every: int = 200
-    ) -> None:
-        super().__init__()
-        check_count(num_classes=num_classes, levels=levels, refresh_every=refresh_every)
-        check_range(0, beta=beta)
-        self.beta, self.levels, self.refresh_every = beta, levels, refresh_every
-        margins = torch.full((num_classes, num_classes), float(beta)).fill_diagonal_(0)
+    def setup(self) -> None:
+        C = self.num_classes
+        margins = torch.full((C, C), float(self.beta)).fill_diagonal_(0)
         self.register_buffer("margins", margins)
 
     def refresh(self, embeddings: Tensor, labels: Tensor) -> None:
@@ -131,7 +120,7 @@ class HierarchicalTripletLoss(EmbeddingLoss):
         C = len(self.margins)
         self.margins.copy_(tree_margins(embeddings, labels, C, self.beta, self.levels))
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_labels(labels, len(self.margins))
         positive, negative = geometry.same_label(labels), geometry.different_label(labels)
         D2 = geometry.squared_distances(geometry.normalize(embeddings))  # (B, B)

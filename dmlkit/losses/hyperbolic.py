@@ -7,52 +7,43 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.checks import check_positive, check_range
-from dmlkit.losses.contract import PairLoss
+from dmlkit.losses.contract import PairLoss, Pairs, setting
 from dmlkit.losses.table import register
 
 
-@register("hyperbolic", "hyperbolic", {"temperature": ("log", 0.05, 0.5), "c": ("log", 0.01, 1.0)})
+@register(
+    "hyperbolic", "hyperbolic", "hyperbolic", 2022,
+    r"$-\log\,e^{-d_{ap}/\sigma}/(e^{-d_{ap}/\sigma}+\sum_n e^{-d_{an}/\sigma})$"
+    "\nd: distance in the Poincaré ball",
+    tuned=("temperature", "c"),
+)  # fmt: skip
 class HyperbolicLoss(PairLoss):
     """Tell each positive from the anchor's negatives by their distances in the Poincaré ball.
 
     L = mean over ordered positive pairs (a, p) of
     −log(e^{−d_ap/τ} / (e^{−d_ap/τ} + Σ_n e^{−d_an/τ})), n over all negatives of a, and d the
     distance on exp₀ of the embeddings, clipped to a radius. With ``c`` 0 the ball becomes the unit
-    sphere, and −d the cosine: NT-Xent. With two images per class this is the published loss; with
-    more, its authors sum over pairs of views, where here, as in NT-Xent, each positive pair is a
-    term whose denominator holds all negatives of its anchor and no other positive.
+    sphere, and −d the cosine: NT-Xent.
 
-    Source: Ermolov et al. 2022, "Hyperbolic Vision Transformers", section 3; clipping from Guo et
-    al. 2022, "Clipped Hyperbolic Classifiers Are Super-Hyperbolic Classifiers".
-
-    Raises:
-        ValueError: ``c`` is not at least 0 and finite, or temperature or clip is not positive.
+    Source: Ermolov et al. 2022, "Hyperbolic Vision Transformers", section 3, which sums over pairs
+    of views: this loss, with two images of a class. Clipping: Guo et al. 2022, "Clipped Hyperbolic
+    Classifiers Are Super-Hyperbolic Classifiers".
 
     >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
     >>> HyperbolicLoss(c=0.0, temperature=1.0)(x, torch.tensor([5, 5, 6]))  # log(1 + e⁻²)
     tensor(0.1269)
     """
 
-    def __init__(self, c: float = 0.1, temperature: float = 0.2, clip: float = 2.3) -> None:
-        super().__init__()
-        check_range(0, c=c)
-        check_positive(temperature=temperature)
-        if clip != math.inf:
-            check_positive(clip=clip)
-        self.c = c
-        self.temperature = temperature
-        self.clip = clip
+    c: float = setting(default=0.1, low=0, tune=("log", 0.01, 1.0))
+    temperature: float = setting(default=0.2, low=1e-9, tune=("log", 0.05, 0.5))
+    clip: float = setting(default=2.3, low=1e-9, high=math.inf)
 
-    def pair_loss(
-        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
-    ) -> Tensor:
-        """The equation over the pairs of B anchors and N others that two (B, N) masks admit."""
-        s = self._similarities(anchors, others)  # (B, N), divided by τ
-        hidden = (~negative).to(s.dtype) * -1e30  # finite, so that a row may hide everything
+    def of(self, pairs: Pairs) -> Tensor:
+        s = self._similarities(pairs.x, pairs.y)  # (B, N), divided by τ
+        hidden = (~pairs.negative).to(s.dtype) * -1e30  # finite, so that a row may hide everything
         rivals = (s + hidden).logsumexp(dim=1, keepdim=True)  # (B, 1): log Σ_n e^s
         terms = F.softplus(rivals - s, threshold=40)  # (B, N): log(1 + Σ_n e^s / e^s_ap)
-        weight = positive.to(s.dtype)
+        weight = pairs.positive.to(s.dtype)
         return (terms * weight).sum() / weight.sum().clamp_min(1)
 
     def _similarities(self, anchors: Tensor, others: Tensor) -> Tensor:
@@ -82,9 +73,9 @@ def poincare_distances(x: Tensor, y: Tensor, c: float) -> Tensor:
     """Distances in the Poincaré ball of radius 1/√c: (M, d), (N, d) -> (M, N).
 
     d_c(x, y) = (2/√c) artanh(√c‖−x ⊕ y‖), computed in the equal form
-    (2/√c) arsinh(√c‖x − y‖ / √((1 − c‖x‖²)(1 − c‖y‖²))), which loses no digits where artanh does,
-    near the edge. Points on or beyond the edge count as just inside it. At c = 0 this is the limit
-    2‖x − y‖. Gradients are finite everywhere, and zero where the distance is 0.
+    (2/√c) arsinh(√c‖x − y‖ / √((1 − c‖x‖²)(1 − c‖y‖²))), which loses no digits near the edge.
+    Points on or beyond the edge count as just inside it. At c = 0 this is the limit 2‖x − y‖.
+    Gradients are finite everywhere, and zero where the distance is 0.
 
     Source: Ganea, Bécigneul and Hofmann 2018, "Hyperbolic Neural Networks".
 

@@ -99,30 +99,6 @@ def arguments(cls: type[nn.Module]) -> Mapping[str, inspect.Parameter]:
     return found
 
 
-def packages(name: str) -> set[str]:
-    """The first names of all modules whose code is that of a loss: of its class and what that is
-    derived from, and of what was imported from beside its file.
-    """
-    cls = find(name)
-    modules = {base.__module__ for base in cls.__mro__[: cls.__mro__.index(nn.Module)]}
-    found = {module.split(".")[0] for module in modules} - {"torch"}
-    if name.rpartition(":")[0].endswith(".py"):
-        folder = _folder(sys.modules[cls.__module__])
-        for each, module in tuple(sys.modules.items()):
-            if "." not in each and folder is not None and _folder(module) == folder:
-                found.add(each)
-    return found
-
-
-def _folder(module: ModuleType) -> Path | None:
-    """Where a module or a package lies."""
-    file = getattr(module, "__file__", None)
-    if not isinstance(file, str):
-        return None
-    path = Path(file)
-    return (path.parent if path.name == "__init__.py" else path).resolve().parent
-
-
 def _from_file(where: str) -> ModuleType:
     path = Path(where).resolve()
     if not path.is_file():

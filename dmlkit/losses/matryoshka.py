@@ -1,44 +1,38 @@
 """Matryoshka: a loss on leading parts of the embedding, so that it can be cut to any size."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from dmlkit.checks import as_numbers, check_count, check_positive
-from dmlkit.losses.contract import EmbeddingLoss, PairLoss
+from dmlkit.losses.contract import PairLoss, Pairs, of_pairs, setting
 from dmlkit.losses.table import register
 
 
-@register("matryoshka", "sizes", wraps="supcon")
-class MatryoshkaLoss(EmbeddingLoss):
+@register(
+    "matryoshka", "sizes", "Matryoshka", 2022,
+    r"$\sum_m \mathrm{SupCon}(f_{1\ldots m})$"
+    "\nm = 8, 16, 32, …",
+    wraps="supcon", tuned=False,
+)  # fmt: skip
+class MatryoshkaLoss(PairLoss):
     """Any loss on the first 8, 16, 32, … dimensions, each as if there were no others.
 
     L = Σ_m c_m · loss(f[:, :m], y) over the ``sizes`` m, by default the powers of two from 8 that
-    are below ``dim``, and ``dim``; c_m are the ``weights``, by default 1. The sum grows with the
-    number of sizes; with ``reduction="mean"`` it is divided by Σ_m c_m. The raw prefixes are given
-    to the loss, which normalizes each by itself if it normalizes. A loop over sizes, one after the
-    other.
+    are below ``dim``, and ``dim``; c_m are the ``weights``, by default 1. With
+    ``reduction="mean"`` the sum is divided by Σ_m c_m. The raw prefixes are given to the loss,
+    which normalizes each by itself if it normalizes.
 
-    Parameters of the loss named ``proxies``, (C, ..., dim), are cut as the embeddings are: one set
-    of proxies serves all sizes (MRL-E, the efficient form of the paper). Other parameters, such as
-    a radius for each class, are the same for all sizes. A schedule that counts batches has the same
-    count at all sizes of a batch, and moves once. The wrapped loss must keep nothing else:
-
-    - a memory wraps this loss and not the reverse, ``CrossBatchMemory(MatryoshkaLoss(loss))``: it
-      holds full vectors, which are cut. Where ``loss`` is a ``PairLoss``, so is the wrapper;
-    - ``SphericalExpansion(MatryoshkaLoss(loss))`` likewise: synthetic points around full proxies
-      are cut. ``proxies`` are those of the wrapped loss;
-    - moving statistics of the embeddings would be of one size only, and are refused;
-    - a ``SphericalConstraint`` beside it acts on full norms.
+    Parameters of the loss named ``proxies``, (C, ..., dim), are cut as the embeddings are (MRL-E,
+    the efficient form of the paper); others serve all sizes. A schedule that counts batches has the
+    same count at all sizes of a batch, and moves once. The wrapped loss must keep nothing else, so
+    that a memory or an expansion goes around this loss, and not into it.
 
     Source: Kusupati et al. 2022, "Matryoshka Representation Learning"; there, for classifiers.
 
     Raises:
-        ValueError: sizes that are not distinct whole numbers from 1 to ``dim``, weights that are
-            not as many or not above 0, an unknown reduction, proxies or embeddings that have not
-            ``dim`` dimensions.
+        ValueError: proxies or embeddings that have not ``dim`` dimensions.
         TypeError: a loss that keeps a state other than counts, or another ``MatryoshkaLoss``.
 
     >>> from dmlkit.losses import SupConLoss
@@ -48,50 +42,56 @@ class MatryoshkaLoss(EmbeddingLoss):
     tensor(1.5106)
     """
 
-    def __init__(
-        self,
-        loss: nn.Module,
-        dim: int,
-        sizes: Sequence[int] | None = None,
-        weights: Sequence[float] | None = None,
-        reduction: str = "sum",
-    ) -> None:
-        super().__init__()
-        check_count(dim=dim)
-        self.sizes = _sizes_from_8(dim) if sizes is None else _checked_sizes(sizes, dim)
-        given = [1.0] * len(self.sizes) if weights is None else weights
-        weights = as_numbers(given, "weights").tolist()
-        if len(weights) != len(self.sizes):
-            raise ValueError(f"weights must be {len(self.sizes)}, one a size, but are {weights}")
-        for weight in weights:
-            check_positive(weights=weight)
-        if reduction not in ("sum", "mean"):
-            raise ValueError(f"reduction must be 'sum' or 'mean', but is {reduction!r}")
-        total = 1.0 if reduction == "sum" else sum(weights)
+    loss: nn.Module = setting()
+    dim: int = setting(low=1)
+    sizes: Sequence[int] | None = None
+    weights: Sequence[float] | None = None
+    reduction: str = setting(default="sum", choices=("sum", "mean"))
+
+    def setup(self) -> None:
+        self.sizes = _sizes_from_8(self.dim) if self.sizes is None else list(self.sizes)
+        whole = all(isinstance(m, int) and 1 <= m <= self.dim for m in self.sizes)
+        if not self.sizes or not whole or len(set(self.sizes)) < len(self.sizes):
+            raise ValueError(
+                f"sizes must be distinct whole numbers from 1 to dim = {self.dim}, "
+                f"but are {self.sizes}"
+            )
+        weights = [1.0] * len(self.sizes) if self.weights is None else list(self.weights)
+        if len(weights) != len(self.sizes) or not min(weights) > 0:
+            raise ValueError(f"weights must be {len(self.sizes)}, above 0, but are {weights}")
+        total = 1.0 if self.reduction == "sum" else sum(weights)
         self.weights = [weight / total for weight in weights]
-        self.dim = dim
-        self.inner = loss
-        _check_state(loss, dim)
-        if isinstance(loss, PairLoss):
-            self.__class__ = _MatryoshkaPairLoss
+        _check_state(self.loss, self.dim)
 
     @property
     def proxies(self) -> Tensor:
         """The wrapped loss's own, at full size."""
-        return self.inner.proxies  # type: ignore[return-value]
+        return self.loss.proxies  # type: ignore[return-value]
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         self._check_dim(embeddings)
-        proxies = {name: p for name, p in self.inner.named_parameters() if _is_cut(name)}
-        counts = dict(self.inner.named_buffers())
-        total = embeddings.new_zeros(())
-        for m, weight in zip(self.sizes, self.weights, strict=True):
+        if isinstance(self.loss, PairLoss):
+            return super().equation(embeddings, labels)
+        proxies = {name: p for name, p in self.loss.named_parameters() if _is_cut(name)}
+        counts = dict(self.loss.named_buffers())
+        total, last = embeddings.new_zeros(()), list(self.sizes or ())[-1]
+        for m, weight in self._prefixes():
             state = {name: p[..., :m] for name, p in proxies.items()}
-            if m != self.sizes[-1]:  # a count moves once a batch: before, a copy of it moves
+            if m != last:  # a count moves once a batch
                 state |= {name: count.clone() for name, count in counts.items()}
-            value = functional_call(self.inner, state, (embeddings[:, :m], labels))
+            value = functional_call(self.loss, state, (embeddings[:, :m], labels))
             total = total + weight * value
         return total
+
+    def of(self, pairs: Pairs) -> Tensor:
+        self._check_dim(pairs.x)
+        total = pairs.x.new_zeros(())
+        for m, weight in self._prefixes():
+            total = total + weight * of_pairs(self.loss, pairs.prefix(m))
+        return total
+
+    def _prefixes(self) -> Iterable[tuple[int, float]]:
+        return zip(self.sizes or (), self.weights or (), strict=True)
 
     def _check_dim(self, embeddings: Tensor) -> None:
         if embeddings.shape[1] != self.dim:
@@ -101,37 +101,9 @@ class MatryoshkaLoss(EmbeddingLoss):
             )
 
 
-class _MatryoshkaPairLoss(MatryoshkaLoss, PairLoss):
-    """What a ``MatryoshkaLoss`` of a ``PairLoss`` becomes: it can compare two sets."""
-
-    inner: PairLoss
-
-    def pair_loss(
-        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
-    ) -> Tensor:
-        self._check_dim(anchors)
-        total = anchors.new_zeros(())
-        for m, weight in zip(self.sizes, self.weights, strict=True):
-            x = anchors[:, :m]
-            y = x if others is anchors else others[:, :m]
-            total = total + weight * self.inner.pair_loss(x, y, labels, positive, negative)
-        return total
-
-
 def _sizes_from_8(dim: int) -> list[int]:
     """Powers of two from 8 that are below the dimension, and the dimension."""
     return [*(2**i for i in range(3, dim.bit_length()) if 2**i < dim), dim]
-
-
-def _checked_sizes(sizes: Sequence[int], dim: int) -> list[int]:
-    if not isinstance(sizes, list | tuple):
-        raise TypeError(f"sizes must be a list of whole numbers, but are {sizes!r}")
-    whole = all(isinstance(m, int) and not isinstance(m, bool) and 1 <= m <= dim for m in sizes)
-    if not sizes or not whole or len(set(sizes)) < len(sizes):
-        raise ValueError(
-            f"sizes must be distinct whole numbers from 1 to dim = {dim}, but are {sizes}"
-        )
-    return list(sizes)
 
 
 def _is_cut(name: str) -> bool:

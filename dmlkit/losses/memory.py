@@ -3,13 +3,23 @@
 import torch
 from torch import Tensor, nn
 
-from dmlkit import geometry
-from dmlkit.checks import check_count, check_range
-from dmlkit.losses.contract import EmbeddingLoss, PairLoss
+from dmlkit.losses.contract import (
+    EmbeddingLoss,
+    PairLoss,
+    Pairs,
+    of_pairs,
+    setting,
+    share_a_label,
+    state,
+)
 from dmlkit.losses.table import register
 
 
-@register("xbm", "memory", {"weight": ("log", 0.1, 2.0)}, wraps="contrastive")
+@register(
+    "xbm", "memory", "cross-batch memory", 2020,
+    "contrastive(batch)\n+ contrastive(batch, memory)",
+    wraps="contrastive",
+)  # fmt: skip
 class CrossBatchMemory(EmbeddingLoss):
     """XBM: a pair loss of the batch, plus the same loss of the batch against a queue of embeddings.
 
@@ -19,16 +29,15 @@ class CrossBatchMemory(EmbeddingLoss):
     batches, while embeddings still change fast, nothing is remembered. Evaluation mode compares
     with the memory, and neither remembers nor counts.
 
-    ``loss`` must be a ``PairLoss``, which can compare two sets. All state of the memory (queue,
+    ``loss`` must be a ``PairLoss``, which can compare two sets. With ``num_labels`` C, labels are
+    (B, C) bool, several a sample. ``remember`` adds to the memory without a loss. All state (queue,
     labels, position, how many are filled, step) is in ``state_dict``.
 
     Source: Wang, Zhang, Huang and Scott 2020, "Cross-Batch Memory for Embedding Learning",
     algorithm 1, with the batch's own loss as in the authors' code.
 
     Raises:
-        ValueError: a number outside its range, embeddings that have not ``dim`` dimensions, or a
-            batch larger than the memory.
-        TypeError: a loss that cannot compare two sets.
+        ValueError: embeddings that have not ``dim`` dimensions, or a batch larger than the memory.
 
     >>> from dmlkit.losses import ContrastiveLoss
     >>> loss = CrossBatchMemory(ContrastiveLoss(), dim=2, size=4)
@@ -37,58 +46,84 @@ class CrossBatchMemory(EmbeddingLoss):
     (tensor(0.), tensor(2.))
     """
 
-    queue: Tensor
-    queue_labels: Tensor
-    position: Tensor
-    filled: Tensor
-    step: Tensor
+    loss: nn.Module = setting()
+    dim: int = setting(low=1)
+    size: int = setting(default=1024, low=1)
+    weight: float = setting(default=1.0, low=0, tune=("log", 0.1, 2.0))
+    start_step: int = setting(default=0, low=0)
+    num_labels: int | None = setting(default=None, low=1, kw_only=True)
+    queue: Tensor = state()
+    queue_labels: Tensor = state()
+    position: Tensor = state()
+    filled: Tensor = state()
+    step: Tensor = state()
 
-    def __init__(
-        self,
-        loss: nn.Module,
-        dim: int,
-        size: int = 1024,
-        weight: float = 1.0,
-        start_step: int = 0,
-    ) -> None:
-        super().__init__()
-        if not isinstance(loss, PairLoss):
+    def setup(self) -> None:
+        if not isinstance(self.loss, PairLoss):
             raise TypeError(
-                f"loss must be a PairLoss, with a method pair_loss(anchors, others, labels, "
-                f"positive, negative) to compare a batch with a memory, but is {loss!r}"
+                f"loss must be a PairLoss, with a method of(pairs) to compare a batch with a "
+                f"memory, but is {self.loss!r}"
             )
-        check_count(dim=dim, size=size)
-        check_range(0, weight=weight, start_step=start_step)
-        self.inner = loss
-        self.weight = weight
-        self.start_step = start_step
-        self.register_buffer("queue", torch.zeros(size, dim))
-        self.register_buffer("queue_labels", torch.zeros(size, dtype=torch.int64))
+        self.register_buffer("queue", torch.zeros(self.size, self.dim))
+        several = () if self.num_labels is None else (self.num_labels,)
+        kind = torch.int64 if self.num_labels is None else torch.bool
+        self.register_buffer("queue_labels", torch.zeros(self.size, *several, dtype=kind))
         for name in ("position", "filled", "step"):
             self.register_buffer(name, torch.zeros((), dtype=torch.int64))
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        (B, d), (M, dim) = embeddings.shape, self.queue.shape
-        if d != dim:
-            raise ValueError(
-                f"embeddings have {d} dimensions, but the memory's have {dim}: "
-                f"build it with dim={d}"
-            )
-        slots = (self.position + torch.arange(B, device=labels.device)) % M  # (B,)
-        if self.training:
-            self._remember(embeddings.detach(), labels, slots)
-        same = geometry.same_label(labels, self.queue_labels)  # (B, M)
-        known = torch.arange(M, device=labels.device) < self.filled  # (M,)
-        positive = same & known
-        if self.training:
-            positive.scatter_(1, slots[:, None], False)  # a sample's own copy
-        pairs = embeddings, self.queue.to(embeddings), labels, positive, ~same & known
-        return self.inner(embeddings, labels) + self.weight * self.inner.pair_loss(*pairs)
+    def forward(
+        self, embeddings: Tensor, labels: Tensor, references: Tensor | None = None
+    ) -> Tensor:
+        """The loss of a batch; with ``references`` (B, d), of it with those, which are remembered.
 
-    def _remember(self, embeddings: Tensor, labels: Tensor, slots: Tensor) -> None:
-        B, M = len(labels), len(self.queue)
+        Row i of both has label i, as two views of an image have.
+        """
+        if references is None:
+            return super().forward(embeddings, labels)
+        self.check(embeddings, labels)
+        if self.training:
+            self.remember(references, labels)
+        batch: Tensor = self.loss(embeddings, labels, references, labels)
+        known = self._pairs(embeddings, labels)
+        masks = {"positive": known.positive, "negative": known.negative}
+        return batch + self.weight * self.loss(embeddings, labels, self.queue, **masks)
+
+    def check(self, embeddings: Tensor, labels: Tensor) -> None:
+        if self.num_labels is None:
+            super().check(embeddings, labels)
+        if embeddings.shape[1] != self.dim:
+            raise ValueError(
+                f"embeddings have {embeddings.shape[1]} dimensions, but the memory's have "
+                f"{self.dim}: build it with dim={embeddings.shape[1]}"
+            )
+
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        slots = self._slots(len(embeddings))
+        if self.training:
+            self.remember(embeddings, labels)
+        pairs = self._pairs(embeddings, labels)
+        if self.training:
+            pairs.positive.scatter_(1, slots[:, None], False)  # a sample's own copy
+        batch: Tensor = self.loss(embeddings, labels)
+        return batch + self.weight * of_pairs(self.loss, pairs)
+
+    def _slots(self, batch: int) -> Tensor:
+        """Where the next batch goes: (B,)."""
+        return (self.position + torch.arange(batch, device=self.position.device)) % self.size
+
+    def _pairs(self, embeddings: Tensor, labels: Tensor) -> Pairs:
+        """Of a batch with the memory."""
+        same = share_a_label(labels, self.queue_labels)  # (B, M)
+        known = torch.arange(self.size, device=labels.device) < self.filled  # (M,)
+        return Pairs(embeddings, self.queue.to(embeddings), labels, same & known, ~same & known)
+
+    @torch.no_grad()
+    def remember(self, embeddings: Tensor, labels: Tensor) -> None:
+        """Put embeddings (B, d) with their labels into the memory, in the place of the oldest."""
+        B, M = len(labels), self.size
         if B > M:
             raise ValueError(f"a batch of {B} does not fit into a memory of {M}: give size={B}")
+        slots = self._slots(B)
         # New tensors, not changed ones: a backward pass may still need the memory of its step.
         self.queue = self.queue.index_copy(0, slots, embeddings.to(self.queue))
         self.queue_labels = self.queue_labels.index_copy(0, slots, labels)

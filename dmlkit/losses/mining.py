@@ -10,8 +10,8 @@ def semihard_negatives(D: Tensor, negative: Tensor) -> Tensor:
 
     n*(a, p) = argmin over n with D_an > D_ap of D_an, else argmax over n of D_an.
     Finite distances (B, B) and the mask of negatives (B, B) -> indices (B, B); entries of
-    (a, p) that are no positive pair, and rows without a negative, mean nothing. Each row is sorted
-    once, so the cost is O(B² log B) time and O(B²) memory, not the B³ of all triplets.
+    (a, p) that are no positive pair, and rows without a negative, mean nothing. By sorting, in
+    O(B² log B) time.
 
     Source: Schroff, Kalenichenko and Philbin 2015, "FaceNet", section 3.2.
 
@@ -33,8 +33,7 @@ def active_triplets(D: Tensor, positive: Tensor, negative: Tensor, margin: float
     A triplet is active where D_ap − D_an + m > 0. The count c of a pair (a, p) is positive, that
     of a pair (a, n) negative, all others are 0, so that over all triplets
     Σ [D_ap − D_an + m]₊ = Σ_ij c_ij D_ij + m N, with N = Σ_ij [c_ij]₊ active triplets.
-    Only the few positives of each row are sorted, and each negative finds its place among them:
-    O(B² log B) time and O(B²) memory.
+    By sorting the positives of each row, in O(B² log B) time and O(B²) memory.
 
     >>> D = torch.tensor([[0.0, 1.0, 3.0, 0.5]])
     >>> negative = torch.tensor([[False, False, True, True]])
@@ -60,10 +59,9 @@ def distance_weighted_negatives(
 
     P(n | a) ∝ 1 / q(D_an) with q(D) = D^{d−2} (1 − D²/4)^{(d−3)/2}, the density of the distance
     between two uniform points of the unit sphere in d dimensions. A distance below the cutoff
-    weighs as much as the cutoff; beyond ``farthest`` the loss is mostly zero, so nothing is drawn
-    there, unless an anchor has no nearer negative: then all of its negatives are equally likely,
-    as in public code of the paper. Each (a, p) has a draw of its own, from torch's default
-    generator on the device of D.
+    weighs as much as the cutoff. Nothing is drawn beyond ``farthest``, unless an anchor has no
+    nearer negative: then all of its negatives are equally likely, as in public code of the paper.
+    The draws come from torch's default generator on the device of D.
 
     Distances on the unit sphere (B, B) and the mask of negatives (B, B) -> indices (B, B); entries
     of (a, p) that are no positive pair, and rows without a negative, mean nothing.

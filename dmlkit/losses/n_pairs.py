@@ -7,34 +7,35 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.checks import check_choice, check_positive, check_range
-from dmlkit.losses.contract import EmbeddingLoss, masked_mean
+from dmlkit.losses.contract import EmbeddingLoss, masked_mean, setting
 from dmlkit.losses.table import register
 
 
-@register("n_pairs_normalized", "pairs", {"scale": ("log", 2.0, 10.0)}, scale=5.0)
-@register("n_pairs", "pairs", {"l2_weight": ("log", 1e-5, 1e-2)})
+@register(
+    "n_pairs_normalized", "pairs", "N-pairs, normalized", 2016,
+    r"$\log(1+\sum_{c'}\exp(\alpha(s_{cc'}-s_{cc})))$",
+    tuned=("scale",), scale=5.0,
+)  # fmt: skip
+@register(
+    "n_pairs", "pairs", "N-pairs", 2016,
+    r"$\log(1+\sum_{c'}\exp(f_c^\top f^{+}_{c'}-f_c^\top f^{+}_c))$",
+    tuned=("l2_weight",),
+)  # fmt: skip
 class NPairsLoss(EmbeddingLoss):
     """Classify each class's positive among the positives of all classes, by dot product.
 
     L = mean over classes c of log(1 + Σ_{c'≠c} exp(f_cᵀf⁺_{c'} − f_cᵀf⁺_c)), plus optionally
     λ mean_c (‖f_c‖² + ‖f⁺_c‖²). f_c is the class's first sample in the batch, f⁺_c its second;
-    further samples, and classes of one sample, do not count: draw batches of two images of each
-    class (``PairBatches``), since of four of each half the batch is idle.
+    further samples, and classes of one sample, do not count.
 
     ``direction`` says what is classified: ``"forward"``, each f_c among the f⁺, as above;
     ``"reversed"``, each f⁺_c among the f; ``"both"``, the mean of the two. With a ``scale`` r the
     dot products are those of r f/‖f‖, so that the logits are r² cosines; without, of the raw
     embeddings. The penalty λ is of the raw embeddings in any case.
 
-    Source: Sohn 2016, "Improved Deep Metric Learning with Multi-class N-pair Loss Objective"; in
-    the papers' experiments λ is 2e-3 · 0.25. ``n_pairs_normalized``, with r = 5 and forward, is the
-    loss on which Zhang, Li and Zhang 2020, "Deep Metric Learning with Spherical Embedding", show
-    SEC (their code); both directions are an option of the comparison study's code.
-
-    Raises:
-        ValueError: a weight λ that is negative or not finite, an unknown direction, or a scale that
-            is not above 0.
+    Source: Sohn 2016, "Improved Deep Metric Learning with Multi-class N-pair Loss Objective".
+    ``n_pairs_normalized`` (r = 5, forward): Zhang, Li and Zhang 2020, "Deep Metric Learning with
+    Spherical Embedding", in their code.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> y = torch.tensor([0, 0, 1, 1])
@@ -44,19 +45,11 @@ class NPairsLoss(EmbeddingLoss):
     (tensor(0.6166), tensor(6.2517))
     """
 
-    def __init__(
-        self, l2_weight: float = 0.0, direction: str = "forward", scale: float | None = None
-    ) -> None:
-        super().__init__()
-        check_range(0, l2_weight=l2_weight)
-        check_choice(("forward", "reversed", "both"), direction=direction)
-        if scale is not None:
-            check_positive(scale=scale)
-        self.l2_weight = l2_weight
-        self.direction = direction
-        self.scale = scale
+    l2_weight: float = setting(default=0.0, low=0, tune=("log", 1e-5, 1e-2))
+    direction: str = setting(default="forward", choices=("forward", "reversed", "both"))
+    scale: float | None = setting(default=None, low=1e-9, tune=("log", 2.0, 10.0))
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         first, second, is_pair = first_two_of_each_class(labels)  # (S,), S slots
         x = embeddings if self.scale is None else self.scale * geometry.normalize(embeddings)
         logits = x.index_select(0, first) @ x.index_select(0, second).T  # (S, S)
@@ -73,39 +66,34 @@ class NPairsLoss(EmbeddingLoss):
         return masked_mean(loss + self.l2_weight * penalty, is_pair)
 
 
-@register("angular", "pairs", {"degrees": ("linear", 30.0, 60.0)})
+@register(
+    "angular", "pairs", "angular", 2017,
+    r"$\log(1+\sum_n e^{4\kappa(s_{an}+s_{pn})-2(1+\kappa)s_{ap}})$",
+)  # fmt: skip
 class AngularLoss(EmbeddingLoss):
     """Bound the angle at a negative of the triangle that it forms with a positive pair.
 
     L = mean over positive pairs (a, p) of
     log(1 + Σ_n exp(4t(a + p)ᵀn − 2(1 + t)aᵀp)) + λ L_N-pairs, with t = tan²α, on the unit sphere;
     the N-pairs term, times λ = ``n_pairs_weight``, is ``NPairsLoss(l2_weight)`` of the raw
-    embeddings. With E_an = exp(4t aᵀn), and 0 where n is no negative of a, the sum over n of all
-    pairs at once is a matrix product, Σ_n E_an E_pn: O(B³) multiplications, but O(B²) memory.
+    embeddings. It takes O(B³) time and O(B²) memory.
 
     Source: Wang, Zhou, Wen, Liu and Lin 2017, "Deep Metric Learning with Angular Loss".
-
-    Raises:
-        ValueError: an angle that is not above 0 and at most 70 degrees, beyond which E would
-            overflow, or a weight that is negative or not finite.
 
     >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     >>> AngularLoss(45)(x, torch.tensor([5, 5, 6]))  # log(1 + e^{0 − 4})
     tensor(0.0181)
     """
 
-    def __init__(
-        self, degrees: float = 45.0, n_pairs_weight: float = 0.0, l2_weight: float = 0.0
-    ) -> None:
-        super().__init__()
-        check_positive(degrees=degrees)
-        check_range(0, 70, degrees=degrees)
-        check_range(0, n_pairs_weight=n_pairs_weight)
-        self.t = math.tan(math.radians(degrees)) ** 2
-        self.n_pairs_weight = n_pairs_weight
-        self.n_pairs = NPairsLoss(l2_weight)
+    degrees: float = setting(default=45.0, low=1e-9, high=70, tune=("linear", 30.0, 60.0))
+    n_pairs_weight: float = setting(default=0.0, low=0)
+    l2_weight: float = 0.0
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def setup(self) -> None:
+        self.t = math.tan(math.radians(self.degrees)) ** 2
+        self.n_pairs = NPairsLoss(self.l2_weight)
+
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         x = geometry.normalize(embeddings)  # (B, d)
         s = x @ x.T  # (B, B)
         E = torch.where(geometry.different_label(labels), (4 * self.t * s).exp(), 0)
@@ -114,7 +102,7 @@ class AngularLoss(EmbeddingLoss):
         angular = masked_mean(term, geometry.same_label(labels))
         if self.n_pairs_weight == 0:
             return angular
-        return angular + self.n_pairs_weight * self.n_pairs.loss(embeddings, labels)
+        return angular + self.n_pairs_weight * self.n_pairs.equation(embeddings, labels)
 
 
 def _cross_entropy(logits: Tensor, is_pair: Tensor) -> Tensor:

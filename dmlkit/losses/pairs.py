@@ -6,31 +6,33 @@ import torch
 from torch import Tensor, nn
 
 from dmlkit import geometry
-from dmlkit.checks import check_choice, check_count, check_positive, check_range
 from dmlkit.losses import mining
-from dmlkit.losses.contract import PairLoss, check_labels, masked_logsumexp, masked_mean
-from dmlkit.losses.table import Range, register
+from dmlkit.losses.contract import (
+    PairLoss,
+    Pairs,
+    check_labels,
+    masked_logsumexp,
+    masked_mean,
+    setting,
+)
+from dmlkit.losses.table import register
 
-_TRIPLET: dict[str, Range] = {"margin": ("log", 0.05, 0.8)}
+_TRIPLET = r"$\mathrm{mean}\,[D_{ap}^2-D_{an}^2+m]_+$"
 
 
-@register("contrastive", "pairs", {"negative_margin": ("linear", 0.2, 1.2)})
+@register(
+    "contrastive", "pairs", "contrastive", 2006, r"$\mathrm{mean}^{+}D+\mathrm{mean}^{-}[m-D]_+$"
+)
 class ContrastiveLoss(PairLoss):
     """Pull positives closer than one margin, push negatives farther than another.
 
     L = mean⁺ [D − m₊]₊ + mean⁻ [m₋ − D]₊, each mean over its non-zero pairs; D is the distance on
     the unit sphere. With ``similarity="cosine"``, L = mean⁺ [m₊ − s]₊ + mean⁻ [s − m₋]₊, s the
-    cosine: one formula under several names, the threshold-consistent margin (margins 0.9 and 0.5),
-    ROADMAP's calibration (0.9 and 0.6) and the contrastive part of the contextual loss (0.75 and
-    0.6). With ``reduction="sum"`` each mean is a sum over pairs, divided by the number of anchors.
-    ``positive_margin=None`` asks for positives that coincide: 0 as a distance, 1 as a cosine.
+    cosine. With ``reduction="sum"`` each mean is a sum over pairs, divided by the number of
+    anchors. ``positive_margin=None`` asks for positives that coincide: distance 0, cosine 1.
 
     Source: Hadsell, Chopra and LeCun 2006, "Dimensionality Reduction by Learning an Invariant
     Mapping", in the unsquared form of later libraries.
-
-    Raises:
-        ValueError: an unknown similarity or reduction, a margin that is negative or not finite, or,
-            of cosines, outside −1 to 1.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> ContrastiveLoss()(x, torch.tensor([5, 5]))
@@ -39,47 +41,36 @@ class ContrastiveLoss(PairLoss):
     tensor(0.9000)
     """
 
-    def __init__(
-        self,
-        positive_margin: float | None = None,
-        negative_margin: float = 0.5,
-        similarity: str = "distance",
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__()
-        check_choice(("distance", "cosine"), similarity=similarity)
-        check_choice(("mean", "sum"), reduction=reduction)
-        cosine = similarity == "cosine"
-        low, high = (-1.0, 1.0) if cosine else (0.0, math.inf)
-        if positive_margin is None:
-            positive_margin = 1.0 if cosine else 0.0
-        check_range(low, high, positive_margin=positive_margin)
-        check_range(low, high, negative_margin=negative_margin)
-        self.positive_margin = positive_margin
-        self.negative_margin = negative_margin
-        self.similarity = similarity
-        self.reduction = reduction
+    positive_margin: float | None = None
+    negative_margin: float = setting(default=0.5, tune=("linear", 0.2, 1.2))
+    similarity: str = setting(default="distance", choices=("distance", "cosine"))
+    reduction: str = setting(default="mean", choices=("mean", "sum"))
 
-    def pair_loss(
-        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
-    ) -> Tensor:
-        pull, push = self.pull_and_push(anchors, others, positive, negative)
+    def setup(self) -> None:
+        cosine = self.similarity == "cosine"
+        if self.positive_margin is None:
+            self.positive_margin = 1.0 if cosine else 0.0
+        low, high = (-1.0, 1.0) if cosine else (0.0, math.inf)
+        for name in ("positive_margin", "negative_margin"):
+            if not low <= (value := getattr(self, name)) <= high:
+                raise ValueError(f"{name} must be a number from {low} to {high}, but is {value!r}")
+
+    def of(self, pairs: Pairs) -> Tensor:
+        pull, push = self.pull_and_push(pairs)
         return pull + push
 
-    def pull_and_push(
-        self, anchors: Tensor, others: Tensor, positive: Tensor, negative: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def pull_and_push(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """The two terms apart: of the positive pairs, and of the negative."""
-        x, y = _on_sphere(anchors, others)
+        positive_margin = self.positive_margin or 0.0
         if self.similarity == "cosine":
-            s = x @ y.T  # (B, N)
-            too_far, too_near = self.positive_margin - s, s - self.negative_margin
+            s = pairs.cosines()
+            too_far, too_near = positive_margin - s, s - self.negative_margin
         else:
-            D = geometry.distances(x, y)  # (B, N)
-            too_far, too_near = D - self.positive_margin, self.negative_margin - D
+            D = pairs.distances()
+            too_far, too_near = D - positive_margin, self.negative_margin - D
         return (
-            self._reduced(too_far, positive & (too_far > 0)),
-            self._reduced(too_near, negative & (too_near > 0)),
+            self._reduced(too_far, pairs.positive & (too_far > 0)),
+            self._reduced(too_near, pairs.negative & (too_near > 0)),
         )
 
     def _reduced(self, violation: Tensor, active: Tensor) -> Tensor:
@@ -88,10 +79,21 @@ class ContrastiveLoss(PairLoss):
         return torch.where(active, violation, 0).sum() / len(violation)
 
 
-@register("triplet_distance", "pairs", _TRIPLET, mining="distance")
-@register("triplet_all", "pairs", _TRIPLET, mining="all")
-@register("triplet_hard", "pairs", _TRIPLET, mining="hard")
-@register("triplet_semihard", "pairs", _TRIPLET, mining="semihard")
+@register(
+    "triplet_distance", "pairs", "distance-weighted triplets", 2017,
+    _TRIPLET + "\nn: drawn evenly over distances", mining="distance",
+)  # fmt: skip
+@register(
+    "triplet_all", "pairs", "all triplets", 2017, _TRIPLET + "\nall that are not 0", mining="all"
+)
+@register(
+    "triplet_hard", "pairs", "hard triplets", 2017,
+    _TRIPLET + "\np: the farthest, n: the nearest", mining="hard",
+)  # fmt: skip
+@register(
+    "triplet_semihard", "pairs", "semi-hard triplets", 2015,
+    _TRIPLET + "\nn: the nearest that is farther than p", mining="semihard",
+)  # fmt: skip
 class TripletLoss(PairLoss):
     """Bring every positive nearer to its anchor than a negative, by a margin.
 
@@ -101,8 +103,7 @@ class TripletLoss(PairLoss):
     - ``"semihard"``: each (a, p) with the nearest negative that is farther than p, else with the
       farthest negative;
     - ``"hard"``: each a with its farthest positive and its nearest negative;
-    - ``"all"``: every triplet; the mean is over those whose term is not zero, because a mean over
-      all of them fades while training succeeds;
+    - ``"all"``: every triplet; the mean is over those whose term is not zero;
     - ``"distance"``: each (a, p) with a negative drawn by its distance, as in ``MarginLoss``, from
       torch's default generator on the device.
 
@@ -110,25 +111,16 @@ class TripletLoss(PairLoss):
     all: Hermans, Beyer and Leibe 2017, "In Defense of the Triplet Loss for Person
     Re-Identification"; distance: Wu et al. 2017, "Sampling Matters in Deep Embedding Learning".
 
-    Raises:
-        ValueError: unknown mining, or a margin that is negative or not finite.
-
     >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
     >>> TripletLoss()(x, torch.tensor([5, 5, 6]))  # mean of [2 − 4 + 0.2]₊ and [2 − 2 + 0.2]₊
     tensor(0.1000)
     """
 
-    def __init__(self, margin: float = 0.2, mining: str = "semihard") -> None:
-        super().__init__()
-        check_range(0, margin=margin)
-        check_choice(("semihard", "hard", "all", "distance"), mining=mining)
-        self.margin = margin
-        self.mining = mining
+    margin: float = setting(default=0.2, low=0, tune=("log", 0.05, 0.8))
+    mining: str = setting(default="semihard", choices=("semihard", "hard", "all", "distance"))
 
-    def pair_loss(
-        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
-    ) -> Tensor:
-        D2 = geometry.squared_distances(*_on_sphere(anchors, others))  # (B, N)
+    def of(self, pairs: Pairs) -> Tensor:
+        D2, positive, negative = pairs.squared_distances(), pairs.positive, pairs.negative  # (B, N)
         if self.mining == "all":
             count = mining.active_triplets(D2.detach(), positive, negative, self.margin)
             N = count.relu().sum()
@@ -141,52 +133,49 @@ class TripletLoss(PairLoss):
         if self.mining == "semihard":
             n = mining.semihard_negatives(D2.detach(), negative)  # (B, N): an index for each (a, p)
         else:
-            n = mining.distance_weighted_negatives(
-                D2.detach().sqrt(), negative, dim=anchors.shape[1]
-            )
+            n = mining.distance_weighted_negatives(D2.detach().sqrt(), negative, pairs.x.shape[1])
         hinge = (D2 - D2.gather(1, n) + self.margin).relu()
-        return masked_mean(hinge, positive & _has_negatives(negative))
+        return masked_mean(hinge, positive & negative.any(dim=1, keepdim=True))
 
 
-@register("lifted_structure", "pairs", {"margin": ("linear", 0.2, 2.0)})
+@register(
+    "lifted_structure", "pairs", "lifted structure", 2016,
+    r"$½\,\mathrm{mean}^{+}\,[\log\sum_n(e^{m-D_{in}}+e^{m-D_{jn}})+D_{ij}]_+^2$",
+)  # fmt: skip
 class LiftedStructureLoss(PairLoss):
     """Pull each positive pair, and push all negatives of both its ends at once.
 
     L = 1/(2|P|) Σ over positive pairs {i, j} of
     [log(Σ_{k: y_k≠y_i} e^{m − D_ik} + Σ_{l: y_l≠y_j} e^{m − D_jl}) + D_ij]₊²,
-    with D the distance of the raw embeddings (not normalized). Each row's sum is taken once for
-    all of its pairs: O(B²).
+    with D the distance of the raw embeddings (not normalized).
 
     Source: Oh Song, Xiang, Jegelka and Savarese 2016, "Deep Metric Learning via Lifted Structured
     Feature Embedding", equation 4.
-
-    Raises:
-        ValueError: a margin that is not finite.
 
     >>> x = torch.tensor([[0.0], [1.0], [2.0]])
     >>> LiftedStructureLoss()(x, torch.tensor([5, 5, 6]))  # ½ [log(e^{1 − 2} + e^{1 − 1}) + 1]₊²
     tensor(0.8623)
     """
 
-    def __init__(self, margin: float = 1.0) -> None:
-        super().__init__()
-        check_range(margin=margin)
-        self.margin = margin
+    margin: float = setting(default=1.0, tune=("linear", 0.2, 2.0))
 
-    def pair_loss(
-        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
-    ) -> Tensor:
-        D = geometry.distances(anchors, others)  # (B, N)
-        push = masked_logsumexp(self.margin - D, negative, dim=1)[:, None]  # (B, 1)
-        if others is anchors:
+    def of(self, pairs: Pairs) -> Tensor:
+        D = geometry.distances(pairs.x, pairs.y)  # (B, N)
+        push = masked_logsumexp(self.margin - D, pairs.negative, dim=1)[:, None]  # (B, 1)
+        if pairs.y is pairs.x:
             push_others = push.T
         else:
-            push_others = masked_logsumexp(self.margin - D, negative, dim=0)[None, :]  # (1, N)
+            push_others = masked_logsumexp(self.margin - D, pairs.negative, dim=0)[None]  # (1, N)
         term = (torch.logaddexp(push, push_others) + D).relu().square()  # (B, N)
-        return masked_mean(term, positive) / 2
+        return masked_mean(term, pairs.positive) / 2
 
 
-@register("multi_similarity", "pairs", {"beta": ("log", 10.0, 80.0), "base": ("linear", 0.2, 0.8)})
+@register(
+    "multi_similarity", "pairs", "multi-similarity", 2019,
+    r"$(1/\alpha_+)\,\log(1+\sum_p e^{-\alpha_+(s_p-s_0)})$"
+    "\n"
+    r"$+\,(1/\alpha_-)\,\log(1+\sum_n e^{\alpha_-(s_n-s_0)})$",
+)  # fmt: skip
 class MultiSimilarityLoss(PairLoss):
     """Weight each pair by its similarity, and by the other similarities of its anchor.
 
@@ -198,42 +187,33 @@ class MultiSimilarityLoss(PairLoss):
     Source: Wang, Han, Huang, Dong and Scott 2019, "Multi-Similarity Loss with General Pair
     Weighting for Deep Metric Learning".
 
-    Raises:
-        ValueError: α or β that is not above 0, or an argument that is not finite.
-
     >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     >>> MultiSimilarityLoss()(x, torch.tensor([5, 6, 5])) > 0.3
     tensor(True)
     """
 
-    def __init__(
-        self, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5, epsilon: float = 0.1
-    ) -> None:
-        super().__init__()
-        check_positive(alpha=alpha)
-        check_positive(beta=beta)
-        check_range(base=base)
-        check_range(epsilon=epsilon)
-        self.alpha = alpha
-        self.beta = beta
-        self.base = base
-        self.epsilon = epsilon
+    alpha: float = setting(default=2.0, low=1e-9)
+    beta: float = setting(default=50.0, low=1e-9, tune=("log", 10.0, 80.0))
+    base: float = setting(default=0.5, tune=("linear", 0.2, 0.8))
+    epsilon: float = 0.1
 
-    def pair_loss(
-        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
-    ) -> Tensor:
-        x, y = _on_sphere(anchors, others)
-        s = x @ y.T  # (B, N)
-        most = torch.where(negative, s, -torch.inf).amax(dim=1, keepdim=True)  # (B, 1)
-        least = torch.where(positive, s, torch.inf).amin(dim=1, keepdim=True)  # (B, 1)
-        pull = positive & (s < most + self.epsilon)  # (B, N)
-        push = negative & (s > least - self.epsilon)
+    def of(self, pairs: Pairs) -> Tensor:
+        s = pairs.cosines()  # (B, N)
+        most = torch.where(pairs.negative, s, -torch.inf).amax(dim=1, keepdim=True)  # (B, 1)
+        least = torch.where(pairs.positive, s, torch.inf).amin(dim=1, keepdim=True)  # (B, 1)
+        pull = pairs.positive & (s < most + self.epsilon)  # (B, N)
+        push = pairs.negative & (s > least - self.epsilon)
         pull_sum = _log1p_sum_exp(-self.alpha * (s - self.base), pull)  # (B,)
         push_sum = _log1p_sum_exp(self.beta * (s - self.base), push)
         return (pull_sum / self.alpha + push_sum / self.beta).mean()
 
 
-@register("ranked_list", "pairs", {"alpha": ("linear", 0.8, 1.6), "margin": ("linear", 0.1, 0.8)})
+@register(
+    "ranked_list", "pairs", "ranked list", 2019,
+    r"$½\,\mathrm{mean}_p\,[D_p-(D_0-m)]_+$"
+    "\n"
+    r"$+\,½\sum_n v_n(D_0-D_n)\,/\sum_n v_n,\ v_n=e^{\alpha(D_0-D_n)}$",
+)  # fmt: skip
 class RankedListLoss(PairLoss):
     """Keep all positives inside a hypersphere around the anchor, and all negatives outside it.
 
@@ -245,38 +225,20 @@ class RankedListLoss(PairLoss):
     Source: Wang, Hua, Kodirov, Hu, Garnier and Robertson 2019, "Ranked List Loss for Deep Metric
     Learning".
 
-    Raises:
-        ValueError: α that is not above 0, a negative margin or temperature T, a ``negative_weight``
-            λ outside 0 to 1, or an argument that is not finite.
-
     >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
     >>> RankedListLoss()(x, torch.tensor([5, 5]))  # ½ (2 − 0.8)
     tensor(0.6000)
     """
 
-    def __init__(
-        self,
-        alpha: float = 1.2,
-        margin: float = 0.4,
-        temperature: float = 10.0,
-        negative_weight: float = 0.5,
-    ) -> None:
-        super().__init__()
-        check_positive(alpha=alpha)
-        check_range(0, margin=margin)
-        check_range(0, temperature=temperature)
-        check_range(0, 1, negative_weight=negative_weight)
-        self.alpha = alpha
-        self.margin = margin
-        self.temperature = temperature
-        self.negative_weight = negative_weight
+    alpha: float = setting(default=1.2, low=1e-9, tune=("linear", 0.8, 1.6))
+    margin: float = setting(default=0.4, low=0, tune=("linear", 0.1, 0.8))
+    temperature: float = setting(default=10.0, low=0)
+    negative_weight: float = setting(default=0.5, low=0, high=1)
 
-    def pair_loss(
-        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
-    ) -> Tensor:
-        D = geometry.distances(*_on_sphere(anchors, others))  # (B, N)
-        pull = torch.where(positive, D - (self.alpha - self.margin), 0).relu()
-        push = torch.where(negative, self.alpha - D, 0).relu()
+    def of(self, pairs: Pairs) -> Tensor:
+        D = pairs.distances()  # (B, N)
+        pull = torch.where(pairs.positive, D - (self.alpha - self.margin), 0).relu()
+        push = torch.where(pairs.negative, self.alpha - D, 0).relu()
         L_P = pull.sum(dim=1) / pull.count_nonzero(dim=1).clamp_min(1)  # (B,)
         hardest = push.detach().amax(dim=1, keepdim=True)  # (B, 1)
         w = torch.where(push > 0, (self.temperature * (push - hardest)).exp(), 0)
@@ -284,20 +246,18 @@ class RankedListLoss(PairLoss):
         return ((1 - self.negative_weight) * L_P + self.negative_weight * L_N).mean()
 
 
-@register("margin", "pairs", {"beta": ("linear", 0.6, 1.4), "margin": ("log", 0.05, 0.4)})
+@register(
+    "margin", "pairs", "margin loss", 2017,
+    r"$[m+D_{ap}-\beta]_+ + [m+\beta-D_{an}]_+$" "\nn: drawn evenly over distances",
+    tuned=("beta", "margin"),
+)  # fmt: skip
 class MarginLoss(PairLoss):
     """Positives inside a learned radius, negatives outside it, sampled evenly over distances.
 
     L = Σ over triplets (a, p, n) of [m + D_ap − β]₊ + [m + β − D_an]₊, divided by the number of
     terms that are not zero; D is the distance on the unit sphere, and β = β_c is learned for the
-    class c of the anchor. Each positive pair draws one negative, ∝ q(D)⁻¹: see
-    ``mining.distance_weighted_negatives``; the draws come from torch's default generator on the
-    device. The parameter ``beta`` is (C,); give it a learning rate of its own.
-
-    Raises:
-        ValueError: fewer than one class, a margin or β that is negative or not finite, or a cutoff
-            and ``farthest`` that are not 0 < cutoff <= farthest < 2; labels that are no class from
-            0 to C − 1.
+    class c of the anchor: the parameter ``beta`` (C,). Each positive pair draws one negative,
+    ∝ q(D)⁻¹ (``mining.distance_weighted_negatives``), from torch's default generator.
 
     Source: Wu, Manmatha, Smola and Krähenbühl 2017, "Sampling Matters in Deep Embedding Learning".
 
@@ -306,50 +266,31 @@ class MarginLoss(PairLoss):
     1.0
     """
 
-    def __init__(
-        self,
-        num_classes: int,
-        margin: float = 0.2,
-        beta: float = 1.2,
-        cutoff: float = 0.5,
-        farthest: float = 1.4,
-    ) -> None:
-        super().__init__()
-        check_count(num_classes=num_classes)
-        check_range(0, margin=margin)
-        check_range(0, beta=beta)
-        check_positive(cutoff=cutoff)
-        check_range(cutoff, 1.99, farthest=farthest)  # at 2, the diameter, q is 0
-        self.margin = margin
-        self.cutoff = cutoff
-        self.farthest = farthest
-        self.beta = nn.Parameter(torch.full((num_classes,), float(beta)))
+    num_classes: int = setting(low=1)
+    margin: float = setting(default=0.2, low=0, tune=("log", 0.05, 0.4))
+    beta: float = setting(default=1.2, low=0, tune=("linear", 0.6, 1.4))
+    cutoff: float = setting(default=0.5, low=1e-9)
+    farthest: float = setting(default=1.4, low=1e-9, high=1.99)  # at 2, the diameter, q is 0
 
-    def pair_loss(
-        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
-    ) -> Tensor:
-        check_labels(labels, len(self.beta))
-        D = geometry.distances(*_on_sphere(anchors, others))  # (B, N)
+    def setup(self) -> None:
+        first = torch.full((self.num_classes,), float(self.beta))
+        self.beta = nn.Parameter(first)  # type: ignore[assignment] # from here on the learned ones
+
+    def of(self, pairs: Pairs) -> Tensor:
+        if pairs.labels is None:
+            raise ValueError("MarginLoss has a radius for each class: it needs labels (B,)")
+        check_labels(pairs.labels, self.num_classes)
+        D, m = pairs.distances(), self.margin  # (B, N)
         n = mining.distance_weighted_negatives(
-            D.detach(), negative, anchors.shape[1], self.cutoff, self.farthest
+            D.detach(), pairs.negative, pairs.x.shape[1], self.cutoff, self.farthest
         )
-        beta = self.beta[labels][:, None]  # (B, 1), by class label
-        pair = positive & _has_negatives(negative)
-        pull = torch.where(pair, self.margin + D - beta, 0).relu()
-        push = torch.where(pair, self.margin + beta - D.gather(1, n), 0).relu()
+        learned: Tensor = self.beta  # type: ignore[assignment]
+        beta = learned[pairs.labels][:, None]  # (B, 1), by class label
+        pair = pairs.positive & pairs.negative.any(dim=1, keepdim=True)
+        pull = torch.where(pair, m + D - beta, 0).relu()
+        push = torch.where(pair, m + beta - D.gather(1, n), 0).relu()
         active = pull.count_nonzero() + push.count_nonzero()
         return (pull + push).sum() / active.clamp_min(1)
-
-
-def _on_sphere(anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
-    """Both sets of embeddings on the unit sphere; one tensor twice if they are one."""
-    x = geometry.normalize(anchors)  # (B, d)
-    return x, x if others is anchors else geometry.normalize(others)  # (N, d)
-
-
-def _has_negatives(negative: Tensor) -> Tensor:
-    """Which anchors have a negative: (B, N) -> (B, 1)."""
-    return negative.any(dim=1, keepdim=True)
 
 
 def _log1p_sum_exp(z: Tensor, mask: Tensor) -> Tensor:

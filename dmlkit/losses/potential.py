@@ -6,41 +6,34 @@ import torch
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.checks import check_positive
-from dmlkit.losses.contract import EmbeddingLoss
-from dmlkit.losses.proxies import draw_proxies, on_sphere
+from dmlkit.losses.contract import setting
+from dmlkit.losses.proxies import ProxyLoss
 from dmlkit.losses.table import register
 
 BLOCK = 2**20  # pairs that are looked at together
 _CLOSEST = 1e-2  # of δ: nearer pairs push no harder, as the force is infinite at distance 0
 
 
-@register("pfml", "proxies", {"delta": ("log", 0.03, 0.3), "alpha": ("log", 1.0, 6.0)})
-class PotentialFieldLoss(EmbeddingLoss):
+@register(
+    "pfml", "proxies", "potential field", 2025,
+    r"$-1/\max(D,\delta)^q$ within a class,"
+    "\n"
+    r"$1/\min(D,\delta)^q$ between two",
+)  # fmt: skip
+class PotentialFieldLoss(ProxyLoss):
     """Every sample and proxy pulls its class, less from afar, and pushes other classes when near.
 
     L = δ^α/N · Σ_{i≠j} ψ_ij over all N = B + CM samples of the batch and proxies, as unit rows,
-    with ψ_ij = −1/max(D_ij, δ)^α within a class, and 1/min(D_ij, δ)^α between two. So attraction
-    decays with the distance D and ends within δ, and repulsion acts within δ only. Elsewhere both ψ
-    are constant: L is a large number of which little moves. The M ``centers`` of each class are
-    the proxies, (C, M, d).
+    with ψ_ij = −1/max(D_ij, δ)^α within a class, and 1/min(D_ij, δ)^α between two. The M
+    ``centers`` of each class are the proxies, (C, M, d). Repulsion is that of D = δ/100 where D is
+    smaller, and there without a gradient.
 
-    The factor δ^α/N, which turns no force, is not in the source: without it the force is α/δ^{α+1}
-    at D = δ, 30,000 for α = 3 and δ = 0.1. Repulsion is that of D = δ/100 where D is smaller, and
-    there without a gradient.
+    Value and gradient are computed at once, in O(N) memory. To autograd the gradient is a constant:
+    there are no second derivatives.
 
-    The work grows with N², in which the proxies' own pairs count most. It is done in blocks of
-    rows, value and gradient at once, so that memory grows with N alone. To autograd the gradient is
-    a constant: there are no second derivatives.
-
-    Source: Bhatnagar and Ahuja 2025, "Potential Field Based Deep Metric Learning", at third hand:
-    the authors published no code, and the formulas are those of two independent reimplementations
-    that agree with each other. They report δ from 0.1 to 0.3, α up to 6, and 15 proxies for each
-    class on CUB and Cars, 2 on SOP; which values belong together is not known. The
-    defaults here suit small networks.
-
-    Raises:
-        ValueError: a number outside its range.
+    Source: Bhatnagar and Ahuja 2025, "Potential Field Based Deep Metric Learning", from two
+    independent reimplementations that agree with each other, as the authors published no code. The
+    factor δ^α/N, which turns no force, is not in the source.
 
     >>> loss = PotentialFieldLoss(num_classes=2, dim=2, centers=1, delta=0.8, alpha=2)
     >>> _ = loss.proxies.data.copy_(torch.eye(2)[:, None])
@@ -49,27 +42,24 @@ class PotentialFieldLoss(EmbeddingLoss):
     tensor(1.9867)
     """
 
-    def __init__(
-        self,
-        num_classes: int,
-        dim: int,
-        centers: int = 4,
-        delta: float = 0.1,
-        alpha: float = 2.0,
-    ) -> None:
-        super().__init__()
-        check_positive(delta=delta, alpha=alpha)
-        self.proxies = draw_proxies(num_classes=num_classes, centers=centers, dim=dim)
-        self.delta = delta
-        self.alpha = alpha
+    centers: int = setting(default=4, low=1)
+    delta: float = setting(default=0.1, low=1e-9, tune=("log", 0.03, 0.3))
+    alpha: float = setting(default=2.0, low=1e-9, tune=("log", 1.0, 6.0))
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        x, p = on_sphere(embeddings, labels, self.proxies)  # (B, d), (C, M, d)
+    def shape(self) -> tuple[int, ...]:
+        return self.num_classes, self.centers, self.dim
+
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        x, p = self.on_sphere(embeddings)  # (B, d), (C, M, d)
         C, M, _ = p.shape
         owners = torch.arange(C, device=labels.device).repeat_interleave(M)
         points = torch.cat([x, p.flatten(0, 1)])  # (N, d)
         U, _ = _Energy.apply(points, torch.cat([labels, owners]), self.delta, self.alpha)
         return U / len(points) + 1  # each point has with itself the constant ψ = −δ^−α
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        x, p = self.on_sphere(embeddings)
+        return (x @ p.flatten(0, 1).T).view(len(x), *p.shape[:2]).amax(dim=2)  # of the nearest
 
 
 class _Energy(torch.autograd.Function):

@@ -1,19 +1,115 @@
 """Proxy losses: each class has a learned point, and a batch is compared with those points only."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlkit import geometry
-from dmlkit.checks import check_count, check_positive, check_range
-from dmlkit.losses.contract import EmbeddingLoss, check_labels, masked_logsumexp, masked_mean
+from dmlkit.losses.contract import (
+    EmbeddingLoss,
+    check_embeddings,
+    check_labels,
+    masked_logsumexp,
+    masked_mean,
+    setting,
+    state,
+)
 from dmlkit.losses.table import register
 
 
-@register("proxy_triplet", "proxies", {"margin": ("linear", 0.1, 2.0)})
-class ProxyTripletLoss(EmbeddingLoss):
+class ProxyLoss(EmbeddingLoss):
+    """A loss with a learned point for each class: ``proxies`` (C, d), from the normal distribution.
+
+    Raises:
+        ValueError: embeddings of another dimension than the proxies, labels beyond C − 1.
+    """
+
+    num_classes: int = setting(low=1)
+    dim: int = setting(low=1)
+    proxies: nn.Parameter = state()
+
+    def setup(self) -> None:
+        self.proxies = nn.Parameter(torch.randn(self.shape()))
+
+    def shape(self) -> tuple[int, ...]:
+        """Of the proxies."""
+        return self.num_classes, self.dim
+
+    def check(self, embeddings: Tensor, labels: Tensor) -> None:
+        super().check(embeddings, labels)
+        self.check_dim(embeddings)
+        check_labels(labels, len(self.proxies))
+
+    def check_dim(self, embeddings: Tensor) -> None:
+        """Refuse embeddings of another dimension than the proxies."""
+        if embeddings.shape[1] != self.proxies.shape[-1]:
+            raise ValueError(
+                f"embeddings have {embeddings.shape[1]} dimensions, but the proxies have "
+                f"{self.proxies.shape[-1]}: build the loss with dim={embeddings.shape[1]}"
+            )
+
+    def on_sphere(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
+        """Embeddings (B, d) and proxies (C, ..., d) as unit rows; 0 for a zero row."""
+        proxies = geometry.normalize(self.proxies.to(embeddings.dtype))
+        return geometry.normalize(embeddings), proxies
+
+    def cosines(self, embeddings: Tensor) -> Tensor:
+        """Cosine of every embedding to every proxy: (B, d) -> (B, C)."""
+        x, p = self.on_sphere(embeddings)
+        return x @ p.T
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        """How strongly each class claims an embedding, without margins: (B, d) -> (B, C)."""
+        return self.cosines(embeddings)
+
+    @torch.no_grad()
+    def predict(self, embeddings: Tensor) -> Tensor:
+        """The class whose proxies claim each embedding most: (B, d) -> (B,).
+
+        >>> loss = NormalizedSoftmaxLoss(num_classes=2, dim=2)
+        >>> _ = loss.proxies.data.copy_(torch.eye(2))
+        >>> loss.predict(torch.tensor([[0.1, 3.0], [2.0, 1.0]]))
+        tensor([1, 0])
+        """
+        check_embeddings(embeddings)
+        self.check_dim(embeddings)
+        return self.logits(embeddings).argmax(dim=1)
+
+
+class SoftmaxLoss(ProxyLoss):
+    """A proxy loss that ends in a cross-entropy, whose classes may weigh differently.
+
+    ``class_weights`` (C,), such as 1/n of a class of n images, make it the weighted mean
+    Σ_i w_{y_i} L_i / Σ_i w_{y_i} over the samples i of a batch.
+    """
+
+    class_weights: Sequence[float] | None = setting(default=None, kw_only=True)
+    weight_of_class: Tensor | None = state()
+
+    def setup(self) -> None:
+        super().setup()
+        weights = self.class_weights
+        if weights is not None and (len(weights) != self.num_classes or min(weights) < 0):
+            raise ValueError(f"class_weights must be {self.num_classes} numbers from 0")
+        made = None if weights is None else torch.tensor(weights, dtype=torch.float32)
+        self.register_buffer("weight_of_class", made)
+
+    def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The weighted mean of −log softmax(logits)_y: (B, C), (B,) -> scalar."""
+        weights = self.weight_of_class
+        weights = None if weights is None else weights.to(logits.dtype)
+        return F.cross_entropy(logits, labels, weights)
+
+
+@register(
+    "proxy_triplet", "proxies", "proxy triplets", 2017,
+    r"$\mathrm{mean}_{z\neq y}[D_y^2-D_z^2+m]_+$",
+)  # fmt: skip
+class ProxyTripletLoss(ProxyLoss):
     """The triplet loss with proxies instead of a positive and a negative sample.
 
     L = mean over samples and all z ≠ y of [‖x − p̂_y‖² − ‖x − p̂_z‖² + m]₊, with x and p̂ on the
@@ -27,21 +123,21 @@ class ProxyTripletLoss(EmbeddingLoss):
     tensor(3.)
     """
 
-    def __init__(self, num_classes: int, dim: int, margin: float = 1.0) -> None:
-        super().__init__()
-        check_range(margin=margin)
-        self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
-        self.margin = margin
+    margin: float = setting(default=1.0, tune=("linear", 0.1, 2.0))
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        D2 = 2 - 2 * cosines(embeddings, labels, self.proxies)  # (B, C): ‖x − p̂_z‖²
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        D2 = 2 - 2 * self.cosines(embeddings)  # (B, C): ‖x − p̂_z‖²
         D2_y = D2.gather(1, labels[:, None])  # (B, 1): ‖x − p̂_y‖²
         hinge = (D2_y - D2 + self.margin).relu()  # (B, C)
         return masked_mean(hinge, ~_one_hot(labels, D2))
 
 
-@register("proxy_nca", "proxies", {"scale": ("linear", 1.0, 6.0)})
-class ProxyNCALoss(EmbeddingLoss):
+@register(
+    "proxy_nca", "proxies", "Proxy-NCA", 2017,
+    r"$D_y^2+\mathrm{LSE}_{z\neq y}(-D_z^2)$"
+    "\non a sphere of radius 3",
+)  # fmt: skip
+class ProxyNCALoss(ProxyLoss):
     """Be nearer to the own proxy than to a soft minimum over all other proxies.
 
     L = mean of −log(exp(−D²_y) / Σ_{z≠y} exp(−D²_z)) = mean of D²_y + LSE_{z≠y}(−D²_z), where
@@ -56,22 +152,24 @@ class ProxyNCALoss(EmbeddingLoss):
     tensor(-18.)
     """
 
-    def __init__(self, num_classes: int, dim: int, scale: float = 3.0) -> None:
-        super().__init__()
-        check_positive(scale=scale)
-        self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
-        self.scale = scale
+    scale: float = setting(default=3.0, low=1e-9, tune=("linear", 1.0, 6.0))
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         # D²_z = 2s² − 2s²·xᵀp̂_z, whose constant cancels between D²_y and the sum
-        near = 2 * self.scale**2 * cosines(embeddings, labels, self.proxies)  # (B, C): 2s² − D²_z
+        near = 2 * self.scale**2 * self.cosines(embeddings)  # (B, C): 2s² − D²_z
         own = _one_hot(labels, near)  # (B, C): z = y
         others = masked_logsumexp(near, ~own, dim=1)  # (B,): LSE over z ≠ y
         return masked_mean(others - near.gather(1, labels[:, None])[:, 0], ~own.all(dim=1))
 
+    def logits(self, embeddings: Tensor) -> Tensor:
+        return 2 * self.scale**2 * self.cosines(embeddings)
 
-@register("proxy_nca_pp", "proxies", {"temperature": ("log", 0.02, 0.5)})
-class ProxyNCAPlusPlusLoss(EmbeddingLoss):
+
+@register(
+    "proxy_nca_pp", "proxies", "Proxy-NCA++", 2020,
+    r"$-\log\,\mathrm{softmax}(-D^2/\sigma)_y$",
+)  # fmt: skip
+class ProxyNCAPlusPlusLoss(SoftmaxLoss):
     """Proxy-NCA as a probability: the own proxy is in the sum, and a temperature sharpens it.
 
     L = mean of −log softmax(−D²/T)_y, where D²_z = ‖x − p̂_z‖², x and p̂ on the unit sphere;
@@ -86,25 +184,27 @@ class ProxyNCAPlusPlusLoss(EmbeddingLoss):
     tensor(18.)
     """
 
-    def __init__(self, num_classes: int, dim: int, temperature: float = 1 / 9) -> None:
-        super().__init__()
-        check_positive(temperature=temperature)
-        self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
-        self.temperature = temperature
+    temperature: float = setting(default=1 / 9, low=1e-9, tune=("log", 0.02, 0.5))
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        D2 = 2 - 2 * cosines(embeddings, labels, self.proxies)  # (B, C): ‖x − p̂_z‖²
-        return F.cross_entropy(-D2 / self.temperature, labels)
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return self.cross_entropy(self.logits(embeddings), labels)
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        D2 = 2 - 2 * self.cosines(embeddings)  # (B, C): ‖x − p̂_z‖²
+        return -D2 / self.temperature
 
 
-@register("normalized_softmax", "proxies", {"temperature": ("log", 0.02, 0.5)})
-class NormalizedSoftmaxLoss(EmbeddingLoss):
+@register(
+    "normalized_softmax", "proxies", "normalized softmax", 2019,
+    r"$-\log\,\mathrm{softmax}(\cos\theta/\sigma)_y$",
+)  # fmt: skip
+class NormalizedSoftmaxLoss(SoftmaxLoss):
     """Classify by the cosine to each class's proxy, sharpened by a temperature.
 
     L = mean of −log softmax(xᵀp̂ / σ)_y, with x and p̂ on the unit sphere; proxies are (C, d).
 
     Source: Zhai and Wu 2019, "Classification is a Strong Baseline for Deep Metric Learning",
-    equation 3 (the temperature is their σ, which the 2019 comparison study's equation 15 omits).
+    equation 3.
 
     >>> loss = NormalizedSoftmaxLoss(num_classes=2, dim=2)
     >>> _ = loss.proxies.data.copy_(torch.eye(2))
@@ -112,23 +212,24 @@ class NormalizedSoftmaxLoss(EmbeddingLoss):
     True
     """
 
-    def __init__(self, num_classes: int, dim: int, temperature: float = 0.05) -> None:
-        super().__init__()
-        check_positive(temperature=temperature)
-        self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
-        self.temperature = temperature
+    temperature: float = setting(default=0.05, low=1e-9, tune=("log", 0.02, 0.5))
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        cosine = cosines(embeddings, labels, self.proxies)  # (B, C): xᵀp̂
-        return F.cross_entropy(cosine / self.temperature, labels)
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return self.cross_entropy(self.logits(embeddings), labels)
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        return self.cosines(embeddings) / self.temperature  # (B, C): xᵀp̂ / σ
 
 
-@register("cosface", "proxies", {"margin": ("linear", 0.0, 0.5), "scale": ("log", 8.0, 64.0)})
-class CosFaceLoss(EmbeddingLoss):
+@register(
+    "cosface", "proxies", "CosFace", 2018,
+    r"$-\log\,\mathrm{softmax}(\alpha(\cos\theta_z-m\,[z=y]))_y$",
+)  # fmt: skip
+class CosFaceLoss(SoftmaxLoss):
     """Normalized softmax whose own class must win by a margin in cosine.
 
     L = mean of −log softmax(s(cos θ_z − m·[z = y]))_y, θ_z the angle between embedding and proxy;
-    proxies are (C, d). A scale of 64 is for faces; small data want about 16.
+    proxies are (C, d).
 
     Source: Wang et al. 2018, "CosFace: Large Margin Cosine Loss for Deep Face Recognition",
     equation 4.
@@ -139,33 +240,33 @@ class CosFaceLoss(EmbeddingLoss):
     tensor(86.4000)
     """
 
-    def __init__(
-        self, num_classes: int, dim: int, margin: float = 0.35, scale: float = 64.0
-    ) -> None:
-        super().__init__()
-        check_range(margin=margin)
-        check_positive(scale=scale)
-        self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
-        self.margin = margin
-        self.scale = scale
+    margin: float = setting(default=0.35, tune=("linear", 0.0, 0.5))
+    scale: float = setting(default=64.0, low=1e-9, tune=("log", 8.0, 64.0))
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        cosine, y = cosines(embeddings, labels, self.proxies), labels[:, None]  # (B, C), (B, 1)
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        cosine, y = self.cosines(embeddings), labels[:, None]  # (B, C), (B, 1)
         target = cosine.gather(1, y) - self.margin  # (B, 1): cos θ_y − m
-        return F.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
+        return self.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        return self.scale * self.cosines(embeddings)
 
 
-@register("arcface", "proxies", {"margin": ("linear", 0.0, 0.6), "scale": ("log", 8.0, 64.0)})
-class ArcFaceLoss(EmbeddingLoss):
+@register(
+    "arcface", "proxies", "ArcFace", 2019,
+    r"$-\log\,\mathrm{softmax}(\alpha\cos(\theta_z+m\,[z=y]))_y$",
+)  # fmt: skip
+class ArcFaceLoss(SoftmaxLoss):
     """Normalized softmax whose own class must win by a margin in angle.
 
     L = mean of −log softmax(s·t)_y, where t_z = cos θ_z for z ≠ y and t_y = cos(θ_y + m), θ_z the
     angle between embedding and proxy. Past θ_y > π − m, where cos(θ_y + m) would rise again,
-    t_y = cos θ_y − m·sin m. The margin is in radians; proxies are (C, d). A scale of 64 is for
-    faces; small data want about 16.
+    t_y = cos θ_y − m·sin m. The margin is in radians; proxies are (C, d). With the images of
+    each class, ``class_sizes`` (C,), rare classes have wider margins: m (n_c / min n)^−¼.
 
     Source: Deng et al. 2019, "ArcFace: Additive Angular Margin Loss for Deep Face Recognition",
-    equation 3; the branch is that of the authors' code.
+    equation 3; the branch is that of the authors' code. Margins by size: Ha et al. 2020, "Google
+    Landmark Recognition 2020 Competition Third Place Solution", whose law is a·n^−¼ + b.
 
     >>> loss = ArcFaceLoss(num_classes=2, dim=2)
     >>> _ = loss.proxies.data.copy_(torch.eye(2))
@@ -173,31 +274,74 @@ class ArcFaceLoss(EmbeddingLoss):
     tensor(94.6832)
     """
 
-    def __init__(
-        self, num_classes: int, dim: int, margin: float = 0.5, scale: float = 64.0
-    ) -> None:
-        super().__init__()
-        check_range(0, math.pi / 2, margin=margin)  # 28.6 would be degrees
-        check_positive(scale=scale)
-        self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
-        self.margin = margin
-        self.scale = scale
+    margin: float = setting(default=0.5, low=0, high=math.pi / 2, tune=("linear", 0.0, 0.6))
+    scale: float = setting(default=64.0, low=1e-9, tune=("log", 8.0, 64.0))
+    class_sizes: Sequence[int] | None = setting(default=None, kw_only=True)
+    margin_of_class: Tensor | None = state()
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        cosine, y = cosines(embeddings, labels, self.proxies), labels[:, None]  # (B, C), (B, 1)
+    def setup(self) -> None:
+        super().setup()
+        sizes = self.class_sizes
+        if sizes is not None and (len(sizes) != self.num_classes or min(sizes) < 1):
+            raise ValueError(f"class_sizes must be {self.num_classes} whole numbers from 1")
+        n = None if sizes is None else torch.tensor(sizes, dtype=torch.float32)
+        margins = None if n is None else self.margin * (n / n.min()) ** -0.25
+        self.register_buffer("margin_of_class", margins)
+
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        cosine, y = self.cosines(embeddings), labels[:, None]  # (B, C), (B, 1)
         cos_y = cosine.gather(1, y)  # (B, 1)
         sin_y = geometry.safe_sqrt(1 - cos_y * cos_y)  # acos has an infinite gradient at ±1
-        cos_m, sin_m = math.cos(self.margin), math.sin(self.margin)
+        m: Any = self.margin
+        if self.margin_of_class is not None:
+            m = self.margin_of_class[y].to(cosine.dtype)  # (B, 1)
+        cos_m, sin_m = (m.cos(), m.sin()) if isinstance(m, Tensor) else (math.cos(m), math.sin(m))
         target = torch.where(
             cos_y >= -cos_m,  # θ_y ≤ π − m
             cos_y * cos_m - sin_y * sin_m,  # cos(θ_y + m)
-            cos_y - self.margin * sin_m,
+            cos_y - m * sin_m,
         )
-        return F.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
+        return self.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        return self.scale * self.cosines(embeddings)
 
 
-@register("sphereface", "proxies", {"lambda_min": ("log", 1.0, 100.0)})
-class SphereFaceLoss(EmbeddingLoss):
+@register(
+    "subcenter_arcface", "proxies", "sub-center ArcFace", 2020,
+    r"$-\log\,\mathrm{softmax}(\alpha\cos(\theta_z+m\,[z=y]))_y,\ \theta_z=\min_k\theta_{zk}$",
+    studied=False,
+)  # fmt: skip
+class SubCenterArcFaceLoss(ArcFaceLoss):
+    """ArcFace with several centers for each class, of which the nearest counts.
+
+    L = that of ``ArcFaceLoss`` with cos θ_c = max_k xᵀŵ_ck, so that wrong or odd images of a class
+    gather at a center of their own; the centers are the proxies, (C, K, d).
+
+    Source: Deng, Guo, Liu, Gong and Zafeiriou 2020, "Sub-center ArcFace: Boosting Face Recognition
+    by Large-Scale Noisy Web Faces", equation 3, with K = 3.
+
+    >>> loss = SubCenterArcFaceLoss(num_classes=2, dim=2, centers=2)
+    >>> _ = loss.proxies.data.copy_(torch.eye(2)[:, None])  # each class's centers are one
+    >>> loss(torch.tensor([[2.0, 0.0]]), torch.tensor([1])).detach()  # as ArcFace's
+    tensor(94.6832)
+    """
+
+    centers: int = setting(default=3, low=1)
+
+    def shape(self) -> tuple[int, ...]:
+        return self.num_classes, self.centers, self.dim
+
+    def cosines(self, embeddings: Tensor) -> Tensor:
+        x, w = self.on_sphere(embeddings)  # (B, d), (C, K, d)
+        return (x @ w.flatten(0, 1).T).view(len(x), *w.shape[:2]).amax(dim=2)  # (B, C)
+
+
+@register(
+    "sphereface", "proxies", "SphereFace", 2017,
+    r"$-\log\,\mathrm{softmax}(\|f\|\,\psi_z)_y,\ \psi_y\approx\cos(m\theta_y)$",
+)  # fmt: skip
+class SphereFaceLoss(SoftmaxLoss):
     """Softmax of the embedding's own length, whose own class must win m times over in angle.
 
     L = mean of −log softmax(‖f‖·t)_y, where t_z = cos θ_z for z ≠ y and
@@ -211,42 +355,25 @@ class SphereFaceLoss(EmbeddingLoss):
     Source: Liu et al. 2017, "SphereFace: Deep Hypersphere Embedding for Face Recognition"; the
     schedule's numbers are those of the authors' code.
 
-    Raises:
-        ValueError: the margin is not a whole number from 1.
-
     >>> loss = SphereFaceLoss(num_classes=2, dim=2, anneal=False)
     >>> _ = loss.proxies.data.copy_(torch.eye(2))
     >>> loss(torch.tensor([[2.0, 0.0]]), torch.tensor([1])).detach()  # log(1 + exp(2·(1 + 3)))
     tensor(8.0003)
     """
 
-    step: Tensor
+    margin: int = setting(default=4, low=1, high=100)  # it multiplies the angle
+    anneal: bool = True
+    lambda_max: float = setting(default=1000.0, low=0)
+    lambda_min: float = setting(default=5.0, low=0, tune=("log", 1.0, 100.0))
+    gamma: float = setting(default=0.12, low=0)
+    step: Tensor = state()
 
-    def __init__(
-        self,
-        num_classes: int,
-        dim: int,
-        margin: int = 4,
-        anneal: bool = True,
-        lambda_max: float = 1000.0,
-        lambda_min: float = 5.0,
-        gamma: float = 0.12,
-    ) -> None:
-        super().__init__()
-        check_range(1, 100, margin=margin)
-        if margin % 1 != 0:
-            raise ValueError(
-                f"margin must be a whole number, as it multiplies the angle, but is {margin!r}"
-            )
-        check_range(0, lambda_max=lambda_max, lambda_min=lambda_min, gamma=gamma)
-        self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
+    def setup(self) -> None:
+        super().setup()
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
-        self.margin = int(margin)
-        self.anneal = anneal
-        self.lambda_max, self.lambda_min, self.gamma = lambda_max, lambda_min, gamma
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        cosine, y = cosines(embeddings, labels, self.proxies), labels[:, None]  # (B, C), (B, 1)
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        cosine, y = self.cosines(embeddings), labels[:, None]  # (B, C), (B, 1)
         target = cosine.gather(1, y)  # (B, 1): cos θ_y
         if self.anneal:
             weight = self._next_lambda(cosine.dtype)
@@ -254,7 +381,7 @@ class SphereFaceLoss(EmbeddingLoss):
         else:
             target = self.psi(target)
         length = geometry.norms(embeddings, keepdim=True)  # (B, 1): ‖f‖
-        return F.cross_entropy(length * cosine.scatter(1, y, target), labels)
+        return self.cross_entropy(length * cosine.scatter(1, y, target), labels)
 
     def _next_lambda(self, dtype: torch.dtype) -> Tensor:
         """λ of this call, a tensor of one number: the counter never leaves the device."""
@@ -271,9 +398,17 @@ class SphereFaceLoss(EmbeddingLoss):
         k = (self.margin / math.pi * theta).floor()
         return (1 - 2 * (k % 2)) * multiple - 2 * k
 
+    def logits(self, embeddings: Tensor) -> Tensor:
+        return geometry.norms(embeddings, keepdim=True) * self.cosines(embeddings)
 
-@register("proxy_anchor", "proxies", {"margin": ("linear", 0.0, 0.4), "alpha": ("log", 8.0, 64.0)})
-class ProxyAnchorLoss(EmbeddingLoss):
+
+@register(
+    "proxy_anchor", "proxies", "Proxy-Anchor", 2020,
+    r"$\mathrm{mean}_{p}\log(1+\sum_{x\in p}e^{-\alpha(s-\delta)})$"
+    "\n"
+    r"$+\,\mathrm{mean}_{p}\log(1+\sum_{x\notin p}e^{\alpha(s+\delta)})$",
+)  # fmt: skip
+class ProxyAnchorLoss(ProxyLoss):
     """Each proxy gathers its own class's samples and drives off all others, hard ones first.
 
     L = 1/|P⁺| Σ_{p∈P⁺} log(1 + Σ_{x∈X⁺_p} exp(−α(s(x, p) − δ)))
@@ -289,18 +424,11 @@ class ProxyAnchorLoss(EmbeddingLoss):
     tensor(1.6200)
     """
 
-    def __init__(
-        self, num_classes: int, dim: int, margin: float = 0.1, alpha: float = 32.0
-    ) -> None:
-        super().__init__()
-        check_range(margin=margin)
-        check_positive(alpha=alpha)
-        self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
-        self.margin = margin
-        self.alpha = alpha
+    margin: float = setting(default=0.1, tune=("linear", 0.0, 0.4))
+    alpha: float = setting(default=32.0, low=1e-9, tune=("log", 8.0, 64.0))
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        s = cosines(embeddings, labels, self.proxies)  # (B, C)
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        s = self.cosines(embeddings)  # (B, C)
         own = _one_hot(labels, s)  # (B, C): x ∈ X⁺_p
         gather = masked_logsumexp(-self.alpha * (s - self.margin), own, dim=0)  # (C,)
         drive_off = masked_logsumexp(self.alpha * (s + self.margin), ~own, dim=0)  # (C,)
@@ -308,11 +436,17 @@ class ProxyAnchorLoss(EmbeddingLoss):
         pull, push = torch.logaddexp(one, gather), torch.logaddexp(one, drive_off)
         return masked_mean(pull, own.any(dim=0)) + push.mean()
 
+    def logits(self, embeddings: Tensor) -> Tensor:
+        return self.alpha * self.cosines(embeddings)
+
 
 @register(
-    "soft_triple", "proxies", {"scale": ("log", 8.0, 40.0), "temperature": ("log", 0.03, 0.3)}
-)
-class SoftTripleLoss(EmbeddingLoss):
+    "soft_triple", "proxies", "SoftTriple", 2019,
+    r"$-\log\,\mathrm{softmax}(\alpha(S-\delta\,[z=y]))_y$"
+    "\n"
+    r"$S_z=\sum_k\mathrm{softmax}_k(s_{zk}/\gamma)\,s_{zk}$",
+)  # fmt: skip
+class SoftTripleLoss(SoftmaxLoss):
     """Classify by a soft nearest of several centers for each class, and let spare centers merge.
 
     S_c = Σ_k softmax_k(xᵀŵ_ck / γ) xᵀŵ_ck,
@@ -329,53 +463,49 @@ class SoftTripleLoss(EmbeddingLoss):
     tensor(20.2000)
     """
 
-    def __init__(
-        self,
-        num_classes: int,
-        dim: int,
-        centers: int = 10,
-        scale: float = 20.0,
-        temperature: float = 0.1,
-        margin: float = 0.01,
-        regularization: float = 0.2,
-    ) -> None:
-        super().__init__()
-        check_positive(scale=scale, temperature=temperature)
-        check_range(margin=margin)
-        check_range(0, regularization=regularization)
-        self.proxies = draw_proxies(num_classes=num_classes, centers=centers, dim=dim)
-        self.scale = scale
-        self.temperature = temperature
-        self.margin = margin
-        self.regularization = regularization
+    centers: int = setting(default=10, low=1)
+    scale: float = setting(default=20.0, low=1e-9, tune=("log", 8.0, 40.0))
+    temperature: float = setting(default=0.1, low=1e-9, tune=("log", 0.03, 0.3))
+    margin: float = 0.01
+    regularization: float = setting(default=0.2, low=0)
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def shape(self) -> tuple[int, ...]:
+        return self.num_classes, self.centers, self.dim
+
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         C, K, _ = self.proxies.shape
-        x, w = on_sphere(embeddings, labels, self.proxies)  # (B, d), (C, K, d)
-        cosine = (x @ w.flatten(0, 1).T).view(-1, C, K)  # xᵀŵ
-        S = ((cosine / self.temperature).softmax(dim=2) * cosine).sum(dim=2)  # (B, C)
-        y = labels[:, None]
+        x, w = self.on_sphere(embeddings)  # (B, d), (C, K, d)
+        S, y = self._similarities(x, w), labels[:, None]  # (B, C), (B, 1)
         logits = self.scale * S.scatter(1, y, S.gather(1, y) - self.margin)
         D = geometry.safe_sqrt(2 - 2 * (w @ w.mT))  # (C, K, K): ‖ŵ_cj − ŵ_ck‖
         spread = D.triu(diagonal=1).sum() / max(C * K * (K - 1), 1)
-        return F.cross_entropy(logits, labels) + self.regularization * spread
+        return self.cross_entropy(logits, labels) + self.regularization * spread
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        return self.scale * self._similarities(*self.on_sphere(embeddings))
+
+    def _similarities(self, x: Tensor, w: Tensor) -> Tensor:
+        """S, the soft nearest of each class's centers: (B, d), (C, K, d) -> (B, C)."""
+        cosine = (x @ w.flatten(0, 1).T).view(-1, *w.shape[:2])  # (B, C, K): xᵀŵ
+        return ((cosine / self.temperature).softmax(dim=2) * cosine).sum(dim=2)
 
 
-@register("meta_class", "ensembles")
+@register(
+    "meta_class", "ensembles", "meta-classes", 2018,
+    r"$-\log\,\mathrm{softmax}(f)_{m(y)}$"
+    "\nm: random handfuls of classes",
+    tuned=False,
+)  # fmt: skip
 class MetaClassLoss(EmbeddingLoss):
     """Classify into ``dim`` meta-classes, each a random handful of the classes.
 
     L = mean of −log softmax(f)_{m(y)}, with the raw embedding f (B, dim) itself as the logits: the
     proxies are fixed, the rows of the identity, so that fᵀe_k = f_k. The map m, drawn from
-    ``map_seed``, is balanced: the numbers of classes in two meta-classes differ by at most one.
-
-    m is in ``state_dict``, as ``meta_classes`` (num_classes,).
+    ``map_seed``, is balanced: the numbers of classes in two meta-classes differ by at most one. It
+    is in ``state_dict``, as ``meta_classes`` (num_classes,).
 
     Source: Xuan, Souvenir and Pless 2018, "Deep Randomized Ensembles for Metric Learning"; raw
     logits as in the authors' code.
-
-    Raises:
-        ValueError: embeddings that have not ``dim`` dimensions.
 
     >>> loss = MetaClassLoss(num_classes=4, dim=2)
     >>> loss.meta_classes.bincount()
@@ -385,17 +515,17 @@ class MetaClassLoss(EmbeddingLoss):
     tensor(0.1269)
     """
 
-    meta_classes: Tensor
+    num_classes: int = setting(low=1)
+    dim: int = setting(low=1)
+    map_seed: int = setting(default=0, low=0)
+    meta_classes: Tensor = state()
 
-    def __init__(self, num_classes: int, dim: int, map_seed: int = 0) -> None:
-        super().__init__()
-        check_count(num_classes=num_classes, dim=dim)
-        check_count(0, map_seed=map_seed)
-        shuffled = torch.randperm(num_classes, generator=torch.Generator().manual_seed(map_seed))
-        self.dim = dim
-        self.register_buffer("meta_classes", shuffled % dim)
+    def setup(self) -> None:
+        generator = torch.Generator().manual_seed(self.map_seed)
+        shuffled = torch.randperm(self.num_classes, generator=generator)
+        self.register_buffer("meta_classes", shuffled % self.dim)
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         if embeddings.shape[1] != self.dim:
             raise ValueError(
                 f"embeddings have {embeddings.shape[1]} dimensions, but there are {self.dim} "
@@ -404,29 +534,6 @@ class MetaClassLoss(EmbeddingLoss):
         check_labels(labels, len(self.meta_classes))
         # Nothing is added but NaN, where an infinite logit of another class would go unseen.
         return F.cross_entropy(embeddings, self.meta_classes[labels]) + 0 * embeddings.sum()
-
-
-def draw_proxies(**sizes: int) -> nn.Parameter:
-    """Proxies from the normal distribution, of sizes that are refused by name if not from 1."""
-    check_count(**sizes)
-    return nn.Parameter(torch.randn(*sizes.values()))
-
-
-def cosines(embeddings: Tensor, labels: Tensor, proxies: Tensor) -> Tensor:
-    """Cosine of every embedding to every proxy: (B, d), (C, d) -> (B, C); 0 for a zero row."""
-    x, p = on_sphere(embeddings, labels, proxies)
-    return x @ p.T
-
-
-def on_sphere(embeddings: Tensor, labels: Tensor, proxies: Tensor) -> tuple[Tensor, Tensor]:
-    """Embeddings (B, d) and proxies (C, ..., d) as unit rows, once they and the labels fit."""
-    if embeddings.shape[1] != proxies.shape[-1]:
-        raise ValueError(
-            f"embeddings have {embeddings.shape[1]} dimensions, but the proxies have "
-            f"{proxies.shape[-1]}: build the loss with dim={embeddings.shape[1]}"
-        )
-    check_labels(labels, len(proxies))
-    return geometry.normalize(embeddings), geometry.normalize(proxies.to(embeddings.dtype))
 
 
 def _one_hot(labels: Tensor, cosines: Tensor) -> Tensor:

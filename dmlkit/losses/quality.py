@@ -3,38 +3,36 @@
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.checks import check_positive, check_range
-from dmlkit.losses.contract import EmbeddingLoss
-from dmlkit.losses.proxies import cosines, draw_proxies
+from dmlkit.losses.contract import setting, state
+from dmlkit.losses.proxies import SoftmaxLoss
 from dmlkit.losses.table import register
 
 
-@register("adaface", "proxies", {"margin": ("linear", 0.0, 0.6), "scale": ("log", 8.0, 64.0)})
-class AdaFaceLoss(EmbeddingLoss):
+@register(
+    "adaface", "proxies", "AdaFace", 2022,
+    r"$-\log\,\mathrm{softmax}(\alpha(\cos(\theta_y-mz)-m(1+z)))_y$"
+    "\nz: the norm, standardized",
+)  # fmt: skip
+class AdaFaceLoss(SoftmaxLoss):
     """A margin that stresses hard samples where the norm is large, and easy ones where it is small.
 
     L = mean of −log softmax(s·t)_y, where t_j = cos θ_j for j ≠ y and
     t_y = cos(θ_y − m·z) − m(1 + z), with θ_y − m·z clipped to 0 ... π, θ_j the angle between
-    embedding and proxy, and z = clip(h(n − μ)/(σ + 10⁻³), −1, 1), n = clip(‖f‖, 10⁻³, 100). So
-    z = −1 is ArcFace's margin (but past θ_y = π − m, where the target is constant), z = 0 is
-    CosFace's, and z = 1 turns by −m and takes off 2m. No gradient reaches the norm. The proxies are
-    (C, d), the margin is in radians, and h is ``concentration``. The source's scale, for faces, is
-    64; small networks learn more at 16.
+    embedding and proxy, and z = clip(h(n − μ)/(σ + 10⁻³), −1, 1), n = clip(‖f‖, 10⁻³, 100). No
+    gradient reaches the norm. The proxies are (C, d), the margin is in radians, and h is
+    ``concentration``.
 
     μ and σ are moving averages, μ ← (1 − ρ)μ + ρ·mean(n) and likewise of the standard deviation
-    (B − 1 in its denominator; 0 for a single sample), ρ the ``momentum``. Here the first training
-    batch starts them, later ones move them before they are used, and evaluation mode does not
-    change them; they are part of the state. The authors' code starts at 20 and 100 instead, of
-    which 300 steps at ρ = 0.01 keep 5 %: too much for networks with norms near 3.
+    (B − 1 in its denominator; 0 for a single sample), ρ the ``momentum``. The first training batch
+    starts them, later ones move them before they are used, and evaluation mode does not change
+    them; they are part of the state.
 
-    A constraint that makes all norms equal (SEC) leaves only noise in z.
-
-    Source: Kim, Jain and Liu 2022, "AdaFace: Quality Adaptive Margin for Face Recognition";
-    the other defaults are those of the authors' scripts; they clip at 10⁻³ and π − 10⁻³.
+    Source: Kim, Jain and Liu 2022, "AdaFace: Quality Adaptive Margin for Face Recognition", with
+    the defaults of the authors' scripts but for the scale, 64 there. Their averages start at 20 and
+    100, and they clip at 10⁻³ and π − 10⁻³.
 
     >>> loss = AdaFaceLoss(num_classes=2, dim=2, scale=1)
     >>> _ = loss.proxies.data.copy_(torch.eye(2))
@@ -43,40 +41,27 @@ class AdaFaceLoss(EmbeddingLoss):
     tensor(0.5786)
     """
 
-    average: Tensor
-    started: Tensor
+    margin: float = setting(default=0.4, low=0, high=math.pi / 2, tune=("linear", 0.0, 0.6))
+    concentration: float = setting(default=0.333, low=0)
+    scale: float = setting(default=16.0, low=1e-9, tune=("log", 8.0, 64.0))
+    momentum: float = setting(default=0.01, low=0, high=1)
+    average: Tensor = state()
+    started: Tensor = state()
 
-    def __init__(
-        self,
-        num_classes: int,
-        dim: int,
-        margin: float = 0.4,
-        concentration: float = 0.333,
-        scale: float = 16.0,
-        momentum: float = 0.01,
-    ) -> None:
-        super().__init__()
-        check_range(0, math.pi / 2, margin=margin)  # 28.6 would be degrees
-        check_range(0, concentration=concentration)
-        check_positive(scale=scale)
-        check_range(0, 1, momentum=momentum)
-        self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
-        self.margin = margin
-        self.concentration = concentration
-        self.scale = scale
-        self.momentum = momentum
+    def setup(self) -> None:
+        super().setup()
         self.register_buffer("average", torch.zeros(2))  # μ and σ
         self.register_buffer("started", torch.zeros((), dtype=torch.bool))
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        cosine, y = cosines(embeddings, labels, self.proxies), labels[:, None]  # (B, C), (B, 1)
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        cosine, y = self.cosines(embeddings), labels[:, None]  # (B, C), (B, 1)
         cos_y, z = cosine.gather(1, y), self._quality(embeddings)  # (B, 1)
         turn = self.margin * z
         target = _turned(cos_y, -turn)  # cos(θ_y − m·z)
         target = torch.where((turn > 0) & (cos_y > turn.cos()), 1.0, target)  # θ_y − m·z < 0
         target = torch.where((turn < 0) & (cos_y < -turn.cos()), -1.0, target)  # θ_y − m·z > π
         target = target - self.margin * (1 + z)
-        return F.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
+        return self.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
 
     def _quality(self, embeddings: Tensor) -> Tensor:
         """z of every sample, (B, d) -> (B, 1), once the averages have moved."""
@@ -92,35 +77,29 @@ class AdaFaceLoss(EmbeddingLoss):
         mu, sigma = average.unbind()
         return (self.concentration * (n - mu) / (sigma + 1e-3)).clamp(-1, 1)
 
+    def logits(self, embeddings: Tensor) -> Tensor:
+        return self.scale * self.cosines(embeddings)
+
 
 @register(
-    "magface", "proxies", {"upper_margin": ("linear", 0.45, 1.2), "scale": ("log", 8.0, 64.0)}
-)
-class MagFaceLoss(EmbeddingLoss):
+    "magface", "proxies", "MagFace", 2021,
+    r"$-\log\,\mathrm{softmax}(\alpha\cos(\theta_y+m(\|f\|)))_y$"
+    "\n"
+    r"$+\,\lambda\,(1/\|f\|+\|f\|/u^2)$",
+)  # fmt: skip
+class MagFaceLoss(SoftmaxLoss):
     """A margin that grows with the norm, and a regularizer that rewards a large norm.
 
     L = mean of −log softmax(s·t)_y + λ·mean of (1/a + a/u²), where t_j = cos θ_j for j ≠ y,
     t_y = cos(θ_y + m(a)) where cos θ_y > 0, else cos θ_y, with a = clip(‖f‖, l, u) and m(a) linear
     from ``lower_margin`` at a = l (``lower_norm``) to ``upper_margin`` at a = u (``upper_norm``),
-    in radians. Gradients reach a, so that samples which can afford a large margin grow long;
-    outside l ... u the norm has no gradient. λ is ``norm_weight``, and proxies are (C, d). Without
-    ``easy_margin``, t_y = cos(θ_y + m(a)) up to θ_y = π − m(a), and past it
-    cos θ_y − m(a)·sin m(a).
-
-    The regularizer wins at a = l, whatever the angles, if λ ≥ sKl²u²/(u² − l²) with
-    K = (m(u) − m(l))/(u − l): 0.18 here, at λ = 5. The authors' scripts train networks with norms
-    of 10 to 110: 10, 110, 0.45, 0.8, s = 64 and λ = 35 (bound 22.6; their trainer's own default,
-    20, is below it). A small network starts at norms near 3, where that range would silence the
-    norm, so the defaults here are what the authors' README proposes for norms near 1, but for the
-    scale: 64 is for faces, and small networks learn more at 16.
-
-    A constraint that makes all norms equal (SEC) works against this loss.
+    in radians. Gradients reach a; outside l ... u the norm has none. λ is ``norm_weight``, and
+    proxies are (C, d). Without ``easy_margin``, t_y = cos(θ_y + m(a)) up to θ_y = π − m(a), and
+    past it cos θ_y − m(a)·sin m(a).
 
     Source: Meng, Zhao, Huang and Zhou 2021, "MagFace: A Universal Representation for Face
-    Recognition and Quality Assessment"; the two branches are those of the authors' code.
-
-    Raises:
-        ValueError: a number outside its range, an upper bound below its lower one.
+    Recognition and Quality Assessment"; the two branches are those of the authors' code, the
+    defaults, but for the scale, those that its README proposes for norms near 1.
 
     >>> loss = MagFaceLoss(num_classes=2, dim=2, scale=1)
     >>> _ = loss.proxies.data.copy_(torch.eye(2))
@@ -129,35 +108,21 @@ class MagFaceLoss(EmbeddingLoss):
     tensor(3.1209)
     """
 
-    def __init__(
-        self,
-        num_classes: int,
-        dim: int,
-        lower_norm: float = 1.0,
-        upper_norm: float = 51.0,
-        lower_margin: float = 0.45,
-        upper_margin: float = 1.0,
-        scale: float = 16.0,
-        norm_weight: float = 5.0,
-        easy_margin: bool = True,
-    ) -> None:
-        super().__init__()
-        check_positive(lower_norm=lower_norm, scale=scale)
-        check_range(0, norm_weight=norm_weight)
-        check_range(lower_norm, upper_norm=upper_norm)
-        if upper_norm == lower_norm:
-            raise ValueError(f"upper_norm must be above lower_norm, but both are {lower_norm}")
-        check_range(0, math.pi / 2, lower_margin=lower_margin)  # 28.6 would be degrees
-        check_range(lower_margin, math.pi / 2, upper_margin=upper_margin)
-        self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
-        self.lower_norm, self.upper_norm = lower_norm, upper_norm
-        self.lower_margin, self.upper_margin = lower_margin, upper_margin
-        self.scale = scale
-        self.norm_weight = norm_weight
-        self.easy_margin = easy_margin
+    lower_norm: float = setting(default=1.0, low=1e-9)
+    upper_norm: float = 51.0
+    lower_margin: float = setting(default=0.45, low=0, high=math.pi / 2)
+    upper_margin: float = setting(default=1.0, low=0, high=math.pi / 2, tune=("linear", 0.45, 1.2))
+    scale: float = setting(default=16.0, low=1e-9, tune=("log", 8.0, 64.0))
+    norm_weight: float = setting(default=5.0, low=0)
+    easy_margin: bool = True
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        cosine, y = cosines(embeddings, labels, self.proxies), labels[:, None]  # (B, C), (B, 1)
+    def setup(self) -> None:
+        super().setup()
+        if self.upper_norm <= self.lower_norm or self.upper_margin < self.lower_margin:
+            raise ValueError("upper_norm must be above lower_norm, and upper_margin lower_margin")
+
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        cosine, y = self.cosines(embeddings), labels[:, None]  # (B, C), (B, 1)
         cos_y = cosine.gather(1, y)  # (B, 1)
         a = geometry.norms(embeddings, keepdim=True).clamp(self.lower_norm, self.upper_norm)
         slope = (self.upper_margin - self.lower_margin) / (self.upper_norm - self.lower_norm)
@@ -168,8 +133,11 @@ class MagFaceLoss(EmbeddingLoss):
         else:
             target = torch.where(cos_y >= -m.cos(), target, cos_y - m * m.sin())  # θ_y ≤ π − m
         regularizer = (1 / a + a / self.upper_norm**2).mean()
-        entropy = F.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
+        entropy = self.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
         return entropy + self.norm_weight * regularizer
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        return self.scale * self.cosines(embeddings)
 
 
 def _turned(cosine: Tensor, angle: Tensor) -> Tensor:

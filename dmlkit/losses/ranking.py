@@ -13,69 +13,59 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.checks import check_count, check_positive, check_range
-from dmlkit.losses.contract import PairLoss, masked_mean
+from dmlkit.losses.contract import PairLoss, Pairs, Range, masked_mean, setting
 from dmlkit.losses.pairs import ContrastiveLoss
-from dmlkit.losses.table import Range, register
+from dmlkit.losses.table import register
 
-_TEMPERATURE: dict[str, Range] = {"temperature": ("log", 0.003, 0.1)}
+_TEMPERATURE: Range = ("log", 0.003, 0.1)
 #: Differences held at once, 4 MB in float32; but never fewer than one for each pair.
 CHUNK = 2**20
 
 
-@register("smooth_ap", "ranking", _TEMPERATURE)
+@register(
+    "smooth_ap", "ranking", "Smooth-AP", 2020,
+    r"$1-\mathrm{mean}_i\,R^{+}_i/R_i$"
+    "\n"
+    r"$R_i=1+\sum_j\mathrm{sig}((s_j-s_i)/\sigma)$",
+)  # fmt: skip
 class SmoothAPLoss(PairLoss):
     """Raise the average precision of the batch, with a sigmoid for each step of a rank.
 
     L = 1 − mean over anchors q of mean_{i∈P_q} R⁺_qi / R_qi, with the ranks
     R_qi = 1 + Σ_{j≠i} σ((s_qj − s_qi)/τ), R⁺ the same over positives j only; s is the cosine. An
-    anchor without a positive does not count.
+    anchor without a positive does not count. As published, the anchor is in its own list
+    (``include_query``), a positive of cosine 1.
 
-    As published, the anchor is in its own list (``include_query``), a positive of cosine 1. This
-    holds one term of its mean near 1; without it, L is a smooth form of 1 − AP as AP is evaluated.
-
-    The time is O(B³), in O(B²) memory. If no anchor has more than P positives (K − 1 in a batch
-    with K samples of each class, more in a memory), ``max_positives=P`` gives the same loss in
-    O(B²P); an anchor with more is an error. As cosines are divided by τ, their product needs all
-    of float32, torch's default, and not TF32.
+    It takes O(B³) time and O(B²) memory; with ``max_positives=P`` it is the same loss in O(B²P),
+    and an anchor with more positives is an error.
 
     Source: Brown, Xie, Kalogeiton and Zisserman 2020, "Smooth-AP: Smoothing the Path Towards
     Large-Scale Image Retrieval", in the form of their code.
-
-    Raises:
-        ValueError: a temperature τ that is not above 0, ``max_positives`` that is no whole number
-            from 1, or an anchor with more positives.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> SmoothAPLoss()(x, torch.tensor([0, 0, 1, 1]))
     tensor(0.0952)
     """
 
-    def __init__(
-        self,
-        temperature: float = 0.01,
-        include_query: bool = True,
-        max_positives: int | None = None,
-    ) -> None:
-        super().__init__()
-        check_positive(temperature=temperature)
-        _check_most(max_positives)
-        self.temperature = temperature
-        self.include_query = include_query
-        self.max_positives = max_positives
+    temperature: float = setting(default=0.01, low=1e-9, tune=_TEMPERATURE)
+    include_query: bool = True
+    max_positives: int | None = setting(default=None, low=1)
 
-    def pair_loss(
-        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
-    ) -> Tensor:
-        z = _cosines(anchors, others) / self.temperature  # (B, N)
+    def of(self, pairs: Pairs) -> Tensor:
+        z = _cosines(pairs.x, pairs.y) / self.temperature  # (B, N)
         query = 1 / self.temperature if self.include_query else None
-        own, held = _positives(z, positive, self.max_positives, query)  # (B, P)
+        own, held = _positives(z, pairs.positive, self.max_positives, query)  # (B, P)
         R_positive = 1 + _count_among(own, held)  # (B, P)
-        R = R_positive + soft_counts(own, _only(z, negative), Sigmoid())
-        return masked_mean(1 - _mean_of(R_positive / R, held), positive.any(dim=1))
+        R = R_positive + soft_counts(own, _only(z, pairs.negative), Sigmoid())
+        return masked_mean(1 - _mean_of(R_positive / R, held), pairs.positive.any(dim=1))
 
 
-@register("sup_ap", "ranking", _TEMPERATURE)
+@register(
+    "sup_ap", "ranking", "SupAP", 2021,
+    r"$1-\mathrm{mean}_i\,R^{+}_i/(R^{+}_i+\sum_n h(s_n-s_i))$"
+    "\n"
+    r"$+\,\mathrm{mean}^{+}[m_+-s]_+ + \mathrm{mean}^{-}[s-m_-]_+$",
+)  # fmt: skip
 class SupAPLoss(PairLoss):
     """Raise the average precision by an upper bound of its loss, and fix the scale of scores.
 
@@ -83,128 +73,88 @@ class SupAPLoss(PairLoss):
 
     L_SupAP = 1 − mean over anchors q of mean_{i∈P_q} R⁺_qi / (R⁺_qi + Σ_{negatives j} h(s_qj −
     s_qi)). R⁺ is the exact rank among positives (ties count), without a gradient; and
-    h(u) = σ(u/τ) for u ≤ 0; start + σ(u/τ) for 0 < u ≤ δ; ρ(u − δ) + offset for u > δ, so that a
-    negative far above a positive has a gradient too, which a sigmoid does not give. The default
-    offset steps down by 0.05 at δ; ``offset=None`` makes h continuous there. At 0, h steps up by
-    ``start``.
+    h(u) = σ(u/τ) for u ≤ 0; start + σ(u/τ) for 0 < u ≤ δ; ρ(u − δ) + offset for u > δ. The default
+    offset steps down by 0.05 at δ; ``offset=None`` makes h continuous there.
 
-    AP sees the order within one batch only. The second term, the contrastive loss of cosines,
-    L_calibration = mean⁺ [m₊ − s]₊ + mean⁻ [s − m₋]₊, each mean over its non-zero pairs, makes
-    scores comparable across batches. ``include_query`` and ``max_positives`` are those of
-    ``SmoothAPLoss``.
+    L_calibration = mean⁺ [m₊ − s]₊ + mean⁻ [s − m₋]₊ is ``ContrastiveLoss`` of cosines.
+    ``include_query`` and ``max_positives`` are those of ``SmoothAPLoss``.
 
     Source: Ramzi, Thome, Rambour, Audebert and Bitot 2021, "Robust and Decomposable Average
     Precision for Image Retrieval"; form and defaults are those of the authors' code for SOP, CUB
-    and In-Shop (for iNaturalist ``start`` is 0 and the offset 1), and w is 1 there.
-
-    Raises:
-        ValueError: τ or δ that is not above 0; ρ, start, offset or w that is negative; a margin
-            outside −1 to 1; ``max_positives`` that is no whole number from 1, or an anchor with
-            more positives.
+    and In-Shop.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> SupAPLoss()(x, torch.tensor([0, 0, 1, 1]))  # 0.2333 + 0.8
     tensor(1.0333)
     """
 
-    def __init__(
-        self,
-        temperature: float = 0.01,
-        rho: float = 100.0,
-        delta: float = 0.05,
-        start: float = 0.5,
-        offset: float | None = 1.44,
-        calibration_weight: float = 1.0,
-        positive_margin: float = 0.9,
-        negative_margin: float = 0.6,
-        include_query: bool = True,
-        max_positives: int | None = None,
-    ) -> None:
-        super().__init__()
-        check_positive(temperature=temperature)
-        check_positive(delta=delta)
-        check_range(0, rho=rho, start=start, calibration_weight=calibration_weight)
-        _check_most(max_positives)
-        far = delta / temperature
-        if offset is None:
-            offset = start + torch.tensor(far, dtype=torch.float64).sigmoid().item()
-        check_range(0, offset=offset)
-        self.temperature = temperature
-        self.step = UpperBound(start, far, rho * temperature, offset)
-        self.calibration_weight = calibration_weight
-        self.calibration = ContrastiveLoss(positive_margin, negative_margin, "cosine")
-        self.include_query = include_query
-        self.max_positives = max_positives
+    temperature: float = setting(default=0.01, low=1e-9, tune=_TEMPERATURE)
+    rho: float = setting(default=100.0, low=0)
+    delta: float = setting(default=0.05, low=1e-9)
+    start: float = setting(default=0.5, low=0)
+    offset: float | None = setting(default=1.44, low=0)
+    calibration_weight: float = setting(default=1.0, low=0)
+    positive_margin: float = 0.9
+    negative_margin: float = 0.6
+    include_query: bool = True
+    max_positives: int | None = setting(default=None, low=1)
 
-    def pair_loss(
-        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
-    ) -> Tensor:
-        z = _cosines(anchors, others) / self.temperature  # (B, N)
+    def setup(self) -> None:
+        far = self.delta / self.temperature
+        if self.offset is None:
+            self.offset = self.start + torch.tensor(far, dtype=torch.float64).sigmoid().item()
+        self.step = UpperBound(self.start, far, self.rho * self.temperature, self.offset)
+        self.calibration = ContrastiveLoss(self.positive_margin, self.negative_margin, "cosine")
+
+    def of(self, pairs: Pairs) -> Tensor:
+        z = _cosines(pairs.x, pairs.y) / self.temperature  # (B, N)
         query = 1 / self.temperature if self.include_query else None
-        own, held = _positives(z, positive, self.max_positives, query)  # (B, P)
+        own, held = _positives(z, pairs.positive, self.max_positives, query)  # (B, P)
         R_positive = _exact_ranks_among(own, held)  # (B, P)
-        R = R_positive + soft_counts(own, _only(z, negative), self.step)
-        loss = masked_mean(1 - _mean_of(R_positive / R, held), positive.any(dim=1))
-        calibration = self.calibration.pair_loss(anchors, others, labels, positive, negative)
+        R = R_positive + soft_counts(own, _only(z, pairs.negative), self.step)
+        loss = masked_mean(1 - _mean_of(R_positive / R, held), pairs.positive.any(dim=1))
+        calibration = self.calibration.of(pairs)
         return loss + self.calibration_weight * calibration
 
 
-@register("recall_at_k", "ranking", _TEMPERATURE)
+@register(
+    "recall_at_k", "ranking", "Recall@k surrogate", 2022,
+    r"$1-\mathrm{mean}_k\,\sum_i\mathrm{sig}((k-r_i)/\sigma)\,/\min(k,|P|)$"
+    "\n"
+    r"$r_i=1+\sum_j\mathrm{sig}((s_j-s_i)/\sigma')$",
+)  # fmt: skip
 class RecallAtKLoss(PairLoss):
     """Raise Recall@k: one sigmoid smooths the rank of a positive, one asks if it is at most k.
 
     L = 1 − mean over anchors q and over k of min(Σ_{i∈P_q} σ((k − r_qi)/T), k) / min(k, |P_q|),
     with the rank r_qi = 1 + Σ_{j≠i} σ((s_qj − s_qi)/τ) and s the cosine. P_q are the positives of
-    q; an anchor without one does not count.
-
-    As published, the anchor is in its own list (``include_query``) at cosine 1, though not one of
-    its positives: every rank is then at least 2 or so, and a perfect batch costs 0.5 at k = 1.
-    Without it r is the rank as Recall@k is evaluated. Either way the lowest loss is not 0, as
-    σ(k − r) is not 1. ``max_positives`` is that of ``SmoothAPLoss``.
-
-    The authors train with thousands of images in a batch, and optionally mix the similarities of
-    a class (SiMix), which is not done here.
+    q; an anchor without one does not count. As published, the anchor is in its own list
+    (``include_query``) at cosine 1, though not one of its positives. ``max_positives`` is that of
+    ``SmoothAPLoss``.
 
     Source: Patel, Tolias and Matas 2022, "Recall@k Surrogate Loss with Large Batches and Similarity
-    Mixup"; the form is that of the authors' code.
-
-    Raises:
-        ValueError: k that are no whole numbers from 1, or none; τ or T that is not above 0;
-            ``max_positives`` that is no whole number from 1, or an anchor with more positives.
+    Mixup", in the form of the authors' code, without the optional mixup.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> RecallAtKLoss(k=[1, 2])(x, torch.tensor([0, 0, 1, 1]))
     tensor(0.7270)
     """
 
-    def __init__(
-        self,
-        k: Sequence[int] = (1, 2, 4, 8, 16),
-        temperature: float = 0.01,
-        rank_temperature: float = 1.0,
-        include_query: bool = True,
-        max_positives: int | None = None,
-    ) -> None:
-        super().__init__()
-        if not isinstance(k, list | tuple) or not k:
-            raise ValueError(f"k must hold at least one whole number from 1, but is {k!r}")
-        for each in k:
-            check_count(k=each)
-        check_positive(temperature=temperature)
-        check_positive(rank_temperature=rank_temperature)
-        _check_most(max_positives)
-        self.k = tuple(k)
-        self.temperature = temperature
-        self.rank_temperature = rank_temperature
-        self.include_query = include_query
-        self.max_positives = max_positives
+    k: Sequence[int] = (1, 2, 4, 8, 16)
+    temperature: float = setting(default=0.01, low=1e-9, tune=_TEMPERATURE)
+    rank_temperature: float = setting(default=1.0, low=1e-9)
+    include_query: bool = True
+    max_positives: int | None = setting(default=None, low=1)
 
-    def pair_loss(
-        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
-    ) -> Tensor:
-        z = _cosines(anchors, others) / self.temperature  # (B, N)
-        own, held = _positives(z, positive, self.max_positives)  # (B, P)
-        before = _only(z, negative)
+    def setup(self) -> None:
+        if not self.k or min(self.k) < 1:
+            raise ValueError(f"k must hold at least one whole number from 1, but is {self.k!r}")
+        self.k = tuple(self.k)
+
+    def of(self, pairs: Pairs) -> Tensor:
+        z = _cosines(pairs.x, pairs.y) / self.temperature  # (B, N)
+        own, held = _positives(z, pairs.positive, self.max_positives)  # (B, P)
+        before = _only(z, pairs.negative)
         if self.include_query:
             before = F.pad(before, (0, 1), value=1 / self.temperature)
         r = 1 + _count_among(own, held) + soft_counts(own, before, Sigmoid())  # (B, P)
@@ -213,47 +163,40 @@ class RecallAtKLoss(PairLoss):
         for k in self.k:
             within = torch.where(held, ((k - r) / self.rank_temperature).sigmoid(), 0).sum(dim=1)
             recalls.append(within.clamp_max(k) / total.clamp(1, k))
-        return masked_mean(1 - torch.stack(recalls).mean(dim=0), positive.any(dim=1))
+        return masked_mean(1 - torch.stack(recalls).mean(dim=0), pairs.positive.any(dim=1))
 
 
-@register("fast_ap", "ranking", {})
+@register(
+    "fast_ap", "ranking", "FastAP", 2019,
+    r"$1-(1/|P|)\,\sum_b h^{+}_b H^{+}_b/H_b$"
+    "\nhistograms of squared distances",
+)  # fmt: skip
 class FastAPLoss(PairLoss):
     """Raise the average precision by histograms of the distances of positives and of all.
 
     L = mean over anchors that have a positive of 1 − (1/|P|) Σ_b h⁺_b H⁺_b / H_b. D² from 0 to 4 on
     the unit sphere falls into ``bins`` + 1 triangular bins with the width 4/``bins``: h⁺ is the
     histogram of the anchor's positives, H⁺ its cumulated sum, and H that of positives and
-    negatives. So the order within one bin does not count.
-
-    The cumulated histogram is H_b = Σ_j clamp(b + 1 − D²_j bins/4, 0, 1), computed bin by bin:
-    O(B² bins) time, O(B²) memory, and deterministic on a GPU, which ``scatter_add`` is not.
+    negatives: H_b = Σ_j clamp(b + 1 − D²_j bins/4, 0, 1).
 
     Source: Cakir, He, Xia, Kulis and Sclaroff 2019, "Deep Metric Learning to Rank".
-
-    Raises:
-        ValueError: bins that are no whole number from 1.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> FastAPLoss()(x, torch.tensor([0, 0, 1, 1]))
     tensor(0.2917)
     """
 
-    def __init__(self, bins: int = 10) -> None:
-        super().__init__()
-        check_count(bins=bins)
-        self.bins = bins
+    bins: int = setting(default=10, low=1)
 
-    def pair_loss(
-        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
-    ) -> Tensor:
-        s = _cosines(anchors, others).clamp(-1, 1)  # (B, N)
+    def of(self, pairs: Pairs) -> Tensor:
+        s = _cosines(pairs.x, pairs.y).clamp(-1, 1)  # (B, N)
         near = (s - 1) * self.bins / 2  # −D² in widths of a bin
         edges = -torch.arange(self.bins + 1, device=s.device).to(s).expand(len(s), -1)
-        H_positive = soft_counts(edges, _only(near, positive), Ramp())  # (B, bins + 1)
-        H = H_positive + soft_counts(edges, _only(near, negative), Ramp())
+        H_positive = soft_counts(edges, _only(near, pairs.positive), Ramp())  # (B, bins + 1)
+        H = H_positive + soft_counts(edges, _only(near, pairs.negative), Ramp())
         h_positive = H_positive.diff(dim=1, prepend=torch.zeros_like(H[:, :1]))
         total = h_positive * H_positive / torch.where(H == 0, 1, H)
-        positives = positive.sum(dim=1)  # (B,)
+        positives = pairs.positive.sum(dim=1)  # (B,)
         return masked_mean(1 - total.sum(dim=1) / positives.clamp_min(1), positives > 0)
 
 
@@ -312,8 +255,7 @@ def soft_counts(a: Tensor, b: Tensor, step: Step, *, but_itself: bool = False) -
 
     counts_qi = Σ_j step(b_qj − a_qi): (B, P), (B, N) -> (B, P). An entry −∞ of b counts nothing.
     ``but_itself`` leaves j = i out. Time is O(BPN) and memory O(B(P + N)), or one (B, 1, N) if that
-    is more, in the backward pass too, which computes the steps again. A second derivative holds
-    all (B, P, N) steps.
+    is more; a second derivative holds all (B, P, N) steps.
 
     >>> soft_counts(torch.tensor([[0.0]]), torch.tensor([[9.0, 0.0, -torch.inf]]), Sigmoid())
     tensor([[1.4999]])
@@ -414,8 +356,3 @@ def _exact_ranks_among(own: Tensor, held: Tensor) -> Tensor:
 def _mean_of(values: Tensor, held: Tensor) -> Tensor:
     """Mean of each row where the mask holds, else 0: (B, P) -> (B,)."""
     return torch.where(held, values, 0).sum(dim=1) / held.sum(dim=1).clamp_min(1)
-
-
-def _check_most(max_positives: int | None) -> None:
-    if max_positives is not None:
-        check_count(max_positives=max_positives)

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from dmlkit import geometry
-from dmlkit.checks import check_range
-from dmlkit.losses.contract import PairLoss
+from dmlkit.losses.contract import PairLoss, Pairs, of_pairs, setting
 from dmlkit.losses.pairs import ContrastiveLoss
 from dmlkit.losses.table import register
 
@@ -14,8 +13,8 @@ def koleo(embeddings: Tensor, epsilon: float = 1e-4) -> Tensor:
     """Push every point of a batch off its nearest neighbor, whatever the labels: (B, d) -> scalar.
 
     L = −(1/B) Σ_i log max(ρ_i, ε), ρ_i = min_{j≠i} ‖x_i − x_j‖ on the unit sphere: the
-    Kozachenko-Leonenko estimate of the batch's entropy, up to sign and constants. The gradient at a
-    pair is 1/ρ at both of its ends, and 0 below ε. One sample alone gives 0.
+    Kozachenko-Leonenko estimate of the batch's entropy, up to sign and constants. One sample alone
+    gives 0.
 
     Source: Sablayrolles, Douze, Schmid and Jégou 2019, "Spreading Vectors for Similarity Search";
     theirs has log(Bρ), which differs by a constant.
@@ -36,58 +35,47 @@ def koleo(embeddings: Tensor, epsilon: float = 1e-4) -> Tensor:
 
 
 @register(
-    "irt",
-    "pairs",
-    {"koleo_weight": ("log", 0.01, 1.0), "negative_margin": ("linear", 0.4, 0.95)},
-)
+    "irt", "pairs", "IRT", 2021,
+    r"$\sum_p(1-s_p)+\sum_n[s_n-\beta]_+$"
+    "\n+ KoLeo, which spreads nearest neighbors",
+    tuned=("koleo_weight", "negative_margin"),
+)  # fmt: skip
 class IRTLoss(PairLoss):
     """Contrastive loss on cosines, with KoLeo against the collapse of dimensions.
 
     L = (1/B) Σ_i [Σ_p (1 − s_ip) + Σ_n [s_in − β]₊] + λ L_KoLeo, β the ``negative_margin``. With
-    ``reduction="mean"`` the sums over pairs are two means, each over its non-zero pairs, as
-    libraries have it; the same λ then weighs more. A nearest neighbor is mostly a positive: KoLeo
-    works against the alignment of a class by design. Against a memory only the pairs count, since
-    KoLeo is of the batch.
+    ``reduction="mean"`` the sums over pairs are two means, each over its non-zero pairs. Against a
+    memory only the pairs count, since KoLeo is of the batch.
 
     Source: El-Nouby, Neverova, Laptev and Jégou 2021, "Training Vision Transformers for Image
-    Retrieval" (IRT_R), equation 1 and section 3.4, with β 0.5, for landmarks 0.85, and λ 0.7. The
-    defaults are 0.85 and the λ 0.05 of spreading vectors, which suit the course's small network:
-    Recall@1 on Glyphs' validation classes was 73 with them, 54 with λ 0.7 at β 0.85, and 62 with
-    β 0.5 and no KoLeo.
-
-    Raises:
-        ValueError: β outside −1 to 1, a weight λ that is negative or not finite, or an unknown
-            reduction.
+    Retrieval" (IRT_R), equation 1 and section 3.4, with β 0.5 and λ 0.7.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> IRTLoss(0.5, 0.7)(x, torch.tensor([0, 0, 1, 1]))  # 0.85 + 0.7 · 0.1703
     tensor(0.9692)
     """
 
-    def __init__(
-        self, negative_margin: float = 0.85, koleo_weight: float = 0.05, reduction: str = "sum"
-    ) -> None:
-        super().__init__()
-        check_range(0, koleo_weight=koleo_weight)
-        self.contrastive = ContrastiveLoss(1.0, negative_margin, "cosine", reduction)
-        self.koleo_weight = koleo_weight
+    negative_margin: float = setting(default=0.85, tune=("linear", 0.4, 0.95))
+    koleo_weight: float = setting(default=0.05, low=0, tune=("log", 0.01, 1.0))
+    reduction: str = setting(default="sum", choices=("sum", "mean"))
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return super().loss(embeddings, labels) + self.koleo_weight * koleo(embeddings)
+    def setup(self) -> None:
+        self.contrastive = ContrastiveLoss(1.0, self.negative_margin, "cosine", self.reduction)
 
-    def pair_loss(
-        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
-    ) -> Tensor:
-        return self.contrastive.pair_loss(anchors, others, labels, positive, negative)
+    def of(self, pairs: Pairs) -> Tensor:
+        contrastive = self.contrastive.of(pairs)
+        if pairs.y is not pairs.x:
+            return contrastive
+        return contrastive + self.koleo_weight * koleo(pairs.x)
 
 
 # Triplets compare distances with each other, and say nothing of a threshold: what TCM adds.
 @register(
-    "tcm",
-    "pairs",
-    {"positive_weight": ("log", 0.1, 10.0), "negative_weight": ("log", 0.1, 10.0)},
+    "tcm", "pairs", "TCM", 2024,
+    "semi-hard triplets\n"
+    r"$+\,\mathrm{mean}^{+}[m_+-s]_+ + \mathrm{mean}^{-}[s-m_-]_+$",
     wraps="triplet_semihard",
-)
+)  # fmt: skip
 class ThresholdConsistentMarginLoss(PairLoss):
     """TCM: any loss, plus one threshold of the cosine for positives and one for negatives.
 
@@ -98,50 +86,28 @@ class ThresholdConsistentMarginLoss(PairLoss):
     Source: Zhang et al. 2024, "Threshold-Consistent Margin Loss for Open-World Deep Metric
     Learning"; form and values as in pytorch-metric-learning, the paper's text was not read.
 
-    Raises:
-        ValueError: a weight that is negative or not finite, or a margin outside −1 to 1.
-        TypeError: a comparison with a memory of a loss that is no ``PairLoss``.
-
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> base = ContrastiveLoss(1.0, 0.5, "cosine")
     >>> ThresholdConsistentMarginLoss(base)(x, torch.tensor([0, 0, 1, 1]))  # 1 + 0.6 + 0.3
     tensor(1.9000)
     """
 
-    def __init__(
-        self,
-        loss: nn.Module,
-        positive_weight: float = 1.0,
-        negative_weight: float = 1.0,
-        positive_margin: float = 0.9,
-        negative_margin: float = 0.5,
-    ) -> None:
-        super().__init__()
-        check_range(0, positive_weight=positive_weight)
-        check_range(0, negative_weight=negative_weight)
-        self.inner = loss
-        self.thresholds = ContrastiveLoss(positive_margin, negative_margin, "cosine")
-        self.positive_weight = positive_weight
-        self.negative_weight = negative_weight
+    loss: nn.Module = setting()
+    positive_weight: float = setting(default=1.0, low=0, tune=("log", 0.1, 10.0))
+    negative_weight: float = setting(default=1.0, low=0, tune=("log", 0.1, 10.0))
+    positive_margin: float = 0.9
+    negative_margin: float = 0.5
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        positive, negative = geometry.same_label(labels), geometry.different_label(labels)
-        margins = self._margins(embeddings, embeddings, positive, negative)
-        base: Tensor = self.inner(embeddings, labels)
-        return base + margins
+    def setup(self) -> None:
+        self.thresholds = ContrastiveLoss(self.positive_margin, self.negative_margin, "cosine")
 
-    def pair_loss(
-        self, anchors: Tensor, others: Tensor, labels: Tensor, positive: Tensor, negative: Tensor
-    ) -> Tensor:
-        if not isinstance(self.inner, PairLoss):
-            raise TypeError(
-                f"loss must be a PairLoss to compare a batch with a memory, but is {self.inner!r}"
-            )
-        base = self.inner.pair_loss(anchors, others, labels, positive, negative)
-        return base + self._margins(anchors, others, positive, negative)
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        base: Tensor = self.loss(embeddings, labels)  # which need not be a loss of pairs
+        return base + self._margins(Pairs.of_batch(embeddings, labels))
 
-    def _margins(
-        self, anchors: Tensor, others: Tensor, positive: Tensor, negative: Tensor
-    ) -> Tensor:
-        pull, push = self.thresholds.pull_and_push(anchors, others, positive, negative)
+    def of(self, pairs: Pairs) -> Tensor:
+        return of_pairs(self.loss, pairs) + self._margins(pairs)
+
+    def _margins(self, pairs: Pairs) -> Tensor:
+        pull, push = self.thresholds.pull_and_push(pairs)
         return self.positive_weight * pull + self.negative_weight * push

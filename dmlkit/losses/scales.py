@@ -1,33 +1,32 @@
 """Several embeddings side by side, each with a loss of its own."""
 
 import copy
+from dataclasses import InitVar
 
 from torch import Tensor, nn
 
-from dmlkit.checks import check_count
-from dmlkit.losses.contract import EmbeddingLoss
+from dmlkit.losses.contract import EmbeddingLoss, setting
 from dmlkit.losses.table import register
 
 
-@register("multi_scale", "sizes", wraps="ranked_list")
+@register(
+    "multi_scale", "sizes", "multi-scale", 2019,
+    r"$\sum_h \mathrm{ranked\ list}(f_h)$"
+    "\nh: three parts",
+    wraps="ranked_list", tuned=False,
+)  # fmt: skip
 class MultiScaleLoss(EmbeddingLoss):
     """The sum of one loss for each part of an embedding that is several, joined.
 
     L = Σ_h loss_h(f_h, y), with f = [f_1, …, f_H] (B, d) cut into ``parts`` H parts of equal size;
     where d is no multiple of H, the first are larger by one. Each part has a copy of ``loss``, with
-    its own parameters and state: one with proxies must be made for the size of a part. Retrieval
-    normalizes the joined embedding once, so that a part with longer vectors counts for more.
+    its own parameters and state: one with proxies must be made for the size of a part.
 
-    Over the model ``convnet_scales``, whose heads look at three depths, this is RLL-(L, M, H). A
-    comparison with one head is one of 3 × d dimensions with d, unless each head has d/3: here
-    ``dim`` is that of all parts together.
-
-    Source: Wang et al. 2019, "Ranked List Loss for Deep Metric Learning", as in the authors' code,
-    which has three heads of 512 dimensions with a weight of 1 each.
+    Source: Wang et al. 2019, "Ranked List Loss for Deep Metric Learning" (RLL-(L, M, H)), as in the
+    authors' code, which has three heads of 512 dimensions with a weight of 1 each.
 
     Raises:
-        ValueError: no part, or embeddings with fewer dimensions than parts.
-        TypeError: ``loss`` is no module.
+        ValueError: embeddings with fewer dimensions than parts.
 
     >>> import torch
     >>> from dmlkit.losses import ContrastiveLoss
@@ -37,14 +36,14 @@ class MultiScaleLoss(EmbeddingLoss):
     tensor(3.4142)
     """
 
-    def __init__(self, loss: nn.Module, parts: int = 3) -> None:
-        super().__init__()
-        check_count(parts=parts)
-        if not isinstance(loss, nn.Module):
-            raise TypeError(f"loss must be a module, but is {loss!r}")
-        self.losses = nn.ModuleList(copy.deepcopy(loss) for _ in range(parts))
+    loss: InitVar[nn.Module]
+    parts: int = setting(default=3, low=1)
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def __post_init__(self, loss: nn.Module) -> None:
+        super().__post_init__()
+        self.losses = nn.ModuleList(copy.deepcopy(loss) for _ in range(self.parts))
+
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         H, d = len(self.losses), embeddings.shape[1]
         if d < H:
             raise ValueError(f"embeddings have {d} dimensions, which are not {H} parts")

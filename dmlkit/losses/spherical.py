@@ -7,24 +7,26 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlkit import geometry
-from dmlkit.checks import check_count, check_positive, check_range
-from dmlkit.losses.contract import EmbeddingLoss, check_embeddings, check_labels
-from dmlkit.losses.proxies import (
-    cosines,
-    draw_proxies,
+from dmlkit.losses.contract import (
+    Declared,
+    EmbeddingLoss,
+    check_embeddings,
+    check_labels,
+    setting,
+    state,
 )
+from dmlkit.losses.proxies import SoftmaxLoss
 from dmlkit.losses.table import register
 
 DIRECTIONS = ("simplex", "rotated", "random")
 
 
-class SphericalConstraint(nn.Module):
+class SphericalConstraint(Declared):
     """SEC: hold the norms of the raw embeddings together, as an addition to any loss.
 
     L = η · mean_i (n_i − μ)², n_i = ‖f_i‖, with μ the batch's mean norm (``target="mean"``), its
     moving average μ ← (1 − ρ)μ + ρ·mean(n) (``"ema"``, ρ the ``momentum``), or a fixed norm;
-    ``target=0.0`` is the L2 penalty. The gradient at f_i is (2η/B)(n_i − μ) f_i/n_i: it points
-    along the embedding, where the gradient of an angular loss has no part.
+    ``target=0.0`` is the L2 penalty.
 
     Embeddings are (B, d), in the units of the model's output; labels are accepted and not
     used, so that a constraint can be called as a loss is. The first training batch starts the
@@ -35,31 +37,23 @@ class SphericalConstraint(nn.Module):
     penalty is that of Sohn 2016.
 
     Raises:
-        ValueError: unknown target, negative weight, momentum outside (0, 1], or embeddings that are
-            not (B, d).
+        ValueError: embeddings that are not (B, d).
         TypeError: embeddings are not floating point.
 
     >>> SphericalConstraint(weight=0.5)(torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
     tensor(2.)
     """
 
-    average: Tensor
-    started: Tensor
+    weight: float = setting(default=1.0, low=0)
+    target: float | str = "mean"
+    momentum: float = setting(default=1.0, low=1e-9, high=1)
+    average: Tensor = state()
+    started: Tensor = state()
 
-    def __init__(
-        self, weight: float = 1.0, target: float | str = "mean", momentum: float = 1.0
-    ) -> None:
-        super().__init__()
-        check_range(0, weight=weight)
-        if not isinstance(target, str):
-            check_range(0, target=target)
-        elif target not in ("mean", "ema"):
-            raise ValueError(f"target must be 'mean', 'ema' or a norm, but is {target!r}")
-        check_positive(momentum=momentum)
-        check_range(0, 1, momentum=momentum)
-        self.weight = weight
-        self.target = target
-        self.momentum = momentum
+    def setup(self) -> None:
+        known = self.target in ("mean", "ema")
+        if not known and (isinstance(self.target, str) or not 0 <= self.target < math.inf):
+            raise ValueError(f"target must be 'mean', 'ema' or a norm, but is {self.target!r}")
         self.register_buffer("average", torch.zeros(()))
         self.register_buffer("started", torch.zeros((), dtype=torch.bool))
 
@@ -84,18 +78,22 @@ class SphericalConstraint(nn.Module):
         return mu
 
 
-@register("heated_up_softmax", "proxies", {"alpha": ("log", 4.0, 64.0)})
-class HeatedUpSoftmaxLoss(EmbeddingLoss):
+@register(
+    "heated_up_softmax", "proxies", "heated-up softmax", 2018,
+    r"$-\log\,\mathrm{softmax}(\cos\theta/\sigma)_y$"
+    "\n"
+    r"$\sigma$ rises late",
+)  # fmt: skip
+class HeatedUpSoftmaxLoss(SoftmaxLoss):
     """Normalized softmax whose temperature rises late in training, to move the easy samples too.
 
     L = mean of −log softmax(α xᵀp̂)_y, with x and p̂ on the unit sphere, proxies (C, d), and α the
     inverse temperature: ``alpha`` for the first ``switch_at`` training batches, ``final_alpha``
-    after them (never, where ``switch_at`` is None). At a large α hard samples have large
-    gradients and easy ones almost none. The loss counts the batches that it sees in training
-    mode in its state, so a training loop need not know of it; the paper also divides the
-    learning rate by 10 at the switch, which is the loop's.
+    after them (never, where ``switch_at`` is None). The loss counts the batches that it sees in
+    training mode in its state.
 
-    Source: Zhang, Yu, Karaman, Zhang and Chang 2018, "Heated-Up Softmax Embedding".
+    Source: Zhang, Yu, Karaman, Zhang and Chang 2018, "Heated-Up Softmax Embedding", which also
+    divides the learning rate by 10 at the switch.
 
     >>> loss = HeatedUpSoftmaxLoss(num_classes=2, dim=2, alpha=2, final_alpha=1, switch_at=1)
     >>> _ = loss.proxies.data.copy_(torch.eye(2))
@@ -104,33 +102,26 @@ class HeatedUpSoftmaxLoss(EmbeddingLoss):
     (tensor(0.1269, ...), tensor(0.3133, ...))
     """
 
-    step: Tensor
+    alpha: float = setting(default=16.0, low=1e-9, tune=("log", 4.0, 64.0))
+    final_alpha: float = setting(default=4.0, low=1e-9)
+    switch_at: int | None = setting(default=None, low=0)
+    step: Tensor = state()
 
-    def __init__(
-        self,
-        num_classes: int,
-        dim: int,
-        alpha: float = 16.0,
-        final_alpha: float = 4.0,
-        switch_at: int | None = None,
-    ) -> None:
-        super().__init__()
-        check_positive(alpha=alpha, final_alpha=final_alpha)
-        if switch_at is not None:
-            check_range(0, switch_at=switch_at)
-        self.proxies = draw_proxies(num_classes=num_classes, dim=dim)
-        self.alpha = alpha
-        self.final_alpha = final_alpha
-        self.switch_at = math.inf if switch_at is None else switch_at
+    def setup(self) -> None:
+        super().setup()
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        cosine = cosines(embeddings, labels, self.proxies)  # (B, C): xᵀp̂
-        early = (self.step < self.switch_at).to(cosine.dtype)
-        alpha = self.alpha * early + self.final_alpha * (1 - early)
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        logits = self.logits(embeddings)
         if self.training:
             self.step = self.step + 1  # in place, a compiled backward would see the next α
-        return F.cross_entropy(alpha * cosine, labels)
+        return self.cross_entropy(logits, labels)
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        cosine = self.cosines(embeddings)  # (B, C): xᵀp̂
+        switch_at = math.inf if self.switch_at is None else self.switch_at
+        early = (self.step < switch_at).to(cosine.dtype)
+        return (self.alpha * early + self.final_alpha * (1 - early)) * cosine
 
 
 def simplex(points: int, like: Tensor | None = None) -> Tensor:
@@ -138,16 +129,14 @@ def simplex(points: int, like: Tensor | None = None) -> Tensor:
 
     Unit rows with ⟨μ_i, μ_j⟩ = −1/n and sum 0, the first of them e₁: row k is μ_k in the basis
     v_1 ... v_n of SEE's Algorithm 1, whose α has the closed form
-    α_jj = √((n + 1)(n − j + 1) / (n(n − j + 2))) and α_kj = −α_jj/(n − j + 1) for k > j. The
-    printed recursion takes the root of a rounding error for α_{n+1,n+1}, which is exactly 0.
-    ``like`` gives dtype and device.
+    α_jj = √((n + 1)(n − j + 1) / (n(n − j + 2))) and α_kj = −α_jj/(n − j + 1) for k > j. ``like``
+    gives dtype and device.
 
     >>> simplex(2)
     tensor([[ 1.0000,  0.0000],
             [-0.5000,  0.8660],
             [-0.5000, -0.8660]])
     """
-    check_count(points=points)
     n = points
     like = torch.empty(0) if like is None else like
     m = torch.arange(n, 0, -1, dtype=like.dtype, device=like.device)  # (n,): n − j + 1
@@ -168,29 +157,35 @@ def expand(
     With z and w the embedding and its proxy on the unit sphere (raw rows are normalized here)
     and r = z − ⟨w,z⟩w, the points are z_k = ⟨w,z⟩w + ‖r‖μ_k, k = 2 ... n + 1, on the unit sphere
     and as near to w as z is. {r/‖r‖, μ_2, ..., μ_{n+1}} are the vertices of a regular simplex
-    orthogonal to w, so that sample and points average to ⟨w,z⟩w and lie √(2(1 + 1/n))‖r‖ apart.
-    As r vanishes the points shrink onto the sample, and at r = 0 they are the sample itself.
+    orthogonal to w. At r = 0 the points are the sample itself.
 
     ``directions`` is ``"simplex"``; ``"rotated"``, the same turned at random about w and r
-    (``"simplex"`` with a generator is that too); or ``"random"``, n independent directions
-    orthogonal to w, the baseline of the same norms. To turn, one orthogonal matrix is drawn for
-    the batch, and signs of the coordinates for each sample: every turn is uniform, and no two
-    samples of a batch are turned alike. What is random comes from the generator, or else from
-    torch's default one on the device. Gradients reach embeddings and proxies. Half precision is
-    computed and returned in float32.
+    (``"simplex"`` with a generator is that too), by one orthogonal matrix for the batch and signs
+    of the coordinates for each sample; or ``"random"``, n independent directions orthogonal to w.
+    What is random comes from the generator, or else from torch's default one on the device.
+    Gradients reach embeddings and proxies. Half precision is computed and returned in float32.
 
     Source: Le and Woo 2024, "SEE: Spherical Embedding Expansion for Improving Deep Metric
     Learning", Algorithm 1 and equation 2, with two reflections in place of Gram-Schmidt.
 
     Raises:
         ValueError: more points than d − 1, unequal shapes, unknown directions.
-        TypeError: embeddings or proxies are not floating point.
+        TypeError: embeddings are not floating point.
 
     >>> expand(torch.tensor([[0.6, 0.8]]), torch.tensor([[1.0, 0.0]]), points=1)
     tensor([[[ 0.6000, -0.8000]]])
     """
-    _check_rows(embeddings, proxies)
-    _check_expansion(points, embeddings.shape[-1], directions)
+    check_embeddings(embeddings)
+    if embeddings.shape != proxies.shape:
+        raise ValueError(
+            "embeddings and proxies must both be (B, d), the proxy of each sample in its row, "
+            f"but are {tuple(embeddings.shape)} and {tuple(proxies.shape)}"
+        )
+    if directions not in DIRECTIONS:
+        raise ValueError(
+            f"directions must be one of {', '.join(DIRECTIONS)}, but is {directions!r}"
+        )
+    _check_points(points, embeddings.shape[-1])
     dtype = torch.promote_types(embeddings.dtype, torch.float32)  # float64 stays
     z, w = geometry.normalize(embeddings.to(dtype)), geometry.normalize(proxies.to(dtype))  # (B, d)
     center = (w * z).sum(dim=1, keepdim=True) * w
@@ -252,61 +247,43 @@ def _random_directions(w: Tensor, points: int, generator: torch.Generator | None
     return geometry.normalize(g - (g * w).sum(dim=2, keepdim=True) * w)
 
 
-def _check_rows(embeddings: Tensor, proxies: Tensor) -> None:
-    if embeddings.ndim != 2 or embeddings.shape != proxies.shape:
-        raise ValueError(
-            "embeddings and proxies must both be (B, d), the proxy of each sample in its row, "
-            f"but are {tuple(embeddings.shape)} and {tuple(proxies.shape)}"
-        )
-    if not (embeddings.is_floating_point() and proxies.is_floating_point()):
-        raise TypeError(
-            "embeddings and proxies must be floating point, "
-            f"but are {embeddings.dtype} and {proxies.dtype}"
-        )
-
-
-def _check_expansion(points: int, dim: int, directions: str) -> None:
-    if directions not in DIRECTIONS:
-        raise ValueError(f"directions must be one of {DIRECTIONS}, but is {directions!r}")
-    if not isinstance(points, int) or isinstance(points, bool) or not 1 <= points <= dim - 1:
+def _check_points(points: int, dim: int) -> None:
+    if not 1 <= points <= dim - 1:
         raise ValueError(
             f"points must be 1 to d - 1 = {dim - 1} in d = {dim} dimensions, but n = {points}: "
             "a regular simplex of n + 1 vertices orthogonal to the proxy needs n dimensions"
         )
 
 
-@register("spherical_expansion", "synthesis", wraps="proxy_anchor")
+@register(
+    "spherical_expansion", "synthesis", "SEE, as in the paper", 2024,
+    r"Proxy-Anchor(real)"
+    "\n"
+    r"$+\,\lambda\,$Proxy-Anchor(simplex round the proxy)",
+    wraps="proxy_anchor", tuned=False,
+)  # fmt: skip
 class SphericalExpansion(EmbeddingLoss):
     """SEE: any proxy loss on the batch, and again on synthetic points spread around its proxies.
 
     L = L_ML(real) + λ·L_ML(synthetic), λ the ``weight``, the synthetic points those of
-    :func:`expand`, ``points`` a sample, under the sample's label. Each has its sample's norm, for
-    losses that read it (SphereFace, AdaFace, MagFace); to losses of the sphere that is nothing. The
-    second term is the wrapped loss's own average over them, as in the authors' code; the paper's
-    equation 3 prints a sum over the points of a sample, which is λ·n instead of λ.
+    :func:`expand`, ``points`` a sample, under the sample's label and with its norm, for losses that
+    read it. The second term is the wrapped loss's own average over them, as in the authors' code;
+    the paper's equation 3 prints a sum over the points of a sample, which is λ·n instead of λ.
 
-    ``loss`` is a module with ``proxies`` (C, d), and ``points`` the paper's and scripts' ``n_aug``.
-    With ``detach`` the second term reaches the proxies alone, never the encoder, as in the authors'
-    code; the paper does not say so.
-    ``directions`` are those of :func:`expand`, by default a simplex turned at random for every
-    batch with torch's default generator: a fixed one lies in nearly the same few coordinates for
-    every sample and step.
+    ``loss`` is a module with ``proxies`` (C, d). With ``detach`` the second term reaches the
+    proxies alone, never the encoder, as in the authors' code; the paper does not say so.
+    ``directions`` are those of :func:`expand`.
 
     Curriculum: only the B·rate samples nearest to their proxies are expanded, where the rate
     rises by half a cosine from ``start_rate`` to ``end_rate`` over ``steps`` training batches and
-    stays there (``steps=0``: from the first batch; None: every sample is expanded). The authors'
-    scripts take 8 points, weight 0.2 and rates 0 to 0.4. The count of batches is part of the
-    state; evaluation mode does not count. Because it decides the shape of the synthetic batch,
+    stays there (``steps=0``: from the first batch; None: every sample is expanded). The count of
+    batches is part of the state; evaluation mode does not count. As it decides a shape,
     ``torch.compile`` breaks the graph there, and ``fullgraph=True`` needs ``steps=None``.
-    A schedule inside the wrapped loss sees two batches a step, real and synthetic.
-
-    A sample on its proxy is repeated (see :func:`expand`), which is where the points go as it
-    nears the proxy: the objective stays continuous, and the row adds no direction of its own.
 
     Source: Le and Woo 2024, equations 3 and 4.
 
     Raises:
-        ValueError: a number outside its range, too many points, or a label outside 0..C − 1.
+        ValueError: more points than d − 1, or a label outside 0..C − 1.
         TypeError: a loss without proxies (C, d).
 
     >>> from dmlkit.losses import NormalizedSoftmaxLoss
@@ -315,41 +292,31 @@ class SphericalExpansion(EmbeddingLoss):
     torch.Size([])
     """
 
-    def __init__(
-        self,
-        loss: nn.Module,
-        points: int = 8,
-        weight: float = 0.2,
-        detach: bool = False,
-        directions: str = "rotated",
-        start_rate: float = 0.0,
-        end_rate: float = 0.4,
-        steps: int | None = None,
-    ) -> None:
-        super().__init__()
-        proxies = getattr(loss, "proxies", None)
+    loss: nn.Module = setting()
+    points: int = 8
+    weight: float = setting(default=0.2, low=0)
+    detach: bool = False
+    directions: str = setting(default="rotated", choices=DIRECTIONS)
+    start_rate: float = setting(default=0.0, low=0, high=1)
+    end_rate: float = setting(default=0.4, low=0, high=1)
+    steps: int | None = setting(default=None, low=0)
+
+    def setup(self) -> None:
+        proxies = getattr(self.loss, "proxies", None)
         if not isinstance(proxies, Tensor) or proxies.ndim != 2:
             have = f"them as {tuple(proxies.shape)}" if isinstance(proxies, Tensor) else "none"
-            raise TypeError(f"loss must be a module with proxies (C, d), but {loss!r} has {have}")
-        _check_expansion(points, proxies.shape[1], directions)
-        check_range(0, weight=weight, steps=steps or 0)
-        check_range(0, 1, start_rate=start_rate, end_rate=end_rate)
-        self.inner = loss
-        self.points = points
-        self.weight = weight
-        self.detach = detach
-        self.directions = directions
-        self.start_rate = start_rate
-        self.end_rate = end_rate
-        self.steps = steps
+            raise TypeError(
+                f"loss must be a module with proxies (C, d), but {self.loss!r} has {have}"
+            )
+        _check_points(self.points, proxies.shape[1])
         self.step = 0  # a Python int: it decides shapes, so the device must never be asked
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        proxies: Tensor = self.inner.proxies  # type: ignore[assignment]  # (C, d)
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        proxies: Tensor = self.loss.proxies  # type: ignore[assignment]  # (C, d)
         check_labels(labels, len(proxies))
         B = len(embeddings)
         k = B if self.steps is None else self._expanded(B)
-        real = self.inner(embeddings, labels)
+        real = self.loss(embeddings, labels)
         if k == 0:
             return real
         w = proxies[labels]  # (B, d)
@@ -363,7 +330,7 @@ class SphericalExpansion(EmbeddingLoss):
         synthetic = expand(embeddings, w, self.points, directions=self.directions)  # (k, n, d)
         synthetic = geometry.norms(embeddings, keepdim=True)[:, None] * synthetic
         again = labels.repeat_interleave(self.points)
-        return real + self.weight * self.inner(synthetic.flatten(0, 1), again)
+        return real + self.weight * self.loss(synthetic.flatten(0, 1), again)
 
     @torch.compiler.disable
     def _expanded(self, batch: int) -> int:

@@ -7,13 +7,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.checks import check_range
-from dmlkit.losses.contract import EmbeddingLoss, masked_mean
+from dmlkit.losses.contract import EmbeddingLoss, masked_mean, setting
 from dmlkit.losses.n_pairs import first_two_of_each_class
 from dmlkit.losses.table import register
 
 
-@register("embedding_expansion", "synthesis", {"margin": ("log", 0.05, 0.8)})
+@register(
+    "embedding_expansion", "synthesis", "embedding expansion", 2020,
+    r"$[\max_p D_p-\min_{a,b}D_{ab}+m]_+$"
+    "\na, b: also points between two images",
+)  # fmt: skip
 class EmbeddingExpansionLoss(EmbeddingLoss):
     """EE: hardest triplets whose negatives may lie between two samples of a class.
 
@@ -24,20 +27,9 @@ class EmbeddingExpansionLoss(EmbeddingLoss):
     :func:`interpolate`, n = ``points``, projected onto the sphere; they are negatives only.
     An anchor without a positive or a negative does not count. With n = 0 all points are real.
 
-    The search compares (n + 1)² pairs of sets of B points, one (B, B) buffer at a time; the
-    gradient passes through the B pairs that it finds. From random weights it collapses, as hardest
-    triplets do without any synthetic point: the loss stays near m. Begin with a trained network, as
-    the source does.
-
     Source: Ko and Gu 2020, "Embedding Expansion: Augmentation in Embedding Space for Deep Metric
-    Learning", in the authors' code (HPHN triplet loss, the one base loss that it has). There the
-    class's margin is 0.2, but the command line gives it 1e-5; the gradient is that of the sum over
-    the batch; a sample's partner is its neighbor in a batch that is sorted by class, in fixed
-    pairs (first and second, third and fourth), which makes every synthetic point twice.
-
-    Raises:
-        ValueError: ``points`` that is no whole number from 0, or a margin that is negative or not
-            finite.
+    Learning", in the authors' code (HPHN triplet loss), where a sample's partner is its neighbor in
+    fixed pairs, and the gradient is that of the sum over the batch.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> y = torch.tensor([5, 5, 6, 6])
@@ -45,15 +37,11 @@ class EmbeddingExpansionLoss(EmbeddingLoss):
     (tensor(0.3609), tensor(0.5483))
     """
 
-    def __init__(self, points: int = 2, margin: float = 0.2, soft: bool = False) -> None:
-        super().__init__()
-        _check_points(points)
-        check_range(0, margin=margin)
-        self.points = points
-        self.margin = margin
-        self.soft = soft
+    points: int = setting(default=2, low=0)
+    margin: float = setting(default=0.2, low=0, tune=("log", 0.05, 0.8))
+    soft: bool = False
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         z = geometry.normalize(embeddings)  # (B, d)
         z = geometry.normalize(interpolate(z, labels, self.points))  # (n+1, B, d)
         positive, negative = geometry.same_label(labels), geometry.different_label(labels)
@@ -73,21 +61,15 @@ def interpolate(embeddings: Tensor, labels: Tensor, points: int) -> Tensor:
 
     z_ki = ((n + 1 − k) x_i + k x_i')/(n + 1), k = 0 … n, where i' follows i among the samples of
     its class in the batch, and the first follows the last. A sample that is alone in its class
-    follows itself, and is repeated. By a dot product of raw points no synthetic negative is harder
-    than all real ones: a bilinear form on two segments is largest at their ends. By the cosine, or
-    by a distance, the closest points may lie between.
+    follows itself, and is repeated.
 
     Source: Ko and Gu 2020.
-
-    Raises:
-        ValueError: ``points`` that is no whole number from 0.
 
     >>> x = torch.tensor([[0.0], [4.0], [9.0]])
     >>> interpolate(x, torch.tensor([5, 5, 6]), points=1).squeeze(2)
     tensor([[0., 4., 9.],
             [2., 2., 9.]])
     """
-    _check_points(points)
     following = embeddings.index_select(0, _next_of_class(labels))  # (B, d)
     k = torch.arange(points + 1, dtype=embeddings.dtype, device=embeddings.device)
     return torch.lerp(embeddings, following, (k / (points + 1))[:, None, None])
@@ -122,12 +104,10 @@ def _nearest_negatives(z: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
     return best // len(z) * B + i, best % len(z) * B + j
 
 
-def _check_points(points: int) -> None:
-    if not isinstance(points, int) or isinstance(points, bool) or points < 0:
-        raise ValueError(f"points must be a whole number from 0, but is {points!r}")
-
-
-@register("symmetrical_synthesis", "synthesis", {"l2_weight": ("log", 1e-5, 1e-2)})
+@register(
+    "symmetrical_synthesis", "synthesis", "symmetrical synthesis", 2020,
+    "N-pairs with the hardest of\nimages and their mirror images",
+)  # fmt: skip
 class SymmetricalSynthesisLoss(EmbeddingLoss):
     """Symm: N-pairs with the hardest of two samples of a class and their mirror images.
 
@@ -137,34 +117,21 @@ class SymmetricalSynthesisLoss(EmbeddingLoss):
         L = mean over classes c of −log softmax_c'(M_cc')_c + λ(‖f_c‖² + ‖g_c‖²),
         M_cc' = max{f_cᵀg_c', f_cᵀs_c', f_cᵀt_c', g_cᵀs_c', g_cᵀt_c', s_cᵀt_c'}.
 
-    The embeddings are raw, further samples, and classes of one sample, do not count. M is not
-    symmetric: of the 16 ordered pairs of points the authors' code takes these 6, as "more simple,
-    more stable"; whether the paper means all 16 was not verified here.
-
-    The diagonal M_cc takes the maximum too. f_cᵀs_c and g_cᵀt_c are f_cᵀg_c itself, but
-    f_cᵀt_c = ‖f_c‖² cos 2θ, with θ the angle between f_c and g_c: the loss can fall because one
-    embedding grows longer than the other, and it is as low for opposite positives, θ = 180°, as for
-    equal ones. As of all N-pairs, only two samples of a class count: batches of 64 classes with two
-    images each suit it better than the default of 32 with four, on which it stays below 50 %
-    Recall@1 on Glyphs, as the raw N-pairs loss stays below 60 %.
+    The embeddings are raw; further samples, and classes of one sample, do not count. M is not
+    symmetric, and its diagonal takes the maximum too.
 
     Source: Gu and Ko 2020, "Symmetrical Synthesis for Deep Metric Learning", in the authors' code,
     at its factors α = 2 and β = 1, of which the mirror image is made, and its λ = 0.25 · 0.002.
-
-    Raises:
-        ValueError: a weight λ that is negative or not finite.
+    Whether the paper means all 16 ordered pairs of points, and not these 6, was not verified.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> SymmetricalSynthesisLoss()(x, torch.tensor([5, 5, 6, 6]))
     tensor(1.0996)
     """
 
-    def __init__(self, l2_weight: float = 5e-4) -> None:
-        super().__init__()
-        check_range(0, l2_weight=l2_weight)
-        self.l2_weight = l2_weight
+    l2_weight: float = setting(default=5e-4, low=0, tune=("log", 1e-5, 1e-2))
 
-    def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         first, second, is_pair = first_two_of_each_class(labels)  # (S,), S slots
         f, g = embeddings.index_select(0, first), embeddings.index_select(0, second)  # (S, d)
         pairs = itertools.combinations((f, g, reflect(g, f), reflect(f, g)), 2)

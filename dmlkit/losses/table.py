@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -10,8 +10,8 @@ from torch import nn
 
 from dmlkit.checks import check_arguments
 from dmlkit.losses import imported
+from dmlkit.losses.contract import Range
 
-Range = tuple[str, float, float]  # "log" or "linear", lowest, highest
 Loss = TypeVar("Loss", bound=type[nn.Module])
 
 
@@ -23,7 +23,11 @@ class Entry:
     make: Callable[..., nn.Module]
     family: str
     space: Mapping[str, Range] | None  # of its own arguments; None: it is not tuned
-    wraps: str | None  # short name of the loss that a wrapper takes, unless told otherwise
+    wraps: str | None = None  # short name of the loss that a wrapper takes, unless told otherwise
+    title: str = ""  # as figures write it
+    year: int = 0  # of the source
+    equation: str = ""  # one or two lines, in the course's notation
+    studied: bool = True  # whether the studies have evidence of it
 
 
 #: In the course's order; a family that is not named here comes after those that are.
@@ -43,17 +47,20 @@ ENTRIES: dict[str, Entry] = {}
 def register(
     name: str,
     family: str,
-    space: Mapping[str, Range] | None = None,
+    title: str = "",
+    year: int = 0,
+    equation: str = "",
+    *,
+    tuned: bool | tuple[str, ...] = True,
     wraps: str | None = None,
+    studied: bool = True,
     **fixed: Any,
 ) -> Callable[[Loss], Loss]:
     """Enter a class into the table under a short name, with arguments that the name fixes.
 
-    ``space`` says what tuning seeks, and between which bounds: with ``{}`` the learning rates
-    alone, and without a space nothing, as the loss is not tuned.
-
-    A wrapper's first argument is ``loss``, a module; ``wraps`` is the one that ``build`` makes for
-    it by default.
+    Its search space is that of ``space``, in the order of ``tuned`` where that names settings; with
+    ``tuned=False`` the loss is not tuned. A wrapper's first argument is ``loss``, a module, and
+    ``wraps`` is the one that ``build`` makes for it by default.
 
     Raises:
         ValueError: the name is taken.
@@ -63,10 +70,29 @@ def register(
         if name in ENTRIES:
             raise ValueError(f"there is a loss {name!r} already: {ENTRIES[name].make}")
         make = partial(loss, **fixed) if fixed else loss
-        ENTRIES[name] = Entry(name, make, family, space, wraps)
+        ranges = space(loss)
+        order = tuned if isinstance(tuned, tuple) else tuple(ranges)
+        own = {key: ranges[key] for key in order} if tuned else None
+        about = title or name, year, equation, studied
+        ENTRIES[name] = Entry(name, make, family, own, wraps, *about)
         return loss
 
     return enter
+
+
+def space(loss: type) -> dict[str, Range]:
+    """What is tuned of a class, and between which bounds: fields with ``tune``, and ``space``.
+
+    Where it is empty, only learning rates are tuned.
+
+    >>> from dmlkit.losses import TripletLoss
+    >>> space(TripletLoss)
+    {'margin': ('log', 0.05, 0.8)}
+    """
+    own = fields(loss) if is_dataclass(loss) else ()
+    return {f.name: f.metadata["tune"] for f in own if f.metadata.get("tune")} | dict(
+        getattr(loss, "space", {})
+    )
 
 
 def entries() -> tuple[Entry, ...]:
@@ -116,8 +142,8 @@ def entry(name: str) -> Entry:
 
 def _imported(name: str) -> Entry:
     cls = imported.find(name)
-    accepted, space = imported.arguments(cls), getattr(cls, "space", {})
-    for argument, bounds in space.items():
+    accepted, own = imported.arguments(cls), space(cls)
+    for argument, bounds in own.items():
         if argument not in accepted:
             raise ValueError(
                 f"{name}: space has {argument!r}, but the class takes {', '.join(accepted)}"
@@ -129,7 +155,7 @@ def _imported(name: str) -> Entry:
                 f"the lowest of 'log' above 0, but is {bounds!r}"
             )
     family = "proxies" if "num_classes" in accepted else "pairs"
-    return Entry(name, cls, getattr(cls, "family", family), space, None)
+    return Entry(name, cls, getattr(cls, "family", family), own, title=cls.__name__)
 
 
 def signature(name: str) -> Mapping[str, inspect.Parameter]:

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from dmlkit import data
-from dmlkit.data.untrusted import read_text
+from dmlkit.checks import check_arguments
 from dmlkit.training import Experiment
 
 FOLDER = Path(__file__).parent
-_MOST_BASES = 16  # of a recipe, one on the other
 
 
 def names() -> tuple[str, ...]:
@@ -31,11 +30,6 @@ def load(
     A change that is a table changes entry by entry, but the arguments of another loss, sampler or
     optimizer start anew. ``settings`` come last, and may name an entry: ``data_args.crop``.
 
-    Raises:
-        ValueError: no such recipe, no TOML, tables of another form, a base that leads back to its
-            recipe, or a name that Experiment has no field of.
-        TypeError: a field of Experiment is of another type.
-
     >>> load("sec_cub_googlenet", "multi_similarity", {"data_args.crop": 64}).sampler_args
     {'classes': 24, 'per_class': 5}
     """
@@ -43,32 +37,17 @@ def load(
     if loss is not None:
         experiment = _changed(experiment, {"loss": loss} | losses.get(loss, {}))
     experiment = _changed(experiment, nested(settings or {}))
-    known = [field.name for field in fields(Experiment)]
-    if unknown := sorted(set(experiment) - set(known)):
-        where = f"{name}: " if name else ""
-        raise ValueError(
-            f"{where}Experiment has no field {', '.join(unknown)}; it has {', '.join(known)}"
-        )
-    try:
-        return Experiment(**experiment)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"{f'{name}: ' if name else ''}{error}") from error
+    check_arguments("Experiment", [field.name for field in fields(Experiment)], experiment)
+    return Experiment(**experiment)
 
 
 def fitted(experiment: Experiment) -> tuple[Experiment, str]:
     """The Experiment, its batches of no more classes than there are to train on, and what it says.
 
     Only of the samplers that draw so many ``classes``. The line is empty where nothing changed.
-
-    Raises ValueError for fewer than two classes: nothing would be told apart.
     """
     train = data.load(experiment.data, "train", **experiment.data_args)
     there, args = train.num_classes, dict(experiment.sampler_args)
-    if there < 2:
-        raise ValueError(
-            f"{experiment.data} has 1 class to train on: expected 2 or more, and as many to test on"
-        )
     if args.get("classes", 0) <= there:
         return experiment, ""
     line = f"batches of {there} classes instead of {args['classes']}: {experiment.data} has no more"
@@ -90,47 +69,16 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def read(name: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The fields of a recipe, and their changes by loss, on those of its base."""
-    tables = [_table(name)]
-    while "base" in tables[-1]:
-        try:
-            tables.append(_table(tables[-1]["base"]))
-        except ValueError as error:
-            raise ValueError(f"{name}: its base: {error}") from error
-        if len(tables) > _MOST_BASES:
-            raise ValueError(f"{name}: a recipe has {_MOST_BASES} bases at most; is it its own?")
-    experiment: dict[str, Any] = {}
-    losses: dict[str, dict[str, Any]] = {}
-    for table in reversed(tables):
-        changes = table.get("losses", {})
-        losses |= {loss: _changed(losses.get(loss, {}), changes[loss]) for loss in changes}
-        experiment = _changed(experiment, table.get("experiment", {}))
-    return experiment, losses
-
-
-def _table(name: str) -> dict[str, Any]:
-    """What a recipe's file holds."""
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
-    try:
-        table = tomllib.loads(read_text(path))
-    except FileNotFoundError:
-        raise ValueError(
-            f"no recipe {name!r}: there are {', '.join(names())}, or the path of a .toml file"
-        ) from None
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
-    except (ValueError, RecursionError) as error:  # an integer of 5,000 digits is no decode error
-        raise ValueError(f"{path} is no TOML: {error}") from error
-    if unknown := sorted(set(table) - {"base", "experiment", "losses"}):
-        raise ValueError(
-            f"{path}: unknown {', '.join(unknown)}; a recipe has base, [experiment], [losses.NAME]"
-        )
-    losses = table.get("losses", {})
-    changes = [table.get("experiment", {}), *(losses.values() if isinstance(losses, dict) else [0])]
-    if not isinstance(table.get("base", ""), str) or not all(isinstance(c, dict) for c in changes):
-        raise ValueError(
-            f"{path}: base must be a name, [experiment] and each [losses.NAME] must be tables"
-        )
-    return table
+    if not path.is_file():
+        there = ", ".join(names())
+        raise ValueError(f"no recipe {name!r}: there are {there}, or the path of a .toml file")
+    table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    check_arguments(f"the recipe {path}", ("base", "experiment", "losses"), table)
+    experiment, losses = read(table["base"]) if "base" in table else ({}, {})
+    for loss, changes in table.get("losses", {}).items():
+        losses[loss] = _changed(losses.get(loss, {}), changes)
+    return _changed(experiment, table.get("experiment", {})), losses
 
 
 def _changed(found: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

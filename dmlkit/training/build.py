@@ -1,15 +1,17 @@
-"""From an Experiment to what it names: model, objective, batches, optimizer."""
+"""From an Experiment to what it names: device, model, objective, batches, optimizer."""
 
 import inspect
+import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from dmlkit import data, losses, models, spherical
-from dmlkit.training.devices import restored_random_state
+from dmlkit.training import devices
 from dmlkit.training.experiment import OPTIMIZERS, SAMPLERS, Experiment
 
 
@@ -42,13 +44,36 @@ class Refreshed(Protocol):
 
 
 def refreshed(objective: nn.Module, sampler: object) -> list[Refreshed]:
-    """The parts of a training that are to be shown the training set, in a fixed order.
-
-    >>> refreshed(losses.build("xbm", dim=8), lambda step: [0])
-    []
-    """
+    """The parts of a training that are to be shown the training set, in a fixed order."""
     parts: list[Any] = [*objective.modules(), sampler]
     return [part for part in parts if hasattr(part, "refresh") and hasattr(part, "refresh_every")]
+
+
+def open_fabric(experiment: Experiment, device: str = "auto") -> Fabric:
+    """Lightning Fabric for an Experiment, on this process's device.
+
+    In a group, which torchrun or ``devices.spawn`` has started, every process has one of the
+    devices; a process that is in none is alone, with one device. Raises ValueError for a group of
+    another size than the Experiment says.
+    """
+    processes = machines = 1
+    if devices.in_group():
+        processes = int(os.environ["WORLD_SIZE"])
+        machines = int(os.environ.get("GROUP_WORLD_SIZE", 1))
+        if processes != (asked := experiment.devices):
+            raise ValueError(
+                f"{processes} processes were started, but the Experiment has devices={asked}: "
+                f"set devices={processes}"
+            )
+    fabric = Fabric(
+        accelerator=devices.device_type(device),
+        strategy="ddp" if processes > 1 else "auto",
+        devices=processes // machines,
+        num_nodes=machines,
+        precision=experiment.precision,  # type: ignore[arg-type]
+    )
+    fabric.launch()
+    return fabric
 
 
 def build_model(experiment: Experiment, train: data.ImageSet) -> nn.Module:
@@ -58,7 +83,7 @@ def build_model(experiment: Experiment, train: data.ImageSet) -> nn.Module:
 
 def model_for(experiment: Experiment, image: Tensor) -> nn.Module:
     """The untrained model for images shaped like one, (C, H, W)."""
-    with restored_random_state():
+    with devices.restored_random_state():
         torch.manual_seed(experiment.seed)
         return models.build(
             experiment.model, dim=experiment.dim, image=image, **experiment.model_args
@@ -72,15 +97,12 @@ def build_objective(experiment: Experiment, train: data.ImageSet) -> Objective:
 
 def objective_for(experiment: Experiment, num_classes: int) -> Objective:
     """The objective for a number of classes."""
-    with restored_random_state():
-        torch.manual_seed(experiment.seed)
-        loss = losses.build(
-            experiment.loss, num_classes=num_classes, dim=experiment.dim, **experiment.loss_args
-        )
-    constraint = experiment.constraint
-    return Objective(
-        loss, None if constraint is None else spherical.SphericalConstraint(**constraint)
-    )
+    e = experiment
+    with devices.restored_random_state():
+        torch.manual_seed(e.seed)
+        loss = losses.build(e.loss, num_classes=num_classes, dim=e.dim, **e.loss_args)
+    constraint = None if e.constraint is None else spherical.SphericalConstraint(**e.constraint)
+    return Objective(loss, constraint)
 
 
 def build_sampler(experiment: Experiment, train: data.ImageSet) -> Callable[[int], np.ndarray]:
@@ -107,19 +129,17 @@ def build_optimizer(
 ) -> torch.optim.Optimizer:
     """The optimizer over backbone, head and the loss's own parameters, each with a rate of its own.
 
-    Raises:
-        ValueError: backbone settings for a model without a backbone.
+    Raises ValueError for backbone settings of a model without a backbone.
     """
-    make, args = OPTIMIZERS[experiment.optimizer], dict(experiment.optimizer_args)
+    make, args, lr = OPTIMIZERS[experiment.optimizer], experiment.optimizer_args, experiment.lr
     if "fused" in inspect.signature(make).parameters:
-        args.setdefault("fused", True)  # one kernel over all parameters
+        args = {"fused": True, **args}  # one kernel over all parameters
     backbone, head = split_parameters(model)
     if not backbone and (experiment.backbone_lr_factor != 1 or experiment.frozen_steps):
         raise ValueError(
             f"backbone_lr_factor and frozen_steps need a model with a backbone and a head, but "
             f"{type(model).__name__} has no attribute 'head', or nothing besides it"
         )
-    lr = experiment.lr
     groups = [
         {"params": backbone, "base_lr": lr * experiment.backbone_lr_factor},
         {"params": head, "base_lr": lr},

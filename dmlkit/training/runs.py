@@ -1,44 +1,38 @@
 """A Run on disk: its name, lock, checkpoint, publication, loading."""
 
 import hashlib
-import io
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import filelock
 import numpy as np
 import pandas as pd
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import dmlkit
 from dmlkit import data
-from dmlkit.checks import check_type
-from dmlkit.files import naming_full_disk, write_whole
+from dmlkit.files import write_whole
 from dmlkit.training.build import (
     Objective,
     build_model,
     build_objective,
     model_for,
     objective_for,
+    open_fabric,
 )
-from dmlkit.training.devices import open_fabric, repeatable_numerics
+from dmlkit.training.devices import device_type, repeatable_numerics
 from dmlkit.training.experiment import Experiment
-from dmlkit.training.loop import fit
 from dmlkit.training.provenance import provenance
-from dmlkit.training.scoring import DivergedError, check_embeddings, embed, score
-from dmlkit.training.trainer import packed
+from dmlkit.training.scoring import DivergedError, check_embeddings, embed, score, to_float
+from dmlkit.training.trainer import fit, read_checkpoint
 
-if TYPE_CHECKING:
-    from dmlkit.diagnosis import Finding
-
-SUMS = "SHA256SUMS"  # of the other files of a Run, as `sha256sum --check` reads it
 Module = TypeVar("Module", bound=nn.Module)
 
 
@@ -84,17 +78,39 @@ class Run:
         """What it was trained with, on the CPU, with its learned state: proxies, a memory."""
         return self._restored(objective_for(self.experiment, self.num_classes), "objective.pt")
 
-    def diagnose(self, device: str = "auto") -> "list[Finding]":
-        """What is wrong with it, in words; see ``diagnosis.diagnose``."""
-        from dmlkit.diagnosis import diagnose  # which no training needs
-
-        return diagnose(self, device)
-
     def _restored(self, module: Module, file: str) -> Module:
-        with _naming_folder(self.path):
-            state = torch.load(_checked(self.path, file), weights_only=True)
-        module.load_state_dict(state)
+        with _naming(self.path / file):
+            module.load_state_dict(read_checkpoint(self.path / file))
         return module.eval()
+
+
+def baselines(experiment: Experiment, device: str = "auto") -> dict[str, dict[str, float]]:
+    """What training must beat: the scores of raw pixels and of the network as it starts.
+
+    >>> list(baselines(Experiment(data_args={"train_classes": 40})))
+    ['raw pixels', 'untrained network']
+    """
+    train = data.load(experiment.data, "train", **experiment.data_args)
+    images = data.load(experiment.data, experiment.split, **experiment.data_args)
+    with repeatable_numerics(experiment.threads):
+        start = embed(build_model(experiment, train).to(device_type(device)), images)
+    network = "pretrained" if experiment.model_args.get("pretrained") else "untrained"
+    shown = images.images
+    pixels = to_float(shown if isinstance(shown, Tensor) else shown.thumbnails())
+    found = {"raw pixels": pixels.flatten(1).numpy(), f"{network} network": start}
+    return {name: score(experiment, images, x) for name, x in found.items()}
+
+
+class _Work(NamedTuple):
+    """What a training needs, where its Run is to be, and what says how it diverged."""
+
+    experiment: Experiment
+    model: nn.Module
+    objective: Objective
+    sets: dict[str, data.ImageSet]
+    provenance: dict[str, str]
+    path: Path
+    diverged: Path
 
 
 def run(
@@ -122,50 +138,33 @@ def run(
         RunInProgressError: another process trains it now, and ``wait`` is False.
         NotTrainedError: it is not on disk, and ``train`` is False.
         DivergedError: see ``fit``.
-        OSError: the Run is damaged, as its SHA256SUMS show, or the store cannot be written to.
-        ValueError: an unknown data set, model or device, or ``devices`` that are not there or
-            cannot share a batch.
+        OSError: the Run is damaged.
+        ValueError: an unknown data set, model or device, or ``devices`` that cannot share a batch.
 
     >>> run(Experiment(steps=0))
     Traceback (most recent call last):
     ValueError: steps must be a whole number from 1, but is 0
     """
-    check_type(Experiment, experiment=experiment)
     fabric = open_fabric(experiment, device)
-    work = _prepare(experiment, fabric.device.type)
-    path = (store or dmlkit.cache_folder() / "runs") / work.name
-    if not train and not _is_known(path):
-        raise NotTrainedError(f"Run {work.name} is not on disk: train it first")
-    first = fabric.is_global_zero
-    with nullcontext() if _is_known(path) or not first else _locked(path, wait):
+    work = _prepare(experiment, fabric.device.type, store or dmlkit.cache_folder() / "runs")
+    path, first = work.path, fabric.is_global_zero
+    known = path.exists() or work.diverged.exists()
+    if not known and not train:
+        raise NotTrainedError(f"Run {path.name} is not on disk: train it first")
+    with _locked(path, wait) if first and not known else nullcontext():
         # It may have ended while we waited for the lock.
-        loaded, diverged = fabric.broadcast((path.exists(), _how_it_diverged(path)))
-        if first and (loaded or diverged):
-            _remove_checkpoint(path)
+        diverged = work.diverged.read_text() if work.diverged.exists() else None
+        loaded, diverged = fabric.broadcast((path.exists(), diverged))
         if diverged:
-            raise DivergedError(diverged)
+            told = json.loads(diverged)["error"]
+            raise DivergedError(f"{told} [from {work.diverged}: delete it to train anew]")
         if not loaded:
-            _train(work, path, first, device=device, progress=progress)
+            _train(work, first, device=device, progress=progress)
         done = replace(load_run(path), loaded=loaded) if first else None
         return fabric.broadcast(done)  # type: ignore[return-value] # the others' is replaced
 
 
-class _Work(NamedTuple):
-    """What a training needs, and its name."""
-
-    experiment: Experiment
-    model: nn.Module
-    objective: Objective
-    sets: Mapping[str, data.ImageSet]
-    provenance: dict[str, str]
-
-    @property
-    def name(self) -> str:
-        facts = json.dumps(self.provenance, sort_keys=True)
-        return f"{self.experiment.hash()}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
-
-
-def _prepare(experiment: Experiment, device_type: str) -> _Work:
+def _prepare(experiment: Experiment, device_type: str, store: Path) -> _Work:
     sets = {
         split: data.load(experiment.data, split, **experiment.data_args)
         for split in dict.fromkeys(("train", experiment.split, *experiment.monitor))
@@ -174,161 +173,93 @@ def _prepare(experiment: Experiment, device_type: str) -> _Work:
         model = build_model(experiment, sets["train"])
         objective = build_objective(experiment, sets["train"])
     facts = provenance(experiment, model, objective, sets, device_type)
-    return _Work(experiment, model, objective, sets, facts)
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+    path = store / f"{experiment.hash()}-{digest}"
+    diverged = path.with_name(f"{path.name}.diverged")
+    return _Work(experiment, model, objective, sets, facts, path, diverged)
 
 
-def _is_known(path: Path) -> bool:
-    return path.exists() or _diverged(path).exists()
-
-
-def _diverged(path: Path) -> Path:
-    return path.with_name(f"{path.name}.diverged")
-
-
-def _how_it_diverged(path: Path) -> str | None:
-    """What a training said when it diverged, or nothing where none did."""
-    file = _diverged(path)
-    if not file.exists():
-        return None
-    try:
-        told = json.loads(file.read_text())["error"]
-    except (OSError, ValueError, KeyError) as error:
-        raise OSError(f"{file} cannot be read ({error}): delete it to train anew") from error
-    return f"{told} [known from {file}: delete it to train anew]"
-
-
-def _locked(path: Path, wait: bool) -> AbstractContextManager[object]:
+@contextmanager
+def _locked(path: Path, wait: bool) -> Iterator[None]:
     """The right to train a Run, which one process at a time can have."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return filelock.FileLock(path.with_suffix(".lock")).acquire(timeout=-1 if wait else 0)
+        with filelock.FileLock(path.with_suffix(".lock"), timeout=-1 if wait else 0):
+            yield
     except filelock.Timeout:
         raise RunInProgressError(
             f"another process is training Run {path.name} now: wait for it, then load it"
         ) from None
-    except OSError as error:
-        raise OSError(
-            error.errno,
-            f"{error.strerror}: to train a Run, its folder must be one that can be written to; set "
-            "$DMLKIT_CACHE, or store, to another",
-            str(path.parent),
-        ) from error
 
 
-def _train(work: _Work, path: Path, first: bool, **how: Any) -> None:
+def _train(work: _Work, first: bool, **how: Any) -> None:
     """Train and score, and publish the Run, or that there is none: the ``first`` process does."""
-    began, checkpoint = time.monotonic(), path.with_suffix(".checkpoint")
-    if first:
-        _remove_leftovers(path)
-    try:
-        history = fit(
-            work.model, work.objective, work.sets["train"], work.experiment, checkpoint=checkpoint,
-            monitor={split: work.sets[split] for split in work.experiment.monitor}, **how,
-        )  # fmt: skip
-        if first:
-            _score_and_publish(work, path, history, began)
-    except DivergedError as error:
-        if first:
-            facts = _facts(work, began) | {"error": str(error)}
-            text = json.dumps(facts, indent=1)
-            write_whole({_diverged(path): lambda beside: beside.write_text(text)})
-            checkpoint.unlink(missing_ok=True)
-        raise
-    if first:
-        checkpoint.unlink(missing_ok=True)
-
-
-def _remove_checkpoint(path: Path) -> None:
-    """Of a Run that is done: its process may have been killed before it could."""
-    with suppress(OSError):  # in a folder that is only to be read
-        path.with_suffix(".checkpoint").unlink(missing_ok=True)
-
-
-def _remove_leftovers(path: Path) -> None:
-    """Remove what processes left that were killed while they wrote this Run, which is locked."""
-    for leftover in path.parent.glob(f"{path.name}.*"):
-        if leftover.is_dir():
-            shutil.rmtree(leftover)
-        elif leftover.suffix not in (".lock", ".checkpoint"):
-            leftover.unlink()
-
-
-def _facts(work: _Work, began: float) -> dict[str, Any]:
-    """What is written of a training, however it ended."""
-    train = work.sets["train"]
-    return {
-        "experiment": asdict(work.experiment),
-        "seconds": time.monotonic() - began,
+    began, checkpoint = time.monotonic(), work.path.with_suffix(".checkpoint")
+    experiment, train = work.experiment, work.sets["train"]
+    facts = {
+        "experiment": asdict(experiment),
         "provenance": work.provenance,
         "image_shape": list(train[0].shape),
         "num_classes": train.num_classes,
     }
-
-
-def _score_and_publish(work: _Work, path: Path, history: pd.DataFrame, began: float) -> None:
-    """By the model that was trained; all that is to be kept of it."""
-    images = work.sets[work.experiment.split]
-    with repeatable_numerics(work.experiment.threads):
-        embeddings = embed(work.model, images)
-        check_embeddings(torch.from_numpy(embeddings), "after the last step: lower lr")
-        scores = score(work.experiment, images, embeddings)
-    facts, arrays = _facts(work, began) | {"scores": scores}, io.BytesIO()
-    np.savez(arrays, embeddings=embeddings, labels=images.labels)
-    files = {
-        "run.json": json.dumps(facts, indent=1).encode(),
-        "history.csv": history.to_csv(index=False).encode(),
-        "embeddings.npz": arrays.getvalue(),
-    }
-    for file, module in (("model.pt", work.model), ("objective.pt", work.objective)):
-        files[file] = packed({name: value.cpu() for name, value in module.state_dict().items()})
-    _publish(path, files)
-
-
-def _publish(path: Path, files: Mapping[str, bytes]) -> None:
-    """Write the whole folder beside, then rename it: a Run is there complete, or not at all."""
-    sums = b"".join(_sum(name, content) for name, content in files.items())
-    beside = path.with_name(f"{path.name}.new")
-    beside.mkdir()
+    how["monitor"] = {split: work.sets[split] for split in experiment.monitor}
     try:
-        for name, content in (dict(files) | {SUMS: sums}).items():
-            with naming_full_disk(path / name):
-                (beside / name).write_bytes(content)
-        beside.rename(path)
-    except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
+        history = fit(work.model, work.objective, train, experiment, checkpoint=checkpoint, **how)
+        if not first:
+            return
+        images = work.sets[experiment.split]
+        with repeatable_numerics(experiment.threads):
+            x = embed(work.model, images)
+            check_embeddings(torch.from_numpy(x), "after the last step: lower lr")
+            facts["scores"] = score(experiment, images, x)
+        facts["seconds"] = time.monotonic() - began
+        _publish(work, facts, history, x)
+    except DivergedError as error:
+        if first:
+            facts |= {"seconds": time.monotonic() - began, "error": str(error)}
+            text = json.dumps(facts, indent=1)
+            write_whole({work.diverged: lambda beside: beside.write_text(text)})
+            checkpoint.unlink(missing_ok=True)
         raise
+    checkpoint.unlink(missing_ok=True)
 
 
-def _sum(name: str, content: bytes) -> bytes:
-    """The line of ``SUMS`` for a file."""
-    return f"{hashlib.sha256(content).hexdigest()}  {name}\n".encode()
-
-
-def _checked(path: Path, name: str) -> io.BytesIO:
-    """A file of a Run, as it was written; ValueError for any other."""
-    content = (path / name).read_bytes()
-    if _sum(name, content) not in (path / SUMS).read_bytes():
-        raise ValueError(f"{name} is damaged: its SHA-256 is another than {SUMS} says")
-    return io.BytesIO(content)
+def _publish(work: _Work, facts: dict[str, Any], history: pd.DataFrame, x: np.ndarray) -> None:
+    """Write the whole folder beside, then rename it: a Run is there complete, or not at all."""
+    beside = work.path.with_name(f"{work.path.name}.new")
+    shutil.rmtree(beside, ignore_errors=True)  # of a process that was killed: this one has the lock
+    beside.mkdir()
+    history.to_csv(beside / "history.csv", index=False)
+    np.savez(
+        beside / "embeddings.npz", embeddings=x, labels=work.sets[work.experiment.split].labels
+    )
+    for file, module in (("model.pt", work.model), ("objective.pt", work.objective)):
+        torch.save(
+            {name: value.cpu() for name, value in module.state_dict().items()}, beside / file
+        )
+    (beside / "run.json").write_text(json.dumps(facts, indent=1))  # last: by it Runs are found
+    beside.rename(work.path)
 
 
 @contextmanager
-def _naming_folder(path: Path) -> Iterator[None]:
+def _naming(path: Path) -> Iterator[None]:
+    """Inside, whatever a damaged file is refused with names the Run."""
     try:
         yield
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except Exception as error:
         raise OSError(
-            f"Run {path} cannot be read ({error}): delete that folder to train it anew"
+            f"{path} cannot be read ({error}): delete that Run to train it anew"
         ) from error
 
 
 def load_run(path: Path) -> Run:
     """The Run that a folder keeps, as ``run`` left it. Raises OSError for any other folder."""
-    with _naming_folder(path):
-        facts = json.load(_checked(path, "run.json"))
+    with _naming(path):
+        facts = json.loads((path / "run.json").read_text())
         facts["experiment"] = Experiment(**facts["experiment"])
         facts["image_shape"] = tuple(facts["image_shape"])
-        with np.load(_checked(path, "embeddings.npz")) as arrays:
+        # NumPy sees a byte that was flipped.
+        with (path / "embeddings.npz").open("rb") as file, np.load(file) as arrays:
             facts |= {"embeddings": arrays["embeddings"], "labels": arrays["labels"]}
-        history = pd.read_csv(_checked(path, "history.csv"))
+        history = pd.read_csv(path / "history.csv")
         return Run(**facts, history=history, path=path, loaded=True)

@@ -7,8 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from dmlkit import data, geometry, retrieval
-from dmlkit.training.build import build_model
-from dmlkit.training.devices import device_type, repeatable_numerics
 from dmlkit.training.experiment import Experiment
 
 
@@ -66,22 +64,3 @@ def check_embeddings(embeddings: Tensor, when: str) -> None:
 def score(experiment: Experiment, images: data.ImageSet, x: np.ndarray) -> dict[str, float]:
     """The scores of embeddings (N, dim) by the Experiment's metric: see ``retrieval.evaluate``."""
     return retrieval.evaluate(**images.retrieval_sets(x), metric=experiment.metric)
-
-
-def baselines(experiment: Experiment, device: str = "auto") -> dict[str, dict[str, float]]:
-    """What training must beat: the scores of raw pixels and of the network as it starts.
-
-    Raises ValueError and OSError as ``run`` does.
-
-    >>> list(baselines(Experiment(data_args={"train_classes": 40})))
-    ['raw pixels', 'untrained network']
-    """
-    train = data.load(experiment.data, "train", **experiment.data_args)
-    images = data.load(experiment.data, experiment.split, **experiment.data_args)
-    with repeatable_numerics(experiment.threads):
-        start = embed(build_model(experiment, train).to(device_type(device)), images)
-    network = "pretrained" if experiment.model_args.get("pretrained") else "untrained"
-    shown = images.images
-    pixels = to_float(shown if isinstance(shown, Tensor) else shown.thumbnails())
-    found = {"raw pixels": pixels.flatten(1).numpy(), f"{network} network": start}
-    return {name: score(experiment, images, x) for name, x in found.items()}

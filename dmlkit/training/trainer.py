@@ -1,8 +1,10 @@
-"""One step after another: the state of a training, which knows no loss by name."""
+"""The training loop: from a model and any loss to a history, step after step, with checkpoints."""
 
-import hashlib
-import io
-from collections.abc import Callable
+import time
+import warnings
+import zipfile
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,11 @@ import numpy as np
 import pandas as pd
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.utilities import move_data_to_device
 from torch import Tensor, nn
+from tqdm.auto import tqdm
 
-from dmlkit import data, geometry
+from dmlkit import data, geometry, retrieval
 from dmlkit.data import glyphs
 from dmlkit.files import write_whole
 from dmlkit.training import devices
@@ -21,6 +25,7 @@ from dmlkit.training.build import (
     build_optimizer,
     build_sampler,
     lr_factor,
+    open_fabric,
     refreshed,
     split_parameters,
 )
@@ -33,13 +38,15 @@ from dmlkit.training.scoring import (
     to_float,
 )
 
+CHECKPOINT_SECONDS = 10.0
+CHECK_EVERY = 25  # steps between looks at the record: each look makes the host wait for the device
 LARGEST_NORM = torch.finfo(torch.float32).max ** 0.5  # 1.8e19
 HISTORY = ("loss", "norm_mean", "norm_spread", "gradient_norm")
 _DEVICE_STRIDE = 1_000_000_007  # between the seeds of two devices, far above that of two steps
 
 
 class Trainer:
-    """The state of a training: what a step changes, what a checkpoint holds.
+    """The state of a training: what a step changes, what a checkpoint holds; it knows no loss.
 
     Every random choice of a step is a function of (seed, step), so that a training which goes on
     from a checkpoint is the unbroken one, bit for bit.
@@ -254,28 +261,126 @@ class Trainer:
             self.sampler.load_state_dict(state["sampler"])
 
     def save(self, path: Path) -> None:
-        """Write a checkpoint: the SHA-256 of a packed state, then the state."""
-        state = packed(self.state())
-        content = hashlib.sha256(state).digest() + state
-        write_whole({path: lambda beside: beside.write_bytes(content)})
-
-
-def packed(value: object) -> bytes:
-    """What ``torch.save`` writes; to a full disk it would write without saying which, and that."""
-    file = io.BytesIO()
-    torch.save(value, file)
-    return file.getvalue()
+        """Write a checkpoint, whole."""
+        write_whole({path: partial(torch.save, self.state())})
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """The state in a checkpoint, of which nothing is unpacked before its SHA-256 is found right.
+    """What ``torch.save`` wrote; BadZipFile where that has changed, which torch would not see."""
+    with zipfile.ZipFile(path) as file:
+        if damaged := file.testzip():
+            raise zipfile.BadZipFile(f"{damaged} in it is not as it was written")
+    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    return state
+
+
+def _restore(trainer: Trainer, checkpoint: Path | None) -> None:
+    """Go on from a checkpoint, if there is one that is whole."""
+    state = None
+    if checkpoint is not None and checkpoint.exists():
+        try:
+            state = read_checkpoint(checkpoint)
+        except Exception as error:  # a damaged file is refused in many ways
+            told = f"checkpoint {checkpoint} cannot be read ({error}): training begins anew"
+            warnings.warn(told, stacklevel=3)
+    if state is None and trainer.fabric.world_size > 1:
+        state = move_data_to_device(trainer.state(), "cpu")
+    # In a group all begin with the first one's state, that of its loss too.
+    if (state := trainer.fabric.broadcast(state)) is not None:
+        trainer.restore(state)
+
+
+def _look(trainer: Trainer, monitor: Mapping[str, data.ImageSet], bar: tqdm) -> None:
+    """At the record and the monitored splits, if it is time; a look that was cut short goes on."""
+    experiment, step = trainer.experiment, trainer.step
+    if step == 0:
+        return
+    due = step == experiment.steps or step % experiment.monitor_every == 0
+    if due or step % CHECK_EVERY == 0:
+        bar.set_postfix(loss=f"{trainer.check_finite():.3f}")
+        bar.update(step - bar.n)
+    for split, images in monitor.items() if due else ():
+        recalls = trainer.monitored.setdefault(split, {})
+        if step not in recalls:
+            x = images.retrieval_sets(trainer.embed(images))
+            recalls[step] = retrieval.recall_at_k(**x, ks=[1], metric=experiment.metric)[1]
+
+
+def _take_steps(
+    trainer: Trainer, monitor: Mapping[str, data.ImageSet], checkpoint: Path | None, progress: bool
+) -> None:
+    """Those that remain, with looks and checkpoints."""
+    e, saved = trainer.experiment, time.monotonic()
+    how: Any = {"desc": e.loss, "unit": "step", "disable": not progress, "leave": False}
+    with tqdm(total=e.steps, initial=trainer.step, **how) as bar:
+        try:
+            _look(trainer, monitor, bar)  # after the step that a checkpoint is of
+            while trainer.step < e.steps:
+                trainer.advance()
+                _look(trainer, monitor, bar)
+                if checkpoint is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
+                    trainer.check_finite()
+                    trainer.save(checkpoint)
+                    saved = time.monotonic()
+        except KeyboardInterrupt:
+            if checkpoint is not None and not trainer.within_step:
+                trainer.save(checkpoint)
+            raise
+    trainer.check_last_update()
+
+
+def fit(
+    model: nn.Module,
+    loss: nn.Module,
+    train: data.ImageSet,
+    experiment: Experiment | None = None,
+    *,
+    device: str = "auto",
+    monitor: Mapping[str, data.ImageSet] | None = None,
+    checkpoint: Path | None = None,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Train a model with any ``loss(embeddings, labels)``, and return its history.
+
+    Model and loss are trained in place. The Experiment gives batches, optimizer, steps and seed;
+    its names of model and loss are not used. With a ``checkpoint`` path the state is saved there
+    every few seconds, and when interrupted between two steps; a training goes on from a state that
+    is there. One that is damaged is named in a warning, and the training begins anew.
+
+    Several ``devices`` have a process each. Under torchrun these are there, and each calls this;
+    else they are started here, and are given all arguments.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is not as it was written.
+        DivergedError: a loss, norm, gradient, parameter or embedding is no longer finite.
+        ValueError: an unknown device, or devices that cannot share a batch.
+
+    >>> from dmlkit import data, losses, models
+    >>> train = data.load("glyphs")
+    >>> model = models.build("convnet", dim=8, image=train[0])
+    >>> history = fit(model, losses.TripletLoss(), train, Experiment(steps=2), progress=False)
+    >>> list(history.columns)
+    ['step', 'loss', 'norm_mean', 'norm_spread', 'gradient_norm']
     """
-    with path.open("rb") as file:
-        seal, state = file.read(hashlib.sha256().digest_size), file.read()
-    if hashlib.sha256(state).digest() != seal:
-        raise ValueError("its SHA-256 is another than when it was written")
-    return torch.load(io.BytesIO(state), map_location="cpu", weights_only=True)
+    experiment, monitor = experiment or Experiment(), monitor or {}
+    if experiment.devices > 1 and not devices.in_group():
+        build_sampler(experiment, train)  # refuses here what every process would
+        options = {"device": device, "monitor": monitor, "checkpoint": checkpoint}
+        work = partial(_states, model, loss, train, experiment, **options, progress=progress)
+        history, *states = devices.spawn(experiment.devices, work)[0]
+        for module, state in zip((model, loss), states, strict=True):
+            module.to(devices.device_type(device)).load_state_dict(state)
+        return history
+    fabric = open_fabric(experiment, device)
+    if not fabric.is_global_zero:  # the first alone evaluates, writes and shows
+        monitor, checkpoint, progress = {}, None, False
+    with devices.repeatable_numerics(experiment.threads):
+        trainer = Trainer(experiment, model, loss, train, fabric)
+        _restore(trainer, checkpoint)
+        _take_steps(trainer, monitor, checkpoint, progress)
+        return trainer.history()
+
+
+def _states(model: nn.Module, loss: nn.Module, *args: Any, **options: Any) -> list[Any]:
+    """In a process of a group: the history, and what model and loss have become."""
+    history = fit(model, loss, *args, **options)
+    return [history, *move_data_to_device([model.state_dict(), loss.state_dict()], "cpu")]

@@ -45,7 +45,8 @@ def test_with_an_origin_every_notebook_can_be_launched(origin, tmp_path, address
     colab = "https://colab.research.google.com/github/owner/name/blob/launch/notebooks/00_one.ipynb"
     assert f"[open in Colab]({colab})" in badges
     assert badges.count("](https://") == 3
-    (copy,) = launch.write(tmp_path / "launch", launch.repository())
+    launch.write(tmp_path / "launch", launch.repository())
+    copy = tmp_path / "launch" / "notebooks" / "00_one.ipynb"
     (student,) = copies(tmp_path / "student")
     for path in (copy, student):
         notebook = nbformat.read(path, as_version=4)

@@ -20,7 +20,7 @@ def test_the_template_runs(tmp_path: Path) -> None:
     page = io.StringIO()
     done = reproduce.reproduce(["template"], project=tmp_path, console=Console(file=page))
     assert done, page.getvalue()
-    made = tmp_path / "build" / "smoke" / "figures"
+    made = tmp_path / "build" / "smoke" / "template" / "figures"
     assert (made / "template_spread.png").exists()
     records = {"template_spread": json.loads((made / "template_spread.json").read_text("utf-8"))}
     notebook = nbformat.read(FOLDER / "template.ipynb", as_version=4)

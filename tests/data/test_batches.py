@@ -7,8 +7,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader, TensorDataset
 
-from dmlkit.data.batches import PK, Episodic, Neighbors, PairBatches, Uniform
+from dmlkit.data.batches import PK, BatchSampler, Episodic, Neighbors, PairBatches, Uniform
 
 steps = st.integers(0, 2**40)
 seeds = st.integers(0, 2**32)
@@ -249,13 +250,8 @@ def test_samplers_leave_the_global_random_state_alone():
             lambda: Neighbors([0, 1], 1, 1, refresh_every=0),
             "refresh_every must be a whole number from 1",
         ),
-        (
-            lambda: Neighbors([0, 1], 1, 1).refresh(torch.eye(2), torch.tensor([0, 0])),
-            "labels must be those that the sampler was made with",
-        ),
-        (lambda: PK([]), "non-empty"),
-        (lambda: PK([[0, 1]]), r"shape \(1, 2\)"),
-        (lambda: PK([0.0, 1.0]), "integers, not float64"),
+        (lambda: PK([[0, 1]]), r"integers of shape \(N,\), not int64 of shape \(1, 2\)"),
+        (lambda: PK([0.0, 1.0]), "not float64"),
         (lambda: PairBatches([0, 1], 2, same_image=1.1), "same_image must be .*0 to 1, but is 1.1"),
         (
             lambda: PairBatches([0, 1], 2, same_image=float("nan")),
@@ -275,3 +271,75 @@ def test_samplers_leave_the_global_random_state_alone():
 def test_bad_arguments_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+# For a DataLoader --------------------------------------------------------------------------------
+
+LABELS = np.random.default_rng(0).permutation(np.repeat([3, 5, 8, 13], [12, 9, 10, 11]))
+SAMPLERS = {
+    PK: {"classes": 3, "per_class": 4, "seed": 1},
+    Episodic: {"ways": 2, "support": 3, "query": 3, "seed": 1},
+    Uniform: {"size": 12, "seed": 1},
+}
+STEPS = 9
+of_every_kind = pytest.mark.parametrize("sampler", SAMPLERS)
+
+
+def batches(sampler, **args):
+    return BatchSampler(LABELS, sampler, steps=STEPS, **args, **SAMPLERS[sampler])
+
+
+@of_every_kind
+def test_batches_are_those_of_the_sampler(sampler):
+    expected = [sampler(LABELS, **SAMPLERS[sampler])(step).tolist() for step in range(STEPS)]
+    assert list(batches(sampler)) == expected
+    assert len(batches(sampler)) == len(expected)
+    assert {type(index) for batch in batches(sampler) for index in batch} == {int}
+
+
+# Python 3.12 warns of any fork beside other threads, of which faiss and torch have some.
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@of_every_kind
+def test_two_workers_give_what_none_gives(sampler):
+    dataset = TensorDataset(torch.arange(len(LABELS)), torch.from_numpy(LABELS))
+
+    def loaded(workers):
+        found = DataLoader(dataset, batch_sampler=batches(sampler), num_workers=workers)
+        return [(index.tolist(), labels.tolist()) for index, labels in found]
+
+    alone = loaded(0)
+    assert [index for index, _ in alone] == list(batches(sampler))
+    assert all(LABELS[index].tolist() == labels for index, labels in alone)
+    assert loaded(2) == alone
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+@of_every_kind
+def test_ranks_partition_every_batch_in_its_order(sampler, world_size):
+    ranks = [batches(sampler, rank=r, world_size=world_size) for r in range(world_size)]
+    for whole, *shares in zip(batches(sampler), *ranks, strict=True):
+        assert {len(share) for share in shares} == {len(whole) // world_size}
+        assert np.stack(shares, axis=1).ravel().tolist() == whole
+
+
+@of_every_kind
+def test_an_interrupted_training_goes_on_with_the_batch_that_it_lacks(sampler):
+    whole = list(batches(sampler))
+    for start in (0, 4, STEPS):
+        rest = batches(sampler, start=start)
+        assert list(rest) == whole[start:]
+        assert list(rest) == whole[start:]  # nor does iterating move it
+        assert len(rest) == STEPS - start
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ({"start": 10}, "start must be a number from 0 to 9, but is 10"),
+        ({"rank": 2, "world_size": 2}, "rank must be a number from 0 to 1, but is 2"),
+        ({"world_size": 5}, "world_size 5 cannot share a batch of 12 images equally"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        BatchSampler(LABELS, **({"steps": STEPS} | SAMPLERS[PK] | wrong))

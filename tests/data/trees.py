@@ -9,7 +9,6 @@ import scipy.io
 from PIL import Image
 
 WINDOWS = "\r\n"
-FULL = ("background", "evaluation")  # of Omniglot
 
 
 def picture(path: Path, seed: int, mode: str = "RGB", size: tuple[int, int] = (48, 36)) -> Path:

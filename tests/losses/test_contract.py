@@ -4,6 +4,10 @@ That no step waits for a device is in ``tests/test_without_a_gpu.py``.
 """
 
 import copy
+import dataclasses
+import functools
+import re
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -12,6 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from dmlkit import losses
+from dmlkit.losses.spherical import SphericalConstraint
 
 CLASSES = 6  # of a loss with proxies; no batch below has as many dimensions
 ARGS = {
@@ -19,16 +24,9 @@ ARGS = {
     "matryoshka": {"sizes": [2, 4]},  # by default those from 8
 }
 
-# Losses of the sphere, where the length of an embedding does not count.
-NORMALIZED = {
-    *("contrastive", "triplet_semihard", "triplet_hard", "triplet_all", "triplet_distance"),
-    *("angular", "multi_similarity", "ranked_list", "margin", "structured_clustering", "xbm"),
-    *("proxy_triplet", "proxy_nca", "proxy_nca_pp", "normalized_softmax", "cosface", "arcface"),
-    *("proxy_anchor", "soft_triple", "heated_up_softmax", "spherical_expansion"),
-    *("supcon", "circle", "tcm", "irt", "contextual", "n_pairs_normalized", "matryoshka"),
-    *("smooth_ap", "sup_ap", "recall_at_k", "fast_ap", "embedding_expansion", "htl", "pfml"),
-    "multi_scale",
-}
+# Losses that are not of the sphere: the length of an embedding counts.
+RAW = {"lifted_structure", "n_pairs", "prototypical", "symmetrical_synthesis", "meta_class"}
+RAW |= {"sphereface", "adaface", "magface", "hyperbolic"}
 # The order of a class's samples means something: support and query, first and second.
 ORDERED = {"prototypical", "n_pairs", "n_pairs_normalized"}
 ORDERED |= {"embedding_expansion", "symmetrical_synthesis"}  # neighbors in the batch
@@ -164,7 +162,7 @@ def test_rotation_does_not_count(name, batch):
     assert_close(rotated, gradient @ Q)
 
 
-@every_loss_but(set(NAMES) - NORMALIZED)
+@every_loss_but(RAW)
 @few_examples
 @given(batches(), st.integers(-8, 8))
 def test_length_does_not_count_on_the_sphere(name, batch, power):
@@ -178,7 +176,7 @@ def test_length_does_not_count_on_the_sphere(name, batch, power):
     assert_close((gradient * x).sum(dim=1), torch.zeros(len(x), dtype=x.dtype))
 
 
-@every_loss_but(NORMALIZED)
+@pytest.mark.parametrize("name", sorted(RAW))
 def test_length_counts_off_the_sphere(name):
     x, y = plain(12, 4)
     loss = make(name, 4)
@@ -247,7 +245,7 @@ def test_a_batch_that_is_not_finite_has_no_finite_loss(name, bad, rows):
     assert not make(name, 4)(x, y).isfinite()
 
 
-@every_loss_but(set(NAMES) - NORMALIZED)
+@every_loss_but(RAW)
 def test_no_norm_is_too_large(name):
     """Squares of 1e25 are beyond float32: the loss is the same, or shows that it failed."""
     x, y = plain(12, 4)
@@ -319,6 +317,63 @@ def test_refuses_what_is_no_batch(name):
     ):
         with pytest.raises(error, match=r"embeddings|labels"):
             loss(wrong_x, wrong_y)
+
+
+def bad_settings() -> Iterator[tuple[str, str, object]]:
+    """Of each class one name of the table, each setting that has a range, and what is out of it."""
+    classes = {getattr(entry.make, "func", entry.make): entry.name for entry in losses.entries()}
+    for cls, name in {**classes, SphericalConstraint: ""}.items():
+        for field in dataclasses.fields(cls):
+            low, high = field.metadata.get("range", (None, None))
+            wrong: list[object] = []
+            if field.init and field.metadata.get("in"):
+                wrong = ["no such choice"]
+            elif field.init and field.type in (int, float, int | None, float | None):
+                wrong = [float("nan"), -float("inf"), "1", True]
+                wrong += [] if low is None else [low - 1]
+                wrong += [] if high in (None, float("inf")) else [high + 1]
+                wrong += [] if high == float("inf") else [float("inf")]
+                wrong += [2.5] if field.type in (int, int | None) else []
+            yield from ((name, field.name, value) for value in wrong)
+
+
+@pytest.mark.parametrize("name, setting, value", [*bad_settings()])
+def test_a_setting_out_of_its_range_is_refused_by_name(name, setting, value):
+    sizes = {"num_classes": CLASSES, "dim": 8} if name else {}
+    build = functools.partial(losses.build, name) if name else SphericalConstraint
+    told = re.escape(repr(value))
+    with pytest.raises(ValueError, match=f"^{setting} must be .*, but is {told}$"):
+        build(**sizes | ARGS.get(name, {}) | {setting: value})
+
+
+@pytest.mark.parametrize(
+    "name, args, message",
+    [
+        ("contrastive", {"negative_margin": -0.1}, "negative_margin must be a number from 0"),
+        ("sup_ap", {"negative_margin": 2.0}, "negative_margin must be a number from -1.0 to 1.0"),
+        ("contextual", {"weight": 0.5, "regularization": 0.7}, "together be at most 1"),
+        ("magface", {"upper_norm": 1.0}, "upper_norm must be above lower_norm"),
+        ("magface", {"upper_margin": 0.4}, "upper_margin lower_margin"),
+        ("recall_at_k", {"k": []}, "k must hold at least one"),
+        ("recall_at_k", {"k": [1, 0]}, "k must hold at least one whole number from 1"),
+        ("spherical_expansion", {"points": 8}, "points must be 1 to d - 1 = 7"),
+        *(
+            ("matryoshka", {"sizes": sizes}, "sizes must be distinct whole numbers from 1 to dim")
+            for sizes in ([], [0, 8], [8, 9], [4, 4], [2.0, 8])
+        ),
+        ("matryoshka", {"sizes": [4, 8], "weights": [1.0]}, "weights must be 2"),
+        ("matryoshka", {"sizes": [4, 8], "weights": [1.0, 0.0]}, "weights must be 2, above 0"),
+    ],
+)
+def test_settings_that_do_not_fit_each_other_are_refused(name, args, message):
+    with pytest.raises(ValueError, match=message):
+        losses.build(name, num_classes=CLASSES, dim=8, **args)
+
+
+@pytest.mark.parametrize("target", ["median", -1.0, float("inf"), float("nan")])
+def test_a_norm_to_hold_is_one(target):
+    with pytest.raises(ValueError, match=f"target must be .* but is {target!r}"):
+        SphericalConstraint(target=target)
 
 
 @every_loss

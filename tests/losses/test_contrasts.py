@@ -8,7 +8,7 @@ from pytorch_metric_learning import losses as pml
 from torch import Tensor
 
 from dmlkit import losses
-from dmlkit.losses import CircleLoss, ContextualLoss, CrossBatchMemory, SupConLoss
+from dmlkit.losses import CircleLoss, ContextualLoss, CrossBatchMemory, Pairs, SupConLoss
 from tests.losses.oracles import assert_same, batch
 
 GOLDEN = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]], dtype=torch.float64)
@@ -138,9 +138,8 @@ def at_angles(positive: float, negative: float) -> tuple[Tensor, Tensor]:
 
 
 def one_anchor(x: Tensor, y: Tensor, gamma: float = 80.0) -> Tensor:
-    return CircleLoss(gamma=gamma).pair_loss(
-        x[:1], x, y[:1], torch.tensor([[False, True, False]]), torch.tensor([[False, False, True]])
-    )
+    positive, negative = torch.tensor([[[False, True, False]], [[False, False, True]]])
+    return CircleLoss(gamma=gamma).of(Pairs(x[:1], x, y[:1], positive, negative))
 
 
 @pytest.mark.parametrize("angle", [0.2, 0.9, 1.3])
@@ -298,7 +297,7 @@ def test_a_memory_of_the_batch_itself_is_the_batch(generator, loss):
     others = torch.cat([torch.randn(5, 8, generator=generator, dtype=torch.float64), x])
     positive, negative = y[:, None] == y, y[:, None] != y
     masks = [torch.nn.functional.pad(m, (5, 0)) for m in (positive.fill_diagonal_(False), negative)]
-    torch.testing.assert_close(loss.pair_loss(x, others, y, *masks), loss(x, y))
+    torch.testing.assert_close(loss.of(Pairs(x, others, y, *masks)), loss(x, y))
 
 
 @pytest.mark.parametrize("name", ["supcon", "circle"])
@@ -311,33 +310,10 @@ def test_with_a_memory(generator, name):
     everyone, labels = torch.cat([x, z]), torch.cat([y, w])
     own = torch.arange(12)[:, None] + 12 == torch.arange(24)
     same = w[:, None] == labels
-    against = inner.pair_loss(z, everyone, w, same & ~own, ~same)
+    against = inner.of(Pairs(z, everyone, w, same & ~own, ~same))
     torch.testing.assert_close(memory(z, w), inner(z, w) + 0.5 * against)
 
 
 def test_contextual_has_no_memory():
     with pytest.raises(TypeError, match="must be a PairLoss"):
         losses.build("xbm", dim=8, loss="contextual")
-
-
-@pytest.mark.parametrize(
-    "name, wrong",
-    [
-        ("supcon", {"temperature": 0.0}),
-        ("supcon", {"side": "both"}),
-        ("circle", {"gamma": -1.0}),
-        ("circle", {"margin": 1.5}),
-        ("circle", {"margin": -0.5}),
-        ("contextual", {"neighbors": 1}),
-        ("contextual", {"neighbors": 2.5}),
-        ("contextual", {"epsilon": -0.1}),
-        ("contextual", {"weight": 1.1}),
-        ("contextual", {"regularization": 0.7}),
-        ("contextual", {"mean_similarity": 2.0}),
-        ("contextual", {"negative_margin": math.nan}),
-        ("contextual", {"slope": 0.0}),
-    ],
-)
-def test_refuses_a_bad_argument_by_name(name, wrong):
-    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
-        losses.build(name, **wrong)

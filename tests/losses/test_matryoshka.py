@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from dmlkit import losses
-from dmlkit.losses import CrossBatchMemory, EmbeddingLoss, MatryoshkaLoss, SupConLoss
-from dmlkit.losses.contract import PairLoss
+from dmlkit.losses import CrossBatchMemory, EmbeddingLoss, MatryoshkaLoss, Pairs, SupConLoss
+from dmlkit.losses.contract import state
 from dmlkit.spherical import SphericalExpansion, expand
 from tests.losses.oracles import assert_same, batch
 
@@ -130,11 +130,12 @@ def test_a_schedule_counts_batches_not_sizes(generator, name):
 
 def test_a_schedule_that_counts_in_place_counts_batches(generator):
     class Counting(EmbeddingLoss):
-        def __init__(self) -> None:
-            super().__init__()
+        step: Tensor = state()
+
+        def setup(self) -> None:
             self.register_buffer("step", torch.zeros((), dtype=torch.int64))
 
-        def loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
             self.step += 1
             return self.step * embeddings.sum()
 
@@ -146,11 +147,11 @@ def test_a_schedule_that_counts_in_place_counts_batches(generator):
 
 def test_one_set_of_proxies_is_learned_and_saved(generator):
     loss = make("matryoshka", loss="proxy_anchor", sizes=SIZES)
-    assert [(n, p.shape) for n, p in loss.named_parameters()] == [("inner.proxies", (CLASSES, DIM))]
-    assert loss.proxies is loss.inner.proxies
+    assert [(n, p.shape) for n, p in loss.named_parameters()] == [("loss.proxies", (CLASSES, DIM))]
+    assert loss.proxies is loss.loss.proxies
     assert isinstance(loss.proxies, nn.Parameter)
     loss(*batch(generator)).backward()
-    assert isinstance(loss.inner.proxies, nn.Parameter), "the cut ones are gone"
+    assert isinstance(loss.loss.proxies, nn.Parameter), "the cut ones are gone"
     assert loss.proxies.grad.abs().sum() > 0
 
 
@@ -167,7 +168,7 @@ def test_parameters_that_are_not_by_dimension_serve_all_sizes(generator):
     loss = MatryoshkaLoss(losses.build("margin", num_classes=CLASSES), DIM, SIZES).double()
     x, y = batch(generator)
     loss(x.requires_grad_(), y).backward()
-    assert loss.inner.beta.grad.abs().sum() > 0
+    assert loss.loss.beta.grad.abs().sum() > 0
     assert x.grad.isfinite().all()
     assert not hasattr(loss, "proxies")
 
@@ -195,11 +196,10 @@ def test_a_memory_keeps_full_vectors_and_compares_prefixes(generator, name):
     assert one.queue.shape == (40, DIM)
 
 
-def test_it_is_a_pair_loss_where_the_wrapped_is_one():
-    assert isinstance(MatryoshkaLoss(SupConLoss(), DIM), PairLoss)
-    assert not isinstance(MatryoshkaLoss(make("proxy_anchor"), DIM), PairLoss)
-    with pytest.raises(TypeError, match="must be a PairLoss"):
-        CrossBatchMemory(MatryoshkaLoss(make("proxy_anchor"), DIM), DIM)
+def test_of_proxies_it_meets_no_memory(generator):
+    memory = CrossBatchMemory(MatryoshkaLoss(make("proxy_anchor"), DIM), DIM).double()
+    with pytest.raises(TypeError, match=r"must be a PairLoss, .* but is ProxyAnchorLoss"):
+        memory(*batch(generator))
 
 
 @pytest.mark.parametrize("through", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
@@ -240,12 +240,12 @@ def test_synthetic_points_of_full_size_are_cut(generator):
 
 def test_by_name():
     loss = make("matryoshka", loss="proxy_anchor", sizes=[2, 8], loss_args={"alpha": 16.0})
-    assert isinstance(loss.inner, losses.ProxyAnchorLoss)
-    assert loss.inner.alpha == 16
-    assert isinstance(make("matryoshka").inner, SupConLoss)
+    assert isinstance(loss.loss, losses.ProxyAnchorLoss)
+    assert loss.loss.alpha == 16
+    assert isinstance(make("matryoshka").loss, SupConLoss)
     nested = make("xbm", loss="matryoshka", loss_args={"loss": "supcon", "sizes": [4, 8]})
-    assert isinstance(nested.inner.inner, SupConLoss)
-    assert nested.inner.sizes == [4, 8]
+    assert isinstance(nested.loss.loss, SupConLoss)
+    assert nested.loss.sizes == [4, 8]
 
 
 @pytest.mark.parametrize("inner", ["xbm", "meta_class", "spherical_expansion"])
@@ -266,22 +266,7 @@ def test_refuses_what_does_not_fit(generator):
             MatryoshkaLoss(inner, DIM, SIZES)(x[:, :7], y)
     every = torch.ones(len(x), len(x), dtype=torch.bool)
     with pytest.raises(ValueError, match="embeddings have 7 dimensions"):
-        MatryoshkaLoss(SupConLoss(), DIM, SIZES).pair_loss(x[:, :7], x[:, :7], y, every, every)
+        MatryoshkaLoss(SupConLoss(), DIM, SIZES).of(Pairs(x[:, :7], x[:, :7], y, every, every))
     memory = CrossBatchMemory(MatryoshkaLoss(SupConLoss(), DIM), 7).double()
     with pytest.raises(ValueError, match="embeddings have 7 dimensions"):
         memory(x[:, :7], y)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"dim": 0},
-        *({"sizes": sizes} for sizes in ([], [0, 8], [8, 9], [4, 4], [2.0, 8], [True, 8])),
-        {"sizes": [4, 8], "weights": [1.0]},
-        {"sizes": [4, 8], "weights": [1.0, 0.0]},
-        {"reduction": "max"},
-    ],
-)
-def test_refuses_a_bad_argument_by_name(wrong):
-    with pytest.raises(ValueError, match=f"{list(wrong)[-1]} must be"):
-        MatryoshkaLoss(SupConLoss(), **{"dim": DIM} | wrong)

@@ -144,9 +144,9 @@ def test_tcm_without_weight_is_the_inner_loss(x_and_y):
 def test_tcm_adds_to_a_loss_with_proxies_and_trains_them(x_and_y):
     x, y = x_and_y
     ours = losses.build("tcm", num_classes=12, dim=8, loss="proxy_anchor").double()
-    assert_same(lambda z: ours(z, y), lambda z: ours.inner(z, y) + margins_loop(z, y), x)
+    assert_same(lambda z: ours(z, y), lambda z: ours.loss(z, y) + margins_loop(z, y), x)
     ours(x, y).backward()
-    assert ours.inner.proxies.grad.abs().sum() > 0
+    assert ours.loss.proxies.grad.abs().sum() > 0
 
 
 # In a cross-batch memory
@@ -205,5 +205,5 @@ def test_tcm_of_a_proxy_loss_is_refused_by_a_memory(generator):
     (x, y), _ = batches(generator)
     inner = ThresholdConsistentMarginLoss(ProxyAnchorLoss(6, 5))
     memory = CrossBatchMemory(inner, dim=5, size=48).double()
-    with pytest.raises(TypeError, match=r"must be a PairLoss .*, but is ProxyAnchorLoss"):
+    with pytest.raises(TypeError, match=r"must be a PairLoss, .* but is ProxyAnchorLoss"):
         memory(x, y)

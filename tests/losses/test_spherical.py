@@ -127,24 +127,6 @@ def test_constraint_is_finite_where_a_norm_is_0_or_large(dtype):
     assert (x.grad[0] == 0).all()
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"target": "median"}, "'median'"),
-        ({"target": -1.0}, "target must be .* but is -1.0"),
-        ({"target": math.inf}, "target must be .* but is inf"),
-        ({"target": math.nan}, "target must be .* but is nan"),
-        ({"target": True}, "target must be .* but is True"),
-        ({"weight": -1.0}, "weight must be"),
-        ({"weight": math.nan}, "weight must be"),
-        ({"target": "ema", "momentum": 0.0}, "momentum must be above 0"),
-    ],
-)
-def test_constraint_names_a_bad_argument(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        SphericalConstraint(**arguments)
-
-
 @pytest.mark.parametrize("target", ["mean", "ema", 0.0, 2.0])
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 1e30])
 def test_constraint_is_not_silent_about_a_row_that_is_too_large(target, bad):
@@ -155,7 +137,7 @@ def test_constraint_is_not_silent_about_a_row_that_is_too_large(target, bad):
 
 
 def test_constraint_refuses_what_is_not_a_batch():
-    with pytest.raises(ValueError, match=r"\(B, d\), but are \(4,\)"):
+    with pytest.raises(ValueError, match=r"\(B, d\), .* but are \(4,\)"):
         SphericalConstraint()(torch.ones(4))
 
 
@@ -192,9 +174,6 @@ def test_heated_up_softmax_refuses_what_does_not_fit():
     for label in (-100, -1, 6):
         with pytest.raises(ValueError, match=r"labels must be .* num_classes is 6"):
             loss(torch.randn(2, 8), torch.tensor([0, label]))
-    for wrong in ({"alpha": 0}, {"final_alpha": math.nan}, {"switch_at": -1}, {"num_classes": 0}):
-        with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
-            HeatedUpSoftmaxLoss(**{"num_classes": 6, "dim": 8} | wrong)
 
 
 def test_heated_up_softmax_resumes_before_its_switch(generator):
@@ -439,7 +418,7 @@ def test_expansion_and_constraint_refuse_what_is_not_floating_point(dtype):
 def test_expansion_names_what_else_is_wrong():
     with pytest.raises(ValueError, match=r"\(2, 4\) and \(3, 4\)"):
         expand(torch.ones(2, 4), torch.ones(3, 4), 2)
-    with pytest.raises(ValueError, match="'cube'"):
+    with pytest.raises(ValueError, match="simplex, rotated, random, but is 'cube'"):
         expand(torch.ones(2, 4), torch.ones(2, 4), 2, directions="cube")
 
 
@@ -512,15 +491,15 @@ def test_expansion_goes_around_every_proxy_loss(name, detach, generator):
     torch.manual_seed(0)
     see = SphericalExpansion(losses.build(name, 6, 12), points=3, detach=detach).double()
     x, y = batch(generator, dim=12)
-    x[:6] = see.inner.proxies.detach()[y[:6]]  # r = 0
+    x[:6] = see.loss.proxies.detach()[y[:6]]  # r = 0
     x[6] = 0
     x.requires_grad_()
     value = see(x, y)
     value.backward()
     assert value.isfinite()
     assert x.grad.isfinite().all()
-    assert see.inner.proxies.grad.isfinite().all()
-    assert see.inner.proxies.grad.abs().max() > 0
+    assert see.loss.proxies.grad.isfinite().all()
+    assert see.loss.proxies.grad.abs().max() > 0
 
 
 def test_objective_is_continuous_where_a_sample_meets_its_proxy(generator):
@@ -547,16 +526,16 @@ def test_half_precision_is_computed_in_float32(generator):
 def test_curriculum_expands_the_nearest_samples_at_a_rate_rising_by_half_a_cosine(generator):
     x, y = batch(generator)  # 24 samples
     see = SphericalExpansion(Recorder(6, 8), points=2, start_rate=0.1, end_rate=0.6, steps=5)
-    cosine = F.cosine_similarity(x, see.inner.proxies[y])
+    cosine = F.cosine_similarity(x, see.loss.proxies[y])
     for step in range(8):
-        see.inner.batches.clear()
+        see.loss.batches.clear()
         see(x, y)
-        (real, _), (points, labels) = see.inner.batches
+        (real, _), (points, labels) = see.loss.batches
         assert real is x
         rate = 0.1 + 0.5 * (1 - math.cos(math.pi * min(step, 5) / 5)) / 2
         nearest = cosine.argsort(descending=True)[: round(24 * rate)]
         assert (labels == y[nearest].repeat_interleave(2)).all()
-        kept = F.cosine_similarity(points, see.inner.proxies[labels])
+        kept = F.cosine_similarity(points, see.loss.proxies[labels])
         close(kept, cosine[nearest].repeat_interleave(2))
         close(points.norm(dim=1), x[nearest].norm(dim=1).repeat_interleave(2))
 
@@ -566,13 +545,13 @@ def test_curriculum_that_starts_at_0_begins_with_the_loss_alone(generator):
     see = SphericalExpansion(Recorder(6, 8), points=2, steps=4)
     see.eval()
     for _ in range(9):
-        assert see(x, y) == see.inner(x, y)  # evaluation does not count
+        assert see(x, y) == see.loss(x, y)  # evaluation does not count
     see.train()
-    assert see(x, y) == see.inner(x, y)
-    assert see(x, y) != see.inner(x, y)
+    assert see(x, y) == see.loss(x, y)
+    assert see(x, y) != see.loss(x, y)
     constant = SphericalExpansion(Recorder(6, 8), points=2, steps=0)
     constant(x, y)
-    assert len(constant.inner.batches[1][0]) == 2 * round(24 * 0.4)
+    assert len(constant.loss.batches[1][0]) == 2 * round(24 * 0.4)
 
 
 def test_expansion_resumes_from_its_state(generator, tmp_path):
@@ -597,27 +576,9 @@ def test_expansion_resumes_from_its_state(generator, tmp_path):
 def test_expansion_is_made_from_json_literals():
     arguments = {"loss": "normalized_softmax", "loss_args": {"temperature": 0.3}, "points": 2}
     see = losses.build("spherical_expansion", num_classes=6, dim=8, **arguments)
-    assert isinstance(see.inner, NormalizedSoftmaxLoss)
-    assert see.inner.temperature == 0.3
-    assert [name for name, _ in see.named_parameters()] == ["inner.proxies"]
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"points": 8}, "1 to d - 1 = 7"),
-        ({"points": 2.5}, "n = 2.5"),
-        ({"directions": "cube"}, "'cube'"),
-        ({"end_rate": 1.5}, "end_rate must be a number from 0 to 1"),
-        ({"start_rate": math.nan}, "start_rate must be"),
-        ({"weight": -0.2}, "weight must be"),
-        ({"weight": math.nan}, "weight must be"),
-        ({"steps": -1}, "steps must be"),
-    ],
-)
-def test_expansion_names_a_bad_argument(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        SphericalExpansion(NormalizedSoftmaxLoss(6, 8), **{"points": 2} | arguments)
+    assert isinstance(see.loss, NormalizedSoftmaxLoss)
+    assert see.loss.temperature == 0.3
+    assert [name for name, _ in see.named_parameters()] == ["loss.proxies"]
 
 
 def test_expansion_refuses_a_loss_without_a_proxy_for_each_class():

@@ -131,14 +131,6 @@ def test_expansion_holds_a_square_buffer_however_many_points(generator):
     assert seen.elements == len(y) ** 2
 
 
-@pytest.mark.parametrize("points", [-1, 1.5, True, None])
-def test_expansion_names_bad_points(points):
-    with pytest.raises(ValueError, match="points must be a whole number from 0"):
-        EmbeddingExpansionLoss(points)
-    with pytest.raises(ValueError, match="points must be a whole number from 0"):
-        interpolate(GOLDEN, GOLDEN_LABELS, points)
-
-
 def test_expansion_is_of_the_batch_alone():
     with pytest.raises(TypeError, match="PairLoss"):
         losses.CrossBatchMemory(EmbeddingExpansionLoss(), dim=2)

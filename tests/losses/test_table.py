@@ -1,17 +1,21 @@
 """The table of losses: a stranger's loss enters it, and what it says of each loss is true."""
 
+import inspect
 from collections.abc import Iterator
+from typing import ClassVar
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from dmlkit import losses
-from dmlkit.losses import imported, table
+from dmlkit.losses import table
 
 
 class Squares(nn.Module):
     """A loss of someone else, with an argument that is tuned and one that its name fixes."""
+
+    space: ClassVar = {"weight": ("log", 0.1, 10.0)}
 
     def __init__(self, weight: float = 1.0, power: float = 2.0) -> None:
         super().__init__()
@@ -26,14 +30,16 @@ def stranger(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Registered during one test, and gone after it."""
     with monkeypatch.context() as patch:
         patch.setattr(table, "ENTRIES", dict(table.ENTRIES))
-        table.register("cubes", "pairs", {"weight": ("log", 0.1, 10.0)}, power=3.0)(Squares)
+        table.register("cubes", "pairs", "cubes of all", 2026, "$f^3$", power=3.0)(Squares)
         yield "cubes"
     assert "cubes" not in losses.names()
 
 
 def test_a_new_loss_is_listed_and_built(stranger):
     assert stranger in losses.names()
-    assert losses.entry(stranger).family == "pairs"
+    found = losses.entry(stranger)
+    assert (found.family, found.title, found.year) == ("pairs", "cubes of all", 2026)
+    assert found.space == Squares.space
     assert losses.names().index(stranger) < losses.names().index("prototypical"), "by family"
     loss = losses.build(stranger, num_classes=3, dim=2, weight=5.0)
     assert loss(torch.full((2, 2), 2.0), torch.tensor([0, 1])) == 40
@@ -42,6 +48,52 @@ def test_a_new_loss_is_listed_and_built(stranger):
 def test_a_name_is_given_once(stranger):
     with pytest.raises(ValueError, match="there is a loss 'cubes' already"):
         table.register("cubes", "pairs")(Squares)
+
+
+def test_every_loss_has_a_title_a_year_and_an_equation():
+    found = losses.entries()
+    assert len({entry.title for entry in found}) == len(found)
+    assert not [entry.title for entry in found if "_" in entry.title]
+    assert all(1990 < entry.year < 2100 and entry.equation for entry in found)
+
+
+class Summed(losses.PairLoss):
+    """A loss of a stranger whose settings are fields: nothing but them says what is tuned."""
+
+    weight: float = losses.setting(default=1.0, low=0, high=9, tune=("log", 0.1, 9.0))
+    shift: float = 0.0
+
+    def of(self, pairs: losses.Pairs) -> Tensor:
+        return self.weight * (pairs.cosines() + self.shift).sum()
+
+
+def test_what_is_tuned_is_declared_with_the_setting(monkeypatch):
+    monkeypatch.setattr(table, "ENTRIES", dict(table.ENTRIES))
+    table.register("summed", "pairs")(Summed)
+    table.register("sum_alone", "pairs", tuned=False)(Summed)
+    assert losses.entry("summed").space == {"weight": ("log", 0.1, 9.0)}
+    assert losses.entry("sum_alone").space is None
+    assert [p.default for p in losses.signature("summed").values()] == [1.0, 0.0]
+    with pytest.raises(ValueError, match="weight must be a finite number from 0 to 9, but is 10"):
+        losses.build("summed", weight=10)
+
+
+class Drifting(losses.EmbeddingLoss):
+    """A loss of a stranger who writes an ``__init__``, and says which type a buffer has."""
+
+    center: Tensor
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("center", torch.ones(dim))
+
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return (embeddings - self.center).square().mean()
+
+
+def test_a_loss_may_have_an_init_of_its_own():
+    assert list(inspect.signature(Drifting).parameters) == ["dim"]
+    assert Drifting(2)(torch.zeros(3, 2), torch.arange(3)) == 1
 
 
 TUNED = [entry.name for entry in losses.entries() if entry.space]
@@ -138,6 +190,32 @@ def test_a_class_in_a_file_is_a_loss_like_any_other(own):
     assert name not in losses.names()
 
 
+POSTPONED = """
+from __future__ import annotations
+
+from dmlkit.losses import EmbeddingLoss, setting
+
+
+class Pull(EmbeddingLoss):
+    weight: float = setting(default=1.0, low=0, tune=("linear", 0.5, 2.0))
+    most: int | None = setting(default=None, low=1)
+
+    def equation(self, embeddings, labels):
+        return self.weight * embeddings.square().mean()
+"""
+
+
+def test_settings_of_a_file_whose_hints_are_postponed_are_refused_as_well(own):
+    own.write_text(POSTPONED)
+    name = "mylosses.py:Pull"
+    assert dict(losses.entry(name).space) == {"weight": ("linear", 0.5, 2.0)}
+    assert losses.build(name, weight=3, most=None)(torch.ones(2, 3), torch.tensor([0, 1])) == 3
+    with pytest.raises(ValueError, match="weight must be a finite number from 0, but is -1"):
+        losses.build(name, weight=-1)
+    with pytest.raises(ValueError, match="most must be a whole number from 1, but is 0"):
+        losses.build(name, most=0)
+
+
 def test_sizes_and_what_bases_take_reach_a_class_that_hands_them_on(own):
     assert set(losses.signature("mylosses.py:Push")) == {"num_classes", "embedding_size", "weight"}
     loss = losses.build("mylosses.py:Push", num_classes=5, dim=4, weight=2.0)
@@ -178,11 +256,6 @@ def test_what_lies_beside_the_file_is_found(own):
     (own.parent / "beside_the_losses.py").write_text("WEIGHT = 7.0\n")
     own.write_text("from beside_the_losses import WEIGHT\n" + OWN.replace("=1.0", "=WEIGHT"))
     assert losses.build("mylosses.py:Pull").weight == 7
-    module = losses.entry("mylosses.py:Pull").make.__module__
-    found = imported.packages("mylosses.py:Pull")
-    assert {module, "beside_the_losses"} <= found
-    assert not {"pytest", "torch"} & found
-    assert imported.packages("dmlkit.losses:CircleLoss") == {"dmlkit"}
 
 
 @pytest.mark.parametrize(

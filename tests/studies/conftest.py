@@ -10,6 +10,8 @@ import pytest
 import dmlkit
 import studies
 from studies import trainings
+from studies.follow import chosen_arms, follow
+from studies.trainings import ROW_KEY, TRIAL_KEY, Table
 from tests.studies.tiny import TINY
 from tests.training.tiny import share_glyphs
 
@@ -40,18 +42,16 @@ def read(tmp_path):
 
 @pytest.fixture
 def begin(tmp_path):
-    """Go on with the study whose tables are in a folder."""
+    """Go on with the study whose tables are in a folder, and read them."""
 
-    def goes_on(rules, folder="kept", names=NAMES, **how):
+    def goes_on(rules, folder="kept", names=NAMES, only=None):
         kept = [
-            studies.Table(("arm", "search", "stage", "candidate"), tmp_path / folder / "t.csv"),
-            studies.Table(("arm", "repetition"), tmp_path / folder / "e.csv"),
+            Table(key, tmp_path / folder / name)
+            for key, name in ((TRIAL_KEY, "t.csv"), (ROW_KEY, "e.csv"))
         ]
-        arms = studies.chosen_arms(names)
         with ThreadPoolExecutor(1) as executor:
-            how = {"executor": executor, "device": "cpu", "progress": False} | how
-            done = studies.follow(rules, arms, *kept, **how)
-        return done, *(pd.read_csv(table.path) for table in kept if table.path.is_file())
+            follow(rules, chosen_arms(names), *kept, only, executor=executor, device="cpu")
+        return [pd.read_csv(table.path) for table in kept if table.path.is_file()]
 
     return goes_on
 

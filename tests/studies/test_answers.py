@@ -9,6 +9,7 @@ import pytest
 
 import studies
 from dmlkit import claims
+from studies.answers import STUDIES, lead
 
 RNG = np.random.default_rng(0)
 COUNT = 12
@@ -54,7 +55,7 @@ def test_each_claim_that_a_study_decides_has_its_measure_and_no_other_has():
 @pytest.mark.parametrize("claim", studies.decided())
 def test_every_measure_is_of_arms_that_its_study_trains_as_often_as_planned(claim):
     study = claims.table()[claim]["decided_in"]
-    known = {name for s in studies.STUDIES[study] for name in studies.arms(studies.protocol(s))}
+    known = {name for s in STUDIES[study] for name in studies.arms(studies.protocol(s))}
     everything = studies.answer(claim, {})
     assert everything.values.empty
     assert everything.missing
@@ -213,9 +214,9 @@ def test_nmi_settles_the_claim_about_nmi():
 def test_a_rival_is_chosen_on_the_other_repetitions():
     """One that is far ahead in a single repetition is not the rival of that repetition."""
     frame = pd.DataFrame({"a": np.zeros(4), "b": [9.0, 0, 0, 0], "c": np.full(4, 1.0)})
-    assert studies.lead(frame, "a").tolist() == [-1.0, 0.0, 0.0, 0.0]
+    assert lead(frame, "a").tolist() == [-1.0, 0.0, 0.0, 0.0]
     luck = np.random.default_rng(1).standard_normal((400, 12, 11))
-    found = [studies.lead(pd.DataFrame(x), 0).mean() for x in luck]
+    found = [lead(pd.DataFrame(x), 0).mean() for x in luck]
     assert abs(np.mean(found)) < 0.05
     assert np.mean([(x[:, 0] - x[:, 1:].max(1)).mean() for x in luck]) < -1
 

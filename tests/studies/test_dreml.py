@@ -75,7 +75,7 @@ def test_queries_are_scored_against_the_gallery(tmp_path, monkeypatch):
         metric="cosine",
     )
     assert ensemble.scores == scores
-    assert ensemble.first(1).scores == ensemble.runs[0].scores
+    assert dreml.Ensemble(ensemble.runs[:1]).scores == ensemble.runs[0].scores
 
 
 def test_a_member_that_diverges_ends_the_ensemble(monkeypatch):
@@ -87,18 +87,8 @@ def test_a_member_that_diverges_ends_the_ensemble(monkeypatch):
         small_ensemble()
 
 
-def test_any_first_members_are_an_ensemble_too():
+def test_any_members_are_an_ensemble_too():
     ensemble = small_ensemble()
-    one, two = ensemble.first(1), ensemble.first(2)
+    one, two = (dreml.Ensemble(ensemble.runs[:n]) for n in (1, 2))
     assert one.scores["recall_at_1"] == ensemble.runs[0].scores["recall_at_1"]
     np.testing.assert_array_equal(two.embeddings, ensemble.embeddings[:, :8])
-    assert ensemble.first(3).scores == ensemble.scores
-
-
-def test_says_what_it_cannot_do():
-    with pytest.raises(ValueError, match="members must be a whole number from 1, but is 0"):
-        small_ensemble(members=0)
-    ensemble = small_ensemble(replace(TINY, steps=1), members=1)
-    for members in (0, 2):
-        with pytest.raises(ValueError, match=f"expected 1 to 1, got {members}"):
-            ensemble.first(members)

@@ -9,7 +9,11 @@ import pytest
 
 import studies
 from dmlkit import training
+from studies.check import trained_anew
 from studies.dreml import Ensemble, member_experiments
+from studies.rules import experiment, repetition
+from studies.search import candidates
+from studies.trainings import Plan, Table, compare, trained
 
 
 def trials_of(first, second):
@@ -36,33 +40,31 @@ def test_the_searches_agreement_is_kendalls_tau_with_a_bootstrap_interval():
 @pytest.fixture
 def evidence(read):
     rules, arm = read(), studies.arms()["contrastive"]
-    recipes = {(arm.name, s): studies.candidates(rules, arm, s)[0] for s in (0, 1)}
-    table = studies.Table(("arm", "repetition"))
+    recipes = {(arm.name, s): candidates(rules, arm, s)[0] for s in (0, 1)}
+    table = Table(("arm", "repetition"))
     with ThreadPoolExecutor(1) as executor:
-        studies.compare(rules, [arm], recipes, table, studies.How(executor, "cpu"))
+        compare(rules, [arm], recipes, table, executor=executor, device="cpu")
     return table
 
 
 def test_rows_that_are_trained_anew_are_as_they_were(read, evidence):
-    found = studies.trained_anew(read(), evidence, 3, "a commit", "cpu")
+    found = trained_anew(read(), evidence, 3, "a commit", "cpu")
     assert len(found) == 3 * len(studies.METRICS)
     assert found["exact"].all()
     assert found["agrees"].all()
     drawn = {
-        key: tuple(
-            studies.trained_anew(read(), evidence, 1, key, "cpu")[["arm", "repetition"]].iloc[0]
-        )
+        key: tuple(trained_anew(read(), evidence, 1, key, "cpu")[["arm", "repetition"]].iloc[0])
         for key in ("1", "2", "3", "4", "5", "6")
     }
     assert len(Counter(drawn.values())) > 1
-    again = studies.trained_anew(read(), evidence, 1, "6", "cpu")
+    again = trained_anew(read(), evidence, 1, "6", "cpu")
     assert tuple(again[["arm", "repetition"]].iloc[0]) == drawn["6"]
 
 
 def test_a_score_that_is_not_what_training_gives_is_found(read, evidence):
     for row in evidence.rows.values():
         row["recall_at_1"] += 1e-4
-    found = studies.trained_anew(read(), evidence, 1, "a commit", "cpu")
+    found = trained_anew(read(), evidence, 1, "a commit", "cpu")
     assert found.set_index("score")["exact"].to_dict() == {
         metric: metric != "recall_at_1" for metric in studies.METRICS
     }
@@ -71,29 +73,27 @@ def test_a_score_that_is_not_what_training_gives_is_found(read, evidence):
 def test_elsewhere_a_score_is_held_against_the_spread_over_repetitions(read, evidence):
     for row in evidence.rows.values():
         row["nmi"] += 1e-4
-    found = studies.trained_anew(read(), evidence, 12, "a commit", "cpu")
+    found = trained_anew(read(), evidence, 12, "a commit", "cpu")
     assert found["exact"].equals(found["score"] != "nmi")
     assert (found["bound"] > 1e-3).any()
     assert found["agrees"].sum() > found["exact"].sum()
     for row in evidence.rows.values():
         row["nmi"] += 10.0
-    found = studies.trained_anew(read(), evidence, 12, "a commit", "cpu")
+    found = trained_anew(read(), evidence, 12, "a commit", "cpu")
     assert found["agrees"].equals(found["score"] != "nmi")
 
 
 def test_evidence_of_other_rules_is_refused(read, evidence, tmp_path):
     with pytest.raises(ValueError, match="the rules ask for another training than the evidence's"):
-        studies.trained_anew(read(steps="steps = 5"), evidence, 1, "a", "cpu")
-    with pytest.raises(ValueError, match="the study 'tiny' has no evidence yet"):
-        studies.trained_anew(read(), studies.Table(("arm", "repetition")), 1, "a", "cpu")
+        trained_anew(read(steps="steps = 5"), evidence, 1, "a", "cpu")
 
 
 def test_an_ensemble_and_what_is_not_trained_are_rows_as_well(read):
     rules, arm = read(), studies.arms()["dreml"]
-    recipe = {**studies.candidates(rules, arm, 0)[0]}
-    made = studies.experiment(rules, arm, recipe, 8, studies.repetition(rules, 0))
-    plan = studies.Plan({"arm": "dreml"}, made, arm.members)
-    row = studies.trained(plan, "cpu")
+    recipe = {**candidates(rules, arm, 0)[0]}
+    made = experiment(rules, arm, recipe, 8, repetition(rules, 0))
+    plan = Plan({"arm": "dreml"}, made, arm.members)
+    row = trained(plan, "cpu")
     assert plan.steps == 8
     assert plan.hash.endswith("x4")
     members = member_experiments(made, arm.members, made.dim)
@@ -102,18 +102,18 @@ def test_an_ensemble_and_what_is_not_trained_are_rows_as_well(read):
     assert expected["nmi"] > 0
     for metric in set(expected) & set(studies.METRICS):
         assert row[metric] == pytest.approx(expected[metric], abs=1e-6)
-    pixels = studies.Plan({"arm": "raw pixels"}, made, baseline="raw pixels")
+    pixels = Plan({"arm": "raw pixels"}, made, baseline="raw pixels")
     expected = training.baselines(made, "cpu")["raw pixels"]["recall_at_1"]
-    assert studies.trained(pixels, "cpu")["recall_at_1"] == pytest.approx(expected, abs=1e-6)
+    assert trained(pixels, "cpu")["recall_at_1"] == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_score_that_neither_has_agrees_and_one_that_only_one_has_does_not(read, evidence):
-    found = studies.trained_anew(read(), evidence, 12, "a commit", "cpu")
+    found = trained_anew(read(), evidence, 12, "a commit", "cpu")
     without = found[found["then"].isna()]
     assert set(without["score"]) == {"recall_at_1_signs", "spread"}
     assert set(without["arm"]) == {"raw pixels", "untrained network"}
     assert without["agrees"].all()
     for row in evidence.rows.values():
         row["spread"] = 1.0 if np.isnan(row["spread"]) else float("nan")
-    found = studies.trained_anew(read(), evidence, 12, "a commit", "cpu")
+    found = trained_anew(read(), evidence, 12, "a commit", "cpu")
     assert found["agrees"].equals(found["score"] != "spread")

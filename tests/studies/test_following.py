@@ -8,6 +8,10 @@ import pytest
 import studies
 from dmlkit import training
 from studies import trainings
+from studies.follow import chosen_arms, remaining
+from studies.rules import experiment
+from studies.search import candidates
+from studies.trainings import ROW_KEY, TRIAL_KEY, Plan, Table, trained
 from tests.studies.conftest import NAMES
 
 
@@ -30,14 +34,13 @@ def test_a_study_is_the_same_each_time_and_goes_on_where_it_was_broken_off(
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             begin(rules, "broken")
-    done, trials, evidence = begin(rules, "broken")
-    assert done
+    trials, evidence = begin(rules, "broken")
     assert len(fresh) == len(set(fresh)) == len(trials) + 2 * len(NAMES)  # none was trained twice
     store[0], count = tmp_path / "two", len(calls)
-    assert begin(rules, "broken")[0]
+    begin(rules, "broken")
     assert len(calls) == count  # the tables have all of it, and need no Run
     unbroken = begin(rules, "whole")
-    for table, other in zip((trials, evidence), unbroken[1:], strict=True):
+    for table, other in zip((trials, evidence), unbroken, strict=True):
         pd.testing.assert_frame_equal(table.drop(columns="seconds"), other.drop(columns="seconds"))
     assert not trials["diverged"].any()
     assert evidence["numerics"].nunique() == 1
@@ -45,7 +48,7 @@ def test_a_study_is_the_same_each_time_and_goes_on_where_it_was_broken_off(
 
 
 def test_every_arm_gets_the_same_numbers(read, begin, guessed):
-    _, trials, evidence = begin(read())
+    trials, evidence = begin(read())
     counts = trials.groupby(["arm", "search"])["stage"].value_counts().unstack()
     assert counts.to_dict("list") == {
         "extra 1": [2] * 4, "extra 2": [2] * 4, "full": [2] * 4, "short": [3] * 4,
@@ -58,7 +61,7 @@ def test_every_arm_gets_the_same_numbers(read, begin, guessed):
 
 
 def test_finalists_are_the_best_of_the_short_trainings(read, begin, guessed):
-    _, trials, _ = begin(read())
+    trials, _ = begin(read())
     for _, rows in trials.groupby(["arm", "search"]):
         short = rows[rows["stage"] == "short"].sort_values("recall_at_1")
         full = set(rows.loc[rows["stage"] == "full", "candidate"])
@@ -66,7 +69,7 @@ def test_finalists_are_the_best_of_the_short_trainings(read, begin, guessed):
 
 
 def test_the_recipes_of_the_searches_take_turns(read, begin, guessed):
-    _, trials, evidence = begin(read())
+    trials, evidence = begin(read())
     best = studies.recipes(trials)
     full = trials[trials["stage"] != "short"]
     for (arm, search), recipe in best.items():
@@ -82,30 +85,30 @@ def test_the_recipes_of_the_searches_take_turns(read, begin, guessed):
 def test_what_is_no_longer_asked_for_is_trained_anew_and_forgotten(read, begin, guessed):
     begin(read())
     guessed.clear()
-    _, trials, evidence = begin(read(count="count = 3", candidates="candidates = 2"))
+    trials, evidence = begin(read(count="count = 3", candidates="candidates = 2"))
     assert set(evidence["repetition"]) == {0, 1, 2}
     assert set(trials["candidate"]) == {0, 1}
     assert not [plan for plan in guessed if plan.facts.get("stage") == "short"]
 
 
-def test_minutes_end_a_study_cleanly_and_it_goes_on(read, begin, guessed, tmp_path):
-    assert begin(read(), minutes=0) == (False,)
-    assert not guessed
-    assert begin(read(), only="search")[0]
+def test_a_search_comes_before_its_repetitions_and_each_has_its_own_split(
+    read, begin, guessed, tmp_path
+):
+    with pytest.raises(ValueError, match="no recipe of every search for contrastive, proxy_nca_pp"):
+        begin(read(), only="repetitions")
+    begin(read(), only="search")
     assert not (tmp_path / "kept" / "e.csv").exists()
     assert {plan.experiment.split for plan in guessed} == {"val"}
     count = len(guessed)
-    assert begin(read(), only="repetitions")[0]
+    begin(read(), only="repetitions")
     assert {plan.experiment.split for plan in guessed[count:]} == {"test"}
 
 
-def test_what_cannot_be_followed_is_refused(read, begin):
-    with pytest.raises(ValueError, match="no recipe of every search for contrastive, proxy_nca_pp"):
-        begin(read(), only="repetitions")
+def test_an_unknown_arm_or_part_is_refused(read, begin):
     with pytest.raises(ValueError, match="only must be search or repetitions, not 'both'"):
         begin(read(), only="both")
     with pytest.raises(ValueError, match="no arm nope; there are contrastive"):
-        studies.chosen_arms(["nope"])
+        chosen_arms(["nope"])
 
 
 def test_a_training_that_fails_lets_the_others_end(read, begin, guessed, monkeypatch, tmp_path):
@@ -128,28 +131,20 @@ def test_a_training_that_diverges_found_nothing(read, monkeypatch):
 
     monkeypatch.setattr(training, "run", diverges)
     rules, arm = read(), studies.arms()["contrastive"]
-    made = studies.experiment(rules, arm, studies.candidates(rules, arm, 0)[0], 3, {})
-    row = studies.trained(studies.Plan({"arm": "contrastive"}, made), "cpu")
+    made = experiment(rules, arm, candidates(rules, arm, 0)[0], 3, {})
+    row = trained(Plan({"arm": "contrastive"}, made), "cpu")
     assert row["diverged"]
     assert {row[metric] for metric in studies.METRICS} == {0.0}
 
 
 def test_what_remains_is_told(read, begin, guessed, tmp_path):
-    rules, arms = read(), studies.chosen_arms(NAMES)
-    tables = [
-        studies.Table(("arm", "search", "stage", "candidate"), tmp_path / "kept" / "t.csv"),
-        studies.Table(("arm", "repetition"), tmp_path / "kept" / "e.csv"),
-    ]
-    before = studies.remaining(rules, arms, *tables).set_index("stage")
-    assert before["rows"].to_dict() == {
-        "short": 12, "full": 8, "extra 1": 8, "extra 2": 8, "repetitions": 8,
-    }  # fmt: skip
-    assert before["done"].sum() == 0
-    assert before["hours"].isna().all()
+    rules, arms = read(), chosen_arms(NAMES)
+
+    def counts():
+        trials = Table(TRIAL_KEY, tmp_path / "kept" / "t.csv")
+        evidence = Table(ROW_KEY, tmp_path / "kept" / "e.csv")
+        return remaining(rules, arms, trials, evidence)
+
+    assert counts() == {"search": (0, 36), "repetitions": (0, 8)}
     begin(rules, only="search")
-    tables = [studies.Table(table.key, table.path) for table in tables]
-    after = studies.remaining(rules, arms, *tables).set_index("stage")
-    assert after["done"].drop("repetitions").equals(after["rows"].drop("repetitions"))
-    assert after["hours"].drop("repetitions").eq(0).all()
-    # a second for each training so far, most of which had three steps; a repetition has four
-    assert after["hours"]["repetitions"] == pytest.approx(8 * 4 / 3 / 3600)
+    assert counts() == {"search": (36, 36), "repetitions": (0, 8)}

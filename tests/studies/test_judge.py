@@ -1,6 +1,8 @@
 """The judge refuses what is no loss, trains by the study's rules, and says where a loss stands."""
 
 import dataclasses
+import importlib
+import itertools
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -11,17 +13,22 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-import dmlkit
 import studies
 from dmlkit import cli, study, terminal, training
 from dmlkit.training import Experiment
-from studies.judge import NoEvidenceError, Regime, check, families, judge, regime
+from studies.judge import compared, examine, families, judge
 from studies.judgment import sensitivity
-from tests.training.tiny import share_glyphs
+from studies.search import candidates
+from studies.trainings import ROW_KEY, TRIAL_KEY, Table, baseline, repeated
+
+room = importlib.import_module("studies.judge")
 
 LOSSES = """
 import torch
 from torch import nn
+from studies.rules import experiment, repetition
+from studies.search import candidates
+from studies.trainings import Table
 
 
 class Good(nn.Module):
@@ -82,36 +89,18 @@ class Shapes(Good):
         return (embeddings @ embeddings).mean()
 
 
-class Labels(Good):
-    def forward(self, embeddings, labels):
-        labels.zero_()
-        return embeddings.mean()
-
-
-class Asks(Good):
-    space = {}
-
-    def __init__(self, strength):
-        super().__init__()
-
-
 class Lonely(Good):
     def forward(self, embeddings, labels):
         same = (labels[:, None] == labels) & ~torch.eye(len(labels), dtype=torch.bool)
         return ((embeddings @ embeddings.T) * same).sum() / same.sum()
 
 
-class Hides(Good):
-    def forward(self, embeddings, labels):
-        return embeddings.nan_to_num().square().mean()
 """
 
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    """A folder with losses, which is the working folder; Runs go there, Glyphs stay."""
-    share_glyphs(tmp_path / "cache")
-    monkeypatch.setattr(dmlkit, "cache_folder", lambda: tmp_path / "cache")
+    """A folder with losses, which is the working folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(LOSSES)
     return tmp_path
@@ -122,21 +111,19 @@ def own(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["mine.py:Good", "mine.py:Proxies", "proxy_anchor"])
 def test_a_sound_loss_passes(own, name):
-    assert not [note for note in check(name) if "fewer labels" not in note]
+    assert examine(name) == []
 
 
 @pytest.mark.parametrize(
     ("name", "error", "match"),
     [
-        ("Rows", ValueError, r"must give a scalar, shape \(\), but gives \(128,\)"),
-        ("Number", TypeError, "must give a Tensor, but gives float"),
-        ("NotANumber", ValueError, r"must give a finite number, but gives nan on embeddings \(128"),
-        ("NoGradient", ValueError, "has no gradient: its value .* depends on nothing"),
-        ("Counted", ValueError, "has no gradient: it is 0 for all 128 embeddings"),
-        ("BadGradient", ValueError, "must have a finite gradient, but 128 of 128 rows are not"),
-        ("Shapes", RuntimeError, r"fails on embeddings \(128, 32\) .*: RuntimeError: "),
-        ("Labels", RuntimeError, "changes the labels"),
-        ("Asks", TypeError, "missing 1 required positional argument: 'strength'.* loss_args"),
+        ("Rows", ValueError, "must give a finite scalar Tensor, but gives tensor"),
+        ("Number", ValueError, "must give a finite scalar Tensor, but gives 1.0"),
+        ("NotANumber", ValueError, "must give a finite scalar Tensor, but gives nan"),
+        ("NoGradient", RuntimeError, "does not require grad"),
+        ("Counted", ValueError, "has no gradient: it is 0 for all embeddings"),
+        ("BadGradient", ValueError, "must have a finite gradient"),
+        ("Shapes", RuntimeError, "cannot be multiplied"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_any_training(
@@ -148,16 +135,9 @@ def test_what_cannot_be_trained_is_refused_before_any_training(
 
 
 def test_what_is_odd_is_noted(own):
-    (note,) = check("mine.py:Lonely")[:1]
+    (note,) = examine("mine.py:Lonely")
     assert note.startswith("On a batch without a positive pair")
     assert "nan" in note
-    assert any("hides a divergence" in note for note in check("mine.py:Hides"))
-
-
-def test_a_setting_that_is_tuned_needs_a_default(own):
-    (own / "mine.py").write_text(LOSSES.replace("margin=0.5", "margin"))
-    with pytest.raises(ValueError, match="margin is tuned, and must have a default"):
-        judge("mine.py:Good")
 
 
 # By the study's rules -------------------------------------------------------------------------
@@ -194,28 +174,21 @@ fields = {}
 
 
 @pytest.fixture
-def invent(own):
+def invent(own, monkeypatch):
     """Make a study of a few steps with invented evidence, whose arms have so many repetitions."""
     (own / "tiny.toml").write_text(RULES)
-    rules = studies.protocol("tiny", own)
+    monkeypatch.setattr(room, "protocol", lambda name: studies.protocol(name, own))
 
     def invents(**repetitions):
-        return rules, _invented_tables(rules, repetitions)
+        rules = studies.protocol("tiny", own)
+        monkeypatch.setattr(room, "tables", lambda _: _invented_tables(rules, repetitions))
+        return rules
 
     return invents
 
 
-@pytest.fixture
-def tiny(invent):
-    """A study with all repetitions of three losses."""
-    return regime(*invent())
-
-
 def _invented_tables(rules, repetitions):
-    trials, evidence = (
-        studies.Table(("arm", "search", "stage", "candidate")),
-        studies.Table(("arm", "repetition")),
-    )
+    trials, evidence = Table(TRIAL_KEY), Table(ROW_KEY)
     rng = np.random.default_rng(0)
     arms = {"contrastive": 0.2, "triplet_semihard": 0.3, "proxy_anchor": 0.9, "raw pixels": 0.1}
     for arm, level in arms.items():
@@ -231,14 +204,14 @@ def _invented_tables(rules, repetitions):
 
 def _made_of(rules, arm, k):
     if arm not in studies.arms():
-        return {"hash": "", "recipe": "{}"}
-    recipe = studies.candidates(rules, studies.arms()[arm], k % 2)[0]
-    where = studies.repetition(rules, k)
-    made = studies.experiment(rules, studies.arms()[arm], recipe, rules.base["steps"], where)
-    return {"hash": made.hash(), "recipe": json.dumps(recipe)}
+        plan, recipe = baseline(rules, arm, k), {}
+    else:
+        recipe = candidates(rules, studies.arms()[arm], k % 2)[0]
+        plan = repeated(rules, studies.arms()[arm], k, recipe)
+    return {"hash": plan.hash, "recipe": json.dumps(recipe)}
 
 
-def test_a_loss_is_tuned_and_repeated_as_the_study_does_and_goes_on(own, tiny, monkeypatch):
+def test_a_loss_is_tuned_and_repeated_as_the_study_does_and_goes_on(own, invent, monkeypatch):
     trained, run = [], training.run
 
     def counted(experiment, **how):
@@ -246,12 +219,13 @@ def test_a_loss_is_tuned_and_repeated_as_the_study_does_and_goes_on(own, tiny, m
         trained.append((experiment, done.loaded))
         return done
 
+    invent()
     monkeypatch.setattr(training, "run", counted)
     with ThreadPoolExecutor(1) as executor:
         how = {"executor": executor, "device": "cpu", "progress": False}
-        first = judge("mine.py:Proxies", tiny, **how)
+        first = judge("mine.py:Proxies", "tiny", **how)
         made, trained[:] = list(trained), []
-        again = judge("mine.py:Proxies", tiny, **how)
+        again = judge("mine.py:Proxies", "tiny", **how)
     of_search = [e for e, _ in made if e.split == "val"]
     assert [e.steps for e in of_search] == [2] * 4 + [3] * 4  # 2 candidates, 1 finalist, 1 more
     assert {e.seed for e in of_search} == {11, 12}
@@ -259,14 +233,14 @@ def test_a_loss_is_tuned_and_repeated_as_the_study_does_and_goes_on(own, tiny, m
     assert [e.seed for e, _ in made if e.split == "test"] == [0, 1, 2, 3]
     assert {e.loss for e, _ in made} == {"mine.py:Proxies"}
     assert all(loaded for _, loaded in trained), "a second call trains nothing"
-    pd.testing.assert_frame_equal(first.rows["tiny"], again.rows["tiny"])
+    rows = first.regimes["tiny"].rows
+    pd.testing.assert_frame_equal(rows, again.regimes["tiny"].rows)
     page = first.page()
     assert (own / "judge_Proxies.md").read_text(encoding="utf-8") == again.page()
     assert first._repr_markdown_() == str(first) == page
-    at = first.standings["tiny"]
+    at = first.regimes["tiny"].standing
     assert at.best == "proxy_anchor" == at.family_best
-    mean = 100 * first.rows["tiny"]["recall_at_1"].mean()
-    assert f"Recall@1 {mean:.1f} [" in page
+    assert f"Recall@1 {100 * rows['recall_at_1'].mean():.1f} [" in page
     assert re.search(r"among 3 losses\. Against the best, proxy_anchor: -\d", page)
     assert "comparisons" in page
     for arm in ("contrastive", "triplet_semihard", "proxy_anchor", "raw pixels"):
@@ -285,75 +259,34 @@ def test_worker_processes_find_the_loss_by_its_name(own):
     assert run.scores["recall_at_1"] > 0
 
 
-def test_a_study_without_evidence_cannot_judge(own):
-    (own / "tiny.toml").write_text(RULES)
-    empty = studies.Table(("arm", "search")), studies.Table(("arm", "repetition"))
-    with pytest.raises(ValueError, match="'tiny' has no evidence to judge by"):
-        regime(studies.protocol("tiny", own), empty)
-    with pytest.raises(ValueError, match="no study 'nothing'"):
-        judge("mine.py:Good", "nothing")
-
-
 def test_a_study_that_is_partly_done_judges_by_the_losses_that_are_done(own, invent):
-    at = regime(*invent(contrastive=3, proxy_anchor=1))
-    assert set(at.evidence["arm"]) == {"triplet_semihard", "raw pixels"}
-    assert "The study 'tiny' is only partly done" in at.missing
-    assert "contrastive 3" in at.missing
-    assert "Go on with dmlkit study tiny." in at.missing
+    rules = invent(contrastive=3, proxy_anchor=1)
+    assert set(compared(rules)["arm"]) == {"triplet_semihard", "raw pixels"}
     with ThreadPoolExecutor(1) as executor:
-        how = {"executor": executor, "device": "cpu", "progress": False}
-        found = judge("mine.py:Good", at, **how)
-    assert found.standings["tiny"].best == "triplet_semihard"
-    assert f"*Not done yet:* {at.missing}" in found.page()
+        found = judge("mine.py:Good", "tiny", executor=executor, device="cpu", progress=False)
+    at = found.regimes["tiny"]
+    assert at.standing.best == "triplet_semihard"
+    assert {"contrastive", "proxy_anchor"} <= set(at.lacking)
+    assert "*Not done yet:* tiny lacks repetitions of adaface, " in found.page()
     assert "| proxy_anchor |" not in found.page()
 
 
 def test_a_study_of_which_no_loss_is_done_says_so_before_any_training(own, invent, monkeypatch):
     monkeypatch.setattr(training, "run", lambda *args, **how: pytest.fail("trained"))
-    rules, tables = invent(contrastive=3, triplet_semihard=2, proxy_anchor=0)
-    with pytest.raises(NoEvidenceError, match=r"only partly done.*contrastive 3.*before the first"):
-        regime(rules, tables)
+    invent(contrastive=3, triplet_semihard=2, proxy_anchor=0)
+    with pytest.raises(ValueError, match="no loss has all repetitions yet: first dmlkit study ti"):
+        judge("mine.py:Good", "tiny")
+    with pytest.raises(ValueError, match="no study 'nothing'"):
+        judge("mine.py:Good", "nothing")
 
 
 def test_evidence_that_other_rules_made_is_not_judged_by(invent):
-    rules, tables = invent()
+    rules = invent()
     longer = dataclasses.replace(rules, base={**rules.base, "steps": 5})
-    with pytest.raises(NoEvidenceError, match="only partly done"):
-        regime(longer, tables)
+    with pytest.raises(ValueError, match="no loss has all repetitions yet"):
+        compared(longer)
     fewer = dataclasses.replace(rules, repetitions=dataclasses.replace(rules.repetitions, count=3))
-    assert set(regime(fewer, tables).evidence["repetition"]) == {0, 1, 2}
-
-
-def test_without_a_study_that_is_named_those_with_evidence_judge(own, monkeypatch):
-    from studies import judge as room
-
-    def known(name):
-        if name == "transfer":
-            raise NoEvidenceError("first dmlkit study transfer")
-        return invented(0.05)
-
-    monkeypatch.setattr(room, "regime", known)
-    page = judge("mine.py:Good", folder=None, progress=False).page()
-    assert "**scratch: better.**" in page
-    assert "*Not done yet:* Not judged by transfer: first dmlkit study transfer" in page
-    with pytest.raises(NoEvidenceError, match="first dmlkit study transfer"):
-        judge("mine.py:Good", ["scratch", "transfer"], folder=None)
-    monkeypatch.setattr(room, "REGIMES", ("transfer",))
-    with pytest.raises(NoEvidenceError, match="Not judged by transfer: first dmlkit"):
-        judge("mine.py:Good", folder=None)
-
-
-def test_a_study_of_single_questions_does_not_judge(invent):
-    rules, tables = invent()
-    with pytest.raises(ValueError, match="is for single claims: judge by scratch"):
-        regime(dataclasses.replace(rules, like="scratch"), tables)
-
-
-def test_a_page_needs_no_trials_of_the_study(own):
-    at = dataclasses.replace(invented(0.0), trials=pd.DataFrame())
-    page = judge("mine.py:Good", at, folder=None, progress=False).page()
-    assert "Of its candidate settings, the median loses" in page
-    assert "other losses lose" not in page
+    assert set(compared(fewer)["repetition"]) == {0, 1, 2}
 
 
 def test_additions_are_of_the_family_of_their_loss_and_longer_trainings_are_no_rivals():
@@ -373,63 +306,63 @@ def test_sensitivity_is_of_all_candidates_of_the_first_stage():
 # What it says ---------------------------------------------------------------------------------
 
 
-def invented(gain, n=12):
-    """A regime whose training is invented: the best rival, plus a gain and noise."""
-    rng = np.random.default_rng(1)
-    common = 0.05 * rng.standard_normal(n)
-    levels = {"contrastive": 0.6, "triplet_semihard": 0.7, "proxy_anchor": 0.8, "dreml": 0.5}
-    rows = [
-        (arm, k, 0, level + common[k] + 0.01 * rng.standard_normal())
-        for arm, level in levels.items()
-        for k in range(n)
-    ]
-    evidence = pd.DataFrame(rows, columns=["arm", "repetition", "search", "recall_at_1"])
-    tried = [(arm, s, "short", c, 0.5) for arm in levels for s in (0, 1) for c in range(2)]
-    columns = ["arm", "search", "stage", "candidate", "recall_at_1"]
-    trials = pd.DataFrame(tried, columns=columns)
+@pytest.fixture
+def invented(own, monkeypatch):
+    """A study whose trainings are invented: a loss is the best rival, plus a gain and noise."""
 
-    def train(name, *_, **__):
-        own = evidence[evidence["arm"] == "proxy_anchor"].assign(arm=name)
-        noise = 0.01 * rng.standard_normal(n)
-        return trials[:4].assign(arm=name), own.assign(
-            recall_at_1=own["recall_at_1"] + gain + noise
-        )
+    def invents(gain, n=12):
+        rng = np.random.default_rng(1)
+        common = 0.05 * rng.standard_normal(n)
+        levels = {"contrastive": 0.6, "triplet_semihard": 0.7, "proxy_anchor": 0.8, "dreml": 0.5}
+        rows = [
+            (arm, k, 0, level + common[k] + 0.01 * rng.standard_normal())
+            for arm, level in levels.items()
+            for k in range(n)
+        ]
+        evidence = pd.DataFrame(rows, columns=["arm", "repetition", "search", "recall_at_1"])
+        trials = Table(TRIAL_KEY)
+        for arm, s, c in itertools.product(levels, (0, 1), (0, 1)):
+            row = dict(zip(TRIAL_KEY, (arm, s, "short", c), strict=True))
+            trials.rows[trials.place(row)] = row | {"recall_at_1": 0.5}
 
-    def example(name, args):
-        return Experiment(
-            loss=name, data_args={"train_classes": 40}, model_args={"widths": [2, 4, 4, 4]}, dim=8
-        )
+        def through(rules, name, *_, **__):
+            own = evidence[evidence["arm"] == "proxy_anchor"].assign(arm=name)
+            score = own["recall_at_1"] + gain + 0.01 * rng.standard_normal(n)
+            return trials.frame()[:4].assign(arm=name), own.assign(recall_at_1=score)
 
-    return Regime("scratch", evidence, trials, families([*levels]), train, example)
+        monkeypatch.setattr(room, "compared", lambda rules: evidence)
+        monkeypatch.setattr(room, "tables", lambda name: (trials, Table(ROW_KEY)))
+        monkeypatch.setattr(room, "through", through)
+
+    return invents
 
 
 @pytest.mark.parametrize(
     ("gain", "verdict", "place"),
     [(0.05, "better", 1), (-0.05, "worse", 2), (0.0, "no difference", None)],
 )
-def test_the_page_says_better_worse_or_no_difference(own, gain, verdict, place):
-    found = judge("mine.py:Good", invented(gain), folder=None, progress=False)
+def test_the_page_says_better_worse_or_no_difference(own, invented, gain, verdict, place):
+    invented(gain)
+    found = judge("mine.py:Good", "scratch", folder=None, progress=False)
     assert found.verdict("scratch") == verdict
     page = found.page()
     assert f"**scratch: {verdict}.**" in page
     assert place is None or f"place {place} among 4 losses" in page
     assert "over 4 comparisons" in page
-    assert found.standings["scratch"].family_best == "triplet_semihard"
+    assert found.regimes["scratch"].standing.family_best == "triplet_semihard"
     assert (found.questions.loc[("scratch", "family"), "holm"] <= 0.05) == (
         place is None or gain > -0.1
     )
     assert not list(own.glob("judge_*"))
 
 
-def test_the_command_prints_the_page_and_one_line_for_what_is_no_loss(own, monkeypatch):
-    from studies import judge as room
-
+def test_the_command_prints_the_page_and_one_line_for_what_is_no_loss(own, invented, monkeypatch):
     monkeypatch.setattr(terminal, "console", Console(markup=False, width=300))
-    monkeypatch.setattr(room, "regime", lambda name: invented(0.05))
+    invented(0.05)
     done = CliRunner().invoke(cli.app, ["judge", "mine.py:Good", "--study", "scratch"])
     assert done.exit_code == 0, done.output
     assert "# mine.py:Good" in done.output
     assert (own / "judge_Good.md").is_file()
-    failed = CliRunner().invoke(cli.app, ["judge", "mine.py:Rows"], env={"COLUMNS": "200"})
+    failed = CliRunner().invoke(cli.app, ["judge", "mine.py:Counted"], env={"COLUMNS": "200"})
     assert failed.exit_code == 1
-    assert "error: mine.py:Rows must give a scalar" in failed.output
+    assert "error: mine.py:Counted has no gradient" in failed.output

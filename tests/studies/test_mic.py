@@ -150,9 +150,9 @@ def test_the_recipe_trains_two_heads_and_scores_the_first():
     found = recipe()
     test = data.load("glyphs", "test", **SMALL.data_args)
     with torch.inference_mode():
-        both = found.model.model(training.to_float(test.images))
+        both = found.model.eval()(training.to_float(test.images))
     assert both.shape == (len(test), 2 * SMALL.dim)
-    x = training.embed(found.model, test)
+    x = training.embed(found.model, test)[:, : SMALL.dim]
     np.testing.assert_allclose(x, both[:, : SMALL.dim].numpy(), rtol=1e-4, atol=1e-5)
     expected = retrieval.evaluate(**test.retrieval_sets(x), metric="cosine")
     assert found.scores == expected
@@ -160,20 +160,9 @@ def test_the_recipe_trains_two_heads_and_scores_the_first():
     assert found.loss.started
 
 
-def test_the_recipe_is_a_function_of_its_seed(tmp_path):
+def test_the_recipe_is_a_function_of_its_seed():
     torch.manual_seed(5)
-    first, again = recipe(), recipe(checkpoint=tmp_path / "checkpoint")
+    first, again = recipe(), recipe()
     assert first.scores == again.scores
     assert first.history.equals(again.history)
     assert not first.history.equals(recipe(replace(SMALL, seed=1)).history)
-
-
-def test_says_what_it_cannot_do():
-    with pytest.raises(ValueError, match="clusters must be a whole number from 1, but is 0"):
-        MICLoss(3, 2, clusters=0)
-    with pytest.raises(ValueError, match="weight must be a number from 0"):
-        MICLoss(3, 2, weight=-1.0)
-    with pytest.raises(ValueError, match=r"embeddings must be \(B, 4\), .* but are \(1, 2\)"):
-        MICLoss(3, 2)(torch.zeros(1, 2), torch.tensor([0]))
-    with pytest.raises(ValueError, match="clusters must be at most the 1 images, but are 30"):
-        MICLoss(3, 2).refresh(torch.ones(1, 4), torch.tensor([0]))

@@ -5,14 +5,11 @@ import torch
 
 from dmlkit import models
 from studies.pretrain import pretrain
-from tests.training.tiny import share_glyphs
 
 WIDTHS = (16, 32, 64, 192)
 
 
 def test_what_is_written_is_what_a_model_starts_from(tmp_path, monkeypatch):
-    share_glyphs(tmp_path / "cache")
-    monkeypatch.setenv("DMLKIT_CACHE", str(tmp_path / "cache"))
     path = pretrain(tmp_path / models.classifier_path(WIDTHS).name, steps=2, widths=WIDTHS)
     with np.load(models.classifier_path(WIDTHS)) as committed, np.load(path) as made:
         assert {n: committed[n].shape for n in committed} == {n: made[n].shape for n in made}

@@ -9,6 +9,9 @@ import pytest
 import dmlkit
 import studies
 from dmlkit import training
+from studies.rules import experiment, repetition
+from studies.search import candidates
+from studies.trainings import Plan, Table, trained
 
 
 @pytest.fixture
@@ -19,9 +22,7 @@ def made(read):
         model_args="model_args = { widths = [8, 8, 16, 16] }",  # the smallest ones collapse
     )
     arm = studies.arms()["contrastive"]
-    return studies.experiment(
-        rules, arm, studies.candidates(rules, arm, 0)[0], 3, studies.repetition(rules, 0)
-    )
+    return experiment(rules, arm, candidates(rules, arm, 0)[0], 3, repetition(rules, 0))
 
 
 def by_hand(x, labels):
@@ -39,7 +40,7 @@ def by_hand(x, labels):
 
 def test_both_scores_are_those_of_a_plain_loop_over_pairs(made):
     run = training.run(made, device="cpu", progress=False)
-    row = studies.trained(studies.Plan({"arm": "contrastive"}, made), "cpu")
+    row = trained(Plan({"arm": "contrastive"}, made), "cpu")
     recall, spread = by_hand(run.embeddings, run.labels)
     assert 0 < recall < 1
     assert 0 < spread < 2
@@ -55,7 +56,7 @@ def test_the_spread_of_a_collapse_is_0(made, monkeypatch):
         labels = np.arange(500) // 2
 
     monkeypatch.setattr(training, "run", lambda *args, **how: Collapsed)
-    row = studies.trained(studies.Plan({"arm": "contrastive"}, made), "cpu")
+    row = trained(Plan({"arm": "contrastive"}, made), "cpu")
     assert row["spread"] == 0
 
 
@@ -66,26 +67,26 @@ def test_the_spread_of_opposite_and_of_orthogonal_embeddings(made, monkeypatch):
         labels = np.array([0, 0, 1, 1])
 
     monkeypatch.setattr(training, "run", lambda *args, **how: Cross)
-    row = studies.trained(studies.Plan({"arm": "contrastive"}, made), "cpu")
+    row = trained(Plan({"arm": "contrastive"}, made), "cpu")
     assert row["spread"] == pytest.approx((4 * np.sqrt(2) + 2 * 2) / 6, abs=1e-6)
 
 
 def test_a_baseline_has_neither_and_stays_without_in_the_file(made, tmp_path):
     plans = [
-        studies.Plan({"arm": "raw pixels", "repetition": 0}, made, baseline="raw pixels"),
-        studies.Plan({"arm": "contrastive", "repetition": 0}, made),
+        Plan({"arm": "raw pixels", "repetition": 0}, made, baseline="raw pixels"),
+        Plan({"arm": "contrastive", "repetition": 0}, made),
     ]
-    table = studies.Table(("arm", "repetition"), tmp_path / "rows.csv")
+    table = Table(("arm", "repetition"), tmp_path / "rows.csv")
     for plan in plans:
-        table.enter(plan, studies.trained(plan, "cpu"))
+        table.enter(plan, trained(plan, "cpu"))
     table.write()
-    again = studies.Table(table.key, table.path)
+    again = Table(table.key, table.path)
     pd.testing.assert_frame_equal(again.frame(), table.frame())
     for kept in (table, again):
-        pixels, trained = (kept.found(plan) for plan in plans)
+        pixels, contrastive = (kept.found(plan) for plan in plans)
         for score in ("recall_at_1_signs", "spread"):
             assert np.isnan(pixels[score])
-            assert trained[score] > 0
+            assert contrastive[score] > 0
         assert pixels["code"] == ""
         assert pixels["recall_at_1"] > 0
     again.write()
@@ -93,10 +94,10 @@ def test_a_baseline_has_neither_and_stays_without_in_the_file(made, tmp_path):
 
 
 def test_without_a_store_no_run_is_kept_and_with_one_it_is(made, tmp_path):
-    plan = studies.Plan({"arm": "contrastive"}, made)
-    first = studies.trained(plan, "cpu")
+    plan = Plan({"arm": "contrastive"}, made)
+    first = trained(plan, "cpu")
     assert not (dmlkit.cache_folder() / "runs").exists()
-    kept = studies.trained(plan, "cpu", tmp_path / "kept")
+    kept = trained(plan, "cpu", tmp_path / "kept")
     assert len([path for path in (tmp_path / "kept").iterdir() if path.is_dir()]) == 1
     numbers = {metric: first[metric] for metric in studies.METRICS}
     assert json.dumps(numbers) == json.dumps({metric: kept[metric] for metric in numbers})

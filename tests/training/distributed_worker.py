@@ -141,7 +141,7 @@ def interruption(rank: int, checkpoint: Path) -> dict[str, object]:
     return {"unbroken": unbroken, "resumed": resumed, "begun": begun, "saved": saved}
 
 
-def main(folder: Path) -> None:
+def main(folder: Path) -> dict[str, object]:
     """All of it, in one of the processes."""
     torch.set_default_dtype(torch.float64)
     fabric = training.open_fabric(EXPERIMENT, "cpu")
@@ -155,4 +155,4 @@ def main(folder: Path) -> None:
     found["sees"] = {"joined": what_a_loss_sees(fabric), "alone": what_a_loss_sees(alone)}
     found["rounding"] = rounding(fabric)
     found["interruption"] = interruption(rank, folder / "checkpoint")
-    torch.save(found, folder / f"{rank}.pt")
+    return found

@@ -22,9 +22,7 @@ from tests.training import distributed_worker as worker
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory, spawn):
     """What either process found."""
-    folder = tmp_path_factory.mktemp("group")
-    spawn(2, worker.main, folder)
-    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
+    return spawn(2, worker.main, tmp_path_factory.mktemp("group"))
 
 
 def assert_equal(a, b):
@@ -105,9 +103,8 @@ def test_what_a_process_raises_is_raised_here(spawn):
     assert "in _member" in str(caught.value.__cause__)  # the traceback of that process
 
 
-def test_an_interrupt_ends_all_processes(tmp_path, monkeypatch, spawn):
+def test_an_interrupt_ends_all_processes(tmp_path, spawn):
     """Even where only the one that waits for them hears of it."""
-    monkeypatch.setattr(devices, "GRACE_SECONDS", 0.1)
     code = f"import os, time; open({str(tmp_path)!r} + f'/{{os.getpid()}}', 'w'); time.sleep(60)"
     began = []
 
@@ -142,13 +139,6 @@ def test_a_group_of_another_size_is_refused(monkeypatch):
         training.open_fabric(ONE, "cpu")
 
 
-def test_more_gpus_than_there_are_are_refused(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(ValueError, match="devices=2 were asked for, but torch sees 1 CUDA GPU"):
-        training.open_fabric(replace(ONE, devices=2))
-
-
 def test_torchrun_gives_one_run_that_any_process_loads(tmp_path, commands):
     root = classes(tmp_path / "pictures", "ant bee cat dog eel fox")
     settings = {
@@ -162,7 +152,7 @@ def test_torchrun_gives_one_run_that_any_process_loads(tmp_path, commands):
     sets = [f"--set={name}={json.dumps(value)}" for name, value in settings.items()]
     command = [
         "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2",
-        "-m", "dmlkit.cli", "train", "--data=folder", f"--root={root}", "--steps=3",
+        "-m", "dmlkit", "train", "--data=folder", f"--root={root}", "--steps=3",
         "--device=cpu", *sets,
     ]  # fmt: skip
     environment = os.environ | {"DMLKIT_CACHE": str(tmp_path), "OMP_NUM_THREADS": "1"}

@@ -1,5 +1,6 @@
 """Any model and loss train; a training goes on from whole steps; what blows up is seen."""
 
+import zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from tests.training.tiny import TINY, flipped
 
 def test_a_step_that_was_torn_is_no_checkpoint(tmp_path, monkeypatch):
     """Interrupted in the objective, BatchNorm's averages have moved already, and a memory too."""
-    monkeypatch.setattr(training.loop, "CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr(training.trainer, "CHECKPOINT_SECONDS", 0)
     train = data.load("glyphs", "train", **TINY.data_args)
 
     def fit(stop=None, checkpoint=None):
@@ -82,6 +83,7 @@ def test_a_model_is_in_the_mode_that_it_was_after_an_interrupted_look():
 
 
 def test_no_bit_of_a_checkpoint_can_flip_unseen(tmp_path):
+    """A changed byte is refused, unless it is one that says nothing (between two parts, say)."""
     path = tmp_path / "checkpoint"
     train = data.load("glyphs", "train", **TINY.data_args)
     model, loss = training.build_model(TINY, train), training.build_objective(TINY, train)
@@ -89,15 +91,21 @@ def test_no_bit_of_a_checkpoint_can_flip_unseen(tmp_path):
     trainer = training.Trainer(TINY, model, loss, train, fabric)
     trainer.advance()
     trainer.save(path)
-    assert read_checkpoint(path)["step"] == 1
-    whole = path.read_bytes()
-    for bit in np.random.default_rng(0).integers(8 * len(whole), size=60):
+    expected, whole = read_checkpoint(path), path.read_bytes()
+    assert expected["step"] == 1
+    unseen = 0
+    for bit in np.random.default_rng(0).integers(8 * len(whole), size=200):
         path.write_bytes(flipped(whole, bit))
-        with pytest.raises(ValueError, match="SHA-256"):
-            read_checkpoint(path)
+        try:
+            found = read_checkpoint(path)
+        except Exception:  # zip files are refused in many ways
+            continue
+        unseen += 1
+        torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+    assert unseen < 50
     for length in (0, 31, 32, len(whole) - 1):
         path.write_bytes(whole[:length])
-        with pytest.raises(ValueError, match="SHA-256"):
+        with pytest.raises(zipfile.BadZipFile):
             read_checkpoint(path)
 
 

@@ -37,7 +37,7 @@ class Seeing(losses.EmbeddingLoss):
     def refresh(self, embeddings, labels):
         self.seen.append((embeddings, labels))
 
-    def loss(self, embeddings, labels):
+    def equation(self, embeddings, labels):
         return self.inner(embeddings, labels)
 
 

@@ -1,14 +1,13 @@
 """Experiment -> Run: the same every time, resumed exactly, complete on disk or not there."""
 
-import errno
 import functools
 import json
 import os
 import shutil
-import subprocess
 import tempfile
 import time
-from contextlib import contextmanager
+import zipfile
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,7 +101,7 @@ def test_an_interrupted_run_goes_on_to_the_very_same_result(tmp_path, monkeypatc
 
 
 def train_with_many_checkpoints(experiment, store):
-    training.loop.CHECKPOINT_SECONDS = 0.05
+    training.trainer.CHECKPOINT_SECONDS = 0.05
     training.run(experiment, store=store, device="cpu", progress=False)
 
 
@@ -124,20 +123,6 @@ def test_a_killed_process_resumes_from_its_last_checkpoint(tmp_path, monkeypatch
     resumed = run(experiment, store)
     assert begun[0] > 0
     assert_same_run(resumed, run(experiment, tmp_path / "unbroken"))
-
-
-def test_what_killed_processes_left_of_a_run_is_removed_before_it_trains(tmp_path):
-    name = run(TINY, tmp_path / "first").path.name
-    store = tmp_path / "second"
-    (store / f"{name}.x7a_").mkdir(parents=True)
-    (store / f"{name}.x7a_" / "model.pt").write_bytes(b"half")
-    (store / f"{name}.checkpoint.123").write_bytes(b"half")
-    (store / f"{name[:-1]}.checkpoint").write_bytes(b"another Run's")
-    assert not run(TINY, store).loaded
-    assert {path.name for path in store.iterdir()} - {f"{name}.lock"} == {
-        name,
-        f"{name[:-1]}.checkpoint",
-    }
 
 
 def test_a_second_process_may_not_train_the_same_run(store, tmp_path):
@@ -168,15 +153,6 @@ def test_a_training_that_diverged_is_known_and_not_tried_again(store, monkeypatc
     with pytest.raises(training.DivergedError, match=message):
         run(DIVERGING, store)
     assert taken
-
-
-def test_a_note_of_divergence_that_cannot_be_read_is_named(store):
-    with pytest.raises(training.DivergedError):
-        run(DIVERGING, store)
-    (kept,) = store.glob("*.diverged")
-    kept.write_text("{")
-    with pytest.raises(OSError, match=f"{kept.name} cannot be read.*delete it"):
-        run(DIVERGING, store)
 
 
 def test_a_trained_model_needs_only_the_folder_of_its_run(store, monkeypatch):
@@ -218,86 +194,43 @@ def test_a_damaged_checkpoint_is_named_and_trained_anew(store, tmp_path, monkeyp
         shutil.rmtree(found.path)
 
 
-def test_no_bit_of_a_run_can_flip_unseen(store):
-    path = run(TINY, store).path
-    names = {file.name for file in path.iterdir()}
-    assert names == {
-        "run.json", "history.csv", "embeddings.npz", "model.pt", "objective.pt", "SHA256SUMS"
+@pytest.mark.parametrize("file", ["model.pt", "objective.pt", "embeddings.npz"])
+def test_a_byte_of_a_run_that_was_flipped_is_seen(store, file):
+    path = run(replace(TINY, loss="normalized_softmax"), store).path
+    assert {each.name for each in path.iterdir()} == {
+        "run.json", "history.csv", "embeddings.npz", "model.pt", "objective.pt"
     }  # fmt: skip
-    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=path, check=True)
-    generator = np.random.default_rng(0)
 
     def read():
-        training.load_run(path).model()
-        training.load_run(path).objective()
+        found = training.load_run(path)
+        states = [module.state_dict() for module in (found.model(), found.objective())]
+        return [found.embeddings, found.labels, states]
 
-    read()
-    for name in names - {"SHA256SUMS"}:
-        told = pytest.raises(OSError, match=rf"{path.name} .*{name}.*delete that folder to train")
-        whole = (path / name).read_bytes()
-        damaged = [flipped(whole, bit) for bit in generator.integers(8 * len(whole), size=20)]
-        for content in (*damaged, b"", whole[:-1], whole + b"\n"):
-            (path / name).write_bytes(content)
-            with told:
-                read()
-        (path / name).unlink()
-        with told:
+    expected, whole = read(), (path / file).read_bytes()
+    with zipfile.ZipFile(path / file) as parts:
+        contents = [(part.header_offset + 200, part.file_size) for part in parts.infolist()]
+    start, size = max(contents, key=lambda each: each[1])  # within the largest array
+    refused = pytest.raises(OSError, match=rf"{path.name}.* cannot be read .*delete that Run")
+    for byte in np.random.default_rng(0).integers(start, start + size - 200, size=10):
+        (path / file).write_bytes(flipped(whole, 8 * byte))
+        with refused:
             read()
-        (path / name).write_bytes(whole)
-    sums = (path / "SHA256SUMS").read_bytes()
-    for bit in generator.integers(8 * len(sums), size=20):
-        (path / "SHA256SUMS").write_bytes(flipped(sums, bit))
-        with pytest.raises(OSError, match=f"{path.name} .*delete that folder"):
+    for bit in np.random.default_rng(1).integers(8 * len(whole), size=60):
+        (path / file).write_bytes(flipped(whole, bit))
+        with suppress(OSError):  # or it says nothing: between two arrays, say
+            torch.testing.assert_close(read(), expected, rtol=0, atol=0)
+    for content in (b"", whole[:-1]):
+        (path / file).write_bytes(content)
+        with refused:
             read()
-    (path / "SHA256SUMS").unlink()
-    with pytest.raises(OSError, match=f"{path.name} .*SHA256SUMS.*delete that folder"):
-        run(TINY, store)
-
-
-def fill_the_disk(monkeypatch, name):
-    """From here on there is room for half of a file whose name begins so."""
-    write = Path.write_bytes
-
-    def half(path, content):
-        if not path.name.startswith(name):
-            return write(path, content)
-        write(path, content[: len(content) // 2])
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(Path, "write_bytes", half)
-
-
-@pytest.mark.parametrize("file", ["model.pt", "history.csv", "SHA256SUMS"])
-def test_a_disk_that_fills_up_is_named_and_leaves_no_half_run(store, monkeypatch, file):
-    fill_the_disk(monkeypatch, file)
-    with pytest.raises(OSError, match=rf"No space left.*disk at /.*MB left: .*{file}") as told:
-        run(TINY, store)
-    assert told.value.errno == errno.ENOSPC
-    assert [path.suffix for path in store.iterdir()] == [".lock"]
-
-
-def test_a_disk_that_fills_up_with_a_checkpoint_leaves_the_one_before(store, tmp_path, monkeypatch):
-    unbroken = run(TINY, tmp_path / "unbroken")
-    monkeypatch.setattr(training.loop, "CHECKPOINT_SECONDS", 0)
-
-    def act(step):
-        if step == 7:
-            fill_the_disk(monkeypatch, unbroken.path.name)
-
-    before_each_step(monkeypatch, act)
-    with pytest.raises(OSError, match=r"No space left.*disk at /.*MB left: .*checkpoint"):
-        run(TINY, store)
-    assert {path.suffix for path in store.iterdir()} == {".lock", ".checkpoint"}
-    monkeypatch.undo()
-    begun = []
-    before_each_step(monkeypatch, begun.append)
-    assert_same_run(run(TINY, store), unbroken)
-    assert begun == [7, 8, 9, 10, 11]
+    (path / file).unlink()
+    with refused:
+        read()
 
 
 @pytest.mark.parametrize(
     "owner, name",
-    [(Path, "write_bytes"), (retrieval, "evaluate"), (np, "savez"), (Path, "rename")],
+    [(torch, "save"), (retrieval, "evaluate"), (np, "savez"), (Path, "rename")],
     ids=["a checkpoint is written", "it is scored", "it is packed", "it is published"],
 )
 def test_ctrl_c_at_each_stage_leaves_no_half_and_the_next_attempt_goes_on(
@@ -307,7 +240,6 @@ def test_ctrl_c_at_each_stage_leaves_no_half_and_the_next_attempt_goes_on(
     unbroken = run(TINY, tmp_path / "unbroken")
     act, calls = getattr(owner, name), []
 
-    @functools.wraps(act)  # so that Runs keep their names
     def interrupted(*args, **kwargs):
         result = act(*args, **kwargs)
         calls.append(1)
@@ -315,21 +247,15 @@ def test_ctrl_c_at_each_stage_leaves_no_half_and_the_next_attempt_goes_on(
             raise KeyboardInterrupt
         return result
 
-    monkeypatch.setattr(training.loop, "CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr(training.trainer, "CHECKPOINT_SECONDS", 0)
     monkeypatch.setattr(owner, name, interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(TINY, store)
-    whole = {unbroken.path.name, f"{unbroken.path.name}.lock"}
-    assert {path.name for path in store.iterdir()} <= whole | {f"{unbroken.path.name}.checkpoint"}
+    runs = [path.name for path in store.iterdir() if (path / "run.json").exists()]
+    assert runs == [unbroken.path.name] * (name == "rename")
     assert_same_run(run(TINY, store), unbroken)
-    assert {path.name for path in store.iterdir()} == whole
-
-
-def test_a_run_that_was_killed_before_its_checkpoint_went_is_tidied_as_it_is_loaded(store):
-    path = run(TINY, store).path
-    path.with_suffix(".checkpoint").write_bytes(b"of the last step but one")
-    assert run(TINY, store).loaded
-    assert {found.name for found in store.iterdir()} == {path.name, f"{path.name}.lock"}
+    left = {path.name.removeprefix(unbroken.path.name) for path in store.iterdir()}
+    assert {"", ".lock"} <= left <= {"", ".lock", ".checkpoint"}
 
 
 @contextmanager
@@ -346,7 +272,7 @@ def powerless():
 
 
 @pytest.mark.skipif(not hasattr(os, "seteuid"), reason="no users as POSIX has them")
-def test_a_folder_that_cannot_be_written_to_is_named_and_its_runs_are_loaded():
+def test_runs_are_loaded_from_a_folder_that_cannot_be_written_to():
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "runs"
         run(TINY, store)
@@ -355,10 +281,8 @@ def test_a_folder_that_cannot_be_written_to_is_named_and_its_runs_are_loaded():
         try:
             with powerless():
                 assert run(TINY, store).loaded
-                for place in (store, store.with_name("others")):
-                    told = rf"can be written to; set \$DMLKIT_CACHE, or store.*{place.name}'"
-                    with pytest.raises(PermissionError, match=told):
-                        run(replace(TINY, seed=1), place)
+                with pytest.raises(PermissionError, match="runs"):
+                    run(replace(TINY, seed=1), store)
         finally:
             Path(folder).chmod(0o755)
             store.chmod(0o755)
@@ -368,8 +292,8 @@ def test_a_folder_that_cannot_be_written_to_is_named_and_its_runs_are_loaded():
     "change, error, message",
     [
         ({"loss_args": {"magrin": 1}}, TypeError, "takes margin.*not magrin"),
-        ({"data": "cub201"}, ValueError, "cub201.*glyphs"),
-        ({"model": "vgg"}, ValueError, "unknown model 'vgg'; there are convnet"),
+        ({"data": "cub201"}, ValueError, "glyphs.*cub201"),
+        ({"model": "vgg"}, ValueError, "model must be one of convnet, .*'vgg'"),
         ({"model_args": {"depth": 3}}, TypeError, "takes dim.*not depth"),
     ],
 )

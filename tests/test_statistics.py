@@ -1,0 +1,102 @@
+"""Differences are paired; intervals are exact; as many repetitions decide as are said to."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from dmlkit import statistics
+
+
+def test_compare_pairs_by_seed_as_scipy_does():
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        [{"loss": name, "seed": s, "split": c, "recall_at_1": random.random()}
+         for name in "abc" for s in range(4) for c in range(2)]
+    ).sample(frac=1, random_state=1)  # fmt: skip
+    result = statistics.compare(frame, "loss", "a", pair=["seed", "split"])
+    assert list(result.index) == ["b", "c"]
+    wide = frame.pivot(index=["seed", "split"], columns="loss", values="recall_at_1")
+    expected = stats.ttest_rel(wide["b"], wide["a"]).confidence_interval(0.95)
+    np.testing.assert_allclose(result.loc["b", ["low", "high"]].astype(float), expected)
+    assert result.loc["b", "n"] == 8
+
+
+def test_an_interval_of_repetitions_that_overlap_is_wider():
+    x = np.random.default_rng(1).normal(size=7)
+    independent, overlapping = statistics.interval(x), statistics.interval(x, overlap=0.25)
+    expected = stats.ttest_1samp(x, 0).confidence_interval(0.95)
+    np.testing.assert_allclose(independent[["low", "high"]], expected)
+    wider = (overlapping["high"] - x.mean()) / (independent["high"] - x.mean())
+    assert wider == pytest.approx(np.sqrt((1 / 7 + 0.25) / (1 / 7)))
+    with pytest.raises(ValueError, match="overlap must be a number from 0 to inf, but is nan"):
+        statistics.interval(x, overlap=float("nan"))
+
+
+@pytest.mark.parametrize("alternative", ["two-sided", "greater"])
+def test_sign_flips_of_an_interval_of_values_are_exact_to_sixteen_and_drawn_above(alternative):
+    x = np.random.default_rng(4).normal(0.4, 1, size=17)
+    exact = stats.permutation_test(
+        (x[:13],), np.sum, permutation_type="samples", n_resamples=np.inf, alternative=alternative
+    ).pvalue
+    assert statistics.sign_flips(x[:13], alternative) == pytest.approx(exact)
+    every = stats.permutation_test(
+        (x,), np.sum, permutation_type="samples", n_resamples=np.inf, vectorized=True,
+        alternative=alternative, batch=4096,
+    ).pvalue  # fmt: skip
+    assert statistics.sign_flips(x, alternative) == pytest.approx(every, abs=5 * 0.5 / 100_000**0.5)
+    assert statistics.sign_flips(x, alternative) == statistics.sign_flips(x, alternative)
+    assert statistics.sign_flips(np.full(20, 0.1)) == 1e-5  # never 0
+    assert statistics.sign_flips([0.1, 0.2, 0.3] * 3) == 2 / 2**9  # though sums are rounded
+
+
+def test_sign_flips_refuse_what_they_cannot_test():
+    with pytest.raises(ValueError, match=r"alternative must be .* but is 'less'"):
+        statistics.sign_flips([0.1], "less")
+    with pytest.raises(ValueError, match="values must be finite"):
+        statistics.sign_flips([0.1, float("nan")])
+
+
+def decided(ratio: float, n: int) -> float:
+    """How often an effect of the margin, 1, is found, or one of 0 found to be within ± 1."""
+    x = np.random.default_rng(5).normal(size=(4000, n)) * ratio
+    error = x.std(1, ddof=1) / np.sqrt(n)
+    found = np.abs(x.mean(1) + 1) > stats.t.ppf(0.975, n - 1) * error
+    none = np.abs(x.mean(1)) + stats.t.ppf(0.95, n - 1) * error < 1
+    return min(found.mean(), none.mean())
+
+
+@pytest.mark.parametrize("ratio", [0.6, 2.0])
+def test_so_many_repetitions_decide_and_one_fewer_do_not(ratio):
+    n = statistics.repetitions(sd=ratio, margin=1.0)
+    assert decided(ratio, n) > 0.79
+    assert decided(ratio, n - 1) < 0.81
+    with pytest.raises(ValueError, match="margin must be above 0"):
+        statistics.repetitions(ratio, 0.0)
+
+
+def test_holm_is_that_of_the_pairs_of_which_one_can_be_true():
+    """Both of a pair are tested, yet no more than m of the 2m hypotheses are paid for."""
+    p = np.array([[0.016, 0.9], [0.9, 0.016], [0.016, np.nan]])
+    assert statistics.holm(p).tolist() == [[True, False], [False, True], [True, False]]
+    assert not statistics.holm(p * 1.1).any()
+    assert not statistics.holm(np.full((2, 2), np.nan)).any()
+
+
+def test_compare_refuses_what_has_no_partner():
+    frame = pd.DataFrame({"loss": ["a", "b"], "seed": [0, 1], "recall_at_1": [0.5, 0.6]})
+    with pytest.raises(ValueError, match="nothing to pair with"):
+        statistics.compare(frame, "loss", "a")
+    with pytest.raises(ValueError, match="no loss 'z'; there are a, b"):
+        statistics.compare(pd.concat([frame, frame.assign(seed=[1, 0])]), "loss", "z")
+
+
+def test_ranks_share_ties():
+    frame = pd.DataFrame(
+        {"loss": list("abc") * 2, "seed": [0] * 3 + [1] * 3, "r": [0.9, 0.9, 0.1, 0.9, 0.8, 0.1]}
+    )
+    assert statistics.ranks(frame, "loss", "r")["mean"].to_dict() == {
+        "a": 1.25,
+        "b": 1.75,
+        "c": 3.0,
+    }
