@@ -4,11 +4,7 @@ The force is measured, by autograd, on the loss that ``losses.build`` gives: see
 cost is that of ``benchmarks/RESULTS.md``. What is written here by hand are years and equations.
 """
 
-import copy
-import re
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -16,10 +12,11 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from torch import Tensor
+from torch import Tensor, nn
 
-import dmlkit
+from benchmarks.__main__ import RESULTS, section
 from dmlkit import figures, losses
+from dmlkit.losses.forces import axes, build_at, turning_force
 from dmlkit.losses.table import Entry
 
 #: Angles of the sample, in degrees: none of them is a place where a loss has a kink.
@@ -39,7 +36,6 @@ _HOW = (
     r"scale, $m$ margin, $[\,\cdot\,]_+=\max(\cdot,\,0)$, sig sigmoid, LSE log-sum-exp. "
     "Means over anchors are left out."
 )
-_BATCH = "B = 512"
 # Losses that look at the first two images of a class alone, and those that draw at random.
 _OF_TWO = {"n_pairs", "n_pairs_normalized", "symmetrical_synthesis"}
 _RANDOM = {"triplet_distance", "margin", "spherical_expansion"}
@@ -219,73 +215,53 @@ def forces(name: str) -> np.ndarray:
     from 1° to 89°, and its force is minus the gradient along the circle; above 0 it draws the
     sample to its class. All norms are 3; random losses are the mean of 8 draws.
     """
-    found = np.array([_force(name, angle) for angle in np.radians(ANGLES)])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        loss, at = _built(name)
+        batch, labels = _batch(at, 2 if name in _OF_TWO else 4)
+        found = np.zeros(len(ANGLES))
+        for i, angle in enumerate(ANGLES):
+            draws = []
+            for draw in range(_DRAWS if name in _RANDOM else 1):
+                torch.manual_seed(draw)
+                draws.append(turning_force(loss, batch, labels, 1, at[0], at[1], angle))
+            found[i] = np.mean(draws)
     return np.round(found / np.abs(found).max(), 4) + 0.0
 
 
-def _force(name: str, angle: float) -> float:
-    draws, (built, axes) = [], _built(name)
-    for draw in range(_DRAWS if name in _RANDOM else 1):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(draw)
-            objective = copy.deepcopy(built)  # some remember the batches that they have seen
-            rest, labels = _others(axes, 2 if name in _OF_TWO else 4)
-            own, away = axes[0], axes[1]
-            x = NORM * (np.cos(angle) * own + np.sin(angle) * away)
-            x = x[None].requires_grad_()
-            batch = torch.cat([rest[:1], x, rest[1:]])
-            (gradient,) = torch.autograd.grad(objective(batch, labels), x)
-        back = np.sin(angle) * own - np.cos(angle) * away  # along the circle, towards 0°
-        draws.append(float(-(gradient[0] * back).sum()))
-    return float(np.mean(draws))
-
-
-@cache
-def _built(name: str) -> tuple[torch.nn.Module, Tensor]:
+def _built(name: str) -> tuple[nn.Module, Tensor]:
     """A loss for two classes, and four orthonormal axes (4, d), the first two those of classes."""
-    arguments = dict(_ARGUMENTS.get(name, {}))
     if name == "meta_class":  # its proxies are the axes themselves
-        objective = losses.build(name, num_classes=4, dim=4).double()
-        of_class: Any = objective.meta_classes
-        return objective, torch.eye(4, dtype=torch.float64)[of_class]
-    # Every eighth of the dimensions holds the same picture, for losses that look at parts.
-    axes = torch.eye(4, dtype=torch.float64).repeat(1, _DIM // 4)
-    axes = axes / axes.norm(dim=1, keepdim=True)
-    objective = losses.build(name, num_classes=2, dim=_DIM, **arguments).double()
-    for key, parameter in objective.named_parameters():
-        if key.rpartition(".")[2] == "proxies":
-            at = axes[:2, : parameter.shape[-1]]  # (2, d)
-            at = at[:, None] if parameter.ndim == 3 else at
-            parameter.data.copy_(at.expand_as(parameter))
-    return objective, axes
+        loss = losses.build(name, num_classes=4, dim=4).double()
+        of_class: Any = loss.meta_classes
+        return loss, axes(4, 4)[of_class]
+    at = axes(4, _DIM)
+    return build_at(name, at[:2], **_ARGUMENTS.get(name, {})), at
 
 
-def _others(axes: Tensor, per_class: int) -> tuple[Tensor, Tensor]:
-    """The batch without the moving sample, which comes second, and the labels of all."""
-    turns = torch.deg2rad(torch.tensor([6.0, 13.0, 8.0, 11.0], dtype=torch.float64))
-    sides = (axes[2], axes[3], -axes[2], -axes[3])
+def _batch(at: Tensor, per_class: int) -> tuple[Tensor, Tensor]:
+    """Samples around the centers of two classes, of which the second is to be turned; labels."""
+    turns = torch.deg2rad(torch.tensor([6.0, 13.0, 8.0, 11.0], dtype=torch.float64))[:per_class]
+    sides = (at[2], at[3], -at[2], -at[3])
     rows = [
-        NORM * (turn.cos() * axes[c] + turn.sin() * side)
-        for c in (0, 1)
-        for i, (turn, side) in enumerate(zip(turns, sides, strict=True))
-        if i < per_class and (c, i) != (0, 1)
+        NORM * (turn.cos() * center + turn.sin() * side)
+        for center in at[:2]
+        for turn, side in zip(turns, sides, strict=False)
     ]
-    labels = torch.arange(2).repeat_interleave(per_class)
-    return torch.stack(rows), labels
+    return torch.stack(rows), torch.arange(2).repeat_interleave(per_class)
 
 
-def costs(results: Path | None = None) -> dict[str, float]:
+def costs() -> dict[str, float]:
     """Time of a loss, forward and backward, over that of contrastive, from the benchmarks' table.
 
-    Without the table, or for a loss that is not in it, there is none.
+    A loss that is not in the table has none.
     """
-    path = results or dmlkit.ROOT / "benchmarks" / "RESULTS.md"
-    if not path.exists():
-        return {}
-    rows = re.findall(
-        rf"^\| (\w+), {_BATCH}, d = 128 \|[^|]*\| ([\d.]+) \|", path.read_text(), re.M
-    )
-    times = {name: float(ms) for name, ms in rows}
+    rows = {row["what"]: row for row in section(RESULTS.read_text(), "losses")}
+    times = {
+        name: float(rows[key]["ours_ms"])
+        for name in EQUATIONS
+        if (key := f"{name}, B = 512, d = 128") in rows
+    }
     return {name: ms / times["contrastive"] for name, ms in times.items()}
 
 

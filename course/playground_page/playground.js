@@ -8,36 +8,31 @@ const $ = (id) => document.getElementById(id);
 const LETTERS = "ABC", LIMIT = 1.95, ARROW = 0.7, STRIDE = 0.04;
 const START = [[0.9, 0.5], [-0.5, 1.1], [-1.1, 0.3], [0.3, -0.9], [1.2, -0.5], [-0.7, -0.9]];
 const sessions = new Map();
-let catalog, loss, settings, points, proxies, draws, result;
+let catalog, loss, settings, points, proxies, result;
 let running = false, again = false, playing = false;
 
 // ---- the arithmetic: a graph for each loss
 
-/** Value and forces of a loss at settings, points [6][2], proxies (flat) and draws (flat arrays). */
-async function evaluate(entry, chosen, at, atProxies, drawn) {
-  const graph = entry.graphs.find((g) =>
-    Object.entries(g.settings).every(([name, value]) => chosen[name] === value));
-  if (!sessions.has(graph.file)) {
-    sessions.set(graph.file, ort.InferenceSession.create(`./models/${graph.file}`));
+/** Value and forces of a loss at settings, points [6][2] and proxies (flat). */
+async function evaluate(entry, chosen, at, atProxies) {
+  if (!sessions.has(entry.name)) {
+    sessions.set(entry.name, ort.InferenceSession.create(`./models/${entry.name}.onnx`));
   }
-  const session = await sessions.get(graph.file);
+  const session = await sessions.get(entry.name);
   const tensor = (values, dims) => new ort.Tensor("float32", Float32Array.from(values), dims);
   const feed = { points: tensor(at.flat(), [6, 2]) };
-  for (const s of entry.settings) if (!s.stops) feed[s.name] = tensor([chosen[s.name]], []);
-  if (entry.proxies) feed.proxies = tensor(atProxies, entry.proxies);
-  entry.draws.forEach((dims, i) => { feed[`draws_${i}`] = tensor(drawn[i], dims); });
+  for (const s of entry.settings) feed[s.name] = tensor([chosen[s.name]], []);
+  for (const dims of entry.proxies) feed.proxies = tensor(atProxies, dims);
   const out = await session.run(feed);
   return session.outputNames.map((name) => Array.from(out[name].data, Number));
 }
 
 const defaults = (entry) => Object.fromEntries(entry.settings.map((s) => [s.name, s.default]));
-const size = (dims) => dims.reduce((a, b) => a * b, 1);
-const random = (entry) => entry.draws.map((dims) => Array.from({ length: size(dims) }, Math.random));
 
 /** Proxies around the circle: those of one class side by side. */
-function firstProxies(dims) {
+function firstProxies([dims]) {
   if (!dims) return [];
-  const each = size(dims) / 6;
+  const each = dims.reduce((a, b) => a * b) / 6;
   return Array.from({ length: 3 * each }, (_, i) => {
     const angle = (2 * Math.PI * (Math.floor(i / each) + 0.75 + 0.3 * ((i % each) / each))) / 3;
     return [Math.cos(angle), Math.sin(angle)];
@@ -52,7 +47,7 @@ async function update() {
     do {
       again = false;
       const now = loss;
-      const found = await evaluate(loss, settings, points, proxies, draws);
+      const found = await evaluate(loss, settings, points, proxies);
       if (now === loss) { result = found; show(); } // the reader may have chosen another meanwhile
       else again = true;
     } while (again);
@@ -151,13 +146,12 @@ function show() {
 function settingControl(s) {
   const box = document.createElement("div"), label = document.createElement("label");
   const output = document.createElement("output"), input = document.createElement("input");
-  const log = s.scale === "log" && !s.stops;
-  const [low, high] = s.stops ? [0, s.stops.length - 1] : log ? [Math.log(s.low), Math.log(s.high)] : [s.low, s.high];
-  const read = () => (s.stops ? s.stops[Number(input.value)] : log ? Math.exp(Number(input.value)) : Number(input.value));
+  const log = s.scale === "log", shown = (v) => (log ? Math.log(v) : v);
+  const read = () => (log ? Math.exp(Number(input.value)) : Number(input.value));
   box.className = "setting";
   input.id = `setting-${s.name}`;
-  Object.assign(input, { type: "range", min: low, max: high, step: s.stops ? 1 : "any" });
-  input.value = s.stops ? s.stops.indexOf(s.default) : log ? Math.log(s.default) : s.default;
+  Object.assign(input, { type: "range", min: shown(s.low), max: shown(s.high), step: "any" });
+  input.value = shown(s.default);
   label.htmlFor = input.id;
   const tell = () => { output.textContent = short(settings[s.name]); input.setAttribute("aria-valuetext", output.textContent); };
   label.append(s.name.replaceAll("_", " "), output);
@@ -171,21 +165,19 @@ function choose(name) {
   loss = catalog.losses.find((entry) => entry.name === name) ?? catalog.losses[0];
   $("loss").value = loss.name;
   settings = defaults(loss);
-  draws = random(loss);
   proxies = firstProxies(loss.proxies);
   $("summary").textContent = loss.summary;
   $("settings").replaceChildren(...loss.settings.map(settingControl));
   const fixed = Object.entries(loss.fixed).map(([key, value]) => `${key} = ${JSON.stringify(value)}`);
   $("fixed").textContent = [loss.wraps && `Around ${loss.wraps}.`, fixed.length && `Fixed here: ${fixed.join(", ")}.`].filter(Boolean).join(" ");
-  $("draw").hidden = !loss.draws.length;
-  $("legend").textContent = `Circles are embeddings, two of each class A, B and C.${loss.proxies ? " Diamonds are proxies: drag them too." : ""} The dashed circle has radius 1. All arrows share one scale, set by the longest.`;
+  $("legend").textContent = `Circles are embeddings, two of each class A, B and C.${loss.proxies.length ? " Diamonds are proxies: drag them too." : ""} The dashed circle has radius 1. All arrows share one scale, set by the longest.`;
   makeHandles();
   return update();
 }
 
 function reset() {
   points = START.map((at) => [...at]);
-  proxies = firstProxies(loss?.proxies);
+  proxies = firstProxies(loss?.proxies ?? []);
   if ($("circle").checked) points.forEach((at, i) => place(i, ...at));
 }
 
@@ -247,7 +239,6 @@ async function start() {
   $("circle").addEventListener("change", () => { handles().forEach((h, i) => place(i, ...h.at)); update(); });
   $("step").addEventListener("click", step);
   $("play").addEventListener("click", () => play(!playing));
-  $("draw").addEventListener("click", () => { draws = random(loss); update(); });
   $("reset").addEventListener("click", () => { play(false); reset(); update(); });
   await choose(location.hash.slice(1));
 }

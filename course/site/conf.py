@@ -1,21 +1,24 @@
-"""Sphinx's settings of the site; `make site` (course.site) gives it its pages."""
+"""Sphinx's settings of the site, formulas as MathML, and docstrings as they are meant."""
+
+import logging
+import re
+from importlib.resources import files
+from typing import Any
+
+from docutils import nodes
+from latex2mathml.converter import convert
 
 from dmlkit import __version__
 
 project, author, copyright = "dmlkit", "The dmlkit authors", "the dmlkit authors"
 version = release = __version__
-extensions = [
-    "myst_nb",
-    "sphinx.ext.autodoc",
-    "sphinx.ext.napoleon",
-    "course.site.sphinx",
-]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.apidoc"]
 exclude_patterns = ["_*"]
 html_theme = "furo"
 html_title = "dmlkit"
-html_static_path = ["_static"]
+# STIX Two Math is for browsers on machines that have no font for formulas.
+html_static_path = ["static", str(files("ziamath") / "fonts" / "STIXTwoMath-Regular.ttf")]
 html_css_files = ["site.css"]
-html_extra_path = ["_extra"]
 html_copy_source = html_show_sourcelink = False
 html_show_sphinx = False
 html_math_renderer = "mathml"  # as the page is built: nothing is fetched, no script runs
@@ -32,7 +35,57 @@ nb_merge_streams = True
 nb_code_prompt_show = "Show the code"
 nb_code_prompt_hide = "Hide the code"
 
+apidoc_modules = [
+    {
+        "path": "../../dmlkit", "destination": "api", "separate_modules": True,
+        "module_first": True, "automodule_options": {"members"},
+    }
+]  # fmt: skip
+autodoc_default_options = {"ignore-module-all": True}  # a class is documented where it is written
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 maximum_signature_line_length = 80
 suppress_warnings = ["ref.python"]  # two classes of one name: either is linked by its full one
+
+# TeX sets a small space between the name of a function and its argument, the converter none.
+_FUNCTION = re.compile(
+    r"(\\(?:sin|cos|tan|sinh|cosh|tanh|log|ln))(?![a-z])\s*(?=\w|\\(?!left|[bB]ig|[^a-zA-Z]))"
+)
+
+
+def mathml(tex: str, display: str = "inline") -> str:
+    """A formula as MathML, which browsers draw by themselves.
+
+    >>> "<msup>" in mathml("x^2")
+    True
+    """
+    tex = re.sub(r"\\arg(?![a-z])", r"\\mathrm{arg}\\,", tex)  # names that the converter lacks
+    found: str = convert(_FUNCTION.sub(r"\1\\,", tex), display=display)
+    found = re.sub("<mo>(?=&#x02016;|&#x02223;)", '<mo stretchy="false">', found)  # as in TeX
+    return found.replace(r">\{<", ">{<").replace(r">\}<", ">}<")  # large braces
+
+
+def _visit_inline(writer: Any, node: nodes.math) -> None:
+    writer.body.append(mathml(node.astext()))
+    raise nodes.SkipNode
+
+
+def _visit_block(writer: Any, node: nodes.math_block) -> None:
+    writer.body.append(f'<div class="formula">{mathml(node.astext(), "block")}</div>\n')
+    raise nodes.SkipNode
+
+
+def _docstring(
+    _app: Any, _what: str, _name: str, _of: Any, _options: Any, lines: list[str]
+) -> None:
+    """A docstring's bars are bars: |P| is no substitution."""
+    text, mark, examples = "\n".join(lines).partition(">>> ")
+    text = re.sub(r"(``.+?``)|\|", lambda found: found[1] or r"\|", text)
+    lines[:] = (text + mark + examples).split("\n")
+
+
+def setup(app: Any) -> None:
+    """Sphinx calls this."""
+    logging.getLogger("faiss").setLevel(logging.WARNING)
+    app.add_html_math_renderer("mathml", (_visit_inline, None), (_visit_block, None))
+    app.connect("autodoc-process-docstring", _docstring)

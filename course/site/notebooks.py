@@ -2,8 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -11,98 +9,66 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell, new_output
-from PIL import Image
 
 from course import book, launch
-from course.site import drawings
 from dmlkit import ROOT
 
-_SOLUTION = "### BEGIN SOLUTION"
 _REFERENCE = re.compile(r"!\[([^\]]*)\]\((\.\./figures/\w+\.(?:png|gif))\)")
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A committed figure: its picture, its words, its numbers' file and where it was made."""
-
-    name: str
-    alt: str
-    caption: str
-    provenance: dict[str, Any]
-    size: tuple[int, int]
-
-    @property
-    def notebook(self) -> str:
-        return str(self.provenance["notebook"])
-
-    def html(self, up: str = "../") -> str:
-        """The picture, with an anchor; ``up`` leads from the page to the root of the site."""
-        width, height = (2 * pixels // 3 for pixels in self.size)  # as in JupyterLab
-        return (
-            f'<figure class="figure" id="fig-{self.name}"><a href="{up}figures/{self.name}.png">'
-            f'<img src="{up}figures/{self.name}.png" alt="{escape(self.alt)}" loading="lazy" '
-            f'width="{width}" height="{height}"></a></figure>'
-        )
+def figures() -> dict[str, dict[str, Any]]:
+    """The record of every committed figure, by its name: words, numbers and where it was made."""
+    paths = sorted((ROOT / "figures").glob("*.json"))
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
 
 
-def figures(folder: Path | None = None) -> dict[str, Figure]:
-    """Every committed figure by its name."""
-    found = {}
-    for path in sorted((folder or ROOT / "figures").glob("*.json")):
-        record = json.loads(path.read_text(encoding="utf-8"))
-        with Image.open(path.with_suffix(".png")) as picture:
-            size = picture.size
-        alt, caption, provenance = (record[key] for key in ("alt", "caption", "provenance"))
-        found[path.stem] = Figure(path.stem, alt, caption, provenance, size)
-    return found
+def picture(name: str, alt: str, up: str = "../") -> str:
+    """A committed figure, with an anchor; ``up`` leads from the page to the root of the site."""
+    place = f"{up}figures/{name}"
+    return (
+        f'<figure class="figure" id="fig-{name}"><a href="{place}.png"><img src="{place}.png" '
+        f'alt="{escape(alt)}"></a><figcaption><a href="{place}.json">Numbers (JSON)</a>'
+        "</figcaption></figure>"
+    )
 
 
-def pages(
-    notebooks: dict[str, NotebookNode], facts: dict[str, book.Facts], known: dict[str, Figure]
-) -> Iterator[tuple[str, str]]:
-    """Each notebook's place in the site and its text, as JSON; then the index and the glossary.
+def write(
+    folder: Path, course: dict[str, NotebookNode], known: dict[str, dict[str, Any]]
+) -> None:
+    """Write each notebook, the index and the glossary into a folder of the sources.
 
     Where the repository has an address, the notebooks have links that open them elsewhere.
     """
-    titles = {name[:2]: each.title for name, each in facts.items()}
-    drawn = drawings.course_map(titles, {name[:2]: each.needs for name, each in facts.items()})
+    folder.mkdir(parents=True)
     repository = launch.repository()
-    for name, notebook in notebooks.items():
+    others = ("index", "glossary")
+    pages = {n: nbformat.read(ROOT / "notebooks" / f"{n}.ipynb", as_version=4) for n in others}
+    contents = "```{toctree}\n:hidden:\n\n" + "\n".join([*course, "glossary"]) + "\n```"
+    pages["index"].cells.append(new_markdown_cell(contents, id="contents"))
+    for name, notebook in course.items():
         first = notebook.cells[0]
         badges = launch.badges(f"notebooks/{name}.ipynb", repository)
         first.source = book.linked(first.source, badges)  # the page has links to its neighbors
+    for name, notebook in (course | pages).items():
+        # Sphinx sets no Mermaid; the table of the index says what needs what, too.
+        notebook.cells = [cell for cell in notebook.cells if "```mermaid" not in cell.source]
         for cell in notebook.cells:
             if cell.cell_type == "code":
                 _show(cell, known)
-            else:
-                cell.source = _REFERENCE.sub(_picture, cell.source)
-        yield f"notebooks/{name}.ipynb", nbformat.writes(notebook)
-    for name in ("index", "glossary"):
-        notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
-        for cell in notebook.cells:
-            before, graph, rest = cell.source.partition("```mermaid")
-            if graph:
-                cell.source = before + drawn + rest.partition("```")[2]
-            cell.source = _REFERENCE.sub(_picture, cell.source)
-        if name == "index":
-            names = "\n".join([*notebooks, "glossary"])
-            contents = f"```{{toctree}}\n:hidden:\n\n{names}\n```"
-            notebook.cells.append(new_markdown_cell(contents, id="contents"))
-        yield f"notebooks/{name}.ipynb", nbformat.writes(notebook)
+            else:  # else Sphinx would copy the picture to a place of its own
+                cell.source = _REFERENCE.sub(
+                    lambda found: f'<img src="{found[2]}" alt="{escape(found[1])}">', cell.source
+                )
+        nbformat.write(notebook, folder / f"{name}.ipynb")
 
 
-def _picture(found: re.Match[str]) -> str:
-    """A picture that a text shows as an element, as Sphinx would copy it to a place of its own."""
-    return f'<img src="{found[2]}" alt="{escape(found[1])}" loading="lazy">'
-
-
-def _show(cell: NotebookNode, known: dict[str, Figure]) -> None:
-    """Fold what draws and what solves; a picture is the file that the gallery has, too."""
-    if _SOLUTION in cell.source:
+def _show(cell: NotebookNode, known: dict[str, dict[str, Any]]) -> None:
+    """Fold what solves; a picture is the file that the gallery has, too."""
+    if "### BEGIN SOLUTION" in cell.source:
         cell.metadata["tags"] = sorted({*cell.metadata.get("tags", []), book.HIDDEN})
         cell.metadata["mystnb"] = {"code_prompt_show": "Show the solution"}
     for i, output in enumerate(cell.outputs):
         about = output.get("metadata", {}).get("image/png", {})
-        if "figure" in about:
-            html = known[about["figure"]].html()
+        if name := about.get("figure"):
+            html = picture(name, known[name]["alt"])
             cell.outputs[i] = new_output("display_data", {"text/html": html})
