@@ -310,9 +310,7 @@ def _copy_runtime(scratch: Path, folder: Path) -> None:
         raise RuntimeError(f"npm's {RUNTIME} is not the file whose MD5 is {RUNTIME_MD5}")
     folder.mkdir()
     files = [f"package/dist/{file}" for file in RUNTIME_FILES]
-    subprocess.run(
-        ["tar", "-xzf", archive, "--strip-components=2", *files], cwd=folder, check=True
-    )
+    subprocess.run(["tar", "-xzf", archive, "--strip-components=2", *files], cwd=folder, check=True)
 
 
 def main(folder: Path) -> None:

@@ -59,6 +59,10 @@ def recall(name: str) -> dict[str, dict[str, Any]]:
     rules = protocol(name).repetitions
     evidence = pd.read_csv(ROOT / "data" / "evidence" / f"{name}.csv").groupby("arm")["recall_at_1"]
     found = pd.DataFrame(
-        {a: study.interval(s, overlap=rules.correction) for a, s in evidence if len(s) == rules.count}
+        {
+            arm: study.interval(s, overlap=rules.correction)
+            for arm, s in evidence
+            if len(s) == rules.count
+        }
     ).T.sort_values("mean", ascending=False)
     return found.assign(rank=range(1, len(found) + 1), of=len(found)).to_dict("index")

@@ -47,7 +47,8 @@ def forces(name: str) -> Figure:
     left.axis("off")
     right.axhline(0, color="0.6", lw=0.8)
     right.plot(poster.ANGLES, poster.forces(name), lw=2, color=figures.look(name).color)
-    right.set(xlabel="angle to its own class (°)", ylabel="force / largest", xticks=range(0, 91, 30))
+    right.set(xlabel="angle to its own class (°)", ylabel="force / largest")
+    right.set_xticks(range(0, 91, 30))
     return fig
 
 

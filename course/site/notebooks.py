@@ -32,9 +32,7 @@ def picture(name: str, alt: str, up: str = "../") -> str:
     )
 
 
-def write(
-    folder: Path, course: dict[str, NotebookNode], known: dict[str, dict[str, Any]]
-) -> None:
+def write(folder: Path, course: dict[str, NotebookNode], known: dict[str, dict[str, Any]]) -> None:
     """Write each notebook, the index and the glossary into a folder of the sources.
 
     Where the repository has an address, the notebooks have links that open them elsewhere.
