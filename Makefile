@@ -37,7 +37,7 @@ lab: .venv/installed
 # The course, its figures, claims and losses as a static site in build/site; nothing is executed.
 # `make playground site` has the playground, too.
 site: .venv/installed
-	$(BIN)/python -m course.site
+	$(BIN)/dmlkit site
 
 # Forces of every loss on points that can be dragged, in build/playground; needs npm.
 playground: .venv/installed

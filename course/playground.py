@@ -31,7 +31,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torchvision.datasets.utils import check_integrity
 
-from dmlkit import looks, losses
+from dmlkit import losses
 from dmlkit.losses.forces import value_and_forces
 
 aten = torch.ops.aten
@@ -241,7 +241,7 @@ def export(name: str, folder: Path) -> dict[str, Any]:
     }
     return {
         "name": name,
-        "title": looks.look(name).name,
+        "title": entry.title,
         "family": entry.family,
         "summary": (inspect.getdoc(type(module)) or "").split("\n\n")[0].replace("\n", " "),
         "settings": [
@@ -267,7 +267,7 @@ def _attempt(name: str, folder: Path) -> dict[str, Any]:
     try:
         return export(name, folder)
     except Exception as error:  # whatever an exporter raises, the page names the loss and why
-        return {"name": name, "title": looks.look(name).name, "why": _reason(error)}
+        return {"name": name, "title": losses.entry(name).title, "why": _reason(error)}
 
 
 def _reason(error: BaseException) -> str:

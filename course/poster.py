@@ -1,10 +1,10 @@
 """The poster of all losses: equation, year, force and cost of each, drawn from the package itself.
 
-The force is measured, by autograd, on the loss that ``losses.build`` gives: see ``forces``. The
-cost is that of ``benchmarks/RESULTS.md``. What is written here by hand are years and equations.
+Equation and year are those of the table of losses. The force is measured, by autograd, on the loss
+that ``losses.build`` gives: see ``forces``. The cost is that of ``benchmarks/RESULTS.md``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -46,164 +46,6 @@ _TINTS = {
     "pairs": "#cfe3f5", "ranking": "#fbe3c0", "groups": "#d5ecd9", "proxies": "#f3d6e4",
     "memory": "#e0dcf2", "ensembles": "#efe6b8", "hyperbolic": "#d2eef0", "synthesis": "#f5d5cb",
     "sizes": "#e3e3e3",
-}  # fmt: skip
-
-#: Year of the source and equation, one or two lines, in the course's notation.
-EQUATIONS: Mapping[str, tuple[int, str]] = {
-    "contrastive": (2006, r"$\mathrm{mean}^{+}D+\mathrm{mean}^{-}[m-D]_+$"),
-    "triplet_semihard": (
-        2015,
-        r"$\mathrm{mean}\,[D_{ap}^2-D_{an}^2+m]_+$" "\nn: the nearest that is farther than p",
-    ),
-    "triplet_hard": (
-        2017,
-        r"$\mathrm{mean}\,[D_{ap}^2-D_{an}^2+m]_+$" "\np: the farthest, n: the nearest",
-    ),
-    "triplet_all": (2017, r"$\mathrm{mean}\,[D_{ap}^2-D_{an}^2+m]_+$" "\nall that are not 0"),
-    "triplet_distance": (
-        2017,
-        r"$\mathrm{mean}\,[D_{ap}^2-D_{an}^2+m]_+$" "\nn: drawn evenly over distances",
-    ),
-    "lifted_structure": (
-        2016,
-        r"$½\,\mathrm{mean}^{+}\,[\log\sum_n(e^{m-D_{in}}+e^{m-D_{jn}})+D_{ij}]_+^2$",
-    ),
-    "multi_similarity": (
-        2019,
-        r"$(1/\alpha_+)\,\log(1+\sum_p e^{-\alpha_+(s_p-s_0)})$"
-        "\n"
-        r"$+\,(1/\alpha_-)\,\log(1+\sum_n e^{\alpha_-(s_n-s_0)})$",
-    ),
-    "ranked_list": (
-        2019,
-        r"$½\,\mathrm{mean}_p\,[D_p-(D_0-m)]_+$"
-        "\n"
-        r"$+\,½\sum_n v_n(D_0-D_n)\,/\sum_n v_n,\ v_n=e^{\alpha(D_0-D_n)}$",
-    ),
-    "margin": (
-        2017,
-        r"$[m+D_{ap}-\beta]_+ + [m+\beta-D_{an}]_+$" "\nn: drawn evenly over distances",
-    ),
-    "supcon": (2020, r"$\mathrm{LSE}_{j}\,(s_j/\sigma)-\mathrm{mean}_p\,(s_p/\sigma)$"),
-    "circle": (
-        2020,
-        r"$\log(1+\sum_n e^{\gamma a_n(s_n-m)}\sum_p e^{-\gamma a_p(s_p-1+m)})$"
-        "\n"
-        r"$a_n=[s_n+m]_+,\ a_p=[1+m-s_p]_+$",
-    ),
-    "contextual": (
-        2023,
-        r"$\lambda\,\mathrm{mean}(1_{y_i=y_j}-J_{ij})^2+\gamma\,(\bar{s}-\mu)^2$"
-        "\n+ contrastive; J: shared neighbors",
-    ),
-    "n_pairs": (
-        2016,
-        r"$\log(1+\sum_{c'}\exp(f_c^\top f^{+}_{c'}-f_c^\top f^{+}_c))$",
-    ),
-    "n_pairs_normalized": (
-        2016,
-        r"$\log(1+\sum_{c'}\exp(\alpha(s_{cc'}-s_{cc})))$",
-    ),
-    "angular": (2017, r"$\log(1+\sum_n e^{4\kappa(s_{an}+s_{pn})-2(1+\kappa)s_{ap}})$"),
-    "irt": (
-        2021,
-        r"$\sum_p(1-s_p)+\sum_n[s_n-\beta]_+$" "\n+ KoLeo, which spreads nearest neighbors",
-    ),
-    "tcm": (
-        2024,
-        "semi-hard triplets\n" r"$+\,\mathrm{mean}^{+}[m_+-s]_+ + \mathrm{mean}^{-}[s-m_-]_+$",
-    ),
-    "smooth_ap": (
-        2020,
-        r"$1-\mathrm{mean}_i\,R^{+}_i/R_i$"
-        "\n"
-        r"$R_i=1+\sum_j\mathrm{sig}((s_j-s_i)/\sigma)$",
-    ),
-    "sup_ap": (
-        2021,
-        r"$1-\mathrm{mean}_i\,R^{+}_i/(R^{+}_i+\sum_n h(s_n-s_i))$"
-        "\n"
-        r"$+\,\mathrm{mean}^{+}[m_+-s]_+ + \mathrm{mean}^{-}[s-m_-]_+$",
-    ),
-    "recall_at_k": (
-        2022,
-        r"$1-\mathrm{mean}_k\,\sum_i\mathrm{sig}((k-r_i)/\sigma)\,/\min(k,|P|)$"
-        "\n"
-        r"$r_i=1+\sum_j\mathrm{sig}((s_j-s_i)/\sigma')$",
-    ),
-    "fast_ap": (
-        2019,
-        r"$1-(1/|P|)\,\sum_b h^{+}_b H^{+}_b/H_b$" "\nhistograms of squared distances",
-    ),
-    "prototypical": (2017, r"$-\log\,\mathrm{softmax}_k(-\|f-\mu_k\|^2)_y$"),
-    "structured_clustering": (
-        2017,
-        r"$[\max_S\{F(S)+\gamma(1-\mathrm{NMI})\}-\tilde F]_+$" "\nF: facility location",
-    ),
-    "htl": (2018, r"$[D_{ap}^2-D_{an}^2+m_{y_a y_n}]_+$" "\nmargins from a tree of classes"),
-    "proxy_triplet": (2017, r"$\mathrm{mean}_{z\neq y}[D_y^2-D_z^2+m]_+$"),
-    "proxy_nca": (2017, r"$D_y^2+\mathrm{LSE}_{z\neq y}(-D_z^2)$" "\non a sphere of radius 3"),
-    "proxy_nca_pp": (2020, r"$-\log\,\mathrm{softmax}(-D^2/\sigma)_y$"),
-    "normalized_softmax": (2019, r"$-\log\,\mathrm{softmax}(\cos\theta/\sigma)_y$"),
-    "cosface": (2018, r"$-\log\,\mathrm{softmax}(\alpha(\cos\theta_z-m\,[z=y]))_y$"),
-    "arcface": (2019, r"$-\log\,\mathrm{softmax}(\alpha\cos(\theta_z+m\,[z=y]))_y$"),
-    "sphereface": (
-        2017,
-        r"$-\log\,\mathrm{softmax}(\|f\|\,\psi_z)_y,\ \psi_y\approx\cos(m\theta_y)$",
-    ),
-    "proxy_anchor": (
-        2020,
-        r"$\mathrm{mean}_{p}\log(1+\sum_{x\in p}e^{-\alpha(s-\delta)})$"
-        "\n"
-        r"$+\,\mathrm{mean}_{p}\log(1+\sum_{x\notin p}e^{\alpha(s+\delta)})$",
-    ),
-    "soft_triple": (
-        2019,
-        r"$-\log\,\mathrm{softmax}(\alpha(S-\delta\,[z=y]))_y$"
-        "\n"
-        r"$S_z=\sum_k\mathrm{softmax}_k(s_{zk}/\gamma)\,s_{zk}$",
-    ),
-    "pfml": (
-        2025,
-        r"$-1/\max(D,\delta)^q$ within a class,"
-        "\n"
-        r"$1/\min(D,\delta)^q$ between two",
-    ),
-    "adaface": (
-        2022,
-        r"$-\log\,\mathrm{softmax}(\alpha(\cos(\theta_y-mz)-m(1+z)))_y$"
-        "\nz: the norm, standardized",
-    ),
-    "magface": (
-        2021,
-        r"$-\log\,\mathrm{softmax}(\alpha\cos(\theta_y+m(\|f\|)))_y$"
-        "\n"
-        r"$+\,\lambda\,(1/\|f\|+\|f\|/u^2)$",
-    ),
-    "heated_up_softmax": (2018, r"$-\log\,\mathrm{softmax}(\cos\theta/\sigma)_y$"
-        "\n"
-        r"$\sigma$ rises late",),
-    "xbm": (2020, "contrastive(batch)\n+ contrastive(batch, memory)"),
-    "meta_class": (2018, r"$-\log\,\mathrm{softmax}(f)_{m(y)}$" "\nm: random handfuls of classes"),
-    "hyperbolic": (
-        2022,
-        r"$-\log\,e^{-d_{ap}/\sigma}/(e^{-d_{ap}/\sigma}+\sum_n e^{-d_{an}/\sigma})$"
-        "\nd: distance in the Poincaré ball",
-    ),
-    "spherical_expansion": (
-        2024,
-        r"Proxy-Anchor(real)" "\n" r"$+\,\lambda\,$Proxy-Anchor(simplex round the proxy)",
-    ),
-    "embedding_expansion": (
-        2020,
-        r"$[\max_p D_p-\min_{a,b}D_{ab}+m]_+$" "\na, b: also points between two images",
-    ),
-    "symmetrical_synthesis": (
-        2020,
-        "N-pairs with the hardest of\nimages and their mirror images",
-    ),
-    "matryoshka": (2022, r"$\sum_m \mathrm{SupCon}(f_{1\ldots m})$" "\nm = 8, 16, 32, …"),
-    "multi_scale": (2019, r"$\sum_h \mathrm{ranked\ list}(f_h)$" "\nh: three parts"),
 }  # fmt: skip
 
 
@@ -257,17 +99,17 @@ def costs() -> dict[str, float]:
     A loss that is not in the table has none.
     """
     rows = {row["what"]: row for row in section(RESULTS.read_text(), "losses")}
-    times = {
-        name: float(rows[key]["ours_ms"])
-        for name in EQUATIONS
-        if (key := f"{name}, B = 512, d = 128") in rows
+    unit = float(rows["contrastive, B = 512, d = 128"]["ours_ms"])
+    return {
+        entry.name: float(rows[key]["ours_ms"]) / unit
+        for entry in losses.entries()
+        if (key := f"{entry.name}, B = 512, d = 128") in rows
     }
-    return {name: ms / times["contrastive"] for name, ms in times.items()}
 
 
 def draw() -> tuple[Figure, dict[str, Any]]:
     """The poster, and its numbers: force, year and cost of every loss by its short name."""
-    entries, cost = losses.entries(), costs()
+    entries, cost = [entry for entry in losses.entries() if entry.studied], costs()
     rows = -(-len(entries) // _COLUMNS)
     with plt.rc_context({"figure.constrained_layout.use": False}):  # cards have fixed places
         fig = plt.figure(figsize=(11.7, 1.0 + 1.74 * rows))
@@ -280,13 +122,13 @@ def draw() -> tuple[Figure, dict[str, Any]]:
         box = (0.008 + 0.197 * column, top - (row + 1) * top / rows, 0.192, 0.965 * top / rows)
         force = forces(entry.name)
         _draw_card(fig, box, entry, force, cost.get(entry.name))
-        drawn[entry.name] = {"force": force, "year": EQUATIONS[entry.name][0]}
+        drawn[entry.name] = {"force": force, "year": entry.year}
         if entry.name in cost:
             drawn[entry.name]["cost"] = figures.timing(cost[entry.name])
     return fig, {"degrees": ANGLES, "losses": drawn}
 
 
-def _write_head(fig: Figure, entries: tuple[Entry, ...], top: float) -> None:
+def _write_head(fig: Figure, entries: Sequence[Entry], top: float) -> None:
     inch = 1 / fig.get_figheight()
     title = f"{len(entries)} losses, and the force of each"
     fig.text(0.01, 1 - 0.22 * inch, title, size=14, weight="bold", va="center")
@@ -304,21 +146,20 @@ def _draw_card(
     cost: float | None,
 ) -> None:  # fmt: skip
     x, y, w, h = box
-    year, equation = EQUATIONS[entry.name]
-    look = figures.look(entry.name)
     tint = _TINTS.get(entry.family, "0.9")
     fig.add_artist(Rectangle((x, y), w, h, fc="none", ec="0.7", lw=0.6))
     fig.add_artist(Rectangle((x, y + 0.87 * h), w, 0.13 * h, fc=tint, ec="0.7", lw=0.6))
-    fig.text(x + 0.004, y + 0.935 * h, look.name, size=8, weight="bold", va="center")
-    fig.text(x + w - 0.004, y + 0.935 * h, str(year), size=7.5, va="center", ha="right")
-    lines = equation.split("\n")
+    fig.text(x + 0.004, y + 0.935 * h, entry.title, size=8, weight="bold", va="center")
+    fig.text(x + w - 0.004, y + 0.935 * h, str(entry.year), size=7.5, va="center", ha="right")
+    lines = entry.equation.split("\n")
     for i, line in enumerate(lines):
         at = y + (0.735 + 0.13 * ((len(lines) - 1) / 2 - i)) * h
         fig.text(x + w / 2, at, line, size=7.2, va="center", ha="center")
+    color = figures.look(entry.name).color
     axes = fig.add_axes((x + 0.022, y + 0.12 * h, w - 0.034, 0.45 * h))
     axes.axhline(0, color="0.6", lw=0.6)
-    axes.plot(ANGLES, force, color=look.color, lw=1.5)
-    axes.fill_between(ANGLES, force, 0, color=look.color, alpha=0.12, lw=0)
+    axes.plot(ANGLES, force, color=color, lw=1.5)
+    axes.fill_between(ANGLES, force, 0, color=color, alpha=0.12, lw=0)
     axes.set(xlim=(0, 90), ylim=(min(-0.08, 1.08 * force.min()), max(0.08, 1.12 * force.max())))
     axes.set_xticks([0, 30, 60, 90], ["0°", "30°", "60°", "90°"], fontsize=6)
     axes.set_yticks([0], ["0"], fontsize=6)

@@ -10,7 +10,6 @@ import pandas as pd
 
 from benchmarks.__main__ import RESULTS, section
 from dmlkit import ROOT, losses, study
-from dmlkit.looks import look
 from dmlkit.losses.table import Entry
 from studies.rules import protocol
 
@@ -33,7 +32,7 @@ def atlas() -> list[dict[str, Any]]:
         found.append(
             {
                 "entry": entry,
-                "title": look(entry.name).name,
+                "title": entry.title,
                 "cls": f"{cls.__module__}.{cls.__qualname__}",
                 "first": (inspect.getdoc(cls) or "").partition("\n")[0],
                 "when": when["losses"].get(entry.name, when["families"][entry.family]),

@@ -7,7 +7,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
 from course import poster
-from dmlkit import figures
 from dmlkit.losses.forces import axes, build_at, value_and_forces
 
 #: Room for the eight points of SEE; three parts and any prefix hold the plane.
@@ -46,7 +45,7 @@ def forces(name: str) -> Figure:
     left.set(xlim=(-1.7, 1.7), ylim=(-1.7, 1.7), aspect="equal")
     left.axis("off")
     right.axhline(0, color="0.6", lw=0.8)
-    right.plot(poster.ANGLES, poster.forces(name), lw=2, color=figures.look(name).color)
+    right.plot(poster.ANGLES, poster.forces(name), lw=2)
     right.set(xlabel="angle to its own class (°)", ylabel="force / largest")
     right.set_xticks(range(0, 91, 30))
     return fig
