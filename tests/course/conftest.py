@@ -57,13 +57,12 @@ def chromium() -> Iterator[Any]:
     browser.quit()
 
 
-def set_look(browser: Any, scheme: str, size: tuple[int, int] | None = None) -> None:
-    """Light or dark, and a screen of this size in CSS pixels, or the window's own."""
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    width, height = size or (0, 0)
-    metrics = {"width": width, "height": height, "deviceScaleFactor": 0, "mobile": size is not None}
+def fits(browser: Any, size: tuple[int, int]) -> bool:
+    """Whether the page is no wider than a screen of this size, in CSS pixels."""
+    metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 0, "mobile": True}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    page = "document.documentElement"
+    return bool(browser.execute_script(f"return {page}.scrollWidth <= {page}.clientWidth"))
 
 
 def complaints(browser: Any) -> list[str]:
@@ -77,12 +76,3 @@ def complaints(browser: Any) -> list[str]:
             if url.scheme in ("http", "https", "ws", "wss") and url.hostname != "127.0.0.1":
                 found.append(f"a request to {url.hostname}")
     return found
-
-
-def scrolls_sideways(browser: Any) -> bool:
-    """Whether the page is wider than the screen."""
-    return bool(
-        browser.execute_script(
-            "const page = document.documentElement; return page.scrollWidth > page.clientWidth"
-        )
-    )
