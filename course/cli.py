@@ -96,7 +96,7 @@ def claims(
 def site(
     folder: Annotated[Path | None, typer.Argument(help="To be written; else build/site.")] = None,
 ) -> None:
-    """Write the course as a static site."""
+    """Write the course as a static site; what is wrong with it is an error."""
     from course.site import build
 
     out = folder or ROOT / "build" / "site"

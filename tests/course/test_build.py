@@ -1,4 +1,4 @@
-"""The site is whole: every page is there, without a warning, and in a browser nothing is missing."""
+"""The site is whole: all pages are there, without a warning, and a browser misses nothing."""
 
 import json
 import re
