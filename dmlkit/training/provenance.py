@@ -19,7 +19,7 @@ from torch import nn
 from dmlkit import data, numerics
 from dmlkit.training.experiment import Experiment
 
-#: What every training executes; the globals of these lead to the rest of it.
+#: What every training executes; their imports lead to the rest of it.
 PIPELINE = ("dmlkit.training.runs", "dmlkit.losses.table")
 _STANDARD_LIBRARY = os.path.dirname(os.__file__)
 
@@ -63,13 +63,13 @@ def reached(names: Iterable[str], own: Iterable[str] = ()) -> dict[str, str]:
     >>> list(reached(["dmlkit.losses.contract"]))[-1]
     'dmlkit.losses.contract'
     """
-    packages = {"dmlkit"} | {name.split(".")[0] for name in own}
+    packages = {"dmlkit"} | {name.split(".")[0] for name in own} - {"torch"}
     found: dict[str, str] = {}
-    waiting = list(names)
+    waiting = [name for name in names if name.split(".")[0] != "torch"]
     while waiting:
         name = waiting.pop()
-        first, module = name.split(".")[0], sys.modules[name]
-        if name in found or first == "torch" or (first == "dmlkit" and hasattr(module, "__path__")):
+        module = sys.modules[name]
+        if name in found or (name.startswith("dmlkit") and hasattr(module, "__path__")):
             continue
         found[name], imports = _read(module)
         if _is_ours(name, packages):
