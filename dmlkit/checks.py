@@ -1,12 +1,8 @@
 """What is refused, in words that name the argument, what was expected and what came."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable
 from numbers import Integral, Real
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 
 def check_arguments(what: str, accepted: Iterable[str], given: Iterable[str]) -> None:
@@ -44,13 +40,6 @@ def check_count(low: int = 1, /, **arguments: int) -> None:
             raise ValueError(f"{name} must be a whole number from {low}, but is {value!r}")
 
 
-def check_flag(**arguments: bool) -> None:
-    """Refuse what is neither True nor False, naming the argument."""
-    for name, value in arguments.items():
-        if not isinstance(value, bool):
-            raise TypeError(f"{name} must be True or False, but is {value!r}")
-
-
 def check_positive(**arguments: float) -> None:
     """Refuse what is no finite number above 0, naming the argument."""
     check_range(**arguments)
@@ -65,36 +54,3 @@ def check_range(low: float = -math.inf, high: float = math.inf, /, **arguments: 
         number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
         if not number or not low <= value <= high:
             raise ValueError(f"{name} must be a number from {low} to {high}, but is {value!r}")
-
-
-def check_type(*kinds: type, **arguments: object) -> None:
-    """Refuse what is of none of some types, naming the argument.
-
-    >>> check_type(str, type(None), name=3)
-    Traceback (most recent call last):
-    TypeError: name must be a str or None, but is 3
-    """
-    for name, value in arguments.items():
-        if not isinstance(value, kinds):
-            expected = " or ".join(
-                "None" if kind is type(None) else f"a {kind.__name__}" for kind in kinds
-            )
-            raise TypeError(f"{name} must be {expected}, but is {value!r}")
-
-
-def as_numbers(values: Sequence[float] | NDArray[Any], name: str) -> NDArray[np.float64]:
-    """Real numbers (n,), NaN and infinity too. Raises ValueError for anything else.
-
-    >>> as_numbers([1, 2.5], "values")
-    array([1. , 2.5])
-    """
-    try:
-        array = np.asarray(values)
-        if array.dtype.kind not in "biuf" or isinstance(values, Mapping):
-            raise ValueError
-        array = array.astype(float)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be numbers (n,), but are {values!r}") from None
-    if array.ndim != 1:
-        raise ValueError(f"{name} must be numbers (n,), but are of shape {array.shape}")
-    return array

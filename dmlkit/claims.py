@@ -39,7 +39,6 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dmlkit import ROOT, statistics
-from dmlkit.checks import as_numbers
 
 #: The smallest effect of interest of a secondary part, if none is given: a point of Recall@1.
 MARGIN = 0.01
@@ -172,7 +171,7 @@ def settle(
     >>> settle("C5", [0.02, 0.03, 0.025]).verdict
     'reproduced'
     """
-    rule, x = _rule(claim), as_numbers(values, f"{claim}: values")
+    rule, x = _rule(claim), np.asarray(values, dtype=float)
     if rule in ("exact", "table"):
         effect, interval = float(x.sum() if rule == "table" else x[np.abs(x).argmax()]), None
     else:
