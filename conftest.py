@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 # Doctests of what needs the extra "site" are those of a machine that has it.
-collect_ignore_glob = [] if find_spec("myst_nb") else ["course/site/*"]
+collect_ignore_glob = ["course/site/conf.py" if find_spec("myst_nb") else "course/site/*"]
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

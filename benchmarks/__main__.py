@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 from course import ledger
+from course.results import RESULTS, section
 
 ON_A_CPU = (
     *("training", "retrieval", "sphere", "losses", "oracles", "defaults", "judge_alarms"),
     *("check_power", "sizes"),
 )
 PARTS = (*ON_A_CPU, "gpu")
-RESULTS = Path(__file__).parent / "RESULTS.md"
 DOCS = Path(__file__).parent.parent / "docs"
 HEAD = """# Benchmarks
 
@@ -40,13 +40,6 @@ def _text(cell: object) -> str:
     if isinstance(cell, float):
         return f"{cell:.3g}" if abs(cell) < 1000 else f"{cell:.0f}"
     return "" if cell is None else str(cell)
-
-
-def section(results: str, part: str) -> list[dict[str, str]]:
-    """The rows of one part of RESULTS.md, as it prints them."""
-    lines = results.partition(f"\n## {part}\n")[2].partition("\n## ")[0].splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if "|" in line]
-    return [dict(zip(cells[0], row, strict=True)) for row in cells[2:]]
 
 
 def losses_in_short(results: str) -> str:

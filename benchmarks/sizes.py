@@ -15,8 +15,8 @@ import torch
 from torch.nn.functional import normalize
 
 from benchmarks import losses
-from benchmarks.__main__ import RESULTS, section
 from benchmarks.retrieval import _memory
+from course.results import RESULTS, section
 from dmlkit import ROOT
 from dmlkit import losses as ours
 from dmlkit.retrieval import recall_at_k

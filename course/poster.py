@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor, nn
 
-from benchmarks.__main__ import RESULTS, section
+from course.results import RESULTS, section
 from dmlkit import figures, losses
 from dmlkit.losses.forces import axes, build_at, turning_force
 from dmlkit.losses.table import Entry

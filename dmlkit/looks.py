@@ -78,6 +78,7 @@ LOOKS: Mapping[str, Look] = {
     "normalized_softmax": Look("normalized softmax", SKY, "h"),
     "cosface": Look("CosFace", AMBER, ">"),
     "arcface": Look("ArcFace", PURPLE, "o"),
+    "subcenter_arcface": Look("sub-center ArcFace", PURPLE, "D"),
     "sphereface": Look("SphereFace", WINE, "X"),
     "proxy_anchor": Look("Proxy-Anchor", BROWN, "h"),
     "soft_triple": Look("SoftTriple", BLUE, "<"),

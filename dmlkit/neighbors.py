@@ -49,10 +49,10 @@ class Cosine(Euclidean):
     """xᵀy / ‖x‖‖y‖: on the unit sphere, 1 − ‖x − y‖² / 2."""
 
     def points(self, x: Tensor) -> Tensor:
-        if len(zero := (x == 0).all(dim=1).nonzero()):
-            raise ValueError(
-                f"row {int(zero[0])} is zero and has no cosine; use metric='euclidean'"
-            )
+        zero = (x == 0).all(dim=1)
+        if zero.any():
+            row = int(zero.nonzero()[0])
+            raise ValueError(f"row {row} is zero and has no cosine; use metric='euclidean'")
         return normalize(x)
 
     def read(self, D: Tensor) -> Tensor:
@@ -305,8 +305,10 @@ def as_matrix(embeddings: Array, name: str, metric: Metric) -> Tensor:
             f"{name}: expected real numbers of shape (items, dimensions), at least one of each, "
             f"got {x.dtype} of shape {tuple(x.shape)}"
         )
-    if len(bad := (~x.isfinite().all(dim=1)).nonzero()):
-        raise ValueError(f"{name}: row {int(bad[0])} is not finite; did the training diverge?")
+    bad = ~x.isfinite().all(dim=1)
+    if bad.any():
+        row = int(bad.nonzero()[0])
+        raise ValueError(f"{name}: row {row} is not finite; did the training diverge?")
     return metric_of(metric).points(x.double())
 
 

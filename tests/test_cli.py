@@ -56,7 +56,7 @@ def test_train_prints_the_run_beside_its_baselines_and_loads_it_the_next_time(in
         (["train", "--loss", "nope"], "loss must be one of contrastive, "),
         (["train", "--loss", "dreml"], "studies.dreml trains an ensemble"),
         (["train", "--data", "nope"], "'nope'"),
-        (["judge", "my.py"], "is a file: name its class, too, as in my.py:MyLoss"),
+        (["judge", "my.py"], "unknown loss 'my.py'"),
         (["train", "--device", "tpu"], "unknown device 'tpu'; there are auto, cpu, cuda"),
         (["train", "--set", "lr"], "a setting is --set NAME=VALUE, but this is --set 'lr'"),
         (["train", "--set", "lr=fast"], "lr must be a number from 1e-12 to inf"),

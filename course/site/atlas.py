@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks.__main__ import RESULTS, section
+from course.results import RESULTS, section
 from dmlkit import ROOT, losses, study
 from dmlkit.losses.table import Entry
 from studies.rules import protocol

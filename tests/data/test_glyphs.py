@@ -306,7 +306,7 @@ def test_a_full_disk_leaves_nothing_half_written(drawings, tmp_path, monkeypatch
 
     with monkeypatch.context() as patch:
         patch.setattr(*((np, "savez") if step == "write" else (Path, "replace")), full)
-        with pytest.raises(OSError, match=r"No space left on device.*make room"):
+        with pytest.raises(OSError, match="No space left on device"):
             made(tmp_path)
     assert not [path for path in (tmp_path / "glyphs").iterdir() if path.suffix != ".lock"]
     assert len(made(tmp_path)) == 30
