@@ -2,7 +2,8 @@
 
 import logging
 import re
-from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -17,7 +18,9 @@ exclude_patterns = ["_*"]
 html_theme = "furo"
 html_title = "dmlkit"
 # STIX Two Math is for browsers on machines that have no font for formulas.
-html_static_path = ["static", str(files("ziamath") / "fonts" / "STIXTwoMath-Regular.ttf")]
+_spec = find_spec("ziamath")  # which warns as it is imported
+_ziamath = Path(_spec.origin).parent if _spec and _spec.origin else Path()
+html_static_path = ["static", str(_ziamath / "fonts" / "STIXTwoMath-Regular.ttf")]
 html_css_files = ["site.css"]
 html_copy_source = html_show_sourcelink = False
 html_show_sphinx = False

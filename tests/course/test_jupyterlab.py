@@ -18,7 +18,7 @@ import pytest
 import dmlkit
 from course.student import copies
 
-from .conftest import complaints, set_look
+from .conftest import complaints
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -101,7 +101,6 @@ def run_all(browser: Any, lab: str, path: str, limit: float = 420) -> list[dict[
     """Open a notebook, run all of it, and give its code cells."""
     from selenium.webdriver.support.ui import WebDriverWait
 
-    set_look(browser, "light")
     complaints(browser)
     browser.get(f"{lab}/lab/tree/{path}?reset")
     ready = "return Boolean(window.jupyterapp?.shell.currentWidget?.context?.path === arguments[0])"
