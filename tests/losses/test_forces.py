@@ -11,9 +11,9 @@ from dmlkit.losses.forces import axes, build_at, turning_force, value_and_forces
 
 @pytest.mark.parametrize("name", ["xbm", "adaface", "heated_up_softmax", "spherical_expansion"])
 def test_a_loss_is_as_before(name: str, generator: torch.Generator) -> None:
-    loss = losses.build(name, num_classes=3, dim=4)
+    loss = losses.build(name, num_classes=3, dim=12)
     before = copy.deepcopy(loss.state_dict())
-    points, labels = torch.randn(6, 4, generator=generator), torch.tensor([0, 0, 1, 1, 2, 2])
+    points, labels = torch.randn(6, 12, generator=generator), torch.tensor([0, 0, 1, 1, 2, 2])
     torch.manual_seed(0)
     first = value_and_forces(loss, points, labels)
     torch.manual_seed(0)
@@ -41,7 +41,7 @@ def test_a_turning_force_is_a_difference_quotient_along_the_circle() -> None:
         angle = torch.deg2rad(torch.tensor(degrees, dtype=torch.float64))
         x = batch.clone()
         x[0] = 3 * (angle.cos() * at[0] + angle.sin() * at[1])
-        return float(loss(x, labels))
+        return loss(x, labels).item()
 
     slope = (value(40 + step) - value(40 - step)) / (2 * step * torch.pi / 180)
     force = turning_force(loss, batch, labels, 0, at[0], at[1], 40)
