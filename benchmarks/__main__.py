@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from course import ledger
 from course.results import RESULTS, section
+from dmlkit.files import write_between
 
 ON_A_CPU = (
     *("training", "retrieval", "sphere", "losses", "oracles", "defaults", "judge_alarms"),
@@ -111,7 +111,7 @@ def main(parts: Sequence[str]) -> None:
         ordered = [sections[name].rstrip() for name in PARTS if name in sections]
         RESULTS.write_text(HEAD + "\n## " + "\n\n## ".join(ordered) + "\n")
         for mark, (page, written) in IN_DOCS.items():
-            ledger.write_between(DOCS / page, mark, written(RESULTS.read_text()))
+            write_between(DOCS / page, mark, written(RESULTS.read_text()))
 
 
 if __name__ == "__main__":

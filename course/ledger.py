@@ -1,15 +1,13 @@
 """The ledger as it is shown: one row for each claim, on the command line and in a page."""
 
 import math
-import re
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
 from dmlkit.claims import table
-from dmlkit.files import write_whole
+from dmlkit.files import write_between
 
 #: Of ``rows``.
 COLUMNS = ("claim", "part", "verdict", "effect", "interval", "n", "Holm", "figure")
@@ -113,17 +111,3 @@ def write(page: Path, frame: pd.DataFrame) -> None:
         write_between(page, "tally", tally(frame))
     if "<!-- claims -->" in text or "<!-- tally -->" not in text:
         write_between(page, "claims", markdown(frame))
-
-
-def write_between(page: Path, mark: str, written: str) -> None:
-    """Replace what a page has between the lines ``<!-- mark -->`` and ``<!-- /mark -->``.
-
-    Raises ValueError for a page without these two lines.
-    """
-    text = page.read_text(encoding="utf-8")
-    begin, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
-    pieces = re.split(rf"(?<={begin}\n).*(?={end})", text, flags=re.DOTALL)
-    if len(pieces) != 2:
-        raise ValueError(f"{page} needs a line {begin} and one {end} below it, found none")
-    text = (written + "\n").join(pieces)
-    write_whole({page: partial(Path.write_text, data=text, encoding="utf-8")})

@@ -2,7 +2,9 @@
 
 import os
 import platform
+import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 
@@ -29,3 +31,17 @@ def write_whole(writers: Mapping[Path, Callable[[Path], object]]) -> None:
     finally:
         for beside in places.values():
             beside.unlink(missing_ok=True)
+
+
+def write_between(page: Path, mark: str, written: str) -> None:
+    """Replace what a page has between the lines ``<!-- mark -->`` and ``<!-- /mark -->``.
+
+    Raises ValueError for a page without these two lines.
+    """
+    text = page.read_text(encoding="utf-8")
+    begin, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
+    pieces = re.split(rf"(?<={begin}\n).*(?={end})", text, flags=re.DOTALL)
+    if len(pieces) != 2:
+        raise ValueError(f"{page} needs a line {begin} and one {end} below it, found none")
+    text = (written + "\n").join(pieces)
+    write_whole({page: partial(Path.write_text, data=text, encoding="utf-8")})

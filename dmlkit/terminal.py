@@ -28,6 +28,7 @@ Scheduler = Annotated[
 
 
 def set_option(what: str) -> Any:
+    """The option ``--set``, for fields of an Experiment or parameters of a notebook."""
     return typer.Option("--set", help=f"NAME=JSON, repeatable: {what}")
 
 

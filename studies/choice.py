@@ -1,13 +1,12 @@
-"""Which loss: what a study says to someone who has to choose one, and the README's table of it."""
+"""Which loss: what a study says to someone who has to choose one, and the table of it."""
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
 from dmlkit import losses
-from dmlkit.files import write_whole
+from dmlkit.files import write_between
 from dmlkit.statistics import interval
 from studies.answers import scores
 from studies.check import asked_for
@@ -110,8 +109,5 @@ def _interval(row: Mapping[str, float], *names: str) -> str:
 def write_choice(page: Path, name: str) -> None:
     """Write the table of a study between ``<!-- which-loss -->`` and ``<!-- /which-loss -->``."""
     rules, (trials, evidence) = protocol(name), tables(name)
-    begin, end = "<!-- which-loss -->\n", "<!-- /which-loss -->"
-    before, rest = page.read_text(encoding="utf-8").split(begin)
-    written = markdown(rules, trials.frame(), asked_for(rules, evidence))
-    whole = f"{before}{begin}{written}\n{end}{rest.partition(end)[2]}"
-    write_whole({page: partial(Path.write_text, data=whole, encoding="utf-8")})
+    text = markdown(rules, trials.frame(), asked_for(rules, evidence))
+    write_between(page, "which-loss", text)

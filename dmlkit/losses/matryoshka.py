@@ -1,5 +1,6 @@
 """Matryoshka: a loss on leading parts of the embedding, so that it can be cut to any size."""
 
+import math
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -57,7 +58,7 @@ class MatryoshkaLoss(PairLoss):
                 f"but are {self.sizes}"
             )
         weights = [1.0] * len(self.sizes) if self.weights is None else list(self.weights)
-        if len(weights) != len(self.sizes) or not min(weights) > 0:
+        if len(weights) != len(self.sizes) or not all(0 < w < math.inf for w in weights):
             raise ValueError(f"weights must be {len(self.sizes)}, above 0, but are {weights}")
         total = 1.0 if self.reduction == "sum" else sum(weights)
         self.weights = [weight / total for weight in weights]

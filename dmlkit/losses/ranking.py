@@ -6,6 +6,7 @@ every anchor in chunks, and takes it again for the gradient: no (B, B, B) is eve
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Protocol
 
 import torch
@@ -147,7 +148,7 @@ class RecallAtKLoss(PairLoss):
     max_positives: int | None = setting(default=None, low=1)
 
     def setup(self) -> None:
-        if not self.k or min(self.k) < 1:
+        if not self.k or not all(isinstance(k, Integral) and k >= 1 for k in self.k):
             raise ValueError(f"k must hold at least one whole number from 1, but is {self.k!r}")
         self.k = tuple(self.k)
 

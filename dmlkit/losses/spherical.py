@@ -52,7 +52,7 @@ class SphericalConstraint(Declared):
 
     def setup(self) -> None:
         known = self.target in ("mean", "ema")
-        if not known and (isinstance(self.target, str) or not 0 <= self.target < math.inf):
+        if not known and (isinstance(self.target, str | bool) or not 0 <= self.target < math.inf):
             raise ValueError(f"target must be 'mean', 'ema' or a norm, but is {self.target!r}")
         self.register_buffer("average", torch.zeros(()))
         self.register_buffer("started", torch.zeros((), dtype=torch.bool))

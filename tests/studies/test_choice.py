@@ -9,8 +9,7 @@ from scipy import stats
 from typer.testing import CliRunner
 
 import studies
-from course import ledger
-from dmlkit import ROOT, study
+from dmlkit import ROOT, files, study
 from dmlkit.cli import app
 from studies import choice
 from studies.choice import which_loss
@@ -120,10 +119,10 @@ def test_a_page_without_marks_is_left_alone(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("a <!-- which-loss --> b")
     with pytest.raises(ValueError, match="needs a line <!-- which-loss --> and one <!-- /which"):
-        ledger.write_between(page, "which-loss", "new")
+        files.write_between(page, "which-loss", "new")
     assert page.read_text() == "a <!-- which-loss --> b"
     page.write_text("a\n<!-- which-loss -->\nold\n<!-- /which-loss -->\nb\n")
-    ledger.write_between(page, "which-loss", "new")
+    files.write_between(page, "which-loss", "new")
     assert page.read_text() == "a\n<!-- which-loss -->\nnew\n<!-- /which-loss -->\nb\n"
 
 
