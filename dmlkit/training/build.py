@@ -1,6 +1,7 @@
 """From an Experiment to what it names: device, model, objective, batches, optimizer."""
 
 import inspect
+import math
 import os
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -148,10 +149,16 @@ def build_optimizer(
     return make([g for g in groups if g["params"]], lr=lr, **args)
 
 
-def lr_factor(step: int, steps: int, decay: float) -> float:
-    """Constant, then a linear fall to 0 over the last ``decay`` of the steps.
+def lr_factor(
+    step: int, steps: int, decay: float, warmup: int = 0, schedule: str = "linear"
+) -> float:
+    """A rise over the first ``warmup`` steps; at the end, over ``decay`` of all, a fall to 0.
 
     >>> [round(lr_factor(step, 10, 0.5), 2) for step in (0, 4, 5, 9)]
     [1.0, 1.0, 1.0, 0.2]
+    >>> [round(lr_factor(step, 10, 0.5, 2, "cosine"), 2) for step in (0, 1, 2, 6, 9)]
+    [0.5, 1.0, 1.0, 0.9, 0.1]
     """
-    return min(1.0, (steps - step) / (decay * steps)) if decay else 1.0
+    left = min(1.0, (steps - step) / (decay * steps)) if decay else 1.0
+    fall = math.sin(math.pi / 2 * left) ** 2 if schedule == "cosine" else left
+    return fall * min(1.0, (step + 1) / warmup) if warmup else fall

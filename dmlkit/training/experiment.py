@@ -28,6 +28,7 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,
     "rmsprop": torch.optim.RMSprop,
 }
+SCHEDULES = ("linear", "cosine")
 
 
 def _number(default: float, low: float, high: float = math.inf) -> Any:
@@ -40,7 +41,8 @@ class Experiment:
     """Everything that decides a Run, as JSON literals; the hash of it names the Run.
 
     The default is the course's ``ci`` setting: Glyphs, a small ConvNet, 32 classes × 4 images.
-    ``steps`` is fixed in advance, and the model after the last one is the one reported.
+    ``steps`` is fixed in advance, and the model after the last one is the one reported, or with
+    ``keep_best`` the best on the validation classes, which are monitored for it.
 
     Several ``devices`` train as one does on the whole batch, whatever the loss, but for two things:
     each draws its own dropout and jitter, and BatchNorm takes its statistics from a device's own
@@ -73,11 +75,15 @@ class Experiment:
     lr: float = _number(5e-3, 1e-12)
     backbone_lr_factor: float = _number(1.0, 0)  # a pretrained one should move less than its head
     frozen_steps: int = _number(0, 0)  # first ones, where the backbone rests: a new head misleads
+    warmup: int = _number(0, 0)  # first steps, over which lr rises to its value
     lr_decay: float = _number(0.3, 0, 1)  # share of the steps, at the end, over which lr falls to 0
+    schedule: str = "linear"  # the shape of that fall, or cosine; lr_decay=0 keeps lr constant
+    clip: float = _number(0.0, 0)  # the norm that the whole gradient is scaled down to; 0: never
     steps: int = _number(280, 1)
     seed: int = _number(0, 0, 2**32 - 1)
     monitor: tuple[str, ...] = ()  # splits whose Recall@1 the history follows
     monitor_every: int = _number(50, 1)  # steps
+    keep_best: bool = False  # the monitored step of the best Recall@1 on val, and not the last
     precision: str = "32-true"  # as Lightning Fabric names it
     compile: bool = False  # the model, by torch.compile: faster after a slow start, other last bits
     devices: int = _number(1, 1)  # GPUs, or processes on a CPU: each embeds its share of a batch
@@ -98,8 +104,11 @@ class Experiment:
         check_choice(get_args(get_args(retrieval.Metric)[0]), metric=metric)
         check_choice(SAMPLERS, sampler=self.sampler)
         check_choice(OPTIMIZERS, optimizer=self.optimizer)
+        check_choice(SCHEDULES, schedule=self.schedule)
         for split in (self.split, *self.monitor):
             check_choice(data.SPLITS, split=split)
+        if self.keep_best and "val" not in self.monitor:
+            raise ValueError(f"keep_best needs 'val' in monitor, but that is {self.monitor!r}")
         if imported.is_imported(self.loss):
             imported.check_name(self.loss)  # it is read when it is built: this is only data
         else:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,11 +28,12 @@ from dmlkit.training.build import (
     objective_for,
     open_fabric,
 )
+from dmlkit.training.checkpoints import is_the_longer, read_checkpoint
 from dmlkit.training.devices import device_type, repeatable_numerics
 from dmlkit.training.experiment import Experiment
 from dmlkit.training.provenance import provenance
 from dmlkit.training.scoring import DivergedError, check_embeddings, embed, score, to_float
-from dmlkit.training.trainer import fit, read_checkpoint
+from dmlkit.training.trainer import fit
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -72,15 +74,16 @@ class Run:
         if "pretrained" in args:
             args["pretrained"] = False  # what it began with is no longer needed
         experiment = replace(self.experiment, model_args=args)
-        return self._restored(model_for(experiment, torch.zeros(self.image_shape)), "model.pt")
+        return self._restored(model_for(experiment, torch.zeros(self.image_shape)), "model")
 
     def objective(self) -> Objective:
         """What it was trained with, on the CPU, with its learned state: proxies, a memory."""
-        return self._restored(objective_for(self.experiment, self.num_classes), "objective.pt")
+        return self._restored(objective_for(self.experiment, self.num_classes), "objective")
 
-    def _restored(self, module: Module, file: str) -> Module:
-        with _naming(self.path / file):
-            module.load_state_dict(read_checkpoint(self.path / file))
+    def _restored(self, module: Module, part: str) -> Module:
+        with _naming(file := self.path / "checkpoint.pt"):
+            state = read_checkpoint(file)
+            module.load_state_dict((state["best"] or state)[part])
         return module.eval()
 
 
@@ -111,6 +114,7 @@ class _Work(NamedTuple):
     provenance: dict[str, str]
     path: Path
     diverged: Path
+    start: Path | None  # the checkpoint that it goes on from
 
 
 def run(
@@ -118,6 +122,7 @@ def run(
     *,
     device: str = "auto",
     store: Path | None = None,
+    start: Run | None = None,
     train: bool = True,
     wait: bool = False,
     progress: bool = True,
@@ -129,6 +134,10 @@ def run(
     is what training now would give. A training that diverged leaves a file NAME.diverged, which
     says how, and is not tried again while that is there.
 
+    With a ``start``, a Run of fewer ``steps``, it goes on from there. Where the learning rate was
+    the same so far (lr_decay=0), it is the Run of that many steps, to the bit; else it is another
+    one, with the start in its provenance.
+
     It is scored by the model that it keeps, in its parameters' own precision: under bf16-mixed
     that is float32, as ``Run.model()`` embeds, where the history's monitored scores are bfloat16's.
     Under torchrun every process calls this, the first one keeps the Run, and all are given it; see
@@ -139,14 +148,16 @@ def run(
         NotTrainedError: it is not on disk, and ``train`` is False.
         DivergedError: see ``fit``.
         OSError: the Run is damaged.
-        ValueError: an unknown data set, model or device, or ``devices`` that cannot share a batch.
+        ValueError: an unknown data set, model or device, ``devices`` that cannot share a batch, or
+            a ``start`` of another training.
 
     >>> run(Experiment(steps=0))
     Traceback (most recent call last):
     ValueError: steps must be a whole number from 1, but is 0
     """
     fabric = open_fabric(experiment, device)
-    work = _prepare(experiment, fabric.device.type, store or dmlkit.cache_folder() / "runs")
+    store = store or dmlkit.cache_folder() / "runs"
+    work = _prepare(experiment, fabric.device.type, store, start)
     path, first = work.path, fabric.is_global_zero
     known = path.exists() or work.diverged.exists()
     if not known and not train:
@@ -164,7 +175,7 @@ def run(
         return fabric.broadcast(done)  # type: ignore[return-value] # the others' is replaced
 
 
-def _prepare(experiment: Experiment, device_type: str, store: Path) -> _Work:
+def _prepare(experiment: Experiment, device_type: str, store: Path, start: Run | None) -> _Work:
     sets = {
         split: data.load(experiment.data, split, **experiment.data_args)
         for split in dict.fromkeys(("train", experiment.split, *experiment.monitor))
@@ -173,10 +184,15 @@ def _prepare(experiment: Experiment, device_type: str, store: Path) -> _Work:
         model = build_model(experiment, sets["train"])
         objective = build_objective(experiment, sets["train"])
     facts = provenance(experiment, model, objective, sets, device_type)
+    if start is not None:
+        before = start.experiment
+        if start.provenance != facts or not is_the_longer(before, experiment, before.steps):
+            facts["start"] = start.path.name
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
     path = store / f"{experiment.hash()}-{digest}"
     diverged = path.with_name(f"{path.name}.diverged")
-    return _Work(experiment, model, objective, sets, facts, path, diverged)
+    begun = None if start is None else start.path / "checkpoint.pt"
+    return _Work(experiment, model, objective, sets, facts, path, diverged, begun)
 
 
 @contextmanager
@@ -202,6 +218,8 @@ def _train(work: _Work, first: bool, **how: Any) -> None:
         "image_shape": list(train[0].shape),
         "num_classes": train.num_classes,
     }
+    if first and work.start is not None and not checkpoint.exists():
+        write_whole({checkpoint: partial(shutil.copy, work.start)})
     how["monitor"] = {split: work.sets[split] for split in experiment.monitor}
     try:
         history = fit(work.model, work.objective, train, experiment, checkpoint=checkpoint, **how)
@@ -213,7 +231,7 @@ def _train(work: _Work, first: bool, **how: Any) -> None:
             check_embeddings(torch.from_numpy(x), "after the last step: lower lr")
             facts["scores"] = score(experiment, images, x)
         facts["seconds"] = time.monotonic() - began
-        _publish(work, facts, history, x)
+        _publish(work, facts, history, x, checkpoint)
     except DivergedError as error:
         if first:
             facts |= {"seconds": time.monotonic() - began, "error": str(error)}
@@ -221,10 +239,11 @@ def _train(work: _Work, first: bool, **how: Any) -> None:
             write_whole({work.diverged: lambda beside: beside.write_text(text)})
             checkpoint.unlink(missing_ok=True)
         raise
-    checkpoint.unlink(missing_ok=True)
 
 
-def _publish(work: _Work, facts: dict[str, Any], history: pd.DataFrame, x: np.ndarray) -> None:
+def _publish(
+    work: _Work, facts: dict[str, Any], history: pd.DataFrame, x: np.ndarray, checkpoint: Path
+) -> None:
     """Write the whole folder beside, then rename it: a Run is there complete, or not at all."""
     beside = work.path.with_name(f"{work.path.name}.new")
     shutil.rmtree(beside, ignore_errors=True)  # of a process that was killed: this one has the lock
@@ -233,12 +252,10 @@ def _publish(work: _Work, facts: dict[str, Any], history: pd.DataFrame, x: np.nd
     np.savez(
         beside / "embeddings.npz", embeddings=x, labels=work.sets[work.experiment.split].labels
     )
-    for file, module in (("model.pt", work.model), ("objective.pt", work.objective)):
-        torch.save(
-            {name: value.cpu() for name, value in module.state_dict().items()}, beside / file
-        )
+    shutil.copy(checkpoint, beside / "checkpoint.pt")
     (beside / "run.json").write_text(json.dumps(facts, indent=1))  # last: by it Runs are found
     beside.rename(work.path)
+    checkpoint.unlink()
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """The training loop: from a model and any loss to a history, step after step, with checkpoints."""
 
+import copy
 import time
 import warnings
-import zipfile
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from dmlkit.training.build import (
     refreshed,
     split_parameters,
 )
+from dmlkit.training.checkpoints import check_same, described, is_the_longer, read_checkpoint
 from dmlkit.training.experiment import Experiment
 from dmlkit.training.scoring import (
     DivergedError,
@@ -83,6 +84,7 @@ class Trainer:
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.record = torch.full((experiment.steps, len(HISTORY)), torch.nan, device=device)
         self.monitored: dict[str, dict[int, float]] = {}
+        self.best: dict[str, Any] | None = None  # see keep_best
         self.step = 0
         self.within_step = False  # begun and not ended: no state to keep
 
@@ -94,7 +96,8 @@ class Trainer:
         seed = experiment.seed * 1_000_003 + step
         own_seed = seed + self.fabric.global_rank * _DEVICE_STRIDE
         images, labels = self._batch(own_seed)
-        factor = lr_factor(step, experiment.steps, experiment.lr_decay)
+        e = experiment
+        factor = lr_factor(step, e.steps, e.lr_decay, e.warmup, e.schedule)
         for group in self.optimizer.param_groups:
             group["lr"] = group["base_lr"] * factor
         devices.seed(own_seed)  # for dropout
@@ -105,6 +108,10 @@ class Trainer:
         self.fabric.backward(value)
         self._adjust_gradients()
         self._note(value.detach(), embeddings.detach())
+        if e.clip:
+            self.fabric.clip_gradients(
+                self.model, self.optimizer, max_norm=e.clip, error_if_nonfinite=False
+            )
         self.optimizer.step()
         self.step += 1
         self.within_step = False
@@ -241,37 +248,47 @@ class Trainer:
     def state(self) -> dict[str, Any]:
         """All that the remaining steps depend on."""
         return {
-            "model": self.model.state_dict(),
+            "of": described(self.experiment, self.plain_model, self.objective, self.train),
+            "model": self.plain_model.state_dict(),
             "objective": self.objective.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "record": self.record,
             "monitored": self.monitored,
+            "best": self.best,
             "step": self.step,
             "sampler": self.sampler.state_dict() if self.sampler in self.refreshed else {},
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take over a state that ``state`` gave."""
-        self.model.load_state_dict(state["model"])
+        """Take over a state that ``state`` gave. Raises ValueError for another training's."""
+        check_same(state["of"], self.state()["of"])
+        if (step := state["step"]) > self.experiment.steps:
+            asked = self.experiment.steps
+            raise ValueError(f"the checkpoint is of step {step}, but steps is {asked}")
+        self.plain_model.load_state_dict(state["model"])
         self.objective.load_state_dict(state["objective"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.record.copy_(state["record"])
-        self.monitored, self.step = state["monitored"], state["step"]
+        self.record[:step] = state["record"][:step]
+        self.monitored, self.best, self.step = state["monitored"], state["best"], step
         if self.sampler in self.refreshed:
             self.sampler.load_state_dict(state["sampler"])
+
+    def keep_if_best(self, recall: float) -> None:
+        """Remember model and objective where no look has found a higher Recall@1 on val."""
+        if self.best is None or recall > self.best["recall"]:
+            parts = {"model": self.plain_model, "objective": self.objective}
+            states = {name: part.state_dict() for name, part in parts.items()}
+            self.best = {"recall": recall, "step": self.step, **copy.deepcopy(states)}
+
+    def take_best(self) -> None:
+        """Make model and objective what they were at the best step, on every device."""
+        if (best := self.fabric.broadcast(self.best)) is not None:
+            self.plain_model.load_state_dict(best["model"])
+            self.objective.load_state_dict(best["objective"])
 
     def save(self, path: Path) -> None:
         """Write a checkpoint, whole."""
         write_whole({path: partial(torch.save, self.state())})
-
-
-def read_checkpoint(path: Path) -> dict[str, Any]:
-    """What ``torch.save`` wrote; BadZipFile where that has changed, which torch would not see."""
-    with zipfile.ZipFile(path) as file:
-        if damaged := file.testzip():
-            raise zipfile.BadZipFile(f"{damaged} in it is not as it was written")
-    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    return state
 
 
 def _restore(trainer: Trainer, checkpoint: Path | None) -> None:
@@ -288,6 +305,14 @@ def _restore(trainer: Trainer, checkpoint: Path | None) -> None:
     # In a group all begin with the first one's state, that of its loss too.
     if (state := trainer.fabric.broadcast(state)) is not None:
         trainer.restore(state)
+        before, now = Experiment(**state["of"]["experiment"]), trainer.experiment
+        if before.steps != now.steps and not is_the_longer(before, now, trainer.step):
+            warnings.warn(
+                f"training goes on from step {trainer.step} of {before.steps}, which differs from "
+                f"step {trainer.step} of {now.steps} by the learning rate or the looks so far: it "
+                "will not be the training of that many steps (lr_decay=0 keeps the rate)",
+                stacklevel=3,
+            )
 
 
 def _look(trainer: Trainer, monitor: Mapping[str, data.ImageSet], bar: tqdm) -> None:
@@ -303,7 +328,10 @@ def _look(trainer: Trainer, monitor: Mapping[str, data.ImageSet], bar: tqdm) -> 
         recalls = trainer.monitored.setdefault(split, {})
         if step not in recalls:
             x = images.retrieval_sets(trainer.embed(images))
-            recalls[step] = retrieval.recall_at_k(**x, ks=[1], metric=experiment.metric)[1]
+            recall = retrieval.recall_at_k(**x, ks=[1], metric=experiment.metric)[1]
+            if experiment.keep_best and split == "val":
+                trainer.keep_if_best(recall)
+            recalls[step] = recall
 
 
 def _take_steps(
@@ -327,6 +355,8 @@ def _take_steps(
                 trainer.save(checkpoint)
             raise
     trainer.check_last_update()
+    if checkpoint is not None:
+        trainer.save(checkpoint)  # from which a longer training may go on
 
 
 def fit(
@@ -344,15 +374,17 @@ def fit(
 
     Model and loss are trained in place. The Experiment gives batches, optimizer, steps and seed;
     its names of model and loss are not used. With a ``checkpoint`` path the state is saved there
-    every few seconds, and when interrupted between two steps; a training goes on from a state that
-    is there. One that is damaged is named in a warning, and the training begins anew.
+    every few seconds, when interrupted between two steps, and at the end; a training goes on from a
+    state that is there, with more ``steps`` too, and a warning where that is not the longer
+    training. One that is damaged is named in a warning, and the training begins anew.
 
     Several ``devices`` have a process each. Under torchrun these are there, and each calls this;
     else they are started here, and are given all arguments.
 
     Raises:
         DivergedError: a loss, norm, gradient, parameter or embedding is no longer finite.
-        ValueError: an unknown device, or devices that cannot share a batch.
+        ValueError: an unknown device, devices that cannot share a batch, or a checkpoint of another
+            training.
 
     >>> from dmlkit import data, losses, models
     >>> train = data.load("glyphs")
@@ -377,6 +409,7 @@ def fit(
         trainer = Trainer(experiment, model, loss, train, fabric)
         _restore(trainer, checkpoint)
         _take_steps(trainer, monitor, checkpoint, progress)
+        trainer.take_best()
         return trainer.history()
 
 

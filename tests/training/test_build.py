@@ -48,6 +48,26 @@ def test_the_backbone_has_a_learning_rate_of_its_own():
     np.testing.assert_allclose(factor, [[0.25, 1, 1]], rtol=1e-3)
 
 
+def test_warm_up_begins_with_a_part_of_the_rate():
+    plain = replace(TINY, optimizer="sgd", lr=0.1, lr_decay=0, steps=1)
+    np.testing.assert_allclose(moved(replace(plain, warmup=4)) / moved(plain), 0.25, rtol=1e-3)
+
+
+def test_clipping_scales_the_whole_gradient_to_a_norm():
+    """Backbone, head and proxies by one factor; and not at all below that norm."""
+    plain = replace(TINY, optimizer="sgd", lr=0.1, loss_lr_factor=1, lr_decay=0, steps=1)
+    scaled, none = (moved(replace(plain, clip=norm)) / moved(plain) for norm in (1e-3, 1e9))
+    np.testing.assert_allclose(scaled, np.full((1, 3), scaled[0, 0]), rtol=1e-3)
+    assert scaled[0, 0] < 0.5
+    assert (none == 1).all()
+    train = data.load("glyphs", "train", **TINY.data_args)
+    model, loss = TwoParts(), losses.NormalizedSoftmaxLoss(train.num_classes, 8)
+    before = nn.utils.parameters_to_vector([*model.parameters(), *loss.parameters()])
+    training.fit(model, loss, train, replace(plain, clip=1e-3), device="cpu", progress=False)
+    after = nn.utils.parameters_to_vector([*model.parameters(), *loss.parameters()])
+    torch.testing.assert_close((after - before).norm(), torch.tensor(0.1 * 1e-3), rtol=1e-2, atol=0)
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
 def test_the_backbone_rests_while_it_warms_up(optimizer):
     args = {"momentum": 0.9} if optimizer == "sgd" else {}

@@ -39,6 +39,7 @@ def test_the_defaults_are_what_they_were():
         "optimizer": "adam", "optimizer_args": {}, "lr": 5e-3, "backbone_lr_factor": 1.0,
         "frozen_steps": 0, "lr_decay": 0.3, "steps": 280, "seed": 0, "monitor": (),
         "monitor_every": 50, "precision": "32-true", "compile": False, "devices": 1, "threads": 1,
+        "warmup": 0, "schedule": "linear", "clip": 0.0, "keep_best": False,
     }  # fmt: skip
     assert Experiment().hash() == "44136fa355b3"
     assert TINY.hash() == "fb9e719869a9"
@@ -60,12 +61,13 @@ def test_every_field_is_in_the_name():
         "sampler": "uniform", "sampler_args": {}, "model": "resnet18", "model_args": {"depth": 1},
         "dim": 8, "metric": "euclidean", "optimizer": "sgd", "optimizer_args": {"momentum": 0.9},
         "lr": 1, "backbone_lr_factor": 0.1, "frozen_steps": 1, "lr_decay": 0, "steps": 1, "seed": 1,
-        "monitor": ["val"], "monitor_every": 1, "precision": "bf16-mixed", "compile": True,
-        "devices": 2, "threads": 2,
+        "monitor": ["test"], "monitor_every": 1, "precision": "bf16-mixed", "compile": True,
+        "devices": 2, "threads": 2, "warmup": 1, "schedule": "cosine", "clip": 1, "keep_best": True,
     }  # fmt: skip
-    assert changes.keys() == asdict(Experiment()).keys()
-    hashes = {replace(Experiment(), **{name: value}).hash() for name, value in changes.items()}
-    assert len(hashes | {Experiment().hash()}) == len(changes) + 1
+    plain = Experiment(monitor=("val",))
+    assert changes.keys() == asdict(plain).keys()
+    hashes = {replace(plain, **{name: value}).hash() for name, value in changes.items()}
+    assert len(hashes | {plain.hash()}) == len(changes) + 1
 
 
 @pytest.mark.parametrize(
@@ -121,6 +123,10 @@ def test_what_an_experiment_was_made_of_can_change():
             "backbone_lr_factor must be a number from 0 to inf,",
         ),
         ({"loss_lr_factor": -1}, ValueError, "loss_lr_factor must be a number from 0 to inf,"),
+        ({"warmup": -1}, ValueError, "warmup must be a whole number from 0"),
+        ({"clip": -1}, ValueError, "clip must be a number from 0 to inf"),
+        ({"schedule": "step"}, ValueError, "schedule must be one of linear, cosine"),
+        ({"keep_best": True, "monitor": []}, ValueError, "keep_best needs 'val' in monitor, but"),
         ({"lr_decay": -0.5}, ValueError, "lr_decay must be a number from 0 to 1, but is -0.5"),
         ({"lr_decay": 1.5}, ValueError, "lr_decay must be a number from 0 to 1, but is 1.5"),
         ({"seed": -1}, ValueError, "seed must be a whole number from 0, but is -1"),

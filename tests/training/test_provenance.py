@@ -127,15 +127,15 @@ def test_numerics_are_in_the_name(store, monkeypatch):
     assert not run(ONE_STEP, store).loaded
 
 
-RULE = "    return min(1.0, "
+RULE = "    left = min(1.0, "
 EDITS = {
     "as it is": {},
     "a comment, a docstring, lines": {
         RULE: "    # why\n\n" + RULE,
-        "Constant, then a linear fall": "At first constant, then a fall",
+        "A rise over the first": "First a rise, over the first",
         "def lr_factor(": "\n\ndef lr_factor(  # of all groups\n    ",
     },
-    "another rule": {RULE: "    return min(0.9, "},
+    "another rule": {RULE: "    left = min(0.9, "},
 }
 # A process for each package, which all have what they import from other packages.
 SCRIPT = """

@@ -194,11 +194,11 @@ def test_a_damaged_checkpoint_is_named_and_trained_anew(store, tmp_path, monkeyp
         shutil.rmtree(found.path)
 
 
-@pytest.mark.parametrize("file", ["model.pt", "objective.pt", "embeddings.npz"])
+@pytest.mark.parametrize("file", ["checkpoint.pt", "embeddings.npz"])
 def test_a_byte_of_a_run_that_was_flipped_is_seen(store, file):
     path = run(replace(TINY, loss="normalized_softmax"), store).path
     assert {each.name for each in path.iterdir()} == {
-        "run.json", "history.csv", "embeddings.npz", "model.pt", "objective.pt"
+        "run.json", "history.csv", "embeddings.npz", "checkpoint.pt"
     }  # fmt: skip
 
     def read():
