@@ -364,11 +364,13 @@ def _takes_more(was: str, now: str) -> bool:
 
     >>> _takes_more("(x, labels, k=2)", "(x, labels=None, k=2, *, positive=None)")
     True
+    >>> _takes_more("(x, *, k=2)", "(x, *, k=2, m=3)")
+    True
     >>> _takes_more("(x, k=2)", "(x, k=3)") or _takes_more("(x)", "(x, y)")
     False
     """
     (before, old), (after, new) = (text.rstrip(")").rsplit("(", 1) for text in (was, now))
-    theirs, ours = old.split(", ") if old else [], [x for x in new.split(", ") if x != "*"]
+    theirs, ours = ([x for x in each.split(", ") if x not in ("", "*")] for each in (old, new))
     same = all(b in (a, f"{a}=None") for a, b in zip(theirs, ours, strict=False))
     more = all("=" in extra for extra in ours[len(theirs) :])
     return before == after and len(theirs) <= len(ours) and same and more

@@ -14,6 +14,7 @@ import dmlkit
 from dmlkit import numerics
 
 AVX2 = platform.machine() == "x86_64" and " avx2 " in Path("/proc/cpuinfo").read_text()
+MKL = ", MKL on AMD" if AVX2 and "AuthenticAMD" in Path("/proc/cpuinfo").read_text() else ""
 needs_avx2 = pytest.mark.skipif(not AVX2, reason="this machine has no AVX2")
 
 TRAIN = """
@@ -70,11 +71,11 @@ def test_another_machine_is_left_alone() -> None:
 @needs_avx2
 def test_a_training_has_the_bits_of_the_variables_set_by_hand_and_tells_them() -> None:
     ours, told = answer(TRAIN).split("\n")
-    assert told == "avx2"
+    assert told == f"avx2{MKL}"
     assert answer(TRAIN, **dmlkit.NUMERICS).split("\n") == [ours, told]
     other = answer(TRAIN, ATEN_CPU_CAPABILITY="default", ONEDNN_MAX_CPU_ISA="SSE41").split("\n")
     assert other[0] != ours
-    assert other[1] == "default/SSE41"
+    assert other[1] == f"default/SSE41{MKL}"
 
 
 @needs_avx2
@@ -82,19 +83,30 @@ def test_a_training_has_the_bits_of_the_variables_set_by_hand_and_tells_them() -
     "before, variables, expected",
     [
         ("", {"MKL_CBWR": "COMPATIBLE"}, "avx2, MKL COMPATIBLE"),
-        ("import numpy; ", {"OPENBLAS_CORETYPE": "Nehalem"}, "avx2, OpenBLAS Nehalem"),
+        ("import numpy; ", {"OPENBLAS_CORETYPE": "Nehalem"}, f"avx2{MKL}, OpenBLAS Nehalem"),
         # What torch settled before dmlkit was imported stays in force, and is told.
         (
             "import os, torch; os.environ['ATEN_CPU_CAPABILITY'] = 'default'; torch.ones(3) + 1; "
             "del os.environ['ATEN_CPU_CAPABILITY']; ",
             {"OPENBLAS_CORETYPE": "Haswell"},  # torch loads NumPy, and with it OpenBLAS
-            "default/AVX2",
+            f"default/AVX2{MKL}",
         ),
     ],
 )
 def test_what_is_in_force_is_told(before: str, variables: dict[str, str], expected: str) -> None:
     code = f"{before}from dmlkit import numerics; print(numerics.describe())"
     assert answer(code, **variables) == expected
+
+
+@needs_avx2
+@pytest.mark.parametrize(
+    "maker, told", [("GenuineIntel", "avx2"), ("AuthenticAMD", "avx2, MKL on AMD")]
+)
+def test_the_maker_is_told_where_mkl_takes_no_wish(
+    monkeypatch: pytest.MonkeyPatch, maker: str, told: str
+) -> None:
+    monkeypatch.setattr(numerics, "_processor", lambda: f"vendor_id : {maker}")
+    assert numerics.describe() == told
 
 
 def test_away_from_x86_the_machine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

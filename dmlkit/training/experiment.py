@@ -75,19 +75,19 @@ class Experiment:
     lr: float = _number(5e-3, 1e-12)
     backbone_lr_factor: float = _number(1.0, 0)  # a pretrained one should move less than its head
     frozen_steps: int = _number(0, 0)  # first ones, where the backbone rests: a new head misleads
-    warmup: int = _number(0, 0)  # first steps, over which lr rises to its value
     lr_decay: float = _number(0.3, 0, 1)  # share of the steps, at the end, over which lr falls to 0
-    schedule: str = "linear"  # the shape of that fall, or cosine; lr_decay=0 keeps lr constant
-    clip: float = _number(0.0, 0)  # the norm that the whole gradient is scaled down to; 0: never
     steps: int = _number(280, 1)
     seed: int = _number(0, 0, 2**32 - 1)
     monitor: tuple[str, ...] = ()  # splits whose Recall@1 the history follows
     monitor_every: int = _number(50, 1)  # steps
-    keep_best: bool = False  # the monitored step of the best Recall@1 on val, and not the last
     precision: str = "32-true"  # as Lightning Fabric names it
     compile: bool = False  # the model, by torch.compile: faster after a slow start, other last bits
     devices: int = _number(1, 1)  # GPUs, or processes on a CPU: each embeds its share of a batch
     threads: int = _number(1, 1)  # on a CPU; sums depend on it in the last bit: part of the Run
+    warmup: int = _number(0, 0)  # first steps, over which lr rises to its value
+    schedule: str = "linear"  # the shape of lr's fall, or cosine; lr_decay=0 keeps lr constant
+    clip: float = _number(0.0, 0)  # the norm that the whole gradient is scaled down to; 0: never
+    keep_best: bool = False  # the monitored step of the best Recall@1 on val, and not the last
 
     def __post_init__(self) -> None:
         for f in fields(self):

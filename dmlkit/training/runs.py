@@ -122,10 +122,10 @@ def run(
     *,
     device: str = "auto",
     store: Path | None = None,
-    start: Run | None = None,
     train: bool = True,
     wait: bool = False,
     progress: bool = True,
+    start: Run | None = None,
 ) -> Run:
     """Train an Experiment, go on with it where it was interrupted, or load it where it is done.
 
