@@ -1,6 +1,6 @@
 """Every loss against pytorch-metric-learning's: time and peak memory of forward plus backward.
 
-``python -m benchmarks.losses lifted_structure 512`` runs one case.
+``python -m benchmarks.losses proxy_anchor 512 128`` runs one case, with 128 classes.
 """
 
 import itertools
@@ -28,7 +28,8 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 Row = dict[str, str | int | float | None]
 
 PER_CLASS = 4
-PROXIES = 1000  # classes of a proxy loss where it is timed; the batch has a few of them
+PROXIES = 1000  # classes of a proxy loss, of which a batch has a few
+FEW = 128  # and all of them in the batch
 SECONDS = 5.0  # to spend on the repeats of one case
 MEMORY = 4096  # of XBM
 CUBIC = {"lifted_structure", "hyperbolic", "smooth_ap"}  # theirs: GB at B = 512; nothing beyond
@@ -142,20 +143,25 @@ SHARED = THEIRS.keys() | THEIRS_WITH_PARAMETERS.keys()
 
 
 def rows(sizes: tuple[int, ...] = (512, 2048)) -> list[Row]:
-    """Every loss at every size with time and memory; then memory alone at the full sizes, but of
-    those that are too slow or too large for them.
+    """Every loss at every size with time and memory, a proxy loss with few classes as well; then
+    memory alone at the full sizes, but of those that are too slow or too large for them.
     """
     names = [entry.name for entry in losses.entries()]
-    cases = [(name, B) for name in names for B in sizes if B <= 512 or name not in SLOW]
+    cases = [(name, B, PROXIES) for name in names for B in sizes if B <= 512 or name not in SLOW]
+    cases += [(name, FEW * PER_CLASS, FEW) for name in names if _has_proxies(name)]
     full = [full_size(name) for name in names if name not in NOT_AT_FULL_SIZE["ours"]]
     return [*(case(*each) for each in cases), *full]
 
 
-def case(name: str, batch: int, dim: int = 128) -> Row:
+def case(name: str, batch: int, proxies: int, dim: int = 128) -> Row:
     """Time and memory of one loss, ours and theirs, at one batch size."""
-    classes = PROXIES if _has_proxies(name) else batch // PER_CLASS
+    what = f"{name}, B = {batch}, d = {dim}"
+    if _has_proxies(name):
+        classes, what = proxies, f"{what}, C = {proxies}"
+    else:
+        classes = batch // PER_CLASS
     beyond = name not in SHARED or (name in CUBIC and batch > 512)
-    row: Row = {"what": f"{name}, B = {batch}, d = {dim}", "against": "pytorch-metric-learning"}
+    row: Row = {"what": what, "against": "pytorch-metric-learning"}
     row |= _times(name, batch, dim, classes, ("ours",) if beyond else ("ours", "theirs"))
     for side in ("ours", "theirs"):
         skip = side == "theirs" and beyond
@@ -267,5 +273,5 @@ if __name__ == "__main__":
     if sys.argv[1] == "--peak":
         _print_peak(sys.argv[2], sys.argv[3], *(int(n) for n in sys.argv[4:]))
     else:
-        for size in sys.argv[2:] or ["512"]:
-            print(json.dumps(case(sys.argv[1], int(size)), indent=1))
+        size, classes = (int(n) for n in sys.argv[2:4])
+        print(json.dumps(case(sys.argv[1], size, classes), indent=1))
