@@ -220,9 +220,7 @@ def _ink(path: Path, side: int) -> Tensor:
 
 
 def _embed(run: Run, images: Tensor | Pictures, device: str) -> np.ndarray:
-    labels = np.zeros(len(images), np.int64)  # which do not matter
-    alone = ImageSet(images, labels, labels.astype(str), ("",))
-    return training.embed(run.model().to(training.device_type(device)), alone)
+    return training.embed(run.model().to(training.device_type(device)), images)
 
 
 def index(

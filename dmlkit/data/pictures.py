@@ -132,8 +132,9 @@ class Pictures:
         return lambda step: batch(step).to(device, non_blocking=True)
 
     def thumbnails(self, side: int = 16) -> Tensor:
-        """All pictures as (N, 3, side, side) float, 0..255, small enough to compare by pixels."""
-        return torch.cat([F.adaptive_avg_pool2d(part.float(), side) for part in self.split(256)])
+        """All pictures as (N, 3, side, side) float 0..1, small enough to compare by pixels."""
+        small = [F.adaptive_avg_pool2d(part.float(), side) for part in self.split(256)]
+        return torch.cat(small) / 255
 
     def digest(self) -> bytes:
         """SHA-256 of the files' contents, and of all that makes pixels of them."""
