@@ -198,6 +198,7 @@ def test_train_on_a_folder_of_pictures(invoke, tmp_path):
     )
     assert result.exit_code == 0, result.output
     assert "untrained network" in result.output
+    assert "folder, test classes, never seen in training (%)" in result.output
 
 
 def test_batches_fit_to_the_classes_of_a_folder(invoke, tmp_path, monkeypatch):

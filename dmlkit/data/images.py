@@ -139,7 +139,7 @@ class Listing(NamedTuple):
     ids: NDArray[Any]  # (N,) of classes; labels follow their order
     names: NDArray[np.str_]  # (N,) of classes
     groups: NDArray[np.str_]  # (N,)
-    parts: NDArray[np.str_]  # (N,) train or test; or train, query or gallery
+    parts: NDArray[np.str_]  # (N,) train or test, perhaps val; or train, query or gallery
 
     def subset(self, rows: NDArray[np.bool_]) -> "Listing":
         """Some of the pictures."""
@@ -152,8 +152,11 @@ class Listing(NamedTuple):
     def split(self, split: str, validation: bool, class_split: int) -> "Listing":
         """A half or, with ``validation``, half of the training classes for each of train and val.
 
-        ``class_split`` seeds the draw of the classes.
+        ``class_split`` seeds the draw of the classes. Where some pictures are of a part "val", the
+        parts are the splits.
         """
+        if "val" in self.parts:
+            return self.subset(self.parts == split)
         half = self.half(split)
         if split == "val" and not validation:
             raise ValueError(

@@ -1,11 +1,14 @@
 """ImageSet and load: what every data set has in common."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
 
 from dmlkit import data
 from dmlkit.data import ImageSet, load
+from tests.data import trees
 
 
 def small(**changes) -> ImageSet:
@@ -122,3 +125,14 @@ def test_a_repeated_load_gives_the_same_object(monkeypatch, tmp_path):
     assert load("toy", root=tmp_path, sizes=[2, 1]) is not first
     assert calls[0] == ("train", tmp_path, True, (1, 2))
     assert len(calls) == 3
+
+
+@pytest.mark.parametrize(
+    "name, file", [("omniglot", "images_background_small2.zip"), ("cub", "images.txt")]
+)
+def test_a_file_that_has_changed_is_read_again(name, file, tmp_path):
+    getattr(trees, name)(tmp_path)
+    first = load(name, "test", tmp_path, check=False)
+    assert load(name, "test", tmp_path, check=False) is first
+    os.utime(tmp_path / file, ns=(1, 1))
+    assert load(name, "test", tmp_path, check=False) is not first
