@@ -56,6 +56,7 @@ def train(
     """Train one Experiment (or load its Run), and score it on unseen classes beside baselines."""
     _use_root(root)
     from dmlkit import recipes, training
+    from dmlkit.data import load
 
     given = {"data": data, "steps": steps, "seed": seed}
     changes = {name: value for name, value in given.items() if value is not None}
@@ -67,7 +68,12 @@ def train(
     columns = training.baselines(experiment, device)
     done = training.run(experiment, device=device)
     columns[f"{experiment.loss}, {experiment.steps} steps"] = done.scores
-    title = f"{experiment.data}, {experiment.split} classes, never seen in training (%)"
+    trained, tested = (
+        load(experiment.data, split, **experiment.data_args).class_names
+        for split in ("train", experiment.split)
+    )
+    unseen = ", never seen in training" if set(trained).isdisjoint(tested) else ""
+    title = f"{experiment.data}, {experiment.split} classes{unseen} (%)"
     rows = (
         (name, *(f"{100 * each[name]:.1f}" for each in columns.values())) for name in done.scores
     )

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from dmlkit import data
 from dmlkit.data import ImageSet
+from dmlkit.data.images import to_float
 from dmlkit.data.pictures import Pictures
 from dmlkit.retrieval import nearest_neighbors
 from dmlkit.training import Run
@@ -112,5 +113,5 @@ def _thumbnails(images: ImageSet) -> np.ndarray:
     if isinstance(images.images, Pictures):
         small: Tensor = images.images.thumbnails(_SIDE)
     else:
-        small = F.adaptive_avg_pool2d(images.images.float(), _SIDE)
-    return (small.flatten(1) / 255).numpy()
+        small = F.adaptive_avg_pool2d(to_float(images.images).float(), _SIDE)
+    return small.flatten(1).numpy()

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from dmlkit import statistics
+from dmlkit.data.images import to_float
 from dmlkit.looks import LOOKS
 
 #: Width of a figure that fills a page's text, in inches.
@@ -206,7 +207,7 @@ def contact_sheet(
     ``rows`` and ``columns`` name them. One pixel of the axes is one pixel of a picture.
     """
     R, K, _, H, W = images.shape
-    pixels = images.cpu().float() / (1 if images.is_floating_point() else 255)
+    pixels = to_float(images.cpu()).float()
     sheet = torch.ones(R, H + _GAP, K, W + _GAP, 3)
     sheet[:, :H, :, :W] = pixels.permute(0, 3, 1, 4, 2).expand(R, H, K, W, 3)
     sheet = sheet.reshape(R * (H + _GAP), K * (W + _GAP), 3)[:-_GAP, :-_GAP]

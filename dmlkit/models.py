@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from dmlkit import ROOT, geometry
 from dmlkit.checks import check_arguments, check_choice, check_count, check_range
+from dmlkit.data.images import to_float
 
 #: Weights of ConvNets that were trained as classifiers of Glyphs, a file for each of their widths.
 PRETRAINED = ROOT / "data" / "pretrained"
@@ -29,9 +30,9 @@ class ConvNet(nn.Sequential):
     the head from a classifier of Glyphs, for gray images, and for the widths that there is one of
     (see ``data/README.md``).
 
-    Images (B, channels, size, size) -> raw embeddings (B, dim). Only the first layer, whose output
-    is the largest, is strided instead of pooled, and pooling comes before BatchNorm and ReLU: those
-    layers are bound by memory on a CPU, and generalize as well this way.
+    Images (B, channels, size, size), see ``to_float`` -> raw embeddings (B, dim). Only the first
+    layer, whose output is the largest, is strided instead of pooled, and pooling comes before
+    BatchNorm and ReLU: those layers are bound by memory on a CPU, and generalize as well this way.
 
     >>> ConvNet(dim=64)(torch.zeros(2, 1, 32, 32)).shape
     torch.Size([2, 64])
@@ -70,6 +71,9 @@ class ConvNet(nn.Sequential):
             with np.load(classifier_path(widths)) as arrays:
                 self.load_state_dict({name: torch.from_numpy(arrays[name]) for name in arrays})
         self.head = build_head(head, widths[-1] * side**2, dim, normalize)  # the last of the layers
+
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(to_float(images))
 
 
 class MultiScaleConvNet(nn.Module):
@@ -110,7 +114,7 @@ class MultiScaleConvNet(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        parts, x = [], images
+        parts, x = [], to_float(images)
         for stage, head in zip(self.stages, self.head, strict=True):
             x = stage(x)
             parts.append(head(self.pool(x).flatten(1)))
@@ -129,7 +133,7 @@ class Backbone(NamedTuple):
 class Embedder(nn.Sequential):
     """A published network between its own pixel scale and an embedding head (see ``build_head``).
 
-    Pixels 0..1 (B, 1 or 3, H, W) -> embeddings (B, dim). Gray pictures count as three equal
+    Images (B, 1 or 3, H, W), see ``to_float`` -> embeddings (B, dim). Gray counts as three equal
     channels. With ``freeze_batch_norm`` the backbone's BatchNorm layers keep their statistics in
     training mode too, and their scale and shift do not learn; the head's BatchNorm always learns.
     """
@@ -165,7 +169,7 @@ class Embedder(nn.Sequential):
 
 
 class Standardize(nn.Module):
-    """(pixels − mean)/std of each channel: (B, 1 or 3, H, W) -> (B, 3, H, W).
+    """(pixels − mean)/std of each channel, see ``to_float``: (B, 1 or 3, H, W) -> (B, 3, H, W).
 
     >>> Standardize([0.5, 0.5, 0.5], [0.5, 0.5, 0.5])(torch.ones(1, 1, 2, 2)).shape
     torch.Size([1, 3, 2, 2])
@@ -180,7 +184,7 @@ class Standardize(nn.Module):
             self.register_buffer(name, torch.tensor(values).view(-1, 1, 1), persistent=False)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        return (pixels - self.mean) / self.std
+        return (to_float(pixels) - self.mean) / self.std
 
 
 class GeM(nn.Module):
@@ -375,8 +379,9 @@ _BACKBONES: dict[str, Callable[..., Backbone]] = {
 def build(name: str, dim: int, image: Tensor, **args: Any) -> nn.Module:
     """Make a backbone with its head by name, for images shaped like ``image`` (C, H, W).
 
-    Every model takes pixels 0..1 (B, C, H, W) to embeddings (B, dim), and has a ``head``: what
-    turns features into the embedding. All its other parameters are the backbone.
+    Every model takes images (B, C, H, W), uint8 0..255 or float 0..1, to embeddings (B, dim), and
+    has a ``head``: what turns features into the embedding. All its other parameters are the
+    backbone.
 
     ``convnet`` takes the arguments of ``ConvNet``, ``convnet_scales`` those of
     ``MultiScaleConvNet``; the others those of ``Embedder`` and of their backbone: ``resnet18`` and

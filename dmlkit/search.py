@@ -19,7 +19,7 @@ from torch import Tensor
 from dmlkit import cache_folder, data, figures, training
 from dmlkit.checks import check_choice
 from dmlkit.data import ImageSet, folder
-from dmlkit.data.pictures import Pictures, decode
+from dmlkit.data.pictures import Pictures, decode, stamp
 from dmlkit.files import write_whole
 from dmlkit.neighbors import Array, Metric, Sets, as_matrix, by_faiss, metric_of
 from dmlkit.retrieval import nearest_neighbors
@@ -183,22 +183,21 @@ def find_run(name: str) -> Run:
 
 
 def gallery(run: Run, pictures: Path | None = None, split: str | None = None) -> Gallery:
-    """The pictures of a folder that holds one folder per class, else of a split of the Run's data.
+    """All pictures of a folder that holds one folder per class, else of a split of the Run's data.
 
     The split is the Run's own, if none is given.
     """
     if pictures:
-        images = folder.load("test", pictures, check=False, test_share=1.0)
+        images = folder.listing(pictures).image_set()
     else:
         split = split or run.experiment.split
         images = data.load(run.experiment.data, split, **run.experiment.data_args)
     classes = [images.class_names[label] for label in images.labels]
     if isinstance(images.images, Tensor):
-        stamp = images.fingerprint
-        return Gallery(images, [(f"{split} {i}", each, stamp) for i, each in enumerate(classes)])
+        of_all = images.fingerprint
+        return Gallery(images, [(f"{split} {i}", each, of_all) for i, each in enumerate(classes)])
     paths = images.images.paths
-    stamps = [f"{(now := path.stat()).st_size}, {now.st_mtime_ns}" for path in paths]
-    items: list[Item] = list(zip(map(str, paths), classes, stamps, strict=True))
+    items: list[Item] = list(zip(map(str, paths), classes, map(stamp, paths), strict=True))
     return Gallery(replace(images, images=as_seen(run, paths)), items)
 
 
@@ -220,9 +219,7 @@ def _ink(path: Path, side: int) -> Tensor:
 
 
 def _embed(run: Run, images: Tensor | Pictures, device: str) -> np.ndarray:
-    labels = np.zeros(len(images), np.int64)  # which do not matter
-    alone = ImageSet(images, labels, labels.astype(str), ("",))
-    return training.embed(run.model().to(training.device_type(device)), alone)
+    return training.embed(run.model().to(training.device_type(device)), images)
 
 
 def index(

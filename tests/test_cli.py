@@ -188,8 +188,18 @@ def test_data_get_fetches_and_checks_or_says_what_to_do(invoke, tmp_path, monkey
     assert "test" in result.output
 
 
-def test_train_on_a_folder_of_pictures(invoke, tmp_path):
-    trees.classes(tmp_path / "pictures")
+@pytest.mark.filterwarnings("ignore:1 .ant. in .* both train and test:UserWarning")
+@pytest.mark.parametrize(
+    "folders, title",
+    [
+        ({"": "ant bee cat dog"}, "folder, test classes, never seen in training (%)"),
+        ({"train": "ant bee", "test": "cat dog"}, "test classes, never seen in training (%)"),
+        ({"train": "ant bee", "test": "ant dog"}, "folder, test classes (%)"),
+    ],
+)
+def test_train_on_a_folder_of_pictures(invoke, tmp_path, folders, title):
+    for part, names in folders.items():
+        trees.classes(tmp_path / "pictures" / part, names)
     result = invoke(
         *("train", "--data", "folder", "--steps", "2", "--device", "cpu"),
         *("--set", 'data_args={"crop": 16, "resize": 16}'),
@@ -198,6 +208,7 @@ def test_train_on_a_folder_of_pictures(invoke, tmp_path):
     )
     assert result.exit_code == 0, result.output
     assert "untrained network" in result.output
+    assert title in result.output
 
 
 def test_batches_fit_to_the_classes_of_a_folder(invoke, tmp_path, monkeypatch):

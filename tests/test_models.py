@@ -102,6 +102,15 @@ def test_a_model_embeds_color_and_grey_and_teaches_its_first_layer(name, generat
         assert net(x).isfinite().all()
 
 
+@pytest.mark.parametrize("name", ["convnet", "convnet_scales", "resnet18"])
+def test_a_model_sees_bytes_as_the_floats_that_they_are(name):
+    images = torch.arange(2 * 32 * 32).reshape(2, 1, 32, 32) % 256
+    model = models.build(name, 6, images[0]).eval()
+    assert torch.equal(model(images.to(torch.uint8)), model(images / 255))
+    with pytest.raises(TypeError, match=r"uint8 0\.\.255, or float 0\.\.1, but are torch.int64"):
+        model(images)
+
+
 def test_the_seed_decides_the_model_and_nothing_else_does(generator):
     class Train:
         def __getitem__(self, index):

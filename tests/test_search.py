@@ -293,6 +293,19 @@ def test_the_index_follows_the_pictures(runs, pictures, tmp_path):
     assert list(sizes()) == [(3, 1), (3, 0)]
 
 
+def test_a_folder_is_read_as_training_reads_it(runs, pictures, tmp_path):
+    folder = tmp_path / "pictures"
+    shutil.copytree(pictures / "ant", folder / "train" / "ant" / "below")
+    shutil.copytree(pictures / "cat", folder / "train" / ".cache")
+    (folder / "train" / "._0.png").write_bytes(b"what macOS leaves behind")
+    (folder / "test").mkdir()
+    (folder / "test" / "bee").symlink_to(pictures / "bee")
+    trained = [data.load("folder", part, folder, check=False) for part in ("train", "test")]
+    expected = [str(path) for images in trained for path in images.images.paths]
+    assert len(expected) == 12
+    assert [name for name, *_ in search.gallery(runs[0], folder).items] == expected
+
+
 def test_the_index_of_another_run_is_refused(runs, pictures, tmp_path):
     arguments = (pictures / "ant" / "0.png", "--pictures", pictures, "--device", "cpu")
     arguments += ("--index", tmp_path / "my.index")

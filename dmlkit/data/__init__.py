@@ -1,5 +1,6 @@
 """Every data set is the same kind of thing: images, labels, groups, class names."""
 
+import hashlib
 import inspect
 import os
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from dmlkit import ROOT
 from dmlkit.checks import check_arguments, check_choice
 from dmlkit.data import benchmarks, folder, glyphs, omniglot
 from dmlkit.data.images import SPLITS, ImageSet
-from dmlkit.data.pictures import Pictures
+from dmlkit.data.pictures import Pictures, stamp
 
 __all__ = ["LOADERS", "SPLITS", "ImageSet", "load"]
 
@@ -22,6 +23,12 @@ LOADERS: dict[str, Callable[..., ImageSet]] = {
     "omniglot": omniglot.load,
     **{name: partial(benchmarks.load, name) for name in benchmarks.BENCHMARKS},
     "folder": folder.load,
+}
+# The files that a set is read from, which may change while it is remembered.
+_FILES: dict[str, Callable[[Path], list[Path]]] = {
+    "omniglot": omniglot.files,
+    **{name: partial(benchmarks.files, name) for name in benchmarks.BENCHMARKS},
+    "folder": folder.files,
 }
 # What a loader may be given as its ``**recipe`` or ``**pictures``.
 _REST = {
@@ -39,6 +46,9 @@ def load(
 ) -> ImageSet:
     """Load one split of the data set ``name``; a repeated call gives the very same object.
 
+    That is, unless a file's name, size or time has changed meanwhile: in a folder of pictures any,
+    else an archive or an index, as published pictures are taken to stay as they are.
+
     ``root`` is where the files are: else ``$DMLKIT_DATA``, else ``data/`` (Glyphs, which dmlkit
     makes itself, are kept in ``$DMLKIT_CACHE`` unless ``root`` is given). ``check`` compares files
     and counts with the published ones. ``args`` are the set's own: see ``Recipe`` in
@@ -55,7 +65,9 @@ def load(
     if name != "glyphs":
         place = place or default_root()
     hashable = {k: tuple(v) if isinstance(v, list) else v for k, v in sorted(args.items())}
-    return _load(name, split, place, check, **hashable)
+    files = _FILES[name](place) if place and name in _FILES else ()
+    stamps = repr([(str(path), stamp(path)) for path in files])
+    return _load(hashlib.sha256(stamps.encode()).digest(), name, split, place, check, **hashable)
 
 
 def default_root() -> Path:
@@ -74,5 +86,7 @@ def arguments(name: str) -> list[str]:
 
 
 @lru_cache(maxsize=32)
-def _load(name: str, split: str, root: Path | None, check: bool, **args: object) -> ImageSet:
+def _load(
+    _: bytes, name: str, split: str, root: Path | None, check: bool, **args: object
+) -> ImageSet:
     return LOADERS[name](split, root, check, **args)

@@ -233,15 +233,17 @@ class Uniform:
 
 
 class BatchSampler(Sampler[list[int]]):
-    """The batches ``start`` to ``steps - 1`` of a training, as lists of indices.
+    """Batches as lists of indices, ``steps`` of them an epoch: each pass over it is the next epoch.
 
-        DataLoader(dataset, batch_sampler=BatchSampler(labels, PK, steps=100, classes=8), ...)
+        loader = DataLoader(dataset, batch_sampler=BatchSampler(labels, PK, steps=100, classes=8))
+        for epoch in range(20):
+            for images, y in loader: ...
 
     ``sampler`` is one of the above (any function that makes ``step -> indices`` from labels (N,)),
-    and ``args`` are its own; labels are in the order of the data set. Batch number ``step`` depends
-    on the arguments and on ``step`` alone: it is the same with any number of workers, on every
-    machine, in every iteration, and in a training that begins at ``start`` because it was
-    interrupted there. So let ``steps`` be those of the whole training, not of an epoch.
+    and ``args`` are its own; labels are in the order of the data set. Batch ``step`` of epoch e is
+    ``sampler(e * steps + step)``, which depends on nothing but the arguments: it is the same with
+    any number of workers, on every machine, and in a training that was interrupted and goes on at
+    ``start`` of the epoch that ``set_epoch`` gives (else of the first one).
 
     On ``world_size`` processes all draw the same batch, and process ``rank`` is given every
     ``world_size``-th image of it, from its own on: a disjoint share, of equal size on all. A
@@ -251,9 +253,10 @@ class BatchSampler(Sampler[list[int]]):
 
     >>> labels = np.repeat([7, 8, 9], 5)
     >>> batches = BatchSampler(labels, PK, steps=10, classes=2, per_class=3, seed=0)
+    >>> first, second = list(batches), list(batches)
     >>> rest = BatchSampler(labels, PK, steps=10, start=8, classes=2, per_class=3, seed=0)
-    >>> list(rest) == list(batches)[8:]
-    True
+    >>> [list(rest) == first[8:], list(rest) == second, first == second]
+    [True, True, False]
     """
 
     def __init__(
@@ -269,7 +272,7 @@ class BatchSampler(Sampler[list[int]]):
     ) -> None:
         check_range(0, steps, start=start)
         check_range(0, world_size - 1, rank=rank)
-        self.steps, self.start = steps, start
+        self.steps, self.start, self.epoch = steps, start, 0  # of the pass that comes next
         self._batch = sampler(labels, **args)
         self._share = slice(rank, None, world_size)
         if (size := len(self._batch(0))) % world_size:
@@ -277,8 +280,17 @@ class BatchSampler(Sampler[list[int]]):
                 f"world_size {world_size} cannot share a batch of {size} images equally"
             )
 
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next pass that of an epoch, counted from 0; those after it follow."""
+        check_count(0, epoch=epoch)
+        self.epoch = epoch
+
     def __iter__(self) -> Iterator[list[int]]:
-        for step in range(self.start, self.steps):
+        # Runs at the first batch: a DataLoader with workers makes an iterator that it never uses.
+        first = self.epoch * self.steps
+        steps = range(first + self.start, first + self.steps)
+        self.epoch, self.start = self.epoch + 1, 0
+        for step in steps:
             yield self._batch(step)[self._share].tolist()
 
     def __len__(self) -> int:

@@ -191,6 +191,12 @@ def load(
     return listing.split(split, validation, class_split).image_set(**pictures)
 
 
+def files(name: str, root: Path) -> list[Path]:
+    """What lists the pictures; these, which are published, count as they are."""
+    _, index = _located(name, root)
+    return sorted(index.parent.glob(f"*{index.suffix}"))
+
+
 def _check(name: str, listing: Listing, half: str) -> None:
     """Compare a half, validation classes included, with what was published."""
     queries = int((listing.parts == "query").sum())

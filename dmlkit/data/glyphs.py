@@ -20,7 +20,7 @@ from torch import Generator, Tensor
 from dmlkit import cache_folder
 from dmlkit.checks import check_choice, check_count
 from dmlkit.data.alphabet import BOARD, BOX, FACES, Alphabet, draw_alphabet, group
-from dmlkit.data.images import SPLITS, ImageSet
+from dmlkit.data.images import SPLITS, ImageSet, to_float
 from dmlkit.files import write_whole
 
 Arrays = Mapping[str, NDArray[Any]]  # by their names in a file
@@ -327,7 +327,7 @@ def jitter(images: Tensor, generator: Generator, strength: float = 1.0) -> Tenso
     across = cos * scale * x + ((cos * shear - sin) * scale * y + right)
     along = sin * scale * x + ((sin * shear + cos) * scale * y + down)
     grid = torch.stack([across, along], dim=1).permute(0, 2, 3, 1)  # (B, H, W, 2)
-    values = images.float() / 255 if images.dtype == torch.uint8 else images.float()
+    values = to_float(images).float()
     warped = F.grid_sample(values, grid, padding_mode="reflection", align_corners=False)
     return (warped * (1 + contrast)[:, None]).contiguous(memory_format=torch.channels_last)
 

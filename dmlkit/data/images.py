@@ -6,21 +6,63 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from dmlkit.data.pictures import Pictures
 
 SPLITS = ("train", "val", "test")
+_PIXELS = "uint8 0..255, or float 0..1"
+
+
+def to_float(images: Tensor) -> Tensor:
+    """Pixels as a network sees them: uint8 0..255 becomes float32 0..1, float 0..1 stays as it is.
+
+    This is the rule for pictures everywhere. Raises TypeError for another dtype.
+
+    >>> to_float(torch.tensor([0, 255], dtype=torch.uint8))
+    tensor([0., 1.])
+    >>> to_float(torch.tensor([0.0, 1.0]))
+    tensor([0., 1.])
+    """
+    if images.dtype == torch.uint8:
+        return images.float() / 255
+    if not images.is_floating_point():
+        raise TypeError(f"pictures must be {_PIXELS}, but are {images.dtype}")
+    return images
+
+
+def check_pictures(images: object) -> None:
+    """Refuse what is neither Pictures nor a tensor (N, C, H, W) that ``to_float`` takes.
+
+    >>> check_pictures(torch.full((1, 1, 2, 2), 255.0))
+    Traceback (most recent call last):
+    ValueError: pictures must be uint8 0..255, or float 0..1, but are float from 255.0 to 255.0
+    """
+    if isinstance(images, Pictures):
+        return
+    if not isinstance(images, Tensor) or images.ndim != 4:
+        shape = f" of shape {tuple(images.shape)}" if hasattr(images, "shape") else ""
+        raise TypeError(
+            f"pictures must be a tensor (N, C, H, W), {_PIXELS}, or Pictures of files, but are "
+            f"{type(images).__name__}{shape}"
+        )
+    to_float(images[:0])  # refuses another dtype
+    if images.is_floating_point() and len(images):
+        low, high = (bound.item() for bound in images.aminmax())
+        if not (low >= 0 and high <= 1):  # NaN is neither
+            raise ValueError(f"pictures must be {_PIXELS}, but are float from {low} to {high}")
 
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
     """Images with one class each: ``len(images)`` of them, image i by ``images[i]``.
 
-    ``images`` are a tensor, or Pictures where they are too many for memory. A set that is searched
-    by queries in a separate gallery says which images are ``queries``. Raises ValueError where the
-    parts do not fit together or the set is empty.
+    ``images`` are a tensor, uint8 0..255 or float 0..1, or Pictures where they are too many for
+    memory. A set that is searched by queries in a separate gallery says which images are
+    ``queries``. Raises TypeError for images or labels of another kind, ValueError where the parts
+    do not fit together or the set is empty.
 
     >>> import torch
     >>> two = ImageSet(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), np.array([0, 1]),
@@ -29,7 +71,7 @@ class ImageSet:
     (2, 2, (1, 8, 8))
     """
 
-    images: Tensor | Pictures  # (N, C, H, W) uint8, ink (or light) is high
+    images: Tensor | Pictures  # (N, C, H, W) uint8 or float (see to_float), ink (or light) is high
     labels: NDArray[np.int64]  # (N,) in 0..C-1
     groups: NDArray[np.str_]  # (N,), for example the script
     class_names: tuple[str, ...]  # C of them
@@ -37,6 +79,10 @@ class ImageSet:
     queries: NDArray[np.bool_] | None = None  # (N,); the others are their gallery
 
     def __post_init__(self) -> None:
+        check_pictures(self.images)
+        if not (isinstance(self.labels, np.ndarray) and self.labels.dtype.kind in "iu"):
+            kind = getattr(self.labels, "dtype", type(self.labels).__name__)
+            raise TypeError(f"labels must be a NumPy array of integers (N,), but are {kind}")
         if not len(self.images):
             raise ValueError("the split is empty: it must hold at least one image")
         parts = {"labels": self.labels, "groups": self.groups, **self.attributes}
@@ -93,7 +139,7 @@ class Listing(NamedTuple):
     ids: NDArray[Any]  # (N,) of classes; labels follow their order
     names: NDArray[np.str_]  # (N,) of classes
     groups: NDArray[np.str_]  # (N,)
-    parts: NDArray[np.str_]  # (N,) train or test; or train, query or gallery
+    parts: NDArray[np.str_]  # (N,) train or test, perhaps val; or train, query or gallery
 
     def subset(self, rows: NDArray[np.bool_]) -> "Listing":
         """Some of the pictures."""
@@ -106,8 +152,11 @@ class Listing(NamedTuple):
     def split(self, split: str, validation: bool, class_split: int) -> "Listing":
         """A half or, with ``validation``, half of the training classes for each of train and val.
 
-        ``class_split`` seeds the draw of the classes.
+        ``class_split`` seeds the draw of the classes. Where some pictures are of a part "val", the
+        parts are the splits.
         """
+        if "val" in self.parts:
+            return self.subset(self.parts == split)
         half = self.half(split)
         if split == "val" and not validation:
             raise ValueError(

@@ -88,6 +88,11 @@ def load(
     )
 
 
+def files(root: Path) -> list[Path]:
+    """Where the archives may be."""
+    return [place / file.name for file in FILES.values() for place in (root, root / "omniglot")]
+
+
 def get(root: Path) -> None:
     """Fetch the archives that are not in ``root`` or ``root/omniglot`` already."""
     for file in FILES.values():

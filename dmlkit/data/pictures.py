@@ -22,9 +22,12 @@ from tqdm.auto import tqdm
 
 from dmlkit.checks import check_count
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 # Pillow looks at contents, not at suffixes, and would give others to programs such as Ghostscript.
-_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+# Those of the second line are read where Pillow, or a plugin such as pillow-heif, can.
+_FORMATS = (
+    *("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM"),
+    *("AVIF", "JPEG2000", "HEIF"),
+)
 AHEAD = 3  # batches in the making: the one that is asked for, and those after it
 _CROPS = 1  # sets a step's crops apart from its sampler, which draws from (seed, step)
 _TRIES = 10  # at a rectangle that fits, as torchvision
@@ -132,8 +135,9 @@ class Pictures:
         return lambda step: batch(step).to(device, non_blocking=True)
 
     def thumbnails(self, side: int = 16) -> Tensor:
-        """All pictures as (N, 3, side, side) float, 0..255, small enough to compare by pixels."""
-        return torch.cat([F.adaptive_avg_pool2d(part.float(), side) for part in self.split(256)])
+        """All pictures as (N, 3, side, side) float 0..1, small enough to compare by pixels."""
+        small = [F.adaptive_avg_pool2d(part.float(), side) for part in self.split(256)]
+        return torch.cat(small) / 255
 
     def digest(self) -> bytes:
         """SHA-256 of the files' contents, and of all that makes pixels of them."""
@@ -221,6 +225,25 @@ def _rectangle(
     return np.asarray(found.resize((side, side), Image.Resampling.BILINEAR))
 
 
+def suffixes() -> tuple[str, ...]:
+    """Those of the picture files that are read here.
+
+    >>> {".jpg", ".jfif", ".png", ".jp2"} <= set(suffixes())
+    True
+    """
+    known = Image.registered_extensions()
+    return tuple(sorted(suffix for suffix, kind in known.items() if kind in _FORMATS))
+
+
+def stamp(path: Path) -> str:
+    """A file's size and time: another text where it has changed, or is no longer there."""
+    try:
+        now = path.stat()
+    except FileNotFoundError:
+        return "missing"
+    return f"{now.st_size}, {now.st_mtime_ns}"
+
+
 @contextmanager
 def open_picture(path: Path) -> Iterator[Image.Image]:
     """Open a picture file; errors, also of the block, name it.
@@ -230,8 +253,9 @@ def open_picture(path: Path) -> Iterator[Image.Image]:
     Traceback (most recent call last):
     ValueError: nothing.jpg cannot be read: [Errno 2] No such file or directory: 'nothing.jpg'
     """
+    Image.init()  # its plugins
     try:
-        with Image.open(path, formats=_FORMATS) as image:
+        with Image.open(path, formats=[kind for kind in _FORMATS if kind in Image.OPEN]) as image:
             yield image
     except Exception as error:  # Pillow's decoders raise a dozen kinds
         raise ValueError(f"{path} cannot be read: {str(error) or type(error).__name__}") from error

@@ -1,5 +1,6 @@
 """Experiment in, Run out: the parts of a training, the loop, and what it leaves on disk."""
 
+from dmlkit.data.images import to_float
 from dmlkit.training.build import (
     Objective,
     build_model,
@@ -12,7 +13,7 @@ from dmlkit.training.build import (
 from dmlkit.training.devices import device_type, repeatable_numerics
 from dmlkit.training.experiment import Experiment
 from dmlkit.training.runs import NotTrainedError, Run, RunInProgressError, baselines, load_run, run
-from dmlkit.training.scoring import DivergedError, embed, to_float
+from dmlkit.training.scoring import DivergedError, embed
 from dmlkit.training.trainer import Trainer, fit
 
 __all__ = [

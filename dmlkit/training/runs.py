@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 import dmlkit
 from dmlkit import data
+from dmlkit.data.images import to_float
 from dmlkit.files import write_whole
 from dmlkit.training.build import (
     Objective,
@@ -32,7 +33,7 @@ from dmlkit.training.checkpoints import is_the_longer, read_checkpoint
 from dmlkit.training.devices import device_type, repeatable_numerics
 from dmlkit.training.experiment import Experiment
 from dmlkit.training.provenance import provenance
-from dmlkit.training.scoring import DivergedError, check_embeddings, embed, score, to_float
+from dmlkit.training.scoring import DivergedError, check_embeddings, embed, score
 from dmlkit.training.trainer import fit
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -99,7 +100,7 @@ def baselines(experiment: Experiment, device: str = "auto") -> dict[str, dict[st
         start = embed(build_model(experiment, train).to(device_type(device)), images)
     network = "pretrained" if experiment.model_args.get("pretrained") else "untrained"
     shown = images.images
-    pixels = to_float(shown if isinstance(shown, Tensor) else shown.thumbnails())
+    pixels = to_float(shown) if isinstance(shown, Tensor) else shown.thumbnails()
     found = {"raw pixels": pixels.flatten(1).numpy(), f"{network} network": start}
     return {name: score(experiment, images, x) for name, x in found.items()}
 

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from dmlkit import data, geometry, retrieval
+from dmlkit.data.images import check_pictures, to_float
+from dmlkit.data.pictures import Pictures
 from dmlkit.training.experiment import Experiment
 
 
@@ -14,26 +16,24 @@ class DivergedError(FloatingPointError):
     """A loss, a gradient, a parameter, an embedding or its norm is no longer a finite number."""
 
 
-def to_float(images: Tensor) -> Tensor:
-    """Pixels as a network sees them: uint8 0..255 -> float32 0..1.
-
-    >>> to_float(torch.tensor([0, 255], dtype=torch.uint8))
-    tensor([0., 1.])
-    """
-    return images.float() / 255
-
-
-def embed(model: nn.Module, images: data.ImageSet, batch_size: int = 256) -> np.ndarray:
+def embed(
+    model: nn.Module, images: data.ImageSet | Tensor | Pictures, batch_size: int = 256
+) -> np.ndarray:
     """Raw embeddings of all images: (N, dim) float32, in evaluation mode, in the set's order.
 
+    A tensor (N, C, H, W) is uint8 0..255 or float 0..1, as in an ImageSet; TypeError or ValueError
+    for another.
     They are computed on the model's device, in its parameters' dtype (or as an autocast around
     this says).
     """
-    return embed_batches(model, images.images.split(batch_size)).numpy()
+    if not isinstance(images, data.ImageSet):
+        check_pictures(images)
+    shown = images.images if isinstance(images, data.ImageSet) else images
+    return embed_batches(model, shown.split(batch_size)).numpy()
 
 
 def embed_batches(model: nn.Module, batches: Iterable[Tensor]) -> Tensor:
-    """As ``embed``: batches of uint8 images (B, C, H, W) -> (N, dim) float32 on the CPU."""
+    """As ``embed``: batches (B, C, H, W), see ``to_float`` -> (N, dim) float32 on the CPU."""
     like = next(model.parameters())
     training = model.training
     model.eval()

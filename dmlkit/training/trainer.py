@@ -18,6 +18,7 @@ from tqdm.auto import tqdm
 
 from dmlkit import data, geometry, retrieval
 from dmlkit.data import glyphs
+from dmlkit.data.images import to_float
 from dmlkit.files import write_whole
 from dmlkit.training import devices
 from dmlkit.training.build import (
@@ -36,7 +37,6 @@ from dmlkit.training.scoring import (
     check_embeddings,
     embed,
     embed_batches,
-    to_float,
 )
 
 CHECKPOINT_SECONDS = 10.0
@@ -159,7 +159,7 @@ class Trainer:
         images = (
             glyphs.jitter(images, torch.Generator().manual_seed(seed))
             if self.experiment.augment
-            else to_float(images)
+            else to_float(images).float()
         )
         return images.contiguous(memory_format=torch.channels_last), self.labels[index]
 

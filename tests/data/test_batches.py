@@ -305,10 +305,10 @@ def test_two_workers_give_what_none_gives(sampler):
 
     def loaded(workers):
         found = DataLoader(dataset, batch_sampler=batches(sampler), num_workers=workers)
-        return [(index.tolist(), labels.tolist()) for index, labels in found]
+        return [(index.tolist(), labels.tolist()) for _ in range(2) for index, labels in found]
 
-    alone = loaded(0)
-    assert [index for index, _ in alone] == list(batches(sampler))
+    alone, twice = loaded(0), batches(sampler)
+    assert [index for index, _ in alone] == [*twice, *twice]
     assert all(LABELS[index].tolist() == labels for index, labels in alone)
     assert loaded(2) == alone
 
@@ -327,9 +327,27 @@ def test_an_interrupted_training_goes_on_with_the_batch_that_it_lacks(sampler):
     whole = list(batches(sampler))
     for start in (0, 4, STEPS):
         rest = batches(sampler, start=start)
-        assert list(rest) == whole[start:]
-        assert list(rest) == whole[start:]  # nor does iterating move it
         assert len(rest) == STEPS - start
+        assert list(rest) == whole[start:]
+
+
+@of_every_kind
+def test_each_pass_is_the_next_epoch_also_of_a_training_that_goes_on(sampler):
+    """The loop that everybody writes sees what one long training does."""
+    step = sampler(LABELS, **SAMPLERS[sampler])
+    expected = [step(number).tolist() for number in range(4 * STEPS)]
+    loader = DataLoader(torch.arange(len(LABELS)), batch_sampler=(own := batches(sampler)))
+    assert [batch.tolist() for _ in range(4) for batch in loader] == expected
+    rest = batches(sampler, start=4)
+    for each in (own, rest):
+        each.set_epoch(2)
+    assert [*own, *own] == expected[2 * STEPS :]
+    assert [*rest, *rest] == expected[2 * STEPS + 4 :]
+    assert len(rest) == STEPS
+    ranks = [batches(sampler, rank=r, world_size=2) for r in range(2)]
+    for epoch in (0, 1):
+        for whole, *shares in zip(expected[epoch * STEPS :], *ranks, strict=False):
+            assert np.stack(shares, axis=1).ravel().tolist() == whole
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,14 @@
 """ImageSet and load: what every data set has in common."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
 
 from dmlkit import data
 from dmlkit.data import ImageSet, load
+from tests.data import trees
 
 
 def small(**changes) -> ImageSet:
@@ -51,10 +54,19 @@ def test_fingerprint_follows_pixels_and_labels_only():
         ({"attributes": {"slant": np.array(["upright"])}}, "'slant': 1"),
         ({"labels": np.array([0, 0, 0])}, r"each of 0\.\.1"),
         ({"labels": np.array([0, 1, 2])}, r"each of 0\.\.1"),
+        ({"labels": [1, 0, 1]}, "labels must be a NumPy array of integers .*, but are list"),
+        ({"labels": np.array([1.0, 0.0, 1.0])}, "but are float64"),
+        ({"images": torch.full((3, 1, 4, 4), 255.0)}, r"float 0\.\.1, but are float from 255"),
+        ({"images": torch.full((3, 1, 4, 4), -0.5)}, "float from -0.5 to -0.5"),
+        ({"images": torch.full((3, 1, 4, 4), torch.nan)}, "float from nan to nan"),
+        ({"images": torch.ones(3, 1, 4, 4).long()}, r"uint8 0\.\.255, .* but are torch.int64"),
+        ({"images": torch.ones(3, 4, 4)}, r"\(N, C, H, W\), .* are Tensor of shape \(3, 4, 4\)"),
+        ({"images": np.ones((3, 1, 4, 4))}, "but are ndarray of shape"),
+        ({"images": [torch.ones(1, 4, 4)] * 3}, "but are list"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         small(**changes)
 
 
@@ -113,3 +125,14 @@ def test_a_repeated_load_gives_the_same_object(monkeypatch, tmp_path):
     assert load("toy", root=tmp_path, sizes=[2, 1]) is not first
     assert calls[0] == ("train", tmp_path, True, (1, 2))
     assert len(calls) == 3
+
+
+@pytest.mark.parametrize(
+    "name, file", [("omniglot", "images_background_small2.zip"), ("cub", "images.txt")]
+)
+def test_a_file_that_has_changed_is_read_again(name, file, tmp_path):
+    getattr(trees, name)(tmp_path)
+    first = load(name, "test", tmp_path, check=False)
+    assert load(name, "test", tmp_path, check=False) is first
+    os.utime(tmp_path / file, ns=(1, 1))
+    assert load(name, "test", tmp_path, check=False) is not first

@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torchvision.datasets import ImageFolder
 
 from dmlkit import training
-from dmlkit.data import load, pictures
+from dmlkit.data import folder, load, pictures
 from tests.data.trees import classes, picture, truncate
 from tests.training.tiny import interrupt_before, run
 
@@ -32,7 +33,8 @@ def test_one_folder_is_one_class_and_classes_are_split(root):
     (root / "read me.txt").write_text("not a picture")
     (root / "ant" / "._0.png").write_bytes(b"what macOS leaves behind")
     (root / "ant" / "Thumbs.db").write_bytes(b"what Windows leaves behind")
-    found = splits(root)
+    with pytest.warns(UserWarning, match=r"not used: 2 of 26 \(1 .db, 1 .txt\)"):
+        found = splits(root)
     names = [set(images.class_names) for images in found.values()]
     assert [len(one) for one in names] == [3, 3]
     assert names[0] | names[1] == {"ant", "bee", "cat", "dog", "eel", "fox"}
@@ -54,7 +56,9 @@ def test_class_split_shares_and_validation(root):
     assert shared["test"] == names(test_share=1 / 3, class_split=2)["test"]
     with pytest.raises(ValueError, match="val split only with validation=True"):
         load("folder", "val", root, **SMALL)
-    with pytest.raises(ValueError, match="the split is empty"):
+    with pytest.raises(
+        ValueError, match=r"'train' is empty: .* of 6 \(ant, .*\) 0 can train .*1.0"
+    ):
         load("folder", "train", root, test_share=1.0, **SMALL)
     with pytest.raises(ValueError, match="test_share must be a number from 0 to 1, but is 2"):
         load("folder", "train", root, test_share=2)
@@ -72,17 +76,76 @@ def test_unreadable_files_are_an_error_that_lists_them(root):
         [images.images[:] for images in taken.values()]
 
 
-@pytest.mark.parametrize(
-    "make, message",
-    [
-        (lambda root: (root / "gnu").mkdir(), "there are none in gnu"),
-        (lambda root: picture(root / "train" / "ant" / "0.png", 0), "there are none in train"),
-    ],
-)
-def test_a_class_without_pictures_is_refused(root, make, message):
-    make(root)
-    with pytest.raises(ValueError, match=f"one folder per class, with pictures.*{message}"):
-        load("folder", "train", root)
+@pytest.mark.filterwarnings("ignore:files in:UserWarning")
+def test_pictures_are_those_of_image_folder_but_for_what_is_hidden(tmp_path):
+    root, known = classes(tmp_path / "pictures", "ant bee"), pictures.suffixes()
+    (root / "elk").symlink_to(classes(tmp_path / "elsewhere", "elk") / "elk")
+    for suffix in {".jfif", ".jp2", ".avif"} & set(known):
+        picture(root / "bee" / "left" / "old" / f"0{suffix}", 1)
+    for hidden in ("ant/._0.png", ".cache/thumb.jpg", "bee/.left/0.png", "__MACOSX/ant/0.png"):
+        (root / hidden).parent.mkdir(parents=True, exist_ok=True)
+        (root / hidden).write_bytes(b"what systems leave behind")
+    (root / "bee" / "note.xyz").write_bytes(b"no picture")
+
+    def is_valid(path):
+        return path.endswith(known) and "/." not in path and "__MACOSX" not in path
+
+    reference = ImageFolder(root, is_valid_file=is_valid, allow_empty=True)
+    expected = [(path, reference.classes[label]) for path, label in reference.samples]
+    for around in (root / "bee" / "round", tmp_path / "elsewhere" / "elk" / "round"):
+        around.symlink_to(root)  # which torchvision would follow 40 times
+    found = folder.listing(root)
+    assert sorted(zip(map(str, found.paths), found.names, strict=True)) == sorted(expected)
+    images = splits(root)
+    assert sum(map(len, images.values())) == len(expected)
+
+
+def test_what_changes_in_a_folder_is_seen_and_trained_on(root, tmp_path):
+    asked, found = experiment(root, monitor=()), []
+    for change in (None, "ant/9.png", "bee/0.png", "ant/9.png", "gnu/0.png"):
+        if change == "ant/9.png" and (root / change).exists():
+            (root / change).unlink()
+        elif change:
+            picture(root / change, 999)
+        found.append((sum(map(len, splits(root).values())), run(asked, tmp_path / "runs").path))
+        assert splits(root)["test"] is splits(root)["test"]
+    counts, paths = zip(*found, strict=True)
+    assert counts == (24, 25, 25, 24, 25)
+    assert len(set(paths)) == 5
+
+
+def test_train_and_test_folders_of_ones_own(tmp_path):
+    root = tmp_path / "pictures"
+    classes(root / "train", "ant bee cat dog")
+    classes(root / "test", "eel fox", each=3)
+    (root / "train" / "gnu").mkdir()
+    with pytest.warns(UserWarning, match=r"without pictures .* not used: 1 \(gnu\)"):
+        found = splits(root)
+    assert found["train"].class_names == ("ant", "bee", "cat", "dog")
+    assert found["test"].class_names == ("eel", "fox")
+    assert [len(images) for images in found.values()] == [16, 6]
+    (root / "train" / "gnu").rmdir()
+    halves = splits(root, validation=True)
+    assert halves["train"].num_classes == halves["val"].num_classes == 2
+    classes(root / "val", "hen")
+    found = splits(root, validation=True)
+    assert [images.num_classes for images in found.values()] == [4, 1, 2]
+    assert run(experiment(root, split="val"), tmp_path / "runs").embeddings.shape == (4, 8)
+    classes(root / "test", "ant")
+    with pytest.warns(UserWarning, match=r"1 \(ant\) in .* both train and test"):
+        assert splits(root)["test"].class_names == ("ant", "eel", "fox")
+    shutil.rmtree(root / "test")
+    with pytest.raises(ValueError, match=r"'test' is empty: .* 4 can train .* and 0 test"):
+        load("folder", "test", root)
+
+
+def test_one_class_or_folders_of_classes_by_other_names_are_told(tmp_path):
+    with pytest.raises(ValueError, match=r"'test' is empty: .* of 1 \(ant\) 1 can train .* 0 test"):
+        load("folder", "test", classes(tmp_path / "one", "ant"))
+    for name in ("training", "testing"):
+        classes(tmp_path / "two" / name, "ant bee")
+    with pytest.warns(UserWarning, match=r"2 \(testing, training\): all .* in folders below"):
+        load("folder", "test", tmp_path / "two")
 
 
 def test_a_folder_that_is_none_or_holds_no_classes_is_refused(tmp_path):
@@ -90,6 +153,9 @@ def test_a_folder_that_is_none_or_holds_no_classes_is_refused(tmp_path):
         load("folder", "train", tmp_path / "nowhere")
     picture(tmp_path / "alone.png", 0)
     with pytest.raises(ValueError, match=r"there are none in it"):
+        load("folder", "train", tmp_path)
+    (tmp_path / "gnu").mkdir()
+    with pytest.raises(ValueError, match=r"one folder per class.* there are none in gnu"):
         load("folder", "train", tmp_path)
 
 
@@ -171,4 +237,4 @@ def test_baselines_compare_small_pixels(root):
     small = images.images.thumbnails(4)
     assert small.shape == (12, 3, 4, 4)
     blocks = images.images[:].double().unflatten(3, (4, 4)).unflatten(2, (4, 4)).mean((3, 5))
-    torch.testing.assert_close(small.double(), blocks)
+    torch.testing.assert_close(small.double(), blocks / 255)

@@ -26,6 +26,21 @@ def test_monitoring_is_in_the_precision_of_training_and_scoring_in_that_of_the_m
     np.testing.assert_allclose(again, result.embeddings, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("augment", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_same_pictures_as_bytes_and_as_floats_train_and_embed_alike(augment, dtype):
+    experiment, found = replace(TINY, steps=3, augment=augment), []
+    images = data.load("glyphs", "train", **TINY.data_args)
+    for train in (images, replace(images, images=images.images.to(dtype) / 255)):
+        model, loss = training.build_model(experiment, images), losses.TripletLoss()
+        history = training.fit(model, loss, train, experiment, device="cpu", progress=False)
+        found.append([*history["loss"], *training.embed(model, train)[:, 0]])
+        assert np.array_equal(training.embed(model, train), training.embed(model, images.images))
+    np.testing.assert_allclose(found[1], found[0], rtol=0 if dtype == torch.float32 else 1e-4)
+    with pytest.raises(TypeError, match=r"pictures must .* but are ndarray"):
+        training.embed(model, images.images.numpy())
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 @pytest.mark.parametrize(
