@@ -13,7 +13,7 @@ from dmlkit.terminal import Device, Scheduler, set_option, use_scheduler
 def study(
     name: Annotated[str, typer.Argument(help="Of its rules: scratch, transfer, wide or claims.")],
     arms: Annotated[list[str] | None, typer.Option(help="A name, repeatable; else all.")] = None,
-    only: Annotated[str | None, typer.Option(help="search or repetitions.")] = None,
+    only: Annotated[str | None, typer.Option(help="search, further or repetitions.")] = None,
     status: Annotated[bool, typer.Option(help="Say what is done, and train nothing.")] = False,
     sample: Annotated[int, typer.Option(help="Rows of its evidence to train anew.")] = 0,
     key: Annotated[str, typer.Option(help="What draws them: a commit's hash.")] = "",

@@ -27,13 +27,17 @@ def follow(
     only: str | None = None,
     **how: Any,
 ) -> None:
-    """Go on with a study, or with its ``search`` or its ``repetitions`` only; see ``work_off``.
+    """Go on with a study, or with its ``search``, its ``repetitions`` or its second pass
+    (``further``, which has a table of its own until all have it) only; see ``work_off``.
 
     Raises ValueError where repetitions are asked for before their search, or before that of the
     study whose recipes they have.
     """
+    if only == "further":
+        search(rules, chosen, tables(f"{rules.name}_further")[0], trials.frame(), **how)
+        return
     if only not in (None, "search", "repetitions"):
-        raise ValueError(f"only must be search or repetitions, not {only!r}")
+        raise ValueError(f"only must be search, further or repetitions, not {only!r}")
     if only != "search" and (missing := list(_unsearched(rules, chosen, trials, only))):
         raise ValueError("; ".join(missing))
     if only != "repetitions":

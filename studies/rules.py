@@ -34,6 +34,7 @@ class Tuning:
     extra: int
     edge: float
     reach: float
+    further: int = 0  # candidates of a second pass
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def space(rules: Protocol, arm: Arm) -> dict[str, Range]:
 
 
 def candidates(rules: Protocol, arm: Arm, search: int) -> list[Fields]:
-    """Settings to try first: the defaults, and points of a scrambled Sobol sequence.
+    """Settings to try, those of the second pass last: defaults, points of a scrambled Sobol sequence.
 
     >>> from studies import arms, protocol
     >>> rules = protocol("scratch")
@@ -54,7 +54,7 @@ def candidates(rules: Protocol, arm: Arm, search: int) -> list[Fields]:
     {'batch': '32 x 4', 'lr': 0.005, 'loss_args.margin': 0.2}
     """
     found = [_defaults(rules, arm)]
-    for point in _points(arm, search, rules.tuning.candidates - 1):
+    for point in _points(arm, search, rules.tuning.candidates + rules.tuning.further - 1):
         shares = iter(point.tolist())
         settings: Fields = {}
         for key, names in choices_of(rules, arm).items():
@@ -185,41 +185,63 @@ def _short(value: float) -> float:
 # The stages -----------------------------------------------------------------------------------
 
 
-def search(rules: Protocol, chosen: Sequence[Arm], table: Table, **how: Any) -> pd.DataFrame:
+def search(
+    rules: Protocol,
+    chosen: Sequence[Arm],
+    table: Table,
+    before: pd.DataFrame | None = None,
+    **how: Any,
+) -> pd.DataFrame:
     """Tune arms on validation classes: one row for each training, of every search and stage.
 
-    Columns: arm, search, stage (``short``, ``full``, then ``extra 1`` and so on), candidate,
-    settings (JSON), widened (JSON: the ranges that were), and those of ``trained``. A training that
-    diverged scores 0.
+    With the trials of the pass ``before``, it is the second pass. Columns: arm, search, stage
+    (``short``, ``full``, then ``extra 1`` and so on), candidate, settings (JSON), widened (JSON:
+    the ranges that were), and those of ``trained``. A training that diverged scores 0.
     """
+    tuning = rules.tuning
+    first = range(tuning.candidates)
+    numbers = first if before is None else range(len(first), len(first) + tuning.further)
+    mark = "" if before is None else "further "
     both = [(arm, s) for arm in chosen if not arm.recipe_of for s in range(len(rules.searches))]
     plans = [
-        trial(rules, arm, s, "short", i, settings)
+        trial(rules, arm, s, f"{mark}short", i, settings)
         for arm, s in both
         for i, settings in enumerate(candidates(rules, arm, s))
+        if i in numbers
     ]
     frames = [work_off(plans, table, **how)]
     plans = [
-        trial(rules, arm, s, "full", row.candidate, json.loads(row.settings))
+        trial(rules, arm, s, f"{mark}full", row.candidate, json.loads(row.settings))
         for arm, s in both
         for row in _of(frames[0], arm, s)
         .sort_values("recall_at_1", ascending=False, kind="stable")
-        .head(rules.tuning.finalists)
+        .head(tuning.finalists)
         .itertuples()
     ]
     frames.append(work_off(plans, table, **how))
-    ranges = {(arm.name, s): space(rules, arm) for arm, s in both}
-    for r in range(rules.tuning.rounds):
-        best, plans = recipes(pd.concat(frames[1:], ignore_index=True)), []
+    known = [] if before is None else [before]
+    rounds = range(tuning.rounds * len(known), tuning.rounds * (len(known) + 1))
+    ranges = {(arm.name, s): _ranges(rules, arm, s, *known) for arm, s in both}
+    for r in rounds:
+        best, plans = recipes(pd.concat([*known, *frames], ignore_index=True)), []
         for arm, s in both:
-            before = ranges[arm.name, s]
-            found, wide = near(rules, arm, s, best[arm.name, s], before, r)
+            narrow = ranges[arm.name, s]
+            found, wide = near(rules, arm, s, best[arm.name, s], narrow, r)
             ranges[arm.name, s] = wide
-            note = {key: wide[key] for key in wide if wide[key] != before[key]}
+            note = {key: wide[key] for key in wide if wide[key] != narrow[key]}
             stage = f"extra {r + 1}"
             plans += [trial(rules, arm, s, stage, i, x, note) for i, x in enumerate(found)]
         frames.append(work_off(plans, table, **how))
     return pd.concat(frames, ignore_index=True)
+
+
+def _ranges(rules: Protocol, arm: Arm, number: int, *before: pd.DataFrame) -> dict[str, Range]:
+    """The ranges of an arm's settings, as the rounds of trials widened them."""
+    ranges = space(rules, arm)
+    for trials in before:
+        for text in _of(trials, arm, number).sort_values("stage")["widened"]:
+            ranges |= {key: tuple(bounds) for key, bounds in json.loads(text).items()}
+    return ranges
 
 
 def trial(
@@ -236,7 +258,7 @@ def trial(
         "arm": arm.name, "search": number, "stage": stage, "candidate": candidate,
         "settings": json.dumps(settings), "widened": json.dumps(widened or {}),
     }  # fmt: skip
-    steps = rules.tuning.short_steps if stage == "short" else rules.tuning.steps
+    steps = rules.tuning.short_steps if stage.endswith("short") else rules.tuning.steps
     where = searching(rules, number)
     return Plan(facts, experiment(rules, arm, settings, steps, where), arm.members)
 
@@ -250,7 +272,7 @@ def _of(trials: pd.DataFrame, arm: Arm, number: int) -> pd.DataFrame:
 
 def _best(trials: pd.DataFrame) -> pd.DataFrame:
     """The best training in full of each arm and search; of equals, the one planned first."""
-    full = trials[trials["stage"] != "short"].reset_index(drop=True)
+    full = trials[~trials["stage"].str.endswith("short")].reset_index(drop=True)
     first = full.assign(stage=full["stage"].replace("full", ""))  # before "extra 1"
     order = ["arm", "search", "recall_at_1", "stage", "candidate"]
     first = first.sort_values(order, ascending=[True, True, False, True, True])
@@ -270,9 +292,7 @@ def ends(rules: Protocol, chosen: Sequence[Arm], trials: pd.DataFrame) -> list[s
     found, told = recipes(trials), []
     for arm, number in [(arm, s) for arm in chosen for s in range(len(rules.searches))]:
         if best := found.get((arm.name, number)):
-            ranges = space(rules, arm)
-            for text in _of(trials, arm, number).sort_values("stage")["widened"]:
-                ranges |= {key: tuple(bounds) for key, bounds in json.loads(text).items()}
+            ranges = _ranges(rules, arm, number, trials)
             told += [
                 f"{arm.name}, search {number}: {key} = {best[key]:g} is at an end of "
                 f"{bounds[1]:.3g} to {bounds[2]:.3g}"
