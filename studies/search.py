@@ -46,7 +46,7 @@ def space(rules: Protocol, arm: Arm) -> dict[str, Range]:
 
 
 def candidates(rules: Protocol, arm: Arm, search: int) -> list[Fields]:
-    """Settings to try, those of the second pass last: defaults, points of a scrambled Sobol sequence.
+    """Settings to try, the second pass last: defaults and points of a scrambled Sobol sequence.
 
     >>> from studies import arms, protocol
     >>> rules = protocol("scratch")

@@ -1,6 +1,7 @@
 """A study follows its written rules, the same each time, however often it is broken off."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
 import pytest
@@ -10,7 +11,7 @@ from dmlkit import training
 from studies import trainings
 from studies.follow import chosen_arms, remaining
 from studies.rules import experiment
-from studies.search import candidates
+from studies.search import candidates, search
 from studies.trainings import ROW_KEY, TRIAL_KEY, Plan, Table, trained
 from tests.studies.conftest import NAMES
 
@@ -82,6 +83,23 @@ def test_the_recipes_of_the_searches_take_turns(read, begin, guessed):
     assert best["contrastive", 0] != best["contrastive", 1]
 
 
+def test_a_second_pass_doubles_the_search_and_goes_on_from_the_first(read, begin, guessed):
+    rules = read(reach="reach = 0.25\nfurther = 3")
+    (first,) = begin(rules, only="search")
+    count = len(guessed)
+    with ThreadPoolExecutor(1) as executor:
+        second = search(rules, chosen_arms(NAMES), Table(TRIAL_KEY), first, executor=executor)
+    assert len(second) == len(first) == len(guessed) - count
+    short = second[second["stage"] == "further short"]
+    assert set(short["candidate"]) == {3, 4, 5}
+    known = set(zip(first["arm"], first["search"], first["settings"], strict=True))
+    assert known.isdisjoint(zip(short["arm"], short["search"], short["settings"], strict=True))
+    both = studies.recipes(pd.concat([first, second]))
+    for (arm, number), recipe in both.items():
+        full = pd.concat([first, second]).query("arm == @arm and search == @number and steps == 3")
+        assert json.loads(full.loc[full["recall_at_1"].idxmax(), "settings"]) == recipe
+
+
 def test_what_is_no_longer_asked_for_is_trained_anew_and_forgotten(read, begin, guessed):
     begin(read())
     guessed.clear()
@@ -105,7 +123,7 @@ def test_a_search_comes_before_its_repetitions_and_each_has_its_own_split(
 
 
 def test_an_unknown_arm_or_part_is_refused(read, begin):
-    with pytest.raises(ValueError, match="only must be search or repetitions, not 'both'"):
+    with pytest.raises(ValueError, match="only must be search, further or repetitions, not 'both'"):
         begin(read(), only="both")
     with pytest.raises(ValueError, match="no arm nope; there are contrastive"):
         chosen_arms(["nope"])

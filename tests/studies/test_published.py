@@ -32,7 +32,7 @@ def test_every_arm_makes_valid_experiments(name):
     for arm in studies.arms().values():
         for search in range(len(rules.searches)):
             tried = candidates(rules, arm, search)
-            assert len(tried) == rules.tuning.candidates
+            assert len(tried) == rules.tuning.candidates + rules.tuning.further
             for settings in (tried[0], tried[-1]):
                 where = searching(rules, search)
                 made = experiment(rules, arm, settings, 100, where)
