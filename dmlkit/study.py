@@ -2,8 +2,8 @@
 
 import itertools
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, as_completed
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any
@@ -90,7 +90,8 @@ def _outcomes(
     """What ``work`` gives for each Experiment, or the error that came instead."""
     work = partial(work, device=device, progress=False)
     found = [_outcome(work, each, train=False) for each in experiments]
-    waiting = [i for i, each in enumerate(found) if isinstance(each, training.NotTrainedError)]
+    first = [i for i, each in enumerate(found) if isinstance(each, training.NotTrainedError)]
+    waiting = first
     if not waiting:
         return found
     steps = sum(experiments[i].steps for i in waiting)
@@ -106,10 +107,13 @@ def _outcomes(
             for i in waiting:
                 end(i, _outcome(work, experiments[i], wait=True))
             return found
-        _train_side_by_side(work, experiments, waiting, executor, end)
-        killed = [i for i in waiting if isinstance(found[i], BrokenExecutor)]
-        if killed and executor is None:  # perhaps by one that began early: those come last
-            _train_side_by_side(work, experiments, killed[::-1], executor, end)
+        while waiting:
+            jobs = {i: (experiments[i],) for i in waiting}
+            for i, outcome in workers.outcomes(partial(work, wait=True), jobs, executor):
+                end(i, outcome)
+            killed = [i for i in waiting if isinstance(found[i], BrokenExecutor)]
+            # Perhaps by one that began early: those come last, and are not tried a third time.
+            waiting = killed[::-1] if executor is None and waiting is first else []
     return found
 
 
@@ -119,29 +123,6 @@ def _outcome(work: Callable[..., Any], *args: Any, **how: Any) -> Any:
         return work(*args, **how)
     except Exception as error:
         return error
-
-
-def _train_side_by_side(
-    work: Callable[..., Any],
-    experiments: Sequence[Experiment],
-    numbers: Iterable[int],
-    executor: Executor | None,
-    end: Callable[[int, Any], None],
-) -> None:
-    """Let an executor's processes do the work, and hand on each outcome as it comes."""
-    futures: dict[Future[Any], int] = {}
-    try:
-        pool = executor or default_executor()
-        for i in numbers:
-            futures[pool.submit(work, experiments[i], wait=True)] = i
-        for future in as_completed(futures):
-            end(futures[future], _outcome(future.result))
-    except KeyboardInterrupt:
-        for future in futures:
-            future.cancel()
-        if executor is None:
-            workers.stop()
-        raise
 
 
 def _raise_failures(found: Sequence[Any], names: Sequence[Any]) -> None:

@@ -9,7 +9,14 @@ import multiprocessing
 import os
 import signal
 import threading
-from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import (
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    as_completed,
+)
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -29,6 +36,29 @@ def default_executor() -> Executor:
     except BrokenExecutor:
         stop()
     return _pool()[0]
+
+
+def outcomes(
+    work: Callable[..., Any], jobs: Mapping[Any, tuple[Any, ...]], executor: Executor | None = None
+) -> Iterator[tuple[Any, Any]]:
+    """Each job's name with what the work gave, or the error that came instead, as they end.
+
+    What interrupts this cancels the jobs that wait, and ends local processes.
+    """
+    names: dict[Future[Any], Any] = {}
+    try:
+        pool = executor or default_executor()
+        for name, args in jobs.items():
+            names[pool.submit(work, *args)] = name
+        for future in as_completed(names):
+            error = future.exception()
+            yield names[future], error if isinstance(error, Exception) else future.result()
+    except BaseException:
+        for future in names:
+            future.cancel()
+        if executor is None:
+            stop()
+        raise
 
 
 def is_alone() -> bool:

@@ -3,7 +3,7 @@
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor, as_completed
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from tqdm.auto import tqdm
 
-from dmlkit import ROOT, geometry, numerics, retrieval, study, training, workers
+from dmlkit import ROOT, geometry, numerics, retrieval, training, workers
 from dmlkit.files import write_whole
 from dmlkit.training import Experiment
 from studies.dreml import Ensemble, member_experiments
@@ -173,25 +173,18 @@ def work_off(
     table.forget_others(plans)
     waiting = [plan for plan in plans if table.found(plan) is None]
     failed: list[tuple[Plan, Exception]] = []
-    if waiting:
-        pool = executor or study.default_executor()
-        futures = {pool.submit(trained, plan, device, store): plan for plan in waiting}
-        title = waiting[0].facts.get("stage", "repetitions")
-        bar = tqdm(as_completed(futures), title, len(futures), disable=not progress)
+    title = waiting[0].facts.get("stage", "repetitions") if waiting else ""
+    jobs = {number: (plan, device, store) for number, plan in enumerate(waiting)}
+    with tqdm(total=len(jobs), desc=title, disable=not (progress and jobs)) as bar:
         try:
-            for number, future in enumerate(bar, start=1):
-                try:
-                    table.enter(futures[future], future.result())
-                except Exception as error:  # of this one: the others come first
-                    failed.append((futures[future], error))
-                if number % _WRITE_EVERY == 0:
+            for number, outcome in workers.outcomes(trained, jobs, executor) if jobs else ():
+                bar.update()
+                if isinstance(outcome, Exception):
+                    failed.append((waiting[number], outcome))
+                else:
+                    table.enter(waiting[number], outcome)
+                if bar.n % _WRITE_EVERY == 0:
                     table.write()
-        except KeyboardInterrupt:
-            for future in futures:
-                future.cancel()
-            if executor is None:
-                workers.stop()
-            raise
         finally:
             table.write()
     if failed:

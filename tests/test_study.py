@@ -254,7 +254,7 @@ def test_with_one_core_no_other_process_trains_and_a_run_is_the_same(monkeypatch
     (elsewhere,) = train(TINY)
     (tmp_path / "runs" / elsewhere.path.name).rename(tmp_path / "elsewhere")
     alone(monkeypatch)
-    monkeypatch.setattr(study, "default_executor", lambda: pytest.fail("another process"))
+    monkeypatch.setattr(workers, "default_executor", lambda: pytest.fail("another process"))
     state = torch.random.get_rng_state()
     failing = replace(TINY, model="nope")
     with pytest.raises(RuntimeError, match=r"1 of 2 Runs failed; .*model must be one of"):
@@ -289,7 +289,7 @@ class Killed(Executor):
 
 def test_a_sweep_whose_processes_are_killed_each_time_says_so(monkeypatch):
     began = []
-    monkeypatch.setattr(study, "default_executor", lambda: began.append(1) or Killed())
+    monkeypatch.setattr(workers, "default_executor", lambda: began.append(1) or Killed())
     with pytest.raises(RuntimeError, match=r"2 of 2 Runs failed; .*terminated abruptly"):
         study.sweep(TINY, device="cpu", progress=False, seed=[0, 1])
     assert len(began) == 2  # once more, and then no more
