@@ -432,7 +432,7 @@ def test_labels_of_the_wrong_shape_or_dtype_are_refused(labels, got):
         ):
             call(LINE, labels)
     with pytest.raises(ValueError, match="gallery_labels: expected int64"):
-        evaluate(LINE, np.zeros(4, dtype=np.int64), LINE, labels)
+        evaluate(LINE, np.zeros(4, dtype=np.int64), LINE.copy(), labels)
 
 
 @pytest.mark.parametrize(
@@ -443,14 +443,14 @@ def test_labels_of_the_wrong_shape_or_dtype_are_refused(labels, got):
         ({"embeddings": np.zeros(4)}, r"embeddings: .* shape \(items, dimensions\)"),
         ({"embeddings": LINE + 1j}, r"embeddings: expected real numbers"),
         ({"embeddings": LINE[:1], "labels": [1]}, "labels: expected .* a relevant item"),
-        ({"gallery": LINE}, "gallery and gallery_labels: expected both"),
+        ({"gallery": LINE.copy()}, "gallery and gallery_labels: expected both"),
         ({"gallery_labels": np.arange(4)}, "gallery and gallery_labels: expected both"),
         ({"gallery": np.zeros((0, 1)), "gallery_labels": []}, r"gallery: .* got .* \(0, 1\)"),
         (
             {"gallery": np.ones((4, 3)), "gallery_labels": [0] * 4},
             "gallery: .* columns .* 1, got 3",
         ),
-        ({"gallery": LINE, "gallery_labels": [5] * 4}, "labels: expected .* a relevant item"),
+        ({"gallery": LINE + 1, "gallery_labels": [5] * 4}, "labels: expected .* a relevant item"),
         ({"labels": [0, 1, 2, 3]}, "labels: expected .* a relevant item"),
         ({"ks": ()}, "ks: expected one or more"),
         ({"ks": (0, 1)}, "ks: expected one or more"),
