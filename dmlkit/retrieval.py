@@ -74,7 +74,8 @@ def nearest_neighbors(
            [2., 3.]], dtype=float32))
     """
     k, sets = index(k), prepare(queries, gallery, metric, "queries", own)
-    available = len(sets.y) - (gallery is None or (sets.own is not None and sets.own.max() >= 0))
+    held = gallery is None or (sets.own is not None and bool((sets.own >= 0).any()))
+    available = len(sets.y) - held
     if not 1 <= k <= available:
         raise ValueError(
             f"k: expected 1 to {available}, the number of items a query has to choose from, got {k}"
