@@ -65,8 +65,10 @@ def loop_scores(x, labels, gallery=None, gallery_labels=None, ks=(1, 2, 4)):
     return scores | {"r_precision": np.mean(precision), "map_at_r": np.mean(average)}
 
 
-AT_3 = ("recall_at_3", "precision_at_3", "cmc_at_3")
-BY_QUERY = (*AT_3, "map", "map_at_3", "r_precision", "map_at_r")
+BY_QUERY = (
+    "recall_at_3", "precision_at_3", "cmc_at_3",
+    "map", "map_at_3", "r_precision", "map_at_r",
+)  # fmt: skip
 
 
 def loop_by_query(x, labels, gallery, gallery_labels, own, cameras):
