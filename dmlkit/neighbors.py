@@ -191,9 +191,8 @@ def by_rows(
     x: Tensor, own: Tensor, y: Tensor, k: int, room: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Neighbors by the differences to all rows, where nearly all are asked for."""
-    exactly = "donot_use_mm_for_euclid_dist"
-    squared = torch.cdist(x.double(), y.double(), compute_mode=exactly).square_().float()
-    return _decide(squared, own, torch.arange(len(y), device=y.device), k, room)
+    D = torch.cdist(x.double(), y.double(), compute_mode="donot_use_mm_for_euclid_dist")
+    return _decide(D.square_().float(), own, torch.arange(len(y), device=y.device), k, room)
 
 
 def by_products(
