@@ -40,6 +40,15 @@ def check_count(low: int = 1, /, **arguments: int) -> None:
             raise ValueError(f"{name} must be a whole number from {low}, but is {value!r}")
 
 
+def check_gallery(queries: object, gallery: object, own: object) -> None:
+    """Refuse to score queries in a gallery of themselves that does not say so."""
+    if gallery is queries and own is None:
+        raise ValueError(
+            "gallery: these are the queries, each of which would find itself; leave gallery out, "
+            "or say with own which row of it each query is (-1: none)"
+        )
+
+
 def check_positive(**arguments: float) -> None:
     """Refuse what is no finite number above 0, naming the argument."""
     check_range(**arguments)

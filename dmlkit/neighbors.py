@@ -1,4 +1,4 @@
-"""Metrics, and exact neighbors: candidates by one of three routes, then one measure that decides.
+"""Metrics, and exact neighbors: candidates by one of four routes, then one measure that decides.
 
 ``dmlkit.retrieval`` says by which rules. Distances below float64's rounding of products, some 1e-7
 of the norms, are tied where more than 16 beyond k are as small.
@@ -32,6 +32,8 @@ _BALL = HyperbolicLoss()  # whose curvature and clip are those of "poincare"
 class Euclidean:
     """‖x − y‖, of embeddings as they are given."""
 
+    sign = -1  # a caller's value times this is the higher, the nearer
+
     def points(self, x: Tensor) -> Tensor:
         """Embeddings as they are compared: (N, d) -> (N, d), float64."""
         return x
@@ -47,6 +49,8 @@ class Euclidean:
 
 class Cosine(Euclidean):
     """xᵀy / ‖x‖‖y‖: on the unit sphere, 1 − ‖x − y‖² / 2."""
+
+    sign = 1
 
     def points(self, x: Tensor) -> Tensor:
         zero = (x == 0).all(dim=1)
@@ -124,6 +128,7 @@ class Sets(NamedTuple):
     unit: float = 1.0  # of a distance
     room_x: Tensor | None = None  # (Q,), see Poincare.room
     room_y: Tensor | None = None  # (N,)
+    own: Tensor | None = None  # (Q,) rows of y that are the queries themselves, −1 for none
 
     def read(self, squared: Tensor) -> Tensor:
         """What the caller calls a distance, or a cosine, from squared ones: (Q, k) float32."""
@@ -136,21 +141,24 @@ class Sets(NamedTuple):
 def search_blocks(sets: Sets, k: int) -> Iterator[tuple[Tensor, Tensor]]:
     """The k nearest rows of y for each row of x, in blocks: indices (b, k), squared (b, k).
 
-    Where x is y, no row is its own neighbor.
+    Where x is y, no row is its own neighbor. Elsewhere, a query's own row comes last, at infinity.
     """
-    x, y = sets.x, sets.y
+    x, y, own = sets.x, sets.y, sets.own
+    if own is None:
+        places = torch.arange(len(x), device=x.device)
+        own = places if x is y else torch.full_like(places, -1)
     # faiss wants thousands of queries at a time: a hundred at a time cost it four times as much.
     size = min(4096, BLOCK_ENTRIES // k)
-    if x.device.type != "cpu" or sets.room_y is not None:  # faiss knows no curved space
+    deep = k + 1 + _SPARE >= len(y)
+    if deep or x.device.type != "cpu" or sets.room_y is not None:  # faiss knows no curved space
         size = _block_entries(x) // len(y)
-        route = partial(by_products, y=y, k=k, room=sets.room_y)
+        route = partial(by_rows if deep else by_products, y=y, k=k, room=sets.room_y)
     elif isinstance(sets.metric, Hamming):
         route = partial(by_bits, index=_binary_index(y), k=k)
     else:
         route = partial(by_faiss, y=y, index=_flat_index(y), k=k)
-    for rows in torch.arange(len(x), device=x.device).split(max(1, size)):
-        # each query's place in y, (b,)
-        yield route(x[rows], rows if x is y else torch.full_like(rows, -1))
+    for block in zip(x.split(max(1, size)), own.split(max(1, size)), strict=True):
+        yield route(*block)
 
 
 def _block_entries(x: Tensor) -> int:
@@ -177,6 +185,14 @@ def by_bits(x: Tensor, own: Tensor, index: faiss.IndexBinaryFlat, k: int) -> tup
     differing, candidates = index.search(codes, min(k + 1, index.ntotal))
     squared, indices = torch.from_numpy(differing).float(), torch.from_numpy(candidates)
     return _smallest(squared.masked_fill_(indices == own[:, None], math.inf), indices, k)
+
+
+def by_rows(
+    x: Tensor, own: Tensor, y: Tensor, k: int, room: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Neighbors by the differences to all rows, where nearly all are asked for."""
+    D = torch.cdist(x.double(), y.double(), compute_mode="donot_use_mm_for_euclid_dist")
+    return _decide(D.square_().float(), own, torch.arange(len(y), device=y.device), k, room)
 
 
 def by_products(
@@ -234,6 +250,13 @@ def _remeasure(
         differences = y.index_select(0, near.flatten()).double().view(*near.shape, -1)  # (_, c, d)
         differences -= x[start : start + size, None]
         squared[start : start + size] = differences.square_().sum(dim=2)
+    return _decide(squared, own, candidates, k, room)
+
+
+def _decide(
+    squared: Tensor, own: Tensor, candidates: Tensor, k: int, room: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The k nearest among candidates (b, c), or (c,), without the query itself."""
     if room is not None:
         squared /= room[candidates]
     squared.masked_fill_(candidates == own[:, None], math.inf)
@@ -251,7 +274,11 @@ def _smallest(squared: Tensor, indices: Tensor, k: int) -> tuple[Tensor, Tensor]
 
 
 def prepare(
-    embeddings: Array, gallery: Array | None, metric: Metric, name: str = "embeddings"
+    embeddings: Array,
+    gallery: Array | None,
+    metric: Metric,
+    name: str = "embeddings",
+    own: Array | None = None,
 ) -> Sets:
     """Queries and gallery in float32 near the origin, and the unit that distances are now in.
 
@@ -261,9 +288,10 @@ def prepare(
     """
     kind = metric_of(metric)
     x, y = as_matrices(embeddings, gallery, metric, name)
+    rows = own_rows(own, x, y)
     if isinstance(kind, Hamming):
         x = x.float()
-        return Sets(x, x if gallery is None else y.float(), kind)
+        return Sets(x, x if gallery is None else y.float(), kind, own=rows)
     room_x, room_y = (kind.room(z) if isinstance(kind, Poincare) else None for z in (x, y))
     center = y.mean(dim=0)
     spread = max((x - center).abs().max().item(), (y - center).abs().max().item())
@@ -271,7 +299,7 @@ def prepare(
     center = torch.where(center.abs() > 3 * unit, (center / unit).round() * unit, 0)
     x = ((x - center) / unit).float()
     y = x if gallery is None else ((y - center) / unit).float()
-    return Sets(x, y, kind, unit, room_x, room_y)
+    return Sets(x, y, kind, unit, room_x, room_y, rows)
 
 
 def as_matrices(
@@ -327,14 +355,37 @@ def as_labels(labels: Array, x: Tensor, name: str = "labels") -> Tensor:
     return found.long().to(x.device)
 
 
+def own_rows(own: Array | None, x: Tensor, y: Tensor) -> Tensor | None:
+    """The gallery's rows that are the queries themselves, −1 for none: (Q,)."""
+    if own is None:
+        return None
+    if x is y:
+        raise ValueError("own: expected a gallery; without one, each query is left out anyway")
+    rows = as_labels(own, x, "own")
+    low, high = int(rows.min()), int(rows.max())
+    if low < -1 or high >= len(y):
+        raise ValueError(f"own: expected gallery rows to {len(y) - 1}, or -1, got {low} to {high}")
+    return rows
+
+
 def labels_of_both(
-    labels: Array, gallery_labels: Array | None, x: Tensor, y: Tensor
+    labels: Array, gallery_labels: Array | None, x: Tensor, y: Tensor, own: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Labels of x and of y, which is x itself where there is no gallery; see ``as_labels``."""
+    """Labels of x and of y, which is x itself where there is no gallery; see ``as_labels``.
+
+    Raises ValueError where a query has another label than the row of y that is itself.
+    """
     if (x is y) != (gallery_labels is None):
         raise ValueError("gallery and gallery_labels: expected both or neither, got one of them")
-    own = as_labels(labels, x)
-    return own, own if gallery_labels is None else as_labels(gallery_labels, y, "gallery_labels")
+    of_x = as_labels(labels, x)
+    of_y = of_x if gallery_labels is None else as_labels(gallery_labels, y, "gallery_labels")
+    if own is not None and (wrong := (own >= 0) & (of_y[own] != of_x)).any():
+        query = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"own: expected the query's label, {of_x[query]}, in row {own[query]} of the gallery, "
+            f"got {of_y[own[query]]}"
+        )
+    return of_x, of_y
 
 
 def as_tensor(values: Array) -> Tensor:

@@ -1,4 +1,4 @@
-"""Exact neighbors, the scores of retrieval (Recall@K, R-precision, MAP@R, NMI); verification.
+"""Exact neighbors, the scores of retrieval, by query too, and those of clusters; verification.
 
 The rules, which every function here keeps:
 
@@ -8,46 +8,63 @@ The rules, which every function here keeps:
   embeddings into the Poincaré ball as ``HyperbolicLoss`` does; another curvature or radius than
   that loss's defaults is given as ``{"name": "poincare", "c": 1.0, "clip": 2.3}``.
 - **The query.** Without a gallery every item queries all the others. It is left out by its index,
-  never by its distance, so an exact copy of it elsewhere in the set counts like any other item.
+  never by its distance, so an exact copy of it elsewhere in the set counts like any other item. A
+  gallery that holds queries says where: ``own`` (Q,) are their rows in it, −1 for a query that it
+  does not hold. Without that, queries that are their own gallery are refused.
 - **Ties.** Embeddings count as float32; their squared distances are summed in float64 and compared
   as float32; equal ones stand in the order of their index in the gallery, an order that knows
   nothing of the query's label.
-- **A query with no relevant item** (a class with one image) is a miss in Recall@K, as the field
-  counts it, and is left out of R-precision and MAP@R, where R = 0 leaves nothing to average.
-- **K beyond the gallery** means the whole gallery in Recall@K; ``nearest_neighbors``, which
-  promises k columns, refuses it.
+- **A query with no relevant item** (a class with one image) is a miss in Recall@K and precision@K,
+  as the field counts it. It is left out of R-precision and all that averages precisions, where
+  R = 0 leaves nothing to average, and of CMC, whose closed set has a match for every query.
+- **K beyond the gallery** means the whole gallery (though precision@K still divides by K);
+  ``nearest_neighbors``, which promises k columns, refuses it.
 - **Refused**, by ValueError: empty sets, NaN or infinite embeddings, zero rows under cosine, labels
   that are not integers, one per row, and labels none of which has a relevant item.
 
 Arrays may be NumPy's or torch's. CPU goes through faiss, a GPU tensor stays where it is.
 """
 
+import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import index
 
-import faiss
-import numpy as np
+import pandas as pd
 import torch
-from sklearn.metrics import normalized_mutual_info_score
 from torch import Tensor
 
+from dmlkit.checks import check_gallery
+from dmlkit.clusters import ami as ami
+from dmlkit.clusters import nmi as nmi
 from dmlkit.neighbors import Array as Array
 from dmlkit.neighbors import Metric as Metric
-from dmlkit.neighbors import Sets, labels_of_both, prepare, search_blocks
+from dmlkit.neighbors import (
+    Sets,
+    as_labels,
+    labels_of_both,
+    prepare,
+    search_blocks,
+)
 from dmlkit.verification import verification as verification
 
 Score = Callable[[Tensor, Tensor], Tensor]  # hits (b, k) bool, R (b,) -> (b,), NaN to leave out
 
 
 def nearest_neighbors(
-    queries: Array, k: int, gallery: Array | None = None, metric: Metric = "euclidean"
+    queries: Array,
+    k: int,
+    gallery: Array | None = None,
+    metric: Metric = "euclidean",
+    own: Array | None = None,
 ) -> tuple[Array, Array]:
     """The k nearest items of every query, nearest first: (Q, d), (N, d) -> (Q, k), (Q, k).
 
     Returns indices (int64) into the gallery, and distances (float32, rising; Euclidean ones in the
     embeddings' own unit, Hamming ones in bits) or cosines (float32, falling). The neighbors are
-    exact. Without a gallery the queries are their own gallery, each without itself. NumPy in,
-    NumPy out; a tensor's result is on its device.
+    exact. Without a gallery the queries are their own gallery, each without itself; a given one is
+    taken as it is, but for the rows ``own``. NumPy in, NumPy out; a tensor's result is on its
+    device.
 
     >>> nearest_neighbors(np.array([[0.0], [1.0], [3.0]]), k=2)
     (array([[1, 2],
@@ -56,8 +73,9 @@ def nearest_neighbors(
            [1., 2.],
            [2., 3.]], dtype=float32))
     """
-    k, sets = index(k), prepare(queries, gallery, metric, "queries")
-    available = len(sets.y) - (gallery is None)
+    k, sets = index(k), prepare(queries, gallery, metric, "queries", own)
+    held = gallery is None or (sets.own is not None and bool((sets.own >= 0).any()))
+    available = len(sets.y) - held
     if not 1 <= k <= available:
         raise ValueError(
             f"k: expected 1 to {available}, the number of items a query has to choose from, got {k}"
@@ -79,12 +97,13 @@ def recall_at_k(
     gallery: Array | None = None,
     gallery_labels: Array | None = None,
     metric: Metric = "euclidean",
+    own: Array | None = None,
 ) -> dict[int, float]:
     """Recall@K: the share of queries with an item of their own class among the K nearest.
 
     Recall@K = (1/Q) Σ_q 1[some i ≤ K: rel_q(i)], where rel_q(i) says whether the i-th neighbor of
-    q has q's label. Embeddings (Q, d), labels (Q,); gallery (N, d), gallery_labels (N,).
-    In 0..1.
+    q has q's label. Embeddings (Q, d), labels (Q,); gallery (N, d), gallery_labels (N,); own (Q,),
+    the gallery's rows that are the queries themselves. In 0..1.
 
     Source: Oh Song et al., Deep Metric Learning via Lifted Structured Feature Embedding (2016).
 
@@ -92,7 +111,7 @@ def recall_at_k(
     {1: 0.0, 2: 0.75}
     """
     ks = [index(k) for k in ks]
-    sets = _prepare(embeddings, labels, gallery, gallery_labels, metric)
+    sets = _prepare(embeddings, labels, gallery, gallery_labels, metric, own)
     found = _average(_recalls(ks), *sets, depth=max(ks), up_to_r=False)
     return {k: found[f"recall_at_{k}"] for k in ks}
 
@@ -103,6 +122,7 @@ def r_precision(
     gallery: Array | None = None,
     gallery_labels: Array | None = None,
     metric: Metric = "euclidean",
+    own: Array | None = None,
 ) -> float:
     """R-precision: of a query's R nearest items, the share of its own class, averaged over queries.
 
@@ -114,7 +134,7 @@ def r_precision(
     >>> r_precision(np.array([[0.0], [1.0], [2.0], [4.0]]), np.array([0, 0, 1, 0]))
     0.5
     """
-    sets = _prepare(embeddings, labels, gallery, gallery_labels, metric)
+    sets = _prepare(embeddings, labels, gallery, gallery_labels, metric, own)
     return _average({"": _r_precision}, *sets)[""]
 
 
@@ -124,6 +144,7 @@ def map_at_r(
     gallery: Array | None = None,
     gallery_labels: Array | None = None,
     metric: Metric = "euclidean",
+    own: Array | None = None,
 ) -> float:
     """MAP@R: R-precision that also wants the relevant items first, averaged over queries.
 
@@ -135,25 +156,55 @@ def map_at_r(
     >>> round(map_at_r(np.array([[0.0], [1.0], [2.0], [4.0]]), np.array([0, 0, 1, 0])), 4)
     0.4167
     """
-    sets = _prepare(embeddings, labels, gallery, gallery_labels, metric)
+    sets = _prepare(embeddings, labels, gallery, gallery_labels, metric, own)
     return _average({"": _map_at_r}, *sets)[""]
 
 
-def nmi(embeddings: Array, labels: Array, seed: int = 0, metric: Metric = "euclidean") -> float:
-    """NMI: how much of the classes a k-means clustering of the embeddings finds again.
+def by_query(
+    embeddings: Array,
+    labels: Array,
+    scores: Sequence[str] = ("recall_at_1", "r_precision", "map_at_r"),
+    gallery: Array | None = None,
+    gallery_labels: Array | None = None,
+    metric: Metric = "euclidean",
+    own: Array | None = None,
+    cameras: tuple[Array, Array] | None = None,
+) -> pd.DataFrame:
+    """Scores of every query, one row each, indexed by its label; NaN where it is left out.
 
-    NMI = 2 I(clusters; classes) / (H(clusters) + H(classes)), k-means with as many clusters as
-    there are classes, 20 iterations from a random start that ``seed`` fixes. In 0..1. Bits, and
-    points of the Poincaré ball, are clustered by their Euclidean distances.
-    Embeddings (N, d), labels (N,); one-image classes are welcome.
+    ``.mean()`` is the score of all, ``.groupby("label").mean()`` that of each class. With rel(i)
+    whether the i-th neighbor is relevant, P(i) the share of such among the i nearest and R their
+    number in the gallery, ``scores`` are, for any whole number K from 1,
 
-    Source: Manning et al., Introduction to Information Retrieval (2008), Section 16.3.
+    - ``recall_at_K``, ``r_precision``, ``map_at_r``: as the functions of these names;
+    - ``precision_at_K``: P(K);
+    - ``map``: (1/R) Σ_i P(i) rel(i), over the whole ranking, in blocks;
+    - ``map_at_K``: (1/min(R, K)) Σ_{i ≤ K} P(i) rel(i); others divide by R, or by hits until K;
+    - ``cmc_at_K``: 1[some i ≤ K: rel(i)], where R > 0: the closed set's rank-K identification rate.
 
-    >>> nmi(np.array([[0.0], [0.1], [5.0], [5.1]]), np.array([3, 3, 8, 8]))
-    1.0
+    In re-identification, items of the query's label from the query's camera are no items:
+    ``cameras`` are those of the queries (Q,) and of the gallery (N,), twice the same without one.
+    Other shapes as in ``recall_at_k``.
+
+    Source: Manning et al., Introduction to Information Retrieval (2008), Section 8.4; Zheng et al.,
+    Scalable Person Re-identification: A Benchmark (2015), for mAP, CMC and cameras.
+
+    >>> x, y = np.array([[0.0], [1.0], [3.0], [7.0]]), np.array([0, 1, 0, 1])
+    >>> by_query(x, y, ["cmc_at_2", "map"]).groupby("label").mean().round(3)
+           cmc_at_2    map
+    label
+    0           1.0  0.500
+    1           0.5  0.417
     """
-    sets, classes, _ = _prepare(embeddings, labels, None, None, metric)
-    return _nmi(sets.x, classes, seed)
+    sets = _prepare(embeddings, labels, gallery, gallery_labels, metric, own)
+    chosen = {name: _named(name) for name in scores}
+    depth = max((k or len(sets[0].y) for k, _ in chosen.values()), default=1)
+    views = None if cameras is None else _views(cameras, *sets)
+    each = _values({n: score for n, (_, score) in chosen.items()}, *sets, depth, True, views)
+    return pd.DataFrame(
+        {name: values.cpu().numpy() for name, values in each.items()},
+        index=pd.Index(sets[1].cpu().numpy(), name="label"),
+    )
 
 
 def evaluate(
@@ -164,8 +215,9 @@ def evaluate(
     ks: Sequence[int] = (1, 2, 4, 8, 16),
     seed: int = 0,
     metric: Metric = "euclidean",
+    own: Array | None = None,
 ) -> dict[str, float]:
-    """Every score of this module from one search for neighbors.
+    """The scores that papers give, from one search for neighbors; ``by_query`` has others.
 
     Keys: ``recall_at_K`` for each K of ``ks``, ``r_precision``, ``map_at_r``, and ``nmi`` (of the
     embeddings, not of the gallery, with ``seed``). Shapes as in ``recall_at_k``.
@@ -175,10 +227,9 @@ def evaluate(
     """
     ks = [index(k) for k in ks]
     scores = _recalls(ks) | {"r_precision": _r_precision, "map_at_r": _map_at_r}
-    sets, of_query, of_item = _prepare(embeddings, labels, gallery, gallery_labels, metric)
+    sets, of_query, of_item = _prepare(embeddings, labels, gallery, gallery_labels, metric, own)
     found = _average(scores, sets, of_query, of_item, depth=max(ks), up_to_r=True)
-    alone = sets if gallery is None else prepare(embeddings, None, metric)
-    return found | {"nmi": _nmi(alone.x, of_query, seed)}
+    return found | {"nmi": nmi(embeddings, labels, seed, metric)}
 
 
 # Scores: from which neighbors are relevant to one number per query
@@ -187,40 +238,62 @@ def evaluate(
 def _recalls(ks: Sequence[int]) -> dict[str, Score]:
     if not ks or min(ks) < 1:
         raise ValueError(f"ks: expected one or more integers from 1, got {ks}")
+    return {f"recall_at_{k}": partial(_recall, k=k) for k in ks}
 
-    def recall(k: int) -> Score:
-        return lambda hits, _: hits[:, :k].any(dim=1)
 
-    return {f"recall_at_{k}": recall(k) for k in ks}
+def _named(name: str) -> tuple[int, Score]:
+    """To which depth a score looks, 0 for the whole gallery, and the score."""
+    if name in _SCORES:
+        return int(name != "map"), _SCORES[name]
+    found = re.fullmatch(r"(recall|precision|map|cmc)_at_([1-9]\d*)", name)
+    if not found:
+        known = ", ".join([*_SCORES, *(f"{kind}_at_K" for kind in _AT_K)])
+        raise ValueError(f"scores: expected some of {known}, got {name!r}")
+    k = int(found[2])
+    return k, partial(_AT_K[found[1]], k=k)
+
+
+def _recall(hits: Tensor, _: Tensor, k: int) -> Tensor:
+    return hits[:, :k].any(dim=1)
+
+
+def _precision(hits: Tensor, _: Tensor, k: int) -> Tensor:
+    return hits[:, :k].sum(dim=1, dtype=torch.float64) / k
+
+
+def _cmc(hits: Tensor, R: Tensor, k: int) -> Tensor:
+    return torch.where(R > 0, hits[:, :k].any(dim=1).double(), torch.nan)
+
+
+def _average_precision(hits: Tensor, R: Tensor) -> Tensor:
+    rank = torch.arange(1, hits.shape[1] + 1, device=hits.device)
+    precision = hits.cumsum(dim=1, dtype=torch.float64) / rank  # P(i): (b, k)
+    return (precision * hits).sum(dim=1) / R  # 0/0 where R = 0
+
+
+def _map_at_k(hits: Tensor, R: Tensor, k: int) -> Tensor:
+    return _average_precision(hits[:, :k], R.clamp(max=k))
+
+
+def _up_to_r(hits: Tensor, R: Tensor) -> Tensor:
+    hits = hits[:, : int(R.max())]
+    return hits & (torch.arange(1, hits.shape[1] + 1, device=hits.device) <= R[:, None])
 
 
 def _r_precision(hits: Tensor, R: Tensor) -> Tensor:
-    hits = hits[:, : int(R.max())]
-    rank = torch.arange(1, hits.shape[1] + 1, device=hits.device)
-    return (hits & (rank <= R[:, None])).sum(dim=1, dtype=torch.float64) / R  # 0/0 where R = 0
+    return _up_to_r(hits, R).sum(dim=1, dtype=torch.float64) / R
 
 
 def _map_at_r(hits: Tensor, R: Tensor) -> Tensor:
-    hits = hits[:, : int(R.max())]
-    rank = torch.arange(1, hits.shape[1] + 1, device=hits.device)
-    precision = hits.cumsum(dim=1, dtype=torch.float64) / rank  # P(i): (b, k)
-    return (precision * (hits & (rank <= R[:, None]))).sum(dim=1) / R
+    return _average_precision(_up_to_r(hits, R), R)
 
 
-def _nmi(points: Tensor, classes: Tensor, seed: int) -> float:
-    """NMI of k-means clusters of points (N, d) float32, and classes (N,)."""
-    x, y = points.cpu().numpy(), classes.cpu().numpy()
-    kmeans = faiss.Kmeans(
-        x.shape[1],
-        len(np.unique(y)),
-        niter=20,
-        seed=index(seed),
-        min_points_per_centroid=1,  # else faiss complains of small classes on stderr
-        max_points_per_centroid=len(x),  # else faiss trains on a sample
-    )
-    kmeans.train(x)
-    _, clusters = kmeans.index.search(x, 1)
-    return float(normalized_mutual_info_score(y, clusters[:, 0]))
+_SCORES: dict[str, Score] = {
+    "r_precision": _r_precision,
+    "map_at_r": _map_at_r,
+    "map": _average_precision,
+}
+_AT_K = {"recall": _recall, "precision": _precision, "map": _map_at_k, "cmc": _cmc}
 
 
 def _prepare(
@@ -229,10 +302,12 @@ def _prepare(
     gallery: Array | None,
     gallery_labels: Array | None,
     metric: Metric,
+    own: Array | None = None,
 ) -> tuple[Sets, Tensor, Tensor]:
     """The sets, the labels of the queries (Q,), and those of the gallery (N,)."""
-    sets = prepare(embeddings, gallery, metric)
-    return sets, *labels_of_both(labels, gallery_labels, sets.x, sets.y)
+    check_gallery(embeddings, gallery, own)
+    sets = prepare(embeddings, gallery, metric, own=own)
+    return sets, *labels_of_both(labels, gallery_labels, sets.x, sets.y, sets.own)
 
 
 def _average(
@@ -243,20 +318,57 @@ def _average(
     depth: int = 1,
     up_to_r: bool = True,
 ) -> dict[str, float]:
-    """Mean of each score over the queries, from the depth (and R, if asked) nearest of each."""
-    own = int(sets.x is sets.y)  # items of the gallery that are the query itself
-    R = _relevant_items(of_query, of_item) - own  # (Q,)
+    """Mean of each score over the queries, see ``_values``."""
+    each = _values(scores, sets, of_query, of_item, depth, up_to_r)
+    return {name: values.nanmean().item() for name, values in each.items()}
+
+
+def _values(
+    scores: dict[str, Score],
+    sets: Sets,
+    of_query: Tensor,
+    of_item: Tensor,
+    depth: int,
+    up_to_r: bool,
+    views: Sequence[Tensor] | None = None,
+) -> dict[str, Tensor]:
+    """Each score of every query (Q,), from its depth (and R, if asked) nearest items.
+
+    Items that share a query's view, (Q,) and (N,), are left out.
+    """
+    if views is not None:
+        left_out = _relevant_items(*views)  # (Q,), the query itself among them
+    elif sets.own is not None:
+        left_out = (sets.own >= 0).long()
+    else:
+        left_out = torch.full_like(of_query, sets.x is sets.y)
+    R = _relevant_items(of_query, of_item) - left_out
     if R.max() < 1:
         raise ValueError("labels: expected some query to have a relevant item, got none that has")
-    depth = min(max(depth, int(R.max())) if up_to_r else depth, len(sets.y) - own)
+    depth = max(depth, int(R.max())) if up_to_r else depth
+    depth += 0 if views is None else int(left_out.max())
     values: dict[str, list[Tensor]] = {name: [] for name in scores}
     start = 0
-    for indices, _ in search_blocks(sets, depth):
+    for indices, _ in search_blocks(sets, min(depth, len(sets.y) - (sets.x is sets.y))):
         rows = slice(start, start := start + len(indices))
         hits = of_item[indices] == of_query[rows, None]  # (b, depth)
+        if sets.own is not None:
+            hits &= indices != sets.own[rows, None]
+        if views is not None:  # what is left out goes to the end
+            junk = views[1][indices] == views[0][rows, None]
+            hits = (hits & ~junk).gather(1, junk.int().argsort(dim=1, stable=True))
         for name, score in scores.items():
             values[name].append(score(hits, R[rows]).double())
-    return {name: torch.cat(parts).nanmean().item() for name, parts in values.items()}
+    return {name: torch.cat(parts) for name, parts in values.items()}
+
+
+def _views(
+    cameras: tuple[Array, Array], sets: Sets, of_query: Tensor, of_item: Tensor
+) -> Sequence[Tensor]:
+    """One number for each pair of a label and a camera: (Q,), (N,)."""
+    seen_by = [as_labels(of, x, "cameras") for of, x in zip(cameras, sets[:2], strict=True)]
+    both = torch.stack([torch.cat([of_query, of_item]), torch.cat(seen_by)])
+    return both.unique(dim=1, return_inverse=True)[1].split([len(of_query), len(of_item)])
 
 
 def _relevant_items(labels: Tensor, gallery_labels: Tensor) -> Tensor:

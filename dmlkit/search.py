@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from dmlkit import cache_folder, data, figures, training
-from dmlkit.checks import check_choice
+from dmlkit.checks import check_choice, check_gallery
 from dmlkit.data import ImageSet, folder
 from dmlkit.data.pictures import Pictures, decode, stamp
 from dmlkit.files import write_whole
@@ -124,11 +124,19 @@ class Index:
             return places.to(queries.device), found.to(queries.device)
         return places.numpy(), found.numpy()
 
-    def recall(self, queries: Array, gallery: Array, k: int = 10) -> float:
-        """Of every query's k exact neighbors in the gallery that was indexed, the share found."""
-        exact, _ = nearest_neighbors(queries, k, gallery, self.metric)
-        found, _ = self.search(queries, k)
-        return float(np.mean([np.isin(a, b).mean() for a, b in zip(exact, found, strict=True)]))
+    def recall(
+        self, queries: Array, gallery: Array, k: int = 10, own: Array | None = None
+    ) -> float:
+        """Of every query's k exact neighbors in the gallery that was indexed, the share found.
+
+        ``own`` (Q,) are the gallery's rows that are the queries themselves, −1 for none.
+        """
+        check_gallery(queries, gallery, own)
+        exact, _ = nearest_neighbors(queries, k, gallery, self.metric, own)
+        found, _ = self.search(queries, k if own is None else k + 1)
+        rows = [-1] * len(found) if own is None else own
+        sets = zip(exact, found, rows, strict=True)
+        return float(np.mean([np.isin(a, b[b != row][:k]).mean() for a, b, row in sets]))
 
     def save(self, path: Path) -> None:
         """Write one file, all of it or nothing."""

@@ -2,8 +2,9 @@
 
 A pair of two images is *genuine* if they share a class, else an *impostor*; it is accepted if its
 score, the cosine or minus the distance, lies above a threshold. Every pair counts once; with a
-gallery, every query is paired with every item of it. Scores are computed in float64 and compared as
-float32, in blocks: memory does not grow with the number of pairs, and no threshold is interpolated.
+gallery, every query is paired with every item of it but itself (``own``); or the pairs are listed.
+Scores are computed in float64 and compared as float32, in blocks: memory does not grow with the
+number of pairs unless they are listed, and no threshold is interpolated.
 
 Intervals hold 95 % of the rates that a bootstrap over classes gives: classes are drawn again, with
 all their images, and a pair of two of them counts as often as both together were drawn. Pairs are
@@ -15,7 +16,6 @@ the true FNMR in 91 and 93 %, and in 87 and 92 % if the threshold was chosen on 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -23,20 +23,22 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from dmlkit.checks import check_gallery
 from dmlkit.geometry import norms
 from dmlkit.neighbors import (
     BLOCK_ENTRIES,
     Array,
-    Cosine,
     Euclidean,
     Metric,
     as_matrices,
+    as_tensor,
     labels_of_both,
     metric_of,
+    own_rows,
 )
+from dmlkit.thresholds import thresholds_and_eer
 
-_DIGIT = 2**16  # a float32's bits are two digits of this size
-_NO_PAIR = 0xFF80  # the upper digit of −∞
+_LISTED = 64  # pairs of a list that are compared at a time, all with all
 _DRAWN = 2**12  # class pairs whose weights in every draw are held at a time
 
 
@@ -59,6 +61,7 @@ def verification(
     metric: Metric = "cosine",
     seed: int = 0,
     draws: int = 1000,
+    own: Array | None = None,
 ) -> Verification:
     """The threshold for each false match rate, the errors there, and the equal error rate.
 
@@ -66,9 +69,10 @@ def verification(
     score of an impostor: accepted is s > t, so that at most k impostors are, ties or not. The equal
     error rate is where the ROC, its points joined by straight lines, crosses FMR = FNMR.
 
-    Embeddings (N, d), labels (N,); gallery (M, d), gallery_labels (M,). ``rates`` is what
-    ``error_rates`` gives, indexed by the FMR asked. It says how well t separates *these* classes,
-    on which it was chosen: for other classes, give its thresholds to ``error_rates``.
+    Embeddings (N, d), labels (N,); gallery (M, d), gallery_labels (M,); own (N,), the gallery's
+    rows that are the queries themselves, −1 for none. ``rates`` is what ``error_rates`` gives,
+    indexed by the FMR asked. It says how well t separates *these* classes, on which it was chosen:
+    for other classes, give its thresholds to ``error_rates``.
 
     Raises ValueError for an FMR below 1/|I|, of which so few pairs say nothing, or from 1 on, and
     for labels without a genuine or an impostor pair.
@@ -80,8 +84,8 @@ def verification(
     >>> found.rates[["threshold", "fmr", "fnmr"]].values, found.eer
     (array([[9.  , 0.25, 0.  ]]), 0.0)
     """
-    pairs = _pair(embeddings, labels, gallery, gallery_labels, metric)
-    scores, eer = _thresholds_and_eer(pairs, fmr)
+    pairs = _pair(embeddings, labels, gallery, gallery_labels, metric, own)
+    scores, eer = thresholds_and_eer(pairs, fmr)
     rates = _error_rates(pairs, scores, seed, draws).set_index(pd.Index(fmr, name="asked"))
     return Verification(rates, eer, pairs.genuine, pairs.impostors)
 
@@ -95,6 +99,7 @@ def error_rates(
     metric: Metric = "cosine",
     seed: int = 0,
     draws: int = 1000,
+    own: Array | None = None,
 ) -> pd.DataFrame:
     """What thresholds, fixed on one set of classes, do on another: one row for each.
 
@@ -111,8 +116,65 @@ def error_rates(
     >>> error_rates(x, y, [2.0], metric="euclidean")[["fmr", "fnmr", "fnmr_macro"]].values
     array([[0. , 0.5, 0.5]])
     """
-    pairs = _pair(embeddings, labels, gallery, gallery_labels, metric)
-    return _error_rates(pairs, [pairs.sign * t for t in thresholds], seed, draws)
+    pairs = _pair(embeddings, labels, gallery, gallery_labels, metric, own)
+    return _error_rates(pairs, [pairs.metric.sign * t for t in thresholds], seed, draws)
+
+
+def pair_scores(embeddings: Array, pairs: Array, metric: Metric = "cosine") -> Array:
+    """Cosines or distances of a list of pairs: (N, d), (P, 2) rows -> (P,) float32.
+
+    >>> pair_scores(np.array([[0.0], [1.0], [9.0]]), [[0, 1], [0, 2]], "euclidean")
+    array([1., 9.], dtype=float32)
+    """
+    found = metric_of(metric).sign * _scores_of(embeddings, pairs, metric)
+    return found if isinstance(embeddings, Tensor) else found.numpy()
+
+
+def verify_pairs(
+    embeddings: Array,
+    pairs: Array,
+    same: Array,
+    fmr: Sequence[float] = (1e-3, 1e-2),
+    metric: Metric = "cosine",
+) -> Verification:
+    """``verification`` of a list of pairs, as the protocol of LFW has one.
+
+    A pair is two rows of embeddings (N, d); pairs (P, 2), and same (P,): 1 or True for a genuine
+    pair, 0 or False for an impostor. ``rates`` is what ``pair_error_rates`` gives.
+
+    Source: Huang et al. 2007, "Labeled Faces in the Wild".
+
+    >>> x, pairs = [[0.0], [1.0], [9.0], [11.0]], [[0, 1], [2, 3], [0, 2], [1, 3]]
+    >>> found = verify_pairs(x, pairs, [1, 1, 0, 0], fmr=[0.5], metric="euclidean")
+    >>> found.rates.values, found.eer
+    (array([[10. ,  0.5,  0. ]]), 0.0)
+    """
+    listed = _listed(embeddings, pairs, same, metric)
+    scores, eer = thresholds_and_eer(listed, fmr)
+    rates = _listed_rates(listed, scores).set_index(pd.Index(fmr, name="asked"))
+    return Verification(rates, eer, listed.genuine, listed.impostors)
+
+
+def pair_error_rates(
+    embeddings: Array,
+    pairs: Array,
+    same: Array,
+    thresholds: Sequence[float],
+    metric: Metric = "cosine",
+) -> pd.DataFrame:
+    """What thresholds, fixed on other pairs, do on a list of pairs: one row for each.
+
+    Columns ``threshold``, ``fmr`` and ``fnmr``, as in ``error_rates``, without intervals: a list
+    names no classes to be drawn. Shapes as in ``verify_pairs``.
+
+    >>> x = [[0.0], [1.0], [9.0]]
+    >>> pair_error_rates(x, [[0, 1], [0, 2]], [1, 0], [0.5, 2.0], "euclidean")
+       threshold  fmr  fnmr
+    0        0.5  0.0   1.0
+    1        2.0  0.0   0.0
+    """
+    listed = _listed(embeddings, pairs, same, metric)
+    return _listed_rates(listed, [listed.sign * t for t in thresholds])
 
 
 # Pairs, in blocks
@@ -128,11 +190,7 @@ class _Pairs(NamedTuple):
     metric: Euclidean
     genuine: int
     impostors: int
-
-    @property
-    def sign(self) -> int:
-        """Of a threshold: −1 for a distance."""
-        return 1 if isinstance(self.metric, Cosine) else -1
+    own: Tensor | None = None  # (N,) rows of y that are those of x, −1 for none
 
     def blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
         """Scores (b, m) float32, −∞ for what is no pair; same class (b, m); classes (b,), (m,)."""
@@ -147,8 +205,26 @@ class _Pairs(NamedTuple):
                 no_pair = torch.ones(len(x), len(x), dtype=torch.bool, device=x.device).tril()
                 S[:, : len(x)].masked_fill_(no_pair, -torch.inf)
                 same[:, : len(x)].masked_fill_(no_pair, False)
+            if self.own is not None:
+                own = self.own[start:][:size]
+                itself = (own >= 0).nonzero()[:, 0], own[own >= 0]
+                S[itself], same[itself] = -torch.inf, False
             yield S, same, of_x, of_y
             start += len(x)
+
+
+class _Listed(NamedTuple):
+    """Pairs of a list."""
+
+    x: Tensor  # (1, P) float32 scores
+    same: Tensor  # (1, P)
+    sign: int
+    genuine: int
+    impostors: int
+
+    def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """See ``_Pairs``."""
+        yield self.x, self.same
 
 
 def _pair(
@@ -157,98 +233,70 @@ def _pair(
     gallery: Array | None,
     gallery_labels: Array | None,
     metric: Metric,
+    own: Array | None,
 ) -> _Pairs:
-    kind = metric_of(metric)
-    x, y = as_matrices(embeddings, gallery, metric)
-    codes = torch.cat(labels_of_both(labels, gallery_labels, x, y)).unique(return_inverse=True)[1]
-    of_x, of_y = codes.split([len(x), len(y)])
-    n, m = (part.bincount(minlength=int(codes.max()) + 1) for part in (of_x, of_y))
+    check_gallery(embeddings, gallery, own)
+    x, y = _matrices(embeddings, gallery, metric)
+    rows = own_rows(own, x, y)
+    both = labels_of_both(labels, gallery_labels, x, y, rows)
+    of_x, of_y = torch.cat(both).unique(return_inverse=True)[1].split([len(x), len(y)])
+    n, m = (part.bincount(minlength=len(x) + len(y)) for part in (of_x, of_y))
     genuine, total = int((n * m).sum()), len(x) * len(y)
     if gallery is None:  # each with itself is no pair, and (i, j) is (j, i)
         genuine, total = (genuine - len(x)) // 2, (total - len(x)) // 2
-    if not 0 < genuine < total:
+    if rows is not None:
+        itself = int((rows >= 0).sum())
+        genuine, total = genuine - itself, total - itself
+    _check_pairs("labels", genuine, total)
+    other = None if gallery is None else y
+    return _Pairs(x, other, of_x, of_y, metric_of(metric), genuine, total - genuine, rows)
+
+
+def _listed(embeddings: Array, pairs: Array, same: Array, metric: Metric) -> _Listed:
+    scores = _scores_of(embeddings, pairs, metric)
+    genuine = as_tensor(same).to(scores.device)
+    if genuine.shape != scores.shape or not ((genuine == 0) | (genuine == 1)).all():
         raise ValueError(
-            "labels: expected pairs of one class and pairs of two, "
-            f"got {genuine} and {total - genuine}"
+            f"same: expected 0 or 1 for each of the {len(scores)} pairs, got shape "
+            f"{tuple(genuine.shape)} and {genuine.unique().tolist()[:5]}"
         )
+    count = int(genuine.sum())
+    _check_pairs("same", count, len(scores))
+    sign = metric_of(metric).sign  # −1: a threshold is a distance
+    return _Listed(scores[None], genuine[None] == 1, sign, count, len(scores) - count)
+
+
+def _scores_of(embeddings: Array, pairs: Array, metric: Metric) -> Tensor:
+    """Of pairs (P, 2), the higher the more alike: (P,) float32."""
+    x, _ = _matrices(embeddings, None, metric)
+    rows = as_tensor(pairs).to(x.device)
+    if rows.ndim != 2 or rows.shape[1] != 2 or rows.is_floating_point() or not len(rows):
+        raise ValueError(
+            "pairs: expected two rows of embeddings for each pair, integers of shape (pairs, 2), "
+            f"got {rows.dtype} of shape {tuple(rows.shape)}"
+        )
+    low, high = int(rows.min()), int(rows.max())
+    if low < 0 or high >= len(x):
+        raise ValueError(f"pairs: expected rows from 0 to {len(x) - 1}, got {low} to {high}")
+    a, b = (part.split(_LISTED) for part in rows.long().T)
+    likeness = metric_of(metric).likeness  # of all with all, of which the diagonal is asked
+    return torch.cat([likeness(x[i], x[j]).diagonal() for i, j in zip(a, b, strict=True)]).float()
+
+
+def _matrices(embeddings: Array, gallery: Array | None, metric: Metric) -> tuple[Tensor, Tensor]:
+    """See ``as_matrices``; also refused are distances beyond float32."""
+    x, y = as_matrices(embeddings, gallery, metric)
     if max(norms(z).max() for z in (x, y)) > 1e38:
         raise ValueError("embeddings: expected distances below 2e38, in float32; divide them")
-    own = None if gallery is None else y
-    return _Pairs(x, own, of_x, of_y, kind, genuine, total - genuine)
+    return x, y
 
 
-# Thresholds: scores are counted by the upper half of their bits, then by the lower half
-
-
-def _thresholds_and_eer(pairs: _Pairs, fmr: Sequence[float]) -> tuple[list[float], float]:
-    """The (k+1)-th largest score of an impostor for every FMR, and the equal error rate."""
-    least = 1 / pairs.impostors
-    if not len(fmr) or not all(least <= f < 1 for f in fmr):
+def _check_pairs(name: str, genuine: int, total: int) -> None:
+    if not 0 < genuine < total:
         raise ValueError(
-            f"fmr: expected rates from {least:.2g} (one of {pairs.impostors} impostor pairs) to "
-            f"below 1, got {fmr}"
+            f"{name}: expected pairs of one class and pairs of two, "
+            f"got {genuine} and {total - genuine}"
         )
-    # As the decimal is written: in binary 0.29 * 100 is below 29.
-    ks = [int(Fraction(str(float(f))) * pairs.impostors) for f in fmr]
-    totals = torch.tensor([[pairs.impostors], [pairs.genuine]], device=pairs.x.device)
-
-    def rank(at_or_above: Tensor, k: int) -> int:
-        return int(torch.searchsorted(at_or_above[0], k, right=True))
-
-    def crossing(at_or_above: Tensor) -> int:
-        return int(((at_or_above / totals).sum(dim=0) >= 1).int().argmax())  # FMR + 1 − FNMR
-
-    coarse = _count(pairs, [])[0]
-    upper = [*(rank(coarse, k) for k in ks), crossing(coarse)]
-    fine = _count(pairs, upper)  # (F + 1, 2, 2^16)
-    for counts, digit in zip(fine, upper, strict=True):
-        if digit:
-            counts += coarse[:, digit - 1 : digit]
-    thresholds = [
-        _score_of(digit, rank(counts, k))
-        for k, digit, counts in zip(ks, upper[:-1], fine[:-1], strict=True)
-    ]
-    start = coarse[:, upper[-1] - 1 : upper[-1]] if upper[-1] else 0 * totals
-    steps = torch.cat([start, fine[-1]], dim=1)
-    at = crossing(steps)
-    (fmr0, fmr1), (tmr0, tmr1) = (steps[:, at - 1 : at + 1] / totals).tolist()
-    below, beyond = 1 - fmr0 - tmr0, fmr1 + tmr1 - 1  # |FMR − FNMR| before the crossing, and after
-    return thresholds, fmr0 + (fmr1 - fmr0) * below / (below + beyond)
-
-
-def _count(pairs: _Pairs, upper: list[int]) -> Tensor:
-    """How many impostors and genuine pairs have a digit or a smaller one: (·, 2, 2^16).
-
-    Scores fall as the codes of ``_codes`` rise. Counted is the upper digit, or, among those pairs
-    that have one of the given upper digits, the lower: a table for each of these.
-    """
-    tables = torch.zeros(max(1, len(upper)), 2, _DIGIT, dtype=torch.int64, device=pairs.x.device)
-    for S, same, *_ in pairs.blocks():
-        codes = _codes(S)
-        high = (codes >> 16) + _DIGIT // 2
-        for row, table in enumerate(tables):
-            if upper:
-                chosen = high == upper[row]
-                digits, own = codes[chosen] & (_DIGIT - 1), same[chosen]
-            else:  # no mask: to select nearly all would take longest
-                digits, own = high, same
-            genuine = digits[own].bincount(minlength=_DIGIT)
-            table += torch.stack([digits.flatten().bincount(minlength=_DIGIT) - genuine, genuine])
-    if not upper:
-        tables[:, :, _NO_PAIR] = 0
-    return tables.cumsum(dim=2)
-
-
-def _codes(S: Tensor) -> Tensor:
-    """int32 that fall as float32 scores rise, and are equal for equal ones."""
-    bits = (S + 0.0).view(torch.int32)  # −0 is 0
-    return (bits >> 31).bitwise_and_(0x7FFFFFFF).bitwise_xor_(bits).bitwise_not_()
-
-
-def _score_of(upper: int, lower: int) -> float:
-    """The score whose code has these digits."""
-    order = ~torch.tensor((upper - _DIGIT // 2) * _DIGIT + lower, dtype=torch.int32)
-    return ((order >> 31) & 0x7FFFFFFF ^ order).view(torch.float32).item()
 
 
 # Errors at thresholds
@@ -256,9 +304,7 @@ def _score_of(upper: int, lower: int) -> float:
 
 def _error_rates(pairs: _Pairs, scores: Sequence[float], seed: int, draws: int) -> pd.DataFrame:
     """See ``error_rates``; the thresholds are scores."""
-    scores = torch.tensor(scores, dtype=torch.float32).tolist()
-    if not np.isfinite(scores or [np.nan]).all():
-        raise ValueError(f"thresholds: expected one or more finite numbers, got {scores}")
+    scores = _as_float32(scores)
     C = int(torch.cat([pairs.of_x, pairs.of_y]).max()) + 1
     n, m = (part.bincount(minlength=C).double() for part in (pairs.of_x, pairs.of_y))
     # How often a draw has each class: (C, 1 + draws), the first column the set as it is.
@@ -267,6 +313,8 @@ def _error_rates(pairs: _Pairs, scores: Sequence[float], seed: int, draws: int) 
     W[:, 1:] = torch.from_numpy(drawn.T)
     W = W.to(n.device)
     genuine = n * (n - 1) / 2 if pairs.y is None else n * m  # (C,)
+    if pairs.own is not None:
+        genuine -= pairs.of_x[pairs.own >= 0].bincount(minlength=C)
     impostors = (n @ W) * (m @ W) - (n * m) @ W.square()  # (1 + draws,): pairs of two classes
     impostors = impostors / 2 if pairs.y is None else impostors
     matched = torch.zeros(len(scores), C, dtype=torch.float64, device=n.device)
@@ -284,11 +332,30 @@ def _error_rates(pairs: _Pairs, scores: Sequence[float], seed: int, draws: int) 
         "fnmr": 1 - (matched @ W) / (genuine @ W),
         "fnmr_macro": (own_rate @ W) / (some.double() @ W),
     }
-    columns = {"threshold": [pairs.sign * t for t in scores]}
+    columns = {"threshold": [pairs.metric.sign * t for t in scores]}
     for name, values in rates.items():  # (T, 1 + draws)
         ends = np.nanpercentile(values[:, 1:].cpu(), [2.5, 97.5], axis=1)
         columns |= {name: values[:, 0].tolist(), f"{name}_low": ends[0], f"{name}_high": ends[1]}
     return pd.DataFrame(columns)
+
+
+def _listed_rates(listed: _Listed, scores: Sequence[float]) -> pd.DataFrame:
+    """See ``pair_error_rates``; the thresholds are scores."""
+    rows = []
+    for t in _as_float32(scores):
+        above = listed.x > t
+        fmr = int((above & ~listed.same).sum()) / listed.impostors
+        fnmr = int((~above & listed.same).sum()) / listed.genuine
+        rows.append({"threshold": listed.sign * t, "fmr": fmr, "fnmr": fnmr})
+    return pd.DataFrame(rows)
+
+
+def _as_float32(scores: Sequence[float]) -> list[float]:
+    """Thresholds as they count."""
+    counted: list[float] = torch.tensor(scores, dtype=torch.float32).tolist()
+    if not np.isfinite(counted or [np.nan]).all():
+        raise ValueError(f"thresholds: expected one or more finite numbers, got {counted}")
+    return counted
 
 
 def _above(pairs: _Pairs, least: float) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]:

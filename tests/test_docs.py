@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from dmlkit import losses, models
+from dmlkit.search import Index
 
 ROOT = Path(__file__).parent.parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -108,6 +109,13 @@ def check_other_tools(namespace: dict) -> None:
     assert namespace["after"][1] > 0.01
     assert namespace["scores"]["recall_at_1"] > 0.05  # one class in a hundred is 0.01
     assert Path("embeddings.npz").exists()
+    assert namespace["held"][1] == namespace["each"]["recall_at_1"].iloc[:100].mean()
+    assert namespace["predicted"].shape == (64,)
+    assert namespace["rates"]["fmr"].tolist() == pytest.approx([0.01, 0.1], abs=0.05)
+    assert len(Index.load(Path("gallery.index"))) == 448
+    assert namespace["ours"].tolist() == pytest.approx(
+        [namespace["theirs"][name] for name in namespace["include"]], abs=0.002
+    )  # their neighbors are those of float32 products
 
     from pytorch_metric_learning import losses as their_losses
 

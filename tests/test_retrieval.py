@@ -2,21 +2,30 @@
 
 import math
 
-import faiss
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
-from sklearn.metrics import normalized_mutual_info_score
+from sklearn.metrics import average_precision_score
 
 from dmlkit import neighbors as exact
 from dmlkit import retrieval
 from dmlkit.losses.hyperbolic import exponential_map, poincare_distances
-from dmlkit.retrieval import evaluate, map_at_r, nearest_neighbors, nmi, r_precision, recall_at_k
+from dmlkit.retrieval import (
+    by_query,
+    evaluate,
+    map_at_r,
+    nearest_neighbors,
+    nmi,
+    r_precision,
+    recall_at_k,
+)
 
 LINE = np.array([[0.0], [1.0], [3.0], [7.0]])
+HELD = {"gallery": LINE + 0, "gallery_labels": [0, 1, 0, 1]}
 
 
 def clusters(classes=6, per_class=5, d=4, spread=1.0, seed=0):
@@ -54,6 +63,32 @@ def loop_scores(x, labels, gallery=None, gallery_labels=None, ks=(1, 2, 4)):
             average.append(sum(sum(hits[:i]) / i for i in range(1, R + 1) if hits[i - 1]) / R)
     scores = {f"recall_at_{k}": np.mean(recall[k]) for k in ks}
     return scores | {"r_precision": np.mean(precision), "map_at_r": np.mean(average)}
+
+
+BY_QUERY = (
+    "recall_at_3", "precision_at_3", "cmc_at_3",
+    "map", "map_at_3", "r_precision", "map_at_r",
+)  # fmt: skip
+
+
+def loop_by_query(x, labels, gallery, gallery_labels, own, cameras):
+    """The scores ``BY_QUERY`` of each query, as their definitions read."""
+    rows = []
+    for q, label in enumerate(labels):
+        order = ranking(x[q], gallery, own=own[q])
+        if cameras:
+            theirs = zip(gallery_labels, cameras[1], strict=True)
+            junk = [pair == (label, cameras[0][q]) for pair in theirs]
+            order = [j for j in order if not junk[j]]
+        hits = np.array([gallery_labels[j] == label for j in order], dtype=float)
+        P, R = hits.cumsum() / np.arange(1, len(hits) + 1), int(hits.sum())
+        row = [hits[:3].any(), hits[:3].sum() / 3, *[math.nan] * 5]
+        if R:
+            ap = average_precision_score(hits, -np.arange(len(hits)))
+            ap3, apr = (P * hits)[:3].sum() / min(R, 3), (P * hits)[:R].mean()
+            row[2:] = [hits[:3].any(), ap, ap3, hits[:R].mean(), apr]
+        rows.append(row)
+    return np.array(rows)
 
 
 def without_nmi(scores):
@@ -253,6 +288,71 @@ def test_scores_equal_loops(own_gallery, metric):
     assert recalls == {k: found[f"recall_at_{k}"] for k in (1, 2, 4)}
 
 
+@pytest.mark.usefixtures("route")
+@pytest.mark.parametrize("metric", ["euclidean", "hamming"])  # whose bits have many ties
+@pytest.mark.parametrize("case", ["alone", "gallery", "own", "cameras", "cameras alone"])
+def test_scores_by_query_equal_loops(case, metric):
+    x, labels = clusters(classes=9, per_class=4, seed=1)
+    x, labels = np.vstack([x, x[:2] + 1]), np.append(labels, [90, 91])  # two lone queries
+    y, of_y, own, cameras = x, labels, np.arange(len(x)), None
+    if case in ("gallery", "cameras"):
+        (y, of_y), own = clusters(classes=9, seed=2), np.full(len(x), -1)
+    if case == "own":  # some of the queries, somewhere in the gallery
+        y, of_y = np.vstack([y, clusters()[0]]), np.append(of_y, clusters()[1])
+        own[::3] = -1
+    if "cameras" in case:
+        seen = np.random.default_rng(3).integers(0, 2, size=(2, 60))
+        cameras = seen[0, : len(x)], seen[int(case == "cameras"), : len(y)]
+    given = {} if "alone" in case else {"gallery": y, "gallery_labels": of_y}
+    given |= {"own": own} if case == "own" else {}
+    found = by_query(x, labels, BY_QUERY, metric=metric, cameras=cameras, **given)
+    z, w = (x, y) if metric == "euclidean" else (np.float64(x > 0), np.float64(y > 0))
+    expected = loop_by_query(z, labels, w, of_y, own, cameras)
+    assert (list(found.index), list(found)) == (list(labels), list(BY_QUERY))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    if not cameras:
+        scores = evaluate(x, labels, ks=[3], metric=metric, **given)
+        assert found[["recall_at_3", "r_precision", "map_at_r"]].mean().tolist() == pytest.approx(
+            list(without_nmi(scores).values()), abs=1e-12
+        )
+
+
+def test_items_of_the_querys_class_and_camera_are_passed_over():
+    gallery, of_gallery = [[1.0], [2.0], [3.0], [4.0], [5.0]], [0, 0, 0, 1, 0]
+    sets = {"gallery": gallery, "gallery_labels": of_gallery, "cameras": ([7], [7, 7, 7, 7, 8])}
+    found = by_query([[0.0]], [0], ["cmc_at_1", "cmc_at_2", "precision_at_2"], **sets)
+    assert found.to_numpy().tolist() == [[0.0, 1.0, 0.5]]
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine", "poincare"])
+def test_a_gallery_that_holds_the_queries_scores_as_none_does(metric):
+    x, labels = clusters(classes=8, seed=5)
+    some, shuffle = np.arange(0, len(x), 2), np.random.default_rng(0).permutation(len(x))
+    own = np.argsort(shuffle)[some]
+    sets = {"gallery": x[shuffle], "gallery_labels": labels[shuffle], "metric": metric}
+    assert recall_at_k(x[some], labels[some], [1], **sets) == {1: 1.0}  # a gallery as it is
+    expected = by_query(x, labels, metric=metric).iloc[some].mean()
+    assert expected["recall_at_1"] < 0.9
+    arguments = (x[some], labels[some])
+    assert recall_at_k(*arguments, [1], **sets, own=own)[1] == expected["recall_at_1"]
+    assert r_precision(*arguments, **sets, own=own) == pytest.approx(expected["r_precision"])
+    assert map_at_r(*arguments, **sets, own=own) == pytest.approx(expected["map_at_r"])
+    indices, _ = nearest_neighbors(x[some], len(x) - 1, x[shuffle], metric, own)
+    assert not (indices == own[:, None]).any()
+
+
+def test_the_whole_ranking_is_scored_in_blocks(monkeypatch):
+    x, labels = clusters(classes=20, seed=4)
+    whole = by_query(x, labels, ["map", "cmc_at_50"])
+    monkeypatch.setattr(exact, "BLOCK_ENTRIES", 3 * len(x))
+    sizes, by_rows = [], exact.by_rows
+    monkeypatch.setattr(
+        exact, "by_rows", lambda x, *a, **k: sizes.append(len(x)) or by_rows(x, *a, **k)
+    )
+    pd.testing.assert_frame_equal(by_query(x, labels, ["map", "cmc_at_50"]), whole)
+    assert max(sizes) == 3
+
+
 def test_equals_pytorch_metric_learning():
     """Its lone queries are left out of precision at 1 too, so this set has none."""
     x, labels = clusters(classes=30, per_class=6, d=16, seed=3)
@@ -372,32 +472,6 @@ def test_the_kind_of_the_queries_comes_back():
     assert recall_at_k(leaf, torch.tensor([0, 1, 0, 1], dtype=torch.int32), [2]) == {2: 0.75}
 
 
-def test_nmi_is_deterministic_and_fits_its_extremes(capfd):
-    x, labels = clusters(classes=10, per_class=10, spread=0.7)
-    assert nmi(x, labels, seed=3) == nmi(x, labels, seed=3)
-    assert len({nmi(x, labels, seed=seed) for seed in range(4)}) > 1
-    assert nmi(x, np.arange(len(x))) == 1  # as many clusters as points
-    assert nmi(x, labels, seed=3) == pytest.approx(nmi(x + 1e4, labels + 7, seed=3))
-    assert capfd.readouterr().err == ""  # where faiss writes its warnings
-
-
-def test_nmi_is_of_twenty_iterations():
-    """Of noise, whose clusters have not settled by then."""
-    x = np.random.default_rng(0).normal(size=(3000, 16)).astype(np.float32)
-    labels = np.arange(3000) % 60
-
-    def theirs(iterations):
-        limits = {"min_points_per_centroid": 1, "max_points_per_centroid": 3000}
-        kmeans = faiss.Kmeans(16, 60, niter=iterations, seed=5, **limits)
-        kmeans.train(x)
-        return normalized_mutual_info_score(labels, kmeans.index.search(x, 1)[1][:, 0])
-
-    ours = nmi(x, labels, seed=5)
-    assert ours == pytest.approx(theirs(20), abs=1e-9)
-    assert ours != pytest.approx(theirs(19), abs=1e-9)
-    assert ours != pytest.approx(theirs(21), abs=1e-9)
-
-
 # Bad input
 
 
@@ -432,7 +506,7 @@ def test_labels_of_the_wrong_shape_or_dtype_are_refused(labels, got):
         ):
             call(LINE, labels)
     with pytest.raises(ValueError, match="gallery_labels: expected int64"):
-        evaluate(LINE, np.zeros(4, dtype=np.int64), LINE, labels)
+        evaluate(LINE, np.zeros(4, dtype=np.int64), LINE.copy(), labels)
 
 
 @pytest.mark.parametrize(
@@ -443,15 +517,21 @@ def test_labels_of_the_wrong_shape_or_dtype_are_refused(labels, got):
         ({"embeddings": np.zeros(4)}, r"embeddings: .* shape \(items, dimensions\)"),
         ({"embeddings": LINE + 1j}, r"embeddings: expected real numbers"),
         ({"embeddings": LINE[:1], "labels": [1]}, "labels: expected .* a relevant item"),
-        ({"gallery": LINE}, "gallery and gallery_labels: expected both"),
+        ({"gallery": LINE.copy()}, "gallery and gallery_labels: expected both"),
         ({"gallery_labels": np.arange(4)}, "gallery and gallery_labels: expected both"),
         ({"gallery": np.zeros((0, 1)), "gallery_labels": []}, r"gallery: .* got .* \(0, 1\)"),
         (
             {"gallery": np.ones((4, 3)), "gallery_labels": [0] * 4},
             "gallery: .* columns .* 1, got 3",
         ),
-        ({"gallery": LINE, "gallery_labels": [5] * 4}, "labels: expected .* a relevant item"),
+        ({"gallery": LINE + 1, "gallery_labels": [5] * 4}, "labels: expected .* a relevant item"),
         ({"labels": [0, 1, 2, 3]}, "labels: expected .* a relevant item"),
+        ({"gallery": LINE, "gallery_labels": [0] * 4}, "gallery: these are the queries, .* own"),
+        ({"own": [0, 1, 2, 3]}, "own: expected a gallery; without one"),
+        ({**HELD, "own": [0, 1, 2]}, r"own: expected int64 of shape \(4,\)"),
+        ({**HELD, "own": [0, 1, 2, 4]}, "own: expected gallery rows to 3, or -1, got 0 to 4"),
+        ({**HELD, "own": [0, 1, 2, -2]}, "own: .* or -1, got -2 to 2"),
+        ({**HELD, "own": [0, 0, 2, 3]}, "own: expected the query's label, 1, in row 0 .* got 0"),
         ({"ks": ()}, "ks: expected one or more"),
         ({"ks": (0, 1)}, "ks: expected one or more"),
         ({"metric": "manhattan"}, "metric: .* got 'manhattan'"),
@@ -461,10 +541,16 @@ def test_labels_of_the_wrong_shape_or_dtype_are_refused(labels, got):
 def test_bad_input_is_named(arguments, message):
     defaults = {"embeddings": LINE, "labels": [0, 1, 0, 1]}
     arguments = defaults | arguments
-    for name in {"labels", "gallery_labels"} & set(arguments):
+    for name in {"labels", "gallery_labels", "own"} & set(arguments):
         arguments[name] = np.array(arguments[name], dtype=np.int64)
     with pytest.raises(ValueError, match=message):
         evaluate(**arguments)
+
+
+@pytest.mark.parametrize("name", ["map_at_0", "recall", "ndcg_at_5"])
+def test_unknown_scores_are_named(name):
+    with pytest.raises(ValueError, match=f"scores: .* map, .* cmc_at_K, got '{name}'"):
+        by_query(LINE, [0, 1, 0, 1], [name])
 
 
 # Properties

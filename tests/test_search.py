@@ -100,6 +100,15 @@ def test_recall_counts_the_exact_neighbors_that_were_found():
     assert index.recall(np.array([[0.1]]), x, k=3) == pytest.approx(2 / 3)
 
 
+def test_recall_of_queries_that_are_in_the_gallery():
+    """The index has 10 in the place of 1: of 0 in the first place it finds 2, of 10 it finds 2."""
+    x = np.array([[0.0], [1.0], [2.0], [10.0]])
+    index = Index.build(np.array([[0.0], [10.0], [2.0], [1.0]]), metric="euclidean")
+    assert index.recall(x[[0, 3]], x, k=2, own=[0, -1]) == 0.5
+    with pytest.raises(ValueError, match="gallery: these are the queries"):
+        index.recall(x, x)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_seed_gives_the_same_index_whatever_the_threads(kind):
     contents = []

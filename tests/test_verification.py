@@ -13,7 +13,7 @@ from sklearn.metrics import roc_curve
 
 from dmlkit import retrieval, verification
 from dmlkit.losses.hyperbolic import exponential_map, poincare_distances
-from dmlkit.verification import error_rates
+from dmlkit.verification import error_rates, pair_error_rates, pair_scores, verify_pairs
 from dmlkit.verification import verification as verify
 
 RATES = ["fmr", "fnmr", "fnmr_macro"]
@@ -134,6 +134,84 @@ def test_the_worked_example():
     row = found.rates.loc[0.2]
     assert row["threshold"] == pytest.approx(0.5)
     assert row[RATES].tolist() == [0.2, 0.25, 0.25]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_query_is_no_pair_with_its_own_row_of_the_gallery(metric, monkeypatch):
+    monkeypatch.setattr(verification, "BLOCK_ENTRIES", 100)
+    x, labels = clusters()
+    order, own = np.random.default_rng(1).permutation(len(x)), np.full(len(x), -1)
+    own[order[:20]] = np.arange(20)  # the queries of the last rows are not in the gallery's first
+    sets = {"gallery": x[order[:25]], "gallery_labels": labels[order[:25]]}
+    places = [(i, j) for i in range(len(x)) for j in range(25) if j != own[i]]
+    pairs = [(like(x[i], x[order[j]], metric), labels[i], labels[order[j]]) for i, j in places]
+    found = verify(x, labels, [0.1], **sets, metric=metric, own=own, draws=40)
+    assert found.genuine == sum(a == b for _, a, b in pairs)
+    assert found.impostors == len(pairs) - found.genuine
+    row = found.rates.iloc[0]
+    t = row["threshold"] * (1 if metric == "cosine" else -1)
+    assert row[RATES].tolist() == pytest.approx(loop_rates(pairs, t), abs=1e-12)
+    classes = sorted(set(labels.tolist()))
+    drawn = np.random.default_rng(0).multinomial(len(classes), [1 / 7] * 7, size=40)
+    fnmr = [loop_rates(pairs, t, dict(zip(classes, w.tolist(), strict=True)))[1] for w in drawn]
+    expected = np.percentile(fnmr, [2.5, 97.5])
+    assert [row["fnmr_low"], row["fnmr_high"]] == pytest.approx(expected, abs=1e-12)
+    with pytest.raises(ValueError, match="gallery: these are the queries"):
+        verify(x, labels, gallery=x, gallery_labels=labels)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_list_of_all_pairs_is_all_pairs(metric, whole):
+    x, labels = clusters(whole=whole)
+    pairs = np.argwhere(np.triu(np.ones((len(x), len(x))), 1))
+    same = labels[pairs[:, 0]] == labels[pairs[:, 1]]
+    listed = verify_pairs(x, pairs, same, [0.01, 0.3], metric)
+    of_all = verify(x, labels, [0.01, 0.3], metric=metric)
+    assert (listed.genuine, listed.impostors) == (of_all.genuine, of_all.impostors)
+    assert listed.eer == pytest.approx(of_all.eer, abs=1e-12)
+    columns = ["threshold", "fmr", "fnmr"]
+    np.testing.assert_allclose(listed.rates[columns], of_all.rates[columns], rtol=2e-7)
+    scores = pair_scores(x, pairs, metric)
+    sign = 1 if metric == "cosine" else -1
+    np.testing.assert_allclose(
+        sign * scores, [like(x[i], x[j], metric) for i, j in pairs], rtol=1e-6, atol=1e-7
+    )
+
+
+def test_some_pairs_with_thresholds_of_others():
+    x, labels = clusters(classes=12)
+    rng = np.random.default_rng(0)
+    pairs = rng.integers(len(x), size=(500, 2))
+    same = (labels[pairs[:, 0]] == labels[pairs[:, 1]]).astype(int)
+    assert verify_pairs(x, pairs, same, [0.2]).genuine == same.sum()
+    fmr, tmr, thresholds = roc_curve(same, pair_scores(x, pairs), drop_intermediate=False)
+    between = (thresholds[1:-1] + thresholds[2:]) / 2  # where > and ≥ are one
+    rates = pair_error_rates(torch.from_numpy(x), torch.from_numpy(pairs), same, between)
+    np.testing.assert_allclose(rates["fmr"], fmr[1:-1], atol=1e-12)
+    np.testing.assert_allclose(rates["fnmr"], 1 - tmr[1:-1], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "pairs, same, message",
+    [
+        ([[0, 1, 2]], [1], r"pairs: expected two rows .* got torch.int64 of shape \(1, 3\)"),
+        ([[0.0, 1.0]], [1], "pairs: expected two rows .* got torch.float64"),
+        (np.zeros((0, 2), int), [], "pairs: expected two rows"),
+        ([[0, 4], [1, 2]], [1, 0], "pairs: expected rows from 0 to 3, got 0 to 4"),
+        ([[0, 1], [-1, 2]], [1, 0], "pairs: expected rows from 0 to 3, got -1 to 2"),
+        ([[0, 1], [1, 2]], [1], r"same: expected 0 or 1 for each of the 2 pairs, got shape \(1,\)"),
+        ([[0, 1], [1, 2]], [1, -1], r"same: expected 0 or 1 .* \[-1, 1\]"),
+        (
+            [[0, 1], [1, 2]],
+            [1, 1],
+            "same: expected pairs of one class and pairs of two, got 2 and 0",
+        ),
+    ],
+)
+def test_lists_of_pairs_that_say_nothing_are_refused(pairs, same, message):
+    with pytest.raises(ValueError, match=message):
+        verify_pairs(np.eye(4), pairs, same)
 
 
 @pytest.mark.parametrize("case", ["all", "gallery"])

@@ -291,7 +291,8 @@ def test_the_look_at_the_record_waits(device, monkeypatch):
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine", "poincare"])
 @pytest.mark.parametrize("other_gallery", [True, False])
-def test_retrieval_stays_on_the_device(other_gallery, metric, monkeypatch):
+@pytest.mark.parametrize("k", [5, 39])  # a few, and the whole ranking
+def test_retrieval_stays_on_the_device(k, other_gallery, metric, monkeypatch):
     """With the numbers that its checks read, and no others, given by hand: all is well."""
     monkeypatch.setattr(Tensor, "__bool__", lambda _: False)  # no row is bad
     monkeypatch.setattr(Tensor, "item", lambda _: 1.0)  # the spread
@@ -299,8 +300,8 @@ def test_retrieval_stays_on_the_device(other_gallery, metric, monkeypatch):
         x = torch.randn(40, DIM, device="cuda")
         y = torch.randn(50, DIM, device="cuda") if other_gallery else None
         with _NoWaiting():
-            found = retrieval.nearest_neighbors(x, 5, y, metric=metric)
-        assert all(part.shape == (40, 5) and part.device.type == "cuda" for part in found)
+            found = retrieval.nearest_neighbors(x, k, y, metric=metric)
+        assert all(part.shape == (40, k) and part.device.type == "cuda" for part in found)
 
 
 def test_retrievals_checks_wait(monkeypatch):

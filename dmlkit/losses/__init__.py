@@ -32,6 +32,7 @@ from dmlkit.losses.proxies import (
     ProxyTripletLoss,
     SoftTripleLoss,
     SphereFaceLoss,
+    SubCenterArcFaceLoss,
 )
 from dmlkit.losses.quality import AdaFaceLoss, MagFaceLoss
 from dmlkit.losses.ranking import FastAPLoss, RecallAtKLoss, SmoothAPLoss, SupAPLoss
@@ -83,6 +84,7 @@ __all__ = [
     "SphereFaceLoss",
     "SphericalExpansion",
     "StructuredClusteringLoss",
+    "SubCenterArcFaceLoss",
     "SupAPLoss",
     "SupConLoss",
     "SymmetricalSynthesisLoss",
