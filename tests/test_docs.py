@@ -113,6 +113,8 @@ def check_other_tools(namespace: dict) -> None:
     assert namespace["predicted"].shape == (64,)
     assert namespace["rates"]["fmr"].tolist() == pytest.approx([0.01, 0.1], abs=0.05)
     assert len(Index.load(Path("gallery.index"))) == 448
+    assert "start" not in namespace["longer"].provenance  # it is the longer Run
+    assert len(namespace["longer"].history) == len(namespace["best"].history) == 20
     assert namespace["ours"].tolist() == pytest.approx(
         [namespace["theirs"][name] for name in namespace["include"]], abs=0.002
     )  # their neighbors are those of float32 products
