@@ -49,6 +49,7 @@ def train(
     ] = None,
     root: Root = None,
     steps: Annotated[int | None, typer.Option(min=1, show_default="280")] = None,
+    start: Annotated[str | None, typer.Option(help="A Run of fewer steps, to go on from.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, show_default="0")] = None,
     device: Device = "auto",
     settings: Settings = None,
@@ -57,6 +58,7 @@ def train(
     _use_root(root)
     from dmlkit import recipes, training
     from dmlkit.data import load
+    from dmlkit.search import find_run
 
     given = {"data": data, "steps": steps, "seed": seed}
     changes = {name: value for name, value in given.items() if value is not None}
@@ -66,7 +68,7 @@ def train(
         experiment, fewer = recipes.fitted(experiment)
         terminal.console.print(fewer, end="\n" if fewer else "", soft_wrap=True)
     columns = training.baselines(experiment, device)
-    done = training.run(experiment, device=device)
+    done = training.run(experiment, device=device, start=find_run(start) if start else None)
     columns[f"{experiment.loss}, {experiment.steps} steps"] = done.scores
     trained, tested = (
         load(experiment.data, split, **experiment.data_args).class_names
