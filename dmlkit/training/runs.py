@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -72,7 +73,9 @@ class Run:
         if "pretrained" in args:
             args["pretrained"] = False  # what it began with is no longer needed
         experiment = replace(self.experiment, model_args=args)
-        return self._restored(model_for(experiment, torch.zeros(self.image_shape)), "model.pt")
+        with warnings.catch_warnings(action="ignore"):  # of random weights, which do not stay
+            model = model_for(experiment, torch.zeros(self.image_shape))
+        return self._restored(model, "model.pt")
 
     def objective(self) -> Objective:
         """What it was trained with, on the CPU, with its learned state: proxies, a memory."""
