@@ -12,7 +12,7 @@ from dmlkit.training.build import (
 from dmlkit.training.devices import device_type, repeatable_numerics
 from dmlkit.training.experiment import Experiment
 from dmlkit.training.runs import NotTrainedError, Run, RunInProgressError, baselines, load_run, run
-from dmlkit.training.scoring import DivergedError, embed, to_float
+from dmlkit.training.scoring import DivergedError, embed, frozen, to_float
 from dmlkit.training.trainer import Trainer, fit
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "device_type",
     "embed",
     "fit",
+    "frozen",
     "load_run",
     "lr_factor",
     "open_fabric",

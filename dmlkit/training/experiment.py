@@ -62,6 +62,7 @@ class Experiment:
     data_args: Mapping[str, Any] = field(default_factory=dict)
     split: str = "test"  # scored once, at the end; tuning says "val"
     augment: bool = False  # a fresh light jitter of every image at every step: it pays in long runs
+    color: float = _number(0.0, 0, 1)  # how far each image's brightness, contrast, saturation go
     sampler: str = "pk"
     sampler_args: Mapping[str, Any] = field(default_factory=lambda: {"classes": 32, "per_class": 4})
     model: str = "convnet"

@@ -1,12 +1,15 @@
 """What a model makes of images: embeddings, and how well they are found again."""
 
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dmlkit import data, geometry, retrieval
+from dmlkit import cache_folder, data, geometry, models, retrieval
+from dmlkit.files import write_whole
 from dmlkit.training.experiment import Experiment
 
 
@@ -15,12 +18,12 @@ class DivergedError(FloatingPointError):
 
 
 def to_float(images: Tensor) -> Tensor:
-    """Pixels as a network sees them: uint8 0..255 -> float32 0..1.
+    """Pixels as a network sees them: uint8 0..255 -> float32 0..1; features stay as they are.
 
     >>> to_float(torch.tensor([0, 255], dtype=torch.uint8))
     tensor([0., 1.])
     """
-    return images.float() / 255
+    return images if images.is_floating_point() else images.float() / 255
 
 
 def embed(model: nn.Module, images: data.ImageSet, batch_size: int = 256) -> np.ndarray:
@@ -46,6 +49,22 @@ def embed_batches(model: nn.Module, batches: Iterable[Tensor]) -> Tensor:
     finally:  # where interrupted too: else it would go on with a BatchNorm that rests
         model.train(training)
     return torch.cat(parts).float().cpu()
+
+
+def frozen(images: data.ImageSet, network: str, batch_size: int = 64) -> data.ImageSet:
+    """The set with a pretrained network's features (N, F, 1, 1) in place of its images.
+
+    The network does not learn: its features are computed once, and kept in ``frozen`` of the cache.
+    The model ``linear`` makes embeddings of them.
+    """
+    path = cache_folder() / "frozen" / f"{network}_{images.fingerprint[:12]}.pt"
+    if not path.exists():
+        model = models.build(network, dim=1, image=images[0], pretrained=True)
+        model.head = nn.Identity()
+        features = embed_batches(model, images.images.split(batch_size))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole({path: partial(torch.save, features)})
+    return replace(images, images=torch.load(path, weights_only=True)[:, :, None, None])
 
 
 def check_embeddings(embeddings: Tensor, when: str) -> None:

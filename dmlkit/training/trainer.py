@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from dmlkit import data, geometry, retrieval
-from dmlkit.data import glyphs
+from dmlkit.data import glyphs, pictures
 from dmlkit.files import write_whole
 from dmlkit.training import devices
 from dmlkit.training.build import (
@@ -149,11 +149,10 @@ class Trainer:
             if isinstance(self.images, Tensor)
             else self.images(self.step)
         )
-        images = (
-            glyphs.jitter(images, torch.Generator().manual_seed(seed))
-            if self.experiment.augment
-            else to_float(images)
-        )
+        draws = torch.Generator().manual_seed(seed)
+        images = glyphs.jitter(images, draws) if self.experiment.augment else to_float(images)
+        if self.experiment.color:
+            images = pictures.recolor(images, draws, self.experiment.color)
         return images.contiguous(memory_format=torch.channels_last), self.labels[index]
 
     def _gathered(self, embeddings: Tensor) -> Tensor:
