@@ -8,6 +8,7 @@ import numpy as np
 from dmlkit.checks import check_range
 from dmlkit.data.images import ImageSet, Listing
 from dmlkit.data.pictures import SUFFIXES, check_readable
+from dmlkit.data.visits import last_visit, visits
 
 
 def load(
@@ -17,6 +18,7 @@ def load(
     test_share: float = 0.5,
     validation: bool = False,
     class_split: int = 0,
+    visit: str | None = None,
     **pictures: Any,
 ) -> ImageSet:
     """Pictures of any size in ``root/CLASS/…``, split by class: test classes are never trained on.
@@ -27,6 +29,9 @@ def load(
     the split, and names those that cannot be read. ``pictures`` are arguments of ``Pictures``,
     which the images are; groups are the classes.
 
+    Where classes were photographed more than once, ``visit`` says how a picture tells when: see
+    ``visits``. Then val and test search for the last visit of each class in those before.
+
     Raises FileNotFoundError where there is no such folder, ValueError where it does not hold one
     folder per class, or an unreadable picture.
     """
@@ -34,7 +39,10 @@ def load(
     listing = _listed(root, test_share, class_split).split(split, validation, class_split)
     if check:
         check_readable(list(listing.paths))
-    return listing.image_set(**pictures)
+    images = listing.image_set(**pictures)
+    if visit is None or split == "train":
+        return images
+    return last_visit(images, visits(list(listing.paths), root, visit))
 
 
 def _listed(root: Path, test_share: float, class_split: int) -> Listing:
