@@ -26,8 +26,8 @@ def last_visit(images: ImageSet, visits: NDArray[np.str_]) -> ImageSet:
             queries |= (images.labels == label) & (visits == own[-1])
     if not queries.any():
         raise ValueError(
-            f"all {images.num_classes} classes have one visit, {str(visits[0])!r}: expected a class "
-            "with two, of which one is searched for in the other"
+            f"all {images.num_classes} classes have one visit, {str(visits[0])!r}: expected a "
+            "class with two, of which one is searched for in the other"
         )
     return replace(images, queries=queries, attributes=images.attributes | {"visit": visits})
 
