@@ -177,7 +177,11 @@ def test_changes_are_entry_by_entry_but_for_another_loss_sampler_or_optimizer(tm
         ("[experiment]\nhue = 1", TypeError, "Experiment takes loss, .*; not hue"),
         ("[experiment", ValueError, "Expected"),
         ("[experimnt]", TypeError, "takes base, experiment, losses; not experimnt"),
-        ('base = "nothing"', ValueError, "no recipe 'nothing': there are sec_cars_googlenet, sec"),
+        (
+            'base = "nothing"',
+            ValueError,
+            "no recipe 'nothing': there are photos_grocery_lite0, sec",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_recipe_is_said(tmp_path, text, error, message):

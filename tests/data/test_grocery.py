@@ -5,12 +5,13 @@ import shutil
 import subprocess
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from dmlkit import data, diagnosis
+from dmlkit import data, diagnosis, search, training
 from dmlkit.data import features, grocery
 from tests.data import trees
 
@@ -66,6 +67,12 @@ def test_other_galleries_and_validation(root):
     assert parts[1].queries.sum() == 4
     with pytest.raises(ValueError, match="gallery must be one of visit, all, catalog"):
         load(root, gallery="shop")
+
+
+def test_a_search_sees_them_as_training_does(root):
+    test = load(root)
+    run = SimpleNamespace(experiment=training.Experiment(data="grocery", data_args=SMALL))
+    assert torch.equal(search.as_seen(run, test.images.paths)[:], test.images[:])
 
 
 def test_what_is_not_as_published_is_refused(root, monkeypatch):
