@@ -138,7 +138,7 @@ def _compared(images: ImageSet) -> tuple[np.ndarray, float]:
     """All pictures as rows, and the distance up to which two are nearly the same."""
     if isinstance(images.images, Pictures):
         small: Tensor = images.images.thumbnails(_SIDE)
-    elif images.images.is_floating_point():  # features
+    elif images.images.shape[2:] == (1, 1):  # features
         return F.normalize(images.images.flatten(1)).numpy(), (2 - 2 * SAME_FEATURES) ** 0.5
     else:
         small = F.adaptive_avg_pool2d(images.images.float(), _SIDE)
