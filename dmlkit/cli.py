@@ -122,7 +122,9 @@ def search(
 
 @data.command()
 def check(
-    name: Annotated[str, typer.Argument(help="glyphs, omniglot, cub, cars, sop, inshop, folder.")],
+    name: Annotated[
+        str, typer.Argument(help="glyphs, omniglot, cub, cars, sop, inshop, grocery, folder.")
+    ],
     root: Root = None,
     settings: Annotated[list[str] | None, set_option("an argument of the data set.")] = None,
 ) -> None:
@@ -144,7 +146,7 @@ def check(
 
 @data.command()
 def get(
-    name: Annotated[str, typer.Argument(help="omniglot, cub, cars, sop or inshop.")],
+    name: Annotated[str, typer.Argument(help="omniglot, cub, cars, sop, inshop or grocery.")],
     root: Root = None,
 ) -> None:
     """Fetch a data set, or say how to come by it; verify it, unpack it, and check it."""
@@ -153,6 +155,26 @@ def get(
     folder = root or default_root()
     benchmarks.get(name, folder)
     check(name, folder)
+
+
+@data.command()
+def features(
+    network: Annotated[str, typer.Argument(help="NETWORK@SIDE, as tf_efficientnet_lite0@224.")],
+    root: Root = None,
+) -> None:
+    """Keep what a pretrained network makes of the groceries, for heads that train on that alone."""
+    from dmlkit import training
+    from dmlkit.data import default_root, features, grocery
+
+    name, side = network.split("@")
+    folder = grocery.located(root or default_root())
+    listing = grocery.listed(folder)
+    placed = listing._replace(paths=folder / listing.paths)
+    images = placed.image_set(crop=int(side), resize=int(side) * 9 // 8, keep_aspect=True)
+    made = training.frozen(images, name).images[:]
+    path = cache_folder() / "features" / f"grocery_{network}.npz"
+    features.write(path, listing, made.flatten(1).numpy())
+    terminal.console.print(f"{tuple(made.shape[:2])} features, kept in {path}", soft_wrap=True)
 
 
 def _add_commands_of_the_checkout() -> None:

@@ -1,6 +1,7 @@
 """What went wrong in a training, as its Run tells it: one line for each thing that is found."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ DEAD = 0.01
 MOST_GROWTH = 10.0
 #: Root mean square of the differences of thumbnails, of tones 0..1: of one picture, saved twice.
 SAME_PICTURE = 0.01
+SAME_FEATURES = 0.95  # a cosine
 _SIDE = 16  # pixels of a thumbnail
 
 
@@ -96,22 +98,50 @@ def _classes_of_one(images: ImageSet) -> Iterator[str]:
         )
 
 
+def near_copies(images: ImageSet) -> np.ndarray:
+    """Pictures that are nearly the same: (n, 2) places in the set, a query's and its nearest one's.
+
+    That is the nearest in the gallery, or of all others where the set has no queries. Pixels are
+    compared as thumbnails, and features by cosine (see ``training.frozen``): near copies that were
+    taken seconds apart are found by these alone.
+
+    >>> from dmlkit import data
+    >>> len(near_copies(data.load("glyphs", "test")))
+    0
+    """
+    x, most = _compared(images)
+    sets = images.retrieval_sets(x)
+    same, nearest = _close(sets["embeddings"], sets.get("gallery"), most)
+    every, queries = np.arange(len(x)), images.queries
+    searched, found = (every, every) if queries is None else (every[queries], every[~queries])
+    return np.stack([searched[same], found[nearest]], axis=1)
+
+
 def _seen_before(train: ImageSet, test: ImageSet) -> Iterator[str]:
-    x, y = _thumbnails(test), _thumbnails(train)
-    places, distances = nearest_neighbors(x, 1, y)
-    same = np.flatnonzero(distances[:, 0] <= SAME_PICTURE * x.shape[1] ** 0.5)
+    (x, most), (y, _) = _compared(test), _compared(train)
+    same, nearest = _close(x, y, most)
     if len(same):
-        pairs = ", ".join(f"{i} and {places[i, 0]}" for i in same[:5])
+        pairs = ", ".join(f"{i} and {j}" for i, j in zip(same[:5], nearest[:5], strict=True))
         yield (
             f"{len(same)} of {len(test)} test images are nearly the same as a training image (test "
             f"and train {pairs}): scores on them measure memory. Leave them out (notebook 01)."
         )
 
 
-def _thumbnails(images: ImageSet) -> np.ndarray:
-    """All images, small, as rows: (N, C · 16 · 16), tones 0..1."""
+def _close(x: np.ndarray, y: np.ndarray | None, most: float) -> tuple[Any, Any]:
+    """The rows of x that have one of y (else of x) within a distance, and that one's place."""
+    places, distances = nearest_neighbors(x, 1, y)
+    same = np.flatnonzero(distances[:, 0] <= most)
+    return same, places[same, 0]
+
+
+def _compared(images: ImageSet) -> tuple[np.ndarray, float]:
+    """All pictures as rows, and the distance up to which two are nearly the same."""
     if isinstance(images.images, Pictures):
         small: Tensor = images.images.thumbnails(_SIDE)
+    elif images.images.shape[2:] == (1, 1):  # features
+        return F.normalize(images.images.flatten(1)).numpy(), (2 - 2 * SAME_FEATURES) ** 0.5
     else:
         small = F.adaptive_avg_pool2d(to_float(images.images).float(), _SIDE)
-    return small.flatten(1).numpy()
+    rows = small.flatten(1).numpy()  # (N, C · 16 · 16), tones 0..1
+    return rows, SAME_PICTURE * rows.shape[1] ** 0.5

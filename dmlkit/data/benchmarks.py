@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmlkit.checks import check_choice
-from dmlkit.data import omniglot
+from dmlkit.data import grocery, omniglot
 from dmlkit.data.download import File, fetch, unpack, verify
 from dmlkit.data.images import ImageSet, Listing
 
@@ -239,10 +239,12 @@ def get(name: str, root: Path) -> None:
     Raises ValueError for a set that is not fetched, FileNotFoundError for one that has no stable
     public address (says how to come by it), OSError where the transfer failed.
     """
-    if name == "omniglot":
-        omniglot.get(root)
+    others: dict[str, Callable[[Path], object]]
+    others = {"omniglot": omniglot.get, "grocery": grocery.located}
+    check_choice([*BENCHMARKS, *others], name=name)
+    if name in others:
+        others[name](root)
         return
-    check_choice(("omniglot", *BENCHMARKS), name=name)
     benchmark = BENCHMARKS[name]
     try:
         _located(name, root)

@@ -13,11 +13,11 @@ class File(NamedTuple):
     """A published file."""
 
     name: str
-    md5: str
+    md5: str | None  # None: whoever publishes it makes it anew each time
     url: str
 
 
-def verify(path: Path, md5: str) -> None:
+def verify(path: Path, md5: str | None) -> None:
     """Raises ValueError where ``path`` does not hold the published bytes."""
     with path.open("rb") as file:
         found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
@@ -26,7 +26,7 @@ def verify(path: Path, md5: str) -> None:
 
 
 def fetch(file: File, folder: Path) -> Path:
-    """The path of the file in ``folder``, downloaded unless the published bytes are there already.
+    """The path of the file in ``folder``, downloaded unless it is there already, as published.
 
     Raises OSError where the download fails or brings other bytes, of which nothing is kept.
     """
@@ -41,7 +41,7 @@ def fetch(file: File, folder: Path) -> Path:
     except (OSError, RuntimeError, ValueError, HTTPException) as error:
         raise OSError(
             f"cannot fetch {file.url} ({error}): try again later, or place {file.name} "
-            f"(MD5 {file.md5}) in {folder}"
+            f"{f'(MD5 {file.md5}) ' if file.md5 else ''}in {folder}"
         ) from error
     return path
 

@@ -11,6 +11,7 @@ import numpy as np
 from dmlkit.checks import check_range
 from dmlkit.data.images import SPLITS, ImageSet, Listing
 from dmlkit.data.pictures import check_readable, suffixes
+from dmlkit.data.visits import last_visit, visits
 
 Classes = Mapping[tuple[str, str], list[Path]]  # of each (part, class): the part is "" if not given
 
@@ -22,6 +23,7 @@ def load(
     test_share: float = 0.5,
     validation: bool = False,
     class_split: int = 0,
+    visit: str | None = None,
     **pictures: Any,
 ) -> ImageSet:
     """Pictures of any size in ``root/CLASS/…``, split by class: test classes are never trained on.
@@ -32,6 +34,9 @@ def load(
     there is nothing to draw. What counts as a picture, see ``listing``. ``check`` decodes every one
     of the split, and names those that cannot be read. ``pictures`` are arguments of ``Pictures``,
     which the images are; groups are the classes.
+
+    Where classes were photographed more than once, ``visit`` says how a picture tells when: see
+    ``visits``. Then val and test search for the last visit of each class in those before.
 
     Raises FileNotFoundError where there is no such folder, ValueError where it does not hold one
     folder per class, or no class for the split, or an unreadable picture.
@@ -50,7 +55,10 @@ def load(
         )
     if check:
         check_readable(list(rows.paths))
-    return rows.image_set(**pictures)
+    images = rows.image_set(**pictures)
+    if visit is None or split == "train":
+        return images
+    return last_visit(images, visits(list(rows.paths), root, visit))
 
 
 def listing(root: Path, test_share: float = 0.5, class_split: int = 0) -> Listing:

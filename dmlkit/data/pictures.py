@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
-from torch import Tensor
+from torch import Generator, Tensor
 from tqdm.auto import tqdm
 
 from dmlkit.checks import check_count
@@ -223,6 +223,28 @@ def _rectangle(
         top, left = (height - h) // 2, (width - w) // 2
     found = Image.fromarray(picture[top : top + h, left : left + w])
     return np.asarray(found.resize((side, side), Image.Resampling.BILINEAR))
+
+
+def recolor(images: Tensor, generator: Generator, strength: float) -> Tensor:
+    """Fresh colors: each image's brightness, contrast and saturation times 1 ± ``strength``.
+
+        x ← b x,  then x ← m + c (x − m),  then x ← g + s (x − g),  each cut to 0..1
+
+    g is a pixel's gray, 0.299 R + 0.587 G + 0.114 B, and m the mean of an image's g. Tones 0..1
+    (B, 3, H, W) to the same, on the images' device. The draws come from the generator's own device.
+
+    >>> recolor(torch.ones(2, 3, 8, 8), Generator().manual_seed(0), 0.2).shape
+    torch.Size([2, 3, 8, 8])
+    """
+    draws = torch.rand(3, len(images), 1, 1, 1, generator=generator, device=generator.device)
+    b, c, s = 1 + (2 * draws - 1).to(images.device, non_blocking=True) * strength
+
+    def gray(x: Tensor) -> Tensor:
+        return 0.299 * x[:, :1] + 0.587 * x[:, 1:2] + 0.114 * x[:, 2:]  # (B, 1, H, W)
+
+    x = (b * images).clamp(0, 1)
+    x = gray(x).mean((2, 3), keepdim=True).lerp(x, c).clamp(0, 1)
+    return gray(x).lerp(x, s).clamp(0, 1)
 
 
 def suffixes() -> tuple[str, ...]:

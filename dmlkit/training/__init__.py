@@ -13,7 +13,7 @@ from dmlkit.training.build import (
 from dmlkit.training.devices import device_type, repeatable_numerics
 from dmlkit.training.experiment import Experiment
 from dmlkit.training.runs import NotTrainedError, Run, RunInProgressError, baselines, load_run, run
-from dmlkit.training.scoring import DivergedError, embed
+from dmlkit.training.scoring import DivergedError, embed, frozen
 from dmlkit.training.trainer import Trainer, fit
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "device_type",
     "embed",
     "fit",
+    "frozen",
     "load_run",
     "lr_factor",
     "open_fabric",

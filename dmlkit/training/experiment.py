@@ -88,6 +88,7 @@ class Experiment:
     schedule: str = "linear"  # the shape of lr's fall, or cosine; lr_decay=0 keeps lr constant
     clip: float = _number(0.0, 0)  # the norm that the whole gradient is scaled down to; 0: never
     keep_best: bool = False  # the monitored step of the best Recall@1 on val, and not the last
+    color: float = _number(0.0, 0, 1)  # how far each image's brightness, contrast, saturation go
 
     def __post_init__(self) -> None:
         for f in fields(self):

@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -75,7 +76,9 @@ class Run:
         if "pretrained" in args:
             args["pretrained"] = False  # what it began with is no longer needed
         experiment = replace(self.experiment, model_args=args)
-        return self._restored(model_for(experiment, torch.zeros(self.image_shape)), "model")
+        with warnings.catch_warnings(action="ignore"):  # of random weights, which do not stay
+            model = model_for(experiment, torch.zeros(self.image_shape))
+        return self._restored(model, "model")
 
     def objective(self) -> Objective:
         """What it was trained with, on the CPU, with its learned state: proxies, a memory."""
@@ -89,7 +92,8 @@ class Run:
 
 
 def baselines(experiment: Experiment, device: str = "auto") -> dict[str, dict[str, float]]:
-    """What training must beat: the scores of raw pixels and of the network as it starts.
+    """What training must beat: the scores of raw pixels (or of features that are kept) and of the
+    network as it starts.
 
     >>> list(baselines(Experiment(data_args={"train_classes": 40})))
     ['raw pixels', 'untrained network']
@@ -101,7 +105,8 @@ def baselines(experiment: Experiment, device: str = "auto") -> dict[str, dict[st
     network = "pretrained" if experiment.model_args.get("pretrained") else "untrained"
     shown = images.images
     pixels = to_float(shown) if isinstance(shown, Tensor) else shown.thumbnails()
-    found = {"raw pixels": pixels.flatten(1).numpy(), f"{network} network": start}
+    plain = "untouched features" if shown.shape[2:] == (1, 1) else "raw pixels"
+    found = {plain: pixels.flatten(1).numpy(), f"{network} network": start}
     return {name: score(experiment, images, x) for name, x in found.items()}
 
 

@@ -1,14 +1,17 @@
 """What a model makes of images: embeddings, and how well they are found again."""
 
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dmlkit import data, geometry, retrieval
+from dmlkit import cache_folder, data, geometry, models, retrieval
 from dmlkit.data.images import check_pictures, to_float
 from dmlkit.data.pictures import Pictures
+from dmlkit.files import write_whole
 from dmlkit.training.experiment import Experiment
 
 
@@ -46,6 +49,22 @@ def embed_batches(model: nn.Module, batches: Iterable[Tensor]) -> Tensor:
     finally:  # where interrupted too: else it would go on with a BatchNorm that rests
         model.train(training)
     return torch.cat(parts).float().cpu()
+
+
+def frozen(images: data.ImageSet, network: str, batch_size: int = 64) -> data.ImageSet:
+    """The set with a pretrained network's features (N, F, 1, 1) in place of its images.
+
+    The network does not learn: its features are computed once, and kept in ``frozen`` of the cache.
+    The model ``linear`` makes embeddings of them.
+    """
+    path = cache_folder() / "frozen" / f"{network}_{images.fingerprint[:12]}.pt"
+    if not path.exists():
+        model = models.build(network, dim=1, image=images[0], pretrained=True)
+        model.head = nn.Identity()
+        features = embed_batches(model, images.images.split(batch_size))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole({path: partial(torch.save, features)})
+    return replace(images, images=torch.load(path, weights_only=True)[:, :, None, None])
 
 
 def check_embeddings(embeddings: Tensor, when: str) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from dmlkit import data, geometry, retrieval
-from dmlkit.data import glyphs
+from dmlkit.data import glyphs, pictures
 from dmlkit.data.images import to_float
 from dmlkit.files import write_whole
 from dmlkit.training import devices
@@ -156,11 +156,11 @@ class Trainer:
             if isinstance(self.images, Tensor)
             else self.images(self.step)
         )
-        images = (
-            glyphs.jitter(images, torch.Generator().manual_seed(seed))
-            if self.experiment.augment
-            else to_float(images).float()
-        )
+        draws = torch.Generator().manual_seed(seed)
+        augment = self.experiment.augment
+        images = glyphs.jitter(images, draws) if augment else to_float(images).float()
+        if self.experiment.color:
+            images = pictures.recolor(images, draws, self.experiment.color)
         return images.contiguous(memory_format=torch.channels_last), self.labels[index]
 
     def _gathered(self, embeddings: Tensor) -> Tensor:

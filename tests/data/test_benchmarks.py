@@ -203,5 +203,5 @@ def test_get_fetches_and_unpacks_what_has_an_address(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["glyphs", "folder", "mnist"])
 def test_get_knows_what_it_can_get(tmp_path, name):
-    with pytest.raises(ValueError, match=f"one of omniglot, cub, cars, .* but is '{name}'"):
+    with pytest.raises(ValueError, match=f"one of cub, cars, .* but is '{name}'"):
         benchmarks.get(name, tmp_path)

@@ -364,3 +364,15 @@ def test_what_pillow_reads_is_read_alike(tmp_path, kind):
     with Image.open(tmp_path / "b.jpg") as plain:
         expected = plain.convert("RGB").resize((20, 20), Image.Resampling.BILINEAR)
     np.testing.assert_array_equal(decode(tmp_path / "b.jpg", 20), np.asarray(expected))
+
+
+def test_fresh_colors_are_torchvisions_in_turn(generator):
+    """With the factors of the same draws: brightness, contrast, saturation of each image alone."""
+    images = torch.rand(3, 3, 6, 5, generator=generator)
+    found = pictures.recolor(images, torch.Generator().manual_seed(7), 0.4)
+    draws = torch.rand(3, 3, generator=torch.Generator().manual_seed(7))
+    for image, new, factors in zip(images, found, (1 + (2 * draws - 1) * 0.4).T, strict=True):
+        assert len(set(factors.tolist())) == 3
+        b, c, s = factors.tolist()
+        image = reference.adjust_contrast(reference.adjust_brightness(image, b), c)
+        torch.testing.assert_close(new, reference.adjust_saturation(image, s), rtol=0, atol=1e-3)

@@ -131,3 +131,29 @@ def omniglot(root: Path) -> Path:
     archive(root, "small1", {"Greek": 3, "Korean": 5}, seed=0)
     archive(root, "small2", {"Greek": 3, "Sanskrit": 4, "Tagalog": 2}, seed=100)
     return root
+
+
+def grocery(folder: Path, classes: tuple[int, ...]) -> Path:
+    """The archive of the groceries: of some of 81 classes two test photographs, one train, one val.
+
+    Every class has its picture in the catalog.
+    """
+    from dmlkit.data.grocery import CATALOG, NAME
+
+    at = f"{NAME}/dataset"
+    shown = picture(folder / "shown.jpg", 0, size=(20, 24)).read_bytes()
+    folder.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(folder / f"{NAME}.zip", "w") as file:
+        rows = ["Class Name (str),Class ID (int),Coarse Class Name (str),Coarse Class ID (int),…,…"]
+        for c in range(81):
+            icon = f"/{CATALOG}/Class-{c}_Iconic.jpg"
+            rows.append(f"Class-{c},{c},Coarse-{c},{c},{icon},/text.txt")
+            file.writestr(at + icon, shown)
+        file.writestr(f"{at}/classes.csv", WINDOWS.join(rows))
+        for part, each in (("train", 1), ("val", 1), ("test", 2)):
+            names = [(f"{part}/Class-{c}/{i}.jpg", c) for c in classes for i in range(each)]
+            for seed, (name, _) in enumerate(names):
+                file.writestr(f"{at}/{name}", picture(folder / "one.jpg", seed).read_bytes())
+            lines = "".join(f"{name}, {c}, {c}\n" for name, c in names)
+            file.writestr(f"{at}/{part}.txt", lines)
+    return folder / f"{NAME}.zip"

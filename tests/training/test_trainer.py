@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dmlkit import data, losses, training
+from dmlkit import data, losses, models, training
 from tests.training.tiny import TINY, run
 
 
@@ -64,3 +64,42 @@ def test_a_step_never_makes_the_host_wait_for_the_gpu(precision, change):
         trainer.advance()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def test_each_image_of_each_step_has_colors_of_its_own(generator):
+    """Which the seed and the step decide."""
+    image = torch.randint(0, 256, (1, 3, 8, 8), generator=generator, dtype=torch.uint8)
+    labels = np.array([0, 0, 1, 1])
+    same = data.ImageSet(image.repeat(4, 1, 1, 1), labels, labels.astype(str), ("a", "b"))
+    args = {"sampler_args": {"classes": 2, "per_class": 2}, "model_args": {"widths": [4]}}
+    experiment = training.Experiment(dim=4, color=0.3, **args)
+    fabric = training.open_fabric(experiment, "cpu")
+    model = training.build_model(experiment, same)
+    trainer = training.Trainer(experiment, model, losses.TripletLoss(), same, fabric)
+    first, again, later = (trainer._batch(seed)[0] for seed in (5, 5, 6))
+    assert torch.equal(first, again)
+    assert len(torch.unique(torch.cat([first, later]), dim=0)) == 8
+
+
+def test_features_of_a_frozen_network_are_computed_once(store, generator, monkeypatch):
+    monkeypatch.setenv("DMLKIT_CACHE", str(store))
+    images = data.load("glyphs", "test", **TINY.data_args)
+    features = training.frozen(images, "convnet")
+    model = models.build("convnet", 1, images[0], pretrained=True)
+    expected = [layer for layer in model if layer is not model.head]
+    x = training.embed(torch.nn.Sequential(*expected), images)
+    np.testing.assert_array_equal(features.images[:, :, 0, 0].numpy(), x)
+    monkeypatch.setattr(models, "build", None)  # would be called in vain
+    assert torch.equal(training.frozen(images, "convnet").images, features.images)
+    assert (features.labels == images.labels).all()
+
+
+def test_a_head_on_committed_features_finds_more_of_unseen_groceries(store):
+    args = {"features": "tf_efficientnet_lite0@128", "fold": 1}
+    experiment = training.Experiment(
+        data="grocery", data_args=args, model="linear", dim=128, loss="proxy_anchor", lr=1e-3,
+        sampler_args={"classes": 16, "per_class": 4}, steps=100,
+    )  # fmt: skip
+    untouched = training.baselines(experiment)["untouched features"]["recall_at_1"]
+    assert untouched == pytest.approx(0.821, abs=0.001)
+    assert run(experiment, store).scores["recall_at_1"] > untouched + 0.03
