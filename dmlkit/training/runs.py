@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import dmlkit
 from dmlkit import data
-from dmlkit.files import write_whole
+from dmlkit.files import StrPath, told, write_whole
 from dmlkit.training.build import (
     Objective,
     build_model,
@@ -117,7 +117,7 @@ def run(
     experiment: Experiment,
     *,
     device: str = "auto",
-    store: Path | None = None,
+    store: StrPath | None = None,
     train: bool = True,
     wait: bool = False,
     progress: bool = True,
@@ -146,7 +146,8 @@ def run(
     ValueError: steps must be a whole number from 1, but is 0
     """
     fabric = open_fabric(experiment, device)
-    work = _prepare(experiment, fabric.device.type, store or dmlkit.cache_folder() / "runs")
+    folder = Path(store or dmlkit.cache_folder() / "runs")
+    work = _prepare(experiment, fabric.device.type, folder)
     path, first = work.path, fabric.is_global_zero
     known = path.exists() or work.diverged.exists()
     if not known and not train:
@@ -237,8 +238,15 @@ def _publish(work: _Work, facts: dict[str, Any], history: pd.DataFrame, x: np.nd
         torch.save(
             {name: value.cpu() for name, value in module.state_dict().items()}, beside / file
         )
+    facts |= {"sha256": _sha256(facts, beside)}
     (beside / "run.json").write_text(json.dumps(facts, indent=1))  # last: by it Runs are found
     beside.rename(work.path)
+
+
+def _sha256(facts: dict[str, Any], path: Path) -> str:
+    """Of what has no checksum of its own: the facts, as run.json has them, and the history."""
+    whole = json.dumps(facts).encode() + (path / "history.csv").read_bytes()
+    return hashlib.sha256(whole).hexdigest()
 
 
 @contextmanager
@@ -248,17 +256,22 @@ def _naming(path: Path) -> Iterator[None]:
         yield
     except Exception as error:
         raise OSError(
-            f"{path} cannot be read ({error}): delete that Run to train it anew"
-        ) from error
+            f"{path} cannot be read ({told(error)}): delete that Run to train it anew"
+        ) from None
 
 
-def load_run(path: Path) -> Run:
+def load_run(path: StrPath) -> Run:
     """The Run that a folder keeps, as ``run`` left it. Raises OSError for any other folder."""
+    path = Path(path)
+    if not (path / "run.json").is_file():
+        raise FileNotFoundError(f"{path} is no Run: it has no run.json")
     with _naming(path):
         facts = json.loads((path / "run.json").read_text())
+        if facts.pop("sha256", None) not in (None, _sha256(facts, path)):  # older Runs have none
+            raise ValueError("run.json or history.csv is not as it was written")
         facts["experiment"] = Experiment(**facts["experiment"])
         facts["image_shape"] = tuple(facts["image_shape"])
-        # NumPy sees a byte that was flipped.
+        # NumPy sees a byte that was flipped in these.
         with (path / "embeddings.npz").open("rb") as file, np.load(file) as arrays:
             facts |= {"embeddings": arrays["embeddings"], "labels": arrays["labels"]}
         history = pd.read_csv(path / "history.csv")

@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 
 from dmlkit import data, geometry, retrieval
 from dmlkit.data import glyphs
-from dmlkit.files import write_whole
+from dmlkit.files import StrPath, told, write_whole
 from dmlkit.training import devices
 from dmlkit.training.build import (
     Objective,
@@ -35,6 +35,7 @@ from dmlkit.training.scoring import (
     check_embeddings,
     embed,
     embed_batches,
+    embedding_of,
     to_float,
 )
 
@@ -98,7 +99,7 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = group["base_lr"] * factor
         devices.seed(own_seed)  # for dropout
-        embeddings = self._gathered(self.model(images))  # (B, d)
+        embeddings = self._gathered(embedding_of(self.model(images)))  # (B, d)
         devices.seed(seed)  # for losses that sample, alike on every device
         value = self.objective(embeddings, labels)
         self.optimizer.zero_grad()
@@ -260,12 +261,12 @@ class Trainer:
         if self.sampler in self.refreshed:
             self.sampler.load_state_dict(state["sampler"])
 
-    def save(self, path: Path) -> None:
+    def save(self, path: StrPath) -> None:
         """Write a checkpoint, whole."""
-        write_whole({path: partial(torch.save, self.state())})
+        write_whole({Path(path): partial(torch.save, self.state())})
 
 
-def read_checkpoint(path: Path) -> dict[str, Any]:
+def read_checkpoint(path: StrPath) -> dict[str, Any]:
     """What ``torch.save`` wrote; BadZipFile where that has changed, which torch would not see."""
     with zipfile.ZipFile(path) as file:
         if damaged := file.testzip():
@@ -281,8 +282,9 @@ def _restore(trainer: Trainer, checkpoint: Path | None) -> None:
         try:
             state = read_checkpoint(checkpoint)
         except Exception as error:  # a damaged file is refused in many ways
-            told = f"checkpoint {checkpoint} cannot be read ({error}): training begins anew"
-            warnings.warn(told, stacklevel=3)
+            why = told(error)
+            line = f"checkpoint {checkpoint} cannot be read ({why}): training begins anew"
+            warnings.warn(line, stacklevel=3)
     if state is None and trainer.fabric.world_size > 1:
         state = move_data_to_device(trainer.state(), "cpu")
     # In a group all begin with the first one's state, that of its loss too.
@@ -337,7 +339,7 @@ def fit(
     *,
     device: str = "auto",
     monitor: Mapping[str, data.ImageSet] | None = None,
-    checkpoint: Path | None = None,
+    checkpoint: StrPath | None = None,
     progress: bool = True,
 ) -> pd.DataFrame:
     """Train a model with any ``loss(embeddings, labels)``, and return its history.
@@ -352,7 +354,8 @@ def fit(
 
     Raises:
         DivergedError: a loss, norm, gradient, parameter or embedding is no longer finite.
-        ValueError: an unknown device, or devices that cannot share a batch.
+        ValueError: an unknown device, devices that cannot share a batch, or nothing to train.
+        TypeError: a model's output that holds no embedding (see ``embedding_of``).
 
     >>> from dmlkit import data, losses, models
     >>> train = data.load("glyphs")
@@ -375,8 +378,9 @@ def fit(
         monitor, checkpoint, progress = {}, None, False
     with devices.repeatable_numerics(experiment.threads):
         trainer = Trainer(experiment, model, loss, train, fabric)
-        _restore(trainer, checkpoint)
-        _take_steps(trainer, monitor, checkpoint, progress)
+        path = None if checkpoint is None else Path(checkpoint)
+        _restore(trainer, path)
+        _take_steps(trainer, monitor, path, progress)
         return trainer.history()
 
 
