@@ -256,6 +256,12 @@ def test_curve_of_one_seed_claims_no_interval(folder: Path) -> None:
     assert not axes.collections
 
 
+def test_a_curve_without_points_is_refused(folder: Path) -> None:
+    _, axes = plt.subplots()
+    with pytest.raises(ValueError, match=r"values must be \(S, P\), .* but are \(2, 0\)"):
+        figures.curve(axes, [], np.empty((2, 0)), "triplet")
+
+
 def test_differences_draw_every_repetition_and_the_interval_of_the_mean(folder: Path) -> None:
     fig, axes = plt.subplots()
     values = {"SEC": np.array([0.01, 0.03, 0.02]), "L2": [-0.01]}
