@@ -277,3 +277,11 @@ def test_the_checker_sees_what_is_broken(
     notebook = copy.deepcopy(template)
     change(notebook)
     assert any(expected in problem for problem in problems(notebook, "template"))
+
+
+@pytest.mark.parametrize("name", ["17_embedding_maps", "18_failures_and_hubs"])
+def test_more_groups_than_there_are_classes_for_are_refused(name: str) -> None:
+    notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+    source = {cell.id: cell.source for cell in notebook.cells}
+    with pytest.raises(ValueError, match="seeds must be a number from 1 to 5, but is 6"):
+        exec(f"{source['parameters']}\nseeds = 6\n{source['start']}", {})
