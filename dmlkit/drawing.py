@@ -87,9 +87,11 @@ def curve(axes: Axes, x: ArrayLike, values: ArrayLike, label: str, **style: Any)
     """Draw the mean over seeds with its 95 % t-interval as a band: x (P,), values (S, P).
 
     Returns the numbers drawn (x, mean, the interval's low and high, n seeds) for ``save``. A single
-    seed has neither band nor interval.
+    seed has neither band nor interval. Raises ValueError where there is nothing to draw.
     """
     drawn = np.asarray(values)
+    if drawn.ndim != 2 or not drawn.size:
+        raise ValueError(f"values must be (S, P), S and P from 1, but are {drawn.shape}")
     table = pd.DataFrame(drawn).apply(statistics.interval)  # (mean low high n, P)
     mean, n = table.loc["mean"], int(table.loc["n"].iloc[0])
     numbers = {"x": np.asarray(x), "values": drawn, "mean": mean, "n": n}

@@ -152,7 +152,7 @@ def begin_notebook(
         for key, value in parameters.items()
     }
     about = {"notebook": notebook, "profile": profile, "seeds": seeds, "device": device}
-    provenance = about | {"parameters": plain(given)}
+    provenance = plain(about | {"parameters": given})
 
 
 def save(

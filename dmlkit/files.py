@@ -1,4 +1,4 @@
-"""Files that are there whole, or not at all."""
+"""Files that are there whole, or not at all; paths, and what errors of them say."""
 
 import os
 import platform
@@ -6,6 +6,17 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+
+StrPath = str | os.PathLike[str]  # what open() takes for a path
+
+
+def told(error: Exception) -> str:
+    """The first sentence of an error: libraries go on with advice that would run a file's code.
+
+    >>> told(ValueError("This file contains pickled data. You can load it unsafely."))
+    'This file contains pickled data'
+    """
+    return re.split(r"\.\s|\n", str(error))[0] or type(error).__name__
 
 
 def write_whole(writers: Mapping[Path, Callable[[Path], object]]) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from dmlkit.checks import check_positive
-from dmlkit.geometry import distances, normalize
+from dmlkit.geometry import distances, float64_of, normalize
 from dmlkit.losses.hyperbolic import HyperbolicLoss, exponential_map, poincare_distances
 
 Array = np.ndarray | Tensor
@@ -25,7 +25,8 @@ Metric = Literal["euclidean", "cosine", "hamming", "poincare"] | Mapping[str, An
 _SPARE = 16  # candidates beyond k: faiss's rounding may have swapped those next to the boundary
 BLOCK_ENTRIES = 2**22  # of one block of a matrix: 32 MB in float64
 _ON_GPU = 16  # as many times larger blocks, 0.5 GB, keep a GPU busy
-_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_INTEGERS = {torch.int8, torch.int16, torch.int32, torch.int64}
+_INTEGERS |= {torch.uint8, torch.uint16, torch.uint32, torch.uint64}
 _BALL = HyperbolicLoss()  # whose curvature and clip are those of "poincare"
 
 
@@ -391,9 +392,12 @@ def labels_of_both(
 def as_tensor(values: Array) -> Tensor:
     """A tensor without its graph, or a copy of anything that NumPy takes for an array of numbers.
 
+    What is on a device that lacks float64 is copied to the CPU.
+
     >>> as_tensor(np.array([1, 2]))
     tensor([1, 2])
     """
     if isinstance(values, Tensor):
-        return values.detach()
+        exact = float64_of(values.device) == torch.float64
+        return values.detach() if exact else values.detach().cpu()
     return torch.from_numpy(np.array(values, order="C"))  # a copy: torch wants it writable

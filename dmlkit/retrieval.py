@@ -22,7 +22,8 @@ The rules, which every function here keeps:
 - **Refused**, by ValueError: empty sets, NaN or infinite embeddings, zero rows under cosine, labels
   that are not integers, one per row, and labels none of which has a relevant item.
 
-Arrays may be NumPy's or torch's. CPU goes through faiss, a GPU tensor stays where it is.
+Arrays may be NumPy's or torch's. CPU goes through faiss, a GPU tensor stays where it is; one on an
+Apple GPU, which has no float64, is compared on the CPU.
 """
 
 import re
@@ -83,7 +84,9 @@ def nearest_neighbors(
     blocks = list(search_blocks(sets, k))
     indices, squared = (torch.cat(part) for part in zip(*blocks, strict=True))
     found = sets.read(squared)
-    return (indices, found) if isinstance(queries, Tensor) else (indices.numpy(), found.numpy())
+    if isinstance(queries, Tensor):
+        return indices.to(queries.device), found.to(queries.device)
+    return indices.numpy(), found.numpy()
 
 
 #: The name by which scripts outside of the project call it.

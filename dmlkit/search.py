@@ -5,6 +5,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import index as whole
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from dmlkit import cache_folder, data, figures, training
 from dmlkit.checks import check_choice, check_gallery
 from dmlkit.data import ImageSet, folder
 from dmlkit.data.pictures import Pictures, decode, stamp
-from dmlkit.files import write_whole
+from dmlkit.files import StrPath, told, write_whole
 from dmlkit.neighbors import Array, Metric, Sets, as_matrix, by_faiss, metric_of
 from dmlkit.retrieval import nearest_neighbors
 from dmlkit.training import Run
@@ -71,12 +72,12 @@ class Index:
         made: Any = faiss.index_factory(x.shape[1], factory or _factory(kind, *x.shape))
         if kind == "ivfpq":
             for clustering in (made.cp, made.pq.cp):
-                clustering.seed = seed
+                clustering.seed = whole(seed)
                 clustering.min_points_per_centroid = 1  # else faiss complains on stderr
             # faiss's 25 rounds on 256 points a centroid take ten times as long, and find no more.
             made.pq.cp.niter, made.pq.cp.max_points_per_centroid = 10, 64
         if kind == "hnsw":
-            made.hnsw.rng = faiss.RandomGenerator(seed)  # type: ignore[attr-defined]
+            made.hnsw.rng = faiss.RandomGenerator(whole(seed))  # type: ignore[attr-defined]
         with training.repeatable_numerics(threads=1):
             made.train(x)
         index = cls(kind, metric, made)
@@ -96,7 +97,7 @@ class Index:
 
     def remove(self, places: Iterable[int]) -> None:
         """Find the items at these places no more; all others keep theirs."""
-        self.removed |= set(places)
+        self.removed |= set(map(whole, places))  # JSON knows no NumPy
 
     def search(self, queries: Array, k: int, breadth: int | None = None) -> tuple[Array, Array]:
         """The k nearest items of every query: (Q, d) -> (Q, k), (Q, k), as ``nearest_neighbors``.
@@ -104,7 +105,7 @@ class Index:
         ``breadth`` is how many cells (ivfpq) or items (hnsw) are kept in view. Where a search comes
         upon fewer than k items, the rest have the place −1, and are infinitely far away.
         """
-        if not 1 <= k <= len(self):
+        if not 1 <= (k := whole(k)) <= len(self):
             raise ValueError(f"k: expected 1 to {len(self)}, the items of the index, got {k}")
         x, more = as_matrix(queries, "queries", self.metric).float().cpu(), k + len(self.removed)
         if self.kind == "flat":
@@ -112,7 +113,7 @@ class Index:
             places, squared = by_faiss(x, own, y, self.faiss, more)
         else:
             name, usual = BREADTH[self.kind]
-            faiss.ParameterSpace().set_index_parameter(self.faiss, name, breadth or usual)
+            faiss.ParameterSpace().set_index_parameter(self.faiss, name, whole(breadth or usual))
             squared, places = map(torch.from_numpy, self.faiss.search(x.numpy(), more))
             squared = squared.clamp_min(0).masked_fill(places < 0, math.inf)
         if self.removed:
@@ -138,8 +139,9 @@ class Index:
         sets = zip(exact, found, rows, strict=True)
         return float(np.mean([np.isin(a, b[b != row][:k]).mean() for a, b, row in sets]))
 
-    def save(self, path: Path) -> None:
+    def save(self, path: StrPath) -> None:
         """Write one file, all of it or nothing."""
+        path = Path(path)
         about = {name: getattr(self, name) for name in ("kind", "metric", "run", "items")}
         text = json.dumps(about | {"removed": sorted(self.removed)})
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -151,12 +153,18 @@ class Index:
         write_whole({path: write})
 
     @classmethod
-    def load(cls, path: Path) -> "Index":
-        """Read what ``save`` wrote."""
-        with np.load(path) as kept:
-            about = json.loads(str(kept["about"]))
-            about |= {"items": list(map(tuple, about["items"])), "removed": set(about["removed"])}
-            return cls(faiss=faiss.deserialize_index(kept["index"]), **about)
+    def load(cls, path: StrPath) -> "Index":
+        """Read what ``save`` wrote. Raises ValueError for any other file."""
+        try:
+            with Path(path).open("rb") as file, np.load(file) as kept:
+                about = json.loads(str(kept["about"]))
+                about["items"] = list(map(tuple, about["items"]))
+                about["removed"] = set(about["removed"])
+                return cls(faiss=faiss.deserialize_index(kept["index"]), **about)
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # each library refuses in its own way
+            raise ValueError(f"{path} is not as Index.save writes it ({told(error)})") from None
 
 
 def _factory(kind: str, N: int, d: int) -> str:
@@ -178,25 +186,25 @@ class Gallery(NamedTuple):
     items: list[Item]
 
 
-def find_run(name: str) -> Run:
+def find_run(name: StrPath) -> Run:
     """A Run by its folder, or by the first letters of its name in ``data/runs``."""
     if (Path(name) / "run.json").is_file():
-        return training.load_run(Path(name))
+        return training.load_run(name)
     known = sorted(path.parent for path in (cache_folder() / "runs").glob("*/run.json"))
-    found = [path for path in known if path.name.startswith(name)]
+    found = [path for path in known if path.name.startswith(str(name))]
     if len(found) != 1:
         there = ", ".join(path.name for path in found or known) or "none"
-        raise ValueError(f"{name!r} is no Run's folder, and begins no single Run's name of {there}")
+        raise ValueError(f"'{name}' is no Run's folder, and begins no single Run's name of {there}")
     return training.load_run(found[0])
 
 
-def gallery(run: Run, pictures: Path | None = None, split: str | None = None) -> Gallery:
+def gallery(run: Run, pictures: StrPath | None = None, split: str | None = None) -> Gallery:
     """All pictures of a folder that holds one folder per class, else of a split of the Run's data.
 
     The split is the Run's own, if none is given.
     """
     if pictures:
-        images = folder.listing(pictures).image_set()
+        images = folder.listing(Path(pictures)).image_set()
     else:
         split = split or run.experiment.split
         images = data.load(run.experiment.data, split, **run.experiment.data_args)
@@ -209,7 +217,7 @@ def gallery(run: Run, pictures: Path | None = None, split: str | None = None) ->
     return Gallery(replace(images, images=as_seen(run, paths)), items)
 
 
-def as_seen(run: Run, paths: Sequence[Path]) -> Tensor | Pictures:
+def as_seen(run: Run, paths: Sequence[StrPath]) -> Tensor | Pictures:
     """Picture files as the Run's data set gives its own: (N, C, H, W) uint8.
 
     Color is resized and cropped as the Run's pictures are. A Run of Glyphs or Omniglot sees gray
@@ -222,7 +230,7 @@ def as_seen(run: Run, paths: Sequence[Path]) -> Tensor | Pictures:
     return Pictures(paths, **{k: args[k] for k in ("crop", "resize", "keep_aspect") if k in args})
 
 
-def _ink(path: Path, side: int) -> Tensor:
+def _ink(path: StrPath, side: int) -> Tensor:
     gray = np.array(Image.fromarray(decode(path, side)).convert("L"))
     return torch.from_numpy(255 - gray if np.median(gray) > 127 else gray)[None]  # (1, H, W)
 
@@ -232,7 +240,7 @@ def _embed(run: Run, images: Tensor | Pictures, device: str) -> np.ndarray:
 
 
 def index(
-    run: Run, gallery: Gallery, path: Path, kind: str = "flat", device: str = "auto"
+    run: Run, gallery: Gallery, path: StrPath, kind: str = "flat", device: str = "auto"
 ) -> tuple[Index, int]:
     """The index of a gallery in a file, and how many pictures were embedded for it now.
 
@@ -240,7 +248,7 @@ def index(
     another Run.
     """
     made, there = None, dict[Item, int]()
-    if path.exists():
+    if Path(path).exists():
         made = Index.load(path)
         if made.run != run.path.name:
             raise ValueError(
@@ -265,7 +273,7 @@ def index(
 
 
 def nearest(
-    run: Run, gallery: Gallery, index: Index, picture: Path, k: int = 5, device: str = "auto"
+    run: Run, gallery: Gallery, index: Index, picture: StrPath, k: int = 5, device: str = "auto"
 ) -> pd.DataFrame:
     """The k pictures of the gallery most like a picture, nearest first, one row each.
 
@@ -280,7 +288,7 @@ def nearest(
     return pd.DataFrame({"picture": names, "class": classes, "place": where} | score)
 
 
-def panel(run: Run, gallery: Gallery, picture: Path, found: pd.DataFrame) -> Figure:
+def panel(run: Run, gallery: Gallery, picture: StrPath, found: pd.DataFrame) -> Figure:
     """The query, and beside it what was found; to be saved with ``bbox_inches="tight"``."""
     query = as_seen(run, [picture])[0:1]
     pictures = torch.cat([query, gallery.images.images[found["place"].to_numpy()]])

@@ -68,6 +68,7 @@ CHANGED: dict[str, str] = {
     "names/dmlkit.training:Experiment.former_hash": "evidence is kept by today's hash",
     "names/dmlkit.training:Run.diagnose": "it is dmlkit.diagnosis.diagnose(run)",
     "names/dmlkit.claims:word": "no record has a former word",
+    "figures/18_hubs": "hubs are compared with noise in the same classes; what was there is equal",
 }
 #: How far numbers may be elsewhere, as a share of their root mean square: the first that matches.
 TOLERANCES = {

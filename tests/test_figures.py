@@ -188,6 +188,14 @@ def test_what_json_cannot_hold_leaves_nothing(
     assert not folder.exists()
 
 
+def test_numpys_numbers_are_parameters_too(folder: Path) -> None:
+    lists = {"steps": np.int64(3), "sizes": np.array([8, 16])}
+    figures.begin_notebook("a", profile="ci", seeds=np.arange(2), device="cpu", **lists)
+    figures.save(line(), "toy", {}, "A line.")
+    kept = record(folder)["provenance"]
+    assert (kept["seeds"], kept["parameters"]) == ([0, 1], {"steps": 3, "sizes": [8, 16]})
+
+
 def test_save_before_start_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "provenance", None)
     with pytest.raises(RuntimeError, match="call begin_notebook first"):
@@ -246,6 +254,12 @@ def test_curve_of_one_seed_claims_no_interval(folder: Path) -> None:
     numbers = figures.curve(axes, [10, 20], [[0.2, 0.5]], "triplet")
     assert numbers.keys() == {"x", "values", "mean", "n"}
     assert not axes.collections
+
+
+def test_a_curve_without_points_is_refused(folder: Path) -> None:
+    _, axes = plt.subplots()
+    with pytest.raises(ValueError, match=r"values must be \(S, P\), .* but are \(2, 0\)"):
+        figures.curve(axes, [], np.empty((2, 0)), "triplet")
 
 
 def test_differences_draw_every_repetition_and_the_interval_of_the_mean(folder: Path) -> None:

@@ -164,6 +164,21 @@ def test_generalized_mean_is_its_equation(generator):
     assert pool.p.grad.abs() > 0
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_generalized_mean_of_an_empty_channel_in_half_precision(dtype):
+    x = torch.tensor([[0.0, 0.0], [1.0, 3.0]], dtype=dtype).view(1, 2, 1, 2).requires_grad_()
+    pool = models.GeM().to(dtype)
+    pooled = pool(x)
+    pooled.sum().backward()
+    assert pooled.dtype == dtype
+    expected = torch.tensor([1e-6, 14 ** (1 / 3)]).to(dtype)
+    torch.testing.assert_close(pooled.detach().flatten(), expected)
+    # ∂/∂x_i = x_i²/2 · M⁻²
+    expected = torch.tensor([0, 0, 0.5 * 14 ** (-2 / 3), 4.5 * 14 ** (-2 / 3)]).to(dtype)
+    torch.testing.assert_close(x.grad.flatten(), expected)
+    assert pool.p.grad.isfinite()
+
+
 def test_generalized_mean_goes_from_the_average_to_the_maximum(generator):
     x = torch.rand(2, 3, 4, 5, generator=generator, dtype=torch.float64) + 0.1
     torch.testing.assert_close(models.GeM(p=1.0).double()(x), x.mean((2, 3), keepdim=True))

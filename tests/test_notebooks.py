@@ -15,6 +15,7 @@ from nbformat.v4 import new_code_cell
 
 import dmlkit
 from course import book, check, outputs, reproduce
+from dmlkit import checks
 
 FOLDER = dmlkit.ROOT / "notebooks"
 #: Made by course.book, from the others.
@@ -277,3 +278,12 @@ def test_the_checker_sees_what_is_broken(
     notebook = copy.deepcopy(template)
     change(notebook)
     assert any(expected in problem for problem in problems(notebook, "template"))
+
+
+@pytest.mark.parametrize("name", ["17_embedding_maps", "18_failures_and_hubs"])
+def test_more_groups_than_there_are_classes_for_are_refused(name: str) -> None:
+    notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+    (start,) = (cell.source for cell in notebook.cells if cell.id == "start")
+    (line,) = re.findall(r"^check_\w+\(.*\)$", start, re.MULTILINE)
+    with pytest.raises(ValueError, match="seeds must be a number from 1 to 5, but is 6"):
+        exec(line, vars(checks) | {"seeds": 6})

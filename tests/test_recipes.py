@@ -4,6 +4,7 @@ import inspect
 import shutil
 import urllib.error
 from functools import lru_cache
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -168,7 +169,7 @@ def test_changes_are_entry_by_entry_but_for_another_loss_sampler_or_optimizer(tm
     assert made.sampler_args == {"classes": 4, "per_class": 2}
     assert made.loss_args == {"margin": 1.0}
     assert made.constraint is None
-    other = recipes.load(second, "margin", {"seed": 5})
+    other = recipes.load(Path(second), "margin", {"seed": 5})
     assert (other.loss, other.loss_args, other.sampler_args) == ("margin", {}, {"size": 7})
     assert (other.lr, other.dim, other.seed, other.data_args["crop"]) == (0.5, 3, 5, 32)
     both = {"sampler_args.size": 9, "sampler": "uniform"}  # in whatever order

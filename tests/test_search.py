@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import pickle
 import shutil
 
 import faiss
@@ -128,17 +129,48 @@ def test_the_same_seed_gives_the_same_index_whatever_the_threads(kind):
 def test_saved_and_loaded_it_answers_the_same(kind, tmp_path):
     index = Index.build(GALLERY, kind, factory=SMALL[kind])
     index.run, index.items = "a", [("é", "b", "c")]
-    index.remove([3])
+    index.remove(np.array([3]))
     path = tmp_path / "deep" / "my.index"
-    index.save(path)
+    index.save(str(path))
     index.save(path)  # over an old one
-    loaded = Index.load(path)
+    loaded = Index.load(str(path))
     for name in ("kind", "metric", "run", "items", "removed"):
         assert getattr(loaded, name) == getattr(index, name)
     assert len(loaded) == len(index) == len(GALLERY) - 1
     for mine, theirs in zip(index.search(QUERIES, 5), loaded.search(QUERIES, 5), strict=True):
         np.testing.assert_array_equal(mine, theirs)
     assert [file.name for file in path.parent.iterdir()] == ["my.index"]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda file: file.write(pickle.dumps(print)),
+        lambda file: np.save(file, QUERIES),
+        lambda file: np.savez(file, about=np.array(print)),
+        lambda file: np.savez(file, about="{}", index=QUERIES),
+        lambda file: None,
+    ],
+    ids=["a pickle", "an array", "an object", "another table", "empty"],
+)
+def test_what_is_no_index_is_refused_without_bad_advice(write, tmp_path):
+    with (tmp_path / "my.index").open("wb") as file:
+        write(file)
+    with pytest.raises(ValueError, match=r"my\.index is not as Index\.save writes it") as caught:
+        Index.load(tmp_path / "my.index")
+    assert "unsafely" not in str(caught.value)
+    assert caught.value.__suppress_context__
+    with pytest.raises(FileNotFoundError):
+        Index.load(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_numpys_integers_are_numbers(kind):
+    index, same = (
+        Index.build(GALLERY, kind, factory=SMALL[kind], seed=seed) for seed in (np.int64(3), 3)
+    )
+    found, expected = index.search(QUERIES, np.int32(5), np.int64(9)), same.search(QUERIES, 5, 9)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_an_interrupted_write_leaves_what_was_there(tmp_path, monkeypatch):
@@ -263,11 +295,13 @@ def test_a_picture_of_the_folder_finds_itself_and_its_class(runs, pictures, tmp_
 def test_what_is_found_is_what_the_model_says(runs, pictures, tmp_path):
     """The same by hand: the Run's own model, pictures and exact search."""
     run, image = runs[0], pictures / "ant" / "0.png"
-    gallery = search.gallery(run, pictures)
-    index, new = search.index(run, gallery, tmp_path / "my.index", device="cpu")
-    found = search.nearest(run, gallery, index, image, k=4, device="cpu")
+    gallery = search.gallery(search.find_run(run.path), str(pictures))
+    index, new = search.index(run, gallery, str(tmp_path / "my.index"), device="cpu")
+    found = search.nearest(run, gallery, index, str(image), k=np.int64(4), device="cpu")
+    assert search.panel(run, gallery, str(image), found)
     paths = sorted(pictures.rglob("*.png"))
-    seen = data.pictures.Pictures(paths, **PICTURES)
+    seen = data.pictures.Pictures([str(path) for path in paths], **PICTURES)
+    assert seen.digest() == data.pictures.Pictures(paths, **PICTURES).digest()
     with torch.inference_mode():
         x = run.model()(training.to_float(seen[:])).numpy()
     query = x[[paths.index(image)]]

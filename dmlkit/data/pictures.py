@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -21,6 +20,7 @@ from torch import Generator, Tensor
 from tqdm.auto import tqdm
 
 from dmlkit.checks import check_count
+from dmlkit.files import StrPath
 
 # Pillow looks at contents, not at suffixes, and would give others to programs such as Ghostscript.
 # Those of the second line are read where Pillow, or a plugin such as pillow-heif, can.
@@ -59,11 +59,11 @@ class Pictures:
     Raises ValueError for a ``crop`` or ``scale`` out of its range, and, later, for a file that is
     no picture.
 
-    >>> Pictures([Path("a.jpg"), Path("b.jpg")], crop=32, resize=40).shape
+    >>> Pictures(["a.jpg", "b.jpg"], crop=32, resize=40).shape
     torch.Size([2, 3, 32, 32])
     """
 
-    paths: Sequence[Path]
+    paths: Sequence[StrPath]
     crop: int = 224
     resize: int = 256
     keep_aspect: bool = False
@@ -257,20 +257,20 @@ def suffixes() -> tuple[str, ...]:
     return tuple(sorted(suffix for suffix, kind in known.items() if kind in _FORMATS))
 
 
-def stamp(path: Path) -> str:
+def stamp(path: StrPath) -> str:
     """A file's size and time: another text where it has changed, or is no longer there."""
     try:
-        now = path.stat()
+        now = os.stat(path)
     except FileNotFoundError:
         return "missing"
     return f"{now.st_size}, {now.st_mtime_ns}"
 
 
 @contextmanager
-def open_picture(path: Path) -> Iterator[Image.Image]:
+def open_picture(path: StrPath) -> Iterator[Image.Image]:
     """Open a picture file; errors, also of the block, name it.
 
-    >>> with open_picture(Path("nothing.jpg")):
+    >>> with open_picture("nothing.jpg"):
     ...     pass
     Traceback (most recent call last):
     ValueError: nothing.jpg cannot be read: [Errno 2] No such file or directory: 'nothing.jpg'
@@ -283,7 +283,7 @@ def open_picture(path: Path) -> Iterator[Image.Image]:
         raise ValueError(f"{path} cannot be read: {str(error) or type(error).__name__}") from error
 
 
-def decode(path: Path, size: int, keep_aspect: bool = False) -> Pixels:
+def decode(path: StrPath, size: int, keep_aspect: bool = False) -> Pixels:
     """A picture file as RGB, ``size`` pixels a side, or a shorter side: (H, W, 3) uint8.
 
     It is turned upright as its camera says. Gray-scale, CMYK and palettes become RGB; what is
@@ -306,15 +306,15 @@ def decode(path: Path, size: int, keep_aspect: bool = False) -> Pixels:
         return np.asarray(rgb.resize(to, Image.Resampling.BILINEAR))
 
 
-def check_readable(paths: Sequence[Path]) -> None:
+def check_readable(paths: Sequence[StrPath]) -> None:
     """Refuse pictures of which some cannot be decoded in full, naming those.
 
-    >>> check_readable([Path("a.jpg")])
+    >>> check_readable(["a.jpg"])
     Traceback (most recent call last):
     ValueError: 1 picture is unreadable: a.jpg cannot be read: [Errno 2] No such file ...
     """
 
-    def complaint(path: Path) -> str:
+    def complaint(path: StrPath) -> str:
         try:
             decode(path, 8)
         except ValueError as error:
@@ -329,8 +329,8 @@ def check_readable(paths: Sequence[Path]) -> None:
         raise ValueError(f"{many} unreadable: {'; '.join(bad[:_NAMED])}{more}")
 
 
-def _sha256(path: Path) -> bytes:
-    with path.open("rb") as file:
+def _sha256(path: StrPath) -> bytes:
+    with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").digest()
 
 

@@ -5,6 +5,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from numbers import Integral, Real
 from typing import Any, Literal, Self, dataclass_transform
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -57,7 +58,10 @@ class Declared(nn.Module):
     def __post_init__(self) -> None:
         for f in fields(self):  # type: ignore[arg-type]
             if f.init and f.name in vars(self):  # else an __init__ of the class's own sets it later
-                _check(f.name, getattr(self, f.name), f.type, f.metadata)
+                value = getattr(self, f.name)
+                if isinstance(value, np.generic | np.ndarray):  # only like Python's own numbers
+                    setattr(self, f.name, value := value.tolist())
+                _check(f.name, value, f.type, f.metadata)
         self.setup()
 
     def setup(self) -> None:
@@ -73,7 +77,7 @@ class EmbeddingLoss(Declared):
 
     Raises:
         ValueError: embeddings are not (B, d), B and d at least 1, or labels are not (B,).
-        TypeError: embeddings are not floating point, or labels are not int64.
+        TypeError: embeddings are no tensor of floating point, or labels none of int64.
     """
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -192,7 +196,7 @@ class PairLoss(EmbeddingLoss):
         >>> SupConLoss(1.0)(x, tags), SupConLoss(1.0)(x, references=x.flip(1))
         (tensor(0.5022), tensor(1.4768))
         """
-        several = labels is not None and labels.ndim == 2 and labels.dtype == torch.bool
+        several = isinstance(labels, Tensor) and labels.ndim == 2 and labels.dtype == torch.bool
         if labels is None or several:
             check_embeddings(embeddings)
         elif references is None and positive is None:
@@ -260,6 +264,7 @@ def check_embeddings(embeddings: Tensor) -> None:
     Traceback (most recent call last):
     ValueError: embeddings must be (B, d), with B and d from 1, but are (3,)
     """
+    _check_tensor("embeddings", embeddings)
     if embeddings.ndim != 2 or 0 in embeddings.shape:
         raise ValueError(
             f"embeddings must be (B, d), with B and d from 1, but are {tuple(embeddings.shape)}"
@@ -276,6 +281,7 @@ def check_batch(embeddings: Tensor, labels: Tensor) -> None:
     ValueError: labels must be (4,), one for each of the 4 embeddings, but are (3,); several ...
     """
     check_embeddings(embeddings)
+    _check_tensor("labels", labels)
     B = len(embeddings)
     if labels.shape != (B,):
         raise ValueError(
@@ -286,14 +292,21 @@ def check_batch(embeddings: Tensor, labels: Tensor) -> None:
         raise TypeError(f"labels must be torch.int64, but are {labels.dtype}")
 
 
+def _check_tensor(name: str, value: object) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a tensor, but are a {type(value).__name__}")
+
+
 def check_labels(labels: Tensor, num_classes: int) -> None:
-    """Refuse labels outside 0..C − 1; on a GPU by an assertion there, for which no step waits."""
+    """Refuse labels outside 0..C − 1; on CUDA by an assertion there, for which no step waits."""
     known = ((labels >= 0) & (labels < num_classes)).all()
     rule = f"labels must be from 0 to {num_classes - 1}, as num_classes is {num_classes}"
     try:
         torch._assert_async(known, rule)  # it compiles, and has no public name
-    except RuntimeError as error:
-        raise ValueError(f"{rule}, but are from {labels.min()} to {labels.max()}") from error
+    except RuntimeError as error:  # or the device knows no such assertion
+        if not known:
+            came = f"{labels.min()} to {labels.max()}"
+            raise ValueError(f"{rule}, but are from {came}") from error
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:

@@ -187,6 +187,7 @@ def nmi(g: Tensor, y: Tensor, moved: Tensor) -> Tensor:
 def _entropy(groups: Tensor) -> Tensor:
     """H = log B − Σ n log n / B in nats, n the sizes of the groups in a row: (M, B) -> (M,)."""
     B = groups.shape[1]
-    n = torch.zeros(len(groups), int(groups.max()) + 1, dtype=torch.float64, device=groups.device)
+    dtype = geometry.float64_of(groups.device)
+    n = torch.zeros(len(groups), int(groups.max()) + 1, dtype=dtype, device=groups.device)
     n.scatter_add_(1, groups, n.new_ones(1, 1).expand_as(groups))
     return math.log(B) - torch.xlogy(n, n).sum(dim=1) / B

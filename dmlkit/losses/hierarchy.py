@@ -29,7 +29,7 @@ def class_distances(embeddings: Tensor, labels: Tensor, num_classes: int) -> tup
     [2.4, 0.8, 2.0]
     """
     check_labels(labels, num_classes)
-    x = geometry.normalize(embeddings.detach().double())  # (N, d)
+    x = geometry.normalize(embeddings.detach().to(geometry.float64_of(embeddings.device)))  # (N, d)
     n = torch.bincount(labels, minlength=num_classes).to(x)  # (C,)
     means = x.new_zeros(num_classes, x.shape[1]).index_add_(0, labels, x) / n[:, None]  # (C, d)
     squared = x.new_zeros(num_classes).index_add_(0, labels, x.square().sum(dim=1)) / n  # (C,)

@@ -8,6 +8,7 @@ from typing import Any
 
 from dmlkit import data
 from dmlkit.checks import check_arguments
+from dmlkit.files import StrPath
 from dmlkit.training import Experiment
 
 FOLDER = Path(__file__).parent
@@ -19,7 +20,7 @@ def names() -> tuple[str, ...]:
 
 
 def load(
-    name: str | None, loss: str | None = None, settings: Mapping[str, Any] | None = None
+    name: StrPath | None, loss: str | None = None, settings: Mapping[str, Any] | None = None
 ) -> Experiment:
     """The Experiment of a recipe (None: of no recipe), with what is given changed.
 
@@ -67,12 +68,13 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
     return changes
 
 
-def read(name: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def read(name: StrPath) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The fields of a recipe, and their changes by loss, on those of its base."""
-    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
+    path = Path(name)
+    path = path if path.suffix == ".toml" else FOLDER / f"{name}.toml"
     if not path.is_file():
         there = ", ".join(names())
-        raise ValueError(f"no recipe {name!r}: there are {there}, or the path of a .toml file")
+        raise ValueError(f"no recipe '{name}': there are {there}, or the path of a .toml file")
     table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     check_arguments(f"the recipe {path}", ("base", "experiment", "losses"), table)
     experiment, losses = read(table["base"]) if "base" in table else ({}, {})

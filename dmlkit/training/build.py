@@ -130,8 +130,14 @@ def build_optimizer(
 ) -> torch.optim.Optimizer:
     """The optimizer over backbone, head and the loss's own parameters, each with a rate of its own.
 
-    Raises ValueError for backbone settings of a model without a backbone.
+    Raises ValueError for backbone settings of a model without a backbone, or for nothing to train.
     """
+    if not any(p.requires_grad for p in (*model.parameters(), *objective.parameters())):
+        loss = type(objective.loss if isinstance(objective, Objective) else objective).__name__
+        raise ValueError(
+            f"nothing to train: neither the model ({type(model).__name__}) nor the loss ({loss}) "
+            "has a parameter that requires a gradient"
+        )
     make, args, lr = OPTIMIZERS[experiment.optimizer], experiment.optimizer_args, experiment.lr
     if "fused" in inspect.signature(make).parameters:
         args = {"fused": True, **args}  # one kernel over all parameters

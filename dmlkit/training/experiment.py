@@ -49,7 +49,8 @@ class Experiment:
     share of the batch, and keeps those of the first. A frozen BatchNorm has none to take.
 
     Raises:
-        TypeError: a field is no JSON literal, or of another type than its default.
+        TypeError: a field is no JSON literal (NumPy's integers and arrays become such), or of
+            another type than its default.
         ValueError: a number is out of its range, or a name is unknown.
 
     >>> Experiment(seed=1).hash() == Experiment(seed=1).hash() != Experiment(seed=2).hash()
@@ -130,7 +131,7 @@ def _default(f: Field[Any]) -> Any:
 
 
 def _literal(name: str, value: Any) -> Any:
-    """A copy as JSON keeps it, but with tuples for lists."""
+    """A copy as JSON keeps it, but with tuples for lists and arrays."""
 
     def tuples(literal: Any) -> Any:
         if isinstance(literal, dict):
@@ -138,9 +139,15 @@ def _literal(name: str, value: Any) -> Any:
         return tuple(map(tuples, literal)) if isinstance(literal, list) else literal
 
     try:
-        return tuples(json.loads(json.dumps(value, allow_nan=False)))
+        return tuples(json.loads(json.dumps(value, allow_nan=False, default=_listed)))
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name} must be what JSON can hold, but is {value!r}: {error}") from error
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, np.integer | np.bool_ | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is not JSON serializable")
 
 
 def _plain(literal: Any) -> Any:

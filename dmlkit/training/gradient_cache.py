@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from dmlkit.training.scoring import embedding_of
+
 
 def cached_backward(
     model: nn.Module, loss: nn.Module, parts: Sequence[Tensor], labels: Tensor
@@ -31,7 +33,7 @@ def cached_backward(
     with torch.no_grad():
         for part in parts:
             states.append(_random_state(part.device))
-            embedded.append(model(part))
+            embedded.append(embedding_of(model(part)))
     embeddings = torch.cat(embedded).requires_grad_()
     value: Tensor = loss(embeddings, labels)
     value.backward()
@@ -43,7 +45,7 @@ def cached_backward(
             torch.set_rng_state(state[0])
             if devices:
                 torch.cuda.set_rng_state(state[1], part.device)
-            model(part).backward(gradient)
+            embedding_of(model(part)).backward(gradient)
     return value.detach()
 
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 import dmlkit
 from dmlkit import data
 from dmlkit.data.images import to_float
-from dmlkit.files import write_whole
+from dmlkit.files import StrPath, told, write_whole
 from dmlkit.training.build import (
     Objective,
     build_model,
@@ -127,7 +127,7 @@ def run(
     experiment: Experiment,
     *,
     device: str = "auto",
-    store: Path | None = None,
+    store: StrPath | None = None,
     train: bool = True,
     wait: bool = False,
     progress: bool = True,
@@ -162,8 +162,8 @@ def run(
     ValueError: steps must be a whole number from 1, but is 0
     """
     fabric = open_fabric(experiment, device)
-    store = store or dmlkit.cache_folder() / "runs"
-    work = _prepare(experiment, fabric.device.type, store, start)
+    folder = Path(store or dmlkit.cache_folder() / "runs")
+    work = _prepare(experiment, fabric.device.type, folder, start)
     path, first = work.path, fabric.is_global_zero
     known = path.exists() or work.diverged.exists()
     if not known and not train:
@@ -259,9 +259,16 @@ def _publish(
         beside / "embeddings.npz", embeddings=x, labels=work.sets[work.experiment.split].labels
     )
     shutil.copy(checkpoint, beside / "checkpoint.pt")
+    facts |= {"sha256": _sha256(facts, beside)}
     (beside / "run.json").write_text(json.dumps(facts, indent=1))  # last: by it Runs are found
     beside.rename(work.path)
     checkpoint.unlink()
+
+
+def _sha256(facts: dict[str, Any], path: Path) -> str:
+    """Of what has no checksum of its own: the facts, as run.json has them, and the history."""
+    whole = json.dumps(facts).encode() + (path / "history.csv").read_bytes()
+    return hashlib.sha256(whole).hexdigest()
 
 
 @contextmanager
@@ -271,17 +278,22 @@ def _naming(path: Path) -> Iterator[None]:
         yield
     except Exception as error:
         raise OSError(
-            f"{path} cannot be read ({error}): delete that Run to train it anew"
-        ) from error
+            f"{path} cannot be read ({told(error)}): delete that Run to train it anew"
+        ) from None
 
 
-def load_run(path: Path) -> Run:
+def load_run(path: StrPath) -> Run:
     """The Run that a folder keeps, as ``run`` left it. Raises OSError for any other folder."""
+    path = Path(path)
+    if not (path / "run.json").is_file():
+        raise FileNotFoundError(f"{path} is no Run: it has no run.json")
     with _naming(path):
         facts = json.loads((path / "run.json").read_text())
+        if facts.pop("sha256", None) not in (None, _sha256(facts, path)):  # older Runs have none
+            raise ValueError("run.json or history.csv is not as it was written")
         facts["experiment"] = Experiment(**facts["experiment"])
         facts["image_shape"] = tuple(facts["image_shape"])
-        # NumPy sees a byte that was flipped.
+        # NumPy sees a byte that was flipped in these.
         with (path / "embeddings.npz").open("rb") as file, np.load(file) as arrays:
             facts |= {"embeddings": arrays["embeddings"], "labels": arrays["labels"]}
         history = pd.read_csv(path / "history.csv")

@@ -1,8 +1,11 @@
 """What a model makes of images: embeddings, and how well they are found again."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
+from operator import index
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +22,30 @@ class DivergedError(FloatingPointError):
     """A loss, a gradient, a parameter, an embedding or its norm is no longer a finite number."""
 
 
+def embedding_of(output: Any) -> Tensor:
+    """The embedding in what a network gives: a tensor is it; of a tuple, a list or a mapping, as a
+    Hugging Face output is, it is the only tensor (B, d).
+
+    Raises TypeError, saying what came, where there is none or more than one.
+
+    >>> embedding_of({"last_hidden_state": torch.ones(2, 5, 3), "pooler_output": torch.ones(2, 3)})
+    tensor([[1., 1., 1.],
+            [1., 1., 1.]])
+    """
+    if isinstance(output, Tensor):
+        return output
+    several = isinstance(output, tuple | list | Mapping)
+    parts = dict(output if isinstance(output, Mapping) else enumerate(output)) if several else {}
+    found = [x for x in parts.values() if isinstance(x, Tensor) and x.ndim == 2]
+    if len(found) == 1:
+        return found[0]
+    came = {name: tuple(getattr(x, "shape", ())) or type(x).__name__ for name, x in parts.items()}
+    raise TypeError(
+        "a network must give embeddings (B, d), or one such tensor among others, but gave "
+        f"{type(output).__name__}{f' {came}' * several}: wrap it in a module that returns them"
+    )
+
+
 def embed(
     model: nn.Module, images: data.ImageSet | Tensor | Pictures, batch_size: int = 256
 ) -> np.ndarray:
@@ -27,17 +54,18 @@ def embed(
     A tensor (N, C, H, W) is uint8 0..255 or float 0..1, as in an ImageSet; TypeError or ValueError
     for another.
     They are computed on the model's device, in its parameters' dtype (or as an autocast around
-    this says).
+    this says). The model's output may hold more than the embedding: see ``embedding_of``.
     """
     if not isinstance(images, data.ImageSet):
         check_pictures(images)
     shown = images.images if isinstance(images, data.ImageSet) else images
-    return embed_batches(model, shown.split(batch_size)).numpy()
+    return embed_batches(model, shown.split(index(batch_size))).numpy()
 
 
 def embed_batches(model: nn.Module, batches: Iterable[Tensor]) -> Tensor:
     """As ``embed``: batches (B, C, H, W), see ``to_float`` -> (N, dim) float32 on the CPU."""
-    like = next(model.parameters())
+    numbers = chain(model.parameters(), model.buffers(), [torch.empty(0)])  # it may have neither
+    like = next(x for x in numbers if x.is_floating_point())
     training = model.training
     model.eval()
     try:
@@ -45,7 +73,8 @@ def embed_batches(model: nn.Module, batches: Iterable[Tensor]) -> Tensor:
             parts = []
             for batch in batches:
                 pixels = to_float(batch.to(like.device)).to(like.dtype)
-                parts.append(model(pixels.contiguous(memory_format=torch.channels_last)))
+                output = model(pixels.contiguous(memory_format=torch.channels_last))
+                parts.append(embedding_of(output))
     finally:  # where interrupted too: else it would go on with a BatchNorm that rests
         model.train(training)
     return torch.cat(parts).float().cpu()

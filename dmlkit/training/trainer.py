@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 from dmlkit import data, geometry, retrieval
 from dmlkit.data import glyphs, pictures
 from dmlkit.data.images import to_float
-from dmlkit.files import write_whole
+from dmlkit.files import StrPath, told, write_whole
 from dmlkit.training import devices
 from dmlkit.training.build import (
     Objective,
@@ -37,6 +37,7 @@ from dmlkit.training.scoring import (
     check_embeddings,
     embed,
     embed_batches,
+    embedding_of,
 )
 
 CHECKPOINT_SECONDS = 10.0
@@ -101,7 +102,7 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = group["base_lr"] * factor
         devices.seed(own_seed)  # for dropout
-        embeddings = self._gathered(self.model(images))  # (B, d)
+        embeddings = self._gathered(embedding_of(self.model(images)))  # (B, d)
         devices.seed(seed)  # for losses that sample, alike on every device
         value = self.objective(embeddings, labels)
         self.optimizer.zero_grad()
@@ -286,9 +287,9 @@ class Trainer:
             self.plain_model.load_state_dict(best["model"])
             self.objective.load_state_dict(best["objective"])
 
-    def save(self, path: Path) -> None:
+    def save(self, path: StrPath) -> None:
         """Write a checkpoint, whole."""
-        write_whole({path: partial(torch.save, self.state())})
+        write_whole({Path(path): partial(torch.save, self.state())})
 
 
 def _restore(trainer: Trainer, checkpoint: Path | None) -> None:
@@ -298,8 +299,9 @@ def _restore(trainer: Trainer, checkpoint: Path | None) -> None:
         try:
             state = read_checkpoint(checkpoint)
         except Exception as error:  # a damaged file is refused in many ways
-            told = f"checkpoint {checkpoint} cannot be read ({error}): training begins anew"
-            warnings.warn(told, stacklevel=3)
+            why = told(error)
+            line = f"checkpoint {checkpoint} cannot be read ({why}): training begins anew"
+            warnings.warn(line, stacklevel=3)
     if state is None and trainer.fabric.world_size > 1:
         state = move_data_to_device(trainer.state(), "cpu")
     # In a group all begin with the first one's state, that of its loss too.
@@ -367,7 +369,7 @@ def fit(
     *,
     device: str = "auto",
     monitor: Mapping[str, data.ImageSet] | None = None,
-    checkpoint: Path | None = None,
+    checkpoint: StrPath | None = None,
     progress: bool = True,
 ) -> pd.DataFrame:
     """Train a model with any ``loss(embeddings, labels)``, and return its history.
@@ -383,8 +385,9 @@ def fit(
 
     Raises:
         DivergedError: a loss, norm, gradient, parameter or embedding is no longer finite.
-        ValueError: an unknown device, devices that cannot share a batch, or a checkpoint of another
-            training.
+        ValueError: an unknown device, devices that cannot share a batch, nothing to train, or a
+            checkpoint of another training.
+        TypeError: a model's output that holds no embedding (see ``embedding_of``).
 
     >>> from dmlkit import data, losses, models
     >>> train = data.load("glyphs")
@@ -407,8 +410,9 @@ def fit(
         monitor, checkpoint, progress = {}, None, False
     with devices.repeatable_numerics(experiment.threads):
         trainer = Trainer(experiment, model, loss, train, fabric)
-        _restore(trainer, checkpoint)
-        _take_steps(trainer, monitor, checkpoint, progress)
+        path = None if checkpoint is None else Path(checkpoint)
+        _restore(trainer, path)
+        _take_steps(trainer, monitor, path, progress)
         trainer.take_best()
         return trainer.history()
 

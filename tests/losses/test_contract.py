@@ -9,13 +9,17 @@ import functools
 import re
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from dmlkit import losses
+from dmlkit import geometry, losses
+from dmlkit.losses.contract import check_labels
 from dmlkit.losses.spherical import SphericalConstraint
 
 CLASSES = 6  # of a loss with proxies; no batch below has as many dimensions
@@ -275,6 +279,26 @@ def test_autocast_does_not_change_the_loss(name):
     assert torch.equal(inside, value(loss, x.float(), y))
 
 
+class _NoFloat64(TorchDispatchMode):
+    """As Apple's GPUs, which lack it."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **kwargs or {})
+        if any(isinstance(x, Tensor) and x.dtype == torch.float64 for x in tree_leaves(found)):
+            raise TypeError(f"{func} gives float64")
+        return found
+
+
+@every_loss
+def test_float64_is_not_needed(name, monkeypatch):
+    x, y = plain(12, 4)
+    expected = value_and_gradient(make(name, 4, torch.float32), x.float(), y)
+    monkeypatch.setattr(geometry, "float64_of", lambda device: torch.float32)
+    with _NoFloat64():
+        found = value_and_gradient(make(name, 4, torch.float32), x.float(), y)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+
 @every_loss_but(NOT_ONE_GRAPH)
 def test_compiles_as_one_graph(name):
     torch.compiler.reset()
@@ -314,9 +338,37 @@ def test_refuses_what_is_no_batch(name):
         (x, y.int(), TypeError),
         (x, y.double(), TypeError),
         (x.long(), y, TypeError),
+        (x.numpy(), y, TypeError),
+        ((x, x), y, TypeError),
+        (x, y.numpy(), TypeError),
+        (x, y.tolist(), TypeError),
     ):
         with pytest.raises(error, match=r"embeddings|labels"):
             loss(wrong_x, wrong_y)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_labels_are_checked_where_a_device_has_no_assertion(there, monkeypatch):
+    def no_such_operation(*args):
+        raise NotImplementedError("not implemented for the MPS device")
+
+    if not there:
+        monkeypatch.setattr(torch, "_assert_async", no_such_operation)
+    check_labels(torch.tensor([0, 3]), 4)
+    with pytest.raises(ValueError, match="from 0 to 3, as num_classes is 4, but are from 0 to 4"):
+        check_labels(torch.tensor([0, 4]), 4)
+
+
+@every_loss
+def test_settings_may_be_numpys(name):
+    loss = make(name, 8)
+    given = {f.name: getattr(loss, f.name) for f in dataclasses.fields(loss) if f.init}
+    numbers = {key: x for key, x in given.items() if type(x) in (int, float)}
+    args = {"num_classes": CLASSES, "dim": 8, **ARGS.get(name, {}), **numbers}
+    torch.manual_seed(0)
+    other = losses.build(name, **{key: np.asarray(x)[()] for key, x in args.items()}).double()
+    x, y = plain(12, 8)
+    assert_close(value(other, x, y), value(loss, x, y))
 
 
 def bad_settings() -> Iterator[tuple[str, str, object]]:

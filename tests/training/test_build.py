@@ -81,6 +81,18 @@ def test_the_backbone_rests_while_it_warms_up(optimizer):
         np.testing.assert_allclose(found[3, 0], TINY.lr, rtol=1e-3)
 
 
+def test_without_anything_to_train_it_is_said():
+    train = data.load("glyphs", "train", **TINY.data_args)
+    frozen, proxies = TwoParts().requires_grad_(False), losses.ProxyAnchorLoss(40, 8)
+    for model in (frozen, nn.Flatten()):
+        message = rf"nothing to train: .*{type(model).__name__}.*TripletLoss"
+        with pytest.raises(ValueError, match=message):
+            training.fit(model, losses.TripletLoss(), train, TINY, device="cpu", progress=False)
+    before = proxies.proxies.detach().clone()
+    training.fit(frozen, proxies, train, replace(TINY, steps=2), device="cpu", progress=False)
+    assert not torch.equal(proxies.proxies, before)
+
+
 @pytest.mark.parametrize("change", [{"frozen_steps": 1}, {"backbone_lr_factor": 0.1}])
 def test_a_model_in_one_part_has_no_backbone_to_treat_apart(change):
     train = data.load("glyphs", "train", **TINY.data_args)

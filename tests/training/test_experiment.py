@@ -78,6 +78,9 @@ def test_every_field_is_in_the_name():
         ({"lr": 1}, {"lr": 1.0}),
         ({"loss_args": {"margin": 1}}, {"loss_args": {"margin": 1.0}}),
         ({"model_args": {"widths": [4, 8]}}, {"model_args": {"widths": (4.0, 8)}}),
+        ({"model_args": {"widths": [4, 8]}}, {"model_args": {"widths": np.array([4, 8])}}),
+        ({"steps": 3, "augment": True}, {"steps": np.uint16(3), "augment": np.bool_(True)}),
+        ({"data_args": {"train_classes": 9}}, {"data_args": {"train_classes": np.int64(9)}}),
     ],
 )
 def test_a_number_has_one_name_however_it_is_written(one, other):

@@ -1,5 +1,6 @@
 """Any model and loss train; a training goes on from whole steps; what blows up is seen."""
 
+from collections import OrderedDict
 from dataclasses import replace
 
 import numpy as np
@@ -34,7 +35,7 @@ def test_a_step_that_was_torn_is_no_checkpoint(tmp_path, monkeypatch):
     history, state, _ = fit()
     with pytest.raises(KeyboardInterrupt):
         fit(5, tmp_path / "checkpoint")
-    again = fit(checkpoint=tmp_path / "checkpoint")
+    again = fit(checkpoint=str(tmp_path / "checkpoint"))
     assert again[2] == 8  # of 12: four were whole
     pd.testing.assert_frame_equal(again[0], history)
     torch.testing.assert_close(again[1], state, rtol=0, atol=0)
@@ -90,6 +91,57 @@ def test_any_loss_of_the_reference_library_fits_as_it_is():
             model = models.build("convnet", dim=8, image=train[0])
         histories.append(training.fit(model, loss, train, gently, device="cpu", progress=False))
     np.testing.assert_allclose(histories[0]["loss"], histories[1]["loss"], rtol=1e-4)
+
+
+class Wrapped(nn.Module):
+    """A network whose output has more than embeddings."""
+
+    def __init__(self, net, wrap):
+        super().__init__()
+        self.net, self.wrap = net, wrap
+
+    def forward(self, images):
+        return self.wrap(self.net(images))
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda x: (x, None, x[:, None]),
+        lambda x: {"last_hidden_state": x[:, None], "pooler_output": x},
+        lambda x: OrderedDict(hidden_states=(x, x), image_embeds=x),
+    ],
+    ids=["tuple", "dict", "Hugging Face"],
+)
+def test_the_one_embedding_of_a_networks_output_is_taken(wrap):
+    train, found = data.load("glyphs", "train", **TINY.data_args), []
+    for wrapping in (lambda x: x, wrap):
+        model = Wrapped(training.build_model(TINY, train), wrapping)
+        history = training.fit(model, losses.TripletLoss(), train, TINY, progress=False)
+        found.append((history["loss"].to_numpy(), training.embed(model, train, np.int64(500))))
+    for plain, wrapped in zip(*found, strict=True):
+        np.testing.assert_array_equal(wrapped, plain)
+
+
+@pytest.mark.parametrize(
+    "wrap, came",
+    [
+        (lambda x: (x, x[:, :2]), r"tuple \{0: \(32, 8\), 1: \(32, 2\)\}"),
+        (lambda x: {"logits": None}, r"dict \{'logits': 'NoneType'\}"),
+        (lambda x: x.numpy(force=True), "ndarray"),
+    ],
+)
+def test_an_output_that_could_mean_several_things_is_refused(wrap, came):
+    train = data.load("glyphs", "train", **TINY.data_args)
+    model = Wrapped(training.build_model(TINY, train), wrap)
+    with pytest.raises(TypeError, match=rf"must give embeddings \(B, d\).* but gave {came}.*wrap"):
+        training.fit(model, losses.TripletLoss(), train, TINY, progress=False)
+
+
+def test_a_model_without_parameters_embeds():
+    images = data.load("glyphs", "test", **TINY.data_args)
+    expected = images.images.flatten(1).numpy() / np.float32(255)
+    np.testing.assert_array_equal(training.embed(nn.Flatten(), images), expected)
 
 
 def test_training_learns():

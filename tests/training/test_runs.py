@@ -3,6 +3,8 @@
 import functools
 import json
 import os
+import pickle
+import re
 import shutil
 import tempfile
 import time
@@ -226,6 +228,39 @@ def test_a_byte_of_a_run_that_was_flipped_is_seen(store, file):
     (path / file).unlink()
     with refused:
         read()
+
+
+@pytest.mark.parametrize("file", ["run.json", "history.csv"])
+def test_a_digit_of_a_run_that_was_changed_is_seen(store, file):
+    path = run(TINY, str(store)).path
+    whole = (path / file).read_bytes()
+    assert training.load_run(str(path)).scores == run(TINY, store).scores
+    digits = [8 * i for i, byte in enumerate(whole) if chr(byte).isdigit()]
+    for bit in np.random.default_rng(0).choice(digits, 30, replace=False):
+        (path / file).write_bytes(flipped(whole, bit))  # to its neighbor, 8 to 9 and 9 to 8
+        with pytest.raises(OSError, match=rf"{path.name} cannot be read .*delete that Run"):
+            training.load_run(path)
+    (path / file).write_bytes(whole)
+    facts = json.loads((path / "run.json").read_text())
+    del facts["sha256"]  # as older Runs are
+    (path / "run.json").write_text(json.dumps(facts))
+    assert training.load_run(path).scores == facts["scores"]
+
+
+def test_no_advice_is_given_that_would_run_the_code_of_a_file(store):
+    found = run(TINY, store)
+    torch.save(print, found.path / "model.pt")
+    (found.path / "embeddings.npz").write_bytes(pickle.dumps(print))
+    for read in (found.model, lambda: training.load_run(found.path)):
+        with pytest.raises(OSError, match=r"delete that Run to train it anew$") as caught:
+            read()
+        assert not re.search("unsafely|weights_only=False|arbitrary", str(caught.value))
+        assert caught.value.__suppress_context__
+
+
+def test_a_folder_that_is_no_run_is_not_to_be_deleted(tmp_path):
+    with pytest.raises(OSError, match=r"is no Run: it has no run\.json$"):
+        training.load_run(str(tmp_path))
 
 
 @pytest.mark.parametrize(
