@@ -249,7 +249,7 @@ def test_a_digit_of_a_run_that_was_changed_is_seen(store, file):
 
 def test_no_advice_is_given_that_would_run_the_code_of_a_file(store):
     found = run(TINY, store)
-    torch.save(print, found.path / "model.pt")
+    torch.save(print, found.path / "checkpoint.pt")
     (found.path / "embeddings.npz").write_bytes(pickle.dumps(print))
     for read in (found.model, lambda: training.load_run(found.path)):
         with pytest.raises(OSError, match=r"delete that Run to train it anew$") as caught:
