@@ -53,6 +53,7 @@ class Repetitions:
     numbered: Sequence[str]
     overlap: float
     fields: Mapping[str, Any]
+    by_class: bool = False  # whether Recall@1 of each class is kept
 
     @property
     def correction(self) -> float:
@@ -243,7 +244,8 @@ def arms(rules: Protocol | None = None) -> dict[str, Arm]:
     visits = 1 + _SEE_POINTS * _SEE_END_RATE / 2  # the rate's mean is half its end
     for name in VISITS_ON:
         found.append(replace(plain[name], name=f"{name}, as many visits", steps_factor=visits))
-    fields = {"loss": "meta_class", "dim": 64 // _MEMBERS}
+    dim = rules.base["dim"] if rules else 64
+    fields = {"loss": "meta_class", "dim": dim // _MEMBERS}
     dreml = Arm("dreml", fields, {}, points="dreml", steps_factor=1 / _MEMBERS, members=_MEMBERS)
     return {arm.name: arm for arm in [*found, dreml]}
 

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 from tqdm.auto import tqdm
 
-from dmlkit import ROOT, geometry, numerics, retrieval, training, workers
+from dmlkit import ROOT, data, geometry, numerics, retrieval, training, workers
+from dmlkit.data import ImageSet
 from dmlkit.files import write_whole
 from dmlkit.training import Experiment
 from studies.dreml import Ensemble, member_experiments
@@ -45,6 +47,7 @@ class Plan:
     experiment: Experiment
     members: int = 1
     baseline: str | None = None
+    by_class: bool = False
 
     @property
     def hash(self) -> str:
@@ -126,9 +129,14 @@ def trained(plan: Plan, device: str = "auto", store: Path | None = None) -> dict
         "torch": torch.__version__,
         "code": "", "seconds": 0.0, "diverged": False,
     }  # fmt: skip
+    images = data.load(made.data, made.split, **made.data_args)
     if plan.baseline:
         scores = training.baselines(made, device)[plan.baseline]
-        return told | _rounded({**scores, **dict.fromkeys(_OWN, float("nan"))})
+        told |= _rounded({**scores, **dict.fromkeys(_OWN, float("nan"))})
+        shown = images.images
+        if plan.by_class and plan.baseline == "untouched features" and isinstance(shown, Tensor):
+            told |= _by_class(made, images, shown.flatten(1).numpy())
+        return told
     parts = member_experiments(made, plan.members, made.dim) if plan.members > 1 else [made]
     how: dict[str, Any] = {"device": device, "store": store, "wait": True, "progress": False}
     try:
@@ -137,21 +145,30 @@ def trained(plan: Plan, device: str = "auto", store: Path | None = None) -> dict
         return told | {"diverged": True} | _rounded(dict.fromkeys(METRICS, 0.0))
     found = Ensemble(runs) if plan.members > 1 else runs[0]
     told |= {"code": runs[0].provenance["code"], "seconds": round(sum(r.seconds for r in runs), 2)}
-    return told | _rounded({**found.scores, **_of_embeddings(found.embeddings, found.labels)})
+    told |= _rounded({**found.scores, **_of_embeddings(images, found.embeddings)})
+    return told | (_by_class(made, images, found.embeddings) if plan.by_class else {})
 
 
 def _rounded(scores: Mapping[str, float]) -> dict[str, float]:
     return {metric: round(scores[metric], 6) for metric in METRICS}
 
 
-def _of_embeddings(x: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+def _of_embeddings(images: ImageSet, x: np.ndarray) -> dict[str, float]:
     """Recall@1 of the signs alone, and the mean distance of two embeddings on the unit sphere, in
     float64, in which rows that are equal are so."""
     signs = np.where(x > 0, 1.0, -1.0).astype(np.float32)
-    recall = retrieval.recall_at_k(signs, labels, ks=[1])[1]
+    recall = retrieval.recall_at_k(**images.retrieval_sets(signs), ks=[1])[1]
     z = geometry.normalize(torch.from_numpy(x).double())
     total = sum(float(torch.cdist(rows, z).sum()) for rows in z.split(1024))
     return dict(zip(_OWN, (recall, total / (len(z) * (len(z) - 1))), strict=True))
+
+
+def _by_class(made: Experiment, images: ImageSet, x: np.ndarray) -> dict[str, str]:
+    """Recall@1 of each class by its name, as JSON."""
+    sets = images.retrieval_sets(x)
+    each = retrieval.by_query(**sets, scores=["recall_at_1"], metric=made.metric)["recall_at_1"]
+    mean = each.groupby("label").mean().round(4)
+    return {"by_class": json.dumps({images.class_names[k]: value for k, value in mean.items()})}
 
 
 # Many trainings -------------------------------------------------------------------------------
@@ -219,19 +236,22 @@ def compare(
 def repeated(rules: Protocol, arm: Arm, k: int, recipe: Mapping[str, Any]) -> Plan:
     """The training of an arm in repetition k."""
     made = experiment(rules, arm, recipe, rules.base["steps"], repetition(rules, k))
-    return Plan(_facts(rules, arm.name, k, recipe), made, arm.members)
+    by_class = rules.repetitions.by_class
+    return Plan(_facts(rules, arm.name, k, recipe), made, arm.members, by_class=by_class)
 
 
 def baselines(rules: Protocol) -> tuple[str, str]:
     """What training must beat, as ``training.baselines`` names it."""
     pretrained = rules.base.get("model_args", {}).get("pretrained", False)
-    return "raw pixels", "pretrained network" if pretrained else "untrained network"
+    plain = "untouched features" if "features" in rules.base.get("data_args", {}) else "raw pixels"
+    return plain, "pretrained network" if pretrained else "untrained network"
 
 
 def baseline(rules: Protocol, name: str, k: int) -> Plan:
     """What is not trained, in repetition k."""
     made = Experiment(**merged(rules.base, repetition(rules, k)))
-    return Plan(_facts(rules, name, k, {}), made, baseline=name)
+    by_class = rules.repetitions.by_class
+    return Plan(_facts(rules, name, k, {}), made, baseline=name, by_class=by_class)
 
 
 def _facts(rules: Protocol, name: str, k: int, recipe: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from dmlkit.training.build import objective_for
 from studies.rules import SEC_ON, experiment, merged, repetition, searching
 from studies.search import candidates
 
-STUDIES = ("scratch", "transfer", "wide")
+STUDIES = ("scratch", "transfer", "wide", "photos")
 OMNIGLOT = Path(os.environ.get("DMLKIT_DATA", "")) / "omniglot" / "images_background_small1.zip"
 needs_omniglot = pytest.mark.skipif(not OMNIGLOT.is_file(), reason="$DMLKIT_DATA has no Omniglot")
 

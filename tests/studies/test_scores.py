@@ -1,17 +1,19 @@
 """What a row tells beside the usual scores: Recall@1 of signs, and how far embeddings spread."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import dmlkit
 import studies
-from dmlkit import training
+from dmlkit import data, training
 from studies.rules import experiment, repetition
 from studies.search import candidates
-from studies.trainings import Plan, Table, trained
+from studies.trainings import Plan, Table, repeated, trained
 
 
 @pytest.fixture
@@ -48,6 +50,15 @@ def test_both_scores_are_those_of_a_plain_loop_over_pairs(made):
     assert row["spread"] == pytest.approx(spread, abs=1e-6)
 
 
+def give(monkeypatch, run):
+    """A Run in place of a training, and images that have its labels."""
+    labels = run.labels
+    pixels, names = torch.zeros(len(labels), 1, 2, 2), tuple(map(str, np.unique(labels)))
+    images = data.ImageSet(pixels, labels, labels.astype(str), names)
+    monkeypatch.setattr(training, "run", lambda *args, **how: run)
+    monkeypatch.setattr(data, "load", lambda *args, **how: images)
+
+
 def test_the_spread_of_a_collapse_is_0(made, monkeypatch):
     class Collapsed:
         scores, seconds, provenance = dict.fromkeys(studies.METRICS, 0.0), 1.0, {"code": ""}
@@ -55,7 +66,7 @@ def test_the_spread_of_a_collapse_is_0(made, monkeypatch):
         embeddings = embeddings.astype(np.float32)
         labels = np.arange(500) // 2
 
-    monkeypatch.setattr(training, "run", lambda *args, **how: Collapsed)
+    give(monkeypatch, Collapsed)
     row = trained(Plan({"arm": "contrastive"}, made), "cpu")
     assert row["spread"] == 0
 
@@ -66,7 +77,7 @@ def test_the_spread_of_opposite_and_of_orthogonal_embeddings(made, monkeypatch):
         embeddings = np.array([[3, 0], [-1, 0], [0, 2], [0, -5]], dtype=np.float32)
         labels = np.array([0, 0, 1, 1])
 
-    monkeypatch.setattr(training, "run", lambda *args, **how: Cross)
+    give(monkeypatch, Cross)
     row = trained(Plan({"arm": "contrastive"}, made), "cpu")
     assert row["spread"] == pytest.approx((4 * np.sqrt(2) + 2 * 2) / 6, abs=1e-6)
 
@@ -101,3 +112,17 @@ def test_without_a_store_no_run_is_kept_and_with_one_it_is(made, tmp_path):
     assert len([path for path in (tmp_path / "kept").iterdir() if path.is_dir()]) == 1
     numbers = {metric: first[metric] for metric in studies.METRICS}
     assert json.dumps(numbers) == json.dumps({metric: kept[metric] for metric in numbers})
+
+
+def test_recall_of_each_class_is_kept_where_the_rules_say_so():
+    rules = studies.protocol("photos")
+    arm = studies.arms(rules)["contrastive"]
+    plan = repeated(rules, arm, 1, candidates(rules, arm, 1)[0])
+    row = trained(replace(plan, experiment=replace(plan.experiment, steps=3)), "cpu")
+    test = data.load("grocery", "test", **plan.experiment.data_args)
+    counts = np.bincount(test.labels[test.queries])
+    each = json.loads(row["by_class"])
+    assert tuple(each) == test.class_names
+    mean = np.average(list(each.values()), weights=counts)
+    assert mean == pytest.approx(row["recall_at_1"], abs=1e-4)
+    assert min(each.values()) < mean < max(each.values())
