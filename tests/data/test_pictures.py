@@ -366,9 +366,10 @@ def test_what_pillow_reads_is_read_alike(tmp_path, kind):
     np.testing.assert_array_equal(decode(tmp_path / "b.jpg", 20), np.asarray(expected))
 
 
-def test_fresh_colors_are_torchvisions_in_turn(generator):
+@pytest.mark.parametrize("channels", [1, 3])
+def test_fresh_colors_are_torchvisions_in_turn(generator, channels):
     """With the factors of the same draws: brightness, contrast, saturation of each image alone."""
-    images = torch.rand(3, 3, 6, 5, generator=generator)
+    images = torch.rand(3, channels, 6, 5, generator=generator)
     found = pictures.recolor(images, torch.Generator().manual_seed(7), 0.4)
     draws = torch.rand(3, 3, generator=torch.Generator().manual_seed(7))
     for image, new, factors in zip(images, found, (1 + (2 * draws - 1) * 0.4).T, strict=True):
