@@ -2,11 +2,16 @@
 
 The eight colors differ by more than 35 in CIELAB, in normal vision and as people with protanopia or
 deuteranopia see them (Machado, Oliveira and Fernandes 2009). More losses than colors share a color,
-never with the marker: ``tests/test_looks.py`` holds both, and which losses share a panel.
+never with the marker: ``tests/test_looks.py`` holds both, and which losses share a panel. A loss is
+called by its title in the table of losses.
 """
 
-from collections.abc import Mapping
+import itertools
+import zlib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+
+from dmlkit import losses
 
 #: What the axis says wherever Recall@1 is drawn: always on unseen classes, always in percent.
 RECALL_AXIS = "Recall@1 on unseen classes (%)"
@@ -42,64 +47,69 @@ ARMS: Mapping[str, Look] = {
     "pretrained": Look("pretrained network", PURPLE, "P", "-."),
 }
 
+#: Colors and markers that were chosen, so that losses which share a panel differ; see ``_free``.
+_CHOSEN: Mapping[str, tuple[str, str]] = {
+    name: (color, marker)
+    for color, markers in (
+        (BLUE, {
+            "triplet_semihard": "o", "irt": "^", "smooth_ap": "v", "soft_triple": "<"
+        }),
+        (AMBER, {
+            "contrastive": "s", "margin": "D", "sup_ap": "P", "structured_clustering": "*",
+            "cosface": ">", "symmetrical_synthesis": "h"
+        }),
+        (WINE, {
+            "multi_similarity": "^", "contextual": "v", "sphereface": "X", "pfml": "<",
+            "meta_class": "p", "matryoshka": "o"
+        }),
+        (CYAN, {
+            "n_pairs": "D", "tcm": "P", "htl": "*", "proxy_nca_pp": ">", "magface": "h",
+            "hyperbolic": "s"
+        }),
+        (PURPLE, {
+            "supcon": "v", "n_pairs_normalized": "X", "angular": "<", "prototypical": "p",
+            "arcface": "o", "embedding_expansion": "^"
+        }),
+        (BROWN, {
+            "triplet_all": "P", "lifted_structure": "*", "fast_ap": ">", "proxy_anchor": "h",
+            "dreml": "s"
+        }),
+        (GREEN, {
+            "triplet_hard": "X", "ranked_list": "<", "recall_at_k": "p", "proxy_nca": "o",
+            "heated_up_softmax": "^", "mic": "v"
+        }),
+        (SKY, {
+            "triplet_distance": "*", "circle": ">", "proxy_triplet": "X",
+            "normalized_softmax": "h", "adaface": "s", "xbm": "D", "multi_scale": "P"
+        }),
+    )
+    for name, marker in markers.items()
+}  # fmt: skip
+_COLORS, _MARKERS = (BLUE, AMBER, WINE, CYAN, PURPLE, BROWN, GREEN, SKY), "os^Dv<>PX*ph"
+
+
+def _free(name: str, taken: Collection[tuple[str, str]]) -> tuple[str, str]:
+    """A color and a marker that no other loss has: the first from a place that the name gives."""
+    every = list(itertools.product(_MARKERS, _COLORS))
+    first = zlib.crc32(name.encode()) % len(every)
+    pairs = ((color, marker) for marker, color in every[first:] + every[:first])
+    return next(pair for pair in pairs if pair not in taken)
+
+
+def _looks() -> dict[str, Look]:
+    looks = {"spherical_expansion": ARMS["SEE"], **ARMS}
+    taken = {(look.color, look.marker) for look in ARMS.values()} | set(_CHOSEN.values())
+    for entry in losses.entries():
+        if entry.name not in looks:
+            pair = _CHOSEN.get(entry.name) or _free(entry.name, taken)
+            taken.add(pair)
+            looks[entry.name] = Look(entry.title, *pair)
+    others = {"dreml": "DREML", "mic": "MIC"}  # of several networks
+    return looks | {name: Look(title, *_CHOSEN[name]) for name, title in others.items()}
+
+
 #: Every loss by its short name, and every arm.
-LOOKS: Mapping[str, Look] = {
-    # pairs
-    "contrastive": Look("contrastive", AMBER, "s"),
-    "triplet_semihard": Look("semi-hard triplets", BLUE, "o"),
-    "triplet_hard": Look("hard triplets", GREEN, "X"),
-    "triplet_all": Look("all triplets", BROWN, "P"),
-    "triplet_distance": Look("distance-weighted triplets", SKY, "*"),
-    "lifted_structure": Look("lifted structure", BROWN, "*"),
-    "multi_similarity": Look("multi-similarity", WINE, "^"),
-    "ranked_list": Look("ranked list", GREEN, "<"),
-    "margin": Look("margin loss", AMBER, "D"),
-    "supcon": Look("SupCon", PURPLE, "v"),
-    "circle": Look("circle loss", SKY, ">"),
-    "contextual": Look("contextual similarity", WINE, "v"),
-    "n_pairs": Look("N-pairs", CYAN, "D"),
-    "n_pairs_normalized": Look("N-pairs, normalized", PURPLE, "X"),
-    "angular": Look("angular", PURPLE, "<"),
-    "irt": Look("IRT", BLUE, "^"),
-    "tcm": Look("TCM", CYAN, "P"),
-    # ranking
-    "smooth_ap": Look("Smooth-AP", BLUE, "v"),
-    "sup_ap": Look("SupAP", AMBER, "P"),
-    "recall_at_k": Look("Recall@k surrogate", GREEN, "p"),
-    "fast_ap": Look("FastAP", BROWN, ">"),
-    # groups
-    "prototypical": Look("prototypical", PURPLE, "p"),
-    "structured_clustering": Look("structured clustering", AMBER, "*"),
-    "htl": Look("hierarchical triplets", CYAN, "*"),
-    # proxies
-    "proxy_triplet": Look("proxy triplets", SKY, "X"),
-    "proxy_nca": Look("Proxy-NCA", GREEN, "o"),
-    "proxy_nca_pp": Look("Proxy-NCA++", CYAN, ">"),
-    "normalized_softmax": Look("normalized softmax", SKY, "h"),
-    "cosface": Look("CosFace", AMBER, ">"),
-    "arcface": Look("ArcFace", PURPLE, "o"),
-    "subcenter_arcface": Look("sub-center ArcFace", PURPLE, "D"),
-    "sphereface": Look("SphereFace", WINE, "X"),
-    "proxy_anchor": Look("Proxy-Anchor", BROWN, "h"),
-    "soft_triple": Look("SoftTriple", BLUE, "<"),
-    "pfml": Look("potential field", WINE, "<"),
-    "adaface": Look("AdaFace", SKY, "s"),
-    "magface": Look("MagFace", CYAN, "h"),
-    "heated_up_softmax": Look("heated-up softmax", GREEN, "^"),
-    # memory, ensembles, spaces
-    "xbm": Look("cross-batch memory", SKY, "D"),
-    "meta_class": Look("meta-classes", WINE, "p"),
-    "dreml": Look("DREML", BROWN, "s"),
-    "mic": Look("MIC", GREEN, "v"),
-    "hyperbolic": Look("hyperbolic", CYAN, "s"),
-    # synthesis, sizes
-    "spherical_expansion": ARMS["SEE"],
-    "embedding_expansion": Look("embedding expansion", PURPLE, "^"),
-    "symmetrical_synthesis": Look("symmetrical synthesis", AMBER, "h"),
-    "matryoshka": Look("Matryoshka", WINE, "o"),
-    "multi_scale": Look("multi-scale", SKY, "P"),
-    **ARMS,
-}
+LOOKS: Mapping[str, Look] = _looks()
 
 
 def look(name: str) -> Look:

@@ -231,7 +231,8 @@ def recolor(images: Tensor, generator: Generator, strength: float) -> Tensor:
         x ← b x,  then x ← m + c (x − m),  then x ← g + s (x − g),  each cut to 0..1
 
     g is a pixel's gray, 0.299 R + 0.587 G + 0.114 B, and m the mean of an image's g. Tones 0..1
-    (B, 1 or 3, H, W) to the same, on the images' device. The draws come from the generator's own device.
+    (B, 1 or 3, H, W) to the same, on the images' device. The draws come from the generator's own
+    device.
 
     >>> recolor(torch.ones(2, 3, 8, 8), Generator().manual_seed(0), 0.2).shape
     torch.Size([2, 3, 8, 8])
