@@ -220,7 +220,8 @@ def test_train_on_a_folder_of_pictures(invoke, tmp_path, folders, title):
 
 
 def test_batches_fit_to_the_classes_of_a_folder(invoke, tmp_path, monkeypatch):
-    monkeypatch.delenv("DMLKIT_DATA", raising=False)
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("DMLKIT_DATA", str(tmp_path / "empty"))
     trees.classes(tmp_path / "few")
     small = ("--set", 'data_args={"crop": 16, "resize": 16}', "--steps", "2", "--device", "cpu")
     small += ("--set", 'model_args={"widths": [4, 8]}')

@@ -41,7 +41,7 @@ def test_a_pretrained_run_is_known_by_the_weights_that_it_starts_from(tmp_path, 
     assert paths[0] == (paths[2][0], False)
     assert paths[1] != paths[0]
     assert [loaded for _, loaded in paths] == [False, False, True]
-    assert list(training.baselines(experiment)) == ["raw pixels", "pretrained network"]
+    assert list(training.baselines(experiment)) == ["raw pixels", "untouched features"]
 
 
 def executed(function):
