@@ -92,9 +92,9 @@ def check_data_set(project: Path, said: str) -> None:
 
 
 def check_notebook(project: Path, said: str) -> None:
-    assert "done       22_my_question" in said
-    assert (project / "figures" / "22_spread.png").exists()
-    assert "22_my_question" in (project / "notebooks" / "index.ipynb").read_text()
+    assert "done       30_my_question" in said
+    assert (project / "figures" / "30_spread.png").exists()
+    assert "30_my_question" in (project / "notebooks" / "index.ipynb").read_text()
 
 
 def check_claim(project: Path, said: str) -> None:
