@@ -64,9 +64,9 @@ def main() -> None:
 
     A row of the features is a photograph, embedded by the network that never saw its class.
     """
-    rows, listing = [], grocery.listed(grocery.located(data.default_root()))
+    listing = grocery.listed(grocery.located(data.default_root()))
     listing = listing.subset(listing.parts != "catalog")
-    embedded = np.zeros((len(listing.paths), 128), np.float32)
+    embedded, rows = np.zeros((len(listing.paths), 128), np.float32), []
     for name, experiment in experiments():
         run = training.run(experiment, device="cpu")
         rows.append(facts(name, experiment, run.embeddings, run.seconds))
@@ -74,8 +74,8 @@ def main() -> None:
         if experiment.split == "test":
             tested = grocery.FOLDS[experiment.data_args["fold"]]
             embedded[np.isin(listing.ids, tested)] = run.embeddings
-            rows += baselines(experiment)
     features.write(features.FOLDER / f"grocery_{RECIPE}@128.npz", listing, embedded)
+    rows += [row for _, e in experiments() if e.split == "test" for row in baselines(e)]
     table = pd.DataFrame(rows).round({"recall_at_1": 6})
     path = dmlkit.ROOT / "data" / "evidence" / "19_photographs.csv"
     write_whole({path: partial(table.to_csv, index=False)})
