@@ -15,6 +15,7 @@ False alarms: at most 1 in 1,000 for the whole course, half of them of columns a
 shared out by Bonferroni over all that the committed figures hold. ``benchmarks/check_power.py``
 measures them, and how large a shift is seen. The notes tell how many random numbers are equal.
 
+A figure that could not be made (``figures.kept``) is counted in the notes, and is no difference.
 What a clock judges (``figures.timing``, claims that are ``timed``) never fails, what one draw gave
 as an example only has to be there, and a verdict fails where it turns between reproduced and
 contradicted: the notes tell of other changes.
@@ -62,7 +63,8 @@ def compare(
     for name in sorted(committed.keys() ^ made.keys()):
         where = "committed, but not made" if name in committed else "made, but not committed"
         failures.append(f"{name}: {where}")
-    for name in sorted(committed.keys() & made.keys()):
+    absent = [name for name, record in made.items() if not is_made(record)]
+    for name in sorted(committed.keys() & made.keys() - set(absent)):
         old, new = committed[name], made[name]
         for fails, line in _differences(_said(old), _said(new)):
             (failures if fails else notes).append(f"{name}: {line}")
@@ -74,7 +76,15 @@ def compare(
         moved = _differences(_part(old, _SURROUNDINGS), _part(new, _SURROUNDINGS))
         around.update(line for _, line in moved)
     notes += [f"{line} ({n} figures)" for line, n in sorted(around.items())]
+    if absent:
+        count = f"{len(absent)} of {len(made)} figures ({', '.join(absent)})"
+        notes.append(f"not made, as their pictures are not here: {count}")
     return failures, [*notes, f"{sum(equal)} of {len(equal)} random numbers are those committed"]
+
+
+def is_made(record: Mapping[str, Any]) -> bool:
+    """Whether a run made the figure itself, and did not take the committed one."""
+    return bool(record.get("provenance", {}).get("made", True))
 
 
 def pictures(committed: Records, kept: Mapping[str, bytes], folder: Path) -> Iterator[str]:

@@ -25,7 +25,7 @@ from rich.text import Text
 
 import dmlkit
 from course import findings, outputs
-from course.check import compare, pictures
+from course.check import compare, is_made, pictures
 from course.execution import Job, run_all
 from dmlkit import numerics
 from dmlkit.figures import versions
@@ -37,6 +37,7 @@ PROFILES = ("smoke", "ci", "full")
 _INPUTS = (
     *("dmlkit/**/*.py", "studies/**/*.py", "course/poster.py", "pyproject.toml", "data/*.csv"),
     *("data/reported/*", "data/tuning/*", "data/evidence/*", "data/studies/*", "data/pretrained/*"),
+    "data/features/*",
 )
 
 
@@ -188,12 +189,14 @@ def _publish(job: Job, figures: Path, console: Console) -> bool:
         return False
     figures.mkdir(parents=True, exist_ok=True)
     before = [path for name in _own(_records(figures), job) for path in figures.glob(f"{name}.*")]
-    made = {figures / path.name: path for path in (job.kept / "figures").iterdir()}
+    new = job.kept / "figures"
+    left = [name for name, record in _records(new).items() if not is_made(record)]
+    made = {figures / path.name: path for path in new.iterdir() if path.stem not in left}
     copies = {target: partial(shutil.copyfile, path) for target, path in made.items()}
     text = nbformat.writes(notebook) + "\n"
     write_whole({**copies, job.source: partial(Path.write_text, data=text, encoding="utf-8")})
     for path in before:
-        if path not in made:
+        if path not in made and path.stem not in left:
             path.unlink()
     for line in findings.problems(notebook, job.name, _records(figures)):
         console.print(Text(line), soft_wrap=True)

@@ -84,8 +84,8 @@ _LOOK = {
 
 __all__ = [
     "ARMS", "LOOKS", "MAX_BYTES", "RECALL_AXIS", "RIGHT", "WIDTH", "WRONG", "Look", "SavedFigure",
-    "bare", "begin_notebook", "contact_sheet", "curve", "differences", "dots", "example", "letter",
-    "live", "look", "neighbors", "sample", "save", "timing", "versions",
+    "bare", "begin_notebook", "contact_sheet", "curve", "differences", "dots", "example", "kept",
+    "letter", "live", "look", "neighbors", "sample", "save", "timing", "versions",
 ]  # fmt: skip
 
 provenance: dict[str, Any] | None = None
@@ -182,25 +182,50 @@ def save(
     Equal input gives equal bytes. A PNG above 150 kB is stored with fewer colors or pixels; where
     that does not suffice, and for a film above 600 kB, ``ValueError``.
     """
-    if provenance is None:
-        raise RuntimeError("save was called before begin_notebook: call begin_notebook first")
+    begun = _begun()
     sets = {key: dataset.fingerprint for key, dataset in (datasets or {}).items()}
     about = {"datasets": sets, "versions": versions(), "numerics": numerics.describe()}
     record = {"alt": alt, "caption": caption, "numbers": plain(data)}
-    record["provenance"] = provenance | about
+    record["provenance"] = begun | about
     text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     _settle(fig)
     png = _png(fig, name)
     contents = {f"{name}.png": png, f"{name}.json": text.encode()}
     if film is not None:
         contents[f"{name}.gif"] = _gif(film, name)
-    ours = dmlkit.ROOT / "build" / provenance["profile"] / "figures"
-    folder = Path(os.environ.get("DMLKIT_FIGURES") or ours)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_whole({folder / x: partial(Path.write_bytes, data=b) for x, b in contents.items()})
+    _write(contents)
     width = float(fig.get_figwidth())
     plt.close(fig)  # else the notebook would show it a second time, without its alt text
     return SavedFigure(name, alt, caption, png, width)
+
+
+def kept(name: str) -> SavedFigure:
+    """The committed figure, in place of one that cannot be made here: its photographs are missing.
+
+    ``dmlkit reproduce`` leaves such a figure as it is, and ``--check`` counts it as not made.
+    """
+    committed = dmlkit.ROOT / "figures" / name
+    png = committed.with_suffix(".png").read_bytes()
+    record = json.loads(committed.with_suffix(".json").read_text("utf-8"))
+    record["provenance"]["made"] = False
+    _write({f"{name}.png": png, f"{name}.json": json.dumps(record).encode()})
+    with Image.open(io.BytesIO(png)) as picture:
+        width = picture.width / picture.info["dpi"][0]
+    return SavedFigure(name, record["alt"], record["caption"], png, width)
+
+
+def _begun() -> dict[str, Any]:
+    if provenance is None:
+        raise RuntimeError("save was called before begin_notebook: call begin_notebook first")
+    return provenance
+
+
+def _write(contents: Mapping[str, bytes]) -> None:
+    """Put files where figures are kept: all, or none."""
+    ours = dmlkit.ROOT / "build" / _begun()["profile"] / "figures"
+    folder = Path(os.environ.get("DMLKIT_FIGURES") or ours)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole({folder / x: partial(Path.write_bytes, data=b) for x, b in contents.items()})
 
 
 def plain(value: Any) -> Any:

@@ -235,6 +235,20 @@ def test_a_picture_that_cannot_be_made_small_is_refused(
     assert not folder.exists()
 
 
+def test_a_figure_that_cannot_be_made_is_the_committed_one(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dmlkit, "ROOT", tmp_path)
+    saved = figures.save(line(), "toy", {"n": 5}, "A line.", "It rises.")
+    committed = json.loads((folder / "toy.json").read_text())
+    monkeypatch.setenv("DMLKIT_FIGURES", str(tmp_path / "run"))
+    assert repr(kept := figures.kept("toy")) == repr(saved)
+    assert kept._repr_png_() == saved._repr_png_()
+    found = json.loads((tmp_path / "run" / "toy.json").read_text())
+    assert found["provenance"].pop("made") is False
+    assert found == committed
+
+
 def test_curve_draws_the_mean_and_its_t_interval(folder: Path) -> None:
     values = np.array([[0.2, 0.5], [0.4, 0.5], [0.6, 0.5]])
     fig, axes = plt.subplots()

@@ -108,6 +108,6 @@ def test_numbers_and_pictures_are_those_of_the_committed_figures(committed_figur
     assert list(findings.findings(README))
     assert list(findings.problems(page, "README, docs", records)) == []
     pictures = re.findall(r"!\[([^\]]*)\]\(figures/(\w+)\.png\)", README)
-    assert len(pictures) == 4
+    assert len(pictures) == 5
     for alt, name in pictures:
         assert alt == records[name]["alt"], f"{name} has another alt text now"

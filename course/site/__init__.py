@@ -32,7 +32,7 @@ PAPERS = {
     "Metric Learning Algorithms* (2019)",
 }
 #: On the front page.
-BEST_FIGURES = ("00_before_after", "02_force_field", "15_table", "17_losses")
+BEST_FIGURES = ("00_before_after", "19_photograph", "02_force_field", "15_table", "17_losses")
 
 
 def build(out: Path) -> None:

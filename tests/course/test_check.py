@@ -71,6 +71,15 @@ def test_another_draw_of_the_same_distribution_passes_and_a_shift_does_not() -> 
     assert any("its 40 numbers have moved: by chance once" in line for line in found)
 
 
+def test_a_figure_that_was_not_made_is_counted_and_no_drift() -> None:
+    here, absent = made({"n": 5}), made({"n": 5})
+    absent["toy"]["provenance"]["made"] = False
+    wrong, notes = check.compare(here, absent)
+    assert wrong == []
+    assert notes[0] == "not made, as their pictures are not here: 1 of 1 figures (toy)"
+    assert check.compare(here, {})[0] == ["toy: committed, but not made"]
+
+
 def test_one_number_that_moves_far_is_named_alone() -> None:
     new = sample(seed=1)
     for row in new["values"]:

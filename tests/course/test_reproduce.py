@@ -139,6 +139,22 @@ def test_a_notebook_runs_once_is_published_and_checked(
     assert page.endswith("3 differences from figures/\n")
 
 
+def test_a_figure_that_was_not_made_stays_as_it_is(tmp_path: Path) -> None:
+    write(tmp_path, "00_toy", FIGURE.format("00_toy"))
+    assert run(tmp_path, profile="ci")[0]
+    path, record = tmp_path / "notebooks" / "00_toy.ipynb", tmp_path / "figures" / "00_toy.json"
+    mark = '"provenance": {{"made": False, '
+    write(tmp_path, "00_toy", FIGURE.replace('"provenance": {{', mark).format("00_toy"))
+    before = record.read_bytes()
+    assert run(tmp_path, profile="ci")[0]
+    assert record.read_bytes() == before
+    assert outputs.pictures(nbformat.read(path, as_version=4)) == {"00_toy": b"a picture"}
+    path.write_text(path.read_text().replace("0.9 <", "0.8 <"))
+    done, page = run(tmp_path, profile="ci", check=True)
+    assert done, page
+    assert "not made, as their pictures are not here: 1 of 1 figures (00_toy)" in page
+
+
 def test_failures_are_shown_others_go_on_and_earlier_figures_stay(tmp_path: Path) -> None:
     write(tmp_path, "00_error", FIGURE.format("00_error"), "ratio = 1 / 0", "print('after')")
     write(tmp_path, "01_dead", "import os; os._exit(1)", "print('after')")
