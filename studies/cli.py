@@ -11,7 +11,9 @@ from dmlkit.terminal import Device, Scheduler, set_option, use_scheduler
 
 
 def study(
-    name: Annotated[str, typer.Argument(help="Of its rules: scratch, transfer, wide, photos or claims.")],
+    name: Annotated[
+        str, typer.Argument(help="Its rules: scratch, transfer, wide, photos, claims.")
+    ],
     arms: Annotated[list[str] | None, typer.Option(help="A name, repeatable; else all.")] = None,
     only: Annotated[str | None, typer.Option(help="search, further or repetitions.")] = None,
     status: Annotated[bool, typer.Option(help="Say what is done, and train nothing.")] = False,
