@@ -233,7 +233,7 @@ class Uniform:
 
 
 class BatchSampler(Sampler[list[int]]):
-    """Batches as lists of indices, ``steps`` of them an epoch: each pass over it is the next epoch.
+    """Batches as lists of indices, ``steps`` an epoch: each pass over it is the next epoch::
 
         loader = DataLoader(dataset, batch_sampler=BatchSampler(labels, PK, steps=100, classes=8))
         for epoch in range(20):
