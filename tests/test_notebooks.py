@@ -16,6 +16,7 @@ from nbformat.v4 import new_code_cell
 import dmlkit
 from course import book, check, outputs, reproduce
 from dmlkit import checks
+from tests import lesson
 
 FOLDER = dmlkit.ROOT / "notebooks"
 #: Made by course.book, from the others.
@@ -33,7 +34,9 @@ ANNOTATIONS = {"str": str, "int": int, "float": float, "bool": bool, "list": lis
 
 def problems(notebook: NotebookNode, name: str) -> list[str]:
     """What a notebook called ``name`` lacks of the standard."""
-    checks = (_parameters, _outputs, _cells, _figures, _widgets, _exercises, _prose)
+    new = lesson.is_lesson(notebook)
+    form = [lesson.problems] if new else [_shown_again, _prose]
+    checks = (_parameters, _outputs, _cells, _figures, _widgets, _exercises, *form)
     found = [problem for check in checks for problem in check(notebook)]
     if notebook.metadata.get("kernelspec", {}).get("name") != "python3":
         found.append("the kernel is not called python3")
@@ -94,6 +97,11 @@ def _parameters(notebook: NotebookNode) -> Iterator[str]:
     if missing := {"profile", "seeds", "device"} - names:
         yield f"parameters: {', '.join(sorted(missing))} missing"
     profiles = notebook.metadata.get("dmlkit", {}).get("profiles", {})
+    if lesson.is_lesson(notebook):
+        text = "\n".join(cell.source for cell in _code(notebook.cells))
+        if "}.get(profile, (" not in text or profiles:
+            yield "sizes are not looked up: seeds, steps = {...}.get(profile, (seeds, steps))"
+        return
     if profiles.keys() != {"ci", "full"}:
         yield "metadata.dmlkit.profiles does not hold exactly ci and full"
     if unknown := {key for values in profiles.values() for key in values} - names:
@@ -127,11 +135,15 @@ def _cells(notebook: NotebookNode) -> Iterator[str]:
 
 
 def _figures(notebook: NotebookNode) -> Iterator[str]:
-    details = "".join(re.findall(r"<details>.*?</details>", _markdown(notebook), re.DOTALL))
     for name, given in saved(notebook.cells):
         for argument in ("alt", "caption"):
             if not _text(given.get(argument)).strip():
                 yield f"figure {name!r} has no {argument}"
+
+
+def _shown_again(notebook: NotebookNode) -> Iterator[str]:
+    details = "".join(re.findall(r"<details>.*?</details>", _markdown(notebook), re.DOTALL))
+    for name, _ in saved(notebook.cells):
         if f"(../figures/{name}.png)" not in details:
             yield f"figure {name!r} is not shown from ../figures/ in a <details>"
     waiting: list[str] = []  # figures whose picture, and with it the answer, has not come yet

@@ -1,0 +1,84 @@
+"""The standard of a lesson, as far as a machine can check it: one question, picture and hour."""
+
+import re
+from collections.abc import Iterator
+
+from nbformat import NotebookNode
+
+#: The most words and code cells before "Going deeper", words of it, and of the box of evidence.
+WORDS, CELLS, DEEPER, BOX = 2000, 30, 800, 60
+#: Words before the first picture.
+FIRST_SCREEN = 400
+#: Names of our own for what the field has names for, and verdicts, which evidence notebooks give.
+DIALECT = (
+    "arm", "arms", "lot", "room", "kept Runs", "as many visits", "told apart", "REPRODUCED",
+    "CONTRADICTED", "UNDECIDED", "claims.settle", "drawn by the hash", "rectifier",
+)  # fmt: skip
+_HEADER = re.compile(r"^\*Read \d+ minutes, do \d+; the machine works [\d.]+\. Needs: .+\*$", re.M)
+_PREDICT = re.compile(r"\*\*Predict\.\*\*.*?<details><summary>Answer</summary>", re.S)
+
+
+def is_lesson(notebook: NotebookNode) -> bool:
+    """Whether a notebook is of the form that is held to this standard."""
+    return bool(_HEADER.search(notebook.cells[0].source))
+
+
+def problems(notebook: NotebookNode) -> Iterator[str]:
+    """What a lesson lacks."""
+    prose = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+    whole = "\n\n".join(prose)
+    core, deeper = _split(notebook)
+    title = prose[0].splitlines()[0]
+    if not title.endswith("?"):
+        yield f"the title {title!r} asks no question"
+    if "**In one sentence.**" not in prose[0]:
+        yield "no '**In one sentence.**' answers it"
+    if (count := _words(core)) > WORDS:
+        yield f"{count} words before 'Going deeper', above {WORDS}"
+    if (count := sum(cell.cell_type == "code" for cell in core)) > CELLS:
+        yield f"{count} code cells before 'Going deeper', above {CELLS}"
+    if (count := _words(deeper)) > DEEPER:
+        yield f"{count} words in 'Going deeper', above {DEEPER}"
+    if (count := _words(_before_the_first_picture(notebook))) > FIRST_SCREEN:
+        yield f"{count} words before the first picture, above {FIRST_SCREEN}"
+    if not re.search(r"^> \*\*The idea\.\*\*", whole, re.M):
+        yield "no box '> **The idea.**'"
+    if (count := sum(len(_PREDICT.findall(text)) for text in prose)) < 3:
+        yield f"{count} predictions with their answer folded below, expected 3"
+    if not (
+        box := re.search(r"^> \*\*What the evidence says\.\*\*(.+?)(?:\n\n|\Z)", whole, re.M | re.S)
+    ):
+        yield "no box '> **What the evidence says.**'"
+    elif len(re.sub(r"<!--.*?-->", "", box[1], flags=re.S).split()) > BOX:
+        yield f"the box of evidence has more than {BOX} words"
+    for heading in ("Exercises", "Recap", "Read on"):
+        if not re.search(rf"^## {heading}", whole, re.M):
+            yield f"nothing is headed '## {heading}'"
+    for cell in notebook.cells:
+        text = re.sub(r"<!--.*?-->|`[^`]*`", "", cell.source, flags=re.S)
+        for word in DIALECT:
+            if re.search(rf"(?<![\w.]){re.escape(word)}(?!\w)", text):
+                yield f"{word!r} is not a word of the field: {cell.source.splitlines()[0]!r}"
+
+
+def _split(notebook: NotebookNode) -> tuple[list[NotebookNode], list[NotebookNode]]:
+    """The cells of the core, to which what follows "Going deeper" belongs, and those of that."""
+    core, deeper, inside = [], [], False
+    for cell in notebook.cells:
+        for heading in re.findall(r"^## (.+)", cell.source, re.M) * (cell.cell_type == "markdown"):
+            inside = heading.startswith("Going deeper")
+        (deeper if inside else core).append(cell)
+    return core, deeper
+
+
+def _before_the_first_picture(notebook: NotebookNode) -> Iterator[NotebookNode]:
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and "figures.save(" in cell.source:
+            return
+        yield cell
+
+
+def _words(cells) -> int:
+    """Words of the prose; comments with the places of numbers do not count."""
+    texts = (cell.source for cell in cells if cell.cell_type == "markdown")
+    return sum(len(re.sub(r"<!--.*?-->", "", text, flags=re.S).split()) for text in texts)
