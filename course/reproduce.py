@@ -1,9 +1,10 @@
 """Run the notebooks of the course with papermill, keep their figures, and check their numbers.
 
-Every notebook has a cell tagged ``parameters``, whose defaults are the profile ``smoke``; the other
-profiles are in the notebook's own metadata, ``{"dmlkit": {"profiles": {"ci": {...}, ...}}}``. What
-a whole run made is kept in ``build/<profile>/<notebook>``. That of ``ci`` is committed: its figures
-also reach ``figures/``, and the notebook keeps what it showed, as ``course.outputs`` tells.
+Every notebook has a cell tagged ``parameters``, whose defaults are the profile ``ci``, and looks up
+what the others set. (Notebooks of the older form begin at ``smoke``, and have the others in their
+metadata, ``{"dmlkit": {"profiles": {"ci": {...}, ...}}}``.) What a whole run made is kept in
+``build/<profile>/<notebook>``. That of ``ci`` is committed: its figures also reach ``figures/``,
+and the notebook keeps what it showed, as ``course.outputs`` tells.
 """
 
 import hashlib
@@ -28,6 +29,7 @@ from course import findings, outputs
 from course.check import compare, is_made, pictures
 from course.execution import Job, run_all
 from dmlkit import numerics
+from dmlkit.checks import check_choice
 from dmlkit.figures import versions
 from dmlkit.files import write_whole
 
@@ -105,10 +107,9 @@ def plan(source: Path, profile: str, given: Mapping[str, Any], build: Path) -> J
     Its outputs and its prose are no part of the hash.
     """
     notebook = nbformat.read(source, as_version=4)
-    profiles = {"smoke": {}, **notebook.metadata.get("dmlkit", {}).get("profiles", {})}
-    if profile not in profiles:
-        raise ValueError(f"{source.name} has no profile {profile!r}; it has: {', '.join(profiles)}")
-    parameters = {"profile": profile, **profiles[profile], **given}
+    check_choice(PROFILES, profile=profile)
+    profiles = notebook.metadata.get("dmlkit", {}).get("profiles", {})
+    parameters = {"profile": profile, **profiles.get(profile, {}), **given}
     known = papermill.inspect_notebook(str(source))
     if unknown := parameters.keys() - known.keys():
         there = ", ".join(known) or "none"

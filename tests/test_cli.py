@@ -80,7 +80,10 @@ def test_train_prints_the_run_beside_its_baselines_and_loads_it_the_next_time(in
         (["data", "check", "mnist"], "data must be one of glyphs"),
         (["data", "check", "cub", "--set", "size=3"], "data set 'cub' takes validation"),
         (["data", "get", "glyphs"], "name must be one of cub, cars"),
-        (["reproduce", "--profile", "nope"], "has no profile 'nope'; it has"),
+        (
+            ["reproduce", "--profile", "nope"],
+            "profile must be one of smoke, ci, full, but is 'nope'",
+        ),
         (["reproduce", "99"], "no notebook is called '99'"),
         (["reproduce", "00", "--set", "hue=1"], "no parameter 'hue'"),
     ],

@@ -230,7 +230,7 @@ sys.exit("Kernel died before replying to kernel_info")"""
     "arguments, message",
     [
         ({"notebooks": ["07"]}, "no notebook is called '07'; there are: 00_toy, 01_x"),
-        ({"profile": "quick"}, "has no profile 'quick'; it has: smoke, ci, full"),
+        ({"profile": "quick"}, "profile must be one of smoke, ci, full, but is 'quick'"),
         ({"check": True}, "check compares with figures/, made by 'ci'"),
         ({"parameters": {"sede": 3}}, "00_toy.ipynb has no parameter 'sede'; it has: "),
     ],
