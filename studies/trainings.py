@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
 from tqdm.auto import tqdm
 
 from dmlkit import ROOT, data, geometry, numerics, retrieval, training, workers
+from dmlkit.backbones import is_published
 from dmlkit.data import ImageSet
 from dmlkit.files import write_whole
 from dmlkit.training import Experiment
+from dmlkit.training.scoring import score
 from studies.dreml import Ensemble, member_experiments
 from studies.rules import Arm, Protocol, experiment, merged, repetition
 
@@ -131,12 +132,10 @@ def trained(plan: Plan, device: str = "auto", store: Path | None = None) -> dict
     }  # fmt: skip
     images = data.load(made.data, made.split, **made.data_args)
     if plan.baseline:
-        scores = training.baselines(made, device)[plan.baseline]
+        x = training.untrained(made, device)[plan.baseline]
+        scores = score(made, images, x)
         told |= _rounded({**scores, **dict.fromkeys(_OWN, float("nan"))})
-        shown = images.images
-        if plan.by_class and plan.baseline == "untouched features" and isinstance(shown, Tensor):
-            told |= _by_class(made, images, shown.flatten(1).numpy())
-        return told
+        return told | (_by_class(made, images, x) if plan.by_class else {})
     parts = member_experiments(made, plan.members, made.dim) if plan.members > 1 else [made]
     how: dict[str, Any] = {"device": device, "store": store, "wait": True, "progress": False}
     try:
@@ -243,6 +242,8 @@ def repeated(rules: Protocol, arm: Arm, k: int, recipe: Mapping[str, Any]) -> Pl
 def baselines(rules: Protocol) -> tuple[str, str]:
     """What training must beat, as ``training.baselines`` names it."""
     pretrained = rules.base.get("model_args", {}).get("pretrained", False)
+    if pretrained and is_published(rules.base["model"]):
+        return "raw pixels", "untouched features"
     plain = "untouched features" if "features" in rules.base.get("data_args", {}) else "raw pixels"
     return plain, "pretrained network" if pretrained else "untrained network"
 
