@@ -17,8 +17,8 @@ measures them, and how large a shift is seen. The notes tell how many random num
 
 A figure that could not be made (``figures.kept``) is counted in the notes, and is no difference.
 What a clock judges (``figures.timing``, claims that are ``timed``) never fails, what one draw gave
-as an example only has to be there, and a verdict fails where it turns between reproduced and
-contradicted: the notes tell of other changes.
+as an example only has to be there, and a word fails where it turns between *holds here* and *fails
+here*: the notes tell of other changes.
 """
 
 import math
@@ -40,8 +40,8 @@ RELATIVE, ABSOLUTE = 1e-5, 1e-9
 # Of provenance: what is said beside the numbers, and the surroundings that they were made in.
 _SETTINGS = ("notebook", "profile", "seeds", "parameters")
 _SURROUNDINGS = ("device", "numerics", "datasets", "versions")
-_RANDOM = ("values", "mean", "effect", "low", "high")  # of a sample and of a claim
-_TURNED = {"reproduced", "contradicted"}
+_RANDOM = ("values", "mean", "effect", "low", "high", "p")  # of a sample and of a claim
+_TURNED = {"holds here", "fails here"}
 
 Records = Mapping[str, Any]
 Blocks = Mapping[str, np.ndarray]
@@ -122,7 +122,7 @@ def _differences(old: Any, new: Any) -> Iterator[tuple[bool, str]]:
             yield True, line
         elif rule == "clock" and not _close(a, b, 0.9, 1e-3):  # another order of magnitude
             yield False, line
-        elif rule == "verdict" and a != b:
+        elif rule == "word" and a != b:
             yield {a, b} == _TURNED, line
 
 
@@ -137,7 +137,13 @@ def _leaves(value: Any, key: str = "", rule: str = "equal") -> Iterator[tuple[st
         yield key, (rule, value)
     for path, part in parts(value, key):
         within = path.removeprefix(f"{key}/") if sort in ("sample", "claim") else ""
-        inner = "random" if within in _RANDOM else "verdict" if within == "verdict" else rule
+        inner = (
+            "random"
+            if within.partition("/")[0] in _RANDOM
+            else "word"
+            if within == "word"
+            else rule
+        )
         yield from _leaves(part, path, inner if rule == "equal" else rule)
 
 

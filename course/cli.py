@@ -70,26 +70,18 @@ def grade(
 
 
 def claims(
-    parts: Annotated[bool, typer.Option(help="Every part with its numbers.")] = False,
     write: Annotated[Path | None, typer.Option(help="Between <!-- claims --> marks.")] = None,
 ) -> None:
-    """Print the ledger: what our own runs say of every claim, from the numbers of figures/."""
+    """Print the ledger: what becomes of every claim in each condition, from figures/."""
     from course import ledger
-    from dmlkit import claims
+    from studies.claims import ledger as read
 
-    found = claims.verdicts()
+    found = read()
     if write:
         ledger.write(write, found)
         return
     show = partial(print_table, box=SIMPLE_HEAD, show_edge=False, padding=0)
-    title = "the claims of the papers, and what our own runs say"
-    if parts:
-        show(title, ledger.COLUMNS, ledger.rows(found))
-        return
-    summary = ledger.summary(found)
-    summary.insert(0, "claim", [claims.table()[name]["claim"] for name in summary.index])
-    columns = summary[["claim", "verdict", "holm", "others", "figures"]]
-    show(title, ("", "claim", "verdict", "Holm", "other parts", "figures"), columns.itertuples())
+    show("claims by conditions", ledger.COLUMNS, ledger.rows(found))
     terminal.console.print(ledger.tally(found))
 
 

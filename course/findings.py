@@ -9,8 +9,8 @@ GitHub and JupyterLab do not show such comments. The rules:
 
 - The last numbers before the comment are meant, as many as it has paths (``;`` between them).
 - A path goes from key to key by ``/``, into a list by the place (from 0, or -1 for the last) or,
-  among claims, by their ``part``. ``mean``, ``min`` and ``max`` of a list, or of a sample, are over
-  its first axis (the repetitions). The marks ``timing`` and ``example`` are left out.
+  among claims, by claim and condition ("A1, fine-tuned"). ``mean``, ``min`` and ``max`` of a
+  list, or of a sample, are over its first axis (the repetitions). The marks ``timing`` and ``example`` are left out.
 - ``a minus b`` and ``a over b`` are the difference and the ratio of two paths of one figure.
 - A number with ``%``, ``percent`` or ``points`` is compared with 100 times what the figure has; end
   the comment with ``in %`` where the figure has percent itself.
@@ -108,7 +108,8 @@ def _steps(value: Any) -> dict[str, Any]:
         return {}
     steps = {str(i): part for i, part in enumerate(value)} | {"-1": value[-1]}
     if isinstance(value[0], dict):
-        return steps | {part["part"]: part for part in value if "part" in part}
+        rows = [part for part in value if "condition" in part]
+        return steps | {f"{row['claim']}, {row['condition']}": row for row in rows}
     if (array := np.asarray(value)).dtype.kind in "biuf":
         of = {"mean": array.mean(0), "min": array.min(0), "max": array.max(0)}
         steps |= {name: number.tolist() for name, number in of.items()}

@@ -1,108 +1,84 @@
-"""The ledger as it is shown: one row for each claim, on the command line and in a page."""
+"""The ledger as it is shown: each claim, and a row for each condition that it was tested in."""
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
+from scipy import stats
 
-from dmlkit.claims import table
 from dmlkit.files import write_between
+from studies.claims import WORDS, table
 
 #: Of ``rows``.
-COLUMNS = ("claim", "part", "verdict", "effect", "interval", "n", "Holm", "figure")
-_HEAD = (
-    "", "claim", "verdict", "primary part", "after Holm", "would decide it", "other parts",
-    "made with", "evidence", "on the paper's own data",
-)  # fmt: skip
-
-
-def summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row for each claim, whose verdict is that of its primary part, ``open`` if there is none.
-
-    Columns: verdict, effect (of the primary part, in words), holm (``stands`` or ``falls``, where
-    it was tested and decided), needed (repetitions that would decide it), others (how many of each
-    verdict among the secondary parts), made_with, figures.
-
-    Raises ValueError for a claim with several primary parts.
-    """
-    rows = {}
-    for claim in table():
-        mine = frame[frame["claim"] == claim]
-        if len(main := mine[mine["primary"]]) > 1:
-            raise ValueError(f"{claim} has {len(main)} primary parts, in {', '.join(main.figure)}")
-        counts = mine.loc[~mine["primary"], "verdict"].value_counts().to_dict()
-        rows[claim] = {
-            **dict.fromkeys(("effect", "holm", "needed"), ""), "verdict": "open",
-            **(_primary(main.iloc[0]) if len(main) else {}),
-            "others": ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items())),
-            "made_with": ", ".join(dict.fromkeys((main if len(main) else mine)["made_with"])),
-            "figures": ", ".join(dict.fromkeys(mine["figure"])),
-        }  # fmt: skip
-    return pd.DataFrame.from_dict(rows, orient="index")
+COLUMNS = ("claim", "condition", "", "effect", "95 % interval", "smallest", "n", "Holm", "figure")
 
 
 def rows(frame: pd.DataFrame) -> Iterator[tuple[str, ...]]:
-    """Every part of every claim in the words of ``COLUMNS``; what is unknown is empty."""
+    """Every row in the words of ``COLUMNS``; what is unknown is empty."""
     for _, row in frame.iterrows():
+        about = table()[row["claim"]]
         interval = "" if pd.isna(row["low"]) else f"[{row['low']:+.3g}, {row['high']:+.3g}]"
-        part = f"primary: {row['part']}" if row["primary"] else row["part"]
-        holm = _primary(row)["holm"] if row["primary"] else ""
-        numbers = (f"{row['effect']:+.3g}", interval, str(row["n"]), holm)
-        yield (row["claim"], part, row["verdict"], *numbers, row["figure"])
-
-
-def _primary(row: pd.Series) -> dict[str, str]:
-    """A primary part in a few words."""
-    effect, needed = f"{row['effect']:.3g}", row["needed"]
-    if not pd.isna(row["low"]):
-        effect = f"{row['effect']:+.3g} [{row['low']:+.3g}, {row['high']:+.3g}]"
-    tested = not pd.isna(row["p"]) and row["verdict"] != "undecided"
-    known = "no number" if math.isinf(needed) else f"{needed:.0f}"
-    return {
-        "verdict": row["verdict"],
-        "effect": f"{effect} {table()[row['claim']]['unit']}, n = {row['n']}",
-        "holm": ("stands" if row["holm"] else "falls") if tested else "",
-        "needed": "" if pd.isna(needed) else known,
-    }
+        n = str(row["n"])
+        if row["effective"] < row["n"]:
+            n += f" ({row['effective']:.1f})"
+        holm = {True: "stands", False: "falls"}[bool(row["stands"])]
+        own = "" if row["measure"] == about["measure"] else f" ({row['measure']})"
+        yield (
+            row["claim"], row["condition"] + own, row["word"] or "a clock: no word",
+            f"{row['effect']:+.3g}", interval, f"{about['smallest']} {about['unit']}", n,
+            holm if row["word"] in WORDS[:3] else "", row["figure"],
+        )  # fmt: skip
 
 
 def tally(frame: pd.DataFrame) -> str:
-    """How many claims of each kind have which verdict: identities and tables are no evidence.
+    """How many rows of evidence have which word, with binomial intervals.
 
-    >>> from dmlkit import ROOT, claims
-    >>> tally(claims.verdicts(ROOT / "data"))  # where there are no figures
-    'Of 31 claims that runs settle: 31 open. Not counted as evidence: 4 identities (4 open), and \
-4 claims about printed tables (4 open).'
+    >>> from studies import claims
+    >>> tally(claims.ledger(claims.ROOT / "data"))  # where there are no figures
+    'No row of evidence yet.'
     """
-    found = summary(frame)["verdict"]
-    kinds = pd.Series({claim: row["kind"] for claim, row in table().items()})
-    each = {
-        kind: ", ".join(f"{n} {v}" for v, n in sorted(found[kinds == kind].value_counts().items()))
-        for kind in kinds
-    }
-    total = kinds.value_counts()
+    found = frame[frame["word"].isin(WORDS)]
+    if not len(found):
+        return "No row of evidence yet."
+    parts = []
+    for word in WORDS:
+        k = int((found["word"] == word).sum())
+        ends = stats.binomtest(k, len(found)).proportion_ci(method="exact")
+        parts.append(f"{k} {word} ({100 * ends.low:.0f} to {100 * ends.high:.0f} %)")
+    decided = found[found["word"] != "open"]
     return (
-        f"Of {total['evidence']} claims that runs settle: {each['evidence']}. Not counted as "
-        f"evidence: {total['identity']} identities ({each['identity']}), and {total['table']} "
-        f"claims about printed tables ({each['table']})."
+        f"Of {len(found)} rows of evidence, of {found['claim'].nunique()} claims: "
+        f"{', '.join(parts)}. Of {len(decided)} words that decide, {int(decided['stands'].sum())} "
+        "stand after Holm's correction over all. Identities and printed tables are not counted."
     )
 
 
 def markdown(frame: pd.DataFrame) -> str:
-    """The summary as a Markdown table, with links to the figures and the recipes, and the tally."""
-    lines = [tally(frame), "", f"| {' | '.join(_HEAD)} |", "|---" * len(_HEAD) + "|"]
-    for name, row in summary(frame).iterrows():
-        figures = [f"[{f}](../figures/{f}.png)" for f in row["figures"].split(", ") if f]
-        claim, recipes = (table()[str(name)][key] for key in ("claim", "recipes"))
-        own = ", ".join(f"`{recipe}`" for recipe in recipes.split())
-        known = row[["verdict", "effect", "holm", "needed", "others", "made_with"]]
-        lines.append(f"| {' | '.join([str(name), claim, *known, ', '.join(figures), own])} |")
-    return "\n".join(lines)
+    """The tally, and a section for each claim: its sentence, its rows, its history."""
+    parts = [tally(frame)]
+    for name, about in table().items():
+        mine = frame[frame["claim"] == name]
+        parts.append(f"### {name} · {about['claim']}\n\n> {about['sentence']}")
+        parts.append(f"Measured: {about['measure']}." + _history(about))
+        if len(mine):
+            head = [column or "word" for column in COLUMNS[1:]]
+            lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+            for _, *cells, figure in rows(mine):
+                cells.append(f'<a href="../figures/{figure}.png">{figure}</a>')
+                lines.append(f"| {' | '.join(cells)} |")
+            parts.append("\n".join(lines))
+        else:
+            parts.append("Not tested.")
+    return "\n\n".join(parts)
+
+
+def _history(about: dict[str, str]) -> str:
+    said = [f" Before: {about['before']}" * bool(about["before"]), f" {about['why']}"]
+    return "".join(said).rstrip() + f" Known when the rule was written: {about['known']}"
 
 
 def write(page: Path, frame: pd.DataFrame) -> None:
-    """Write what a page has marks for: the table ``<!-- claims -->``, the tally ``<!-- tally -->``.
+    """Write what a page has marks for: the ledger (``<!-- claims -->``), the ``<!-- tally -->``.
 
     Raises ValueError for a page without either.
     """

@@ -65,7 +65,7 @@ def kind(value: Any) -> str:
     """
     if not isinstance(value, dict):
         return "plain"
-    if {"claim", "verdict"} <= value.keys():
+    if {"claim", "condition"} <= value.keys():
         return "claim"
     if value.keys() in ({"timing"}, {"example"}):
         return next(iter(value))

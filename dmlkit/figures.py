@@ -175,7 +175,7 @@ def save(
 
     ``dmlkit reproduce --check`` takes plain numbers for exact. Mark what is not: random numbers by
     ``sample`` (or draw them with ``curve`` and ``differences``), times by ``timing``, what one draw
-    happened to give by ``example``. ``data["claims"]`` is a list of ``claims.Verdict.facts()``.
+    happened to give by ``example``. ``data["claims"]`` is a list of ``studies.claims.Row.facts()``.
 
     A ``film`` of the same numbers is kept beside it as ``NAME.gif``, five frames a second.
 

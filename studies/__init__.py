@@ -7,16 +7,28 @@ from it is a list of trainings, each of which is one row of a table on disk (``s
 off (``follow``). ``answers`` and ``choice`` read the tables; ``judge`` puts a new loss through.
 """
 
-from studies import judgment, standing
-from studies.answers import ELEVEN, SEVEN, answer, decided, kept, nearness, published, scores
+from studies import claims, judgment, standing
+from studies.answers import (
+    ELEVEN,
+    SEVEN,
+    by_class,
+    conditions,
+    kept,
+    nearness,
+    published,
+    rows,
+    scores,
+    stronger,
+)
 from studies.check import sample
-from studies.choice import behind_the_best, plain
+from studies.choice import plain, settings, standings
 from studies.rules import SEE_ON, VISITS_ON, arms, protocol
 from studies.search import agreement, ends, recipes
 from studies.trainings import METRICS, baselines, tables
 
 __all__ = [
-    "ELEVEN", "METRICS", "SEE_ON", "SEVEN", "VISITS_ON", "agreement", "answer", "arms",
-    "baselines", "behind_the_best", "decided", "ends", "judgment", "kept", "nearness", "plain",
-    "protocol", "published", "recipes", "sample", "scores", "standing", "tables",
+    "ELEVEN", "METRICS", "SEE_ON", "SEVEN", "VISITS_ON", "agreement", "arms", "baselines",
+    "by_class", "claims", "conditions", "ends", "judgment", "kept", "nearness", "plain",
+    "protocol", "published", "recipes", "rows", "sample", "scores", "settings", "standing",
+    "standings", "stronger", "tables",
 ]  # fmt: skip

@@ -1,31 +1,27 @@
-"""From the evidence of the studies to the claims: the primary part's value in each repetition.
+"""From the evidence of the studies to the rows of the ledger.
 
-Most claims are contrasts of ``data/studies/claims.toml``, sums of scores. C1, C3, C4, C5 and C8
-are not: they are about an order, the worst, the best and a median, and stand here, as
-``data/claims.csv`` says them. A claim is answered when all of its arms have all planned
-repetitions, and not before: what is there sooner is no sample that the rules chose.
+Most claims are contrasts of ``data/studies/claims.toml``, sums of scores. C3, C4, C5 and C8 are
+not: they are about the worst, the best and a median, and stand here. A condition is evidence under
+plain names: what is trained longer, or in small batches, is there as the loss that it is. A row is
+given when all of its arms have all planned repetitions, and not before: what is there sooner is no
+sample that the rules chose.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from scipy import stats
 
-from dmlkit import ROOT, claims
+from dmlkit import ROOT, statistics
+from studies import claims
 from studies.check import asked_for
-from studies.rules import Protocol, protocol
+from studies.rules import DEFAULTS, Protocol, arms, protocol
 from studies.trainings import tables
 
-#: Studies that decide claims, and whose evidence each takes: an arm's first one counts.
-STUDIES: Mapping[str, tuple[str, ...]] = {
-    "scratch": ("scratch",),
-    "transfer": ("transfer",),
-    "claims": ("claims", "scratch"),
-    "wide": ("wide", "transfer"),
-}
+STUDIES = ("scratch", "claims", "transfer", "wide", "photos", "photos_whole")
 #: The methods of the study that C1 to C21 are read from, as its tables call them: those that are
 #: one loss and one network.
 METHODS: Mapping[str, str] = {
@@ -78,88 +74,149 @@ def scores(rules: Protocol, frame: pd.DataFrame, metric: str = "recall_at_1") ->
     return whole.pivot(index="repetition", columns="arm", values=metric)
 
 
-# Claims ---------------------------------------------------------------------------------------
+# Conditions -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a study says of a claim: one value for each repetition, or the arms that it lacks."""
+class Condition:
+    """Evidence of one condition, by plain names of arms, and what the one test must know of it.
 
-    claim: str
-    study: str
-    values: pd.Series  # by repetition; empty while arms are missing
-    missing: tuple[str, ...]
-    overlap: float  # as claims.settle takes it
-
-    def settle(self, part: str = "") -> claims.Verdict:
-        """Its verdict, as the primary part unless another name is given. Raises ValueError while
-        arms are missing."""
-        if self.missing:
-            raise ValueError(f"{self.claim} is open: the evidence lacks {', '.join(self.missing)}")
-        part = part or claims.table()[self.claim]["primary"]
-        return claims.settle(self.claim, self.values, part=part, kept=True, overlap=self.overlap)
-
-
-def decided(study: str | None = None) -> list[str]:
-    """The claims that a study decides, or that any does, as ``data/claims.csv`` has it.
-
-    >>> decided("scratch")
-    ['C1', 'C3', 'C4', 'C5']
+    ``rows`` has the columns arm, repetition, search and the scores; ``sources`` tells which search
+    an arm's recipes are of, where it is not its own.
     """
-    where = (study,) if study else tuple(STUDIES)
-    return [name for name, row in claims.table().items() if row["decided_in"] in where]
+
+    name: str
+    rows: pd.DataFrame
+    overlap: float
+    sources: Mapping[str, str]
+
+    def wide(self, metric: str = "recall_at_1") -> pd.DataFrame:
+        """A score of all arms, (repetitions, arms)."""
+        return self.rows.pivot(index="repetition", columns="arm", values=metric)
+
+    def searches(self) -> pd.Series:
+        """The search of each repetition."""
+        return self.rows.drop_duplicates("repetition").set_index("repetition")["search"]
+
+    def luck(self, metric: str) -> float:
+        """τ of that score, over all tuned arms, see ``statistics.luck``."""
+        tuned = [arm for arm in self.rows["arm"].unique() if self.sources.get(arm, arm) == arm]
+        wide = self.wide(metric)[tuned].dropna(axis=1)
+        return statistics.luck(wide.to_numpy(), self.searches()[wide.index].to_numpy())
+
+    def row(self, claim: str, values: pd.Series, metric: str, recipes: float, **more: Any) -> Any:
+        """The row of the ledger that a measure's values give."""
+        luck, searches = self.luck(metric), self.searches().nunique()
+        how = {"overlap": self.overlap, "luck": luck, "searches": searches, "recipes": recipes}
+        return claims.row(claim, self.name, values, **how, **more)
 
 
-def answer(claim: str, evidence: Mapping[str, pd.DataFrame], study: str | None = None) -> Answer:
-    """What the evidence, by study as ``kept`` gives it, says of a claim's measure.
-
-    The study is the one that decides the claim, unless another is named. Nothing is told of a
-    claim one of whose arms lacks a planned repetition.
-
-    Raises:
-        ValueError: no study decides the claim, or a score is not finite.
-    """
-    if claim not in decided():
-        raise ValueError(f"{claim} is not decided by a study, of {', '.join(STUDIES)}")
-    study = study or claims.table()[claim]["decided_in"]
-    rules, told = protocol(study), protocol("claims").contrasts.get(claim)
-    overlap = rules.repetitions.correction
-    frames = [complete(rules, evidence.get(name, pd.DataFrame())) for name in STUDIES[study]]
-    trained = [set(frame["arm"]) for frame in frames]
-    there = set.intersection(*trained) if claim == "C8" else set.union(*trained)
-    of_contrast = dict.fromkeys(_arm(term) for term in told["effect"]) if told else {}
-    needed = of_contrast or (SEVEN if claim == "C8" else ELEVEN)
-    if missing := tuple(arm for arm in needed if arm not in there):
-        return Answer(claim, study, pd.Series(dtype=float), missing, overlap)
-    if told:
-        values = contrast(told, *frames)
-    elif claim == "C8":
-        values = beyond(*(scores(rules, frame)[list(SEVEN)] for frame in frames))
-    elif claim == "C1":
-        taus = nearness(scores(rules, frames[0])).T.groupby(level=1).mean().T
-        values = taus["measured"] - taus["reported"]
-    else:
-        sign, loss, metric = _EXTREMES[claim]
-        values = lead(sign * scores(rules, frames[0], metric)[list(ELEVEN)], loss)
-    if len(values) != rules.repetitions.count or not np.isfinite(values).all():
-        raise ValueError(f"{claim}: not one finite value for each repetition: {values.to_dict()}")
-    return Answer(claim, study, values, (), overlap)
-
-
-def contrast(told: Mapping[str, Any], *evidence: pd.DataFrame) -> pd.Series:
-    """A sum of scores of arms, one value for each repetition that has all of them.
-
-    The weights are ``told["effect"]``, the score its ``metric`` (``recall_at_1`` unless given), or
-    that of a term "arm @ metric". An arm may lie in any table of evidence; in several, the first
-    one counts.
-    """
-    weights, usual = pd.Series(told["effect"], dtype=float), told.get("metric", "recall_at_1")
-    rows = pd.concat([table for table in evidence if len(table)], ignore_index=True)
-    mine = rows.drop_duplicates(["arm", "repetition"]).set_index(["repetition", "arm"])
-    found = {
-        t: mine[t.partition(" @ ")[2] or usual].xs(_arm(t), level="arm") for t in weights.index
+def conditions(evidence: Mapping[str, pd.DataFrame]) -> dict[str, Condition]:
+    """Every condition that has evidence, of the studies' tables as ``kept`` gives them."""
+    whole = {name: complete(protocol(name), frame) for name, frame in evidence.items()}
+    own = pd.concat([whole["scratch"], whole["claims"]], ignore_index=True)
+    own = own.drop_duplicates(["arm", "repetition"])
+    parts = {
+        "from scratch": ("scratch", own),
+        "trained longer": ("claims", _renamed(whole["claims"], ", 2,000 steps")),
+        "small batches": ("claims", _renamed(whole["claims"], ", 32 images")),
+        "fine-tuned": ("transfer", whole["transfer"]),
+        "photographs, head": ("photos", by_class(whole["photos"])),
+        "photographs, fine-tuned": ("photos_whole", by_class(evidence["photos_whole"])),
     }
-    return (pd.DataFrame(found).dropna() * weights).sum(axis=1)
+    found = {}
+    for name, (study, rows) in parts.items():
+        if len(rows):
+            rules = protocol(study)
+            of = {a: arm.recipe_of or a for a, arm in arms(rules).items()}
+            overlap = 0.0 if rules.repetitions.by_class else rules.repetitions.overlap
+            found[name] = Condition(name, rows, overlap, of)
+    return found
+
+
+def _renamed(rows: pd.DataFrame, ending: str) -> pd.DataFrame:
+    mine = rows[rows["arm"].str.endswith(ending)]
+    return mine.assign(arm=mine["arm"].str.removesuffix(ending))
+
+
+def by_class(rows: pd.DataFrame) -> pd.DataFrame:
+    """Evidence by repetition as evidence by class: Recall@1 of each class, the mean over seeds. The
+    class is the repetition then, and the fold that tests it the search.
+    """
+    if not len(rows):
+        return rows
+    told = rows.dropna(subset=["by_class"])
+    each = [
+        (row.arm, name, row.search, value)
+        for row in told.itertuples()
+        for name, value in json.loads(row.by_class).items()
+    ]
+    frame = pd.DataFrame(each, columns=["arm", "repetition", "search", "recall_at_1"])
+    return frame.groupby(["arm", "repetition", "search"], as_index=False).mean()
+
+
+# Claims ---------------------------------------------------------------------------------------
+
+
+def rows(found: Mapping[str, Condition]) -> Iterator[claims.Row]:
+    """Every row of the ledger that the conditions give, in the claims' order."""
+    contrasts = protocol("claims").contrasts
+    for claim in claims.table():
+        for at in found.values():
+            if claim in contrasts:
+                yield from _contrast_row(claim, contrasts[claim], at)
+            elif claim in _EXTREMES:
+                yield from _extreme_row(claim, at)
+
+
+def stronger(evidence: Mapping[str, pd.DataFrame]) -> claims.Row:
+    """C8's row: the gain of margin loss by the wider pretrained network, beyond the others'."""
+    at = conditions(evidence)["fine-tuned"]
+    after, before = (
+        scores(protocol(name), evidence[name])[list(SEVEN)] for name in ("wide", "transfer")
+    )
+    # Two networks, margin loss and, in effect, one other: four recipes.
+    return at.row("C8", beyond(after, before), "recall_at_1", 4.0)
+
+
+def _contrast_row(claim: str, told: Mapping[str, Any], at: Condition) -> Iterator[claims.Row]:
+    weights, usual = pd.Series(told["effect"], dtype=float), told.get("metric", "recall_at_1")
+    metrics = {term: term.partition(" @ ")[2] or usual for term in weights.index}
+    there = set(at.rows["arm"])
+    lacking = {_loss(term) for term in weights.index if _arm(term) not in there}
+    if lacking and not told.get("mean"):
+        return
+    known = [term for term in weights.index if _loss(term) not in lacking]
+    if not known or not set(metrics.values()) <= set(at.rows):
+        return
+    kept = weights[known] * weights.clip(lower=0).sum() / weights[known].clip(lower=0).sum()
+    wide = {metric: at.wide(metric) for metric in set(metrics.values())}
+    values = sum(weight * wide[metrics[term]][_arm(term)] for term, weight in kept.items())
+    of: dict[str, float] = {}
+    for term, weight in kept.items():
+        source = at.sources.get(_arm(term), _arm(term))
+        if source != DEFAULTS:  # which no search found
+            of[source] = of.get(source, 0.0) + weight
+    which = ", ".join(dict.fromkeys(_loss(term) for term in known))
+    measure = f"{claims.table()[claim]['measure']}; here of {which}" if lacking else ""
+    recipes = sum(weight**2 for weight in of.values())
+    yield at.row(claim, values, metrics[known[0]], recipes, measure=measure)
+
+
+def _extreme_row(claim: str, at: Condition) -> Iterator[claims.Row]:
+    sign, loss, metric = _EXTREMES[claim]
+    if metric not in at.rows:
+        return
+    wide = sign * at.wide(metric)
+    known = [arm for arm in ELEVEN if arm in wide]
+    if loss in known and len(known) > 2:
+        values = lead(wide[known], loss, at.searches()[wide.index])
+        measure = (
+            ""
+            if len(known) == len(ELEVEN)
+            else f"{claims.table()[claim]['measure']}; of {len(known)}"
+        )
+        yield at.row(claim, values, metric, 2.0, measure=measure)
 
 
 def _arm(term: str) -> str:
@@ -167,19 +224,24 @@ def _arm(term: str) -> str:
     return term.partition(" @ ")[0]
 
 
-def lead(frame: pd.DataFrame, arm: str) -> pd.Series:
+def _loss(term: str) -> str:
+    """The loss of a term, without what is added to it."""
+    return _arm(term).partition(" + ")[0]
+
+
+def lead(frame: pd.DataFrame, arm: str, searches: pd.Series) -> pd.Series:
     """A score minus that of the best other arm, (n, arms) -> (n,).
 
-    The rival of a repetition is the one in front in the mean of the *other* repetitions: one that
-    is chosen in the same repetition owes a part of its place to luck.
+    The rival of a repetition is the one in front in the mean of the repetitions of *other*
+    searches: one that is chosen by the same recipe owes a part of its place to luck.
 
     >>> frame = pd.DataFrame({"a": [0.5, 0.5], "b": [0.4, 0.7], "c": [0.6, 0.2]})
-    >>> lead(frame, "a").round(1).tolist()
+    >>> lead(frame, "a", pd.Series([0, 1])).round(1).tolist()
     [0.1, 0.3]
     """
     others = frame.drop(columns=arm)
-    rivals = {k: others.drop(index=k).mean().idxmax() for k in frame.index}
-    return pd.Series({k: frame.at[k, arm] - frame.at[k, rival] for k, rival in rivals.items()})
+    rivals = {s: others[searches != s].mean().idxmax() for s in searches.unique()}
+    return pd.Series({k: frame.at[k, arm] - frame.at[k, rivals[searches[k]]] for k in frame.index})
 
 
 def beyond(after: pd.DataFrame, before: pd.DataFrame) -> pd.Series:

@@ -1,20 +1,31 @@
-"""Which loss: what a study says to someone who has to choose one, and the table of it."""
+"""Which loss: what the studies say to someone who has to choose one, in groups and settings.
 
-from collections.abc import Mapping
-from pathlib import Path
+A ranking to a tenth of a point says more than a study can. So losses come in groups: the leading
+one, whose members are not separated from the best, and then bands of two points.
+"""
 
+from collections.abc import Iterator, Mapping
+
+import numpy as np
 import pandas as pd
 
-from dmlkit import losses
+from dmlkit import ROOT, losses, statistics
 from dmlkit.files import write_between
-from dmlkit.statistics import interval
-from studies.answers import scores
-from studies.check import asked_for
+from studies.answers import Condition, conditions, kept
 from studies.judgment import sensitivity
-from studies.rules import Protocol, protocol
+from studies.rules import protocol
 from studies.search import recipes
-from studies.standing import LEVEL, holm, paired, tuning_luck
-from studies.trainings import baselines, tables
+from studies.trainings import tables
+
+LEVEL = 0.05
+BAND = 0.02  # of Recall@1: the width of the bands behind the leading group
+#: The conditions of a page, each with the study that has its searches.
+SHOWN: Mapping[str, str] = {
+    "photographs, fine-tuned": "photos_whole",
+    "photographs, head": "photos",
+    "fine-tuned": "transfer",
+    "from scratch": "scratch",
+}
 
 
 def plain(names: pd.Index) -> list[str]:
@@ -23,91 +34,114 @@ def plain(names: pd.Index) -> list[str]:
     return [name for name in names if name in known]
 
 
-def behind_the_best(wide: pd.DataFrame, overlap: float = 0.0) -> pd.DataFrame:
-    """Every arm minus the arm of the highest mean, in the same repetitions: wide (n, arms).
+def standings(at: Condition) -> pd.DataFrame:
+    """Every loss of a condition against the best, the highest mean first.
 
-    Columns: mean, low, high (95 % t-interval), p, the larger p-value of the t-test and of the
-    sign-flip test, and ``apart``, whether that stands at 5 % after Holm's correction over all
-    arms. Where repetitions share classes, ``overlap`` widens the interval and raises the t-test's
-    p-value (Nadeau and Bengio 2003). The best is chosen by these very repetitions, and owes a part
-    of its lead to luck: what is ``apart`` may be a little less so, what is not is not.
+    Columns: mean, low, high of Recall@1 (95 %); behind (of the best, in Recall@1), p (of not being
+    behind, after Holm's correction over all losses) and group: 0 for the leading one, whose p is
+    above 5 %, else the number of the band.
+
+    The best is chosen for each repetition by those of other searches, and the luck of a recipe
+    counts on both sides: what leads by its own luck does not lead here.
     """
-    best = wide.mean().idxmax()
-    delta = wide.drop(columns=best).sub(wide[best], axis=0)
-    found = delta.apply(interval, overlap=overlap).T[["mean", "low", "high"]]
-    found["p"] = paired(delta.to_numpy(), overlap)["p"].to_numpy()
-    return found.assign(apart=holm(found["p"].to_numpy()) <= LEVEL)
-
-
-def which_loss(rules: Protocol, trials: pd.DataFrame, evidence: pd.DataFrame) -> pd.DataFrame:
-    """One row for each loss that has all repetitions, the best first, from a study's tables.
-
-    Columns: mean, low, high of Recall@1 with 95 % t-interval; behind (points of Recall@1 that the
-    best is ahead, 0 for itself), behind_low, behind_high, apart (see ``behind_the_best``); batches
-    (those that the searches chose, each once) and blind (how far the median of the candidates of a
-    search is below their best, on validation classes after the short trainings).
-    """
-    wide = scores(rules, evidence)
-    wide = wide[plain(wide.columns)]
-    share, tuned = rules.repetitions.correction, recipes(trials)
-    found = wide.apply(interval, overlap=share).T[["mean", "low", "high"]]
-    rest = behind_the_best(wide, share).reindex(found.index)
-    for mine, theirs in (("behind", "mean"), ("behind_low", "high"), ("behind_high", "low")):
-        found[mine] = -rest[theirs].fillna(0.0)
-    found["apart"] = rest["apart"].eq(True)  # the best has none
-    found["batches"] = [
-        tuple(dict.fromkeys(recipe["batch"] for (arm, _), recipe in tuned.items() if arm == name))
-        for name in found.index
-    ]
-    found["blind"] = sensitivity(trials)["median_loss"].reindex(found.index)
+    wide = at.wide()
+    wide = wide[plain(wide.columns)].dropna(axis=1)
+    searches = at.searches()[wide.index].to_numpy()
+    best = pd.Series(index=wide.index, dtype=float)
+    for s in np.unique(searches):
+        best[searches == s] = wide.loc[searches == s, wide[searches != s].mean().idxmax()]
+    d = best.to_numpy()[:, None] - wide.to_numpy()
+    how = {"overlap": at.overlap, "luck": at.luck("recall_at_1"), "searches": len(set(searches))}
+    tests = statistics.paired(d, **how)  # type: ignore[arg-type]
+    found = wide.apply(statistics.interval, overlap=at.overlap).T[["mean", "low", "high"]]
+    found["behind"] = tests["difference"].to_numpy()
+    p = np.where(tests["difference"] > 0, tests["p"], 1.0)
+    found["p"] = statistics.holm(p)
+    behind = (found["behind"] / BAND).clip(lower=0).astype(int) + 1
+    found["group"] = behind.where(found["p"] <= LEVEL, 0)
     return found.sort_values("mean", ascending=False, kind="stable")
 
 
-def markdown(rules: Protocol, trials: pd.DataFrame, evidence: pd.DataFrame) -> str:
-    """The table of ``which_loss`` for a page, with what it comes to in two sentences."""
-    table, wide = which_loss(rules, trials, evidence), scores(rules, evidence)
-    columns = ("loss", "batch", "Recall@1 (%)", "behind the best (points)", "a blind setting costs")
-    lines = [_in_words(rules, table, wide), "", f"| {' | '.join(columns)} |", "|---" * 5 + "|"]
-    for name, row in table.iterrows():
-        behind = "" if row["behind"] == 0 else _interval(row, "behind", "behind_low", "behind_high")
-        cells = (
-            f"`{name}`",
-            ", ".join(row["batches"]),
-            _interval(row, "mean", "low", "high"),
-            behind if row["apart"] or not behind else f"{behind}, not told apart",
-            f"{100 * row['blind']:.0f}",
+def settings(study: str) -> pd.DataFrame:
+    """What the searches of a study chose for each loss, and what a blind choice costs.
+
+    Columns: chosen (each setting with its values, one a search), blind (how far the median of a
+    search's candidates lies below their best, on validation classes after the short trainings).
+    """
+    trials = tables(study)[0].frame()
+    tuned = recipes(trials)
+    chosen = {}
+    for arm in plain(pd.Index(dict.fromkeys(name for name, _ in tuned))):
+        mine = [recipe for (name, _), recipe in tuned.items() if name == arm]
+        chosen[arm] = ", ".join(
+            f"{key.removeprefix('loss_args.')} "
+            + "/".join(dict.fromkeys(_short(r[key]) for r in mine))
+            for key in mine[0]
         )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    blind = sensitivity(trials)["median_loss"]
+    return pd.DataFrame({"chosen": pd.Series(chosen), "blind": blind}).dropna()
 
 
-def _in_words(rules: Protocol, table: pd.DataFrame, wide: pd.DataFrame) -> str:
-    """What a table comes to: how much the loss matters, and how much its settings."""
-    best, *others = table.index
-    level = ", ".join(f"`{name}`" for name in others if not table.at[name, "apart"])
-    beaten = wide.mean().reindex(list(baselines(rules))).dropna()
-    floor = ", ".join(f"{name} {100 * value:.1f} %" for name, value in beaten.items())
-    luck = tuning_luck(wide[[*table.index]].to_numpy(), wide.index.to_numpy() % len(rules.searches))
-    return (
-        f"Of {len(table)} losses `{best}` has the highest mean"
-        f"{f'; not told apart from it: {level}' if level else ''}. The median loss is "
-        f"{100 * table['behind'].median():.1f} points behind, and settings drawn without looking "
-        f"cost {100 * table['blind'].median():.0f} points in the median, after "
-        f"{rules.tuning.short_steps} steps. Another search would move a loss by about "
-        f"{100 * luck:.1f} points (one standard deviation), which the intervals hold in part. What "
-        f"every loss has to beat: {floor}. Mean of "
-        f"{rules.repetitions.count} repetitions with 95 % t-intervals; batches are classes x "
-        "images of each, as chosen by the two searches (two, where they differ)."
+def _short(value: object) -> str:
+    return f"{value:.2g}" if isinstance(value, float) else str(value)
+
+
+def markdown(found: Mapping[str, Condition]) -> str:
+    """The page's part: how much the choice matters, the groups, the settings."""
+    parts = ["\n".join(f"- {line}" for line in _in_words(found))]
+    for name, study in SHOWN.items():
+        if name in found:
+            parts += [f"## {name[0].upper()}{name[1:]}", _groups(found[name]), _settings(study)]
+    return "\n\n".join(parts)
+
+
+def _in_words(found: Mapping[str, Condition]) -> Iterator[str]:
+    for name in SHOWN:
+        if name in found:
+            table = standings(found[name])
+            low, high = 100 * table["mean"].quantile([0.1, 0.9])
+            group = (table["group"] == 0).sum()
+            yield (
+                f"**{name}**: of {len(table)} losses, {group} are in the leading group; four in "
+                f"five have a Recall@1 of {low:.0f} to {high:.0f} %. {_floor(found[name])}"
+            )
+
+
+def _floor(at: Condition) -> str:
+    means = at.wide().mean()
+    names = ("untouched features", "pretrained network", "untrained network", "raw pixels")
+    told = [f"{name} {100 * means[name]:.0f} %" for name in names if name in means]
+    return f"Without training: {', '.join(told)}."
+
+
+def _groups(at: Condition) -> str:
+    table = standings(at)
+    lines = ["| group | losses, by their mean | Recall@1 (%) |", "|---|---|---|"]
+    for number, part in table.groupby("group"):
+        band = f"{100 * BAND * (number - 1):.0f} to {100 * BAND * number:.0f} points behind"
+        title = "leading" if number == 0 else band
+        span = f"{100 * part['mean'].min():.0f} to {100 * part['mean'].max():.0f}"
+        lines.append(f"| {title} | {', '.join(f'`{name}`' for name in part.index)} | {span} |")
+    n, luck = len(at.wide()), at.luck("recall_at_1")
+    unit = "classes" if at.name.startswith("photographs") else "repetitions"
+    return "\n".join(lines) + (
+        f"\n\n{n} {unit} (effective {statistics.effective(n, at.overlap):.1f}), "
+        f"{at.searches().nunique()} searches; another search moves a loss by "
+        f"{100 * luck:.1f} points (one standard deviation), which the test counts."
     )
 
 
-def _interval(row: Mapping[str, float], *names: str) -> str:
-    mean, low, high = (100 * row[name] for name in names)
-    return f"{mean:.1f} [{low:.1f}, {high:.1f}]"
+def _settings(study: str) -> str:
+    lines = ["<details><summary>Chosen settings, and what a blind choice costs</summary>", ""]
+    lines += ["| loss | chosen (where the searches differ, each) | a blind choice costs (points) |"]
+    lines += ["|---|---|---|"]
+    for name, row in settings(study).sort_index().iterrows():
+        lines.append(f"| `{name}` | {row['chosen']} | {100 * row['blind']:.0f} |")
+    steps = protocol(study).tuning.short_steps
+    return "\n".join(
+        [*lines, "", f"Blind: the median candidate after {steps} steps.", "", "</details>"]
+    )
 
 
-def write_choice(page: Path, name: str) -> None:
-    """Write the table of a study between ``<!-- which-loss -->`` and ``<!-- /which-loss -->``."""
-    rules, (trials, evidence) = protocol(name), tables(name)
-    text = markdown(rules, trials.frame(), asked_for(rules, evidence))
-    write_between(page, "which-loss", text)
+if __name__ == "__main__":  # python -m studies.choice
+    write_between(ROOT / "docs" / "which_loss.md", "which-loss", markdown(conditions(kept())))

@@ -11,25 +11,19 @@ from dmlkit.terminal import Device, Scheduler, set_option, use_scheduler
 
 
 def study(
-    name: Annotated[
-        str, typer.Argument(help="Its rules: scratch, transfer, wide, photos, claims.")
-    ],
+    name: Annotated[str, typer.Argument(help="Its rules: the name of a file of data/studies.")],
     arms: Annotated[list[str] | None, typer.Option(help="A name, repeatable; else all.")] = None,
     only: Annotated[str | None, typer.Option(help="search, further or repetitions.")] = None,
     status: Annotated[bool, typer.Option(help="Say what is done, and train nothing.")] = False,
     sample: Annotated[int, typer.Option(help="Rows of its evidence to train anew.")] = 0,
     key: Annotated[str, typer.Option(help="What draws them: a commit's hash.")] = "",
-    write: Annotated[Path | None, typer.Option(help="Between <!-- which-loss --> marks.")] = None,
     device: Device = "auto",
     scheduler: Scheduler = None,
 ) -> None:
     """Tune and compare every loss by written rules, or go on where that was broken off."""
 
-    from studies import choice, follow
+    from studies import follow
 
-    if write:
-        choice.write_choice(write, name)
-        return
     use_scheduler(scheduler)
     for line in follow.command(name, arms or (), only, status, sample, key, device):
         terminal.console.print(line, highlight=False, soft_wrap=True)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import dmlkit
 from dmlkit import losses
-from dmlkit.files import write_whole
+from dmlkit.files import told, write_whole
 from dmlkit.training import Experiment
 from studies.answers import complete
 from studies.check import asked_for
@@ -135,8 +135,8 @@ def judge(
 
     ``name`` is ``path/to/file.py:Class`` or ``package.module:Class``; its class may have a
     ``space`` of settings to tune and a ``family`` (see ``losses.entry``). ``study`` is
-    ``"scratch"``, ``"transfer"`` or both. The page is written to ``judge_Class.md`` in the
-    ``folder``; None writes none. What was trained is on disk: called again, it goes on from there.
+    ``"scratch"``, ``"transfer"`` or both; of these, one whose images are not here is left out, and
+    the page says so. The page is written to ``judge_Class.md`` in the ``folder``; None writes none. What was trained is on disk: called again, it goes on from there.
 
     Raises:
         ValueError: see ``examine``; nothing was trained then. Or an unknown study.
@@ -145,15 +145,22 @@ def judge(
     notes = examine(name, args)
     studies = [protocol(each) for each in ([study] if isinstance(study, str) else study)]
     for rules, evidence in [(rules, compared(rules)) for rules in studies]:
-        price, others = cost(example(rules, name, args)), tables(rules.name)[0].frame()
+        try:
+            price = cost(example(rules, name, args))
+        except OSError as error:  # images that are not here
+            if len(studies) == 1:
+                raise
+            notes.append(f"{rules.name} was not judged: {told(error)}.")
+            continue
+        others = tables(rules.name)[0].frame()
         how = {"executor": executor, "device": device, "progress": progress}
         trials, rows = through(rules, name, args, **how)
         of, overlap = families(evidence["arm"].unique()), rules.repetitions.overlap
         at = standing(rows, evidence, of, entry.family, overlap)
         lacking = sorted(set(arms(rules)) - set(of))
         found[rules.name] = Regime(at, price, trials, rows, others, lacking)
-    judgment = Judgment(name, entry.family, notes, found)
+    judgment = Judgment(name.rpartition(":")[2], entry.family, notes, found)
     if folder is not None:
-        path = folder / f"judge_{name.rpartition(':')[2]}.md"
+        path = folder / f"judge_{judgment.name}.md"
         write_whole({path: partial(Path.write_text, data=judgment.page(), encoding="utf-8")})
     return judgment

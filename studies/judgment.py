@@ -80,7 +80,7 @@ class Judgment:
         return questions(found, [*dict.fromkeys([*REGIMES, *found])])
 
     def verdict(self, regime: str) -> str:
-        """better, worse, no difference or undecided, against the best of a regime."""
+        """What becomes of "better than the best" in a regime."""
         adjusted = self.questions.loc[(regime, "best"), "holm"]
         return self.regimes[regime].standing.verdict(adjusted)
 
@@ -116,7 +116,8 @@ class Judgment:
         rivals = at.arms[at.arms["family"].notna()]
         place = 1 + (rivals["mean"] > at.own["mean"]).sum()
         text = (
-            f"**{regime}: {self.verdict(regime)}.** Recall@1 {_interval(at.own)} % on unseen "
+            f"**{regime}: better than the best? {self.verdict(regime)}.** "
+            f"Recall@1 {_interval(at.own)} % on unseen "
             f"classes, place {place} among {len(rivals)} losses. Against the best, "
             f"{self._against(regime, 'best', at.best)}"
         )
@@ -129,7 +130,7 @@ class Judgment:
         row = self.regimes[regime].standing.arms.loc[rival]
         p, adjusted = self.questions.loc[(regime, question)]
         return (
-            f"{rival}: {_difference(row)} points, sign-flip p = {row['flip']:.3g}; better than "
+            f"{rival}: {_difference(row)} points, sign-flip p = {row['flips']:.3g}; better than "
             f"every one of them: p = {p:.3g}, {adjusted:.3g} after Holm's correction, which "
             f"{'stands' if adjusted <= LEVEL else 'does not stand'} at 5 %."
         )

@@ -55,11 +55,6 @@ class Repetitions:
     fields: Mapping[str, Any]
     by_class: bool = False  # whether Recall@1 of each class is kept
 
-    @property
-    def correction(self) -> float:
-        """r / (1 − r) of the ``overlap`` r, which intervals take (Nadeau and Bengio, 2003)."""
-        return self.overlap / (1 - self.overlap)
-
 
 @dataclass(frozen=True)
 class Protocol:
@@ -112,7 +107,7 @@ def protocol(name: str, folder: Path = FOLDER) -> Protocol:
             repetitions=_made(Repetitions, rules.repetitions),
         )
     for told in rules.contrasts.values():
-        check_arguments("a contrast", ("effect", "metric"), told)
+        check_arguments("a contrast", ("effect", "metric", "mean"), told)
     for number in range(len(rules.searches)):  # each goes with a repetition
         for where in (searching(rules, number), repetition(rules, number)):
             Experiment(**merged(rules.base, where))

@@ -28,8 +28,8 @@ def test_an_interval_of_repetitions_that_overlap_is_wider():
     expected = stats.ttest_1samp(x, 0).confidence_interval(0.95)
     np.testing.assert_allclose(independent[["low", "high"]], expected)
     wider = (overlapping["high"] - x.mean()) / (independent["high"] - x.mean())
-    assert wider == pytest.approx(np.sqrt((1 / 7 + 0.25) / (1 / 7)))
-    with pytest.raises(ValueError, match="overlap must be a number from 0 to inf, but is nan"):
+    assert wider == pytest.approx(np.sqrt((1 / 7 + 1 / 3) / (1 / 7)))
+    with pytest.raises(ValueError, match="overlap must be a number from 0 to 1, but is nan"):
         statistics.interval(x, overlap=float("nan"))
 
 
@@ -78,9 +78,55 @@ def test_so_many_repetitions_decide_and_one_fewer_do_not(ratio):
 def test_holm_is_that_of_the_pairs_of_which_one_can_be_true():
     """Both of a pair are tested, yet no more than m of the 2m hypotheses are paid for."""
     p = np.array([[0.016, 0.9], [0.9, 0.016], [0.016, np.nan]])
-    assert statistics.holm(p).tolist() == [[True, False], [False, True], [True, False]]
-    assert not statistics.holm(p * 1.1).any()
-    assert not statistics.holm(np.full((2, 2), np.nan)).any()
+    stands = statistics.holm(p) <= 0.05
+    assert stands.tolist() == [[True, False], [False, True], [True, False]]
+    assert not (statistics.holm(p * 1.1) <= 0.05).any()
+    assert np.isnan(statistics.holm(np.full((2, 2), np.nan))).all()
+
+
+def test_the_one_test_is_that_of_scipy_and_grows_by_shared_classes_and_the_luck_of_recipes():
+    d = np.random.default_rng(2).normal(0.5, 1, size=(12, 3))
+    found, theirs = statistics.paired(d, null=0.2), stats.ttest_1samp(d, 0.2)
+    np.testing.assert_allclose(found["p_t"], theirs.pvalue)
+    np.testing.assert_allclose(found[["low", "high"]].T, theirs.confidence_interval())
+    assert found["flips"].tolist() == [statistics.sign_flips(x - 0.2) for x in d.T]
+    assert (found["p"] == found[["p_t", "flips"]].max(axis=1)).all()
+    wider = statistics.paired(d, overlap=0.2, luck=0.3, searches=2, recipes=1.5)["error"]
+    np.testing.assert_allclose(wider**2, d.var(0, ddof=1) * (1 / 12 + 1 / 4) + 0.09 * 1.5 / 2)
+
+
+def test_the_luck_of_recipes_is_found():
+    """Scores of twelve arms in twelve repetitions, which two searches share out."""
+
+    def drawn(seed: int, luck: float) -> float:
+        rng = np.random.default_rng(seed)
+        scores = 0.045 * rng.standard_normal((12, 1)) + 0.015 * rng.standard_normal((12, 12))
+        scores += luck * rng.standard_normal((2, 12))[np.arange(12) % 2]
+        return statistics.luck(scores, np.arange(12) % 2)
+
+    none, some = ([drawn(seed, luck) for seed in range(20)] for luck in (0.0, 0.03))
+    assert np.sqrt(np.mean(np.square(none))) < 0.008
+    assert np.sqrt(np.mean(np.square(some))) == pytest.approx(0.03, rel=0.25)
+
+
+@pytest.mark.parametrize(
+    "rule, interval, expected",
+    [
+        ("positive", (0.5, 1.5), "holds here"),
+        ("positive", (0.1, 0.9), "smaller than claimed"),
+        ("positive", (-0.4, 0.8), "fails here"),
+        ("positive", (-3.0, -2.0), "fails here"),
+        ("positive", (-0.4, 1.2), "open"),
+        ("equivalent", (-0.9, 0.8), "holds here"),
+        ("equivalent", (1.1, 3.0), "fails here"),
+        ("equivalent", (0.5, 3.0), "open"),
+        ("below", (-5.0, 0.9), "holds here"),
+        ("below", (1.1, 2.0), "fails here"),
+        ("below", (0.5, 2.0), "open"),
+    ],
+)
+def test_a_word_follows_from_the_interval_and_the_smallest_effect(rule, interval, expected):
+    assert statistics.word(rule, sum(interval) / 2, *interval, margin=1.0) == expected
 
 
 def test_compare_refuses_what_has_no_partner():

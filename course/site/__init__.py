@@ -17,7 +17,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from course import book, ledger
 from course.site import atlas, drawings, notebooks
-from dmlkit import ROOT, claims, losses
+from dmlkit import ROOT, losses
+from studies import claims
 
 SITE = Path(__file__).parent
 #: What ``make playground`` writes; the site has it where it is there.
@@ -57,10 +58,10 @@ def write(source: Path) -> None:
     shutil.copytree(ROOT / "figures", source / "_extra" / "figures")
     if PLAYGROUND.exists():
         shutil.copytree(PLAYGROUND, source / "_extra" / "playground")
-    figures, course, frame = notebooks.figures(), book.course(), claims.verdicts()
+    figures, course, frame = notebooks.figures(), book.course(), claims.ledger()
     facts = {name: book.facts(notebook) for name, notebook in course.items()}
     notebooks.write(source / "notebooks", course, figures)
-    _write_ledger(source / "ledger", figures, frame)
+    _set(source / "ledger" / "index.md", "ledger.md", text=ledger.markdown(frame))
     _write_atlas(source / "losses")
     context = {
         "figures": figures,
@@ -74,23 +75,6 @@ def write(source: Path) -> None:
     }
     for name in ("index", "gallery", "play", "teach", "cite"):
         _set(source / f"{name}.md", f"{name}.md", **context)
-
-
-def _write_ledger(folder: Path, figures: dict[str, Any], frame: Any) -> None:
-    summary = ledger.summary(frame)
-    context = {"table": claims.table(), "summary": summary, "papers": PAPERS}
-    _set(folder / "index.md", "ledger.md", tally=ledger.tally(frame), **context)
-    for name, row in claims.table().items():
-        parts = frame[frame["claim"] == name].sort_values("primary", ascending=False, kind="stable")
-        drawn = parts.dropna(subset=["low", "high"])
-        if len(drawn):
-            drawings.forest(drawn).savefig(folder / f"{name}.png", dpi=150)
-        shown = {figure: figures[figure] for figure in parts["figure"]}
-        _set(
-            folder / f"{name}.md", "claim.md", name=name, row=row, paper=PAPERS[row["source"]],
-            verdict=summary.loc[name], parts=parts.to_dict("records"), figures=shown,
-            forest=len(drawn) > 0,
-        )  # fmt: skip
 
 
 def _write_atlas(folder: Path) -> None:

@@ -59,7 +59,7 @@ def recall(name: str) -> dict[str, dict[str, Any]]:
     evidence = pd.read_csv(ROOT / "data" / "evidence" / f"{name}.csv").groupby("arm")["recall_at_1"]
     found = pd.DataFrame(
         {
-            arm: study.interval(s, overlap=rules.correction)
+            arm: study.interval(s, overlap=rules.overlap)
             for arm, s in evidence
             if len(s) == rules.count
         }

@@ -1,7 +1,6 @@
-"""Pictures that the site draws: the forces of a loss, and the intervals of a claim."""
+"""What the site draws: the forces of a loss."""
 
 import numpy as np
-import pandas as pd
 import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
@@ -48,18 +47,4 @@ def forces(name: str) -> Figure:
     right.plot(poster.ANGLES, poster.forces(name), lw=2)
     right.set(xlabel="angle to its own class (°)", ylabel="force / largest")
     right.set_xticks(range(0, 91, 30))
-    return fig
-
-
-def forest(parts: pd.DataFrame) -> Figure:
-    """Means and intervals of parts of a claim on one axis, over the smallest effect of interest."""
-    fig = Figure(figsize=(8, 0.8 + 0.32 * len(parts)), layout="constrained")
-    ax, rows = fig.subplots(), np.arange(len(parts))[::-1]
-    ax.axvline(0, color="0.3", lw=1)
-    ax.hlines(rows, parts["low"], parts["high"], lw=2)
-    ax.plot(parts["effect"], rows, "o")
-    ax.set_xlim(ax.get_xlim())
-    ax.barh(rows, 2 * parts["margin"], left=-parts["margin"], height=0.9, color="0.9", zorder=0)
-    ax.set_yticks(rows, parts["part"])
-    ax.locator_params(axis="x", nbins=6)
     return fig
