@@ -10,7 +10,8 @@ GitHub and JupyterLab do not show such comments. The rules:
 - The last numbers before the comment are meant, as many as it has paths (``;`` between them).
 - A path goes from key to key by ``/``, into a list by the place (from 0, or -1 for the last) or,
   among claims, by claim and condition ("A1, fine-tuned"). ``mean``, ``min`` and ``max`` of a
-  list, or of a sample, are over its first axis (the repetitions). The marks ``timing`` and ``example`` are left out.
+  list, or of a sample, are over its first axis (the repetitions). The marks ``timing`` and
+  ``example`` are left out.
 - ``a minus b`` and ``a over b`` are the difference and the ratio of two paths of one figure.
 - A number with ``%``, ``percent`` or ``points`` is compared with 100 times what the figure has; end
   the comment with ``in %`` where the figure has percent itself.

@@ -136,7 +136,8 @@ def judge(
     ``name`` is ``path/to/file.py:Class`` or ``package.module:Class``; its class may have a
     ``space`` of settings to tune and a ``family`` (see ``losses.entry``). ``study`` is
     ``"scratch"``, ``"transfer"`` or both; of these, one whose images are not here is left out, and
-    the page says so. The page is written to ``judge_Class.md`` in the ``folder``; None writes none. What was trained is on disk: called again, it goes on from there.
+    the page says so. The page is written to ``judge_Class.md`` in the ``folder``; None writes none.
+    What was trained is on disk: called again, it goes on from there.
 
     Raises:
         ValueError: see ``examine``; nothing was trained then. Or an unknown study.
