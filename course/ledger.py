@@ -7,6 +7,8 @@ import pandas as pd
 from scipy import stats
 
 from dmlkit.files import write_between
+from studies import choice
+from studies.answers import conditions, kept
 from studies.claims import WORDS, table
 
 #: Of ``rows``.
@@ -78,12 +80,17 @@ def _history(about: dict[str, str]) -> str:
 
 
 def write(page: Path, frame: pd.DataFrame) -> None:
-    """Write what a page has marks for: the ledger (``<!-- claims -->``), the ``<!-- tally -->``.
+    """Write what a page has marks for: the ledger (``<!-- claims -->``), the ``<!-- tally -->``, the
+    groups of losses (``<!-- which-loss -->``).
 
-    Raises ValueError for a page without either.
+    Raises ValueError for a page that has none of them.
     """
     text = page.read_text(encoding="utf-8")
-    if "<!-- tally -->" in text:
-        write_between(page, "tally", tally(frame))
-    if "<!-- claims -->" in text or "<!-- tally -->" not in text:
-        write_between(page, "claims", markdown(frame))
+    makes = {
+        "claims": lambda: markdown(frame),
+        "tally": lambda: tally(frame),
+        "which-loss": lambda: choice.markdown(conditions(kept())),
+    }
+    marks = [mark for mark in makes if f"<!-- {mark} -->" in text]
+    for mark in marks or ["claims"]:
+        write_between(page, mark, makes[mark]())

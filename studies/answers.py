@@ -128,15 +128,18 @@ def conditions(evidence: Mapping[str, pd.DataFrame]) -> dict[str, Condition]:
     for name, (study, rows) in parts.items():
         if len(rows):
             rules = protocol(study)
-            of = {a: arm.recipe_of or a for a, arm in arms(rules).items()}
+            of = {name: arm.recipe_of or name for name, arm in arms(rules).items()}
+            if study == "scratch":
+                ours = arms(protocol("claims")).items()
+                of |= {arm: made.recipe_of or arm for arm, made in ours}
             overlap = 0.0 if rules.repetitions.by_class else rules.repetitions.overlap
             found[name] = Condition(name, rows, overlap, of)
     return found
 
 
 def _renamed(rows: pd.DataFrame, ending: str) -> pd.DataFrame:
-    mine = rows[rows["arm"].str.endswith(ending)]
-    return mine.assign(arm=mine["arm"].str.removesuffix(ending))
+    mine = rows.loc[[i for i, arm in rows["arm"].items() if arm.endswith(ending)]]
+    return mine.assign(arm=[arm.removesuffix(ending) for arm in mine["arm"]])
 
 
 def by_class(rows: pd.DataFrame) -> pd.DataFrame:

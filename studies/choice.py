@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pandas as pd
 
-from dmlkit import ROOT, losses, statistics
-from dmlkit.files import write_between
-from studies.answers import Condition, conditions, kept
+from dmlkit import losses, statistics
+from studies.answers import Condition
 from studies.judgment import sensitivity
 from studies.rules import protocol
 from studies.search import recipes
@@ -141,7 +140,3 @@ def _settings(study: str) -> str:
     return "\n".join(
         [*lines, "", f"Blind: the median candidate after {steps} steps.", "", "</details>"]
     )
-
-
-if __name__ == "__main__":  # python -m studies.choice
-    write_between(ROOT / "docs" / "which_loss.md", "which-loss", markdown(conditions(kept())))

@@ -339,14 +339,14 @@ def invented(own, monkeypatch):
 
 @pytest.mark.parametrize(
     ("gain", "verdict", "place"),
-    [(0.05, "better", 1), (-0.05, "worse", 2), (0.0, "no difference", None)],
+    [(0.05, "holds here", 1), (-0.05, "fails here", 2), (0.0, "fails here", None)],
 )
-def test_the_page_says_better_worse_or_no_difference(own, invented, gain, verdict, place):
+def test_the_page_says_the_words_of_the_ledger(own, invented, gain, verdict, place):
     invented(gain)
     found = judge("mine.py:Good", "scratch", folder=None, progress=False)
     assert found.verdict("scratch") == verdict
     page = found.page()
-    assert f"**scratch: {verdict}.**" in page
+    assert f"**scratch: better than the best? {verdict}.**" in page
     assert place is None or f"place {place} among 4 losses" in page
     assert "over 4 comparisons" in page
     assert found.regimes["scratch"].standing.family_best == "triplet_semihard"

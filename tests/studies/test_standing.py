@@ -1,7 +1,5 @@
 """The rule calls a loss better by chance in at most 5 of 100 cases, and mostly sees 3 points."""
 
-from itertools import product
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -28,23 +26,6 @@ def rows_of(frame, arm, gain=0.0):
     return own.assign(recall_at_1=own["recall_at_1"] + gain)
 
 
-def test_sign_flips_are_those_of_scipy_and_of_a_plain_loop():
-    d = np.random.default_rng(0).standard_normal((6, 2)) + 0.5
-    theirs = stats.permutation_test(
-        (d[:, 0],), np.mean, permutation_type="samples", n_resamples=999
-    )
-    found = rule.sign_flip(d)
-    assert found[0] == pytest.approx(theirs.pvalue, abs=1e-12)
-    plain = [abs(np.mean(np.array(s) * d[:, 1])) for s in product((1, -1), repeat=6)]
-    assert found[1] == np.mean(np.array(plain) >= abs(d[:, 1].mean()) - 1e-12)
-
-
-def test_many_repetitions_are_flipped_at_random():
-    d = np.random.default_rng(1).standard_normal((30, 1)) + 0.3
-    exact = stats.ttest_1samp(d[:, 0], 0).pvalue
-    assert rule.sign_flip(d)[0] == pytest.approx(exact, rel=0.3)
-
-
 def test_the_t_test_and_its_interval_are_those_of_scipy_where_there_is_no_luck():
     frame = evidence(0)
     frame["search"] = 0
@@ -56,7 +37,7 @@ def test_the_t_test_and_its_interval_are_those_of_scipy_where_there_is_no_luck()
     row = at.arms.loc["loss 3"]
     assert row["p_t"] == pytest.approx(theirs.pvalue)
     assert (row["difference_low"], row["difference_high"]) == pytest.approx((low, high))
-    assert row["p"] == max(row["flip"], row["p_t"])
+    assert row["p"] == max(row["flips"], row["p_t"])
 
 
 def test_shared_test_classes_widen_the_interval_as_nadeau_and_bengio_say():
@@ -69,25 +50,6 @@ def test_shared_test_classes_widen_the_interval_as_nadeau_and_bengio_say():
     assert errors[1] / errors[0] == pytest.approx(np.sqrt((1 / 12 + 0.25) / (1 / 12)))
 
 
-def test_the_luck_of_tuning_is_found_and_widens_the_interval():
-    found = [
-        rule.tuning_luck(
-            evidence(seed, luck).pivot(index="repetition", columns="arm").iloc[:, -12:].to_numpy(),
-            np.arange(12) % 2,
-        )
-        for luck in (0.0, 0.03)
-        for seed in range(20)
-    ]
-    assert np.sqrt(np.mean(np.square(found[:20]))) < 0.008
-    assert np.sqrt(np.mean(np.square(found[20:]))) == pytest.approx(0.03, rel=0.25)
-    frame = evidence(0, luck=0.03)
-    together, apart = (
-        rule.standing(rows_of(f, "loss 0", 0.01), f, FAMILIES, "proxies").error
-        for f in (frame.assign(search=0), frame)
-    )
-    assert apart > together
-
-
 def test_better_than_the_best_is_better_than_each():
     frame = evidence(3)
     at = rule.standing(rows_of(frame, "loss 1", 0.1), frame, FAMILIES, "pairs")
@@ -96,9 +58,10 @@ def test_better_than_the_best_is_better_than_each():
     assert FAMILIES[at.family_best] == "pairs"
     same = rule.standing(rows_of(frame, at.best), frame, FAMILIES, "pairs")
     assert same.p_best == 1, "its own copy is not beaten"
+    assert at.verdict(at.p_best) == "holds here"
+    assert at.verdict(0.06) == "open", "not every rival is beaten"
     worse = rule.standing(rows_of(frame, "loss 1", -0.1), frame, FAMILIES, "pairs")
-    assert worse.p_worse < 0.05
-    assert worse.verdict(1.0) == "worse"
+    assert worse.verdict(1.0) == "fails here"
 
 
 def test_what_is_no_rival_has_no_say():
