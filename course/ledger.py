@@ -80,8 +80,8 @@ def _history(about: dict[str, str]) -> str:
 
 
 def write(page: Path, frame: pd.DataFrame) -> None:
-    """Write what a page has marks for: the ledger (``<!-- claims -->``), the ``<!-- tally -->``, the
-    groups of losses (``<!-- which-loss -->``).
+    """Write what a page has marks for: the ledger (``<!-- claims -->``), the ``<!-- tally -->``, or
+    the groups of losses (``<!-- which-loss -->``).
 
     Raises ValueError for a page that has none of them.
     """

@@ -2,11 +2,9 @@
 
 ``python -m tests.referee`` names each difference from what is frozen; ``--freeze`` freezes what is
 now. Where instruction set and libraries are those it was frozen with, numbers are equal to the
-last bit. Elsewhere they are close; trained weights and figures are not compared there, as a
+last bit. Elsewhere they are close; trained weights are not compared there, as a
 training multiplies every last bit. What is new is no difference.
 """
-
-import dmlkit  # asks for the instruction set, before NumPy and torch are loaded
 
 # isort: split
 import argparse
@@ -30,7 +28,6 @@ import torch
 from torch import Tensor, nn
 
 from dmlkit import (
-    claims,
     data,
     figures,
     losses,
@@ -67,8 +64,10 @@ CHANGED: dict[str, str] = {
     "training/*: hash": "an Experiment's hash covers the fields that differ from their defaults",
     "names/dmlkit.training:Experiment.former_hash": "evidence is kept by today's hash",
     "names/dmlkit.training:Run.diagnose": "it is dmlkit.diagnosis.diagnose(run)",
-    "names/dmlkit.claims:word": "no record has a former word",
-    "figures/18_hubs": "hubs are compared with noise in the same classes; what was there is equal",
+    "names/dmlkit.claims:*": "claims are of studies: rows by conditions, by one test",
+    "scores/interval": "overlap is the share r of common classes, of which r/(1 - r) was given",
+    "names/dmlkit.study:holm": "as below",
+    "scores/holm": "adjusted p-values, of which those up to 5 % were said to fall",
 }
 #: How far numbers may be elsewhere, as a share of their root mean square: the first that matches.
 TOLERANCES = {
@@ -77,11 +76,11 @@ TOLERANCES = {
     "losses/*/gradient*": 5e-6,
     "*": 1e-6,
 }
-PINNED_ONLY = ("training", "figures")
+PINNED_ONLY = ("training",)
 BITS_DEPEND_ON = ("numerics", "torch", "numpy", "scipy", "pandas", "scikit-learn", "faiss-cpu")
 MODULES = (
     *(losses, spherical, retrieval, verification, data, batches),
-    *(models, training, study, claims, figures),
+    *(models, training, study, figures),
 )
 METRICS = ("euclidean", "cosine", "hamming", {"name": "poincare", "c": 0.5, "clip": 1.5})
 C, D = 6, 12  # classes and dimensions of small batches
@@ -265,25 +264,6 @@ def _state(module: nn.Module) -> Tensor:
     return torch.cat([torch.empty(0, dtype=torch.float64), *values])
 
 
-def of_figures() -> Part:
-    """The numbers of the committed figures, but for those of a clock, and the ledger of claims."""
-
-    def untimed(part: Any) -> Any:
-        if isinstance(part, dict):
-            return None if part.keys() == {"timing"} else {k: untimed(v) for k, v in part.items()}
-        return list(map(untimed, part)) if isinstance(part, list) else part
-
-    found: Part = {"ledger": _digest(claims.verdicts().to_json(double_precision=15))}
-    for path in sorted((dmlkit.ROOT / "figures").glob("*.json")):
-        numbers = untimed(json.loads(path.read_text(encoding="utf-8"))["numbers"])
-        found[path.stem] = _digest(json.dumps(numbers, sort_keys=True))
-    return found
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 def of_names() -> Part:
     """The arguments of every public name, and of the methods of public classes."""
     frozen = load()["names"] if FROZEN.exists() else {}
@@ -323,7 +303,6 @@ PARTS: dict[str, Callable[[], Part]] = {
     "scores": of_scores,
     "batches": of_batches,
     "training": of_training,
-    "figures": of_figures,
     "names": of_names,
 }
 

@@ -18,8 +18,9 @@ from PIL import Image
 from scipy import stats
 
 import dmlkit
-from dmlkit import claims, figures, numerics
+from dmlkit import figures, numerics
 from dmlkit.data import ImageSet
+from studies import claims
 
 mpl.use("Agg")
 
@@ -207,7 +208,7 @@ def test_numbers_are_marked_where_they_are(folder: Path) -> None:
         "runs": figures.sample(torch.tensor([[0.5, 1.0], [0.7, 1.0]]), x=[1, 2]),
         "seconds": figures.timing(0.25),
         "worst": figures.example({"class": 7}),
-        "claims": [claims.settle("C18", [0.2, 0.3, 0.25]).facts()],
+        "claims": [claims.row("C18", "from scratch", [0.2, 0.3, 0.25]).facts()],
     }
     figures.save(line(), "toy", data, "A line.")
     numbers = record(folder)["numbers"]

@@ -91,10 +91,10 @@ def test_what_benchmarks_found_is_that_of_their_results():
 def test_the_table_of_claims_is_that_of_the_committed_figures(committed_figures):
     """A verdict that flips, or loses its evidence, is said here on purpose or not at all."""
     from course import ledger
-    from dmlkit import claims
+    from studies import claims
 
     shown = between((ROOT / "docs" / "ledger.md").read_text(), "claims")
-    assert shown.strip() == ledger.markdown(claims.verdicts(committed_figures)), (
+    assert shown.strip() == ledger.markdown(claims.ledger(committed_figures)), (
         "after committing new figures: dmlkit claims --write docs/ledger.md, and README.md"
     )
     assert shown.startswith(between(README, "tally")), "the headline is not that of the ledger"

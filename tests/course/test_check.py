@@ -9,7 +9,8 @@ import pytest
 
 from benchmarks import check_power
 from course import check
-from dmlkit import claims, figures
+from dmlkit import figures
+from studies import claims
 
 
 def made(numbers: dict[str, Any], numerics: str = "avx2", **other: Any) -> dict[str, Any]:
@@ -28,7 +29,9 @@ def sample(shift: float = 0.0, seed: int = 0, shape: tuple[int, ...] = (5, 40)) 
 
 
 def claim(*values: float, name: str = "C18", **how: Any) -> dict[str, Any]:
-    return {"claims": [claims.settle(name, values, **how).facts()]}
+    many = len(values) > 1
+    row = claims.row(name, "from scratch", values, **how) if many else claims.counted(name, *values)
+    return {"claims": [row.facts()]}
 
 
 @pytest.mark.parametrize(
@@ -48,7 +51,7 @@ def claim(*values: float, name: str = "C18", **how: Any) -> dict[str, Any]:
         ({"e": {"example": [3, 4]}}, {"e": {"example": [9, 4]}}, []),
         ({"e": {"example": 3}}, {}, ["e/example: committed, but not made"]),
         ({"s": sample() | {"x": 10}}, {"s": sample() | {"x": 20}}, ["s/x: committed 10, now 20"]),
-        (claim(0.2, 0.3), claim(0.2, 0.3, margin=0.5), ["claims/0/margin: "]),
+        (claim(0.2, 0.3), claim(0.2, 0.3, measure="another"), ["claims/0/measure: "]),
         (claim(1e-15, name="B2"), claim(3e-15, name="B2"), []),
         (claim(1, 2, 3, timed=True), claim(-1, -2, -3, timed=True), []),
     ],
@@ -110,14 +113,14 @@ def test_what_is_said_beside_a_figure_has_to_be_what_was_made() -> None:
     assert check.compare({}, old)[0] == ["toy: made, but not committed"]
 
 
-def test_a_verdict_fails_where_it_turns_and_is_named_where_it_changes_otherwise() -> None:
-    up, down, none = claim(0.2, 0.3, 0.25), claim(-0.2, -0.3, -0.25), claim(0.001, 0.002, -0.001)
-    turned = "toy: claims/0/verdict: committed 'reproduced', now 'contradicted'"
+def test_a_word_fails_where_it_turns_and_is_named_where_it_changes_otherwise() -> None:
+    up, down, between = claim(0.2, 0.3, 0.25), claim(-0.2, -0.3, -0.25), claim(0.1, 0.9, -0.6)
+    turned = "toy: claims/0/word: committed 'holds here', now 'fails here'"
     assert turned in failures(up, down)
-    for old, new in ((up, none), (none, up)):
+    for old, new in ((up, between), (between, up)):
         wrong, notes = check.compare(made(old), made(new))
-        assert not any("verdict" in line for line in wrong)
-        assert any("verdict: committed" in line for line in notes)
+        assert not any("word" in line for line in wrong)
+        assert any("word: committed" in line for line in notes)
 
 
 def test_what_a_clock_judges_is_only_named() -> None:
@@ -127,7 +130,7 @@ def test_what_a_clock_judges_is_only_named() -> None:
     )
     wrong, notes = check.compare(made(up), made(down))
     assert wrong == []
-    assert "toy: claims/0/verdict: committed 'reproduced', now 'contradicted'" in notes
+    assert any(line.startswith("toy: claims/0/effect: committed 3.5") for line in notes)
     wrong, notes = check.compare(made({"t": {"timing": 0.02}}), made({"t": {"timing": 0.21}}))
     assert (wrong, notes[0]) == ([], "toy: t/timing: committed 0.02, now 0.21")
 
