@@ -19,11 +19,12 @@ figures: .venv/installed
 		$(if $(TIMEOUT),--timeout $(TIMEOUT)) $(if $(BUILD),--build $(BUILD))
 
 # In order, the many small files of doctests come last: no core waits for a long file at the end.
-# Then the notebooks, and what is made of them: they run side by side, so each trains in its own
-# process, as on a machine with one core.
+# Then the notebooks at their smallest, and what is made of them: they run side by side, so each
+# trains in its own process, as on a machine with one core.
 test: lint
 	$(BIN)/python -m pytest --numprocesses auto --dist loadscope --no-loadscope-reorder --ignore tests/course
-	LOKY_MAX_CPU_COUNT=1 $(BIN)/python -m pytest --numprocesses auto --dist loadscope --nbval-lax --nbval-current-env tests/course notebooks/*.ipynb
+	$(BIN)/python -m course.smoke
+	LOKY_MAX_CPU_COUNT=1 $(BIN)/python -m pytest --numprocesses auto --dist loadscope --nbval-lax --nbval-current-env tests/course build/nbval
 
 lint: .venv/installed
 	$(BIN)/ruff check

@@ -5,7 +5,7 @@ notebook anew.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,14 +17,6 @@ from nbformat.v4 import new_markdown_cell, new_notebook
 import dmlkit
 from dmlkit.files import write_whole
 
-#: The figure that the index shows.
-POSTER = "16_poster"
-_POSTER_TEXT = (
-    "## All losses on one sheet\n\nEquation, year, force and cost of each loss; notebook 16 draws "
-    "it from the package itself, and says how to read it. Open the picture by itself to enlarge "
-    "it.\n\n"
-)
-
 #: Tag of a cell that is folded in the printed book; in JupyterLab ``jupyter.source_hidden`` is.
 HIDDEN = "hide-input"
 
@@ -32,15 +24,23 @@ _KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 _LINKS = re.compile(r"^.*\]\(index\.ipynb\).*$\n*", re.MULTILINE)
 
 
+#: "*Read 15 minutes, do 35; the machine works 1. Needs: 00, 02.*"
+_STUDY = re.compile(
+    r"^\*Read (?P<read>\d+) minutes, do (?P<do>\d+); the machine works [\d.]+\. "
+    r"Needs: (?P<needs>.+)\*$",
+    re.MULTILINE,
+)
+
+
 @dataclass(frozen=True)
 class Facts:
     """What the first cell of a notebook says of it."""
 
     title: str
-    objectives: tuple[str, ...]
-    prerequisites: str
+    sentence: str  # the answer to the title's question
+    read: int  # minutes of study
+    do: int
     needs: tuple[str, ...]  # numbers of earlier notebooks
-    minutes: Mapping[str, str]  # by profile
 
 
 def course(folder: Path | None = None) -> dict[str, NotebookNode]:
@@ -53,28 +53,24 @@ def course(folder: Path | None = None) -> dict[str, NotebookNode]:
 
 
 def facts(notebook: NotebookNode) -> Facts:
-    """Title, objectives, prerequisites and minutes from the first cell of a notebook.
+    """Title, sentence, minutes of study and needs from the first cell of a notebook.
 
     Raises:
         ValueError: the cell lacks one of them.
     """
     text = notebook.cells[0].source
-    title = re.match(r"# (?:\d+ · )?(.+)", text)
-    goals = re.findall(r"^- (.+)", text.partition("**Objectives.**")[2], re.MULTILINE)
-    needs = re.search(r"\*\*Prerequisites\.\*\* (.+)", text)
-    minutes = dict(re.findall(r"^\| *`(\w+)` *\|.*\| *([^|]+?) *\|$", text, re.MULTILINE))
-    if not (title and goals and needs and minutes):
-        raise ValueError(f"{text[:40]!r} lacks a title, objectives, prerequisites or minutes")
-    return Facts(
-        title[1], tuple(goals), needs[1], tuple(dict.fromkeys(_numbers(needs[1]))), minutes
-    )
-
-
-def _numbers(prerequisites: str) -> Iterator[str]:
-    """Numbers of the notebooks that a sentence names: "Notebooks 00 to 02; the softmax"."""
-    for part in re.findall(r"[Nn]otebooks? ([^;.]+)", prerequisites):
-        for first, last in re.findall(r"\b(\d\d)\b(?: to (\d\d)\b)?", part):
-            yield from (f"{i:02d}" for i in range(int(first), int(last or first) + 1))
+    title = re.match(r"# (?:\d+\w? · )?(.+)", text)
+    sentence = re.search(r"\*\*In one sentence\.\*\* (.+)", text)
+    study = _STUDY.search(text)
+    if title and not study:  # the older form
+        old = re.findall(r"\b\d\d\b", text.partition("**Prerequisites.**")[2].partition("\n")[0])
+        said = re.split(r"(?<=[.?]) ", text.split("\n\n")[2].strip("*"))[0]
+        return Facts(title[1], said, 20, 40, tuple(dict.fromkeys(old)))
+    if not (title and sentence and study):
+        raise ValueError(f"{text[:40]!r} lacks a title, its sentence or the minutes of study")
+    needs = tuple(dict.fromkeys(re.findall(r"\b\d\d[a-z]?\b", study["needs"])))
+    said = re.sub(r" ?<!--.*?-->", "", sentence[1])
+    return Facts(title[1], said, int(study["read"]), int(study["do"]), needs)
 
 
 def navigation(name: str, titles: Mapping[str, str]) -> str:
@@ -85,9 +81,9 @@ def navigation(name: str, titles: Mapping[str, str]) -> str:
     """
     names = list(titles)
     place = names.index(name)
-    links = [f"[← {n[:2]} {titles[n]}]({n}.ipynb)" for n in names[:place][-1:]]
+    links = [f"[← {number(n)} {titles[n]}]({n}.ipynb)" for n in names[:place][-1:]]
     links += ["[index](index.ipynb)", "[glossary](glossary.ipynb)"]
-    links += [f"[{n[:2]} {titles[n]} →]({n}.ipynb)" for n in names[place + 1 :][:1]]
+    links += [f"[{number(n)} {titles[n]} →]({n}.ipynb)" for n in names[place + 1 :][:1]]
     return " · ".join(links)
 
 
@@ -102,41 +98,70 @@ def linked(text: str, line: str) -> str:
     return f"{title}\n\n{line}\n\n{rest.lstrip()}"
 
 
+#: Parts of the course, each with the numbers that it begins and ends with, and three ways through.
+PARTS = {
+    "See it": ("00", "01"),
+    "Pairs": ("02", "04"),
+    "Classes": ("05", "07b"),
+    "More": ("08", "08c"),
+    "The sphere": ("09", "13"),
+    "Evidence": ("14", "16"),
+    "Look": ("17", "18"),
+    "Practice on photographs": ("19", "22"),
+}
+PATHS = {
+    "One evening": ("00", "01", "02", "19"),
+    "My own photographs": ("00", "01", "19", "22"),
+    "Reading papers": ("00", "01", "14", "15"),
+}
+
+
+def number(name: str) -> str:
+    """That of a notebook: "07b_margins" -> "07b"."""
+    return name.partition("_")[0]
+
+
 def index(notebooks: Mapping[str, NotebookNode]) -> NotebookNode:
-    """The map of the course: minutes, prerequisites as a graph, and what each notebook teaches."""
+    """The map of the course: three ways through it, and each notebook with its answer."""
     known = {name: facts(notebook) for name, notebook in notebooks.items()}
-    rows = ["| notebook | needs | minutes (`smoke`, `ci`) |", "|---|---|---|"]
-    for name, each in known.items():
-        minutes = ", ".join(each.minutes.get(profile, "–") for profile in ("smoke", "ci"))
-        needs = " ".join(each.needs) or "–"
-        rows.append(f"| [{name[:2]} · {each.title}]({name}.ipynb) | {needs} | {minutes} |")
-    graph = ["```mermaid", "graph LR"]
-    graph += [f'  n{name[:2]}["{name[:2]} {each.title}"]' for name, each in known.items()]
-    graph += [f"  n{n} --> n{name[:2]}" for name, each in known.items() for n in each.needs]
-    goals = [
-        f"**[{name[:2]} · {each.title}]({name}.ipynb)** {each.prerequisites}\n\n"
-        + "\n".join(f"- {goal}" for goal in each.objectives)
-        for name, each in known.items()
-    ]
-    alt = _alt(notebooks, POSTER)
+    names = {number(name): name for name in known}
+    ways = ["| you have | then read | minutes |", "|---|---|---|"]
+    for way, numbers in PATHS.items():
+        there = [names[n] for n in numbers if n in names]
+        links = " → ".join(f"[{number(n)} {known[n].title}]({n}.ipynb)" for n in there)
+        minutes = sum(known[n].read + known[n].do for n in there)
+        ways.append(f"| **{way}** | {links} | {minutes} |")
+    parts = []
+    for part, (first, last) in PARTS.items():
+        rows = [
+            f"## {part}",
+            "",
+            "| | notebook | read, do (minutes) | needs |",
+            "|---|---|---|---|",
+        ]
+        for name, each in known.items():
+            if first <= number(name) <= last:
+                picture = _first_picture(notebooks[name])
+                shown = f'<img src="../figures/{picture}.png" width="150" alt="">' * bool(picture)
+                link = f"**[{number(name)} · {each.title}]({name}.ipynb)**<br>{each.sentence}"
+                needs = " ".join(each.needs) or "–"
+                rows.append(f"| {shown} | {link} | {each.read}, {each.do} | {needs} |")
+        parts.append("\n".join(rows))
     sources = [
-        "# The course: index\n\nMinutes are those on two cores of a laptop, without a GPU. "
-        "Symbols and words are in the [glossary](glossary.ipynb). `dmlkit student FOLDER` writes a "
-        "version in which the exercises have no solutions.",
-        "\n".join(rows),
-        "## What needs what\n\nAn arrow leads from a notebook to one that builds on it.\n\n"
-        + "\n".join([*graph, "```"]),
-        *([_POSTER_TEXT + f"![{alt}](../figures/{POSTER}.png)"] if alt else []),
-        "## What you can do afterwards\n\nEach with what it needs.\n\n" + "\n\n".join(goals),
+        "# The course\n\nEach notebook asks one question, and takes about an hour. Words and "
+        "symbols are in the [glossary](glossary.ipynb). `dmlkit student FOLDER` writes a version "
+        "in which the exercises have no solutions.",
+        "## Three ways through\n\n" + "\n".join(ways),
+        *parts,
     ]
     cells = [new_markdown_cell(source, id=f"page-{i}") for i, source in enumerate(sources)]
     return new_notebook(cells=cells, metadata={"kernelspec": _KERNEL})
 
 
-def _alt(notebooks: Mapping[str, NotebookNode], figure: str) -> str:
-    """The alt text of a figure's reference picture; '' if no notebook shows it."""
-    text = "\n".join(cell.source for each in notebooks.values() for cell in each.cells)
-    found = re.search(rf"!\[([^\]]+)\]\(\.\./figures/{figure}\.png\)", text)
+def _first_picture(notebook: NotebookNode) -> str:
+    """The name of the first figure that a notebook saves; '' if it saves none."""
+    code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    found = re.search(r"figures\.save\(\s*\w+,\s*\"([\w-]+)\"", code)
     return found[1] if found else ""
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 import dmlkit
 from dmlkit import data, recipes, retrieval, terminal, training
@@ -27,6 +28,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "the network rests": {"frozen_steps": 60},
     "BatchNorm learns": {"model_args.freeze_batch_norm": False},
 }
+#: As the recipe advises on a GPU: made on one, and kept where there is none.
+ON_A_GPU = "fine-tuned, 224 pixels, H100"
+_LARGE = {
+    "data_args.crop": 224, "data_args.resize": 252, "precision": "bf16-mixed",
+    "sampler_args": {"classes": 32, "per_class": 4},
+}  # fmt: skip
 _SHORT = {"steps": 60, "split": "val", "data_args.validation": True}
 
 
@@ -34,6 +41,8 @@ def experiments() -> Iterator[tuple[str, Experiment]]:
     """The recipe on each fold, then the variants, by name."""
     for fold in range(len(grocery.FOLDS)):
         yield "fine-tuned", recipes.load(RECIPE, settings={"data_args.fold": fold})
+        if torch.cuda.is_available():
+            yield ON_A_GPU, recipes.load(RECIPE, settings=_LARGE | {"data_args.fold": fold})
     for name, changes in VARIANTS.items():
         yield name, recipes.load(RECIPE, settings=_SHORT | changes)
 
@@ -67,16 +76,19 @@ def main() -> None:
     listing = listing.subset(listing.parts != "catalog")
     embedded, rows = np.zeros((len(listing.paths), 128), np.float32), []
     for name, experiment in experiments():
-        run = training.run(experiment, device="cpu")
+        run = training.run(experiment, device="cuda" if name == ON_A_GPU else "cpu")
         rows.append(facts(name, experiment, run.embeddings, run.seconds))
         terminal.console.print(str(rows[-1]))
-        if experiment.split == "test":
+        if name == "fine-tuned":
             tested = grocery.FOLDS[experiment.data_args["fold"]]
             embedded[np.isin(listing.ids, tested)] = run.embeddings
     features.write(features.FOLDER / f"grocery_{RECIPE}@128.npz", listing, embedded)
-    rows += [row for _, e in experiments() if e.split == "test" for row in baselines(e)]
-    table = pd.DataFrame(rows).round({"recall_at_1": 6})
+    rows += [row for name, e in experiments() if name == "fine-tuned" for row in baselines(e)]
     path = dmlkit.ROOT / "data" / "evidence" / "19_photographs.csv"
+    if not torch.cuda.is_available():
+        kept = pd.read_csv(path)
+        rows += kept[kept["name"] == ON_A_GPU].to_dict("records")
+    table = pd.DataFrame(rows).round({"recall_at_1": 6})
     write_whole({path: partial(table.to_csv, index=False)})
 
 

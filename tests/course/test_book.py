@@ -21,25 +21,10 @@ NOTEBOOKS = book.course()
 
 def problems(notebook: NotebookNode, glossary: dict[str, str], line: str) -> list[str]:
     """What a notebook lacks; ``line`` is the line of links that it should have."""
-    found = [*_found(notebook), *_symbols(notebook, glossary)]
+    found = list(_symbols(notebook, glossary))
     if notebook.cells[0].source.split("\n\n")[1:2] != [line]:
         found.append(f"beneath the title there is not {line!r}")
     return found
-
-
-def _found(notebook: NotebookNode) -> Iterator[str]:
-    """ "What we found": five sentences to quote, each number in them held against a figure."""
-    prose = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
-    section = re.search(r"^## What we found\n(.*?)(?=^#|\Z)", prose, re.MULTILINE | re.DOTALL)
-    items = re.findall(r"^(?:\d\.|-) (.+)", section[1], re.MULTILINE) if section else []
-    if len(items) != 5:
-        yield f"'## What we found' has {len(items)} points, expected 5"
-    for item in items:
-        numbers = re.findall(r"\d\.\d+|\d\s*\\?%", re.sub(r"<!--.*?-->", "", item))
-        if len(numbers) > len(list(findings.findings(item))):
-            yield f"a number is not marked with its figure in {item!r}"
-    if section and not list(findings.findings(section[1])):
-        yield "'## What we found' has no number of a figure"
 
 
 def _symbols(notebook: NotebookNode, glossary: dict[str, str]) -> Iterator[str]:
@@ -88,7 +73,7 @@ def test_the_index_is_that_of_the_notebooks() -> None:
 
 def test_prerequisites_come_before() -> None:
     for name, notebook in NOTEBOOKS.items():
-        assert all(needed < name[:2] for needed in book.facts(notebook).needs), name
+        assert all(needed < book.number(name) for needed in book.facts(notebook).needs), name
 
 
 def test_a_symbol_has_one_meaning_in_the_glossary() -> None:
@@ -122,9 +107,9 @@ def test_the_template_shows_the_standard_and_what_it_lacks_is_seen(
     line = "[index](index.ipynb) · [glossary](glossary.ipynb)"
     assert problems(template, glossary, line) == []
     for cell in template.cells:
-        for old, new in (("\n5. ", "\n\n"), ("| $d$ |", "| $\\Xi$ |"), (line, "")):
+        for old, new in (("| $d$ |", "| $\\Xi$ |"), (line, "")):
             cell.source = cell.source.replace(old, new)
-    assert len(problems(template, glossary, line)) == 3
+    assert len(problems(template, glossary, line)) == 2
 
 
 def test_writing_the_index_and_the_links_again_changes_nothing(
