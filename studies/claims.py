@@ -14,7 +14,7 @@ there, and says which words stand after Holm's correction over all that were ask
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from dmlkit import ROOT, statistics
 from dmlkit.files import StrPath
@@ -34,6 +35,7 @@ CONDITIONS = (
 )
 #: Of evidence.
 WORDS = ("holds here", "smaller than claimed", "fails here", "open")
+_COLORS = dict(zip(WORDS, ("#0072b2", "#56b4e9", "#d55e00", "0.5"), strict=True))
 
 
 @dataclass(frozen=True)
@@ -168,3 +170,38 @@ def _stand(frame: pd.DataFrame) -> np.ndarray:
         adjusted = statistics.holm(p)[np.arange(len(at)), of_margin.astype(int)]
         stands[at] = (adjusted <= 0.05) & (frame["word"].iloc[at] != "open").to_numpy()
     return stands
+
+
+# Drawing --------------------------------------------------------------------------------------
+
+
+def forest(rows: Sequence[Row], titles: Mapping[str, str] | None = None) -> Figure:
+    """Rows as intervals in points, with the smallest effect as a tick, and the word at the right.
+
+    ``titles`` gives claims a few words; rows of one claim stand together.
+    """
+    order = list(dict.fromkeys(row.claim for row in rows))
+    height = 0.9 + 0.21 * (len(rows) + 1.2 * len(order))
+    fig = Figure(figsize=(6.5, height), layout="constrained")
+    ax = fig.subplots()
+    y, ticks, across = 0.0, dict[float, str](), ax.get_yaxis_transform()
+    for claim in order:
+        y -= 1
+        text = f"{claim} · {(titles or {}).get(claim, table()[claim]['claim'])}"
+        ax.text(0.01, y, text, transform=across, weight="bold", va="center", fontsize=8)
+        mine = [row for row in rows if row.claim == claim]
+        for row in sorted(mine, key=lambda row: CONDITIONS.index(row.condition)):
+            y -= 1
+            ticks[y], color = row.condition, _COLORS.get(row.word, "0.5")
+            if row.low is not None and row.high is not None:
+                ax.plot([100 * row.low, 100 * row.high], [y, y], color=color, lw=2.5, alpha=0.6)
+            ax.plot(100 * row.effect, y, "o", color=color, ms=5)
+            ax.plot([100 * row.margin] * 2, [y - 0.3, y + 0.3], color="0.2", lw=1.2)
+            word = row.word or "a clock: no word"
+            ax.text(1.01, y, word, transform=across, va="center", color=color, fontsize=8)
+        y -= 0.2
+    ax.axvline(0, color="0.6", lw=1, zorder=0)
+    ax.set_yticks(list(ticks), list(ticks.values()), fontsize=8)
+    ax.set(ylim=(y - 0.5, -0.3), xlabel="points (95 % interval; black tick: the smallest effect)")
+    ax.grid(axis="y", visible=False)
+    return fig
