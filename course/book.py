@@ -105,7 +105,7 @@ PARTS = {
     "Classes": ("05", "07b"),
     "More": ("08", "08c"),
     "The sphere": ("09", "13"),
-    "Evidence": ("14", "16"),
+    "Evidence": ("14", "16b"),
     "Look": ("17", "18"),
     "Practice on photographs": ("19", "22"),
 }
