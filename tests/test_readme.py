@@ -15,7 +15,8 @@ from tests.training.tiny import share_glyphs
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", textwrap.dedent(README.replace("\n   ", "\n")), re.M | re.S)
+# Some stand in a list.
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README.replace("\n   ", "\n"), re.M | re.S)
 COMMANDS = [
     line.split("#")[0].strip()
     for language, block in BLOCKS
@@ -30,37 +31,17 @@ def between(text: str, mark: str) -> str:
 
 def test_every_block_is_of_a_kind_that_is_executed_here():
     assert {language for language, _ in BLOCKS} == {"sh", "python", "bibtex"}
-    assert {shlex.split(command)[0] for command in COMMANDS} == {"make", "dmlkit"}
+    assert {shlex.split(command)[0] for command in COMMANDS} == {"make"}
 
 
 def test_python_blocks_saved_as_a_script(tmp_path, commands):
     blocks = [block for language, block in BLOCKS if language == "python"]
-    seen = """
-if __name__ == "__main__":
-    assert history["loss"].notna().all()
-    assert list(frame["seed"]) == [0, 1, 0, 1]
-"""
-    (tmp_path / "script.py").write_text("".join([*blocks, seen]))
-    share_glyphs(tmp_path)
-    # On one core, for the time that workers take to begin; a script with them is in test_study.py.
-    environment = os.environ | {"DMLKIT_CACHE": str(tmp_path), "LOKY_MAX_CPU_COUNT": "1"}
-    done = commands.run(["script.py"], tmp_path, environment)
-    assert done.returncode == 0, done.stderr
-    assert "triplet_semihard" in done.stdout
-    assert list(tmp_path.glob("runs/*"))
-
-
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("dmlkit")])
-def test_dmlkit_commands(command, tmp_path, commands):
-    cache = tmp_path / "cache"
-    share_glyphs(cache)
-    done = commands.run(
-        ["-m", "dmlkit.cli", *shlex.split(command)[1:]],
-        tmp_path,
-        os.environ | {"DMLKIT_CACHE": str(cache)},
+    (tmp_path / "script.py").write_text(
+        "".join([*blocks, 'assert history["loss"].notna().all()\n'])
     )
+    share_glyphs(tmp_path)
+    done = commands.run(["script.py"], tmp_path, os.environ | {"DMLKIT_CACHE": str(tmp_path)})
     assert done.returncode == 0, done.stderr
-    assert any(cache.glob("runs/*")) == (" train " in command)
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("make")])
