@@ -1,14 +1,12 @@
-"""A study like another: arms of its own, recipes of the other's, and contrasts of scores."""
+"""A study like another: arms of its own, and recipes of the other's."""
 
 import importlib
 import json
 from concurrent.futures import Future
 
-import pandas as pd
 import pytest
 
 import studies
-from studies.answers import contrast
 from studies.follow import chosen_arms, follow, remaining
 from studies.rules import experiment, merged
 from studies.search import candidates, space
@@ -71,7 +69,7 @@ def test_a_study_like_another_may_set_fields_of_its_base(asks, tmp_path):
     [
         ("[base]\nsteeps = 2", "unexpected keyword argument 'steeps'"),
         ("[tuning]\nsteps = 2", "like another takes like, base, arms, contrasts; not tuning"),
-        ("[contrasts.C]\nmetrics = 'nmi'", "a contrast takes effect, metric; not metrics"),
+        ("[contrasts.C]\nmetrics = 'nmi'", "a contrast takes effect, metric, mean; not metrics"),
     ],
 )
 def test_a_file_that_is_no_study_like_another_is_refused(asks, text, message):
@@ -236,49 +234,3 @@ def test_an_arm_with_the_recipe_of_a_sister_waits_for_her_search(follows):
     message = "no recipe of every search for tuned: first dmlkit study own --only search --arms tu"
     with pytest.raises(ValueError, match=message):
         goes_on(rules, ["as_tuned"])
-
-
-# Contrasts ------------------------------------------------------------------------------------
-
-CONTRASTS = """
-[arms.one]
-of = "contrastive"
-[arms.two]
-of = "contrastive"
-[contrasts.C1]
-effect = { one = 1.0, two = -0.5, "raw pixels" = -0.5 }
-[contrasts.C2]
-effect = { one = 1, contrastive = -1 }
-metric = "spread"
-"""
-
-
-def rows(**scores):
-    return pd.DataFrame([
-        {"arm": arm, "repetition": k, "recall_at_1": value, "spread": 2 * value}
-        for arm, values in scores.items()
-        for k, value in enumerate(values)
-    ])  # fmt: skip
-
-
-def test_a_contrast_is_the_weighted_sum_in_each_repetition_that_has_all_arms(asks):
-    rules = asks(CONTRASTS)
-    ours = rows(one=[0.5, 0.7, 0.9], two=[0.2, 0.4], **{"raw pixels": [0.1, 0.3, 0.2]})
-    found = contrast(rules.contrasts["C1"], ours)
-    assert found.to_dict() == pytest.approx({0: 0.5 - 0.1 - 0.05, 1: 0.7 - 0.2 - 0.15})
-
-
-def test_a_contrast_may_take_arms_of_two_tables_and_another_score(asks):
-    rules = asks(CONTRASTS)
-    ours = rows(one=[0.5, 0.7], **{"raw pixels": [0.1, 0.3]})
-    theirs = rows(contrastive=[0.4, 0.8, 0.3], one=[0.0, 0.0, 0.0], **{"raw pixels": [0.1, 0.3]})
-    found = contrast(rules.contrasts["C2"], ours, theirs.iloc[:3], pd.DataFrame())
-    assert found.to_dict() == pytest.approx({0: 0.2, 1: -0.2})
-    both = contrast(rules.contrasts["C2"], ours, theirs)
-    assert both.to_dict() == pytest.approx({0: 0.2, 1: -0.2, 2: -0.6})
-
-
-def test_a_term_of_a_contrast_may_have_a_score_of_its_own(asks):
-    text = '[arms.one]\nof = "contrastive"\n[contrasts.C.effect]\none = 1\n"one @ spread" = -2'
-    ours = rows(one=[0.5, 0.7]).assign(spread=[0.1, 0.2])
-    assert contrast(asks(text).contrasts["C"], ours).to_dict() == pytest.approx({0: 0.3, 1: 0.3})
