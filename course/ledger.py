@@ -60,7 +60,7 @@ def markdown(frame: pd.DataFrame) -> str:
     parts = [tally(frame)]
     for name, about in table().items():
         mine = frame[frame["claim"] == name]
-        parts.append(f"### {name} · {about['claim']}\n\n> {about['sentence']}")
+        parts.append(f"## {name} · {about['claim']}\n\n> {about['sentence']}")
         parts.append(f"Measured: {about['measure']}." + _history(about))
         if len(mine):
             head = [column or "word" for column in COLUMNS[1:]]

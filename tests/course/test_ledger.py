@@ -13,7 +13,7 @@ def test_the_page_has_each_claim_with_its_rows_and_its_history(tmp_path):
     assert text.startswith(
         "Of 1 rows of evidence, of 1 claims: 1 holds here (3 to 100 %), 0 smaller"
     )
-    assert text.count("\n### ") == len(claims.table())
+    assert text.count("\n## ") == len(claims.table())
     assert "| fine-tuned (of one loss) | holds here | +0.03 [" not in text  # two columns
     (line,) = [each for each in text.splitlines() if each.startswith("| fine-tuned")]
     cells = [cell.strip() for cell in line.strip("|").split("|")]
