@@ -11,8 +11,6 @@ from scipy import stats
 
 from dmlkit.checks import check_choice, check_positive, check_range
 
-_OPEN = ("open", "fails here")
-
 
 def interval(
     values: Sequence[float] | np.ndarray | pd.Series, level: float = 0.95, overlap: float = 0.0
@@ -180,10 +178,10 @@ def word(rule: str, effect: float, low: float, high: float, margin: float) -> st
         if low > 0:
             return "holds here" if effect >= margin else "smaller than claimed"
         return "fails here" if high < margin else "open"
-    if rule == "equivalent":
-        outside = low > margin or high < -margin
-        return "holds here" if -margin < low and high < margin else _OPEN[outside]
-    return "holds here" if high < margin else _OPEN[low > margin]
+    least = -margin if rule == "equivalent" else -math.inf
+    if least < low and high < margin:
+        return "holds here"
+    return "fails here" if low > margin or high < least else "open"
 
 
 def repetitions(sd: float, margin: float, power: float = 0.8) -> int:

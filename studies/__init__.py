@@ -14,8 +14,6 @@ from studies.answers import (
     by_class,
     conditions,
     kept,
-    nearness,
-    published,
     rows,
     scores,
     stronger,
@@ -28,7 +26,7 @@ from studies.trainings import METRICS, baselines, tables
 
 __all__ = [
     "ELEVEN", "METRICS", "SEE_ON", "SEVEN", "VISITS_ON", "agreement", "arms", "baselines",
-    "by_class", "claims", "conditions", "ends", "judgment", "kept", "nearness", "plain",
-    "protocol", "published", "recipes", "rows", "sample", "scores", "settings", "standing",
+    "by_class", "claims", "conditions", "ends", "judgment", "kept", "plain",
+    "protocol", "recipes", "rows", "sample", "scores", "settings", "standing",
     "standings", "stronger", "tables",
 ]  # fmt: skip

@@ -213,17 +213,6 @@ def test_a_rival_is_chosen_by_other_searches():
     assert "dreml" not in studies.ELEVEN
 
 
-def test_an_agreement_is_of_the_losses_that_have_both_orders():
-    both = studies.published()
-    assert both.notna().all(axis=None)
-    assert both.loc[("CUB200", "normalized_softmax")].tolist() == [55.3, 58.3]
-    assert ("CUB200", "prototypical") not in both.index  # not reported
-    cub = both.loc["CUB200"]
-    frame = pd.DataFrame([cub["measured"], -cub["measured"]])
-    taus = studies.nearness(frame.reindex(columns=list(studies.ELEVEN), fill_value=0.0))
-    assert taus["CUB200", "measured"].tolist() == pytest.approx([1, -1])
-
-
 # The evidence that is there -------------------------------------------------------------------
 
 
