@@ -1,5 +1,7 @@
 """The poster of all losses: equation, year, force and cost of each, drawn from the package itself.
 
+``python -m course.poster`` writes docs/poster.svg.
+
 Equation and year are those of the table of losses. The force is measured, by autograd, on the loss
 that ``losses.build`` gives: see ``forces``. The cost is that of ``benchmarks/RESULTS.md``.
 """
@@ -15,7 +17,7 @@ from matplotlib.patches import Rectangle
 from torch import Tensor, nn
 
 from course.results import RESULTS, section
-from dmlkit import figures, losses
+from dmlkit import ROOT, figures, losses
 from dmlkit.losses.forces import axes, build_at, turning_force
 from dmlkit.losses.table import Entry
 
@@ -107,8 +109,8 @@ def costs() -> dict[str, float]:
     }
 
 
-def draw() -> tuple[Figure, dict[str, Any]]:
-    """The poster, and its numbers: force, year and cost of every loss by its short name."""
+def draw() -> Figure:
+    """A card for every loss that is studied."""
     entries, cost = [entry for entry in losses.entries() if entry.studied], costs()
     rows = -(-len(entries) // _COLUMNS)
     with plt.rc_context({"figure.constrained_layout.use": False}):  # cards have fixed places
@@ -116,16 +118,11 @@ def draw() -> tuple[Figure, dict[str, Any]]:
     fig.patch.set_facecolor("white")
     top = 1 - 1.0 / fig.get_figheight()
     _write_head(fig, entries, top)
-    drawn: dict[str, Any] = {}
     for i, entry in enumerate(entries):
         row, column = divmod(i, _COLUMNS)
         box = (0.008 + 0.197 * column, top - (row + 1) * top / rows, 0.192, 0.965 * top / rows)
-        force = forces(entry.name)
-        _draw_card(fig, box, entry, force, cost.get(entry.name))
-        drawn[entry.name] = {"force": force, "year": entry.year}
-        if entry.name in cost:
-            drawn[entry.name]["cost"] = figures.timing(cost[entry.name])
-    return fig, {"degrees": ANGLES, "losses": drawn}
+        _draw_card(fig, box, entry, forces(entry.name), cost.get(entry.name))
+    return fig
 
 
 def _write_head(fig: Figure, entries: Sequence[Entry], top: float) -> None:
@@ -168,3 +165,7 @@ def _draw_card(
     if cost is not None:
         said = f"× {cost:.2g}" if cost < 10 else f"× {cost:.0f}"
         fig.text(x + w - 0.006, y + 0.59 * h, said, size=6.8, ha="right", va="center", color="0.25")
+
+
+if __name__ == "__main__":
+    draw().savefig(ROOT / "docs" / "poster.svg", metadata={"Date": None})

@@ -37,7 +37,7 @@ PROFILES = ("smoke", "ci", "full")
 
 # What figures depend on besides their notebook: a change of it makes them anew.
 _INPUTS = (
-    *("dmlkit/**/*.py", "studies/**/*.py", "course/poster.py", "pyproject.toml", "data/*.csv"),
+    *("dmlkit/**/*.py", "studies/**/*.py", "pyproject.toml", "data/*.csv"),
     *("data/reported/*", "data/tuning/*", "data/evidence/*", "data/studies/*", "data/pretrained/*"),
     "data/features/*",
 )
