@@ -89,10 +89,10 @@ def test_a_notebook_has_its_own_outputs_and_folds_what_draws_and_solves(built: P
 
 
 def test_the_ledger_has_each_row_of_each_claim(built: Path) -> None:
-    page = text(built, "ledger/index.html")
+    page = text(built, "ledger/index.html").replace("’", "'")  # as Sphinx sets it
     for name, condition, word, *_ in ledger.rows(claims.ledger()):
         assert f"{name} · " in page
-        assert condition.partition(" (")[0] in page
+        assert condition in page
         assert word in page
 
 
