@@ -17,7 +17,7 @@ NUMBERS: dict[str, Any] = {
     "seconds": {"timing": 12.0},
     "pairs": 47616,
     "list": [1.0, 2.0, 6.0],
-    "claims": [{"claim": "C1", "verdict": "reproduced", "part": "all, Adam", "effect": -0.0573}],
+    "claims": [{"claim": "C1", "condition": "all, Adam", "effect": -0.0573}],
 }
 RECORDS = {"08_recall": {"numbers": NUMBERS}}
 
@@ -39,7 +39,7 @@ def problems(*cells: str) -> list[str]:
         "It takes 12 s <!-- 08_recall: seconds -->",
         "There are 47,616 <!-- 08_recall: pairs --> pairs.",
         "From 1 to 6 <!-- 08_recall: list/min; list/max -->, 3.0 <!-- 08_recall: list/mean -->",
-        "It loses −5.7 points <!-- 08_recall: claims/all, Adam/effect -->",
+        "It loses −5.7 points <!-- 08_recall: claims/C1, all, Adam/effect -->",
         "It loses -5.73 points <!-- 08_recall: claims/0/effect -->",
         "Lower by −75 points [0, −12.3] <!-- 08_recall: recall/m = 0.5/R/1 minus list/0; "
         "list/0 minus list/0; recall/glyphs, Adam/low -->",

@@ -48,7 +48,7 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("course") / "notebooks"
     folder.mkdir()
     shutil.copy(dmlkit.ROOT / "notebooks" / "00_start_here.ipynb", folder)
-    name = "12_expansion_geometry.ipynb"
+    name = "09_norms_and_gradients.ipynb"
     notebook = nbformat.read(dmlkit.ROOT / "notebooks" / name, as_version=4)
     (place,) = (i for i, cell in enumerate(notebook.cells) if SLIDER in cell.source)
     notebook.cells = notebook.cells[: place + 1]
@@ -134,7 +134,7 @@ def test_the_slider_moves_the_figure(chromium: Any, lab: str) -> None:
     from selenium.webdriver import Keys
     from selenium.webdriver.support.ui import WebDriverWait
 
-    cells = run_all(chromium, lab, "12_expansion_geometry.ipynb")
+    cells = run_all(chromium, lab, "09_norms_and_gradients.ipynb")
     assert errors(cells) == []
     (widget,) = [c for c in cells if SLIDER in c["source"]]
     chromium.execute_async_script(SHOW, widget["id"])
