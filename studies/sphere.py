@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from dmlkit import data, geometry, retrieval, workers
+from dmlkit import data, geometry, retrieval, training, workers
 from dmlkit.data import ImageSet
 from dmlkit.losses.spherical import expand
 from dmlkit.training.build import build_model, build_objective, open_fabric
@@ -68,10 +68,13 @@ def gap(images: ImageSet, x: np.ndarray) -> float:
 
 def harder(trainer: Trainer, points: int = 8, share: float = 0.4, batches: int = 8) -> float:
     """SEE's points: the largest cosine to a wrong proxy, hardest of the points minus the sample."""
-    p, gaps = geometry.normalize(trainer.objective.loss.loss.proxies.detach()), []
+    objective: Any = trainer.objective
+    p, gaps = geometry.normalize(objective.loss.loss.proxies.detach()), []
     for index in map(trainer.sampler, range(batches)):
         y = torch.from_numpy(trainer.train.labels[index])
-        x = geometry.normalize(torch.from_numpy(trainer.embed(trainer.train.images[index])))
+        x = geometry.normalize(
+            torch.from_numpy(training.embed(trainer.plain_model, trainer.train.images[index]))
+        )
         near = (x * p[y]).sum(dim=1).topk(round(share * len(x))).indices
         x, y = x[near], y[near]
         every = torch.cat([x[:, None], expand(x, p[y], points)], dim=1) @ p.T  # (n, 1 + points, C)
@@ -92,14 +95,14 @@ def measured(plan: Plan) -> dict[str, Any]:
         trainer = Trainer(e, model, objective, train, open_fabric(e, "cpu"))
         while trainer.step < e.steps:
             step = trainer.step
-            before = trainer.embed(watched) if step % EVERY == 0 else None
+            before = training.embed(trainer.plain_model, watched) if step % EVERY == 0 else None
             trainer.advance()
             if before is not None:
-                turns[step] = turn(before, trainer.embed(watched))
+                turns[step] = turn(before, training.embed(trainer.plain_model, watched))
             if trainer.step in SCORED:
-                sets = test.retrieval_sets(trainer.embed(test))
+                sets = test.retrieval_sets(training.embed(trainer.plain_model, test))
                 recalls[trainer.step] = round(retrieval.recall_at_k(**sets, ks=[1])[1], 6)
-        x = trainer.embed(test)
+        x = training.embed(trainer.plain_model, test)
         norms = np.linalg.norm(x.astype(float), axis=1)
         return {
             "recall_at_1": round(retrieval.recall_at_k(**test.retrieval_sets(x), ks=[1])[1], 6),

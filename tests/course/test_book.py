@@ -76,10 +76,71 @@ def test_prerequisites_come_before() -> None:
         assert all(needed < book.number(name) for needed in book.facts(notebook).needs), name
 
 
-def test_a_symbol_has_one_meaning_in_the_glossary() -> None:
-    table = book.notation(nbformat.read(FOLDER / "glossary.ipynb", as_version=4))
-    assert len({symbol for symbol, _ in table}) == len(table) > 40
-    assert len({meaning for _, meaning in table}) == len(table)
+def rows(heading: str) -> list[tuple[list[str], list[str]]]:
+    """Cells, and names of the lessons, of each row of the glossary whose head begins so."""
+    cells = nbformat.read(FOLDER / "glossary.ipynb", as_version=4).cells
+    found = []
+    for table in re.findall(rf"^\| {heading} \|.*\n\|[-|]+\n((?:\|.*\n?)+)", _text(cells), re.M):
+        for row in table.splitlines():
+            found.append((re.split(r" ?\| ?", row)[1:-1], re.findall(r"\((\w+)\.ipynb\)", row)))
+    return found
+
+
+def _text(cells: list[NotebookNode], kind: str = "markdown") -> str:
+    return "\n\n".join(cell.source for cell in cells if cell.cell_type == kind)
+
+
+def has_symbol(notebook: NotebookNode, symbol: str) -> bool:
+    """Whether a formula of a notebook has a symbol; i, j and k may be other letters there."""
+    found = re.findall(r"\$\$(.+?)\$\$|\$([^$\n]+?)\$", _text(notebook.cells), re.S)
+    formulas = "\n".join(re.sub(r"\s", "", "".join(each)) for each in found)
+    pattern = re.escape(re.sub(r"\s", "", symbol))
+    pattern = re.sub(r"_(\\\{[ijk]+\\\}|[ijk])(?!\w)", r"_\\{?\\w+", pattern)
+    begin = "" if symbol.startswith("\\") else r"(?<![A-Za-z\\])"
+    return bool(re.search(rf"{begin}{pattern}(?![A-Za-z])", formulas))
+
+
+def test_a_symbol_is_in_the_formulas_and_in_the_code_of_its_lessons() -> None:
+    wrong, table = [], rows("symbol")
+    for (symbol, meaning, code, _), names in table:
+        assert names, symbol
+        lessons = [NOTEBOOKS[name] for name in names]
+        wrong += [
+            f"{name} has no formula with {symbol}, {meaning}"
+            for name in names
+            if not has_symbol(NOTEBOOKS[name], symbol.strip("$"))
+        ]
+        word = re.match(r"`(?:geometry\.)?(\w+)", code)
+        sources = [
+            "\n".join([_text(lesson.cells, "code"), *re.findall("`[^`]+`", _text(lesson.cells))])
+            for lesson in lessons
+        ]
+        if word and not any(re.search(rf"(?<!\w){word[1]}(?!\w)", each) for each in sources):
+            wrong.append(f"no code of {', '.join(names)} has {code} for {symbol}")
+    assert len(table) > 40
+    assert wrong == []
+
+
+def test_a_word_is_in_the_text_of_the_lessons_that_teach_it() -> None:
+    wrong, table = [], rows("word")
+    for cells, names in table:
+        word = cells[0].strip("*")
+        stems = [re.sub(r"\W", "", each)[:6] for each in re.split(r", | \(", word)]
+        for name in names:
+            text = re.sub(r"\W", "", _text(NOTEBOOKS[name].cells)).lower()
+            if not any(stem.lower() in text for stem in stems):
+                wrong.append(f"{name} does not speak of {word}")
+        assert names or "ledger.md" in cells[2], cells[0]
+    assert len(table) > 50
+    assert wrong == []
+
+
+def test_each_symbol_and_each_word_has_one_row() -> None:
+    for heading in ("symbol", "word"):
+        table = [cells[0] for cells, _ in rows(heading)]
+        assert len(set(table)) == len(table)
+    meanings = [cells[1] for cells, _ in rows("symbol")]
+    assert len(set(meanings)) == len(meanings)
 
 
 def test_symbols_are_read_one_by_one_with_their_meanings() -> None:
