@@ -5,6 +5,7 @@ of each, the README's table, and the numbers and minutes in the glossary and the
 """
 
 import re
+import textwrap
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -267,9 +268,7 @@ def reduced(known: Mapping[str, Facts]) -> dict[str, list[str]]:
         return {name}.union(*map(all_of, needs[name]))
 
     return {
-        name: sorted(
-            need for need in mine if not any(need in all_of(o) for o in mine if o != need)
-        )
+        name: sorted(need for need in mine if not any(need in all_of(o) for o in mine if o != need))
         for name, mine in needs.items()
     }
 
@@ -308,10 +307,7 @@ def drawing(direct: Mapping[str, Sequence[str]]) -> str:
             x0, y0 = (column[need] + 1) * (_WIDE + _GAP) - _GAP // 2, row[need] * _ROW + _ROW / 2
             half = (x + x0) / 2
             lines.append(f'<path d="M{x0} {y0:g}C{half:g} {y0:g} {half:g} {y:g} {x} {y:g}"/>')
-        words = name.partition("_")[2].replace("_", " ")
-        half = len(words) / 2 if len(words) > 13 else 99
-        cut = min((m.start() for m in re.finditer(" ", words)), key=lambda i: abs(i - half), default=0)
-        said = [words[:cut], words[cut + 1 :]] if cut and half < 99 else [words]
+        said = textwrap.wrap(name.partition("_")[2].replace("_", " "), 14)
         top = y + 4 - 7 * (len(said) - 1)
         boxes.append(
             f'<rect x="{x}" y="{y - _HIGH / 2:g}" width="{_WIDE}" height="{_HIGH}" rx="6"/>'

@@ -78,12 +78,13 @@ def test_prerequisites_come_before() -> None:
 
 def rows(heading: str) -> list[tuple[list[str], list[str]]]:
     """Cells, and names of the lessons, of each row of the glossary whose head begins so."""
-    cells = nbformat.read(FOLDER / "glossary.ipynb", as_version=4).cells
-    found = []
-    for table in re.findall(rf"^\| {heading} \|.*\n\|[-|]+\n((?:\|.*\n?)+)", _text(cells), re.M):
-        for row in table.splitlines():
-            found.append((re.split(r" ?\| ?", row)[1:-1], re.findall(r"\((\w+)\.ipynb\)", row)))
-    return found
+    text = _text(nbformat.read(FOLDER / "glossary.ipynb", as_version=4).cells)
+    tables = re.findall(rf"^\| {heading} \|.*\n\|[-|]+\n((?:\|.*\n?)+)", text, re.M)
+    return [
+        (re.split(r" ?\| ?", row)[1:-1], re.findall(r"\((\w+)\.ipynb\)", row))
+        for table in tables
+        for row in table.splitlines()
+    ]
 
 
 def _text(cells: list[NotebookNode], kind: str = "markdown") -> str:
