@@ -158,8 +158,8 @@ def answer(sentence: str) -> str:
 
     What ends at a semicolon after a few words says too little by itself.
 
-    >>> answer("It falls in most trainings, not always (see: 3); so we wait, " + 30 * "and wait ")
-    'It falls in most trainings, not always (see: 3).'
+    >>> answer("It falls in most trainings, but not in all of them (see: 3); so " + 30 * "wait ")
+    'It falls in most trainings, but not in all of them (see: 3).'
     """
     ends = [m.start() for m in re.finditer(r"[;:.](?= |$)(?![^(]*\))", sentence)]
     ends = [
@@ -174,11 +174,11 @@ def index(notebooks: Mapping[str, NotebookNode]) -> NotebookNode:
     """The map of the course: three ways through it, and each notebook with its answer."""
     known = {name: facts(notebook) for name, notebook in notebooks.items()}
     direct = reduced(known)
-    ways = ["| you have | then read | minutes |", "|---|---|---|"]
+    ways = []
     for way, path in PATHS.items():
         there = [name for name in path if name in known]
         links = " → ".join(f"[{number(n)} {known[n].title}]({n}.ipynb)" for n in there)
-        ways.append(f"| **{way}** | {links} | {_minutes(known[n] for n in there)} |")
+        ways.append(f"- **{way}** ({_minutes(known[n] for n in there)} minutes): {links}")
     parts = []
     for part in PARTS:
         rows = [f"## {part}", "", "| | |", "|---|---|"]
@@ -274,7 +274,7 @@ def reduced(known: Mapping[str, Facts]) -> dict[str, list[str]]:
 
 
 #: Of a box of the drawing, and the space between two, in pixels.
-_WIDE, _HIGH, _GAP, _ROW = 112, 34, 24, 42
+_WIDE, _HIGH, _GAP, _ROW = 124, 38, 20, 45
 
 
 def drawing(direct: Mapping[str, Sequence[str]]) -> str:
@@ -307,20 +307,20 @@ def drawing(direct: Mapping[str, Sequence[str]]) -> str:
             x0, y0 = (column[need] + 1) * (_WIDE + _GAP) - _GAP // 2, row[need] * _ROW + _ROW / 2
             half = (x + x0) / 2
             lines.append(f'<path d="M{x0} {y0:g}C{half:g} {y0:g} {half:g} {y:g} {x} {y:g}"/>')
-        said = textwrap.wrap(name.partition("_")[2].replace("_", " "), 14)
-        top = y + 4 - 7 * (len(said) - 1)
+        said = textwrap.wrap(name.partition("_")[2].replace("_", " "), 13)
+        top = y + 5 - 8 * (len(said) - 1)
         boxes.append(
             f'<rect x="{x}" y="{y - _HIGH / 2:g}" width="{_WIDE}" height="{_HIGH}" rx="6"/>'
-            f'<text x="{x + 7}" y="{y + 4:g}" font-weight="bold">{number(name)}</text>'
+            f'<text x="{x + 7}" y="{y + 5:g}" font-weight="bold">{number(name)}</text>'
             + "".join(
-                f'<text x="{x + 33}" y="{top + 14 * i:g}">{each}</text>'
+                f'<text x="{x + 39}" y="{top + 16 * i:g}">{each}</text>'
                 for i, each in enumerate(said)
             )
         )
     size = f"{wide} {rows * _ROW}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" width="{wide}" '
-        f'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="#fff"/>'
+        f'font-family="sans-serif" font-size="14"><rect width="100%" height="100%" fill="#fff"/>'
         f'<g fill="none" stroke="#8a939c" stroke-width="1.3">{"".join(lines)}</g>'
         f'<g fill="#eef3fb" stroke="#0072b2">'
         + "".join(boxes).replace("<text", '<text fill="#111" stroke="none"')

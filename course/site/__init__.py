@@ -25,7 +25,17 @@ SITE = Path(__file__).parent
 #: What ``make playground`` writes; the site has it where it is there.
 PLAYGROUND = ROOT / "build" / "playground"
 #: On the front page, beside the README's.
-BEST_FIGURES = ("00_before_after", "02_force_field", "15_groups", "17_losses")
+BEST_FIGURES = ("00_before_after", "02_force_field", "12_sphere", "15_groups")
+
+
+#: The three ways on the first screen, which are told below.
+_WAYS = """
+<div class="doors">
+<a href="#three-ways-to-begin"><b>Run it</b>git clone, make lab</a>
+<a href="#three-ways-to-begin"><b>Use it</b>Five lines of Python</a>
+<a href="notebooks/index.html"><b>Read it</b>Here, or in Colab</a>
+</div>
+"""
 
 
 def build(out: Path) -> None:
@@ -78,10 +88,11 @@ def write(source: Path) -> None:
 def front(repository: str) -> str:
     """The README up to the course, as the first page has it."""
     text = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## The course")[0]
-    text = re.sub(r"<!--.*?-->\n?", "", launch.addressed(text, repository), flags=re.DOTALL)
+    text = re.sub(r" ?<!--.*?-->", "", launch.addressed(text, repository), flags=re.DOTALL)
     text = re.sub(r"\[([^]]+)\]\(figures/[\w.]+\.md\)", r"\1", text)
     shown = r"!\[([^]]*)\]\(figures/(\w+)\.png\)"
-    return re.sub(shown, lambda found: notebooks.picture(found[2], found[1], ""), text)
+    small = r'<img src="figures/\2.png" alt="\1">'
+    return re.sub(shown, small, text).replace("\n## ", f"\n{_WAYS}\n## ", 1)
 
 
 def teach() -> str:

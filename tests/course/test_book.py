@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import nbformat
 import pytest
@@ -15,7 +16,8 @@ from nbformat.v4 import new_markdown_cell, new_notebook
 import dmlkit
 from course import book, findings
 
-FOLDER = dmlkit.ROOT / "notebooks"
+ROOT = dmlkit.ROOT
+FOLDER = ROOT / "notebooks"
 NOTEBOOKS = book.course()
 
 
@@ -67,8 +69,33 @@ def test_the_index_is_that_of_the_notebooks() -> None:
     committed = nbformat.read(FOLDER / "index.ipynb", as_version=4)
     assert committed == book.index(NOTEBOOKS), "run python -m course.book"
     targets = re.findall(r"\]\(([^)#]+)\)", "".join(cell.source for cell in committed.cells))
-    assert targets
+    targets += re.findall(r'src="(\.\.[^"]+)"', "".join(cell.source for cell in committed.cells))
+    assert len(targets) > 2 * len(NOTEBOOKS)
     assert not [target for target in targets if not (FOLDER / target).exists()]
+
+
+def test_the_index_is_read_in_minutes() -> None:
+    text = re.sub(r"<[^>]*>", " ", _text(book.index(NOTEBOOKS).cells))
+    assert len(re.findall(r"\S*\w\S*", text)) <= 1250
+    for name, facts in ((name, book.facts(notebook)) for name, notebook in NOTEBOOKS.items()):
+        assert f"[{book.number(name)} · {facts.title}]({name}.ipynb)" in text
+
+
+def test_every_way_through_the_course_is_there() -> None:
+    named = {name for path in book.PATHS.values() for name in path} | book.PICTURES.keys()
+    named |= {first for first, _ in book.PARTS.values()}
+    assert named <= NOTEBOOKS.keys()
+
+
+def test_what_follows_from_other_needs_is_not_drawn() -> None:
+    facts = {f"{n}_x": book.Facts(n, n, 1, 1, needs) for n, needs in
+             (("00", ()), ("01", ("00",)), ("02", ("00", "01")), ("03", ("00",)))}  # fmt: skip
+    direct = book.reduced(facts)
+    assert direct == {"00_x": [], "01_x": ["00_x"], "02_x": ["01_x"], "03_x": ["00_x"]}
+    drawing = ElementTree.fromstring(book.drawing(direct))
+    tag = "{http://www.w3.org/2000/svg}"
+    assert len(drawing.findall(f".//{tag}path")) == 3
+    assert len(drawing.findall(f".//{tag}rect")) == 1 + 4
 
 
 def test_prerequisites_come_before() -> None:
@@ -168,9 +195,10 @@ def test_the_template_shows_the_standard_and_what_it_lacks_is_seen(
     template = nbformat.read(FOLDER / "template.ipynb", as_version=4)
     line = "[index](index.ipynb) · [glossary](glossary.ipynb)"
     assert problems(template, glossary, line) == []
-    for cell in template.cells:
-        for old, new in (("| $d$ |", "| $\\Xi$ |"), (line, "")):
-            cell.source = cell.source.replace(old, new)
+    template.cells[0].source = template.cells[0].source.replace(line, "")
+    template.cells.append(
+        new_markdown_cell("| symbol | meaning |\n|---|---|\n| $\\Xi$ | chance |\n")
+    )
     assert len(problems(template, glossary, line)) == 2
 
 
@@ -179,6 +207,10 @@ def test_writing_the_index_and_the_links_again_changes_nothing(
 ) -> None:
     monkeypatch.setattr(dmlkit, "ROOT", tmp_path)
     shutil.copytree(FOLDER, tmp_path / "notebooks", ignore=shutil.ignore_patterns(".*"))
+    (tmp_path / "docs").mkdir()
+    pages = (*FOLDER.glob("*.ipynb"), ROOT / "README.md", ROOT / "docs" / "teach.md")
+    for path in pages[-2:]:
+        shutil.copyfile(path, tmp_path / path.relative_to(ROOT))
     book.main()
-    for path in FOLDER.glob("*.ipynb"):
-        assert (tmp_path / "notebooks" / path.name).read_bytes() == path.read_bytes()
+    for path in pages:
+        assert (tmp_path / path.relative_to(ROOT)).read_bytes() == path.read_bytes(), path
