@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.losses.contract import setting, state
-from dmlkit.losses.proxies import SoftmaxLoss
+from dmlkit.losses.contract import moved_average, setting, state
+from dmlkit.losses.proxies import TargetSoftmaxLoss
 from dmlkit.losses.table import register
 
 
@@ -16,7 +16,7 @@ from dmlkit.losses.table import register
     r"$-\log\,\mathrm{softmax}(\alpha(\cos(\theta_y-mz)-m(1+z)))_y$"
     "\nz: the norm, standardized",
 )  # fmt: skip
-class AdaFaceLoss(SoftmaxLoss):
+class AdaFaceLoss(TargetSoftmaxLoss):
     """A margin that stresses hard samples where the norm is large, and easy ones where it is small.
 
     L = mean of −log softmax(s·t)_y, where t_j = cos θ_j for j ≠ y and
@@ -53,32 +53,20 @@ class AdaFaceLoss(SoftmaxLoss):
         self.register_buffer("average", torch.zeros(2))  # μ and σ
         self.register_buffer("started", torch.zeros((), dtype=torch.bool))
 
-    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        cosine, y = self.cosines(embeddings), labels[:, None]  # (B, C), (B, 1)
-        cos_y, z = cosine.gather(1, y), self._quality(embeddings)  # (B, 1)
+    def target(self, cos_y: Tensor, y: Tensor, embeddings: Tensor) -> Tensor:
+        z = self._quality(embeddings)  # (B, 1)
         turn = self.margin * z
         target = _turned(cos_y, -turn)  # cos(θ_y − m·z)
         target = torch.where((turn > 0) & (cos_y > turn.cos()), 1.0, target)  # θ_y − m·z < 0
         target = torch.where((turn < 0) & (cos_y < -turn.cos()), -1.0, target)  # θ_y − m·z > π
-        target = target - self.margin * (1 + z)
-        return self.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
+        return target - self.margin * (1 + z)
 
     def _quality(self, embeddings: Tensor) -> Tensor:
         """z of every sample, (B, d) -> (B, 1), once the averages have moved."""
         n = geometry.norms(embeddings.detach(), keepdim=True).clamp(1e-3, 100)
         deviation = n.std() if len(n) > 1 else n.new_zeros(())
-        first = (~self.started).to(n.dtype)
-        momentum = self.momentum if self.training else 0.0
-        rho = momentum + (1 - momentum) * first  # 1 on the first batch, without a branch
-        average = (1 - rho) * self.average + rho * torch.stack([n.mean(), deviation])
-        if self.training:  # not in place: a compiled backward could then see the next state
-            self.average = average.to(self.average.dtype)
-            self.started = torch.ones_like(self.started)
-        mu, sigma = average.unbind()
+        mu, sigma = moved_average(self, torch.stack([n.mean(), deviation]), self.momentum).unbind()
         return (self.concentration * (n - mu) / (sigma + 1e-3)).clamp(-1, 1)
-
-    def logits(self, embeddings: Tensor) -> Tensor:
-        return self.scale * self.cosines(embeddings)
 
 
 @register(
@@ -87,7 +75,7 @@ class AdaFaceLoss(SoftmaxLoss):
     "\n"
     r"$+\,\lambda\,(1/\|f\|+\|f\|/u^2)$",
 )  # fmt: skip
-class MagFaceLoss(SoftmaxLoss):
+class MagFaceLoss(TargetSoftmaxLoss):
     """A margin that grows with the norm, and a regularizer that rewards a large norm.
 
     L = mean of −log softmax(s·t)_y + λ·mean of (1/a + a/u²), where t_j = cos θ_j for j ≠ y,
@@ -135,9 +123,6 @@ class MagFaceLoss(SoftmaxLoss):
         regularizer = (1 / a + a / self.upper_norm**2).mean()
         entropy = self.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
         return entropy + self.norm_weight * regularizer
-
-    def logits(self, embeddings: Tensor) -> Tensor:
-        return self.scale * self.cosines(embeddings)
 
 
 def _turned(cosine: Tensor, angle: Tensor) -> Tensor:
