@@ -302,7 +302,6 @@ def test_order_names_and_rotation_change_nothing(seed, tensors):
         ({"labels": [0.0, 0.0, 1.0, 1.0]}, "labels: expected int64 .* got torch.float64"),
         ({"embeddings": np.full((4, 2), np.nan)}, "embeddings: row 0 is not finite"),
         ({"embeddings": np.zeros((4, 2))}, "is zero and has no cosine"),
-        ({"embeddings": np.eye(4) * 1e200, "metric": "euclidean"}, "distances below 2e38"),
         ({"gallery": np.eye(4)}, "expected both or neither"),
         ({"gallery": np.ones((2, 3)), "gallery_labels": [0, 1]}, "gallery: .* columns .* 4, got 3"),
         ({"fmr": [0.1]}, "fmr: expected rates from 0.25 .one of 4 impostor pairs. to below 1"),
