@@ -31,12 +31,11 @@ from dmlkit.neighbors import (
     Array,
     Euclidean,
     Metric,
-    as_matrices,
     as_matrix,
+    as_sets,
     as_tensor,
     labels_of_both,
     metric_of,
-    own_rows,
 )
 
 _LISTED = 64  # pairs of a list that are compared at a time, all with all
@@ -241,8 +240,7 @@ def _pair(
     own: Array | None,
 ) -> _Pairs:
     check_gallery(embeddings, gallery, own)
-    x, y = as_matrices(embeddings, gallery, metric)
-    rows = own_rows(own, x, y)
+    x, y, rows = as_sets(embeddings, gallery, metric, own)
     both = labels_of_both(labels, gallery_labels, x, y, rows)
     classes, codes = torch.cat(both).unique(return_inverse=True)
     of_x, of_y = codes.split([len(x), len(y)])

@@ -79,7 +79,6 @@ def test_every_pair_is_the_same_row_or_the_same_label_or_different(values):
     same, different = geometry.same_label(labels), geometry.different_label(labels)
     eye = torch.eye(len(labels), dtype=torch.bool)
     assert torch.equal(same.int() + different.int() + eye.int(), torch.ones_like(eye).int())
-    assert torch.equal(same | eye, geometry.same_label(labels, labels))
 
 
 def test_large_labels_are_not_merged():

@@ -497,7 +497,7 @@ def test_embeddings_that_are_not_finite_are_refused(bad):
     for call in (evaluate, recall_at_k, r_precision, map_at_r, nmi):
         with pytest.raises(ValueError, match=message.format("embeddings")):
             call(x, labels)
-    with pytest.raises(ValueError, match=message.format("queries")):
+    with pytest.raises(ValueError, match=message.format("embeddings")):
         nearest_neighbors(x, 1)
     with pytest.raises(ValueError, match=message.format("gallery")):
         r_precision(x[:4], labels[:4], x, labels)

@@ -118,7 +118,7 @@ class StructuredClusteringLoss(EmbeddingLoss):
             y = labels.unique(return_inverse=True)[1]  # (B,), 0..|Y|-1
             S = find_medoids(D, y, self.gamma, self.pam_steps)  # (|Y|,)
             g = D[:, S].argmin(dim=1)  # (B,)
-            same = geometry.same_label(y, y)  # (B, B)
+            same = y[:, None] == y  # (B, B)
             agreement = nmi(g, y, moved=torch.zeros_like(same[:1])).squeeze()
             cost = torch.where(same, D, 0).sum(dim=0)  # (B,): Σ_{i∈k} D_ij, were j the medoid
             own = torch.where(same, cost, torch.inf).argmin(dim=1)  # (B,): the best of i's class
