@@ -9,8 +9,7 @@ from torch import Tensor
 def norms(x: Tensor, keepdim: bool = False) -> Tensor:
     """Euclidean norm of every row, ‖x‖: (..., d) -> (...), with zero gradient at a zero row.
 
-    No square overflows or underflows: every finite row has its right norm, up to the largest number
-    of the type.
+    Right for every finite row, however long or short.
 
     >>> norms(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([5., 0.])

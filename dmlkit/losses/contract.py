@@ -31,9 +31,9 @@ def setting(
     return field(default=default, kw_only=kw_only, metadata=about)
 
 
-def state(*, init: Literal[False] = False) -> Any:
-    """A field that is no setting: a buffer or parameter, which ``setup`` makes."""
-    return field(init=init)
+def state(*shape: int, dtype: torch.dtype | None = None, init: Literal[False] = False) -> Any:
+    """A field that is no setting: a buffer of zeros where a type is given, else of ``setup``."""
+    return field(init=init, metadata={"buffer": dtype and torch.zeros(shape, dtype=dtype)})
 
 
 @dataclass_transform(field_specifiers=(setting, state), eq_default=False)
@@ -57,6 +57,8 @@ class Declared(nn.Module):
 
     def __post_init__(self) -> None:
         for f in fields(self):  # type: ignore[arg-type]
+            if (buffer := f.metadata.get("buffer")) is not None:
+                self.register_buffer(f.name, buffer.clone())
             if f.init and f.name in vars(self):  # else an __init__ of the class's own sets it later
                 value = getattr(self, f.name)
                 if isinstance(value, np.generic | np.ndarray):  # only like Python's own numbers

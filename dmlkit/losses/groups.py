@@ -27,9 +27,6 @@ class PrototypicalLoss(EmbeddingLoss):
     Source: Snell, Swersky and Zemel 2017, "Prototypical Networks for Few-shot Learning",
     equations 1 and 2.
 
-    Raises:
-        ValueError: a batch that does not divide into the episodes.
-
     >>> x = torch.tensor([[0.0, 0.0], [1.0, 0.0], [3.0, 0.0], [3.0, 0.0]])
     >>> PrototypicalLoss()(x, torch.tensor([5, 5, 6, 6]))  # mean of log(1 + e⁻³), log(1 + e⁻⁹)
     tensor(0.0244)
@@ -88,8 +85,8 @@ def split_episodes(labels: Tensor, ways: int, queries: int) -> tuple[Tensor, Ten
 
 @register(
     "structured_clustering", "groups", "structured clustering", 2017,
-    r"$[\max_S\{F(S)+\gamma(1-\mathrm{NMI})\}-\tilde F]_+$"
-    "\nF: facility location",
+    r"$[\max_S\{F(S)+\gamma(1-\mathrm{NMI})\}-\tilde F]_+$",
+    "F: facility location",
 )  # fmt: skip
 class StructuredClusteringLoss(EmbeddingLoss):
     """Make the true clustering score higher than every other, by a margin of how wrong that is.

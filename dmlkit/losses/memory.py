@@ -36,9 +36,6 @@ class CrossBatchMemory(EmbeddingLoss):
     Source: Wang, Zhang, Huang and Scott 2020, "Cross-Batch Memory for Embedding Learning",
     algorithm 1, with the batch's own loss as in the authors' code.
 
-    Raises:
-        ValueError: embeddings that have not ``dim`` dimensions, or a batch larger than the memory.
-
     >>> from dmlkit.losses import ContrastiveLoss
     >>> loss = CrossBatchMemory(ContrastiveLoss(), dim=2, size=4)
     >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]])

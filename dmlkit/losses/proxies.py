@@ -150,8 +150,8 @@ class ProxyTripletLoss(ProxyLoss):
 
 @register(
     "proxy_nca", "proxies", "Proxy-NCA", 2017,
-    r"$D_y^2+\mathrm{LSE}_{z\neq y}(-D_z^2)$"
-    "\non a sphere of radius 3",
+    r"$D_y^2+\mathrm{LSE}_{z\neq y}(-D_z^2)$",
+    "on a sphere of radius 3",
 )  # fmt: skip
 class ProxyNCALoss(ProxyLoss):
     """Be nearer to the own proxy than to a soft minimum over all other proxies.
@@ -347,8 +347,7 @@ class SphereFaceLoss(TargetSoftmaxLoss):
     which falls monotonically. Proxies are (C, d), and only their directions count.
 
     Training starts near the plain softmax: λ = max(λ_min, λ_max / (1 + γ·step)) falls with the
-    number of calls in training mode, ``step``, which is saved with the module's state. Without
-    ``anneal``, λ = 0.
+    number of calls in training mode, ``step``, part of the state. Without ``anneal``, λ = 0.
 
     Source: Liu et al. 2017, "SphereFace: Deep Hypersphere Embedding for Face Recognition"; the
     schedule's numbers are those of the authors' code.
@@ -364,11 +363,7 @@ class SphereFaceLoss(TargetSoftmaxLoss):
     lambda_max: float = setting(default=1000.0, low=0)
     lambda_min: float = setting(default=5.0, low=0, tune=("log", 1.0, 100.0))
     gamma: float = setting(default=0.12, low=0)
-    step: Tensor = state()
-
-    def setup(self) -> None:
-        super().setup()
-        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+    step: Tensor = state(dtype=torch.int64)
 
     def target(self, cos_y: Tensor, y: Tensor, embeddings: Tensor) -> Tensor:
         if not self.anneal:
@@ -394,8 +389,7 @@ class SphereFaceLoss(TargetSoftmaxLoss):
 
 @register(
     "proxy_anchor", "proxies", "Proxy-Anchor", 2020,
-    r"$\mathrm{mean}_{p}\log(1+\sum_{x\in p}e^{-\alpha(s-\delta)})$"
-    "\n"
+    r"$\mathrm{mean}_{p}\log(1+\sum_{x\in p}e^{-\alpha(s-\delta)})$",
     r"$+\,\mathrm{mean}_{p}\log(1+\sum_{x\notin p}e^{\alpha(s+\delta)})$",
 )  # fmt: skip
 class ProxyAnchorLoss(ProxyLoss):
@@ -432,8 +426,7 @@ class ProxyAnchorLoss(ProxyLoss):
 
 @register(
     "soft_triple", "proxies", "SoftTriple", 2019,
-    r"$-\log\,\mathrm{softmax}(\alpha(S-\delta\,[z=y]))_y$"
-    "\n"
+    r"$-\log\,\mathrm{softmax}(\alpha(S-\delta\,[z=y]))_y$",
     r"$S_z=\sum_k\mathrm{softmax}_k(s_{zk}/\gamma)\,s_{zk}$",
 )  # fmt: skip
 class SoftTripleLoss(SoftmaxLoss):
@@ -442,8 +435,7 @@ class SoftTripleLoss(SoftmaxLoss):
     S_c = Σ_k softmax_k(xᵀŵ_ck / γ) xᵀŵ_ck,
     L = mean of −log softmax(λ(S − δ·[c = y]))_y + τ/(CK(K−1)) Σ_c Σ_{j<k} ‖ŵ_cj − ŵ_ck‖,
     with x and the centers ŵ on the unit sphere. Here λ is ``scale``, γ ``temperature``, δ
-    ``margin`` and τ ``regularization``. The centers are the proxies, (C, K, d), so that
-    ``proxies[labels]`` are a sample's own.
+    ``margin`` and τ ``regularization``. The centers are the proxies, (C, K, d).
 
     Source: Qian et al. 2019, "SoftTriple Loss: Deep Metric Learning Without Triplet Sampling".
 
@@ -482,17 +474,16 @@ class SoftTripleLoss(SoftmaxLoss):
 
 @register(
     "meta_class", "ensembles", "meta-classes", 2018,
-    r"$-\log\,\mathrm{softmax}(f)_{m(y)}$"
-    "\nm: random handfuls of classes",
+    r"$-\log\,\mathrm{softmax}(f)_{m(y)}$",
+    "m: random handfuls of classes",
     tuned=False,
 )  # fmt: skip
 class MetaClassLoss(EmbeddingLoss):
     """Classify into ``dim`` meta-classes, each a random handful of the classes.
 
-    L = mean of −log softmax(f)_{m(y)}, with the raw embedding f (B, dim) itself as the logits: the
-    proxies are fixed, the rows of the identity, so that fᵀe_k = f_k. The map m, drawn from
-    ``map_seed``, is balanced: the numbers of classes in two meta-classes differ by at most one. It
-    is in ``state_dict``, as ``meta_classes`` (num_classes,).
+    L = mean of −log softmax(f)_{m(y)}, with the raw embedding f (B, dim) itself as the logits. The
+    map m, drawn from ``map_seed``, is balanced: the numbers of classes in two meta-classes differ
+    by at most one. It is part of the state, as ``meta_classes`` (num_classes,).
 
     Source: Xuan, Souvenir and Pless 2018, "Deep Randomized Ensembles for Metric Learning"; raw
     logits as in the authors' code.

@@ -13,8 +13,8 @@ from dmlkit.losses.table import register
 
 @register(
     "adaface", "proxies", "AdaFace", 2022,
-    r"$-\log\,\mathrm{softmax}(\alpha(\cos(\theta_y-mz)-m(1+z)))_y$"
-    "\nz: the norm, standardized",
+    r"$-\log\,\mathrm{softmax}(\alpha(\cos(\theta_y-mz)-m(1+z)))_y$",
+    "z: the norm, standardized",
 )  # fmt: skip
 class AdaFaceLoss(TargetSoftmaxLoss):
     """A margin that stresses hard samples where the norm is large, and easy ones where it is small.
@@ -26,13 +26,10 @@ class AdaFaceLoss(TargetSoftmaxLoss):
     ``concentration``.
 
     μ and σ are moving averages, μ ← (1 − ρ)μ + ρ·mean(n) and likewise of the standard deviation
-    (B − 1 in its denominator; 0 for a single sample), ρ the ``momentum``. The first training batch
-    starts them, later ones move them before they are used, and evaluation mode does not change
-    them; they are part of the state.
+    (B − 1 in its denominator; 0 for a single sample), ρ the ``momentum``: see ``moved_average``.
 
-    Source: Kim, Jain and Liu 2022, "AdaFace: Quality Adaptive Margin for Face Recognition", with
-    the defaults of the authors' scripts but for the scale, 64 there. Their averages start at 20 and
-    100, and they clip at 10⁻³ and π − 10⁻³.
+    Source: Kim, Jain and Liu 2022, "AdaFace: Quality Adaptive Margin for Face Recognition", whose
+    averages start at 20 and 100, and whose code clips at 10⁻³ and π − 10⁻³.
 
     >>> loss = AdaFaceLoss(num_classes=2, dim=2, scale=1)
     >>> _ = loss.proxies.data.copy_(torch.eye(2))
@@ -45,13 +42,8 @@ class AdaFaceLoss(TargetSoftmaxLoss):
     concentration: float = setting(default=0.333, low=0)
     scale: float = setting(default=16.0, low=1e-9, tune=("log", 8.0, 64.0))
     momentum: float = setting(default=0.01, low=0, high=1)
-    average: Tensor = state()
-    started: Tensor = state()
-
-    def setup(self) -> None:
-        super().setup()
-        self.register_buffer("average", torch.zeros(2))  # μ and σ
-        self.register_buffer("started", torch.zeros((), dtype=torch.bool))
+    average: Tensor = state(2, dtype=torch.float32)  # μ and σ
+    started: Tensor = state(dtype=torch.bool)
 
     def target(self, cos_y: Tensor, y: Tensor, embeddings: Tensor) -> Tensor:
         z = self._quality(embeddings)  # (B, 1)
@@ -71,8 +63,7 @@ class AdaFaceLoss(TargetSoftmaxLoss):
 
 @register(
     "magface", "proxies", "MagFace", 2021,
-    r"$-\log\,\mathrm{softmax}(\alpha\cos(\theta_y+m(\|f\|)))_y$"
-    "\n"
+    r"$-\log\,\mathrm{softmax}(\alpha\cos(\theta_y+m(\|f\|)))_y$",
     r"$+\,\lambda\,(1/\|f\|+\|f\|/u^2)$",
 )  # fmt: skip
 class MagFaceLoss(TargetSoftmaxLoss):
@@ -86,8 +77,7 @@ class MagFaceLoss(TargetSoftmaxLoss):
     past it cos θ_y − m(a)·sin m(a).
 
     Source: Meng, Zhao, Huang and Zhou 2021, "MagFace: A Universal Representation for Face
-    Recognition and Quality Assessment"; the two branches are those of the authors' code, the
-    defaults, but for the scale, those that its README proposes for norms near 1.
+    Recognition and Quality Assessment"; the two branches are those of the authors' code.
 
     >>> loss = MagFaceLoss(num_classes=2, dim=2, scale=1)
     >>> _ = loss.proxies.data.copy_(torch.eye(2))

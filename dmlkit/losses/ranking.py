@@ -20,8 +20,7 @@ CHUNK = 2**20
 
 @register(
     "smooth_ap", "ranking", "Smooth-AP", 2020,
-    r"$1-\mathrm{mean}_i\,R^{+}_i/R_i$"
-    "\n"
+    r"$1-\mathrm{mean}_i\,R^{+}_i/R_i$",
     r"$R_i=1+\sum_j\mathrm{sig}((s_j-s_i)/\sigma)$",
 )  # fmt: skip
 class SmoothAPLoss(PairLoss):
@@ -30,10 +29,8 @@ class SmoothAPLoss(PairLoss):
     L = 1 − mean over anchors q of mean_{i∈P_q} R⁺_qi / R_qi, with the ranks
     R_qi = 1 + Σ_{j≠i} σ((s_qj − s_qi)/τ), R⁺ the same over positives j only; s is the cosine. An
     anchor without a positive does not count. As published, the anchor is in its own list
-    (``include_query``), a positive of cosine 1.
-
-    It takes O(B³) time and O(B²) memory; with ``max_positives=P`` it is the same loss in O(B²P),
-    and an anchor with more positives is an error.
+    (``include_query``), a positive of cosine 1. With ``max_positives=P`` it is the same loss in
+    O(B²P) time, where O(B³) is usual, and an anchor with more positives is an error.
 
     Source: Brown, Xie, Kalogeiton and Zisserman 2020, "Smooth-AP: Smoothing the Path Towards
     Large-Scale Image Retrieval", in the form of their code.
@@ -58,8 +55,7 @@ class SmoothAPLoss(PairLoss):
 
 @register(
     "sup_ap", "ranking", "SupAP", 2021,
-    r"$1-\mathrm{mean}_i\,R^{+}_i/(R^{+}_i+\sum_n h(s_n-s_i))$"
-    "\n"
+    r"$1-\mathrm{mean}_i\,R^{+}_i/(R^{+}_i+\sum_n h(s_n-s_i))$",
     r"$+\,\mathrm{mean}^{+}[m_+-s]_+ + \mathrm{mean}^{-}[s-m_-]_+$",
 )  # fmt: skip
 class SupAPLoss(PairLoss):
@@ -76,8 +72,7 @@ class SupAPLoss(PairLoss):
     ``include_query`` and ``max_positives`` are those of ``SmoothAPLoss``.
 
     Source: Ramzi, Thome, Rambour, Audebert and Bitot 2021, "Robust and Decomposable Average
-    Precision for Image Retrieval"; form and defaults are those of the authors' code for SOP, CUB
-    and In-Shop.
+    Precision for Image Retrieval"; form and defaults are those of the authors' code.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> SupAPLoss()(x, torch.tensor([0, 0, 1, 1]))  # 0.2333 + 0.8
@@ -115,8 +110,7 @@ class SupAPLoss(PairLoss):
 
 @register(
     "recall_at_k", "ranking", "Recall@k surrogate", 2022,
-    r"$1-\mathrm{mean}_k\,\sum_i\mathrm{sig}((k-r_i)/\sigma)\,/\min(k,|P|)$"
-    "\n"
+    r"$1-\mathrm{mean}_k\,\sum_i\mathrm{sig}((k-r_i)/\sigma)\,/\min(k,|P|)$",
     r"$r_i=1+\sum_j\mathrm{sig}((s_j-s_i)/\sigma')$",
 )  # fmt: skip
 class RecallAtKLoss(PairLoss):
@@ -164,8 +158,8 @@ class RecallAtKLoss(PairLoss):
 
 @register(
     "fast_ap", "ranking", "FastAP", 2019,
-    r"$1-(1/|P|)\,\sum_b h^{+}_b H^{+}_b/H_b$"
-    "\nhistograms of squared distances",
+    r"$1-(1/|P|)\,\sum_b h^{+}_b H^{+}_b/H_b$",
+    "histograms of squared distances",
 )  # fmt: skip
 class FastAPLoss(PairLoss):
     """Raise the average precision by histograms of the distances of positives and of all.
@@ -256,10 +250,8 @@ class _SoftCounts(torch.autograd.Function):
 
     @staticmethod
     def forward(a: Tensor, b: Tensor, step: Sigmoid, but_itself: bool) -> Tensor:
-        chunks = _chunks(a, b)
-        return torch.cat(
-            [step.value(_leads(a, b, at, but_itself)).sum(dim=2) for at in chunks], dim=1
-        )
+        counts = [step.value(_leads(a, b, at, but_itself)).sum(dim=2) for at in _chunks(a, b)]
+        return torch.cat(counts, dim=1)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], _output: Tensor) -> None:

@@ -15,8 +15,8 @@ from dmlkit.losses.table import register
 
 @register(
     "matryoshka", "sizes", "Matryoshka", 2022,
-    r"$\sum_m \mathrm{SupCon}(f_{1\ldots m})$"
-    "\nm = 8, 16, 32, …",
+    r"$\sum_m \mathrm{SupCon}(f_{1\ldots m})$",
+    "m = 8, 16, 32, …",
     wraps="supcon", tuned=False,
 )  # fmt: skip
 class MatryoshkaLoss(PairLoss):
@@ -33,10 +33,6 @@ class MatryoshkaLoss(PairLoss):
     that a memory or an expansion goes around this loss, and not into it.
 
     Source: Kusupati et al. 2022, "Matryoshka Representation Learning"; there, for classifiers.
-
-    Raises:
-        ValueError: proxies or embeddings that have not ``dim`` dimensions.
-        TypeError: a loss that keeps a state other than counts, or another ``MatryoshkaLoss``.
 
     >>> from dmlkit.losses import SupConLoss
     >>> loss = MatryoshkaLoss(SupConLoss(temperature=1.0), dim=2, sizes=[1, 2])
@@ -113,8 +109,8 @@ class MatryoshkaLoss(PairLoss):
 
 @register(
     "multi_scale", "sizes", "multi-scale", 2019,
-    r"$\sum_h \mathrm{ranked\ list}(f_h)$"
-    "\nh: three parts",
+    r"$\sum_h \mathrm{ranked\ list}(f_h)$",
+    "h: three parts",
     wraps="ranked_list", tuned=False,
 )  # fmt: skip
 class MultiScaleLoss(EmbeddingLoss):
@@ -125,12 +121,8 @@ class MultiScaleLoss(EmbeddingLoss):
     its own parameters and state: one with proxies must be made for the size of a part.
 
     Source: Wang et al. 2019, "Ranked List Loss for Deep Metric Learning" (RLL-(L, M, H)), as in the
-    authors' code, which has three heads of 512 dimensions with a weight of 1 each.
+    authors' code.
 
-    Raises:
-        ValueError: embeddings with fewer dimensions than parts.
-
-    >>> import torch
     >>> from dmlkit.losses import ContrastiveLoss
     >>> loss = MultiScaleLoss(ContrastiveLoss(), parts=2)
     >>> x = torch.tensor([[1.0, 0.0, 1.0, 0.0], [-1.0, 0.0, 0.0, 1.0]])

@@ -42,16 +42,14 @@ class SphericalConstraint(Declared):
     weight: float = setting(default=1.0, low=0)
     target: float | str = "mean"
     momentum: float = setting(default=1.0, low=1e-9, high=1)
-    average: Tensor = state()
-    started: Tensor = state()
+    average: Tensor = state(dtype=torch.float32)
+    started: Tensor = state(dtype=torch.bool)
 
     def setup(self) -> None:
         if isinstance(self.target, str):
             check_choice(("mean", "ema"), target=self.target)
         else:
             check_range(0, target=self.target)
-        self.register_buffer("average", torch.zeros(()))
-        self.register_buffer("started", torch.zeros((), dtype=torch.bool))
 
     def forward(self, embeddings: Tensor, labels: Tensor | None = None) -> Tensor:
         """The penalty of one batch, in float32 for half precision."""
@@ -67,8 +65,7 @@ class SphericalConstraint(Declared):
 
 @register(
     "heated_up_softmax", "proxies", "heated-up softmax", 2018,
-    r"$-\log\,\mathrm{softmax}(\cos\theta/\sigma)_y$"
-    "\n"
+    r"$-\log\,\mathrm{softmax}(\cos\theta/\sigma)_y$",
     r"$\sigma$ rises late",
 )  # fmt: skip
 class HeatedUpSoftmaxLoss(SoftmaxLoss):
@@ -76,8 +73,7 @@ class HeatedUpSoftmaxLoss(SoftmaxLoss):
 
     L = mean of −log softmax(α xᵀp̂)_y, with x and p̂ on the unit sphere, proxies (C, d), and α the
     inverse temperature: ``alpha`` for the first ``switch_at`` training batches, ``final_alpha``
-    after them (never, where ``switch_at`` is None). The loss counts the batches that it sees in
-    training mode in its state.
+    after them (never, where ``switch_at`` is None). The count of batches is part of the state.
 
     Source: Zhang, Yu, Karaman, Zhang and Chang 2018, "Heated-Up Softmax Embedding", which also
     divides the learning rate by 10 at the switch.
@@ -92,11 +88,7 @@ class HeatedUpSoftmaxLoss(SoftmaxLoss):
     alpha: float = setting(default=16.0, low=1e-9, tune=("log", 4.0, 64.0))
     final_alpha: float = setting(default=4.0, low=1e-9)
     switch_at: int | None = setting(default=None, low=0)
-    step: Tensor = state()
-
-    def setup(self) -> None:
-        super().setup()
-        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+    step: Tensor = state(dtype=torch.int64)
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         logits = self.logits(embeddings)
@@ -149,8 +141,8 @@ def expand(
     ``directions`` is ``"simplex"``; ``"rotated"``, the same turned at random about w and r
     (``"simplex"`` with a generator is that too), by one orthogonal matrix for the batch and signs
     of the coordinates for each sample; or ``"random"``, n independent directions orthogonal to w.
-    What is random comes from the generator, or else from torch's default one on the device.
-    Gradients reach embeddings and proxies. Half precision is computed and returned in float32.
+    What is random comes from the generator, or else from torch's default one on the device. Half
+    precision is computed and returned in float32.
 
     Source: Le and Woo 2024, "SEE: Spherical Embedding Expansion for Improving Deep Metric
     Learning", Algorithm 1 and equation 2, with two reflections in place of Gram-Schmidt.
@@ -168,13 +160,14 @@ def expand(
             f"but are {tuple(embeddings.shape)} and {tuple(proxies.shape)}"
         )
     check_choice(DIRECTIONS, directions=directions)
-    _check_points(points, embeddings.shape[-1])
+    check_range(1, embeddings.shape[1] - 1, points=points)  # a simplex needs the dimensions
     dtype = torch.promote_types(embeddings.dtype, torch.float32)  # float64 stays
     z, w = geometry.normalize(embeddings.to(dtype)), geometry.normalize(proxies.to(dtype))  # (B, d)
     center = (w * z).sum(dim=1, keepdim=True) * w
     r = z - center
     if directions == "random":
-        mu = _random_directions(w, points, generator)  # (B, n, d)
+        g = z.new_empty(len(z), points, z.shape[1]).normal_(generator=generator)  # (B, n, d)
+        mu = geometry.normalize(g - (g * w[:, None]).sum(dim=2, keepdim=True) * w[:, None])
         return center[:, None] + geometry.norms(r, keepdim=True)[:, None] * mu
     mu = simplex(points, like=z)[1:, 1:]  # (n, n-1): μ_k without its part along r
     center = center - r / points
@@ -222,23 +215,9 @@ def random_rows(rows: int, dim: int, like: Tensor, generator: torch.Generator | 
     return (q * triangle.diagonal().sign()).T
 
 
-def _random_directions(w: Tensor, points: int, generator: torch.Generator | None) -> Tensor:
-    """Independent unit vectors orthogonal to each row of w: (B, d) -> (B, points, d)."""
-    B, d = w.shape
-    g = w.new_empty(B, points, d).normal_(generator=generator)
-    w = w[:, None]  # (B, 1, d)
-    return geometry.normalize(g - (g * w).sum(dim=2, keepdim=True) * w)
-
-
-def _check_points(points: int, dim: int) -> None:
-    if not 1 <= points <= dim - 1:
-        raise ValueError(f"points must be 1 to d - 1 = {dim - 1}, but are {points}")
-
-
 @register(
     "spherical_expansion", "synthesis", "SEE, as in the paper", 2024,
-    r"Proxy-Anchor(real)"
-    "\n"
+    r"Proxy-Anchor(real)",
     r"$+\,\lambda\,$Proxy-Anchor(simplex round the proxy)",
     wraps="proxy_anchor", tuned=False,
 )  # fmt: skip
@@ -252,19 +231,14 @@ class SphericalExpansion(EmbeddingLoss):
 
     ``loss`` is a module with ``proxies`` (C, d). With ``detach`` the second term reaches the
     proxies alone, never the encoder, as in the authors' code; the paper does not say so.
-    ``directions`` are those of :func:`expand`.
 
     Curriculum: only the B·rate samples nearest to their proxies are expanded, where the rate
     rises by half a cosine from ``start_rate`` to ``end_rate`` over ``steps`` training batches and
     stays there (``steps=0``: from the first batch; None: every sample is expanded). The count of
-    batches is part of the state; evaluation mode does not count. As it decides a shape,
-    ``torch.compile`` breaks the graph there, and ``fullgraph=True`` needs ``steps=None``.
+    batches is part of the state. As it decides a shape, ``torch.compile(fullgraph=True)`` needs
+    ``steps=None``.
 
     Source: Le and Woo 2024, equations 3 and 4.
-
-    Raises:
-        ValueError: more points than d − 1, or a label outside 0..C − 1.
-        TypeError: a loss without proxies (C, d).
 
     >>> from dmlkit.losses import NormalizedSoftmaxLoss
     >>> see = SphericalExpansion(NormalizedSoftmaxLoss(num_classes=5, dim=4), points=2)
@@ -285,7 +259,7 @@ class SphericalExpansion(EmbeddingLoss):
         proxies = getattr(self.loss, "proxies", None)
         if not isinstance(proxies, Tensor) or proxies.ndim != 2:
             raise TypeError(f"loss must be a module with proxies (C, d), but is {self.loss!r}")
-        _check_points(self.points, proxies.shape[1])
+        check_range(1, proxies.shape[1] - 1, points=self.points)
         self.step = 0  # a Python int: it decides shapes, so the device must never be asked
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -337,12 +311,12 @@ def max_mahalanobis_centers(
     - L <= d + 1: the regular simplex, ⟨μ_i, μ_j⟩ = −C²/(L − 1), C the ``norm``; the table is
       ``simplex(L − 1)`` with columns of 0;
     - L <= 2d: some of the axes ±e_j; by Rankin no L > d + 1 points have all cosines below 0;
-    - else: a local minimum of the largest cosine, found from random points by ``steps`` steps of
-      Adam, in O(L²d) each. It depends on ``seed`` alone; torch's default generator is not used.
+    - else: a local minimum of the largest cosine, found from random points, which ``seed`` alone
+      decides, by ``steps`` steps of Adam.
 
     Source: Pang, Du and Zhu 2018, "Max-Mahalanobis Linear Discriminant Analysis Networks",
-    algorithm GenerateOptMeans, in the authors' code, whose L > d + 1 takes 10,000 steps on the
-    largest cosine alone; Rankin 1955, "The Closest Packing of Spherical Caps in n Dimensions".
+    algorithm GenerateOptMeans; Rankin 1955, "The Closest Packing of Spherical Caps in n
+    Dimensions".
 
     >>> max_mahalanobis_centers(classes=3, dim=3)
     tensor([[ 1.0000,  0.0000,  0.0000],

@@ -49,8 +49,7 @@ def register(
     family: str,
     title: str = "",
     year: int = 0,
-    equation: str = "",
-    *,
+    *equation: str,
     tuned: bool | tuple[str, ...] = True,
     wraps: str | None = None,
     studied: bool = True,
@@ -73,7 +72,7 @@ def register(
         ranges = space(loss)
         order = tuned if isinstance(tuned, tuple) else ranges
         own = {key: ranges[key] for key in order} if tuned else None
-        about = title or name, year, equation, studied
+        about = title or name, year, "\n".join(equation), studied
         ENTRIES[name] = Entry(name, make, family, own, wraps, *about)
         return loss
 
