@@ -41,11 +41,7 @@ def _scaled(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def float64_of(device: torch.device) -> torch.dtype:
-    """float64, or float32 on a device that lacks it, as Apple's GPUs do.
-
-    >>> float64_of(torch.device("cpu")), float64_of(torch.device("mps"))
-    (torch.float64, torch.float32)
-    """
+    """float64, or float32 on a device that lacks it, as Apple's GPUs do."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 

@@ -108,11 +108,7 @@ _METRICS = {"euclidean": Euclidean, "cosine": Cosine, "hamming": Hamming, "poinc
 
 
 def metric_of(metric: Metric) -> Euclidean:
-    """A metric by its name, or by a mapping of its name and arguments.
-
-    >>> metric_of({"name": "poincare", "c": 1.0})
-    Poincare(c=1.0, clip=2.3)
-    """
+    """A metric by its name, or by a mapping of its name and arguments."""
     args = dict(metric) if isinstance(metric, Mapping) else {"name": metric}
     name = args.pop("name", None)
     if name not in _METRICS:
@@ -324,9 +320,6 @@ def as_matrix(embeddings: Array, name: str, metric: Metric) -> Tensor:
 
     Raises ValueError for an unknown metric, another shape, complex numbers, rows that are not
     finite and, under cosine, rows of zeros.
-
-    >>> as_matrix([[3.0, -4.0]], "embeddings", "hamming")
-    tensor([[1., 0.]], dtype=torch.float64)
     """
     x = as_tensor(embeddings)
     if x.ndim != 2 or x.numel() == 0 or x.is_complex():
@@ -342,11 +335,7 @@ def as_matrix(embeddings: Array, name: str, metric: Metric) -> Tensor:
 
 
 def as_labels(labels: Array, x: Tensor, name: str = "labels") -> Tensor:
-    """Labels (N,) as int64, one for each row of x, and where x lies. Raises ValueError otherwise.
-
-    >>> as_labels([3, 5], torch.zeros(2, 8))
-    tensor([3, 5])
-    """
+    """Labels (N,) as int64, one for each row of x, where x lies; else a ValueError."""
     found = as_tensor(labels)
     if found.dtype not in _INTEGERS or found.shape != x.shape[:1]:
         raise ValueError(
@@ -380,9 +369,6 @@ def as_tensor(values: Array) -> Tensor:
     """A tensor without its graph, or a copy of anything that NumPy takes for an array of numbers.
 
     What is on a device that lacks float64 is copied to the CPU.
-
-    >>> as_tensor(np.array([1, 2]))
-    tensor([1, 2])
     """
     if isinstance(values, Tensor):
         exact = float64_of(values.device) == torch.float64

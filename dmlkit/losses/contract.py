@@ -33,7 +33,7 @@ def setting(
 
 def state(*shape: int, dtype: torch.dtype | None = None, init: Literal[False] = False) -> Any:
     """A field that is no setting: a buffer of zeros where a type is given, else of ``setup``."""
-    return field(init=init, metadata={"buffer": dtype and torch.zeros(shape, dtype=dtype)})
+    return field(init=init, metadata={"buffer": dtype and {"size": shape, "dtype": dtype}})
 
 
 @dataclass_transform(field_specifiers=(setting, state), eq_default=False)
@@ -57,8 +57,8 @@ class Declared(nn.Module):
 
     def __post_init__(self) -> None:
         for f in fields(self):  # type: ignore[arg-type]
-            if (buffer := f.metadata.get("buffer")) is not None:
-                self.register_buffer(f.name, buffer.clone())
+            if buffer := f.metadata.get("buffer"):
+                self.register_buffer(f.name, torch.zeros(**buffer))
             if f.init and f.name in vars(self):  # else an __init__ of the class's own sets it later
                 value = getattr(self, f.name)
                 if isinstance(value, np.generic | np.ndarray):  # only like Python's own numbers
@@ -250,12 +250,7 @@ def of_pairs(loss: nn.Module, pairs: Pairs) -> Tensor:
 
 
 def check_embeddings(embeddings: Tensor) -> None:
-    """Refuse what is not (B, d) of floating point, B and d at least 1.
-
-    >>> check_embeddings(torch.ones(3))
-    Traceback (most recent call last):
-    ValueError: embeddings must be (B, d), with B and d from 1, but are (3,)
-    """
+    """Refuse what is not (B, d) of floating point, B and d at least 1."""
     kind = embeddings.dtype if isinstance(embeddings, Tensor) else type(embeddings)
     if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
         raise TypeError(f"embeddings must be a tensor of floating point, but are {kind}")
@@ -275,12 +270,7 @@ def check_dim(embeddings: Tensor, dim: int) -> None:
 
 
 def check_batch(embeddings: Tensor, labels: Tensor) -> None:
-    """Refuse what is not a batch, naming what was expected and what came.
-
-    >>> check_batch(torch.zeros(4, 2), torch.zeros(3, dtype=torch.int64))
-    Traceback (most recent call last):
-    ValueError: labels must be (4,), one for each of the embeddings, but are (3,); several ...
-    """
+    """Refuse what is not a batch, naming what was expected and what came."""
     check_embeddings(embeddings)
     if isinstance(labels, Tensor) and labels.shape != embeddings.shape[:1]:
         raise ValueError(

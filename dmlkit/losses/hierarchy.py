@@ -19,11 +19,6 @@ def class_distances(embeddings: Tensor, labels: Tensor, num_classes: int) -> tup
     mean over i ≠ j in c of ‖x_i − x_j‖² = 2 n_c (m_c − ‖r̄_c‖²) / (n_c − 1), with r̄ the means of
     classes and m their mean squared norms. Embeddings (N, d), labels (N,) in 0..C − 1 -> (C, C),
     (C,), in float64. What has no pair of images is NaN.
-
-    >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
-    >>> between, within = class_distances(x, torch.tensor([0, 0, 1, 1]), num_classes=2)
-    >>> [round(v, 6) for v in (between[0, 1].item(), *within.tolist())]
-    [2.4, 0.8, 2.0]
     """
     check_labels(labels, num_classes)
     x = geometry.normalize(embeddings.detach().to(geometry.float64_of(embeddings.device)))  # (N, d)

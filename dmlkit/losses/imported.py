@@ -16,11 +16,7 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 def is_imported(name: str) -> bool:
-    """Whether a loss is named by its file or module, and not by a short name.
-
-    >>> is_imported("mylosses.py:MyLoss"), is_imported("contrastive")
-    (True, False)
-    """
+    """Whether a loss is named by its file or module, and not by a short name."""
     return ":" in name
 
 

@@ -237,9 +237,6 @@ def soft_counts(a: Tensor, b: Tensor, step: Sigmoid, *, but_itself: bool = False
     counts_qi = Σ_j step(b_qj − a_qi): (B, P), (B, N) -> (B, P). An entry −∞ of b counts nothing.
     ``but_itself`` leaves j = i out. Time is O(BPN) and memory O(B(P + N)), as chunks of the steps
     are taken again for the gradient; a second derivative holds all (B, P, N).
-
-    >>> soft_counts(torch.tensor([[0.0]]), torch.tensor([[9.0, 0.0, -torch.inf]]), Sigmoid())
-    tensor([[1.4999]])
     """
     counts: Tensor = _SoftCounts.apply(a, b, step, but_itself)
     return counts
