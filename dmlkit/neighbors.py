@@ -108,11 +108,7 @@ _METRICS = {"euclidean": Euclidean, "cosine": Cosine, "hamming": Hamming, "poinc
 
 
 def metric_of(metric: Metric) -> Euclidean:
-    """A metric by its name, or by a mapping of its name and arguments.
-
-    >>> metric_of({"name": "poincare", "c": 1.0})
-    Poincare(c=1.0, clip=2.3)
-    """
+    """A metric by its name, or by a mapping of its name and arguments."""
     args = dict(metric) if isinstance(metric, Mapping) else {"name": metric}
     name = args.pop("name", None)
     if name not in _METRICS:
@@ -155,9 +151,13 @@ def search_blocks(sets: Sets, k: int) -> Iterator[tuple[Tensor, Tensor]]:
         size = _block_entries(x) // len(y)
         route = partial(by_rows if deep else by_products, y=y, k=k, room=sets.room_y)
     elif isinstance(sets.metric, Hamming):
-        route = partial(by_bits, index=_binary_index(y), k=k)
+        bits = faiss.IndexBinaryFlat(8 * _codes(y).shape[1])
+        bits.add(_codes(y))
+        route = partial(by_bits, index=bits, k=k)
     else:
-        route = partial(by_faiss, y=y, index=_flat_index(y), k=k)
+        flat = faiss.IndexFlatL2(y.shape[1])
+        flat.add(y.numpy())
+        route = partial(by_faiss, y=y, index=flat, k=k)
     for block in zip(x.split(max(1, size)), own.split(max(1, size)), strict=True):
         yield route(*block)
 
@@ -167,23 +167,14 @@ def _block_entries(x: Tensor) -> int:
     return BLOCK_ENTRIES * (_ON_GPU if x.is_cuda else 1)
 
 
-def _flat_index(y: Tensor) -> faiss.IndexFlatL2:
-    index = faiss.IndexFlatL2(y.shape[1])
-    index.add(y.numpy())
-    return index
-
-
-def _binary_index(y: Tensor) -> faiss.IndexBinaryFlat:
-    codes = np.packbits(y.numpy() > 0, axis=1)  # (N, ⌈d/8⌉)
-    index = faiss.IndexBinaryFlat(8 * codes.shape[1])
-    index.add(codes)
-    return index
+def _codes(x: Tensor) -> np.ndarray:
+    """A bit for each number: (N, d) -> (N, ⌈d/8⌉) uint8."""
+    return np.packbits(x.numpy() > 0, axis=1)
 
 
 def by_bits(x: Tensor, own: Tensor, index: faiss.IndexBinaryFlat, k: int) -> tuple[Tensor, Tensor]:
     """Neighbors by faiss's Hamming distances, which are whole numbers, ties by index."""
-    codes = np.packbits(x.numpy() > 0, axis=1)
-    differing, candidates = index.search(codes, min(k + 1, index.ntotal))
+    differing, candidates = index.search(_codes(x), min(k + 1, index.ntotal))
     squared, indices = torch.from_numpy(differing).float(), torch.from_numpy(candidates)
     return _smallest(squared.masked_fill_(indices == own[:, None], math.inf), indices, k)
 
@@ -275,11 +266,7 @@ def _smallest(squared: Tensor, indices: Tensor, k: int) -> tuple[Tensor, Tensor]
 
 
 def prepare(
-    embeddings: Array,
-    gallery: Array | None,
-    metric: Metric,
-    name: str = "embeddings",
-    own: Array | None = None,
+    embeddings: Array, gallery: Array | None, metric: Metric, own: Array | None = None
 ) -> Sets:
     """Queries and gallery in float32 near the origin, and the unit that distances are now in.
 
@@ -288,8 +275,7 @@ def prepare(
     are so far away that float32 input loses no bit: what was tied remains tied.
     """
     kind = metric_of(metric)
-    x, y = as_matrices(embeddings, gallery, metric, name)
-    rows = own_rows(own, x, y)
+    x, y, rows = as_sets(embeddings, gallery, metric, own)
     if isinstance(kind, Hamming):
         x = x.float()
         return Sets(x, x if gallery is None else y.float(), kind, own=rows)
@@ -303,20 +289,30 @@ def prepare(
     return Sets(x, y, kind, unit, room_x, room_y, rows)
 
 
-def as_matrices(
-    embeddings: Array, gallery: Array | None, metric: Metric, name: str = "embeddings"
-) -> tuple[Tensor, Tensor]:
-    """Queries (Q, d) and gallery (N, d), the queries themselves where none is given, on one device.
+def as_sets(
+    embeddings: Array, gallery: Array | None, metric: Metric, own: Array | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Queries (Q, d), gallery (N, d) on their device, the queries themselves where none is given,
+    and the gallery's rows that are the queries, −1 for none: (Q,).
 
-    See ``as_matrix``. Raises ValueError for what that refuses, and for another number of columns.
+    See ``as_matrix``. Raises ValueError for what that refuses, for another number of columns, and
+    rows that are none.
     """
-    x = as_matrix(embeddings, name, metric)
+    x = as_matrix(embeddings, "embeddings", metric)
     y = x if gallery is None else as_matrix(gallery, "gallery", metric).to(x.device)
     if x.shape[1] != y.shape[1]:
         raise ValueError(
-            f"gallery: expected as many columns as {name}, {x.shape[1]}, got {y.shape[1]}"
+            f"gallery: expected as many columns as embeddings, {x.shape[1]}, got {y.shape[1]}"
         )
-    return x, y
+    if own is None:
+        return x, y, None
+    if gallery is None:
+        raise ValueError("own: expected a gallery; without one, each query is left out anyway")
+    rows = as_labels(own, x, "own")
+    low, high = int(rows.min()), int(rows.max())
+    if low < -1 or high >= len(y):
+        raise ValueError(f"own: expected gallery rows to {len(y) - 1}, or -1, got {low} to {high}")
+    return x, y, rows
 
 
 def as_matrix(embeddings: Array, name: str, metric: Metric) -> Tensor:
@@ -324,9 +320,6 @@ def as_matrix(embeddings: Array, name: str, metric: Metric) -> Tensor:
 
     Raises ValueError for an unknown metric, another shape, complex numbers, rows that are not
     finite and, under cosine, rows of zeros.
-
-    >>> as_matrix([[3.0, -4.0]], "embeddings", "hamming")
-    tensor([[1., 0.]], dtype=torch.float64)
     """
     x = as_tensor(embeddings)
     if x.ndim != 2 or x.numel() == 0 or x.is_complex():
@@ -342,11 +335,7 @@ def as_matrix(embeddings: Array, name: str, metric: Metric) -> Tensor:
 
 
 def as_labels(labels: Array, x: Tensor, name: str = "labels") -> Tensor:
-    """Labels (N,) as int64, one for each row of x, and where x lies. Raises ValueError otherwise.
-
-    >>> as_labels([3, 5], torch.zeros(2, 8))
-    tensor([3, 5])
-    """
+    """Labels (N,) as int64, one for each row of x, where x lies; else a ValueError."""
     found = as_tensor(labels)
     if found.dtype not in _INTEGERS or found.shape != x.shape[:1]:
         raise ValueError(
@@ -354,19 +343,6 @@ def as_labels(labels: Array, x: Tensor, name: str = "labels") -> Tensor:
             f"got {found.dtype} of shape {tuple(found.shape)}"
         )
     return found.long().to(x.device)
-
-
-def own_rows(own: Array | None, x: Tensor, y: Tensor) -> Tensor | None:
-    """The gallery's rows that are the queries themselves, −1 for none: (Q,)."""
-    if own is None:
-        return None
-    if x is y:
-        raise ValueError("own: expected a gallery; without one, each query is left out anyway")
-    rows = as_labels(own, x, "own")
-    low, high = int(rows.min()), int(rows.max())
-    if low < -1 or high >= len(y):
-        raise ValueError(f"own: expected gallery rows to {len(y) - 1}, or -1, got {low} to {high}")
-    return rows
 
 
 def labels_of_both(
@@ -393,9 +369,6 @@ def as_tensor(values: Array) -> Tensor:
     """A tensor without its graph, or a copy of anything that NumPy takes for an array of numbers.
 
     What is on a device that lacks float64 is copied to the CPU.
-
-    >>> as_tensor(np.array([1, 2]))
-    tensor([1, 2])
     """
     if isinstance(values, Tensor):
         exact = float64_of(values.device) == torch.float64

@@ -27,7 +27,7 @@ Apple GPU, which has no float64, is compared on the CPU.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import index
 
@@ -40,13 +40,7 @@ from dmlkit.clusters import ami as ami
 from dmlkit.clusters import nmi as nmi
 from dmlkit.neighbors import Array as Array
 from dmlkit.neighbors import Metric as Metric
-from dmlkit.neighbors import (
-    Sets,
-    as_labels,
-    labels_of_both,
-    prepare,
-    search_blocks,
-)
+from dmlkit.neighbors import Sets, as_labels, labels_of_both, prepare, search_blocks
 from dmlkit.verification import verification as verification
 
 Score = Callable[[Tensor, Tensor], Tensor]  # hits (b, k) bool, R (b,) -> (b,), NaN to leave out
@@ -74,7 +68,7 @@ def nearest_neighbors(
            [1., 2.],
            [2., 3.]], dtype=float32))
     """
-    k, sets = index(k), prepare(queries, gallery, metric, "queries", own)
+    k, sets = index(k), prepare(queries, gallery, metric, own)
     held = gallery is None or (sets.own is not None and bool((sets.own >= 0).any()))
     available = len(sets.y) - held
     if not 1 <= k <= available:
@@ -113,10 +107,8 @@ def recall_at_k(
     >>> recall_at_k(np.array([[0.0], [1.0], [3.0], [7.0]]), np.array([0, 1, 0, 1]), ks=(1, 2))
     {1: 0.0, 2: 0.75}
     """
-    ks = [index(k) for k in ks]
     sets = _prepare(embeddings, labels, gallery, gallery_labels, metric, own)
-    found = _average(_recalls(ks), *sets, depth=max(ks), up_to_r=False)
-    return {k: found[f"recall_at_{k}"] for k in ks}
+    return dict(zip(map(index, ks), _average(_recalls(ks), *sets).values(), strict=True))
 
 
 def r_precision(
@@ -138,7 +130,7 @@ def r_precision(
     0.5
     """
     sets = _prepare(embeddings, labels, gallery, gallery_labels, metric, own)
-    return _average({"": _r_precision}, *sets)[""]
+    return _average(["r_precision"], *sets)["r_precision"]
 
 
 def map_at_r(
@@ -160,7 +152,7 @@ def map_at_r(
     0.4167
     """
     sets = _prepare(embeddings, labels, gallery, gallery_labels, metric, own)
-    return _average({"": _map_at_r}, *sets)[""]
+    return _average(["map_at_r"], *sets)["map_at_r"]
 
 
 def by_query(
@@ -200,10 +192,7 @@ def by_query(
     1           0.5  0.417
     """
     sets = _prepare(embeddings, labels, gallery, gallery_labels, metric, own)
-    chosen = {name: _named(name) for name in scores}
-    depth = max((k or len(sets[0].y) for k, _ in chosen.values()), default=1)
-    views = None if cameras is None else _views(cameras, *sets)
-    each = _values({n: score for n, (_, score) in chosen.items()}, *sets, depth, True, views)
+    each = _values(scores, *sets, None if cameras is None else _views(cameras, *sets))
     return pd.DataFrame(
         {name: values.cpu().numpy() for name, values in each.items()},
         index=pd.Index(sets[1].cpu().numpy(), name="label"),
@@ -228,44 +217,18 @@ def evaluate(
     >>> evaluate(np.array([[0.0], [1.0], [5.0], [6.0]]), np.array([0, 0, 1, 1]), ks=(1,))
     {'recall_at_1': 1.0, 'r_precision': 1.0, 'map_at_r': 1.0, 'nmi': 1.0}
     """
-    ks = [index(k) for k in ks]
-    scores = _recalls(ks) | {"r_precision": _r_precision, "map_at_r": _map_at_r}
-    sets, of_query, of_item = _prepare(embeddings, labels, gallery, gallery_labels, metric, own)
-    found = _average(scores, sets, of_query, of_item, depth=max(ks), up_to_r=True)
+    sets = _prepare(embeddings, labels, gallery, gallery_labels, metric, own)
+    found = _average([*_recalls(ks), "r_precision", "map_at_r"], *sets)
     return found | {"nmi": nmi(embeddings, labels, seed, metric)}
 
 
 # Scores: from which neighbors are relevant to one number per query
 
 
-def _recalls(ks: Sequence[int]) -> dict[str, Score]:
-    if not ks or min(ks) < 1:
+def _recalls(ks: Sequence[int]) -> list[str]:
+    if not len(ks) or min(ks) < 1:
         raise ValueError(f"ks: expected one or more integers from 1, got {ks}")
-    return {f"recall_at_{k}": partial(_recall, k=k) for k in ks}
-
-
-def _named(name: str) -> tuple[int, Score]:
-    """To which depth a score looks, 0 for the whole gallery, and the score."""
-    if name in _SCORES:
-        return int(name != "map"), _SCORES[name]
-    found = re.fullmatch(r"(recall|precision|map|cmc)_at_([1-9]\d*)", name)
-    if not found:
-        known = ", ".join([*_SCORES, *(f"{kind}_at_K" for kind in _AT_K)])
-        raise ValueError(f"scores: expected some of {known}, got {name!r}")
-    k = int(found[2])
-    return k, partial(_AT_K[found[1]], k=k)
-
-
-def _recall(hits: Tensor, _: Tensor, k: int) -> Tensor:
-    return hits[:, :k].any(dim=1)
-
-
-def _precision(hits: Tensor, _: Tensor, k: int) -> Tensor:
-    return hits[:, :k].sum(dim=1, dtype=torch.float64) / k
-
-
-def _cmc(hits: Tensor, R: Tensor, k: int) -> Tensor:
-    return torch.where(R > 0, hits[:, :k].any(dim=1).double(), torch.nan)
+    return [f"recall_at_{index(k)}" for k in ks]
 
 
 def _average_precision(hits: Tensor, R: Tensor) -> Tensor:
@@ -274,29 +237,39 @@ def _average_precision(hits: Tensor, R: Tensor) -> Tensor:
     return (precision * hits).sum(dim=1) / R  # 0/0 where R = 0
 
 
-def _map_at_k(hits: Tensor, R: Tensor, k: int) -> Tensor:
-    return _average_precision(hits[:, :k], R.clamp(max=k))
-
-
 def _up_to_r(hits: Tensor, R: Tensor) -> Tensor:
     hits = hits[:, : int(R.max())]
     return hits & (torch.arange(1, hits.shape[1] + 1, device=hits.device) <= R[:, None])
 
 
-def _r_precision(hits: Tensor, R: Tensor) -> Tensor:
-    return _up_to_r(hits, R).sum(dim=1, dtype=torch.float64) / R
-
-
-def _map_at_r(hits: Tensor, R: Tensor) -> Tensor:
-    return _average_precision(_up_to_r(hits, R), R)
-
-
-_SCORES: dict[str, Score] = {
-    "r_precision": _r_precision,
-    "map_at_r": _map_at_r,
-    "map": _average_precision,
+_ALL, _UP_TO_R = 0, -1  # in the place of a depth
+#: To which depth a score looks, and the score.
+_SCORES: dict[str, tuple[int, Score]] = {
+    "r_precision": (
+        _UP_TO_R,
+        lambda hits, R: _up_to_r(hits, R).sum(dim=1, dtype=torch.float64) / R,
+    ),
+    "map_at_r": (_UP_TO_R, lambda hits, R: _average_precision(_up_to_r(hits, R), R)),
+    "map": (_ALL, _average_precision),
 }
-_AT_K = {"recall": _recall, "precision": _precision, "map": _map_at_k, "cmc": _cmc}
+_AT_K: dict[str, Callable[..., Tensor]] = {
+    "recall": lambda hits, _, k: hits[:, :k].any(dim=1),
+    "precision": lambda hits, _, k: hits[:, :k].sum(dim=1, dtype=torch.float64) / k,
+    "map": lambda hits, R, k: _average_precision(hits[:, :k], R.clamp(max=k)),
+    "cmc": lambda hits, R, k: hits[:, :k].any(dim=1).double().where(R > 0, torch.nan),
+}
+
+
+def _named(name: str) -> tuple[int, Score]:
+    """To which depth a score looks, and the score."""
+    if name in _SCORES:
+        return _SCORES[name]
+    found = re.fullmatch(rf"({'|'.join(_AT_K)})_at_([1-9]\d*)", name)
+    if not found:
+        known = ", ".join([*_SCORES, *(f"{kind}_at_K" for kind in _AT_K)])
+        raise ValueError(f"scores: expected some of {known}, got {name!r}")
+    k = int(found[2])
+    return k, partial(_AT_K[found[1]], k=k)
 
 
 def _prepare(
@@ -309,36 +282,27 @@ def _prepare(
 ) -> tuple[Sets, Tensor, Tensor]:
     """The sets, the labels of the queries (Q,), and those of the gallery (N,)."""
     check_gallery(embeddings, gallery, own)
-    sets = prepare(embeddings, gallery, metric, own=own)
+    sets = prepare(embeddings, gallery, metric, own)
     return sets, *labels_of_both(labels, gallery_labels, sets.x, sets.y, sets.own)
 
 
 def _average(
-    scores: dict[str, Score],
-    sets: Sets,
-    of_query: Tensor,
-    of_item: Tensor,
-    depth: int = 1,
-    up_to_r: bool = True,
+    scores: Iterable[str], sets: Sets, of_query: Tensor, of_item: Tensor
 ) -> dict[str, float]:
     """Mean of each score over the queries, see ``_values``."""
-    each = _values(scores, sets, of_query, of_item, depth, up_to_r)
+    each = _values(scores, sets, of_query, of_item)
     return {name: values.nanmean().item() for name, values in each.items()}
 
 
 def _values(
-    scores: dict[str, Score],
+    scores: Iterable[str],
     sets: Sets,
     of_query: Tensor,
     of_item: Tensor,
-    depth: int,
-    up_to_r: bool,
     views: Sequence[Tensor] | None = None,
 ) -> dict[str, Tensor]:
-    """Each score of every query (Q,), from its depth (and R, if asked) nearest items.
-
-    Items that share a query's view, (Q,) and (N,), are left out.
-    """
+    """Each score of every query (Q,); items that share its view, (Q,) and (N,), are left out."""
+    chosen = {name: _named(name) for name in scores}
     if views is not None:
         left_out = _relevant_items(*views)  # (Q,), the query itself among them
     elif sets.own is not None:
@@ -348,9 +312,10 @@ def _values(
     R = _relevant_items(of_query, of_item) - left_out
     if R.max() < 1:
         raise ValueError("labels: expected some query to have a relevant item, got none that has")
-    depth = max(depth, int(R.max())) if up_to_r else depth
+    depths = {_UP_TO_R: int(R.max()), _ALL: len(sets.y)}
+    depth = max((depths.get(each, each) for each, _ in chosen.values()), default=1)
     depth += 0 if views is None else int(left_out.max())
-    values: dict[str, list[Tensor]] = {name: [] for name in scores}
+    values: dict[str, list[Tensor]] = {name: [] for name in chosen}
     start = 0
     for indices, _ in search_blocks(sets, min(depth, len(sets.y) - (sets.x is sets.y))):
         rows = slice(start, start := start + len(indices))
@@ -360,7 +325,7 @@ def _values(
         if views is not None:  # what is left out goes to the end
             junk = views[1][indices] == views[0][rows, None]
             hits = (hits & ~junk).gather(1, junk.int().argsort(dim=1, stable=True))
-        for name, score in scores.items():
+        for name, (_, score) in chosen.items():
             values[name].append(score(hits, R[rows]).double())
     return {name: torch.cat(parts) for name, parts in values.items()}
 

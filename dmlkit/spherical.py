@@ -1,11 +1,11 @@
-"""The sphere under one name: what dmlkit.losses.spherical and its centers hold."""
+"""The sphere under one name: what dmlkit.losses.spherical holds."""
 
-from dmlkit.losses.centers import max_mahalanobis_centers
 from dmlkit.losses.spherical import (
     HeatedUpSoftmaxLoss,
     SphericalConstraint,
     SphericalExpansion,
     expand,
+    max_mahalanobis_centers,
     simplex,
 )
 

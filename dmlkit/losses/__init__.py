@@ -8,7 +8,6 @@ from dmlkit.losses.contrasts import CircleLoss, ContextualLoss, SupConLoss
 from dmlkit.losses.groups import PrototypicalLoss, StructuredClusteringLoss
 from dmlkit.losses.hierarchy import HierarchicalTripletLoss
 from dmlkit.losses.hyperbolic import HyperbolicLoss
-from dmlkit.losses.matryoshka import MatryoshkaLoss
 from dmlkit.losses.memory import CrossBatchMemory
 from dmlkit.losses.n_pairs import AngularLoss, NPairsLoss
 from dmlkit.losses.pairs import (
@@ -37,7 +36,7 @@ from dmlkit.losses.proxies import (
 from dmlkit.losses.quality import AdaFaceLoss, MagFaceLoss
 from dmlkit.losses.ranking import FastAPLoss, RecallAtKLoss, SmoothAPLoss, SupAPLoss
 from dmlkit.losses.regularizers import IRTLoss, ThresholdConsistentMarginLoss, koleo
-from dmlkit.losses.scales import MultiScaleLoss
+from dmlkit.losses.sizes import MatryoshkaLoss, MultiScaleLoss
 from dmlkit.losses.spherical import HeatedUpSoftmaxLoss, SphericalExpansion
 from dmlkit.losses.synthesis import EmbeddingExpansionLoss, SymmetricalSynthesisLoss
 from dmlkit.losses.table import Entry, build, entries, entry, names, signature

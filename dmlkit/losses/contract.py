@@ -31,9 +31,9 @@ def setting(
     return field(default=default, kw_only=kw_only, metadata=about)
 
 
-def state(*, init: Literal[False] = False) -> Any:
-    """A field that is no setting: a buffer or parameter, which ``setup`` makes."""
-    return field(init=init)
+def state(*shape: int, dtype: torch.dtype | None = None, init: Literal[False] = False) -> Any:
+    """A field that is no setting: a buffer of zeros where a type is given, else of ``setup``."""
+    return field(init=init, metadata={"buffer": dtype and {"size": shape, "dtype": dtype}})
 
 
 @dataclass_transform(field_specifiers=(setting, state), eq_default=False)
@@ -57,6 +57,8 @@ class Declared(nn.Module):
 
     def __post_init__(self) -> None:
         for f in fields(self):  # type: ignore[arg-type]
+            if buffer := f.metadata.get("buffer"):
+                self.register_buffer(f.name, torch.zeros(**buffer))
             if f.init and f.name in vars(self):  # else an __init__ of the class's own sets it later
                 value = getattr(self, f.name)
                 if isinstance(value, np.generic | np.ndarray):  # only like Python's own numbers
@@ -108,19 +110,16 @@ def _check(name: str, value: Any, kind: Any, rule: Any) -> None:
     """Refuse a setting that is none of the choices, or no number of its kind and range."""
     if (choices := rule.get("in")) and value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, but is {value!r}")
-    optional = kind in (int | None, float | None, "int | None", "float | None")
-    whole = kind in (int, int | None, "int", "int | None")  # text, where hints are postponed
-    if not (whole or kind in (float, float | None, "float", "float | None")):
-        return
-    if value is None and optional:
+    hint = kind.__name__ if isinstance(kind, type) else str(kind)  # text, where it is postponed
+    what = {"int": "whole number", "float": "finite number"}.get(hint.removesuffix(" | None"))
+    if what is None or (value is None and hint.endswith("None")):
         return
     low, high = rule.get("range", (None, None))
-    fits = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
-    fits = fits and (math.isfinite(value) or (value == high))
+    fits = isinstance(value, Integral if what == "whole number" else Real)
+    fits = fits and not isinstance(value, bool) and (math.isfinite(value) or value == high)
     if not fits or (low is not None and value < low) or (high is not None and value > high):
         bounds = "" if low is None else f" from {low}"
         bounds += "" if high is None else f" to {high}"
-        what = "whole number" if whole else "finite number"
         raise ValueError(f"{name} must be a {what}{bounds}, but is {value!r}")
 
 
@@ -205,8 +204,14 @@ class PairLoss(EmbeddingLoss):
             check_batch(embeddings, labels)
         x = _whole(embeddings)
         y = x if references is None else _whole(references).to(x.dtype)
-        if positive is None:
-            positive = _related(x, labels, references, reference_labels)
+        itself = torch.eye(len(x), dtype=torch.bool, device=x.device)
+        if positive is None and labels is None and references is not None:
+            positive = itself
+        elif positive is None:
+            others = labels if references is None else reference_labels
+            if labels is None or others is None:
+                raise ValueError("pairs need labels of both sides, or positive=, or references")
+            positive = share_a_label(labels, others)
         negative = ~positive if negative is None else negative
         expected = (len(x), len(y))
         if not positive.shape == negative.shape == expected:
@@ -215,8 +220,7 @@ class PairLoss(EmbeddingLoss):
                 f"{tuple(positive.shape)} and {tuple(negative.shape)}"
             )
         if references is None:
-            others = ~torch.eye(len(x), dtype=torch.bool, device=x.device)
-            positive, negative = positive & others, negative & others
+            positive, negative = positive & ~itself, negative & ~itself
         classes = None if several else labels
         with torch.autocast(x.device.type, enabled=False):
             watch = (0 * x.detach()).sum() + (0 * y.detach()).sum()
@@ -229,18 +233,6 @@ class PairLoss(EmbeddingLoss):
     def of(self, pairs: Pairs) -> Tensor:
         """The equation over the pairs that count."""
         raise NotImplementedError
-
-
-def _related(
-    x: Tensor, labels: Tensor | None, references: Tensor | None, reference_labels: Tensor | None
-) -> Tensor:
-    """Which pairs share a label, or where there are none, a row: (B, N)."""
-    if labels is None and references is not None and len(references) == len(x):
-        return torch.eye(len(x), dtype=torch.bool, device=x.device)
-    theirs = labels if references is None else reference_labels
-    if labels is None or theirs is None:
-        raise ValueError("pairs need labels of both sides, or positive=, or references row by row")
-    return share_a_label(labels, theirs)
 
 
 def share_a_label(labels: Tensor, others: Tensor) -> Tensor:
@@ -258,43 +250,36 @@ def of_pairs(loss: nn.Module, pairs: Pairs) -> Tensor:
 
 
 def check_embeddings(embeddings: Tensor) -> None:
-    """Refuse what is not (B, d) of floating point, B and d at least 1.
-
-    >>> check_embeddings(torch.ones(3))
-    Traceback (most recent call last):
-    ValueError: embeddings must be (B, d), with B and d from 1, but are (3,)
-    """
-    _check_tensor("embeddings", embeddings)
+    """Refuse what is not (B, d) of floating point, B and d at least 1."""
+    kind = embeddings.dtype if isinstance(embeddings, Tensor) else type(embeddings)
+    if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
+        raise TypeError(f"embeddings must be a tensor of floating point, but are {kind}")
     if embeddings.ndim != 2 or 0 in embeddings.shape:
         raise ValueError(
             f"embeddings must be (B, d), with B and d from 1, but are {tuple(embeddings.shape)}"
         )
-    if not embeddings.is_floating_point():
-        raise TypeError(f"embeddings must be floating point, but are {embeddings.dtype}")
+
+
+def check_dim(embeddings: Tensor, dim: int) -> None:
+    """Refuse embeddings of another dimension than a loss was built for."""
+    if embeddings.shape[1] != dim:
+        raise ValueError(
+            f"embeddings have {embeddings.shape[1]} dimensions, but the loss is of {dim}: "
+            f"build it with dim={embeddings.shape[1]}"
+        )
 
 
 def check_batch(embeddings: Tensor, labels: Tensor) -> None:
-    """Refuse what is not a batch, naming what was expected and what came.
-
-    >>> check_batch(torch.zeros(4, 2), torch.zeros(3, dtype=torch.int64))
-    Traceback (most recent call last):
-    ValueError: labels must be (4,), one for each of the 4 embeddings, but are (3,); several ...
-    """
+    """Refuse what is not a batch, naming what was expected and what came."""
     check_embeddings(embeddings)
-    _check_tensor("labels", labels)
-    B = len(embeddings)
-    if labels.shape != (B,):
+    if isinstance(labels, Tensor) and labels.shape != embeddings.shape[:1]:
         raise ValueError(
-            f"labels must be ({B},), one for each of the {B} embeddings, but are "
+            f"labels must be ({len(embeddings)},), one for each of the embeddings, but are "
             f"{tuple(labels.shape)}; several labels a sample are for losses of pairs"
         )
-    if labels.dtype != torch.int64:
-        raise TypeError(f"labels must be torch.int64, but are {labels.dtype}")
-
-
-def _check_tensor(name: str, value: object) -> None:
-    if not isinstance(value, Tensor):
-        raise TypeError(f"{name} must be a tensor, but are a {type(value).__name__}")
+    kind = labels.dtype if isinstance(labels, Tensor) else type(labels)
+    if kind != torch.int64:
+        raise TypeError(f"labels must be a tensor of torch.int64, but are {kind}")
 
 
 def check_labels(labels: Tensor, num_classes: int) -> None:
@@ -316,6 +301,21 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     tensor(1.5000)
     """
     return torch.where(mask, values, 0).sum() / mask.count_nonzero().clamp_min(1)
+
+
+def moved_average(loss: Any, value: Tensor, momentum: float) -> Tensor:
+    """μ ← (1 − ρ)μ + ρ·value, ρ the momentum, of a loss with the buffers ``average``, ``started``.
+
+    The first training batch starts the average; evaluation mode does not change it.
+    """
+    first = (~loss.started).to(value.dtype)
+    momentum = momentum if loss.training else 0.0
+    rho = momentum + (1 - momentum) * first  # 1 on the first batch, without a branch
+    average: Tensor = (1 - rho) * loss.average + rho * value
+    if loss.training:  # not in place: a compiled backward could then see the next state
+        loss.average = average.to(loss.average.dtype)
+        loss.started = torch.ones_like(loss.started)
+    return average
 
 
 def masked_logsumexp(values: Tensor, mask: Tensor, dim: int) -> Tensor:

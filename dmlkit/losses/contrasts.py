@@ -56,8 +56,7 @@ class SupConLoss(PairLoss):
 
 @register(
     "circle", "pairs", "circle loss", 2020,
-    r"$\log(1+\sum_n e^{\gamma a_n(s_n-m)}\sum_p e^{-\gamma a_p(s_p-1+m)})$"
-    "\n"
+    r"$\log(1+\sum_n e^{\gamma a_n(s_n-m)}\sum_p e^{-\gamma a_p(s_p-1+m)})$",
     r"$a_n=[s_n+m]_+,\ a_p=[1+m-s_p]_+$",
 )  # fmt: skip
 class CircleLoss(PairLoss):
@@ -68,7 +67,7 @@ class CircleLoss(PairLoss):
     a_p = [1 + m − s_p]₊ and a_n = [s_n + m]₊, through which no gradient passes.
 
     Source: Sun et al. 2020, "Circle Loss: A Unified Perspective of Pair Similarity Optimization",
-    equation 6; defaults as the library pytorch-metric-learning quotes them.
+    equation 6.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> CircleLoss(gamma=1.0)(x, torch.tensor([5, 5, 6, 6]))
@@ -96,8 +95,8 @@ class CircleLoss(PairLoss):
 
 @register(
     "contextual", "pairs", "contextual similarity", 2023,
-    r"$\lambda\,\mathrm{mean}(1_{y_i=y_j}-J_{ij})^2+\gamma\,(\bar{s}-\mu)^2$"
-    "\n+ contrastive; J: shared neighbors",
+    r"$\lambda\,\mathrm{mean}(1_{y_i=y_j}-J_{ij})^2+\gamma\,(\bar{s}-\mu)^2$",
+    "+ contrastive; J: shared neighbors",
     tuned=("weight", "epsilon"),
 )  # fmt: skip
 class ContextualLoss(EmbeddingLoss):
@@ -115,8 +114,7 @@ class ContextualLoss(EmbeddingLoss):
     passes through the k-th distance or through |N_i| and |N̄_i|. The contrastive part is
     ``ContrastiveLoss`` of cosines.
 
-    λ is ``weight``, γ ``regularization``, μ ``mean_similarity``, and k is at most B. It takes
-    O(B³) time and O(B²) memory.
+    λ is ``weight``, γ ``regularization``, μ ``mean_similarity``, and k is at most B.
 
     Source: Liao, Tsiligkaridis and Kulis 2023, "Supervised Metric Learning to Rank for Retrieval
     via Contextual Similarity Optimization", in the form of the authors' code.

@@ -19,14 +19,6 @@ def class_distances(embeddings: Tensor, labels: Tensor, num_classes: int) -> tup
     mean over i ≠ j in c of ‖x_i − x_j‖² = 2 n_c (m_c − ‖r̄_c‖²) / (n_c − 1), with r̄ the means of
     classes and m their mean squared norms. Embeddings (N, d), labels (N,) in 0..C − 1 -> (C, C),
     (C,), in float64. What has no pair of images is NaN.
-
-    Source: Ge, Huang, Dong and Scott 2018, "Deep Metric Learning with Hierarchical Triplet Loss",
-    as two independent notes of the paper give it.
-
-    >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
-    >>> between, within = class_distances(x, torch.tensor([0, 0, 1, 1]), num_classes=2)
-    >>> [round(v, 6) for v in (between[0, 1].item(), *within.tolist())]
-    [2.4, 0.8, 2.0]
     """
     check_labels(labels, num_classes)
     x = geometry.normalize(embeddings.detach().to(geometry.float64_of(embeddings.device)))  # (N, d)
@@ -50,8 +42,8 @@ def tree_margins(
     Embeddings (N, d), labels (N,) in 0..C − 1 -> (C, C) in float64, 0 on the diagonal, and β where
     a class has no image.
 
-    Source: Ge et al. 2018 (see ``class_distances``), from the notes. Linkage is named by neither.
-    A negative margin, where s_p > β + d_H, is set to 0 here.
+    Source: Ge et al. 2018 (see ``HierarchicalTripletLoss``), where linkage is not named, and a
+    margin may be negative.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> tree_margins(x, torch.tensor([0, 0, 1, 1]), num_classes=2)  # H = 7, d_H = 2.5375
@@ -76,24 +68,20 @@ def tree_margins(
 
 @register(
     "htl", "groups", "hierarchical triplets", 2018,
-    r"$[D_{ap}^2-D_{an}^2+m_{y_a y_n}]_+$"
-    "\nmargins from a tree of classes",
+    r"$[D_{ap}^2-D_{an}^2+m_{y_a y_n}]_+$",
+    "margins from a tree of classes",
 )  # fmt: skip
 class HierarchicalTripletLoss(EmbeddingLoss):
     """HTL: triplets with margins of their own, larger from classes that a tree has far apart.
 
     L = 1/(2Z) Σ over triplets (a, p, n) of [D²_ap − D²_an + α_{y_a y_n}]₊ on the unit sphere, with
-    Z the number of those that are not zero. The margins α (C, C) come from ``tree_margins``, with
-    the arguments ``beta`` and ``levels``; before the first tree all are β. They are part of the
-    state.
+    Z the number of those that are not zero. The margins α (C, C), part of the state, come from
+    ``tree_margins``; before the first tree all are β. A training calls ``refresh`` with embeddings
+    of the whole training set, at its start and every ``refresh_every`` steps.
 
-    A training calls ``refresh`` with embeddings of the whole training set, at its start and every
-    ``refresh_every`` steps; so the margins follow the embedding. Labels are 0 to C − 1.
-
-    Source: Ge, Huang, Dong and Scott 2018, "Deep Metric Learning with Hierarchical Triplet Loss".
-    There is no official code: formulas and β = 0.1 are from two independent notes of the paper,
-    which agree. Not verified: L = 16 levels, a new tree every epoch, and whether Z counts all
-    triplets.
+    Source: Ge, Huang, Dong and Scott 2018, "Deep Metric Learning with Hierarchical Triplet Loss",
+    from two independent notes of the paper, which agree. Not verified: L = 16 levels, a new tree
+    every epoch, and whether Z counts all triplets.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> y = torch.tensor([0, 0, 1, 1])

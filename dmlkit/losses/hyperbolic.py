@@ -13,8 +13,8 @@ from dmlkit.losses.table import register
 
 @register(
     "hyperbolic", "hyperbolic", "hyperbolic", 2022,
-    r"$-\log\,e^{-d_{ap}/\sigma}/(e^{-d_{ap}/\sigma}+\sum_n e^{-d_{an}/\sigma})$"
-    "\nd: distance in the Poincaré ball",
+    r"$-\log\,e^{-d_{ap}/\sigma}/(e^{-d_{ap}/\sigma}+\sum_n e^{-d_{an}/\sigma})$",
+    "d: distance in the Poincaré ball",
     tuned=("temperature", "c"),
 )  # fmt: skip
 class HyperbolicLoss(PairLoss):

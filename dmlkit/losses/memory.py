@@ -1,13 +1,13 @@
 """Cross-batch memory: compare each batch also with the embeddings of the batches before it."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dmlkit.losses.contract import (
     EmbeddingLoss,
     PairLoss,
     Pairs,
-    of_pairs,
+    check_dim,
     setting,
     share_a_label,
     state,
@@ -30,14 +30,11 @@ class CrossBatchMemory(EmbeddingLoss):
     with the memory, and neither remembers nor counts.
 
     ``loss`` must be a ``PairLoss``, which can compare two sets. With ``num_labels`` C, labels are
-    (B, C) bool, several a sample. ``remember`` adds to the memory without a loss. All state (queue,
-    labels, position, how many are filled, step) is in ``state_dict``.
+    (B, C) bool, several a sample. ``remember`` adds to the memory without a loss. The memory is
+    part of the state.
 
     Source: Wang, Zhang, Huang and Scott 2020, "Cross-Batch Memory for Embedding Learning",
     algorithm 1, with the batch's own loss as in the authors' code.
-
-    Raises:
-        ValueError: embeddings that have not ``dim`` dimensions, or a batch larger than the memory.
 
     >>> from dmlkit.losses import ContrastiveLoss
     >>> loss = CrossBatchMemory(ContrastiveLoss(), dim=2, size=4)
@@ -46,7 +43,7 @@ class CrossBatchMemory(EmbeddingLoss):
     (tensor(0.), tensor(2.))
     """
 
-    loss: nn.Module = setting()
+    loss: PairLoss = setting()
     dim: int = setting(low=1)
     size: int = setting(default=1024, low=1)
     weight: float = setting(default=1.0, low=0, tune=("log", 0.1, 2.0))
@@ -60,14 +57,12 @@ class CrossBatchMemory(EmbeddingLoss):
 
     def setup(self) -> None:
         if not isinstance(self.loss, PairLoss):
-            raise TypeError(
-                f"loss must be a PairLoss, with a method of(pairs) to compare a batch with a "
-                f"memory, but is {self.loss!r}"
-            )
+            raise TypeError(f"loss must be a PairLoss, to meet a memory, but is {self.loss!r}")
         self.register_buffer("queue", torch.zeros(self.size, self.dim))
-        several = () if self.num_labels is None else (self.num_labels,)
-        kind = torch.int64 if self.num_labels is None else torch.bool
-        self.register_buffer("queue_labels", torch.zeros(self.size, *several, dtype=kind))
+        labels = torch.zeros(self.size, dtype=torch.int64)
+        if self.num_labels is not None:
+            labels = torch.zeros(self.size, self.num_labels, dtype=torch.bool)
+        self.register_buffer("queue_labels", labels)
         for name in ("position", "filled", "step"):
             self.register_buffer(name, torch.zeros((), dtype=torch.int64))
 
@@ -91,11 +86,7 @@ class CrossBatchMemory(EmbeddingLoss):
     def check(self, embeddings: Tensor, labels: Tensor) -> None:
         if self.num_labels is None:
             super().check(embeddings, labels)
-        if embeddings.shape[1] != self.dim:
-            raise ValueError(
-                f"embeddings have {embeddings.shape[1]} dimensions, but the memory's have "
-                f"{self.dim}: build it with dim={embeddings.shape[1]}"
-            )
+        check_dim(embeddings, self.dim)
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         slots = self._slots(len(embeddings))
@@ -105,7 +96,7 @@ class CrossBatchMemory(EmbeddingLoss):
         if self.training:
             pairs.positive.scatter_(1, slots[:, None], False)  # a sample's own copy
         batch: Tensor = self.loss(embeddings, labels)
-        return batch + self.weight * of_pairs(self.loss, pairs)
+        return batch + self.weight * self.loss.of(pairs)
 
     def _slots(self, batch: int) -> Tensor:
         """Where the next batch goes: (B,)."""

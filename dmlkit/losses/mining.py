@@ -10,8 +10,7 @@ def semihard_negatives(D: Tensor, negative: Tensor) -> Tensor:
 
     n*(a, p) = argmin over n with D_an > D_ap of D_an, else argmax over n of D_an.
     Finite distances (B, B) and the mask of negatives (B, B) -> indices (B, B); entries of
-    (a, p) that are no positive pair, and rows without a negative, mean nothing. By sorting, in
-    O(B² log B) time.
+    (a, p) that are no positive pair, and rows without a negative, mean nothing.
 
     Source: Schroff, Kalenichenko and Philbin 2015, "FaceNet", section 3.2.
 
@@ -33,7 +32,6 @@ def active_triplets(D: Tensor, positive: Tensor, negative: Tensor, margin: float
     A triplet is active where D_ap − D_an + m > 0. The count c of a pair (a, p) is positive, that
     of a pair (a, n) negative, all others are 0, so that over all triplets
     Σ [D_ap − D_an + m]₊ = Σ_ij c_ij D_ij + m N, with N = Σ_ij [c_ij]₊ active triplets.
-    By sorting the positives of each row, in O(B² log B) time and O(B²) memory.
 
     >>> D = torch.tensor([[0.0, 1.0, 3.0, 0.5]])
     >>> negative = torch.tensor([[False, False, True, True]])
@@ -60,14 +58,11 @@ def distance_weighted_negatives(
     P(n | a) ∝ 1 / q(D_an) with q(D) = D^{d−2} (1 − D²/4)^{(d−3)/2}, the density of the distance
     between two uniform points of the unit sphere in d dimensions. A distance below the cutoff
     weighs as much as the cutoff. Nothing is drawn beyond ``farthest``, unless an anchor has no
-    nearer negative: then all of its negatives are equally likely, as in public code of the paper.
-    The draws come from torch's default generator on the device of D.
-
-    Distances on the unit sphere (B, B) and the mask of negatives (B, B) -> indices (B, B); entries
-    of (a, p) that are no positive pair, and rows without a negative, mean nothing.
+    nearer negative: then all of its negatives are equally likely. The draws come from torch's
+    default generator on the device of D. Shapes as in ``semihard_negatives``.
 
     Source: Wu, Manmatha, Smola and Krähenbühl 2017, "Sampling Matters in Deep Embedding Learning",
-    section 4.
+    section 4; the exception as in public code.
 
     >>> D = torch.tensor([[0.0, 1.0, 1.0, 1.5]])
     >>> distance_weighted_negatives(D, torch.tensor([[False, False, True, True]]), dim=8)[0, 1]

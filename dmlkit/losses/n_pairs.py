@@ -53,12 +53,9 @@ class NPairsLoss(EmbeddingLoss):
         first, second, is_pair = first_two_of_each_class(labels)  # (S,), S slots
         x = embeddings if self.scale is None else self.scale * geometry.normalize(embeddings)
         logits = x.index_select(0, first) @ x.index_select(0, second).T  # (S, S)
-        if self.direction == "forward":
-            loss = _cross_entropy(logits, is_pair)
-        elif self.direction == "reversed":
-            loss = _cross_entropy(logits.T, is_pair)
-        else:
-            loss = (_cross_entropy(logits, is_pair) + _cross_entropy(logits.T, is_pair)) / 2
+        forward, back = [logits], [logits.T]
+        ways = {"forward": forward, "reversed": back, "both": forward + back}[self.direction]
+        loss = torch.stack([own_entropies(way, is_pair) for way in ways]).mean(dim=0)  # (S,)
         if self.l2_weight == 0:  # squares of the longest embeddings overflow, which cosines do not
             return masked_mean(loss, is_pair)
         n2 = embeddings.square().sum(dim=1)  # (B,)
@@ -76,7 +73,7 @@ class AngularLoss(EmbeddingLoss):
     L = mean over positive pairs (a, p) of
     log(1 + Σ_n exp(4t(a + p)ᵀn − 2(1 + t)aᵀp)) + λ L_N-pairs, with t = tan²α, on the unit sphere;
     the N-pairs term, times λ = ``n_pairs_weight``, is ``NPairsLoss(l2_weight)`` of the raw
-    embeddings. It takes O(B³) time and O(B²) memory.
+    embeddings.
 
     Source: Wang, Zhou, Wen, Liu and Lin 2017, "Deep Metric Learning with Angular Loss".
 
@@ -105,10 +102,10 @@ class AngularLoss(EmbeddingLoss):
         return angular + self.n_pairs_weight * self.n_pairs.equation(embeddings, labels)
 
 
-def _cross_entropy(logits: Tensor, is_pair: Tensor) -> Tensor:
+def own_entropies(logits: Tensor, counts: Tensor) -> Tensor:
     """log(1 + Σ exp(other − own)) of every row, over the columns that count: (S, S) -> (S,)."""
     own = torch.arange(len(logits), device=logits.device)
-    logits = logits.masked_fill(~is_pair, torch.finfo(logits.dtype).min)
+    logits = logits.masked_fill(~counts, torch.finfo(logits.dtype).min)
     return F.cross_entropy(logits, own, reduction="none")
 
 

@@ -1,11 +1,10 @@
 """Losses of pairs and triplets, in the course's order: every pair of the batch is a spring."""
 
-import math
-
 import torch
 from torch import Tensor, nn
 
 from dmlkit import geometry
+from dmlkit.checks import check_range
 from dmlkit.losses import mining
 from dmlkit.losses.contract import (
     PairLoss,
@@ -50,10 +49,8 @@ class ContrastiveLoss(PairLoss):
         cosine = self.similarity == "cosine"
         if self.positive_margin is None:
             self.positive_margin = 1.0 if cosine else 0.0
-        low, high = (-1.0, 1.0) if cosine else (0.0, math.inf)
-        for name in ("positive_margin", "negative_margin"):
-            if not low <= (value := getattr(self, name)) <= high:
-                raise ValueError(f"{name} must be a number from {low} to {high}, but is {value!r}")
+        margins = {k: getattr(self, k) for k in ("positive_margin", "negative_margin")}
+        check_range(*((-1.0, 1.0) if cosine else (0.0,)), **margins)
 
     def of(self, pairs: Pairs) -> Tensor:
         pull, push = self.pull_and_push(pairs)
@@ -81,18 +78,18 @@ class ContrastiveLoss(PairLoss):
 
 @register(
     "triplet_distance", "pairs", "distance-weighted triplets", 2017,
-    _TRIPLET + "\nn: drawn evenly over distances", mining="distance",
+    _TRIPLET, "n: drawn evenly over distances", mining="distance",
 )  # fmt: skip
 @register(
-    "triplet_all", "pairs", "all triplets", 2017, _TRIPLET + "\nall that are not 0", mining="all"
+    "triplet_all", "pairs", "all triplets", 2017, _TRIPLET, "all that are not 0", mining="all"
 )
 @register(
     "triplet_hard", "pairs", "hard triplets", 2017,
-    _TRIPLET + "\np: the farthest, n: the nearest", mining="hard",
+    _TRIPLET, "p: the farthest, n: the nearest", mining="hard",
 )  # fmt: skip
 @register(
     "triplet_semihard", "pairs", "semi-hard triplets", 2015,
-    _TRIPLET + "\nn: the nearest that is farther than p", mining="semihard",
+    _TRIPLET, "n: the nearest that is farther than p", mining="semihard",
 )  # fmt: skip
 class TripletLoss(PairLoss):
     """Bring every positive nearer to its anchor than a negative, by a margin.
@@ -172,8 +169,7 @@ class LiftedStructureLoss(PairLoss):
 
 @register(
     "multi_similarity", "pairs", "multi-similarity", 2019,
-    r"$(1/\alpha_+)\,\log(1+\sum_p e^{-\alpha_+(s_p-s_0)})$"
-    "\n"
+    r"$(1/\alpha_+)\,\log(1+\sum_p e^{-\alpha_+(s_p-s_0)})$",
     r"$+\,(1/\alpha_-)\,\log(1+\sum_n e^{\alpha_-(s_n-s_0)})$",
 )  # fmt: skip
 class MultiSimilarityLoss(PairLoss):
@@ -210,8 +206,7 @@ class MultiSimilarityLoss(PairLoss):
 
 @register(
     "ranked_list", "pairs", "ranked list", 2019,
-    r"$½\,\mathrm{mean}_p\,[D_p-(D_0-m)]_+$"
-    "\n"
+    r"$½\,\mathrm{mean}_p\,[D_p-(D_0-m)]_+$",
     r"$+\,½\sum_n v_n(D_0-D_n)\,/\sum_n v_n,\ v_n=e^{\alpha(D_0-D_n)}$",
 )  # fmt: skip
 class RankedListLoss(PairLoss):
@@ -248,7 +243,7 @@ class RankedListLoss(PairLoss):
 
 @register(
     "margin", "pairs", "margin loss", 2017,
-    r"$[m+D_{ap}-\beta]_+ + [m+\beta-D_{an}]_+$" "\nn: drawn evenly over distances",
+    r"$[m+D_{ap}-\beta]_+ + [m+\beta-D_{an}]_+$", "n: drawn evenly over distances",
     tuned=("beta", "margin"),
 )  # fmt: skip
 class MarginLoss(PairLoss):

@@ -16,8 +16,7 @@ _CLOSEST = 1e-2  # of δ: nearer pairs push no harder, as the force is infinite 
 
 @register(
     "pfml", "proxies", "potential field", 2025,
-    r"$-1/\max(D,\delta)^q$ within a class,"
-    "\n"
+    r"$-1/\max(D,\delta)^q$ within a class,",
     r"$1/\min(D,\delta)^q$ between two",
 )  # fmt: skip
 class PotentialFieldLoss(ProxyLoss):
@@ -28,12 +27,11 @@ class PotentialFieldLoss(ProxyLoss):
     ``centers`` of each class are the proxies, (C, M, d). Repulsion is that of D = δ/100 where D is
     smaller, and there without a gradient.
 
-    Value and gradient are computed at once, in O(N) memory. To autograd the gradient is a constant:
-    there are no second derivatives.
+    To autograd the gradient is a constant: there are no second derivatives.
 
     Source: Bhatnagar and Ahuja 2025, "Potential Field Based Deep Metric Learning", from two
-    independent reimplementations that agree with each other, as the authors published no code. The
-    factor δ^α/N, which turns no force, is not in the source.
+    independent reimplementations that agree. The factor δ^α/N, which turns no force, is not in the
+    source.
 
     >>> loss = PotentialFieldLoss(num_classes=2, dim=2, centers=1, delta=0.8, alpha=2)
     >>> _ = loss.proxies.data.copy_(torch.eye(2)[:, None])
@@ -58,8 +56,7 @@ class PotentialFieldLoss(ProxyLoss):
         return U / len(points) + 1  # each point has with itself the constant ψ = −δ^−α
 
     def logits(self, embeddings: Tensor) -> Tensor:
-        x, p = self.on_sphere(embeddings)
-        return (x @ p.flatten(0, 1).T).view(len(x), *p.shape[:2]).amax(dim=2)  # of the nearest
+        return self.cosines(embeddings).amax(dim=2)  # of the nearest
 
 
 class _Energy(torch.autograd.Function):
@@ -70,7 +67,8 @@ class _Energy(torch.autograd.Function):
         points: Tensor, labels: Tensor, delta: float, alpha: float
     ) -> tuple[Tensor, Tensor]:
         energy, gradient = points.new_zeros(()), []
-        for rows, own in zip(*_blocks(points, labels), strict=True):
+        c = max(1, BLOCK // len(points))
+        for rows, own in zip(points.split(c), labels.split(c), strict=True):
             same = own[:, None] == labels  # (c, N)
             D = geometry.distances(rows, points)
             moves = same == D.gt(delta)  # attraction from afar, repulsion from near
@@ -91,9 +89,3 @@ class _Energy(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         """The gradient of the energy, which the forward pass has left."""
         return gradients[0] * ctx.saved_tensors[0], None, None, None
-
-
-def _blocks(points: Tensor, labels: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Points and labels in blocks of as many rows as there is room for."""
-    rows = max(1, BLOCK // len(points))
-    return points.split(rows), labels.split(rows)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from dmlkit import geometry
 from dmlkit.losses.contract import (
     EmbeddingLoss,
+    check_dim,
     check_embeddings,
     check_labels,
     masked_logsumexp,
@@ -41,16 +42,8 @@ class ProxyLoss(EmbeddingLoss):
 
     def check(self, embeddings: Tensor, labels: Tensor) -> None:
         super().check(embeddings, labels)
-        self.check_dim(embeddings)
+        check_dim(embeddings, self.proxies.shape[-1])
         check_labels(labels, len(self.proxies))
-
-    def check_dim(self, embeddings: Tensor) -> None:
-        """Refuse embeddings of another dimension than the proxies."""
-        if embeddings.shape[1] != self.proxies.shape[-1]:
-            raise ValueError(
-                f"embeddings have {embeddings.shape[1]} dimensions, but the proxies have "
-                f"{self.proxies.shape[-1]}: build the loss with dim={embeddings.shape[1]}"
-            )
 
     def on_sphere(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """Embeddings (B, d) and proxies (C, ..., d) as unit rows; 0 for a zero row."""
@@ -58,9 +51,9 @@ class ProxyLoss(EmbeddingLoss):
         return geometry.normalize(embeddings), proxies
 
     def cosines(self, embeddings: Tensor) -> Tensor:
-        """Cosine of every embedding to every proxy: (B, d) -> (B, C)."""
+        """Cosine of every embedding to every proxy: (B, d) -> (B, C), of K centers (B, C, K)."""
         x, p = self.on_sphere(embeddings)
-        return x @ p.T
+        return (x @ p.flatten(0, -2).T).view(len(x), *p.shape[:-1])
 
     def logits(self, embeddings: Tensor) -> Tensor:
         """How strongly each class claims an embedding, without margins: (B, d) -> (B, C)."""
@@ -76,12 +69,12 @@ class ProxyLoss(EmbeddingLoss):
         tensor([1, 0])
         """
         check_embeddings(embeddings)
-        self.check_dim(embeddings)
+        check_dim(embeddings, self.proxies.shape[-1])
         return self.logits(embeddings).argmax(dim=1)
 
 
 class SoftmaxLoss(ProxyLoss):
-    """A proxy loss that ends in a cross-entropy, whose classes may weigh differently.
+    """The cross-entropy of a batch's logits, whose classes may weigh differently.
 
     ``class_weights`` (C,), such as 1/n of a class of n images, make it the weighted mean
     Σ_i w_{y_i} L_i / Σ_i w_{y_i} over the samples i of a batch.
@@ -98,11 +91,34 @@ class SoftmaxLoss(ProxyLoss):
         made = None if weights is None else torch.tensor(weights, dtype=torch.float32)
         self.register_buffer("weight_of_class", made)
 
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return self.cross_entropy(self.logits(embeddings), labels)
+
     def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The weighted mean of −log softmax(logits)_y: (B, C), (B,) -> scalar."""
         weights = self.weight_of_class
         weights = None if weights is None else weights.to(logits.dtype)
         return F.cross_entropy(logits, labels, weights)
+
+
+class TargetSoftmaxLoss(SoftmaxLoss):
+    """Softmax of scaled cosines, where a ``target`` stands for the cosine of the own class."""
+
+    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        cosine, y = self.cosines(embeddings), labels[:, None]  # (B, C), (B, 1)
+        target = self.target(cosine.gather(1, y), y, embeddings)  # (B, 1)
+        return self.cross_entropy(self.scaled(cosine.scatter(1, y, target), embeddings), labels)
+
+    def target(self, cos_y: Tensor, y: Tensor, embeddings: Tensor) -> Tensor:
+        """What stands for the cosine of the own class y: (B, 1), (B, 1), (B, d) -> (B, 1)."""
+        raise NotImplementedError
+
+    def scaled(self, cosines: Tensor, embeddings: Tensor) -> Tensor:
+        """Logits of cosines (B, C)."""
+        return self.scale * cosines  # type: ignore[operator] # a setting of the subclass
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        return self.scaled(self.cosines(embeddings), embeddings)
 
 
 @register(
@@ -134,8 +150,8 @@ class ProxyTripletLoss(ProxyLoss):
 
 @register(
     "proxy_nca", "proxies", "Proxy-NCA", 2017,
-    r"$D_y^2+\mathrm{LSE}_{z\neq y}(-D_z^2)$"
-    "\non a sphere of radius 3",
+    r"$D_y^2+\mathrm{LSE}_{z\neq y}(-D_z^2)$",
+    "on a sphere of radius 3",
 )  # fmt: skip
 class ProxyNCALoss(ProxyLoss):
     """Be nearer to the own proxy than to a soft minimum over all other proxies.
@@ -156,7 +172,7 @@ class ProxyNCALoss(ProxyLoss):
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         # D²_z = 2s² − 2s²·xᵀp̂_z, whose constant cancels between D²_y and the sum
-        near = 2 * self.scale**2 * self.cosines(embeddings)  # (B, C): 2s² − D²_z
+        near = self.logits(embeddings)  # (B, C): 2s² − D²_z
         own = _one_hot(labels, near)  # (B, C): z = y
         others = masked_logsumexp(near, ~own, dim=1)  # (B,): LSE over z ≠ y
         return masked_mean(others - near.gather(1, labels[:, None])[:, 0], ~own.all(dim=1))
@@ -186,9 +202,6 @@ class ProxyNCAPlusPlusLoss(SoftmaxLoss):
 
     temperature: float = setting(default=1 / 9, low=1e-9, tune=("log", 0.02, 0.5))
 
-    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return self.cross_entropy(self.logits(embeddings), labels)
-
     def logits(self, embeddings: Tensor) -> Tensor:
         D2 = 2 - 2 * self.cosines(embeddings)  # (B, C): ‖x − p̂_z‖²
         return -D2 / self.temperature
@@ -214,9 +227,6 @@ class NormalizedSoftmaxLoss(SoftmaxLoss):
 
     temperature: float = setting(default=0.05, low=1e-9, tune=("log", 0.02, 0.5))
 
-    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return self.cross_entropy(self.logits(embeddings), labels)
-
     def logits(self, embeddings: Tensor) -> Tensor:
         return self.cosines(embeddings) / self.temperature  # (B, C): xᵀp̂ / σ
 
@@ -225,7 +235,7 @@ class NormalizedSoftmaxLoss(SoftmaxLoss):
     "cosface", "proxies", "CosFace", 2018,
     r"$-\log\,\mathrm{softmax}(\alpha(\cos\theta_z-m\,[z=y]))_y$",
 )  # fmt: skip
-class CosFaceLoss(SoftmaxLoss):
+class CosFaceLoss(TargetSoftmaxLoss):
     """Normalized softmax whose own class must win by a margin in cosine.
 
     L = mean of −log softmax(s(cos θ_z − m·[z = y]))_y, θ_z the angle between embedding and proxy;
@@ -243,20 +253,15 @@ class CosFaceLoss(SoftmaxLoss):
     margin: float = setting(default=0.35, tune=("linear", 0.0, 0.5))
     scale: float = setting(default=64.0, low=1e-9, tune=("log", 8.0, 64.0))
 
-    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        cosine, y = self.cosines(embeddings), labels[:, None]  # (B, C), (B, 1)
-        target = cosine.gather(1, y) - self.margin  # (B, 1): cos θ_y − m
-        return self.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
-
-    def logits(self, embeddings: Tensor) -> Tensor:
-        return self.scale * self.cosines(embeddings)
+    def target(self, cos_y: Tensor, y: Tensor, embeddings: Tensor) -> Tensor:
+        return cos_y - self.margin
 
 
 @register(
     "arcface", "proxies", "ArcFace", 2019,
     r"$-\log\,\mathrm{softmax}(\alpha\cos(\theta_z+m\,[z=y]))_y$",
 )  # fmt: skip
-class ArcFaceLoss(SoftmaxLoss):
+class ArcFaceLoss(TargetSoftmaxLoss):
     """Normalized softmax whose own class must win by a margin in angle.
 
     L = mean of −log softmax(s·t)_y, where t_z = cos θ_z for z ≠ y and t_y = cos(θ_y + m), θ_z the
@@ -288,23 +293,17 @@ class ArcFaceLoss(SoftmaxLoss):
         margins = None if n is None else self.margin * (n / n.min()) ** -0.25
         self.register_buffer("margin_of_class", margins)
 
-    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        cosine, y = self.cosines(embeddings), labels[:, None]  # (B, C), (B, 1)
-        cos_y = cosine.gather(1, y)  # (B, 1)
+    def target(self, cos_y: Tensor, y: Tensor, embeddings: Tensor) -> Tensor:
         sin_y = geometry.safe_sqrt(1 - cos_y * cos_y)  # acos has an infinite gradient at ±1
         m: Any = self.margin
         if self.margin_of_class is not None:
-            m = self.margin_of_class[y].to(cosine.dtype)  # (B, 1)
+            m = self.margin_of_class[y].to(cos_y.dtype)  # (B, 1)
         cos_m, sin_m = (m.cos(), m.sin()) if isinstance(m, Tensor) else (math.cos(m), math.sin(m))
-        target = torch.where(
+        return torch.where(
             cos_y >= -cos_m,  # θ_y ≤ π − m
             cos_y * cos_m - sin_y * sin_m,  # cos(θ_y + m)
             cos_y - m * sin_m,
         )
-        return self.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
-
-    def logits(self, embeddings: Tensor) -> Tensor:
-        return self.scale * self.cosines(embeddings)
 
 
 @register(
@@ -333,15 +332,14 @@ class SubCenterArcFaceLoss(ArcFaceLoss):
         return self.num_classes, self.centers, self.dim
 
     def cosines(self, embeddings: Tensor) -> Tensor:
-        x, w = self.on_sphere(embeddings)  # (B, d), (C, K, d)
-        return (x @ w.flatten(0, 1).T).view(len(x), *w.shape[:2]).amax(dim=2)  # (B, C)
+        return super().cosines(embeddings).amax(dim=2)  # (B, C)
 
 
 @register(
     "sphereface", "proxies", "SphereFace", 2017,
     r"$-\log\,\mathrm{softmax}(\|f\|\,\psi_z)_y,\ \psi_y\approx\cos(m\theta_y)$",
 )  # fmt: skip
-class SphereFaceLoss(SoftmaxLoss):
+class SphereFaceLoss(TargetSoftmaxLoss):
     """Softmax of the embedding's own length, whose own class must win m times over in angle.
 
     L = mean of −log softmax(‖f‖·t)_y, where t_z = cos θ_z for z ≠ y and
@@ -349,8 +347,7 @@ class SphereFaceLoss(SoftmaxLoss):
     which falls monotonically. Proxies are (C, d), and only their directions count.
 
     Training starts near the plain softmax: λ = max(λ_min, λ_max / (1 + γ·step)) falls with the
-    number of calls in training mode, ``step``, which is saved with the module's state. Without
-    ``anneal``, λ = 0.
+    number of calls in training mode, ``step``, part of the state. Without ``anneal``, λ = 0.
 
     Source: Liu et al. 2017, "SphereFace: Deep Hypersphere Embedding for Face Recognition"; the
     schedule's numbers are those of the authors' code.
@@ -366,28 +363,19 @@ class SphereFaceLoss(SoftmaxLoss):
     lambda_max: float = setting(default=1000.0, low=0)
     lambda_min: float = setting(default=5.0, low=0, tune=("log", 1.0, 100.0))
     gamma: float = setting(default=0.12, low=0)
-    step: Tensor = state()
+    step: Tensor = state(dtype=torch.int64)
 
-    def setup(self) -> None:
-        super().setup()
-        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
-
-    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        cosine, y = self.cosines(embeddings), labels[:, None]  # (B, C), (B, 1)
-        target = cosine.gather(1, y)  # (B, 1): cos θ_y
-        if self.anneal:
-            weight = self._next_lambda(cosine.dtype)
-            target = (weight * target + self.psi(target)) / (1 + weight)
-        else:
-            target = self.psi(target)
-        length = geometry.norms(embeddings, keepdim=True)  # (B, 1): ‖f‖
-        return self.cross_entropy(length * cosine.scatter(1, y, target), labels)
-
-    def _next_lambda(self, dtype: torch.dtype) -> Tensor:
-        """λ of this call, a tensor of one number: the counter never leaves the device."""
+    def target(self, cos_y: Tensor, y: Tensor, embeddings: Tensor) -> Tensor:
+        if not self.anneal:
+            return self.psi(cos_y)
         if self.training:
             self.step = self.step + 1  # in place, a compiled backward would see the next step's λ
-        return (self.lambda_max / (1 + self.gamma * self.step.to(dtype))).clamp_min(self.lambda_min)
+        step = self.step.to(cos_y.dtype)  # a tensor: the counter never leaves the device
+        weight = (self.lambda_max / (1 + self.gamma * step)).clamp_min(self.lambda_min)  # λ
+        return (weight * cos_y + self.psi(cos_y)) / (1 + weight)
+
+    def scaled(self, cosines: Tensor, embeddings: Tensor) -> Tensor:
+        return geometry.norms(embeddings, keepdim=True) * cosines
 
     def psi(self, cosine: Tensor) -> Tensor:
         """ψ(θ) as a polynomial of cos θ; k is constant on each piece, and has no gradient."""
@@ -398,14 +386,10 @@ class SphereFaceLoss(SoftmaxLoss):
         k = (self.margin / math.pi * theta).floor()
         return (1 - 2 * (k % 2)) * multiple - 2 * k
 
-    def logits(self, embeddings: Tensor) -> Tensor:
-        return geometry.norms(embeddings, keepdim=True) * self.cosines(embeddings)
-
 
 @register(
     "proxy_anchor", "proxies", "Proxy-Anchor", 2020,
-    r"$\mathrm{mean}_{p}\log(1+\sum_{x\in p}e^{-\alpha(s-\delta)})$"
-    "\n"
+    r"$\mathrm{mean}_{p}\log(1+\sum_{x\in p}e^{-\alpha(s-\delta)})$",
     r"$+\,\mathrm{mean}_{p}\log(1+\sum_{x\notin p}e^{\alpha(s+\delta)})$",
 )  # fmt: skip
 class ProxyAnchorLoss(ProxyLoss):
@@ -442,8 +426,7 @@ class ProxyAnchorLoss(ProxyLoss):
 
 @register(
     "soft_triple", "proxies", "SoftTriple", 2019,
-    r"$-\log\,\mathrm{softmax}(\alpha(S-\delta\,[z=y]))_y$"
-    "\n"
+    r"$-\log\,\mathrm{softmax}(\alpha(S-\delta\,[z=y]))_y$",
     r"$S_z=\sum_k\mathrm{softmax}_k(s_{zk}/\gamma)\,s_{zk}$",
 )  # fmt: skip
 class SoftTripleLoss(SoftmaxLoss):
@@ -452,8 +435,7 @@ class SoftTripleLoss(SoftmaxLoss):
     S_c = Σ_k softmax_k(xᵀŵ_ck / γ) xᵀŵ_ck,
     L = mean of −log softmax(λ(S − δ·[c = y]))_y + τ/(CK(K−1)) Σ_c Σ_{j<k} ‖ŵ_cj − ŵ_ck‖,
     with x and the centers ŵ on the unit sphere. Here λ is ``scale``, γ ``temperature``, δ
-    ``margin`` and τ ``regularization``. The centers are the proxies, (C, K, d), so that
-    ``proxies[labels]`` are a sample's own.
+    ``margin`` and τ ``regularization``. The centers are the proxies, (C, K, d).
 
     Source: Qian et al. 2019, "SoftTriple Loss: Deep Metric Learning Without Triplet Sampling".
 
@@ -492,17 +474,16 @@ class SoftTripleLoss(SoftmaxLoss):
 
 @register(
     "meta_class", "ensembles", "meta-classes", 2018,
-    r"$-\log\,\mathrm{softmax}(f)_{m(y)}$"
-    "\nm: random handfuls of classes",
+    r"$-\log\,\mathrm{softmax}(f)_{m(y)}$",
+    "m: random handfuls of classes",
     tuned=False,
 )  # fmt: skip
 class MetaClassLoss(EmbeddingLoss):
     """Classify into ``dim`` meta-classes, each a random handful of the classes.
 
-    L = mean of −log softmax(f)_{m(y)}, with the raw embedding f (B, dim) itself as the logits: the
-    proxies are fixed, the rows of the identity, so that fᵀe_k = f_k. The map m, drawn from
-    ``map_seed``, is balanced: the numbers of classes in two meta-classes differ by at most one. It
-    is in ``state_dict``, as ``meta_classes`` (num_classes,).
+    L = mean of −log softmax(f)_{m(y)}, with the raw embedding f (B, dim) itself as the logits. The
+    map m, drawn from ``map_seed``, is balanced: the numbers of classes in two meta-classes differ
+    by at most one. It is part of the state, as ``meta_classes`` (num_classes,).
 
     Source: Xuan, Souvenir and Pless 2018, "Deep Randomized Ensembles for Metric Learning"; raw
     logits as in the authors' code.
@@ -526,14 +507,9 @@ class MetaClassLoss(EmbeddingLoss):
         self.register_buffer("meta_classes", shuffled % self.dim)
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        if embeddings.shape[1] != self.dim:
-            raise ValueError(
-                f"embeddings have {embeddings.shape[1]} dimensions, but there are {self.dim} "
-                f"meta-classes: build the loss with dim={embeddings.shape[1]}"
-            )
+        check_dim(embeddings, self.dim)
         check_labels(labels, len(self.meta_classes))
-        # Nothing is added but NaN, where an infinite logit of another class would go unseen.
-        return F.cross_entropy(embeddings, self.meta_classes[labels]) + 0 * embeddings.sum()
+        return F.cross_entropy(embeddings, self.meta_classes[labels])
 
 
 def _one_hot(labels: Tensor, cosines: Tensor) -> Tensor:

@@ -6,17 +6,17 @@ import torch
 from torch import Tensor
 
 from dmlkit import geometry
-from dmlkit.losses.contract import setting, state
-from dmlkit.losses.proxies import SoftmaxLoss
+from dmlkit.losses.contract import moved_average, setting, state
+from dmlkit.losses.proxies import TargetSoftmaxLoss
 from dmlkit.losses.table import register
 
 
 @register(
     "adaface", "proxies", "AdaFace", 2022,
-    r"$-\log\,\mathrm{softmax}(\alpha(\cos(\theta_y-mz)-m(1+z)))_y$"
-    "\nz: the norm, standardized",
+    r"$-\log\,\mathrm{softmax}(\alpha(\cos(\theta_y-mz)-m(1+z)))_y$",
+    "z: the norm, standardized",
 )  # fmt: skip
-class AdaFaceLoss(SoftmaxLoss):
+class AdaFaceLoss(TargetSoftmaxLoss):
     """A margin that stresses hard samples where the norm is large, and easy ones where it is small.
 
     L = mean of −log softmax(s·t)_y, where t_j = cos θ_j for j ≠ y and
@@ -26,13 +26,10 @@ class AdaFaceLoss(SoftmaxLoss):
     ``concentration``.
 
     μ and σ are moving averages, μ ← (1 − ρ)μ + ρ·mean(n) and likewise of the standard deviation
-    (B − 1 in its denominator; 0 for a single sample), ρ the ``momentum``. The first training batch
-    starts them, later ones move them before they are used, and evaluation mode does not change
-    them; they are part of the state.
+    (B − 1 in its denominator; 0 for a single sample), ρ the ``momentum``: see ``moved_average``.
 
-    Source: Kim, Jain and Liu 2022, "AdaFace: Quality Adaptive Margin for Face Recognition", with
-    the defaults of the authors' scripts but for the scale, 64 there. Their averages start at 20 and
-    100, and they clip at 10⁻³ and π − 10⁻³.
+    Source: Kim, Jain and Liu 2022, "AdaFace: Quality Adaptive Margin for Face Recognition", whose
+    averages start at 20 and 100, and whose code clips at 10⁻³ and π − 10⁻³.
 
     >>> loss = AdaFaceLoss(num_classes=2, dim=2, scale=1)
     >>> _ = loss.proxies.data.copy_(torch.eye(2))
@@ -45,49 +42,31 @@ class AdaFaceLoss(SoftmaxLoss):
     concentration: float = setting(default=0.333, low=0)
     scale: float = setting(default=16.0, low=1e-9, tune=("log", 8.0, 64.0))
     momentum: float = setting(default=0.01, low=0, high=1)
-    average: Tensor = state()
-    started: Tensor = state()
+    average: Tensor = state(2, dtype=torch.float32)  # μ and σ
+    started: Tensor = state(dtype=torch.bool)
 
-    def setup(self) -> None:
-        super().setup()
-        self.register_buffer("average", torch.zeros(2))  # μ and σ
-        self.register_buffer("started", torch.zeros((), dtype=torch.bool))
-
-    def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        cosine, y = self.cosines(embeddings), labels[:, None]  # (B, C), (B, 1)
-        cos_y, z = cosine.gather(1, y), self._quality(embeddings)  # (B, 1)
+    def target(self, cos_y: Tensor, y: Tensor, embeddings: Tensor) -> Tensor:
+        z = self._quality(embeddings)  # (B, 1)
         turn = self.margin * z
         target = _turned(cos_y, -turn)  # cos(θ_y − m·z)
         target = torch.where((turn > 0) & (cos_y > turn.cos()), 1.0, target)  # θ_y − m·z < 0
         target = torch.where((turn < 0) & (cos_y < -turn.cos()), -1.0, target)  # θ_y − m·z > π
-        target = target - self.margin * (1 + z)
-        return self.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
+        return target - self.margin * (1 + z)
 
     def _quality(self, embeddings: Tensor) -> Tensor:
         """z of every sample, (B, d) -> (B, 1), once the averages have moved."""
         n = geometry.norms(embeddings.detach(), keepdim=True).clamp(1e-3, 100)
         deviation = n.std() if len(n) > 1 else n.new_zeros(())
-        first = (~self.started).to(n.dtype)
-        momentum = self.momentum if self.training else 0.0
-        rho = momentum + (1 - momentum) * first  # 1 on the first batch, without a branch
-        average = (1 - rho) * self.average + rho * torch.stack([n.mean(), deviation])
-        if self.training:  # not in place: a compiled backward could then see the next state
-            self.average = average.to(self.average.dtype)
-            self.started = torch.ones_like(self.started)
-        mu, sigma = average.unbind()
+        mu, sigma = moved_average(self, torch.stack([n.mean(), deviation]), self.momentum).unbind()
         return (self.concentration * (n - mu) / (sigma + 1e-3)).clamp(-1, 1)
-
-    def logits(self, embeddings: Tensor) -> Tensor:
-        return self.scale * self.cosines(embeddings)
 
 
 @register(
     "magface", "proxies", "MagFace", 2021,
-    r"$-\log\,\mathrm{softmax}(\alpha\cos(\theta_y+m(\|f\|)))_y$"
-    "\n"
+    r"$-\log\,\mathrm{softmax}(\alpha\cos(\theta_y+m(\|f\|)))_y$",
     r"$+\,\lambda\,(1/\|f\|+\|f\|/u^2)$",
 )  # fmt: skip
-class MagFaceLoss(SoftmaxLoss):
+class MagFaceLoss(TargetSoftmaxLoss):
     """A margin that grows with the norm, and a regularizer that rewards a large norm.
 
     L = mean of −log softmax(s·t)_y + λ·mean of (1/a + a/u²), where t_j = cos θ_j for j ≠ y,
@@ -98,8 +77,7 @@ class MagFaceLoss(SoftmaxLoss):
     past it cos θ_y − m(a)·sin m(a).
 
     Source: Meng, Zhao, Huang and Zhou 2021, "MagFace: A Universal Representation for Face
-    Recognition and Quality Assessment"; the two branches are those of the authors' code, the
-    defaults, but for the scale, those that its README proposes for norms near 1.
+    Recognition and Quality Assessment"; the two branches are those of the authors' code.
 
     >>> loss = MagFaceLoss(num_classes=2, dim=2, scale=1)
     >>> _ = loss.proxies.data.copy_(torch.eye(2))
@@ -135,9 +113,6 @@ class MagFaceLoss(SoftmaxLoss):
         regularizer = (1 / a + a / self.upper_norm**2).mean()
         entropy = self.cross_entropy(self.scale * cosine.scatter(1, y, target), labels)
         return entropy + self.norm_weight * regularizer
-
-    def logits(self, embeddings: Tensor) -> Tensor:
-        return self.scale * self.cosines(embeddings)
 
 
 def _turned(cosine: Tensor, angle: Tensor) -> Tensor:

@@ -1,19 +1,14 @@
-"""Losses of ranks: retrieval's own measures, with smooth steps where they count.
-
-A rank is a count of the candidates that come before. ``soft_counts`` takes it for every positive of
-every anchor in chunks, and takes it again for the gradient: no (B, B, B) is ever held.
-"""
+"""Losses of ranks: retrieval's own measures, with smooth steps where they count."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dmlkit import geometry
 from dmlkit.losses.contract import PairLoss, Pairs, Range, masked_mean, setting
 from dmlkit.losses.pairs import ContrastiveLoss
 from dmlkit.losses.table import register
@@ -25,8 +20,7 @@ CHUNK = 2**20
 
 @register(
     "smooth_ap", "ranking", "Smooth-AP", 2020,
-    r"$1-\mathrm{mean}_i\,R^{+}_i/R_i$"
-    "\n"
+    r"$1-\mathrm{mean}_i\,R^{+}_i/R_i$",
     r"$R_i=1+\sum_j\mathrm{sig}((s_j-s_i)/\sigma)$",
 )  # fmt: skip
 class SmoothAPLoss(PairLoss):
@@ -35,10 +29,8 @@ class SmoothAPLoss(PairLoss):
     L = 1 − mean over anchors q of mean_{i∈P_q} R⁺_qi / R_qi, with the ranks
     R_qi = 1 + Σ_{j≠i} σ((s_qj − s_qi)/τ), R⁺ the same over positives j only; s is the cosine. An
     anchor without a positive does not count. As published, the anchor is in its own list
-    (``include_query``), a positive of cosine 1.
-
-    It takes O(B³) time and O(B²) memory; with ``max_positives=P`` it is the same loss in O(B²P),
-    and an anchor with more positives is an error.
+    (``include_query``), a positive of cosine 1. With ``max_positives=P`` it is the same loss in
+    O(B²P) time, where O(B³) is usual, and an anchor with more positives is an error.
 
     Source: Brown, Xie, Kalogeiton and Zisserman 2020, "Smooth-AP: Smoothing the Path Towards
     Large-Scale Image Retrieval", in the form of their code.
@@ -53,7 +45,7 @@ class SmoothAPLoss(PairLoss):
     max_positives: int | None = setting(default=None, low=1)
 
     def of(self, pairs: Pairs) -> Tensor:
-        z = _cosines(pairs.x, pairs.y) / self.temperature  # (B, N)
+        z = pairs.cosines() / self.temperature  # (B, N)
         query = 1 / self.temperature if self.include_query else None
         own, held = _positives(z, pairs.positive, self.max_positives, query)  # (B, P)
         R_positive = 1 + _count_among(own, held)  # (B, P)
@@ -63,8 +55,7 @@ class SmoothAPLoss(PairLoss):
 
 @register(
     "sup_ap", "ranking", "SupAP", 2021,
-    r"$1-\mathrm{mean}_i\,R^{+}_i/(R^{+}_i+\sum_n h(s_n-s_i))$"
-    "\n"
+    r"$1-\mathrm{mean}_i\,R^{+}_i/(R^{+}_i+\sum_n h(s_n-s_i))$",
     r"$+\,\mathrm{mean}^{+}[m_+-s]_+ + \mathrm{mean}^{-}[s-m_-]_+$",
 )  # fmt: skip
 class SupAPLoss(PairLoss):
@@ -81,8 +72,7 @@ class SupAPLoss(PairLoss):
     ``include_query`` and ``max_positives`` are those of ``SmoothAPLoss``.
 
     Source: Ramzi, Thome, Rambour, Audebert and Bitot 2021, "Robust and Decomposable Average
-    Precision for Image Retrieval"; form and defaults are those of the authors' code for SOP, CUB
-    and In-Shop.
+    Precision for Image Retrieval"; form and defaults are those of the authors' code.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> SupAPLoss()(x, torch.tensor([0, 0, 1, 1]))  # 0.2333 + 0.8
@@ -108,7 +98,7 @@ class SupAPLoss(PairLoss):
         self.calibration = ContrastiveLoss(self.positive_margin, self.negative_margin, "cosine")
 
     def of(self, pairs: Pairs) -> Tensor:
-        z = _cosines(pairs.x, pairs.y) / self.temperature  # (B, N)
+        z = pairs.cosines() / self.temperature  # (B, N)
         query = 1 / self.temperature if self.include_query else None
         own, held = _positives(z, pairs.positive, self.max_positives, query)  # (B, P)
         R_positive = _exact_ranks_among(own, held)  # (B, P)
@@ -120,8 +110,7 @@ class SupAPLoss(PairLoss):
 
 @register(
     "recall_at_k", "ranking", "Recall@k surrogate", 2022,
-    r"$1-\mathrm{mean}_k\,\sum_i\mathrm{sig}((k-r_i)/\sigma)\,/\min(k,|P|)$"
-    "\n"
+    r"$1-\mathrm{mean}_k\,\sum_i\mathrm{sig}((k-r_i)/\sigma)\,/\min(k,|P|)$",
     r"$r_i=1+\sum_j\mathrm{sig}((s_j-s_i)/\sigma')$",
 )  # fmt: skip
 class RecallAtKLoss(PairLoss):
@@ -153,7 +142,7 @@ class RecallAtKLoss(PairLoss):
         self.k = tuple(self.k)
 
     def of(self, pairs: Pairs) -> Tensor:
-        z = _cosines(pairs.x, pairs.y) / self.temperature  # (B, N)
+        z = pairs.cosines() / self.temperature  # (B, N)
         own, held = _positives(z, pairs.positive, self.max_positives)  # (B, P)
         before = _only(z, pairs.negative)
         if self.include_query:
@@ -169,8 +158,8 @@ class RecallAtKLoss(PairLoss):
 
 @register(
     "fast_ap", "ranking", "FastAP", 2019,
-    r"$1-(1/|P|)\,\sum_b h^{+}_b H^{+}_b/H_b$"
-    "\nhistograms of squared distances",
+    r"$1-(1/|P|)\,\sum_b h^{+}_b H^{+}_b/H_b$",
+    "histograms of squared distances",
 )  # fmt: skip
 class FastAPLoss(PairLoss):
     """Raise the average precision by histograms of the distances of positives and of all.
@@ -190,7 +179,7 @@ class FastAPLoss(PairLoss):
     bins: int = setting(default=10, low=1)
 
     def of(self, pairs: Pairs) -> Tensor:
-        s = _cosines(pairs.x, pairs.y).clamp(-1, 1)  # (B, N)
+        s = pairs.cosines().clamp(-1, 1)  # (B, N)
         near = (s - 1) * self.bins / 2  # −D² in widths of a bin
         edges = -torch.arange(self.bins + 1, device=s.device).to(s).expand(len(s), -1)
         H_positive = soft_counts(edges, _only(near, pairs.positive), Ramp())  # (B, bins + 1)
@@ -201,30 +190,22 @@ class FastAPLoss(PairLoss):
         return masked_mean(1 - total.sum(dim=1) / positives.clamp_min(1), positives > 0)
 
 
-class Step(Protocol):
-    """What one candidate adds to a count, by its lead u; both methods may overwrite u."""
-
-    def value(self, u: Tensor) -> Tensor:
-        """The step, from 0 at −∞."""
-
-    def slope(self, u: Tensor) -> Tensor:
-        """Its derivative."""
-
-
 @dataclass(frozen=True)
 class Sigmoid:
-    """σ(u) = 1/(1 + e^−u)."""
+    """What a candidate adds to a count by its lead u, 0 at −∞: here σ(u) = 1/(1 + e^−u)."""
 
     def value(self, u: Tensor) -> Tensor:
+        """The step; u may be overwritten."""
         return u.sigmoid_()
 
     def slope(self, u: Tensor) -> Tensor:
+        """Its derivative; u may be overwritten."""
         v = u.sigmoid_()
         return torch.addcmul(v, v, v, value=-1)  # v − v²
 
 
 @dataclass(frozen=True)
-class UpperBound:
+class UpperBound(Sigmoid):
     """SupAP's step: σ(u) up to 0, ``start`` + σ(u) up to ``far``, then a line from ``offset``."""
 
     start: float
@@ -237,11 +218,10 @@ class UpperBound:
         return torch.where(u > self.far, self.rise * (u - self.far) + self.offset, near)
 
     def slope(self, u: Tensor) -> Tensor:
-        return torch.where(u > self.far, self.rise, Sigmoid().slope(u.clone()))
+        return torch.where(u > self.far, self.rise, super().slope(u.clone()))
 
 
-@dataclass(frozen=True)
-class Ramp:
+class Ramp(Sigmoid):
     """From 0 at u = −1 to 1 at u = 0: a triangular bin, cumulated."""
 
     def value(self, u: Tensor) -> Tensor:
@@ -251,15 +231,12 @@ class Ramp:
         return ((u > -1) & (u < 0)).to(u.dtype)
 
 
-def soft_counts(a: Tensor, b: Tensor, step: Step, *, but_itself: bool = False) -> Tensor:
+def soft_counts(a: Tensor, b: Tensor, step: Sigmoid, *, but_itself: bool = False) -> Tensor:
     """Count with a smooth step the entries of each row of b that lead an entry of a.
 
     counts_qi = Σ_j step(b_qj − a_qi): (B, P), (B, N) -> (B, P). An entry −∞ of b counts nothing.
-    ``but_itself`` leaves j = i out. Time is O(BPN) and memory O(B(P + N)), or one (B, 1, N) if that
-    is more; a second derivative holds all (B, P, N) steps.
-
-    >>> soft_counts(torch.tensor([[0.0]]), torch.tensor([[9.0, 0.0, -torch.inf]]), Sigmoid())
-    tensor([[1.4999]])
+    ``but_itself`` leaves j = i out. Time is O(BPN) and memory O(B(P + N)), as chunks of the steps
+    are taken again for the gradient; a second derivative holds all (B, P, N).
     """
     counts: Tensor = _SoftCounts.apply(a, b, step, but_itself)
     return counts
@@ -269,11 +246,9 @@ class _SoftCounts(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(a: Tensor, b: Tensor, step: Step, but_itself: bool) -> Tensor:
-        chunks = _chunks(a, b)
-        return torch.cat(
-            [step.value(_leads(a, b, at, but_itself)).sum(dim=2) for at in chunks], dim=1
-        )
+    def forward(a: Tensor, b: Tensor, step: Sigmoid, but_itself: bool) -> Tensor:
+        counts = [step.value(_leads(a, b, at, but_itself)).sum(dim=2) for at in _chunks(a, b)]
+        return torch.cat(counts, dim=1)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], _output: Tensor) -> None:
@@ -305,12 +280,6 @@ def _leads(a: Tensor, b: Tensor, at: slice, but_itself: bool) -> Tensor:
     if but_itself:
         u.diagonal(offset=at.start, dim1=1, dim2=2).fill_(-torch.inf)
     return u
-
-
-def _cosines(anchors: Tensor, others: Tensor) -> Tensor:
-    """Cosines of anchors with others: (B, d), (N, d) -> (B, N)."""
-    x = geometry.normalize(anchors)
-    return x @ (x if others is anchors else geometry.normalize(others)).T
 
 
 def _only(z: Tensor, mask: Tensor) -> Tensor:

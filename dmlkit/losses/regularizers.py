@@ -36,8 +36,8 @@ def koleo(embeddings: Tensor, epsilon: float = 1e-4) -> Tensor:
 
 @register(
     "irt", "pairs", "IRT", 2021,
-    r"$\sum_p(1-s_p)+\sum_n[s_n-\beta]_+$"
-    "\n+ KoLeo, which spreads nearest neighbors",
+    r"$\sum_p(1-s_p)+\sum_n[s_n-\beta]_+$",
+    "+ KoLeo, which spreads nearest neighbors",
     tuned=("koleo_weight", "negative_margin"),
 )  # fmt: skip
 class IRTLoss(PairLoss):
@@ -72,7 +72,7 @@ class IRTLoss(PairLoss):
 # Triplets compare distances with each other, and say nothing of a threshold: what TCM adds.
 @register(
     "tcm", "pairs", "TCM", 2024,
-    "semi-hard triplets\n"
+    "semi-hard triplets",
     r"$+\,\mathrm{mean}^{+}[m_+-s]_+ + \mathrm{mean}^{-}[s-m_-]_+$",
     wraps="triplet_semihard",
 )  # fmt: skip

@@ -1,17 +1,20 @@
-"""The sphere: SEC holds the norms together, heated-up softmax, and SEE's synthetic points."""
+"""The sphere: SEC holds norms together, heated-up softmax, SEE's synthetic points, centers."""
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlkit import geometry
+from dmlkit.checks import check_choice, check_count, check_positive, check_range
 from dmlkit.losses.contract import (
     Declared,
     EmbeddingLoss,
     check_embeddings,
     check_labels,
+    moved_average,
     setting,
     state,
 )
@@ -25,20 +28,12 @@ class SphericalConstraint(Declared):
     """SEC: hold the norms of the raw embeddings together, as an addition to any loss.
 
     L = η · mean_i (n_i − μ)², n_i = ‖f_i‖, with μ the batch's mean norm (``target="mean"``), its
-    moving average μ ← (1 − ρ)μ + ρ·mean(n) (``"ema"``, ρ the ``momentum``), or a fixed norm;
-    ``target=0.0`` is the L2 penalty.
-
-    Embeddings are (B, d), in the units of the model's output; labels are accepted and not
-    used, so that a constraint can be called as a loss is. The first training batch starts the
-    average, later ones move it before it is used; evaluation mode does not change it. It is part of
-    the state.
+    moving average μ ← (1 − ρ)μ + ρ·mean(n) (``"ema"``, ρ the ``momentum``; see ``moved_average``),
+    or a fixed norm; ``target=0.0`` is the L2 penalty. Embeddings are raw, (B, d); labels are not
+    used, so that a constraint can be called as a loss is.
 
     Source: Zhang, Li and Zhang 2020, "Deep Metric Learning with Spherical Embedding"; the L2
     penalty is that of Sohn 2016.
-
-    Raises:
-        ValueError: embeddings that are not (B, d).
-        TypeError: embeddings are not floating point.
 
     >>> SphericalConstraint(weight=0.5)(torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
     tensor(2.)
@@ -47,41 +42,30 @@ class SphericalConstraint(Declared):
     weight: float = setting(default=1.0, low=0)
     target: float | str = "mean"
     momentum: float = setting(default=1.0, low=1e-9, high=1)
-    average: Tensor = state()
-    started: Tensor = state()
+    average: Tensor = state(dtype=torch.float32)
+    started: Tensor = state(dtype=torch.bool)
 
     def setup(self) -> None:
-        known = self.target in ("mean", "ema")
-        if not known and (isinstance(self.target, str | bool) or not 0 <= self.target < math.inf):
-            raise ValueError(f"target must be 'mean', 'ema' or a norm, but is {self.target!r}")
-        self.register_buffer("average", torch.zeros(()))
-        self.register_buffer("started", torch.zeros((), dtype=torch.bool))
+        if isinstance(self.target, str):
+            check_choice(("mean", "ema"), target=self.target)
+        else:
+            check_range(0, target=self.target)
 
     def forward(self, embeddings: Tensor, labels: Tensor | None = None) -> Tensor:
         """The penalty of one batch, in float32 for half precision."""
         check_embeddings(embeddings)
         n = geometry.norms(embeddings.to(torch.promote_types(embeddings.dtype, torch.float32)))
-        return self.weight * (n - self._mu(n)).square().mean()  # n (B,)
-
-    def _mu(self, n: Tensor) -> Tensor | float:
-        if self.target == "mean":
-            return n.mean()
-        if not isinstance(self.target, str):
-            return self.target
-        first = (~self.started).to(n.dtype)
-        momentum = self.momentum if self.training else 0.0
-        rho = momentum + (1 - momentum) * first  # 1 on the first batch, without a branch
-        mu = (1 - rho) * self.average + rho * n.detach().mean()
-        if self.training:  # not in place: a compiled backward could then see the next state
-            self.average = mu.to(self.average.dtype)
-            self.started = torch.ones_like(self.started)
-        return mu
+        mu: Any = self.target
+        if mu == "mean":
+            mu = n.mean()
+        elif mu == "ema":
+            mu = moved_average(self, n.detach().mean(), self.momentum)
+        return self.weight * (n - mu).square().mean()  # n (B,)
 
 
 @register(
     "heated_up_softmax", "proxies", "heated-up softmax", 2018,
-    r"$-\log\,\mathrm{softmax}(\cos\theta/\sigma)_y$"
-    "\n"
+    r"$-\log\,\mathrm{softmax}(\cos\theta/\sigma)_y$",
     r"$\sigma$ rises late",
 )  # fmt: skip
 class HeatedUpSoftmaxLoss(SoftmaxLoss):
@@ -89,8 +73,7 @@ class HeatedUpSoftmaxLoss(SoftmaxLoss):
 
     L = mean of −log softmax(α xᵀp̂)_y, with x and p̂ on the unit sphere, proxies (C, d), and α the
     inverse temperature: ``alpha`` for the first ``switch_at`` training batches, ``final_alpha``
-    after them (never, where ``switch_at`` is None). The loss counts the batches that it sees in
-    training mode in its state.
+    after them (never, where ``switch_at`` is None). The count of batches is part of the state.
 
     Source: Zhang, Yu, Karaman, Zhang and Chang 2018, "Heated-Up Softmax Embedding", which also
     divides the learning rate by 10 at the switch.
@@ -105,11 +88,7 @@ class HeatedUpSoftmaxLoss(SoftmaxLoss):
     alpha: float = setting(default=16.0, low=1e-9, tune=("log", 4.0, 64.0))
     final_alpha: float = setting(default=4.0, low=1e-9)
     switch_at: int | None = setting(default=None, low=0)
-    step: Tensor = state()
-
-    def setup(self) -> None:
-        super().setup()
-        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+    step: Tensor = state(dtype=torch.int64)
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         logits = self.logits(embeddings)
@@ -162,15 +141,14 @@ def expand(
     ``directions`` is ``"simplex"``; ``"rotated"``, the same turned at random about w and r
     (``"simplex"`` with a generator is that too), by one orthogonal matrix for the batch and signs
     of the coordinates for each sample; or ``"random"``, n independent directions orthogonal to w.
-    What is random comes from the generator, or else from torch's default one on the device.
-    Gradients reach embeddings and proxies. Half precision is computed and returned in float32.
+    What is random comes from the generator, or else from torch's default one on the device. Half
+    precision is computed and returned in float32.
 
     Source: Le and Woo 2024, "SEE: Spherical Embedding Expansion for Improving Deep Metric
     Learning", Algorithm 1 and equation 2, with two reflections in place of Gram-Schmidt.
 
     Raises:
         ValueError: more points than d − 1, unequal shapes, unknown directions.
-        TypeError: embeddings are not floating point.
 
     >>> expand(torch.tensor([[0.6, 0.8]]), torch.tensor([[1.0, 0.0]]), points=1)
     tensor([[[ 0.6000, -0.8000]]])
@@ -181,17 +159,15 @@ def expand(
             "embeddings and proxies must both be (B, d), the proxy of each sample in its row, "
             f"but are {tuple(embeddings.shape)} and {tuple(proxies.shape)}"
         )
-    if directions not in DIRECTIONS:
-        raise ValueError(
-            f"directions must be one of {', '.join(DIRECTIONS)}, but is {directions!r}"
-        )
-    _check_points(points, embeddings.shape[-1])
+    check_choice(DIRECTIONS, directions=directions)
+    check_range(1, embeddings.shape[1] - 1, points=points)  # a simplex needs the dimensions
     dtype = torch.promote_types(embeddings.dtype, torch.float32)  # float64 stays
     z, w = geometry.normalize(embeddings.to(dtype)), geometry.normalize(proxies.to(dtype))  # (B, d)
     center = (w * z).sum(dim=1, keepdim=True) * w
     r = z - center
     if directions == "random":
-        mu = _random_directions(w, points, generator)  # (B, n, d)
+        g = z.new_empty(len(z), points, z.shape[1]).normal_(generator=generator)  # (B, n, d)
+        mu = geometry.normalize(g - (g * w[:, None]).sum(dim=2, keepdim=True) * w[:, None])
         return center[:, None] + geometry.norms(r, keepdim=True)[:, None] * mu
     mu = simplex(points, like=z)[1:, 1:]  # (n, n-1): μ_k without its part along r
     center = center - r / points
@@ -239,26 +215,9 @@ def random_rows(rows: int, dim: int, like: Tensor, generator: torch.Generator | 
     return (q * triangle.diagonal().sign()).T
 
 
-def _random_directions(w: Tensor, points: int, generator: torch.Generator | None) -> Tensor:
-    """Independent unit vectors orthogonal to each row of w: (B, d) -> (B, points, d)."""
-    B, d = w.shape
-    g = w.new_empty(B, points, d).normal_(generator=generator)
-    w = w[:, None]  # (B, 1, d)
-    return geometry.normalize(g - (g * w).sum(dim=2, keepdim=True) * w)
-
-
-def _check_points(points: int, dim: int) -> None:
-    if not 1 <= points <= dim - 1:
-        raise ValueError(
-            f"points must be 1 to d - 1 = {dim - 1} in d = {dim} dimensions, but n = {points}: "
-            "a regular simplex of n + 1 vertices orthogonal to the proxy needs n dimensions"
-        )
-
-
 @register(
     "spherical_expansion", "synthesis", "SEE, as in the paper", 2024,
-    r"Proxy-Anchor(real)"
-    "\n"
+    r"Proxy-Anchor(real)",
     r"$+\,\lambda\,$Proxy-Anchor(simplex round the proxy)",
     wraps="proxy_anchor", tuned=False,
 )  # fmt: skip
@@ -272,19 +231,14 @@ class SphericalExpansion(EmbeddingLoss):
 
     ``loss`` is a module with ``proxies`` (C, d). With ``detach`` the second term reaches the
     proxies alone, never the encoder, as in the authors' code; the paper does not say so.
-    ``directions`` are those of :func:`expand`.
 
     Curriculum: only the B·rate samples nearest to their proxies are expanded, where the rate
     rises by half a cosine from ``start_rate`` to ``end_rate`` over ``steps`` training batches and
     stays there (``steps=0``: from the first batch; None: every sample is expanded). The count of
-    batches is part of the state; evaluation mode does not count. As it decides a shape,
-    ``torch.compile`` breaks the graph there, and ``fullgraph=True`` needs ``steps=None``.
+    batches is part of the state. As it decides a shape, ``torch.compile(fullgraph=True)`` needs
+    ``steps=None``.
 
     Source: Le and Woo 2024, equations 3 and 4.
-
-    Raises:
-        ValueError: more points than d − 1, or a label outside 0..C − 1.
-        TypeError: a loss without proxies (C, d).
 
     >>> from dmlkit.losses import NormalizedSoftmaxLoss
     >>> see = SphericalExpansion(NormalizedSoftmaxLoss(num_classes=5, dim=4), points=2)
@@ -304,11 +258,8 @@ class SphericalExpansion(EmbeddingLoss):
     def setup(self) -> None:
         proxies = getattr(self.loss, "proxies", None)
         if not isinstance(proxies, Tensor) or proxies.ndim != 2:
-            have = f"them as {tuple(proxies.shape)}" if isinstance(proxies, Tensor) else "none"
-            raise TypeError(
-                f"loss must be a module with proxies (C, d), but {self.loss!r} has {have}"
-            )
-        _check_points(self.points, proxies.shape[1])
+            raise TypeError(f"loss must be a module with proxies (C, d), but is {self.loss!r}")
+        check_range(1, proxies.shape[1] - 1, points=self.points)
         self.step = 0  # a Python int: it decides shapes, so the device must never be asked
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -347,3 +298,60 @@ class SphericalExpansion(EmbeddingLoss):
     def set_extra_state(self, state: Tensor) -> None:
         """Restore the count of a saved state."""
         self.step = int(state)
+
+
+def max_mahalanobis_centers(
+    classes: int, dim: int, norm: float = 1.0, steps: int = 1000, seed: int = 0
+) -> Tensor:
+    """GenerateOptMeans: L centers of one norm whose largest cosine is least: int, int -> (L, d).
+
+    These are the means of the Max-Mahalanobis Distribution, a mixture of Gaussians with identity
+    covariance whose means lie as far apart as can be. With L = ``classes`` and d = ``dim``:
+
+    - L <= d + 1: the regular simplex, ⟨μ_i, μ_j⟩ = −C²/(L − 1), C the ``norm``; the table is
+      ``simplex(L − 1)`` with columns of 0;
+    - L <= 2d: some of the axes ±e_j; by Rankin no L > d + 1 points have all cosines below 0;
+    - else: a local minimum of the largest cosine, found from random points, which ``seed`` alone
+      decides, by ``steps`` steps of Adam.
+
+    Source: Pang, Du and Zhu 2018, "Max-Mahalanobis Linear Discriminant Analysis Networks",
+    algorithm GenerateOptMeans; Rankin 1955, "The Closest Packing of Spherical Caps in n
+    Dimensions".
+
+    >>> max_mahalanobis_centers(classes=3, dim=3)
+    tensor([[ 1.0000,  0.0000,  0.0000],
+            [-0.5000,  0.8660,  0.0000],
+            [-0.5000, -0.8660,  0.0000]])
+    """
+    check_count(classes=classes, dim=dim, steps=steps)
+    check_range(2, classes=classes)
+    check_count(0, seed=seed)
+    check_positive(norm=norm)
+    if classes <= dim + 1:
+        centers = F.pad(simplex(classes - 1), (0, dim - classes + 1))
+    elif classes <= 2 * dim:
+        centers = torch.cat([torch.eye(dim), -torch.eye(dim)])[:classes]
+    else:
+        centers = _spread(classes, dim, steps, seed)
+    return norm * centers
+
+
+def _spread(points: int, dim: int, steps: int, seed: int) -> Tensor:
+    """Unit rows whose largest cosine is small, a local minimum: (points, dim).
+
+    The largest of all cosines moves one pair a step; log Σ e^{βs}/β, which is it for β → ∞, moves
+    all that are nearly as large, fewer as β rises.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    raw = torch.randn(points, dim, generator=generator, dtype=torch.float64).requires_grad_()
+    optimizer = torch.optim.Adam([raw], lr=0.1)
+    itself = torch.eye(points, dtype=torch.bool)
+    for step in range(steps):
+        progress = step / steps
+        beta = 10 ** (1 + 3 * progress)
+        optimizer.param_groups[0]["lr"] = 10 ** (-1 - 3 * progress)
+        x = geometry.normalize(raw)
+        cosines = (x @ x.T).masked_fill(itself, -torch.inf)
+        raw.grad = torch.autograd.grad((beta * cosines).flatten().logsumexp(0) / beta, raw)[0]
+        optimizer.step()
+    return geometry.normalize(raw.detach()).to(torch.get_default_dtype())

@@ -8,14 +8,14 @@ from torch import Tensor
 
 from dmlkit import geometry
 from dmlkit.losses.contract import EmbeddingLoss, masked_mean, setting
-from dmlkit.losses.n_pairs import first_two_of_each_class
+from dmlkit.losses.n_pairs import first_two_of_each_class, own_entropies
 from dmlkit.losses.table import register
 
 
 @register(
     "embedding_expansion", "synthesis", "embedding expansion", 2020,
-    r"$[\max_p D_p-\min_{a,b}D_{ab}+m]_+$"
-    "\na, b: also points between two images",
+    r"$[\max_p D_p-\min_{a,b}D_{ab}+m]_+$",
+    "a, b: also points between two images",
 )  # fmt: skip
 class EmbeddingExpansionLoss(EmbeddingLoss):
     """EE: hardest triplets whose negatives may lie between two samples of a class.
@@ -25,11 +25,11 @@ class EmbeddingExpansionLoss(EmbeddingLoss):
     its n synthetic points, b over the samples of other classes and their synthetic points; D is the
     distance on the unit sphere, not squared. The synthetic points of a sample are those of
     :func:`interpolate`, n = ``points``, projected onto the sphere; they are negatives only.
-    An anchor without a positive or a negative does not count. With n = 0 all points are real.
+    An anchor without a positive or a negative does not count.
 
     Source: Ko and Gu 2020, "Embedding Expansion: Augmentation in Embedding Space for Deep Metric
     Learning", in the authors' code (HPHN triplet loss), where a sample's partner is its neighbor in
-    fixed pairs, and the gradient is that of the sum over the batch.
+    fixed pairs.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     >>> y = torch.tensor([5, 5, 6, 6])
@@ -62,8 +62,6 @@ def interpolate(embeddings: Tensor, labels: Tensor, points: int) -> Tensor:
     z_ki = ((n + 1 − k) x_i + k x_i')/(n + 1), k = 0 … n, where i' follows i among the samples of
     its class in the batch, and the first follows the last. A sample that is alone in its class
     follows itself, and is repeated.
-
-    Source: Ko and Gu 2020.
 
     >>> x = torch.tensor([[0.0], [4.0], [9.0]])
     >>> interpolate(x, torch.tensor([5, 5, 6]), points=1).squeeze(2)
@@ -120,8 +118,7 @@ class SymmetricalSynthesisLoss(EmbeddingLoss):
     The embeddings are raw; further samples, and classes of one sample, do not count. M is not
     symmetric, and its diagonal takes the maximum too.
 
-    Source: Gu and Ko 2020, "Symmetrical Synthesis for Deep Metric Learning", in the authors' code,
-    at its factors α = 2 and β = 1, of which the mirror image is made, and its λ = 0.25 · 0.002.
+    Source: Gu and Ko 2020, "Symmetrical Synthesis for Deep Metric Learning", in the authors' code.
     Whether the paper means all 16 ordered pairs of points, and not these 6, was not verified.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
@@ -139,9 +136,7 @@ class SymmetricalSynthesisLoss(EmbeddingLoss):
         # Equal products on the diagonal are one function, so it does not matter whose gradient
         # counts; max keeps an index for it, where amax would keep all six.
         M = (torch.stack(rows) @ torch.stack(columns).mT).max(dim=0).values  # (6, S, S) -> (S, S)
-        logits = M.masked_fill(~is_pair, torch.finfo(M.dtype).min)
-        own = torch.arange(len(f), device=f.device)
-        loss = F.cross_entropy(logits, own, reduction="none")  # (S,)
+        loss = own_entropies(M, is_pair)  # (S,)
         penalty = f.square().sum(dim=1) + g.square().sum(dim=1)
         return masked_mean(loss + self.l2_weight * penalty, is_pair)
 
@@ -150,8 +145,6 @@ def reflect(points: Tensor, axes: Tensor) -> Tensor:
     """Mirror each point at the line of its axis: 2⟨q, â⟩â − q, â = a/‖a‖: (B, d), (B, d) -> (B, d).
 
     Its norm and its angle with the axis stay. At the axis 0 the image is −q.
-
-    Source: Gu and Ko 2020.
 
     >>> reflect(torch.tensor([[0.6, 0.8]]), torch.tensor([[2.0, 0.0]]))
     tensor([[ 0.6000, -0.8000]])

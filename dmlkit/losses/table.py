@@ -49,8 +49,7 @@ def register(
     family: str,
     title: str = "",
     year: int = 0,
-    equation: str = "",
-    *,
+    *equation: str,
     tuned: bool | tuple[str, ...] = True,
     wraps: str | None = None,
     studied: bool = True,
@@ -71,9 +70,9 @@ def register(
             raise ValueError(f"there is a loss {name!r} already: {ENTRIES[name].make}")
         make = partial(loss, **fixed) if fixed else loss
         ranges = space(loss)
-        order = tuned if isinstance(tuned, tuple) else tuple(ranges)
+        order = tuned if isinstance(tuned, tuple) else ranges
         own = {key: ranges[key] for key in order} if tuned else None
-        about = title or name, year, equation, studied
+        about = title or name, year, "\n".join(equation), studied
         ENTRIES[name] = Entry(name, make, family, own, wraps, *about)
         return loss
 
@@ -90,9 +89,8 @@ def space(loss: type) -> dict[str, Range]:
     {'margin': ('log', 0.05, 0.8)}
     """
     own = fields(loss) if is_dataclass(loss) else ()
-    return {f.name: f.metadata["tune"] for f in own if f.metadata.get("tune")} | dict(
-        getattr(loss, "space", {})
-    )
+    declared = {f.name: f.metadata["tune"] for f in own if f.metadata.get("tune")}
+    return declared | dict(getattr(loss, "space", {}))
 
 
 def entries() -> tuple[Entry, ...]:
@@ -143,11 +141,8 @@ def entry(name: str) -> Entry:
 def _imported(name: str) -> Entry:
     cls = imported.find(name)
     accepted, own = imported.arguments(cls), space(cls)
+    check_arguments(f"the space of {name}", accepted, own)
     for argument, bounds in own.items():
-        if argument not in accepted:
-            raise ValueError(
-                f"{name}: space has {argument!r}, but the class takes {', '.join(accepted)}"
-            )
         scale, low, high = bounds if len(bounds) == 3 else ("", 0, 0)
         if scale not in ("log", "linear") or not low < high or (scale == "log" and low <= 0):
             raise ValueError(
@@ -167,10 +162,9 @@ def signature(name: str) -> Mapping[str, inspect.Parameter]:
     >>> losses.signature("triplet_semihard")["margin"].default
     0.2
     """
-    make = entry(name).make
-    if imported.is_imported(name):
-        return imported.arguments(make)  # type: ignore[arg-type] # a class
-    return inspect.signature(make).parameters
+    make: Any = entry(name).make
+    known = name in ENTRIES
+    return inspect.signature(make).parameters if known else imported.arguments(make)
 
 
 def build(
@@ -210,7 +204,7 @@ def build(
         args["loss"] = inner
     elif loss is not None or loss_args:
         raise TypeError(f"loss {name!r} wraps no other loss: it takes {', '.join(accepted)}")
-    if imported.is_imported(name):
+    if name not in ENTRIES:
         sizes["embedding_size"] = dim
     for argument, value in sizes.items():
         if argument in accepted:

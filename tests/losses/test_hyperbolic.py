@@ -1,7 +1,5 @@
 """The hyperbolic loss against the literal Möbius formulas, the authors' form, and NT-Xent."""
 
-import math
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -130,19 +128,6 @@ def test_exponential_map_has_slope_one_at_the_origin():
 @pytest.mark.parametrize("c", [0.0, 0.1])
 def test_gradients(generator, c):
     x, y = batch(generator, classes=3, per_class=2, dim=3)
-    assert torch.autograd.gradcheck(lambda z: HyperbolicLoss(c=c)(z, y), x.requires_grad_())
-
-
-@pytest.mark.parametrize("c", [0.0, 0.1])
-def test_gradients_of_gradients(generator, c):
-    x, y = batch(generator, classes=3, per_class=2, dim=3)
-    assert torch.autograd.gradgradcheck(lambda z: HyperbolicLoss(c=c)(z, y), x.requires_grad_())
-
-
-@pytest.mark.parametrize("c", [0.0, 0.1])
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_batch_with_a_bad_row_gives_no_finite_loss(generator, c, bad):
-    x, y = batch(generator)
-    assert not HyperbolicLoss(c=c)(x.index_fill(0, torch.tensor([3]), bad), y).isfinite()
-    x[3, 1] = bad
-    assert not HyperbolicLoss(c=c)(x, y).isfinite()
+    loss = HyperbolicLoss(c=c)
+    assert torch.autograd.gradcheck(lambda z: loss(z, y), x.requires_grad_())
+    assert torch.autograd.gradgradcheck(lambda z: loss(z, y), x)

@@ -1,10 +1,7 @@
 """A member's loss is plain cross-entropy on a balanced map of the classes, which is its state."""
 
-import math
-
 import pytest
 import torch
-import torch.nn.functional as F
 
 from dmlkit import losses
 from dmlkit.losses.proxies import MetaClassLoss
@@ -25,14 +22,11 @@ def test_a_member_is_cross_entropy_of_the_embedding_as_logits(generator):
         return total / len(z)
 
     assert_same(lambda z: loss(z, y), oracle, x)
-    plain = F.cross_entropy(x, loss.meta_classes[y])
-    assert torch.equal(loss(x, y), plain)
 
 
 @pytest.mark.parametrize("classes, dim", [(300, 12), (300, 144), (7, 3), (3, 7), (5, 1)])
-@pytest.mark.parametrize("map_seed", range(3))
-def test_the_map_is_balanced(classes, dim, map_seed):
-    sizes = MetaClassLoss(classes, dim, map_seed).meta_classes.bincount(minlength=dim)
+def test_the_map_is_balanced(classes, dim):
+    sizes = MetaClassLoss(classes, dim).meta_classes.bincount(minlength=dim)
     assert sizes.sum() == classes
     assert len(sizes) == dim
     assert sizes.max() - sizes.min() <= 1
@@ -56,30 +50,6 @@ def test_the_map_is_state(generator):
     other.load_state_dict(one.state_dict())
     assert one(x, y) == other(x, y)
     assert not list(one.parameters())
-
-
-def test_refuses_embeddings_of_another_size():
-    loss = MetaClassLoss(num_classes=6, dim=3)
-    for dim in (2, 4):
-        with pytest.raises(ValueError, match=f"{dim} dimensions, but there are 3 meta-classes"):
-            loss(torch.zeros(2, dim), torch.tensor([0, 1]))
-
-
-@pytest.mark.parametrize("label", [-100, -1, 6])
-def test_refuses_a_label_without_a_meta_class(label):
-    """−1 read the last entry of the map, and so trained on silently."""
-    loss = MetaClassLoss(num_classes=6, dim=3)
-    with pytest.raises(ValueError, match=rf"labels must be .* num_classes is 6, .* {label}"):
-        loss(torch.zeros(2, 3), torch.tensor([3, label]))
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_one_bad_logit_gives_no_finite_loss(generator, bad):
-    """Cross-entropy alone ignores −∞ at every class but the own one."""
-    x, y = batch(generator, classes=6, dim=3)
-    loss = MetaClassLoss(num_classes=6, dim=3)
-    x[0, (int(loss.meta_classes[y[0]]) + 1) % 3] = bad
-    assert not loss(x, y).isfinite()
 
 
 def test_the_table_names_the_member_and_points_to_the_ensemble():

@@ -138,10 +138,10 @@ def test_an_anchor_without_a_near_negative_draws_from_all_of_its_negatives():
 
 
 @pytest.mark.parametrize("dim", [1, 2, 128, 4096])
-@pytest.mark.parametrize("value", [0.0, 1e-30, 1.4, 2.0, 2.0000002])
-def test_draws_are_negatives_at_every_distance_and_dimension(dim, value):
-    index = draw([value, value, 1.2], dim)
-    assert ((index >= 0) & (index < 3)).all()
+def test_draws_are_negatives_at_every_distance_and_dimension(dim):
+    for value in (0.0, 1e-30, 1.4, 2.0, 2.0000002):
+        index = draw([value, value, 1.2], dim)
+        assert ((index >= 0) & (index < 3)).all()
 
 
 def test_draws_are_valid_indices_without_a_negative():

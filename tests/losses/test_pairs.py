@@ -16,7 +16,6 @@ from tests.losses.oracles import (
     LargestTensor,
     assert_same,
     batch,
-    golden,
     mean_of_active,
     negatives,
     positive_pairs,
@@ -84,12 +83,6 @@ def test_contrastive_sum_equals_the_loop(x_and_y, similarity, margins):
 
     ours = pairs.ContrastiveLoss(*margins, similarity, "sum")
     assert_same(lambda z: ours(z, y), loop, x)
-
-
-def test_contrastive_of_cosines_has_the_recorded_value():
-    """ROADMAP's calibration, by an independent loop."""
-    ours = pairs.ContrastiveLoss(0.9, 0.6, similarity="cosine")
-    torch.testing.assert_close(ours(*golden()), torch.tensor(0.8, dtype=torch.float64))
 
 
 def test_contrastive_margin_of_positives_is_that_they_coincide():
@@ -381,18 +374,11 @@ EVERY: dict[str, Callable[[], nn.Module]] = {
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_gradient_equals_finite_differences(generator, name):
-    x, y = batch(generator, classes=3, per_class=3, dim=4)
+def test_derivatives_of_both_orders_equal_finite_differences(generator, name):
+    x, y = batch(generator, classes=3, per_class=2, dim=3)
     loss = seeded(EVERY[name](), y, seed=1)
     assert torch.autograd.gradcheck(loss, x.requires_grad_())
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_second_derivatives_equal_finite_differences(generator, name):
-    """With respect to the embeddings and to the gradient that comes in."""
-    x, y = batch(generator, classes=3, per_class=3, dim=4)
-    loss = seeded(EVERY[name](), y, seed=1)
-    assert torch.autograd.gradgradcheck(loss, x.requires_grad_())
+    assert torch.autograd.gradgradcheck(loss, x)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -436,23 +422,6 @@ def test_lifted_structure_is_precise_when_norms_differ(generator):
     assert (gradients[0] - gradients[1]).norm() < 1e-6 * gradients[1].norm()
     error = (gradients[0] - gradients[1]).norm(dim=1) / gradients[1].norm(dim=1)
     assert error.max() < 1e-3  # what the float32 of the equation leaves, the library's too
-
-
-@pytest.mark.parametrize("wrong", [-1, 3, -100])
-def test_margin_refuses_labels_that_are_no_class(generator, wrong):
-    x, y = batch(generator, classes=3)
-    y[2] = wrong
-    with pytest.raises(ValueError, match=r"labels must be .* num_classes is 3, but are from"):
-        pairs.MarginLoss(3)(x.float(), y)
-
-
-@pytest.mark.parametrize("name", [name for name in EVERY if name != "margin"])
-def test_labels_that_float32_cannot_tell_apart_are_two_classes(generator, name):
-    x, y = batch(generator, classes=4, per_class=3)
-    loss = EVERY[name]()
-    torch.testing.assert_close(
-        seeded(loss, y + 2**24, seed=1)(x), seeded(loss, y, seed=1)(x), rtol=0, atol=0
-    )
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch.func import functional_call
 
 from dmlkit.losses import PotentialFieldLoss
-from tests.losses.oracles import assert_same, batch
+from tests.losses.oracles import assert_same, assert_same_in_both, batch
 
 C, DIM, M = 6, 8, 3
 F64 = torch.float64
@@ -29,19 +29,14 @@ def loop(x, y, p, delta, alpha):
     return total * delta**alpha / len(points)
 
 
-@pytest.mark.parametrize("delta, alpha", [(1.2, 2.0), (1.4, 4.0), (1.3, 1.5), (0.2, 4.0)])
+@pytest.mark.parametrize("delta, alpha", [(1.4, 4.0), (1.3, 1.5), (0.2, 4.0)])
 def test_equals_the_loop(delta, alpha, generator):
     ours = PotentialFieldLoss(C, DIM, centers=M, delta=delta, alpha=alpha).double()
     x, y = batch(generator, C, per_class=2)
     w = ours.proxies.detach()
     D = torch.cdist(F.normalize(x, dim=1), F.normalize(w.flatten(0, 1), dim=1))
     assert delta < 1 or (0.1 < D.lt(delta).double().mean() < 0.9), "both forces act"
-    assert_same(lambda f: ours(f, y), lambda f: loop(f, y, w, delta, alpha), x)
-    assert_same(
-        lambda p: functional_call(ours, {"proxies": p}, (x, y)),
-        lambda p: loop(x, y, p, delta, alpha),
-        w,
-    )
+    assert_same_in_both(ours, lambda x, y, p: loop(x, y, p, delta, alpha), x, y)
 
 
 def test_equals_the_loop_over_several_blocks(generator, monkeypatch):
@@ -50,14 +45,6 @@ def test_equals_the_loop_over_several_blocks(generator, monkeypatch):
     x, y = batch(generator, C, per_class=2)
     w = ours.proxies.detach()
     assert_same(lambda f: ours(f, y), lambda f: loop(f, y, w, 1.2, 4.0), x)
-
-
-def test_four_rows_and_two_proxies():
-    loss = PotentialFieldLoss(2, 2, centers=1, delta=0.8, alpha=2.0).double()
-    loss.proxies.data = torch.eye(2, dtype=F64)[:, None]
-    x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]], dtype=F64)
-    value = loss(x, torch.tensor([0, 0, 1, 1])).item()
-    assert value * 6 / 0.8**2 == pytest.approx(18.625, rel=1e-12)
 
 
 def test_gradcheck(generator):
@@ -114,9 +101,3 @@ def test_holds_no_block_of_all_pairs(generator):
     ):
         loss(x.requires_grad_(), y)
     assert max(sizes) <= (len(x) + 400) * DIM
-
-
-@pytest.mark.parametrize("label", [-1, C])
-def test_a_label_without_proxies_is_refused(label):
-    with pytest.raises(ValueError, match=rf"labels must be .* num_classes is {C}"):
-        PotentialFieldLoss(C, DIM)(torch.randn(1, DIM), torch.tensor([label]))

@@ -13,23 +13,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from dmlkit import losses
 from dmlkit.losses import ranking
 from dmlkit.losses.ranking import FastAPLoss, RecallAtKLoss, SmoothAPLoss, SupAPLoss
-from tests.losses.oracles import LargestTensor, assert_same, batch
+from tests.losses.oracles import LargestTensor, assert_same, batch, golden, unit
 
-UNEVEN = torch.tensor([7, 3, 3, 7, 9, 3, 5, 5, 7, 3, 11, 5])  # one to four samples a class
-#: Cosines 0.6, 0, −1; 0.8, −0.6; 0. A positive pair at 0 and a negative one at 0.8.
-GOLDEN = torch.tensor([[1, 0], [0.6, 0.8], [0, 1], [-1, 0]], dtype=torch.float64)
-GOLDEN_LABELS = torch.tensor([0, 0, 1, 1])
 Row = list[tuple[Tensor, bool]]  # the cosines of a query with its list, and which are positive
-
-
-@pytest.fixture(params=["PK", "uneven"])
-def x_and_y(request: pytest.FixtureRequest, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    x, y = batch(generator)
-    return (x, y) if request.param == "PK" else (x[: len(UNEVEN)], UNEVEN)
-
-
-def unit(x: Tensor) -> Tensor:
-    return x / x.norm(dim=1, keepdim=True)
 
 
 def lists(x: Tensor, y: Tensor) -> list[Row]:
@@ -81,9 +67,11 @@ def sup_ap_loop(
     rho: float = 100.0,
     delta: float = 0.05,
     start: float = 0.5,
-    offset: float = 1.44,
+    offset: float | None = 1.44,
     include_query: bool = True,
 ) -> Tensor:
+    offset = start + 1 / (1 + math.exp(-delta / tau)) if offset is None else offset
+
     def h(u: Tensor) -> Tensor:
         if u <= 0:
             return sigmoid(u / tau)
@@ -135,18 +123,24 @@ def fast_ap_loop(x: Tensor, y: Tensor, bins: int) -> Tensor:
 # Against the loops
 
 
-@pytest.mark.parametrize("include_query", [True, False])
-@pytest.mark.parametrize("tau", [0.01, 0.1])
-@pytest.mark.parametrize("most", [None, 3, 5])
+@pytest.mark.parametrize(
+    "tau, include_query, most", [(0.01, True, None), (0.1, False, 3), (0.1, True, 5)]
+)
 def test_smooth_ap_equals_the_loop(x_and_y, tau, include_query, most):
     x, y = x_and_y
     ours = SmoothAPLoss(tau, include_query, most)
     assert_same(lambda z: ours(z, y), lambda z: smooth_ap_loop(z, y, tau, include_query), x, 1e-9)
 
 
-@pytest.mark.parametrize("include_query", [True, False])
-@pytest.mark.parametrize("args", [{}, {"start": 0.0, "offset": 1.0}, {"tau": 0.1, "delta": 0.3}])
-@pytest.mark.parametrize("most", [None, 3])
+@pytest.mark.parametrize(
+    "args, include_query, most",
+    [
+        ({}, True, None),
+        ({"start": 0.0, "offset": 1.0}, False, None),
+        ({"tau": 0.1, "delta": 0.3}, True, 3),
+        ({"offset": None}, False, 3),  # continuous at δ
+    ],
+)
 def test_sup_ap_equals_the_loop(x_and_y, args, include_query, most):
     x, y = x_and_y
     named = {("temperature" if name == "tau" else name): value for name, value in args.items()}
@@ -155,9 +149,10 @@ def test_sup_ap_equals_the_loop(x_and_y, args, include_query, most):
     assert_same(lambda z: ours(z, y), loop, x, 1e-9)
 
 
-@pytest.mark.parametrize("include_query", [True, False])
-@pytest.mark.parametrize("ks, T", [([1], 1.0), ([1, 2, 4, 8, 16], 1.0), ([2, 3], 0.3)])
-@pytest.mark.parametrize("most", [None, 3])
+@pytest.mark.parametrize(
+    "ks, T, include_query, most",
+    [([1], 1.0, False, None), ([1, 2, 4, 8, 16], 1.0, True, None), ([2, 3], 0.3, True, 3)],
+)
 def test_recall_at_k_equals_the_loop(x_and_y, ks, T, include_query, most):
     x, y = x_and_y
     ours = RecallAtKLoss(ks, 0.1, T, include_query, most)
@@ -165,7 +160,7 @@ def test_recall_at_k_equals_the_loop(x_and_y, ks, T, include_query, most):
     assert_same(lambda z: ours(z, y), loop, x, 1e-9)
 
 
-@pytest.mark.parametrize("bins", [1, 10, 25])
+@pytest.mark.parametrize("bins", [1, 10])
 def test_fast_ap_equals_the_loop_and_the_library(x_and_y, bins):
     x, y = x_and_y
     ours = FastAPLoss(bins)
@@ -196,28 +191,6 @@ def test_calibration_is_the_contrastive_loss_of_cosines(x_and_y):
     alone = SupAPLoss(calibration_weight=0)
     both = SupAPLoss(calibration_weight=0.3)
     assert_same(lambda z: both(z, y) - alone(z, y), lambda z: 0.3 * theirs(z, y), x, 1e-9)
-
-
-@pytest.mark.parametrize(
-    "name, args, expected",
-    [
-        ("smooth_ap", {}, 0.095238),
-        ("smooth_ap", {"include_query": False}, 0.275),
-        ("smooth_ap", {"temperature": 0.1}, 0.118763),
-        ("smooth_ap", {"temperature": 0.1, "include_query": False}, 0.268309),
-        ("sup_ap", {"calibration_weight": 0.0}, 0.233276),
-        ("sup_ap", {"calibration_weight": 0.0, "offset": None}, 0.233317),
-        ("sup_ap", {}, 0.233276 + 0.8),
-        ("recall_at_k", {"k": [1]}, 0.816764),
-        ("recall_at_k", {"k": [1], "include_query": False}, 0.637158),
-        ("recall_at_k", {"k": [1, 2]}, 0.726961),
-        ("recall_at_k", {"k": [1, 2], "include_query": False}, 0.526122),
-        ("fast_ap", {}, 0.291667),
-    ],
-)
-def test_known_values(name, args, expected):
-    loss = losses.build(name, **args)
-    assert loss(GOLDEN, GOLDEN_LABELS).item() == pytest.approx(expected, abs=6e-7)
 
 
 # What they are meant to be
@@ -251,7 +224,7 @@ def test_sup_ap_bounds_the_loss_of_average_precision_from_above(generator):
 
 def test_a_far_mistake_has_a_gradient_under_sup_ap_alone():
     """A negative 0.8 ahead of a positive: Smooth-AP's sigmoid is flat there."""
-    x, y = GOLDEN[1:], GOLDEN_LABELS[1:]
+    x, y = (part[1:] for part in golden())  # a positive pair at a cosine of 0
 
     def gradient(loss: Callable[[Tensor, Tensor], Tensor]) -> float:
         z = x.clone().requires_grad_()
@@ -279,11 +252,10 @@ def test_recall_does_not_pass_1(generator):
 
 
 @pytest.mark.parametrize("name", ["smooth_ap", "sup_ap", "recall_at_k", "fast_ap"])
-@pytest.mark.parametrize("most", [None, 9])
-def test_a_memory_that_holds_the_batch_changes_nothing(name, most, x_and_y):
+def test_a_memory_that_holds_the_batch_changes_nothing(name, x_and_y):
     """The batch against its own copies in a memory, which has places that are empty."""
     x, y = x_and_y
-    inner = losses.build(name, **({} if name == "fast_ap" else {"max_positives": most}))
+    inner = losses.build(name, **({} if name == "fast_ap" else {"max_positives": 9}))
     memory = losses.CrossBatchMemory(inner, dim=8, size=40).double()
     assert memory(x, y).item() == pytest.approx(2 * inner(x, y).item(), abs=1e-9)
 
@@ -293,7 +265,7 @@ def test_a_memory_that_holds_the_batch_changes_nothing(name, most, x_and_y):
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranking, "CHUNK", 100)
+    monkeypatch.setattr(ranking, "CHUNK", 40)
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -327,8 +299,8 @@ STEPS = [ranking.Sigmoid(), ranking.UpperBound(0.5, 1.0, 1.0, 1.44), ranking.Ram
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: type(step).__name__)
 @pytest.mark.parametrize("but_itself", [True, False])
 def test_counts_have_right_derivatives_of_both_orders(step, but_itself, generator, small_chunks):
-    a = torch.randn(3, 5, generator=generator, dtype=torch.float64, requires_grad=True)
-    b = torch.randn(3, 50, generator=generator, dtype=torch.float64, requires_grad=True)
+    a = torch.randn(2, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+    b = torch.randn(2, 16, generator=generator, dtype=torch.float64, requires_grad=True)
 
     def counts(a: Tensor, b: Tensor) -> Tensor:
         return ranking.soft_counts(a, b, step, but_itself=but_itself)
@@ -359,11 +331,10 @@ def test_a_place_that_is_empty_counts_nothing():
         assert of_a.isfinite().all()
 
 
-@pytest.mark.parametrize("name", ["smooth_ap", "sup_ap", "recall_at_k"])
-def test_a_bound_of_positives_compiles_as_one_graph_and_does_not_wait(name, generator):
+def test_a_bound_of_positives_compiles_as_one_graph_and_does_not_wait(generator):
     """The contract's test of both knows the default, which has no bound."""
     x, y = batch(generator)
-    loss = losses.build(name, max_positives=3)
+    loss = losses.build("recall_at_k", max_positives=3)
     torch.compiler.reset()
     compiled = torch.compile(loss, backend="eager", fullgraph=True)
     assert_same(lambda z: compiled(z, y), lambda z: loss(z, y), x, 1e-12)

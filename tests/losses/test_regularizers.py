@@ -14,7 +14,6 @@ from dmlkit.losses.regularizers import IRTLoss, ThresholdConsistentMarginLoss, k
 from tests.losses.oracles import (
     assert_same,
     batch,
-    golden,
     mean_of_active,
     negatives,
     positive_pairs,
@@ -36,10 +35,6 @@ def koleo_loop(x: Tensor) -> Tensor:
 def test_koleo_equals_the_loop(x_and_y):
     x, _ = x_and_y
     assert_same(koleo, koleo_loop, x)
-
-
-def test_koleo_has_the_recorded_value():
-    assert koleo(golden()[0]).item() == pytest.approx(0.170322, abs=5e-7)
 
 
 @pytest.mark.parametrize("row", [[0.3, -2.0, 0.5, 1.0], [1.0, -1.0, 2.0, -2.0]])
@@ -100,14 +95,6 @@ def test_irt_of_means_equals_the_library(x_and_y):
     assert_same(lambda z: ours(z, y), lambda z: theirs(z, y) + 0.3 * koleo_loop(z), x)
 
 
-@pytest.mark.parametrize(
-    "weight, reduction, expected", [(0, "sum", 0.85), (0, "mean", 1.0), (0.7, "sum", 0.969226)]
-)
-def test_irt_has_the_recorded_values(weight, reduction, expected):
-    value = IRTLoss(0.5, koleo_weight=weight, reduction=reduction)(*golden())
-    assert value.item() == pytest.approx(expected, abs=5e-7)
-
-
 # TCM
 
 
@@ -126,12 +113,6 @@ def test_tcm_equals_the_loop_and_the_library(x_and_y, weights):
     assert_same(lambda z: ours(z, y), lambda z: inner(z, y) + margins_loop(z, y, weights), x)
     theirs = pml.ThresholdConsistentMarginLoss(*weights)
     assert_same(lambda z: ours(z, y), lambda z: inner(z, y) + theirs(z, y), x)
-
-
-def test_tcm_has_the_recorded_value():
-    base = ContrastiveLoss(1.0, 0.5, "cosine")
-    value = ThresholdConsistentMarginLoss(base)(*golden()) - base(*golden())
-    assert value.item() == pytest.approx(0.9, abs=1e-12)
 
 
 def test_tcm_without_weight_is_the_inner_loss(x_and_y):

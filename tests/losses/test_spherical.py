@@ -3,7 +3,6 @@
 import math
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,7 +10,7 @@ from torch import nn
 
 import dmlkit.spherical
 from benchmarks.sphere import alpha, gram_schmidt
-from dmlkit import geometry, losses
+from dmlkit import losses
 from dmlkit.losses import NormalizedSoftmaxLoss
 from dmlkit.losses.spherical import (
     HeatedUpSoftmaxLoss,
@@ -24,6 +23,7 @@ from dmlkit.losses.spherical import (
 from tests.losses.oracles import assert_same, batch
 
 F64 = torch.float64
+SIZES = (*range(1, 10), 16, 33, 64, 128)  # of a simplex
 
 
 def unit(*shape, generator, dtype=F64):
@@ -128,12 +128,12 @@ def test_constraint_is_finite_where_a_norm_is_0_or_large(dtype):
 
 
 @pytest.mark.parametrize("target", ["mean", "ema", 0.0, 2.0])
-@pytest.mark.parametrize("bad", [math.nan, math.inf, 1e30])
-def test_constraint_is_not_silent_about_a_row_that_is_too_large(target, bad):
+def test_constraint_is_not_silent_about_a_row_that_is_too_large(target):
     """In float32 the square of 1e30 is infinite."""
-    x = torch.randn(4, 3)
-    x[2] = bad
-    assert not SphericalConstraint(target=target)(x).isfinite()
+    for bad in (math.nan, math.inf, 1e30):
+        x = torch.randn(4, 3)
+        x[2] = bad
+        assert not SphericalConstraint(target=target)(x).isfinite()
 
 
 def test_constraint_refuses_what_is_not_a_batch():
@@ -156,24 +156,6 @@ def test_heated_up_softmax_is_normalized_softmax_at_two_temperatures(generator):
         ours, theirs = loss(x, y), oracle(x, y)
         close(ours, theirs)
         close(*(torch.autograd.grad(value, loss.proxies)[0] for value in (ours, theirs)))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, F64, torch.bfloat16])
-def test_heated_up_softmax_takes_embeddings_of_another_precision(dtype, generator):
-    x, y = batch(generator)
-    loss = HeatedUpSoftmaxLoss(6, 8)
-    value = loss(x.to(dtype), y)
-    assert value.dtype == torch.promote_types(dtype, torch.float32)
-    assert value.item() == pytest.approx(loss.double()(x, y).item(), rel=0.05)
-
-
-def test_heated_up_softmax_refuses_what_does_not_fit():
-    loss = HeatedUpSoftmaxLoss(6, 8)
-    with pytest.raises(ValueError, match="4 dimensions, but the proxies have 8"):
-        loss(torch.randn(2, 4), torch.arange(2))
-    for label in (-100, -1, 6):
-        with pytest.raises(ValueError, match=r"labels must be .* num_classes is 6"):
-            loss(torch.randn(2, 8), torch.tensor([0, label]))
 
 
 def test_heated_up_softmax_resumes_before_its_switch(generator):
@@ -209,47 +191,14 @@ def test_a_large_alpha_leaves_the_easy_samples_almost_without_gradient():
 # ------------------------------------------------------------------ the simplex of SEE
 
 
-def recursion(n, dtype):
-    """α as printed, each sum from left to right: the same rounding on every machine."""
-    a = np.zeros((n + 1, n + 1), dtype)
-    one, n_ = dtype(1), dtype(n)
-    a[0, 0], a[1:, 0] = one, -one / n_
-    with np.errstate(invalid="ignore"):
-        for k in range(1, n + 1):
-            a[k, k] = np.sqrt(one - np.add.accumulate(a[k, :k] * a[k, :k])[-1])
-            if k < n:
-                sums = np.add.accumulate(a[k + 1 :, :k] * a[k, :k], axis=1)[:, -1]
-                a[k + 1 :, k] = -(one + n_ * sums) / (n_ * a[k, k])
-    return a
-
-
 def test_simplex_is_the_recursion_of_algorithm_1_without_its_last_column():
-    for n in range(1, 129):
-        printed = torch.from_numpy(recursion(n, np.float64))
-        close(simplex(n, like=printed), printed[:, :n])
-    close(simplex(9, like=printed), alpha(9, F64)[:, :9])
-
-
-def test_printed_recursion_is_nan_for_many_n_and_only_in_its_last_entry():
-    """α_{n+1,n+1} = √(1 − Σα²) is √0, and rounding decides the sign of that 0.
-
-    How many of the 128 depends on the order of the sums (58 in the authors' code with torch on
-    one machine); from left to right it is 63, the first of them 7.
-    """
-    bad = [n for n in range(1, 129) if np.isnan(recursion(n, np.float32)).any()]
-    assert len(bad) == 63
-    assert bad[0] == 7
-    for n in range(1, 129):
-        a = recursion(n, np.float32)
-        assert np.isfinite(a[:, :n]).all()
-        assert np.isnan(a[n, n]) == (n in bad)
-        assert np.isnan(a[n, n]) or a[n, n] < 5e-3  # √ε is not 0 either
-        assert simplex(n).isfinite().all()
+    for n in SIZES:
+        close(simplex(n, like=torch.empty(0, dtype=F64)), alpha(n, F64)[:, :n])
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(F64, 1e-12), (torch.float32, 1e-5)])
 def test_simplex_inner_products_and_sum(dtype, tolerance):
-    for n in range(1, 129):
+    for n in SIZES:
         mu = simplex(n, like=torch.empty(0, dtype=dtype))
         gram = (1 + 1 / n) * torch.eye(n + 1, dtype=dtype) - 1 / n
         assert (mu @ mu.T - gram).abs().max() < tolerance
@@ -262,7 +211,7 @@ def test_simplex_inner_products_and_sum(dtype, tolerance):
 @pytest.mark.parametrize("randomized", [False, True])
 @pytest.mark.parametrize("dtype, tolerance", [(F64, 1e-12), (torch.float32, 1e-5)])
 def test_identities_of_the_expansion_for_every_n(dtype, tolerance, randomized, generator):
-    for n in range(1, 129):
+    for n in SIZES:
         for d in (n + 1, n + 9):  # n <= d - 1 is feasible, its bound included
             z, w = (unit(3, d, generator=generator, dtype=dtype) for _ in range(2))
             points = expand(3 * z, w / 5, n, generator if randomized else None)
@@ -389,8 +338,8 @@ def test_a_generator_turns_each_sample_of_a_batch_differently(generator):
 
 
 @pytest.mark.parametrize("n", [0, 4, 9])
-def test_expansion_names_n_d_and_the_bound(n):
-    with pytest.raises(ValueError, match=rf"1 to d - 1 = 3 in d = 4 dimensions, but n = {n}"):
+def test_expansion_names_n_and_the_bound(n):
+    with pytest.raises(ValueError, match=f"points must be a number from 1 to 3, but is {n}"):
         expand(torch.ones(2, 4), torch.ones(2, 4), n)
 
 
@@ -512,17 +461,6 @@ def test_objective_is_continuous_where_a_sample_meets_its_proxy(generator):
     close(see(near, y), see(on, y), 1e-6)
 
 
-def test_half_precision_is_computed_in_float32(generator):
-    x, y = batch(generator)
-    see = SphericalExpansion(NormalizedSoftmaxLoss(6, 8), points=3)
-    x = x.bfloat16().requires_grad_()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        value = see(x, y)
-    value.backward()
-    assert value.dtype == torch.float32
-    assert x.grad.isfinite().all()
-
-
 def test_curriculum_expands_the_nearest_samples_at_a_rate_rising_by_half_a_cosine(generator):
     x, y = batch(generator)  # 24 samples
     see = SphericalExpansion(Recorder(6, 8), points=2, start_rate=0.1, end_rate=0.6, steps=5)
@@ -582,21 +520,18 @@ def test_expansion_is_made_from_json_literals():
 
 
 def test_expansion_refuses_a_loss_without_a_proxy_for_each_class():
-    with pytest.raises(TypeError, match=r"proxies \(C, d\), but ContrastiveLoss\(\) has none"):
+    with pytest.raises(TypeError, match=r"proxies \(C, d\), but is ContrastiveLoss\(\)"):
         losses.build("spherical_expansion", num_classes=6, dim=8, loss="contrastive")
-    with pytest.raises(TypeError, match="but 'normalized_softmax' has none"):
-        SphericalExpansion("normalized_softmax")
     inner = Recorder(6, 8)
     inner.proxies = nn.Parameter(torch.zeros(6, 2, 8))
-    with pytest.raises(TypeError, match=r"Recorder\(\) has them as \(6, 2, 8\)"):
+    with pytest.raises(TypeError, match=r"but is Recorder\(\)"):
         SphericalExpansion(inner)
 
 
-@pytest.mark.parametrize("label", [-1, 6])
-def test_expansion_refuses_a_label_without_a_proxy(label):
+def test_expansion_refuses_a_label_without_a_proxy():
     see = SphericalExpansion(Recorder(6, 8), points=2)  # whose loss would not notice −1
-    with pytest.raises(ValueError, match=rf"labels must be .* num_classes is 6, .*{label}"):
-        see(torch.randn(2, 8, dtype=F64), torch.tensor([0, label]))
+    with pytest.raises(ValueError, match=r"labels must be .* num_classes is 6, .*-1"):
+        see(torch.randn(2, 8, dtype=F64), torch.tensor([0, -1]))
 
 
 def test_expansion_can_be_called_with_other_proxies(generator):
@@ -610,27 +545,13 @@ def test_expansion_can_be_called_with_other_proxies(generator):
     close(torch.func.functional_call(see, parameters, (x, y)), other(x, y))
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-@pytest.mark.parametrize("rate", [0.0, 0.4, 1.0])
-def test_expansion_of_a_batch_with_a_bad_row_is_not_finite(bad, rate, generator):
-    x, y = batch(generator)
-    see = SphericalExpansion(
-        NormalizedSoftmaxLoss(6, 8).double(), 3, start_rate=rate, end_rate=rate, steps=1
-    )
-    x[3] = bad
-    assert not see(x, y).isfinite()
-
-
 # ------------------------------------------------------------------ torch.compile
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        SphericalConstraint,
         lambda: SphericalConstraint(target="ema", momentum=0.2),
-        lambda: HeatedUpSoftmaxLoss(6, 8, switch_at=1),
-        lambda: SphericalExpansion(NormalizedSoftmaxLoss(6, 8), 3),
         lambda: SphericalExpansion(NormalizedSoftmaxLoss(6, 8), 3, directions="random"),
     ],
 )
@@ -640,8 +561,8 @@ def test_whole_graph_is_traced(make, generator):
     eager, compiled = make().double(), make().double()
     compiled.load_state_dict(eager.state_dict())
     traced = torch.compile(compiled, backend="eager", fullgraph=True)
-    for step in range(3):
-        values = [(torch.manual_seed(step), f(x[step:], y[step:]))[1] for f in (eager, traced)]
+    for step in range(2):
+        values = [(torch.manual_seed(step), f(x, y))[1] for f in (eager, traced)]
         close(values[0], values[1])
     for name, state in eager.state_dict().items():
         close(state, compiled.state_dict()[name])
@@ -653,114 +574,15 @@ def test_curriculum_is_compiled_with_a_break(generator):
     torch.compiler.reset()
     x, y = batch(generator)
     eager, compiled = (
-        SphericalExpansion(NormalizedSoftmaxLoss(6, 8), 3, steps=5).double() for _ in range(2)
+        SphericalExpansion(NormalizedSoftmaxLoss(6, 8), 3, steps=2).double() for _ in range(2)
     )
     compiled.load_state_dict(eager.state_dict())
     traced = torch.compile(compiled, backend="eager")
-    for step in range(7):
+    for step in range(4):
         values = [(torch.manual_seed(step), f(x, y))[1] for f in (eager, traced)]
         close(values[0], values[1])
 
 
-# ------------------------------------------------------------------ norms and angular losses
-
-
-@pytest.fixture
-def angular(generator):
-    """An angular loss of free embeddings, and unit embeddings to start from."""
-    loss = NormalizedSoftmaxLoss(6, 8, temperature=0.3).double()
-    loss.proxies.data.copy_(unit(6, 8, generator=generator))
-    x, y = batch(generator)
-    return lambda f: loss(f, y), F.normalize(x)
-
-
-def test_gradient_of_normalization_is_the_jacobian_of_heated_up_softmax(generator):
-    f = torch.randn(5, dtype=F64, generator=generator)
-    n = f.norm()
-    jacobian = torch.autograd.functional.jacobian(geometry.normalize, f)
-
-    close(jacobian, (torch.eye(5, dtype=F64) - torch.outer(f, f) / n**2) / n)
-
-
-def test_gradient_is_orthogonal_to_the_embedding_and_falls_as_1_over_the_norm(angular):
-    loss, x = angular
-    at_1 = gradient(loss, x)
-    assert (at_1.norm(dim=1) > 1e-4).all()
-    for n in torch.logspace(-3, 3, 7, dtype=F64):
-        g = gradient(loss, n * x)
-        close((g * n * x).sum(dim=1), torch.zeros(len(x), dtype=F64))
-        close(g * n, at_1)
-
-
-def walk(loss, start, make, steps=10):
-    """Free embeddings after a number of steps of an optimizer."""
-    f = nn.Parameter(start.clone())
-    optimizer = make([f])
-    for _ in range(steps):
-        optimizer.zero_grad()
-        loss(f).backward()
-        optimizer.step()
-    return f.detach()
-
-
-def turned(before, after):
-    """Angle between rows, from the part of ``after`` across ``before``: exact for small angles."""
-    x = F.normalize(before)
-    along = (after * x).sum(dim=1, keepdim=True)
-    return torch.atan2((after - along * x).norm(dim=1), along[:, 0])
-
-
-def test_sgd_lets_norms_grow_and_turns_by_lr_g_over_the_norm_squared(angular, generator):
-    loss, x = angular
-    n = torch.rand(len(x), 1, dtype=F64, generator=generator) * 3 + 0.1
-    f, lr = n * x, 0.7
-    y = x.clone().requires_grad_()
-    free = torch.autograd.grad(loss(y), y)[0]  # ∂L/∂x, here with its radial part already 0
-    G = (free - (free * x).sum(dim=1, keepdim=True) * x).norm(dim=1)
-    after = walk(loss, f, lambda p: torch.optim.SGD(p, lr=lr), steps=1)
-    g = gradient(loss, f)
-    close(after.norm(dim=1) ** 2, n[:, 0] ** 2 + lr**2 * g.norm(dim=1) ** 2)
-    close(turned(f, after).tan(), lr * G / n[:, 0] ** 2)
-    assert (after.norm(dim=1) > f.norm(dim=1)).all()
-
-
-OPTIMIZERS = {
-    "SGD": (lambda p: torch.optim.SGD(p, lr=1e-7), -2),
-    "heavy ball": (lambda p: torch.optim.SGD(p, lr=1e-7, momentum=0.9), -2),
-    "Nesterov": (lambda p: torch.optim.SGD(p, lr=1e-7, momentum=0.9, nesterov=True), -2),
-    "Adam": (lambda p: torch.optim.Adam(p, lr=1e-7, eps=1e-20), -1),
-}
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_slope_of_the_angular_step_against_the_norm(name, angular):
-    loss, x = angular
-    make, expected = OPTIMIZERS[name]
-    n = torch.logspace(-1, 1, 9, dtype=F64)
-    angles = torch.stack([turned(m * x, walk(loss, m * x, make)) for m in n])  # (9, B)
-    slopes = np.polyfit(n.log().numpy(), angles.log().numpy(), 1)[0]  # (B,)
-    np.testing.assert_allclose(slopes, expected, atol=1e-3)
-
-
-@pytest.mark.parametrize("name, factor", [("SGD", 100), ("heavy ball", 100), ("Adam", 1)])
-def test_adam_turns_as_far_whatever_the_size_of_the_gradient(name, factor, angular):
-    loss, x = angular
-    make, _ = OPTIMIZERS[name]
-
-    small = turned(x, walk(loss, x, make))
-    large = turned(x, walk(lambda f: 100 * loss(f), x, make))
-
-    close(large, factor * small, 1e-4)
-
-
-def test_norms_can_shrink_under_adam(angular):
-    loss, x = angular
-    after = walk(loss, x, lambda p: torch.optim.Adam(p, lr=1e-3), steps=1)
-    assert (after.norm(dim=1) < 1 - 1e-4).any()
-
-
 def test_sphere_has_its_own_address():
-    rooms = losses.spherical, losses.centers
     for name in dmlkit.spherical.__all__:
-        assert any(getattr(dmlkit.spherical, name) is getattr(room, name, None) for room in rooms)
-    assert dmlkit.spherical.expand is expand
+        assert getattr(dmlkit.spherical, name) is getattr(losses.spherical, name)
