@@ -98,10 +98,11 @@ def spawn(forks: BaseContext) -> Callable[..., list[Any]]:
     from dmlkit.training import devices
 
     pool = functools.partial(devices.loky.ProcessPoolExecutor, context=forks)
+    real = devices.spawn
 
     def spawned(*work: Any) -> list[Any]:
         with mock.patch.object(devices.loky, "ProcessPoolExecutor", pool):
-            return devices.spawn(*work)
+            return real(*work)
 
     return spawned
 

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ import nbformat
 import pytest
 
 import dmlkit
+from course import smoke
 from course.student import copies
 
 from .conftest import complaints
@@ -40,21 +40,21 @@ content.scrollToItem(i, "center").then(() => setTimeout(done, 1000));
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Copies of the notebooks, since JupyterLab saves what it runs, and the student's beside.
+    """Copies at the profile smoke, since JupyterLab saves what it runs, and the student's beside.
 
     Of the one with a slider what follows on it is left out: it has nothing to do with the slider,
     and takes most of the time.
     """
     folder = tmp_path_factory.mktemp("course") / "notebooks"
     folder.mkdir()
-    shutil.copy(dmlkit.ROOT / "notebooks" / "00_start_here.ipynb", folder)
-    name = "09_norms_and_gradients.ipynb"
-    notebook = nbformat.read(dmlkit.ROOT / "notebooks" / name, as_version=4)
-    (place,) = (i for i, cell in enumerate(notebook.cells) if SLIDER in cell.source)
-    notebook.cells = notebook.cells[: place + 1]
-    nbformat.write(notebook, folder / name)
+    names = "00_start_here.ipynb", "09_norms_and_gradients.ipynb"
+    first, second = (smoke.small(dmlkit.ROOT / "notebooks" / name) for name in names)
+    (place,) = (i for i, cell in enumerate(second.cells) if SLIDER in cell.source)
+    second.cells = second.cells[: place + 1]
+    for name, notebook in zip(names, (first, second), strict=True):
+        nbformat.write(notebook, folder / name)
     for copy in copies(folder / "student"):
-        assert copy.exists()
+        nbformat.write(smoke.small(copy), copy)
     return folder
 
 
