@@ -23,15 +23,6 @@ from studies import claims
 SITE = Path(__file__).parent
 #: What ``make playground`` writes; the site has it where it is there.
 PLAYGROUND = ROOT / "build" / "playground"
-#: What the ledger's short names of papers stand for.
-PAPERS = {
-    "sec_meta_review": "the meta-review of Zhang, Li and Zhang, *Deep Metric Learning with "
-    "Spherical Embedding* (2020)",
-    "see_extended_abstract": "Le and Woo, *SEE: Spherical Embedding Expansion for Improving Deep "
-    "Metric Learning* (2024)",
-    "unbiased_evaluation": "Fehérvári, Ravichandran and Appalaraju, *Unbiased Evaluation of Deep "
-    "Metric Learning Algorithms* (2019)",
-}
 #: On the front page.
 BEST_FIGURES = ("00_before_after", "19_photograph", "02_force_field", "15_table", "17_losses")
 

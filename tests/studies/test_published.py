@@ -11,9 +11,10 @@ import pytest
 import studies
 from dmlkit import data, losses, training
 from dmlkit.data import omniglot
+from dmlkit.recipes import merged
 from dmlkit.training import Experiment
 from dmlkit.training.build import objective_for
-from studies.rules import SEC_ON, experiment, merged, repetition, searching
+from studies.rules import SEC_ON, experiment, repetition, searching
 from studies.search import candidates
 
 STUDIES = ("scratch", "transfer", "wide", "photos")
