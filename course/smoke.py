@@ -25,16 +25,13 @@ def small(path: Path) -> NotebookNode:
 
 
 def main() -> None:
-    """Write them to build/nbval, every sixth notebook into one file.
-
-    They run side by side, so each trains in its own process, as on a machine with one core.
-    """
+    """Write them to build/nbval, every sixth notebook into one file."""
     folder = ROOT / "build" / "nbval"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     paths = [p for p in sorted((ROOT / "notebooks").glob("*.ipynb")) if code(nbformat.read(p, 4))]
     for first in range(FILES):
-        cells = [new_code_cell("%env LOKY_MAX_CPU_COUNT=1")]
+        cells = []
         for path in paths[first::FILES]:
             cells += [new_code_cell(f"# {path.name}\n%reset -f"), *code(small(path))]
         for number, cell in enumerate(cells):

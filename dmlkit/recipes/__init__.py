@@ -64,7 +64,7 @@ def merged(*parts: Mapping[str, Any]) -> dict[str, Any]:
     """
 
     def add(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-        anew = {
+        anew: dict[str, Any] = {
             f"{name}_args": {}
             for name in ("loss", "sampler", "optimizer")
             if name in below and above.get(name, below[name]) != below[name]
