@@ -104,7 +104,6 @@ class Table:
     def write(self) -> None:
         """Put the file in place, whole."""
         if self.path is not None and self.rows:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             write_whole({self.path: partial(self.frame().to_csv, index=False)})
 
 
