@@ -1,7 +1,6 @@
 """What the training loop costs: a step against a bare PyTorch loop, with SEC and with SEE against
 without, on the ConvNet and on a ResNet-18, and a default Run in full."""
 
-import itertools
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-import torchvision
 from torch import nn
 
 from dmlkit import data, study, training
@@ -72,24 +70,6 @@ def _on_cpu(steps: Callable[..., Iterator[None]], experiment: Experiment) -> Ite
     return steps(experiment, torch.device("cpu"), train, *made)
 
 
-def resnet_steps(objective: nn.Module) -> Iterator[None]:
-    """A ResNet-18 for 32 x 32 pictures, in the bare loop."""
-    train = data.load("glyphs")
-    model = torchvision.models.resnet18(num_classes=64)
-    model.conv1, model.maxpool = nn.Conv2d(1, 64, 3, 1, 1, bias=False), nn.Identity()
-    model.to(memory_format=torch.channels_last)
-    optimizer = torch.optim.Adam([*model.parameters(), *objective.parameters()], fused=True)
-    sampler = batches.PK(train.labels, classes=32, per_class=4, seed=0)
-    for step in itertools.count():
-        index = torch.from_numpy(sampler(step))
-        images = (train.images[index].float() / 255).contiguous(memory_format=torch.channels_last)
-        value = objective(model(images), torch.from_numpy(train.labels)[index])
-        optimizer.zero_grad()
-        value.backward()
-        optimizer.step()
-        yield
-
-
 def step_rows() -> list[Row]:
     """A step of the ConvNet against the bare loop, and what SEC and SEE add to a step."""
     experiment = replace(Experiment(), steps=STEPS * (ROUNDS + 1))
@@ -110,9 +90,10 @@ def step_rows() -> list[Row]:
     }
     proxies = {name: _on_cpu(our_steps, e) for name, e in softmaxes.items()}
     with_sec = {"normalized softmax with SEC": replace(proxy, constraint={"weight": 0.1})}
-    train = data.load(experiment.data)
     resnets = {
-        f"ResNet-18, {name}": resnet_steps(training.build_objective(e, train))
+        f"ResNet-18, {name}": _on_cpu(
+            bare_steps, replace(e, model="resnet18", model_args={"small": True})
+        )
         for name, e in (softmaxes | with_sec).items()
     }
     return [*_in_turn(kinds, STEPS), *_in_turn(proxies, STEPS), *_in_turn(resnets, 1)]
