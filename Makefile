@@ -3,8 +3,11 @@ PYTHON ?= python3
 PROFILE ?= ci
 BIN := .venv/bin
 TOOLS := build/tools/bin
+COMMA := ,
 # NEWEST=1 takes the newest releases that pyproject.toml allows, not those of constraints.txt.
 CONSTRAINT := $(if $(NEWEST),,--constraint constraints.txt)
+# TORCH=cpu takes PyTorch's wheels for CPUs: a third of the space, and no NVIDIA GPU is used.
+CPU := $(if $(filter cpu,$(TORCH)),--extra-index-url https://download.pytorch.org/whl/cpu)
 # Installed without bytecode, which each first import then writes: where this variable forbids that,
 # every process compiles torch anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -68,10 +71,10 @@ build/tools/installed:
 	touch $@
 
 .venv/installed: pyproject.toml constraints.txt
-	@echo "Setting up .venv, once: about 6 GB, most of it the GPU libraries of PyTorch."
+	@echo "Setting up .venv, once: about $(if $(CPU),2 GB.,6 GB$(COMMA) most of it for NVIDIA GPUs; TORCH=cpu leaves that out.)"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --no-compile $(CONSTRAINT) --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile $(CONSTRAINT) $(CPU) --editable '.[dev]'
 	touch $@
 
 clean:

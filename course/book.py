@@ -1,11 +1,13 @@
 """The course as one book: its index, its notation, the links between its notebooks.
 
-``python -m course.book`` writes ``notebooks/index.ipynb`` and the links at the top of each
-notebook anew.
+``python -m course.book`` writes what is made from the notebooks: their index, the links at the top
+of each, the README's table, and the numbers and minutes in the glossary and the teacher's guide.
 """
 
 import re
-from collections.abc import Mapping
+import textwrap
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +17,8 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell, new_notebook
 
 import dmlkit
-from dmlkit.files import write_whole
+from course import outputs
+from dmlkit.files import write_between, write_whole
 
 #: Tag of a cell that is folded in the printed book; in JupyterLab ``jupyter.source_hidden`` is.
 HIDDEN = "hide-input"
@@ -64,7 +67,8 @@ def facts(notebook: NotebookNode) -> Facts:
     study = _STUDY.search(text)
     if title and not study:  # the older form
         old = re.findall(r"\b\d\d\b", text.partition("**Prerequisites.**")[2].partition("\n")[0])
-        said = re.split(r"(?<=[.?]) ", text.split("\n\n")[2].strip("*"))[0]
+        said = re.sub(r" ?<!--.*?-->|\*\*", "", text.split("\n\n")[2])
+        said = re.split(r"(?<=[.?]) ", said.strip("*"))[0]
         return Facts(title[1], said, 20, 40, tuple(dict.fromkeys(old)))
     if not (title and sentence and study):
         raise ValueError(f"{text[:40]!r} lacks a title, its sentence or the minutes of study")
@@ -98,22 +102,41 @@ def linked(text: str, line: str) -> str:
     return f"{title}\n\n{line}\n\n{rest.lstrip()}"
 
 
-#: Parts of the course, each with the numbers that it begins and ends with, and three ways through.
+#: Parts of the course: the notebook that each begins with, and what is learned there.
 PARTS = {
-    "See it": ("00", "01"),
-    "Pairs": ("02", "04"),
-    "Classes": ("05", "07b"),
-    "More": ("08", "08c"),
-    "The sphere": ("09", "13"),
-    "Evidence": ("14", "16b"),
-    "Look": ("17", "18"),
-    "Practice on photographs": ("19", "99"),
+    "See it": ("00_start_here", "what an embedding is, and what a score of it tells"),
+    "Pairs": ("02_pairs", "what a loss pulls and pushes; which triplets and batches teach"),
+    "Classes": ("05_prototypes", "prototypes, clusters, proxies, angular margins"),
+    "More": ("08_memory", "memories, ensembles, hyperbolic space"),
+    "The sphere": ("09_norms_and_gradients", "norms, the constraint SEC, SEE's synthetic points"),
+    "Evidence": ("14_reading_papers", "papers' tables, a fair comparison, what else matters"),
+    "Look": ("17_embedding_maps", "UMAP maps, failures, hubs"),
+    "Practice on photographs": ("19_photographs", "fine-tuning, search, what came after"),
 }
+#: Ways through the course.
 PATHS = {
-    "One evening": ("00", "01", "02", "19"),
-    "My own photographs": ("00", "01", "19", "22"),
-    "Reading papers": ("00", "01", "14", "15"),
+    "One evening": ("00_start_here", "01_measuring_retrieval", "02_pairs", "19_photographs"),
+    "My own photographs": (
+        "00_start_here", "01_measuring_retrieval", "19_photographs", "22_search_and_deploy",
+    ),
+    "Reading papers": (
+        "00_start_here", "01_measuring_retrieval", "02_pairs", "14_reading_papers",
+        "15_fair_comparison",
+    ),
+}  # fmt: skip
+#: Where the first figure of a notebook is not the one that a reader recognizes when it is small.
+PICTURES = {
+    "00_start_here": "00_triplet",
+    "06_clustering": "06_cone",
+    "07b_margins": "07b_wedges",
+    "08_memory": "08_trails",
+    "14_reading_papers": "14_see_tables",
+    "16b_sphere": "16b_see",
+    "18_failures_and_hubs": "18_hub_pictures",
+    "19_photographs": "19_photograph",
 }
+#: Words of an answer in the index: at most, if it has a pause before; at least, before a semicolon.
+_ANSWER, _CLAUSE = 30, 10
 
 
 def number(name: str) -> str:
@@ -121,48 +144,188 @@ def number(name: str) -> str:
     return name.partition("_")[0]
 
 
+def part_of(name: str) -> str:
+    """The part of the course that a notebook belongs to.
+
+    >>> part_of("04_batches")
+    'Pairs'
+    """
+    return [part for part, (first, _) in PARTS.items() if first <= name][-1]
+
+
+def answer(sentence: str) -> str:
+    """A lesson's sentence up to a pause outside of brackets, so that it is short but whole.
+
+    What ends at a semicolon after a few words says too little by itself.
+
+    >>> answer("It falls in most trainings, but not in all of them (see: 3); so " + 30 * "wait ")
+    'It falls in most trainings, but not in all of them (see: 3).'
+    """
+    ends = [m.start() for m in re.finditer(r"[;:.](?= |$)(?![^(]*\))", sentence)]
+    ends = [
+        end for end in ends if sentence[end] != ";" or len(sentence[:end].split()) >= _CLAUSE
+    ] or [len(sentence)]
+    fit = [end for end in ends if len(sentence[:end].split()) <= _ANSWER] or ends[:1]
+    said = sentence[: fit[-1]]
+    return said + "." * (not said.endswith("?"))
+
+
 def index(notebooks: Mapping[str, NotebookNode]) -> NotebookNode:
     """The map of the course: three ways through it, and each notebook with its answer."""
     known = {name: facts(notebook) for name, notebook in notebooks.items()}
-    names = {number(name): name for name in known}
-    ways = ["| you have | then read | minutes |", "|---|---|---|"]
-    for way, numbers in PATHS.items():
-        there = [names[n] for n in numbers if n in names]
+    direct = reduced(known)
+    ways = []
+    for way, path in PATHS.items():
+        there = [name for name in path if name in known]
         links = " → ".join(f"[{number(n)} {known[n].title}]({n}.ipynb)" for n in there)
-        minutes = sum(known[n].read + known[n].do for n in there)
-        ways.append(f"| **{way}** | {links} | {minutes} |")
+        ways.append(f"- **{way}** ({_minutes(known[n] for n in there)} minutes): {links}")
     parts = []
-    for part, (first, last) in PARTS.items():
-        rows = [
-            f"## {part}",
-            "",
-            "| | notebook | read, do (minutes) | needs |",
-            "|---|---|---|---|",
-        ]
-        for name, each in known.items():
-            if first <= number(name) <= last:
-                picture = _first_picture(notebooks[name])
-                shown = f'<img src="../figures/{picture}.png" width="150" alt="">' * bool(picture)
-                link = f"**[{number(name)} · {each.title}]({name}.ipynb)**<br>{each.sentence}"
-                needs = " ".join(each.needs) or "–"
-                rows.append(f"| {shown} | {link} | {each.read}, {each.do} | {needs} |")
+    for part in PARTS:
+        rows = [f"## {part}", "", "| | |", "|---|---|"]
+        for name in (name for name in known if part_of(name) == part):
+            each, picture = known[name], _picture(name, notebooks[name])
+            shown = f'<img src="../figures/{picture}.png" width="200" alt="">' * bool(picture)
+            after = f"; after {', '.join(map(number, direct[name]))}" * bool(direct[name])
+            rows.append(
+                f"| {shown} | **[{number(name)} · {each.title}]({name}.ipynb)**<br>"
+                f"{answer(each.sentence)}<br>*Read {each.read}, do {each.do}{after}.* |"
+            )
         parts.append("\n".join(rows))
+    picture = b64encode(drawing(direct).encode()).decode()
     sources = [
-        "# The course\n\nEach notebook asks one question, and takes about an hour. Words and "
-        "symbols are in the [glossary](glossary.ipynb). `dmlkit student FOLDER` writes a version "
-        "in which the exercises have no solutions.",
+        "# The course\n\nEach lesson asks one question, and takes about an hour; below it are the "
+        "minutes to read it and to do it, and what to know before. Words and symbols are in the "
+        "[glossary](glossary.ipynb). To teach, begin with the [teacher's guide](../docs/teach.md).",
         "## Three ways through\n\n" + "\n".join(ways),
+        "## What builds on what\n\n"
+        f'<img src="data:image/svg+xml;base64,{picture}" alt="A drawing of the course: each lesson '
+        'stands to the right of those that it builds on, which are named below, too.">',
         *parts,
     ]
     cells = [new_markdown_cell(source, id=f"page-{i}") for i, source in enumerate(sources)]
     return new_notebook(cells=cells, metadata={"kernelspec": _KERNEL})
 
 
-def _first_picture(notebook: NotebookNode) -> str:
-    """The name of the first figure that a notebook saves; '' if it saves none."""
-    code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
-    found = re.search(r"figures\.save\(\s*\w+,\s*\"([\w-]+)\"", code)
-    return found[1] if found else ""
+def _minutes(known: Iterable[Facts]) -> int:
+    return sum(each.read + each.do for each in known)
+
+
+def _picture(name: str, notebook: NotebookNode) -> str:
+    """A figure that a notebook shows, PICTURES' or its first one; '' if it shows none."""
+    found = [*outputs.pictures(notebook)]
+    return PICTURES[name] if PICTURES.get(name) in found else [*found, ""][0]
+
+
+def table(notebooks: Mapping[str, NotebookNode]) -> str:
+    """The README's: each part of the course, its notebooks and its minutes."""
+    lines = ["| part | what it teaches | lessons | minutes |", "|---|---|---|---|"]
+    for part, (_, about) in PARTS.items():
+        mine = [name for name in notebooks if part_of(name) == part]
+        links = " ".join(f"[{number(name)}](notebooks/{name}.ipynb)" for name in mine)
+        minutes = _minutes(facts(notebooks[name]) for name in mine)
+        lines.append(f"| **{part}** | {about} | {links} | {minutes} |")
+    return "\n".join(lines)
+
+
+def renumbered(text: str) -> str:
+    """A page whose links to notebooks show their numbers, as those are now.
+
+    >>> renumbered("see [05](../notebooks/04_batches.ipynb)")
+    'see [04](../notebooks/04_batches.ipynb)'
+    """
+    return re.sub(r"\[\d\d\w?\](?=\([./\w]*?(\d\d\w?)_\w+\.ipynb)", r"[\1]", text)
+
+
+def guide(text: str, notebooks: Mapping[str, NotebookNode]) -> str:
+    """The teacher's guide with title, minutes and needs of each notebook as they are now.
+
+    Below its heading each has a line of these, and then questions that people write.
+    """
+
+    def head(found: re.Match[str]) -> str:
+        name = found[1]
+        if name not in known:
+            return found[0]
+        each = known[name]
+        needs = f"; needs {', '.join(map(number, direct[name]))}" * bool(direct[name])
+        title = f"### [{number(name)} · {each.title}](../notebooks/{name}.ipynb)"
+        return f"{title}\n\nRead {each.read} minutes, do {each.do}{needs}."
+
+    known = {name: facts(notebook) for name, notebook in notebooks.items()}
+    direct = reduced(known)
+    return re.sub(r"^### \[.+\]\(\.\./notebooks/(\w+)\.ipynb\)\n\n.+$", head, text, flags=re.M)
+
+
+# --- What builds on what --------------------------------------------------------------------------
+
+
+def reduced(known: Mapping[str, Facts]) -> dict[str, list[str]]:
+    """The names that each notebook builds on, but not what one of these builds on itself."""
+    names = {number(name): name for name in known}
+    needs = {name: [names[n] for n in each.needs if n in names] for name, each in known.items()}
+
+    def all_of(name: str) -> set[str]:
+        return {name}.union(*map(all_of, needs[name]))
+
+    return {
+        name: sorted(need for need in mine if not any(need in all_of(o) for o in mine if o != need))
+        for name, mine in needs.items()
+    }
+
+
+#: Of a box of the drawing, and the space between two, in pixels.
+_WIDE, _HIGH, _GAP, _ROW = 124, 38, 20, 45
+
+
+def drawing(direct: Mapping[str, Sequence[str]]) -> str:
+    """An SVG in which each notebook stands to the right of those that it builds on."""
+    column: dict[str, int] = {}
+    for name, mine in direct.items():
+        column[name] = 1 + max((column[need] for need in mine), default=-1)
+    below: dict[str, list[str]] = {name: [] for name in direct}
+    for name, mine in direct.items():
+        if mine:  # the one that it stands beside
+            below[max(mine, key=lambda need: (column[need], need))].append(name)
+    row: dict[str, float] = {}
+
+    def place(name: str, first: int) -> int:
+        """Set the rows of a notebook and of all that hang on it; the next row that is free."""
+        free = first
+        for after in below[name]:
+            free = place(after, free)
+        row[name] = (row[below[name][0]] + row[below[name][-1]]) / 2 if below[name] else first
+        return max(free, first + 1)
+
+    rows = 0
+    for name in (name for name, mine in direct.items() if not mine):
+        rows = place(name, rows)
+    wide = (max(column.values()) + 1) * (_WIDE + _GAP)
+    lines, boxes = [], []
+    for name, mine in direct.items():
+        x, y = column[name] * (_WIDE + _GAP) + _GAP // 2, row[name] * _ROW + _ROW / 2
+        for need in mine:
+            x0, y0 = (column[need] + 1) * (_WIDE + _GAP) - _GAP // 2, row[need] * _ROW + _ROW / 2
+            half = (x + x0) / 2
+            lines.append(f'<path d="M{x0} {y0:g}C{half:g} {y0:g} {half:g} {y:g} {x} {y:g}"/>')
+        said = textwrap.wrap(name.partition("_")[2].replace("_", " "), 13)
+        top = y + 5 - 8 * (len(said) - 1)
+        boxes.append(
+            f'<rect x="{x}" y="{y - _HIGH / 2:g}" width="{_WIDE}" height="{_HIGH}" rx="6"/>'
+            f'<text x="{x + 7}" y="{y + 5:g}" font-weight="bold">{number(name)}</text>'
+            + "".join(
+                f'<text x="{x + 39}" y="{top + 16 * i:g}">{each}</text>'
+                for i, each in enumerate(said)
+            )
+        )
+    size = f"{wide} {rows * _ROW}"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" width="{wide}" '
+        f'font-family="sans-serif" font-size="14"><rect width="100%" height="100%" fill="#fff"/>'
+        f'<g fill="none" stroke="#8a939c" stroke-width="1.3">{"".join(lines)}</g>'
+        f'<g fill="#eef3fb" stroke="#0072b2">'
+        + "".join(boxes).replace("<text", '<text fill="#111" stroke="none"')
+        + "</g></svg>"
+    )
 
 
 # --- Notation -------------------------------------------------------------------------------------
@@ -212,7 +375,13 @@ def main() -> None:
         first = notebook.cells[0]
         first.source = linked(first.source, navigation(name, titles))
     texts = {folder / f"{name}.ipynb": nbformat.writes(each) + "\n" for name, each in pages.items()}
-    write_whole({path: partial(Path.write_text, data=text) for path, text in texts.items()})
+    for path in (folder / "glossary.ipynb", dmlkit.ROOT / "README.md"):
+        texts[path] = renumbered(path.read_text(encoding="utf-8"))
+    teach = dmlkit.ROOT / "docs" / "teach.md"
+    texts[teach] = guide(renumbered(teach.read_text(encoding="utf-8")), notebooks)
+    write = partial(Path.write_text, encoding="utf-8")
+    write_whole({path: partial(write, data=text) for path, text in texts.items()})
+    write_between(dmlkit.ROOT / "README.md", "course", table(notebooks))
 
 
 if __name__ == "__main__":

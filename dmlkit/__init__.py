@@ -5,7 +5,7 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _CHECKOUT = Path(__file__).resolve().parent.parent
 _AROUND = (Path.cwd(), *Path.cwd().parents)

@@ -10,7 +10,8 @@ found: its classes have the mean of the seeds that are there, one or two.
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import pandas as pd
@@ -18,7 +19,8 @@ import pandas as pd
 from dmlkit import statistics
 from studies import claims
 from studies.check import asked_for
-from studies.rules import DEFAULTS, Protocol, arms, protocol
+from studies.rules import DEFAULTS, Protocol, arms, is_part, protocol
+from studies.search import best
 from studies.trainings import tables
 
 STUDIES = ("scratch", "claims", "transfer", "wide", "photos", "photos_whole")
@@ -71,17 +73,29 @@ class Condition:
     """Evidence of one condition, by plain names of arms, and what the one test must know of it.
 
     ``rows`` has the columns arm, repetition, search and the scores; ``sources`` tells which search
-    an arm's recipes are of, where it is not its own.
+    an arm's recipes are of, where it is not its own; ``better`` which restriction of an arm
+    validates better than the arm itself in a search.
     """
 
     name: str
     rows: pd.DataFrame
     overlap: float
     sources: Mapping[str, str]
+    better: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
     def wide(self, metric: str = "recall_at_1") -> pd.DataFrame:
         """A score of all arms, (repetitions, arms)."""
         return self.rows.pivot(index="repetition", columns="arm", values=metric)
+
+    def rivals(self, metric: str = "recall_at_1") -> pd.DataFrame:
+        """As ``wide``, for comparing losses: no loss loses to its own restriction. Where that one
+        validates better, its repetitions of that search are the loss's. (An addition is compared
+        with its loss as searched: both with equally many candidates.)"""
+        wide, searches = self.wide(metric), self.searches()
+        for (arm, search), restricted in self.better.items():
+            mine = searches[searches == search].index
+            wide.loc[mine, arm] = wide.loc[mine, restricted]
+        return wide
 
     def searches(self) -> pd.Series:
         """The search of each repetition."""
@@ -122,8 +136,28 @@ def conditions(evidence: Mapping[str, pd.DataFrame]) -> dict[str, Condition]:
                 ours = arms(protocol("claims")).items()
                 of |= {arm: made.recipe_of or arm for arm, made in ours}
             overlap = 0.0 if rules.repetitions.by_class else rules.repetitions.overlap
-            found[name] = Condition(name, rows, overlap, of)
+            better = {}
+            if name == "from scratch":
+                there = set(rows["arm"])
+                better = {k: r for k, r in restricted().items() if {k[0], r} <= there}
+            found[name] = Condition(name, rows, overlap, of, better)
     return found
+
+
+@cache
+def restricted() -> dict[tuple[str, int], str]:
+    """The arm of ``claims`` that is a part of one of ``scratch`` and validates better in a search,
+    by the two."""
+    whole, parts = arms(), protocol("claims").arms
+    trials = pd.concat([tables(name)[0].frame() for name in ("scratch", "claims")])
+    score = best(trials).set_index(["arm", "search"])["recall_at_1"]
+    better: dict[tuple[str, int], str] = {}
+    for (part, search), value in score.items():
+        arm = parts.get(part, {}).get("of")
+        part_of = arm and is_part(arms(protocol("claims"))[part], whole[arm])
+        if part_of and value > score[better.get((arm, search), arm), search]:
+            better[arm, search] = part
+    return better
 
 
 def _renamed(rows: pd.DataFrame, ending: str) -> pd.DataFrame:
@@ -199,7 +233,7 @@ def _extreme_row(claim: str, at: Condition) -> Iterator[claims.Row]:
     sign, loss, metric = _EXTREMES[claim]
     if metric not in at.rows:
         return
-    wide = sign * at.wide(metric)
+    wide = sign * at.rivals(metric)
     known = [arm for arm in ELEVEN if arm in wide]
     if loss in known and len(known) > 2:
         values = lead(wide[known], loss, at.searches()[wide.index])

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dmlkit import losses, statistics
-from studies.answers import Condition
+from studies.answers import Condition, restricted
 from studies.judgment import sensitivity
 from studies.rules import protocol
 from studies.search import recipes
@@ -43,7 +43,7 @@ def standings(at: Condition) -> pd.DataFrame:
     The best is chosen for each repetition by those of other searches, and the luck of a recipe
     counts on both sides: what leads by its own luck does not lead here.
     """
-    wide = at.wide()
+    wide = at.rivals()
     wide = wide[plain(wide.columns)].dropna(axis=1)
     searches = at.searches()[wide.index].to_numpy()
     best = pd.Series(index=wide.index, dtype=float)
@@ -69,6 +69,9 @@ def settings(study: str) -> pd.DataFrame:
     """
     trials = tables(study)[0].frame()
     tuned = recipes(trials)
+    if study == "scratch":
+        parts = recipes(tables("claims")[0].frame())
+        tuned |= {(arm, s): parts[part, s] for (arm, s), part in restricted().items()}
     chosen = {}
     for arm in plain(pd.Index(dict.fromkeys(name for name, _ in tuned))):
         mine = [recipe for (name, _), recipe in tuned.items() if name == arm]

@@ -275,6 +275,14 @@ def _derived(name: str, known: Mapping[str, Arm], told: Mapping[str, Any]) -> Ar
     )
 
 
+def is_part(arm: Arm, whole: Arm) -> bool:
+    """Whether an arm is another one with fewer choices: what it tries, the other could have."""
+    usual = protocol("scratch").choices
+    fewer = all(names.items() <= usual[key].items() for key, names in arm.choices.items())
+    same = replace(arm, name=whole.name, choices=whole.choices) == whole
+    return bool(arm.choices) and fewer and same
+
+
 def choices_of(rules: Protocol, arm: Arm) -> Choices:
     """What is tuned by name of an arm."""
     return {**rules.choices, **arm.choices}

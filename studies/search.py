@@ -271,7 +271,7 @@ def _of(trials: pd.DataFrame, arm: Arm, number: int) -> pd.DataFrame:
 # What it found --------------------------------------------------------------------------------
 
 
-def _best(trials: pd.DataFrame) -> pd.DataFrame:
+def best(trials: pd.DataFrame) -> pd.DataFrame:
     """The best training in full of each arm and search; of equals, the one planned first."""
     full = trials[~trials["stage"].str.endswith("short")].reset_index(drop=True)
     first = full.assign(stage=full["stage"].replace("full", ""))  # before "extra 1"
@@ -284,7 +284,7 @@ def recipes(trials: pd.DataFrame) -> dict[tuple[str, int], Fields]:
     """The best settings of each arm in each search, among those trained in full."""
     if not len(trials):
         return {}
-    rows = _best(trials).itertuples()
+    rows = best(trials).itertuples()
     return {(row.arm, row.search): json.loads(row.settings) for row in rows}
 
 
@@ -309,7 +309,7 @@ def agreement(trials: pd.DataFrame, draws: int = 2000, level: float = 0.95) -> p
     An arm's place is that of its best training in full. The interval is the percentile bootstrap's
     over arms. NaN for fewer than three arms.
     """
-    wide = _best(trials).pivot(index="arm", columns="search", values="recall_at_1").dropna()
+    wide = best(trials).pivot(index="arm", columns="search", values="recall_at_1").dropna()
     n = len(wide)
     if n < 3 or wide.shape[1] < 2:
         return pd.Series({"tau": np.nan, "low": np.nan, "high": np.nan, "n": float(n)})

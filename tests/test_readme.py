@@ -1,16 +1,17 @@
-"""Every shell and Python block of the README does what it says."""
+"""The README is short, and every command and Python block of it does what it says."""
 
 import json
 import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from nbformat.v4 import new_markdown_cell, new_notebook
 
-from course import findings
+from course import book, findings
 from tests.training.tiny import share_glyphs
 
 ROOT = Path(__file__).parent.parent
@@ -23,6 +24,23 @@ COMMANDS = [
     if language == "sh"
     for line in block.splitlines()
 ]
+#: Those within the text.
+INLINE = [
+    command
+    for command in dict.fromkeys(re.findall(r"(?<!`)`([^`\n]+)`(?!`)", README))
+    if command.split()[0] in ("make", "dmlkit", "python", "pip", "source", "git", "conda")
+]
+MAKE = [command for command in COMMANDS + INLINE if command.startswith("make")]
+#: Which test runs a command as it stands, but for names of folders and files.
+RUN_BY = {
+    "dmlkit student FOLDER": "test_students_copies_are_graded",
+    "dmlkit grade FOLDER...": "test_students_copies_are_graded",
+    "source .venv/bin/activate": "test_the_environment_is_activated",
+    "python -m pip install --editable .[photos]": "test_pip_knows_what_is_to_be_installed",
+    "python -m jupyter lab notebooks/index.ipynb": "test_jupyterlab_takes_the_index",
+    "dmlkit train --data folder --root PHOTOS": "tests/test_cli.py::test_train_on_a_folder",
+    "dmlkit judge mylosses.py:MyLoss": "tests/studies/test_judge.py::test_",
+}
 
 
 def between(text: str, mark: str) -> str:
@@ -31,7 +49,24 @@ def between(text: str, mark: str) -> str:
 
 def test_every_block_is_of_a_kind_that_is_executed_here():
     assert {language for language, _ in BLOCKS} == {"sh", "python", "bibtex"}
-    assert {shlex.split(command)[0] for command in COMMANDS} == {"make"}
+    assert {shlex.split(command)[0] for command in COMMANDS} == {"git", "cd", "make"}
+
+
+def test_every_command_in_the_text_is_run_by_a_test():
+    assert RUN_BY.keys() == {command for command in INLINE if not command.startswith("make")}
+    for command, test in RUN_BY.items():
+        file, _, name = test.rpartition("::")
+        text = (ROOT / file).read_text() if file else Path(__file__).read_text()
+        assert f"def {name}" in text, command
+
+
+def test_it_is_read_in_minutes():
+    words = re.findall(r"\S*\w\S*", re.sub(r"<!--.*?-->", "", README, flags=re.S))
+    assert len(words) <= 900
+    first = README.partition("\n## The course")[0]
+    for part in ("deep metric learning", "19_photograph.png", "**For**", "git clone", "make lab"):
+        assert part in first
+    assert not re.findall(r"github\.com/(?!KevinMusgrave/|OML-Team/)(?!\))\S+", README)
 
 
 def test_python_blocks_saved_as_a_script(tmp_path, commands):
@@ -44,7 +79,33 @@ def test_python_blocks_saved_as_a_script(tmp_path, commands):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("make")])
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    """What the first block makes of the project's address, before `make`."""
+    folder = tmp_path_factory.mktemp("clone")
+    first, second, third = COMMANDS[:3]
+    assert (second, third) == ("cd dmlkit", "make lab")
+    command = shlex.split(first.replace("ADDRESS", shlex.quote(str(ROOT))))
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"not a git checkout: {done.stderr}")
+    return folder / "dmlkit"
+
+
+def test_a_clone_is_set_up_and_its_index_is_opened(clone):
+    for command in ("make lab", "make lab TORCH=cpu"):
+        done = subprocess.run(
+            [*shlex.split(command), "--dry-run"], cwd=clone, capture_output=True, text=True,
+            env=os.environ | {"MAKEFLAGS": ""},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "-m venv .venv" in done.stdout
+        assert ("whl/cpu" in done.stdout) == ("TORCH" in command)
+        assert done.stdout.rstrip().endswith("notebooks/index.ipynb")
+    assert (clone / "notebooks" / "index.ipynb").exists()
+
+
+@pytest.mark.parametrize("command", MAKE)
 def test_make_commands_exist(command):
     """`make test` runs this very test, so make only tells what it would do."""
     done = subprocess.run(
@@ -52,6 +113,41 @@ def test_make_commands_exist(command):
         env=os.environ | {"MAKEFLAGS": ""},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.timeout(600)
+def test_students_copies_are_graded(commands, tmp_path):
+    folder = tmp_path / "anna"
+    done = commands.run(["-m", "dmlkit", "student", str(folder)], tmp_path, os.environ)
+    assert done.returncode == 0, done.stderr
+    copies = sorted((folder / "notebooks").glob("[0-9]*.ipynb"))
+    assert len(copies) > 20
+    for copy in copies[1:]:
+        copy.unlink()
+    done = commands.run(["-m", "dmlkit", "grade", str(folder)], tmp_path, os.environ)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"anna\W+00_start_here\W+open\W+open", done.stdout)
+
+
+def test_the_environment_is_activated():
+    activate = Path(sys.prefix) / "bin" / "activate"
+    if not activate.exists():
+        pytest.skip("Python is not that of a virtual environment")
+    command = f"source {shlex.quote(str(activate))} && command -v dmlkit"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.stdout.strip() == str(Path(sys.prefix) / "bin" / "dmlkit")
+
+
+def test_pip_knows_what_is_to_be_installed():
+    """To install it would fetch what builds it: here it is only seen that the extra is there."""
+    from importlib.metadata import metadata
+
+    assert "photos" in (metadata("dmlkit").get_all("Provides-Extra") or [])
+
+
+def test_jupyterlab_takes_the_index():
+    command = [sys.executable, "-m", "jupyter", "lab", "--version"]
+    assert subprocess.run(command, capture_output=True).returncode == 0
 
 
 def test_every_local_link_leads_somewhere():
@@ -67,6 +163,11 @@ def test_what_benchmarks_found_is_that_of_their_results():
         shown = between((ROOT / "docs" / page).read_text(), mark)
         assert shown.strip() == written(RESULTS.read_text()), mark
     assert between((ROOT / "docs" / "losses.md").read_text(), "losses").count("\n") > 20
+
+
+def test_the_table_of_the_course_is_that_of_the_notebooks():
+    shown = between(README, "course").strip()
+    assert shown == book.table(book.course()), "run python -m course.book"
 
 
 def test_the_table_of_claims_is_that_of_the_committed_figures(committed_figures):
@@ -89,6 +190,6 @@ def test_numbers_and_pictures_are_those_of_the_committed_figures(committed_figur
     assert list(findings.findings(README))
     assert list(findings.problems(page, "README, docs", records)) == []
     pictures = re.findall(r"!\[([^\]]*)\]\(figures/(\w+)\.png\)", README)
-    assert len(pictures) == 2
+    assert [name for _, name in pictures] == ["19_photograph", "15_groups"]
     for alt, name in pictures:
         assert alt == records[name]["alt"], f"{name} has another alt text now"

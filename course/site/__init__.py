@@ -13,18 +13,29 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from course import book, ledger
+from course import book, launch, ledger
 from course.site import atlas, drawings, notebooks
-from dmlkit import ROOT, losses
+from dmlkit import ROOT, __version__, losses
 from studies import claims
 
 SITE = Path(__file__).parent
 #: What ``make playground`` writes; the site has it where it is there.
 PLAYGROUND = ROOT / "build" / "playground"
-#: On the front page.
-BEST_FIGURES = ("00_before_after", "19_photograph", "02_force_field", "15_table", "17_losses")
+#: On the front page, beside the README's.
+BEST_FIGURES = ("00_before_after", "02_force_field", "12_sphere", "15_groups")
+
+
+#: The three ways on the first screen, which are told below.
+_WAYS = """
+<div class="doors">
+<a href="#three-ways-to-begin"><b>Run it</b>git clone, make lab</a>
+<a href="#three-ways-to-begin"><b>Use it</b>Five lines of Python</a>
+<a href="notebooks/index.html"><b>Read it</b>Here, or in Colab</a>
+</div>
+"""
 
 
 def build(out: Path) -> None:
@@ -52,9 +63,14 @@ def write(source: Path) -> None:
     figures, course, frame = notebooks.figures(), book.course(), claims.ledger()
     facts = {name: book.facts(notebook) for name, notebook in course.items()}
     notebooks.write(source / "notebooks", course, figures)
-    _set(source / "ledger" / "index.md", "ledger.md", text=ledger.markdown(frame))
+    _set(
+        source / "ledger" / "index.md", "ledger.md", text=ledger.markdown(frame),
+        table=ledger_by_conditions(frame),
+    )  # fmt: skip
     _write_atlas(source / "losses")
+    (source / "teach.md").write_text(teach(), encoding="utf-8")
     context = {
+        "front": front(launch.repository()),
         "figures": figures,
         "best": {name: figures[name] for name in BEST_FIGURES},
         "tally": ledger.tally(frame),
@@ -63,15 +79,53 @@ def write(source: Path) -> None:
         "losses": len(losses.entries()),
         "cff": (ROOT / "CITATION.cff").read_text(encoding="utf-8"),
         "playground": PLAYGROUND.exists(),
+        "version": __version__,
     }
-    for name in ("index", "gallery", "play", "teach", "cite"):
+    for name in ("index", "gallery", "play", "cite"):
         _set(source / f"{name}.md", f"{name}.md", **context)
+
+
+def front(repository: str) -> str:
+    """The README up to the course, as the first page has it."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## The course")[0]
+    text = re.sub(r" ?<!--.*?-->", "", launch.addressed(text, repository), flags=re.DOTALL)
+    text = re.sub(r"\[([^]]+)\]\(figures/[\w.]+\.md\)", r"\1", text)
+    shown = r"!\[([^]]*)\]\(figures/(\w+)\.png\)"
+    small = r'<img src="figures/\2.png" alt="\1">'
+    return re.sub(shown, small, text).replace("\n## ", f"\n{_WAYS}\n## ", 1)
+
+
+def teach() -> str:
+    """The teacher's guide of docs/, whose links lead to pages of the site."""
+    text = (ROOT / "docs" / "teach.md").read_text(encoding="utf-8")
+    return text.replace("](../notebooks/", "](notebooks/").replace("(ledger.md", "(ledger/index.md")
+
+
+def ledger_by_conditions(frame: pd.DataFrame) -> str:
+    """A table of words: a row for each claim, a column for each condition."""
+    shown = frame[frame["word"].isin(claims.WORDS)]
+    wide = list(dict.fromkeys(shown.sort_values("claim", kind="stable")["condition"]))
+    lines = ["| claim | " + " | ".join(wide) + " |", "|---" * (len(wide) + 1) + "|"]
+    for name, rows in shown.groupby("claim", sort=False):
+        words = {
+            at: " ".join(
+                f'<span class="word {row.word.split()[0]}">{row.word}</span>' + "*" * row.stands
+                for row in rows[rows["condition"] == at].itertuples()
+            )
+            for at in wide
+        }
+        about = plain(claims.table()[name]["claim"])
+        lines.append(f"| **{name}** {about} | " + " | ".join(words.values()) + " |")
+    return "\n".join(lines)
 
 
 def _write_atlas(folder: Path) -> None:
     known = atlas.atlas()
     families = list(dict.fromkeys(loss["entry"].family for loss in known))
-    _set(folder / "index.md", "losses.md", losses=known, families=families)
+    conditions = list(known[0]["results"])
+    _set(
+        folder / "index.md", "losses.md", losses=known, families=families, conditions=conditions
+    )  # fmt: skip
     for loss in known:
         name = loss["entry"].name
         drawings.forces(name).savefig(folder / f"{name}.png", dpi=150)
@@ -85,7 +139,9 @@ def _templates() -> Environment:
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     found.filters["plain"] = plain
-    found.globals |= {"picture": notebooks.picture, "studies": atlas.STUDIES}
+    found.filters["group"] = atlas.group
+    found.filters["number"] = book.number
+    found.globals |= {"picture": notebooks.picture}
     return found
 
 

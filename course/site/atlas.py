@@ -6,15 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from course.results import RESULTS, section
-from dmlkit import ROOT, losses, study
+from dmlkit import losses
 from dmlkit.losses.table import Entry
-from studies.rules import protocol
-
-#: The studies that rank losses, and how their trainings begin.
-STUDIES = {"scratch": "from random weights", "transfer": "fine-tuned from a pretrained network"}
+from studies import choice
+from studies.answers import conditions, kept
 
 
 def atlas() -> list[dict[str, Any]]:
@@ -24,7 +20,7 @@ def atlas() -> list[dict[str, Any]]:
         {row["what"]: row for row in section(measured, part)} for part in ("losses", "defaults")
     )
     when = tomllib.loads((Path(__file__).parent / "when.toml").read_text(encoding="utf-8"))
-    scores = {name: recall(name) for name in STUDIES}
+    scores = results()
     found = []
     for entry in losses.entries():
         cls: Any = getattr(entry.make, "func", entry.make)  # a partial, where a name fixes settings
@@ -53,15 +49,26 @@ def _settings(entry: Entry) -> Iterator[tuple[str, str, str]]:
         yield name, default, f"{low} to {high}, {scale}" if scale else ""
 
 
-def recall(name: str) -> dict[str, dict[str, Any]]:
-    """Recall@1 of each arm that is complete in a study: mean, low, high (95 % t-interval), rank."""
-    rules = protocol(name).repetitions
-    evidence = pd.read_csv(ROOT / "data" / "evidence" / f"{name}.csv").groupby("arm")["recall_at_1"]
-    found = pd.DataFrame(
-        {
-            arm: study.interval(s, overlap=rules.overlap)
-            for arm, s in evidence
-            if len(s) == rules.count
-        }
-    ).T.sort_values("mean", ascending=False)
-    return found.assign(rank=range(1, len(found) + 1), of=len(found)).to_dict("index")
+def results() -> dict[str, dict[str, dict[str, Any]]]:
+    """What the studies say of each loss in each condition: ``found[condition][loss]``.
+
+    mean, low, high of Recall@1 (95 %), the group (0 leads), points behind it, the chosen settings,
+    and what a blind choice of them costs.
+    """
+    known, found = conditions(kept()), {}
+    for condition, name in choice.SHOWN.items():
+        if condition in known:
+            table = choice.standings(known[condition]).join(choice.settings(name))
+            table["chosen"] = table["chosen"].fillna("")
+            found[condition] = table.to_dict("index")
+    return found
+
+
+def group(row: dict[str, Any]) -> str:
+    """In words, the group of a loss in a condition.
+
+    >>> group({"group": 0.0}), group({"group": 3.0})
+    ('leading', '4 to 6 points behind')
+    """
+    last = round(100 * choice.BAND * row["group"])
+    return f"{last - round(100 * choice.BAND)} to {last} points behind" if last else "leading"

@@ -1,5 +1,6 @@
 """Sphinx's settings of the site, formulas as MathML, and docstrings as they are meant."""
 
+import inspect
 import logging
 import re
 from importlib.util import find_spec
@@ -87,8 +88,18 @@ def _docstring(
     lines[:] = (text + mark + examples).split("\n")
 
 
+def _signature(
+    _app: Any, what: str, _name: str, of: Any, _options: Any, found: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """A loss is called with its settings, not with what its contract's __new__ is called with."""
+    if what == "class" and (found or "").startswith("(*_:"):
+        return str(inspect.signature(of)).removesuffix(" -> None"), None
+    return found, returns
+
+
 def setup(app: Any) -> None:
     """Sphinx calls this."""
     logging.getLogger("faiss").setLevel(logging.WARNING)
     app.add_html_math_renderer("mathml", (_visit_inline, None), (_visit_block, None))
     app.connect("autodoc-process-docstring", _docstring)
+    app.connect("autodoc-process-signature", _signature)

@@ -13,6 +13,13 @@ from nbformat.v4 import new_markdown_cell, new_output
 from course import book, launch
 from dmlkit import ROOT
 
+#: Where the site has what is a page of docs/.
+_PAGES = {
+    "teach.md": "teach.md",
+    "ledger.md": "ledger/index.md",
+    "which_loss.md": "losses/index.md",
+}
+_BESIDE = re.compile(r"(?<!!)\[([^]]+)\]\(\.\./(?!figures/)(?:docs/)?([^)#]+)(?:#[^)]*)?\)")
 _REFERENCE = re.compile(r"!\[([^\]]*)\]\((\.\./figures/\w+\.(?:png|gif))\)")
 
 
@@ -32,6 +39,11 @@ def picture(name: str, alt: str, up: str = "../") -> str:
     )
 
 
+def _here(found: re.Match[str]) -> str:
+    """A link out of notebooks/: to a page of the site, or, where it has none, its words."""
+    return f"[{found[1]}](../{_PAGES[found[2]]})" if found[2] in _PAGES else found[1]
+
+
 def write(folder: Path, course: dict[str, NotebookNode], known: dict[str, dict[str, Any]]) -> None:
     """Write each notebook, the index and the glossary into a folder of the sources.
 
@@ -48,8 +60,6 @@ def write(folder: Path, course: dict[str, NotebookNode], known: dict[str, dict[s
         badges = launch.badges(f"notebooks/{name}.ipynb", repository)
         first.source = book.linked(first.source, badges)  # the page has links to its neighbors
     for name, notebook in (course | pages).items():
-        # Sphinx sets no Mermaid; the table of the index says what needs what, too.
-        notebook.cells = [cell for cell in notebook.cells if "```mermaid" not in cell.source]
         for cell in notebook.cells:
             if cell.cell_type == "code":
                 _show(cell, known)
@@ -57,6 +67,7 @@ def write(folder: Path, course: dict[str, NotebookNode], known: dict[str, dict[s
                 cell.source = _REFERENCE.sub(
                     lambda found: f'<img src="{found[2]}" alt="{escape(found[1])}">', cell.source
                 )
+                cell.source = _BESIDE.sub(_here, cell.source)
         nbformat.write(notebook, folder / f"{name}.ipynb")
 
 

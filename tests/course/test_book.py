@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import nbformat
 import pytest
@@ -15,7 +16,8 @@ from nbformat.v4 import new_markdown_cell, new_notebook
 import dmlkit
 from course import book, findings
 
-FOLDER = dmlkit.ROOT / "notebooks"
+ROOT = dmlkit.ROOT
+FOLDER = ROOT / "notebooks"
 NOTEBOOKS = book.course()
 
 
@@ -67,8 +69,33 @@ def test_the_index_is_that_of_the_notebooks() -> None:
     committed = nbformat.read(FOLDER / "index.ipynb", as_version=4)
     assert committed == book.index(NOTEBOOKS), "run python -m course.book"
     targets = re.findall(r"\]\(([^)#]+)\)", "".join(cell.source for cell in committed.cells))
-    assert targets
+    targets += re.findall(r'src="(\.\.[^"]+)"', "".join(cell.source for cell in committed.cells))
+    assert len(targets) > 2 * len(NOTEBOOKS)
     assert not [target for target in targets if not (FOLDER / target).exists()]
+
+
+def test_the_index_is_read_in_minutes() -> None:
+    text = re.sub(r"<[^>]*>", " ", _text(book.index(NOTEBOOKS).cells))
+    assert len(re.findall(r"\S*\w\S*", text)) <= 1250
+    for name, facts in ((name, book.facts(notebook)) for name, notebook in NOTEBOOKS.items()):
+        assert f"[{book.number(name)} · {facts.title}]({name}.ipynb)" in text
+
+
+def test_every_way_through_the_course_is_there() -> None:
+    named = {name for path in book.PATHS.values() for name in path} | book.PICTURES.keys()
+    named |= {first for first, _ in book.PARTS.values()}
+    assert named <= NOTEBOOKS.keys()
+
+
+def test_what_follows_from_other_needs_is_not_drawn() -> None:
+    facts = {f"{n}_x": book.Facts(n, n, 1, 1, needs) for n, needs in
+             (("00", ()), ("01", ("00",)), ("02", ("00", "01")), ("03", ("00",)))}  # fmt: skip
+    direct = book.reduced(facts)
+    assert direct == {"00_x": [], "01_x": ["00_x"], "02_x": ["01_x"], "03_x": ["00_x"]}
+    drawing = ElementTree.fromstring(book.drawing(direct))
+    tag = "{http://www.w3.org/2000/svg}"
+    assert len(drawing.findall(f".//{tag}path")) == 3
+    assert len(drawing.findall(f".//{tag}rect")) == 1 + 4
 
 
 def test_prerequisites_come_before() -> None:
@@ -76,10 +103,72 @@ def test_prerequisites_come_before() -> None:
         assert all(needed < book.number(name) for needed in book.facts(notebook).needs), name
 
 
-def test_a_symbol_has_one_meaning_in_the_glossary() -> None:
-    table = book.notation(nbformat.read(FOLDER / "glossary.ipynb", as_version=4))
-    assert len({symbol for symbol, _ in table}) == len(table) > 40
-    assert len({meaning for _, meaning in table}) == len(table)
+def rows(heading: str) -> list[tuple[list[str], list[str]]]:
+    """Cells, and names of the lessons, of each row of the glossary whose head begins so."""
+    text = _text(nbformat.read(FOLDER / "glossary.ipynb", as_version=4).cells)
+    tables = re.findall(rf"^\| {heading} \|.*\n\|[-|]+\n((?:\|.*\n?)+)", text, re.M)
+    return [
+        (re.split(r" ?\| ?", row)[1:-1], re.findall(r"\((\w+)\.ipynb\)", row))
+        for table in tables
+        for row in table.splitlines()
+    ]
+
+
+def _text(cells: list[NotebookNode], kind: str = "markdown") -> str:
+    return "\n\n".join(cell.source for cell in cells if cell.cell_type == kind)
+
+
+def has_symbol(notebook: NotebookNode, symbol: str) -> bool:
+    """Whether a formula of a notebook has a symbol; i, j and k may be other letters there."""
+    found = re.findall(r"\$\$(.+?)\$\$|\$([^$\n]+?)\$", _text(notebook.cells), re.S)
+    formulas = "\n".join(re.sub(r"\s", "", "".join(each)) for each in found)
+    pattern = re.escape(re.sub(r"\s", "", symbol))
+    pattern = re.sub(r"_(\\\{[ijk]+\\\}|[ijk])(?!\w)", r"_\\{?\\w+", pattern)
+    begin = "" if symbol.startswith("\\") else r"(?<![A-Za-z\\])"
+    return bool(re.search(rf"{begin}{pattern}(?![A-Za-z])", formulas))
+
+
+def test_a_symbol_is_in_the_formulas_and_in_the_code_of_its_lessons() -> None:
+    wrong, table = [], rows("symbol")
+    for (symbol, meaning, code, _), names in table:
+        assert names, symbol
+        lessons = [NOTEBOOKS[name] for name in names]
+        wrong += [
+            f"{name} has no formula with {symbol}, {meaning}"
+            for name in names
+            if not has_symbol(NOTEBOOKS[name], symbol.strip("$"))
+        ]
+        word = re.match(r"`(?:geometry\.)?(\w+)", code)
+        sources = [
+            "\n".join([_text(lesson.cells, "code"), *re.findall("`[^`]+`", _text(lesson.cells))])
+            for lesson in lessons
+        ]
+        if word and not any(re.search(rf"(?<!\w){word[1]}(?!\w)", each) for each in sources):
+            wrong.append(f"no code of {', '.join(names)} has {code} for {symbol}")
+    assert len(table) > 40
+    assert wrong == []
+
+
+def test_a_word_is_in_the_text_of_the_lessons_that_teach_it() -> None:
+    wrong, table = [], rows("word")
+    for cells, names in table:
+        word = cells[0].strip("*")
+        stems = [re.sub(r"\W", "", each)[:6] for each in re.split(r", | \(", word)]
+        for name in names:
+            text = re.sub(r"\W", "", _text(NOTEBOOKS[name].cells)).lower()
+            if not any(stem.lower() in text for stem in stems):
+                wrong.append(f"{name} does not speak of {word}")
+        assert names or "ledger.md" in cells[2], cells[0]
+    assert len(table) > 50
+    assert wrong == []
+
+
+def test_each_symbol_and_each_word_has_one_row() -> None:
+    for heading in ("symbol", "word"):
+        table = [cells[0] for cells, _ in rows(heading)]
+        assert len(set(table)) == len(table)
+    meanings = [cells[1] for cells, _ in rows("symbol")]
+    assert len(set(meanings)) == len(meanings)
 
 
 def test_symbols_are_read_one_by_one_with_their_meanings() -> None:
@@ -106,9 +195,10 @@ def test_the_template_shows_the_standard_and_what_it_lacks_is_seen(
     template = nbformat.read(FOLDER / "template.ipynb", as_version=4)
     line = "[index](index.ipynb) · [glossary](glossary.ipynb)"
     assert problems(template, glossary, line) == []
-    for cell in template.cells:
-        for old, new in (("| $d$ |", "| $\\Xi$ |"), (line, "")):
-            cell.source = cell.source.replace(old, new)
+    template.cells[0].source = template.cells[0].source.replace(line, "")
+    template.cells.append(
+        new_markdown_cell("| symbol | meaning |\n|---|---|\n| $\\Xi$ | chance |\n")
+    )
     assert len(problems(template, glossary, line)) == 2
 
 
@@ -117,6 +207,10 @@ def test_writing_the_index_and_the_links_again_changes_nothing(
 ) -> None:
     monkeypatch.setattr(dmlkit, "ROOT", tmp_path)
     shutil.copytree(FOLDER, tmp_path / "notebooks", ignore=shutil.ignore_patterns(".*"))
+    (tmp_path / "docs").mkdir()
+    pages = (*FOLDER.glob("*.ipynb"), ROOT / "README.md", ROOT / "docs" / "teach.md")
+    for path in pages[-2:]:
+        shutil.copyfile(path, tmp_path / path.relative_to(ROOT))
     book.main()
-    for path in FOLDER.glob("*.ipynb"):
-        assert (tmp_path / "notebooks" / path.name).read_bytes() == path.read_bytes()
+    for path in pages:
+        assert (tmp_path / path.relative_to(ROOT)).read_bytes() == path.read_bytes(), path

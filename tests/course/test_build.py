@@ -88,6 +88,29 @@ def test_a_notebook_has_its_own_outputs_and_folds_what_draws_and_solves(built: P
     assert len(re.findall(r'<details class="[^"]*hide', page)) == folded
 
 
+def test_the_first_page_has_the_three_ways_and_leads_to_all_others(built: Path) -> None:
+    page = text(built, "index.html")
+    assert "git clone" in page
+    assert "training.fit(model, loss, train" in re.sub(r"<[^>]+>", "", page)
+    for name in ("notebooks/index", "losses/index", "ledger/index", "play", "teach", "gallery"):
+        assert f'href="{name}.html"' in page
+
+
+def test_a_loss_has_its_chosen_settings_in_each_condition(built: Path) -> None:
+    page = re.sub(r"<[^>]+>", "", text(built, "losses/multi_similarity.html"))
+    for condition in ("photographs, fine-tuned", "fine-tuned", "from scratch"):
+        assert condition in page
+    assert "backbone_lr_factor" in page
+    assert "leading" in page
+
+
+def test_the_teacher_s_guide_speaks_of_each_lesson() -> None:
+    guide = (ROOT / "docs" / "teach.md").read_text(encoding="utf-8")
+    assert guide == book.guide(book.renumbered(guide), book.course()), "run python -m course.book"
+    asked = re.findall(r"^### \[.+\]\(\.\./notebooks/(\w+)\.ipynb\)\n\n.+\n\n- ", guide, re.M)
+    assert asked == [*book.course()], "questions to discuss, in the order of the course"
+
+
 def test_the_ledger_has_each_row_of_each_claim(built: Path) -> None:
     page = text(built, "ledger/index.html").replace("’", "'")  # as Sphinx sets it
     for name, condition, word, *_ in ledger.rows(claims.ledger()):
@@ -133,7 +156,7 @@ def test_in_a_browser(built: Path, chromium: Any, serve: Callable[[Path], str]) 
     chromium.get(f"{address}/index.html")
     pictures = "return [...document.images].map((picture) => picture.naturalWidth)"
     widths = chromium.execute_script(pictures)
-    assert len(widths) == len(site.BEST_FIGURES)
+    assert len(widths) == 1 + len(site.BEST_FIGURES)  # the README's is the first
     assert all(widths)
     assert fits(chromium, PHONE)
     chromium.get(f"{address}/search.html?q=semihard")

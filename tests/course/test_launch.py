@@ -1,5 +1,6 @@
 """Launch links are those of the repository's own address, and none where it has none."""
 
+import re
 import subprocess
 
 import nbformat
@@ -15,9 +16,13 @@ def origin(tmp_path, monkeypatch):
     """A project in git, with one notebook."""
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     (tmp_path / "notebooks").mkdir()
-    cells = [nbformat.v4.new_markdown_cell("# 00 · One"), nbformat.v4.new_code_cell("1 + 1")]
+    cells = [
+        nbformat.v4.new_markdown_cell("# 00 · One\n\n[lesson](00_one.ipynb)"),
+        nbformat.v4.new_code_cell("1 + 1"),
+    ]
     notebook = nbformat.v4.new_notebook(cells=cells)
     nbformat.write(notebook, tmp_path / "notebooks" / "00_one.ipynb")
+    (tmp_path / "README.md").write_bytes((dmlkit.ROOT / "README.md").read_bytes())
     monkeypatch.setattr(dmlkit, "ROOT", tmp_path)
 
     def add(address: str) -> None:
@@ -56,6 +61,21 @@ def test_with_an_origin_every_notebook_can_be_launched(origin, tmp_path, address
         assert "github.com/owner/name.git" in source
         assert "constraints" not in source.partition("\n")[2], "it installs loosely"
         assert "token" not in source
+    readme = (tmp_path / "launch" / "README.md").read_text()
+    assert "git clone https://github.com/owner/name.git dmlkit\n" in readme
+    assert "actions/workflows/tests.yml/badge.svg" in readme
+    assert "https://owner.github.io/name/" in readme
+    assert "(https://raw.githubusercontent.com/owner/name/HEAD/figures/19_photograph.png)" in readme
+    assert f"[lesson]({colab})" in nbformat.read(copy, as_version=4).cells[0].source
+    assert not re.search(r"\]\((?!https?:|#)", readme), "each link has an address"
+
+
+def test_pictures_and_links_of_a_page_are_found_from_anywhere():
+    index = nbformat.read(dmlkit.ROOT / "notebooks" / "index.ipynb", as_version=4)
+    page = "\n".join(cell.source for cell in index.cells)
+    found = launch.absolute(page, "notebooks", "owner/name")
+    assert not re.search(r"\]\((?!https?:|#)|src=\"(?!https?:|data:)", found)
+    assert "HEAD/figures/00_triplet.png" in found
 
 
 def test_the_cell_does_nothing_where_dmlkit_is(origin):

@@ -11,6 +11,7 @@ import pytest
 import studies
 from dmlkit import statistics
 from studies.answers import STUDIES, lead
+from studies.rules import is_part
 
 RNG = np.random.default_rng(0)
 COUNT = 12
@@ -238,3 +239,30 @@ def test_rows_that_the_rules_do_not_ask_for_are_left_out():
         rules, repetitions=dataclasses.replace(rules.repetitions, count=COUNT - 1)
     )
     assert list(studies.scores(fewer, table(["a"])).index) == list(range(COUNT - 1))
+
+
+# Restrictions ---------------------------------------------------------------------------------
+
+
+def test_no_loss_loses_to_its_own_restriction_but_additions_are_compared_as_searched(monkeypatch):
+    frame = table(
+        {"normalized_softmax": [0.5] * COUNT, "normalized_softmax, minibatches": [0.9] * COUNT}
+    )
+    better = {("normalized_softmax", 1): "normalized_softmax, minibatches"}
+    monkeypatch.setattr("studies.answers.restricted", lambda: better)
+    at = studies.conditions(kept(scratch=frame))["from scratch"]
+    assert at.rivals()["normalized_softmax"].tolist() == [0.5, 0.9] * (COUNT // 2)
+    assert at.wide()["normalized_softmax"].tolist() == [0.5] * COUNT
+
+
+def test_a_part_of_an_arm_has_fewer_choices_and_nothing_else_is_another():
+    whole, parts = studies.arms(), studies.arms(studies.protocol("claims"))
+    found = {
+        name
+        for name, told in studies.protocol("claims").arms.items()
+        if is_part(parts[name], whole[told["of"]])
+    }
+    assert found == {
+        "normalized_softmax, minibatches", "structured_clustering, 16 x 8",
+        "structured_clustering, 64 x 2",
+    }  # fmt: skip
