@@ -21,13 +21,13 @@ figures: .venv/installed
 	$(BIN)/dmlkit reproduce $(NOTEBOOKS) --profile $(PROFILE) $(if $(CHECK),--check) \
 		$(if $(TIMEOUT),--timeout $(TIMEOUT)) $(if $(BUILD),--build $(BUILD))
 
-# In order, the many small files of doctests come last: no core waits for a long file at the end.
-# Then the notebooks at their smallest, and what is made of them: they run side by side, so each
+# The notebooks at their smallest and all tests at once, in the order of conftest.py: the long files
+# first, the many small ones last, so that no core waits at the end. They run side by side, so each
 # trains in its own process, as on a machine with one core.
 test: lint
-	$(BIN)/python -m pytest --numprocesses auto --dist loadscope --no-loadscope-reorder --ignore tests/course
 	$(BIN)/python -m course.smoke
-	LOKY_MAX_CPU_COUNT=1 $(BIN)/python -m pytest --numprocesses auto --dist loadscope --nbval-lax --nbval-current-env tests/course build/nbval
+	LOKY_MAX_CPU_COUNT=1 $(BIN)/python -m pytest --numprocesses auto --dist loadscope --no-loadscope-reorder \
+		--nbval-lax --nbval-current-env build/nbval tests dmlkit course studies
 
 lint: .venv/installed
 	$(BIN)/ruff check

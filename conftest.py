@@ -98,10 +98,11 @@ def spawn(forks: BaseContext) -> Callable[..., list[Any]]:
     from dmlkit.training import devices
 
     pool = functools.partial(devices.loky.ProcessPoolExecutor, context=forks)
+    real = devices.spawn
 
     def spawned(*work: Any) -> list[Any]:
         with mock.patch.object(devices.loky, "ProcessPoolExecutor", pool):
-            return devices.spawn(*work)
+            return real(*work)
 
     return spawned
 
@@ -120,8 +121,9 @@ def committed_figures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long files of trainings first, so that no core waits for one of them at the end."""
-    items.sort(key=lambda item: not item.nodeid.startswith("tests/training/"))
+    """The long files first, so that no core waits for one of them at the end."""
+    long = ("build/", "tests/course/", "tests/training/")
+    items.sort(key=lambda item: not item.nodeid.startswith(long))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

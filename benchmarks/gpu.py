@@ -4,7 +4,6 @@
 benchmarks.gpu cpu`` (or cuda) takes the same paths at tiny sizes, and only prints.
 """
 
-import statistics
 import sys
 import time
 import warnings
@@ -21,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.training import bare_steps, our_steps
-from dmlkit import data, geometry, losses, training
+from dmlkit import data, geometry, losses, study, training
 from dmlkit.retrieval import recall_at_k
 from dmlkit.training import Experiment
 
@@ -41,7 +40,7 @@ class Sizes:
     classes: int = 11_318  # of a proxy loss: SOP's, the most of the usual sets
     dim: int = 512
     ways: int = 32  # classes of a batch, with 4 images each
-    warm_up: int = 3  # steps, in which cuDNN, the allocator and the optimizer settle
+    warm_up: int = 1  # rounds, in which cuDNN, the allocator and the optimizer settle
     steps: int = 5  # of a round
     rounds: int = 7
     items: int = 60_502  # SOP's test set
@@ -175,29 +174,21 @@ def _row(
     the quartiles of the rounds' ratios, relative to the ratio. ``host_waits`` says how often the
     host waits for the device in one step.
     """
+    sides = {"ours": ours, "theirs": theirs}
+    work = {side: partial(_take, step, size.steps, device) for side, step in sides.items()}
+    seconds = study.step_times(work, size.rounds, size.warm_up, clock=time.perf_counter)
     with training.repeatable_numerics(threads=1):
-        for step in (ours, theirs):
-            _seconds(step, size.warm_up, device)
         watched = _watched(ours, device)
-        spent = [
-            (_seconds(ours, size.steps, device), _seconds(theirs, size.steps, device))
-            for _ in range(size.rounds)
-        ]
-    ms = [1000 * statistics.median(side) / size.steps for side in zip(*spent, strict=True)]
-    ratios = [t / o for o, t in spent]
-    ratio, quartiles = statistics.median(ratios), statistics.quantiles(ratios)
-    spread = (quartiles[2] - quartiles[0]) / 2 / ratio
-    row: Row = {"what": what, "against": against, "ms": ms[0], "against_ms": ms[1]}
-    return row | {"ratio": ratio, "spread": spread} | watched
+    ms = 1000 * seconds.median() / size.steps
+    low, ratio, high = (seconds["theirs"] / seconds["ours"]).quantile([0.25, 0.5, 0.75])
+    row: Row = {"what": what, "against": against, "ms": ms["ours"], "against_ms": ms["theirs"]}
+    return row | {"ratio": ratio, "spread": (high - low) / 2 / ratio} | watched
 
 
-def _seconds(step: Step, count: int, device: torch.device) -> float:
-    _wait_for(device)
-    began = time.perf_counter()
+def _take(step: Step, count: int, device: torch.device) -> None:
     for _ in range(count):
         step()
     _wait_for(device)
-    return time.perf_counter() - began
 
 
 def _wait_for(device: torch.device) -> None:

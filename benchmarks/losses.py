@@ -6,11 +6,9 @@
 import itertools
 import json
 import math
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,7 +20,7 @@ from pytorch_metric_learning import losses as pml
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from dmlkit import ROOT, losses
+from dmlkit import ROOT, losses, study
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Row = dict[str, str | int | float | None]
@@ -224,33 +222,25 @@ def _times(name: str, batch: int, dim: int, classes: int, sides: tuple[str, ...]
     is half the distance between the quartiles of the repeats' ratios, in percent of the ratio. What
     takes over two seconds is timed once.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     x, y = _batch(batch, dim)
-    made = {side: _make(name, side, dim, classes) for side in sides}
-    first = {side: _seconds(loss, x, y) for side, loss in made.items()}
-    seconds = {side: [t] if t > 2 else [] for side, t in first.items()}
-    quick = [side for side in sides if not seconds[side]]
-    repeats = max(5, min(50, int(SECONDS / max(sum(first[side] for side in quick), 1e-3))))
-    for _ in range(repeats if quick else 0):
-        for side in quick:
-            seconds[side].append(_seconds(made[side], x, y))
-    torch.set_num_threads(threads)
-    row: Row = {f"{side}_ms": 1e3 * statistics.median(t) for side, t in seconds.items()}
+    work = {side: partial(take_step, _make(name, side, dim, classes), x, y) for side in sides}
+    seconds = study.step_times(work, rounds=1, warm_up=0)
+    slow = {side: first for side, first in seconds.iloc[0].items() if first > 2}
+    if quick := {side: step for side, step in work.items() if side not in slow}:
+        rounds = max(5, min(50, int(SECONDS / max(seconds[list(quick)].iloc[0].sum(), 1e-3))))
+        seconds = study.step_times(quick, rounds, warm_up=0).assign(**slow)
+    median = seconds.median()
+    row: Row = {f"{side}_ms": 1e3 * median[side] for side in sides}
     if "theirs" in sides:
-        ratio = statistics.median(seconds["theirs"]) / statistics.median(seconds["ours"])
-        theirs = seconds["theirs"] * (len(seconds["ours"]) // len(seconds["theirs"]))
-        each = [t / o for t, o in zip(theirs, seconds["ours"], strict=True)]
-        quartiles = statistics.quantiles(each) if len(each) > 1 else [ratio] * 3
-        row |= {"ratio": ratio, "spread_percent": 50 * (quartiles[2] - quartiles[0]) / ratio}
+        quartiles = (seconds["theirs"] / seconds["ours"]).quantile([0.25, 0.75])
+        ratio = median["theirs"] / median["ours"]
+        row |= {"ratio": ratio, "spread_percent": 50 * quartiles.diff().iloc[1] / ratio}
     return row
 
 
-def _seconds(loss: Loss, x: Tensor, y: Tensor) -> float:
+def take_step(loss: Loss, x: Tensor, y: Tensor) -> None:
     x.grad = None
-    start = time.process_time()
     loss(x, y).backward()
-    return time.process_time() - start
 
 
 def _print_peak(name: str, side: str, batch: int, dim: int, classes: int) -> None:
@@ -259,7 +249,7 @@ def _print_peak(name: str, side: str, batch: int, dim: int, classes: int) -> Non
     loss = _make(name, side, dim, classes)
     x, y = _batch(batch, dim)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
-        _seconds(loss, x, y)
+        take_step(loss, x, y)
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
         record.export_chrome_trace(str(trace))

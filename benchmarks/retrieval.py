@@ -5,18 +5,14 @@ Random embeddings of the size of SOP's test set, 60,502 × 64 in 11,316 classes,
 where pytorch-metric-learning's memory, quadratic by default, has to fit.
 """
 
-import json
-import subprocess
 import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 import faiss
 import torch
 from torch import Tensor
 
-from dmlkit import ROOT
+from benchmarks.processes import child, print_measured
 from dmlkit.retrieval import map_at_r, recall_at_k
 
 ITEMS, CLASSES, DIM, SMALL = 60_502, 11_316, 64, 6_000
@@ -62,7 +58,7 @@ CASES: dict[str, Callable[[Tensor, Tensor], None]] = {
 
 def rows() -> list[Row]:
     """One row for each mark; ``ratio`` is their time over ours, so more is better."""
-    found = {name: _child(name) for name in CASES}
+    found = {name: child("benchmarks.retrieval", name) for name in CASES}
     large, small = f"Recall@{KS}, {ITEMS} x {DIM}", f"Recall@1 and MAP@R, {SMALL} x {DIM}"
     compared = [
         (large, "recalls", "product_and_topk", "ratio at least 0.67, ours under 1000 MB"),
@@ -78,28 +74,13 @@ def rows() -> list[Row]:
     ]
 
 
-def _child(name: str) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.retrieval", name]
-    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE)
-    return json.loads(done.stdout)
-
-
-def _measure(name: str) -> dict[str, float]:
-    """Seconds of one case, and the megabytes that it needs beyond its input, at the peak."""
+def _measure(name: str) -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.nn.functional.normalize(torch.randn(ITEMS, DIM, generator=generator))
     labels = torch.arange(ITEMS) * CLASSES // ITEMS
-    CASES[name](x[:1200], labels[:1200])  # load what it needs
-    before, start = _memory("VmRSS"), time.perf_counter()
-    CASES[name](x, labels)
-    return {"s": time.perf_counter() - start, "mb": _memory("VmHWM") - before}
-
-
-def _memory(field: str) -> float:
-    """A size of this process in MB. Unlike ru_maxrss it does not begin with the parent's peak."""
-    status = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in status if line.startswith(field)).split()[1]) / 1024
+    case = CASES[name]
+    print_measured(lambda: case(x[:1200], labels[:1200]), lambda: case(x, labels))
 
 
 if __name__ == "__main__":
-    print(json.dumps(_measure(sys.argv[1])))
+    _measure(sys.argv[1])

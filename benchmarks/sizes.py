@@ -4,21 +4,18 @@ An exponent p says that a cost grows as size^p: the slope of a line through the 
 ``python -m benchmarks.sizes 60502 0`` measures one evaluation, of so many queries or of all (0).
 """
 
-import json
-import statistics
-import subprocess
 import sys
-import time
+from functools import partial
 
 import numpy as np
 import torch
 from torch.nn.functional import normalize
 
 from benchmarks import losses
-from benchmarks.retrieval import _memory
+from benchmarks.processes import child, print_measured
 from course.results import RESULTS, section
-from dmlkit import ROOT
 from dmlkit import losses as ours
+from dmlkit import study
 from dmlkit.retrieval import recall_at_k
 
 DIM, PER_CLASS = 128, 5
@@ -35,14 +32,14 @@ Row = dict[str, str | float | None]
 
 def rows() -> list[Row]:
     """Evaluation at sizes up to a million, then every loss."""
-    found = [_child(size) for size in EVALUATED]
+    found = [child("benchmarks.sizes", size, 0) for size in EVALUATED]
     made: list[Row] = [
         {"what": f"Recall@1, {size} x {DIM}", "s": each["s"], "mb": each["mb"]}
         for size, each in zip(EVALUATED, found, strict=True)
     ]
     for unit in ("s", "mb"):
         made[-1][f"exponent of {unit}"] = exponent(EVALUATED, [each[unit] for each in found])
-    large = _child(GALLERY, QUERIES)
+    large = child("benchmarks.sizes", GALLERY, QUERIES)
     what = f"Recall@1, {QUERIES} queries in a gallery of {GALLERY} x {DIM}"
     names = [entry.name for entry in ours.entries()]
     return [*made, {"what": what, **large}, *map(of_loss, names)]
@@ -58,16 +55,15 @@ def of_loss(name: str) -> Row:
     proxies = losses._has_proxies(name)
     batches = SMALLER if name in losses.SLOW else BATCHES
     row: Row = {"what": f"{name}, B = {batches[0]} to {batches[-1]}, d = {DIM}"}
-    torch.set_num_threads(1)
     seconds = []
     for batch in batches:
         classes = CLASSES if proxies else batch // losses.PER_CLASS
-        loss = losses._make(name, "ours", DIM, classes)
-        x, y = losses._batch(batch, DIM)
-        each = [losses._seconds(loss, x, y)]
-        while len(each) < 6 and sum(each) < SECONDS:
-            each.append(losses._seconds(loss, x, y))
-        seconds.append(statistics.median(each[1:] or each))
+        step = partial(
+            losses.take_step, losses._make(name, "ours", DIM, classes), *losses._batch(batch, DIM)
+        )
+        first = study.step_times({"s": step}, rounds=1, warm_up=0)["s"].item()
+        rounds = max(1, min(5, int(SECONDS / first)))
+        seconds.append(study.step_times({"s": step}, rounds, warm_up=0)["s"].median())
     row |= {"s": seconds[-1], "exponent of s": exponent(batches, seconds)}
     known = {r["what"]: r["ours_mb"] for r in section(RESULTS.read_text(), "losses")}
     peaks = [known.get(f"{name}, B = {batch}, d = {DIM}") for batch in batches]
@@ -79,26 +75,17 @@ def of_loss(name: str) -> Row:
     return row
 
 
-def _child(size: int, queries: int = 0) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.sizes", str(size), str(queries)]
-    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE)
-    return json.loads(done.stdout)
-
-
-def _measure(size: int, queries: int) -> dict[str, float]:
-    """Seconds of an evaluation, and the megabytes that it needs beyond its input, at the peak."""
+def _measure(size: int, queries: int) -> None:
     generator = torch.Generator().manual_seed(0)
     x = normalize(torch.randn(size, DIM, generator=generator))
     labels = torch.arange(size) // PER_CLASS
-    recall_at_k(x[:1000], labels[:1000], [1])  # load what it needs
-    before, start = _memory("VmRSS"), time.perf_counter()
+    gallery: tuple[torch.Tensor, ...] = ()
     if queries:
-        drawn = normalize(torch.randn(queries, DIM, generator=generator))
-        recall_at_k(drawn, labels[:queries], [1], gallery=x, gallery_labels=labels)
-    else:
-        recall_at_k(x, labels, [1])
-    return {"s": time.perf_counter() - start, "mb": _memory("VmHWM") - before}
+        gallery = x, labels
+        x, labels = normalize(torch.randn(queries, DIM, generator=generator)), labels[:queries]
+    few, all_of_it = (partial(recall_at_k, x[:n], labels[:n], [1]) for n in (1000, len(x)))
+    print_measured(few, partial(all_of_it, *gallery))
 
 
 if __name__ == "__main__":
-    print(json.dumps(_measure(int(sys.argv[1]), int(sys.argv[2]))))
+    _measure(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,12 +1,9 @@
 """SEE's synthetic points: two reflections against Gram-Schmidt and against a batched QR."""
 
-import time
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
-from dmlkit import geometry
+from dmlkit import geometry, study
 from dmlkit.spherical import expand, simplex
 
 
@@ -59,33 +56,14 @@ def _compare(batch: int, points: int, dim: int) -> list[dict[str, float | str]]:
         geometry.normalize(torch.randn(batch, dim, generator=generator)) for _ in range(2)
     )  # (B, d)
     a = alpha(points).nan_to_num(0)  # α_{n+1,n+1} is exactly 0
-
-    def loop() -> Tensor:
-        return torch.stack([gram_schmidt(z[i], w[i], a, generator) for i in range(batch)])
-
-    ours = _milliseconds(lambda: expand(z, w, points), repeats=50)
-    others = {
-        "Gram-Schmidt loop": _milliseconds(loop, repeats=3),
-        "batched QR": _milliseconds(lambda: batched_qr(z, w, points), repeats=10),
+    ways = {
+        "ours": lambda: expand(z, w, points),
+        "Gram-Schmidt loop": lambda: [gram_schmidt(z[i], w[i], a, generator) for i in range(batch)],
+        "batched QR": lambda: batched_qr(z, w, points),
     }
+    ours, *others = (1e3 * study.step_times(ways, rounds=10, warm_up=1).min()).items()
     what = f"expand, {batch} x {points} points in {dim}-d"
     return [
-        {"what": what, "against": name, "ours_ms": ours, "theirs_ms": ms, "ratio": ms / ours}
-        for name, ms in others.items()
+        {"what": what, "against": name, "ours_ms": ours[1], "theirs_ms": ms, "ratio": ms / ours[1]}
+        for name, ms in others
     ]
-
-
-def _milliseconds(work: Callable[[], object], repeats: int) -> float:
-    """The quickest of several calls, after one that is not counted."""
-    work()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return min(times) * 1e3
-
-
-if __name__ == "__main__":
-    for row in rows():
-        print(row)

@@ -1,20 +1,17 @@
 """What the training loop costs: a step against a bare PyTorch loop, with SEC and with SEE against
 without, on the ConvNet and on a ResNet-18, and a default Run in full."""
 
-import itertools
-import resource
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
-import torchvision
 from torch import nn
 
-from dmlkit import data, training
+from dmlkit import data, study, training
 from dmlkit.data import batches
 from dmlkit.training import Experiment
 
@@ -73,31 +70,6 @@ def _on_cpu(steps: Callable[..., Iterator[None]], experiment: Experiment) -> Ite
     return steps(experiment, torch.device("cpu"), train, *made)
 
 
-def seconds(steps: Iterator[None], count: int) -> float:
-    began = time.process_time()
-    for _ in range(count):
-        next(steps)
-    return time.process_time() - began
-
-
-def resnet_steps(objective: nn.Module) -> Iterator[None]:
-    """A ResNet-18 for 32 x 32 pictures, in the bare loop."""
-    train = data.load("glyphs")
-    model = torchvision.models.resnet18(num_classes=64)
-    model.conv1, model.maxpool = nn.Conv2d(1, 64, 3, 1, 1, bias=False), nn.Identity()
-    model.to(memory_format=torch.channels_last)
-    optimizer = torch.optim.Adam([*model.parameters(), *objective.parameters()], fused=True)
-    sampler = batches.PK(train.labels, classes=32, per_class=4, seed=0)
-    for step in itertools.count():
-        index = torch.from_numpy(sampler(step))
-        images = (train.images[index].float() / 255).contiguous(memory_format=torch.channels_last)
-        value = objective(model(images), torch.from_numpy(train.labels)[index])
-        optimizer.zero_grad()
-        value.backward()
-        optimizer.step()
-        yield
-
-
 def step_rows() -> list[Row]:
     """A step of the ConvNet against the bare loop, and what SEC and SEE add to a step."""
     experiment = replace(Experiment(), steps=STEPS * (ROUNDS + 1))
@@ -118,36 +90,34 @@ def step_rows() -> list[Row]:
     }
     proxies = {name: _on_cpu(our_steps, e) for name, e in softmaxes.items()}
     with_sec = {"normalized softmax with SEC": replace(proxy, constraint={"weight": 0.1})}
-    train = data.load(experiment.data)
     resnets = {
-        f"ResNet-18, {name}": resnet_steps(training.build_objective(e, train))
+        f"ResNet-18, {name}": _on_cpu(
+            bare_steps, replace(e, model="resnet18", model_args={"small": True})
+        )
         for name, e in (softmaxes | with_sec).items()
     }
     return [*_in_turn(kinds, STEPS), *_in_turn(proxies, STEPS), *_in_turn(resnets, 1)]
 
 
 def _in_turn(kinds: dict[str, Iterator[None]], count: int) -> list[Row]:
-    """Rounds of each kind in turn, so that what else the machine does falls on all alike; the
-    ratio is to the first kind."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    times: dict[str, list[float]] = {name: [] for name in kinds}
-    for steps in kinds.values():
-        seconds(steps, count)  # warm-up
-    for _ in range(ROUNDS):
-        for name, steps in kinds.items():
-            times[name].append(seconds(steps, count))
-    torch.set_num_threads(threads)
-    first = next(iter(kinds))
+    """Milliseconds of a step of each kind, and the ratio to the first kind, medians over rounds."""
+    work = {name: partial(_take, steps, count) for name, steps in kinds.items()}
+    times = study.step_times(work, ROUNDS, warm_up=1)
+    first = times.columns[0]
     return [
         {
             "what": f"training step, {name}",
-            "ms": 1000 * statistics.median(spent) / count,
+            "ms": 1000 * times[name].median() / count,
             "against": first,
-            "ratio": statistics.median(a / b for a, b in zip(spent, times[first], strict=True)),
+            "ratio": (times[name] / times[first]).median(),
         }
-        for name, spent in times.items()
+        for name in times
     ]
+
+
+def _take(steps: Iterator[None], count: int) -> None:
+    for _ in range(count):
+        next(steps)
 
 
 def run_row() -> Row:
@@ -156,11 +126,10 @@ def run_row() -> Row:
     training.baselines(replace(experiment, data_args={"train_classes": 40}))  # load what it needs
     for split in ("train", "val"):
         data.load(experiment.data, split)
-    before = resource.getrusage(resource.RUSAGE_SELF)
+    began = time.process_time()
     with tempfile.TemporaryDirectory() as store:
         done = training.run(experiment, device="cpu", store=Path(store), progress=False)
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    spent = time.process_time() - began
     return {
         "what": f"default Run, {experiment.steps} steps, R@1 on validation classes "
         f"{100 * done.scores['recall_at_1']:.1f} %",

@@ -188,7 +188,6 @@ def _publish(job: Job, figures: Path, console: Console) -> bool:
     except ValueError as error:
         console.print(Text(f"not published: {job.name}: {error}"), soft_wrap=True)
         return False
-    figures.mkdir(parents=True, exist_ok=True)
     before = [path for name in _own(_records(figures), job) for path in figures.glob(f"{name}.*")]
     new = job.kept / "figures"
     left = [name for name, record in _records(new).items() if not is_made(record)]

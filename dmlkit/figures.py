@@ -224,7 +224,6 @@ def _write(contents: Mapping[str, bytes]) -> None:
     """Put files where figures are kept: all, or none."""
     ours = dmlkit.ROOT / "build" / _begun()["profile"] / "figures"
     folder = Path(os.environ.get("DMLKIT_FIGURES") or ours)
-    folder.mkdir(parents=True, exist_ok=True)
     write_whole({folder / x: partial(Path.write_bytes, data=b) for x, b in contents.items()})
 
 

@@ -23,7 +23,7 @@ def write_whole(writers: Mapping[Path, Callable[[Path], object]]) -> None:
     """Write files that belong together: each beside its place, then all take their names.
 
     A reader sees an old file or a new one, never a half. Each writer is called with the path that
-    it has to write; where one raises, no file changes.
+    it has to write, in a folder that is there; where one raises, no file changes.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -36,6 +36,7 @@ def write_whole(writers: Mapping[Path, Callable[[Path], object]]) -> None:
     places = {path: path.with_name(f"{path.name}.{mark}") for path in writers}
     try:
         for path, beside in places.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
             writers[path](beside)
         for path, beside in places.items():
             beside.replace(path)

@@ -141,16 +141,14 @@ class Index:
 
     def save(self, path: StrPath) -> None:
         """Write one file, all of it or nothing."""
-        path = Path(path)
         about = {name: getattr(self, name) for name in ("kind", "metric", "run", "items")}
         text = json.dumps(about | {"removed": sorted(self.removed)})
-        path.parent.mkdir(parents=True, exist_ok=True)
 
         def write(beside: Path) -> None:
             with beside.open("wb") as file:
                 np.savez(file, about=np.array(text), index=faiss.serialize_index(self.faiss))
 
-        write_whole({path: write})
+        write_whole({Path(path): write})
 
     @classmethod
     def load(cls, path: StrPath) -> "Index":

@@ -10,10 +10,6 @@ from dmlkit.losses.spherical import (
 )
 
 __all__ = [
-    "HeatedUpSoftmaxLoss",
-    "SphericalConstraint",
-    "SphericalExpansion",
-    "expand",
-    "max_mahalanobis_centers",
-    "simplex",
-]
+    "HeatedUpSoftmaxLoss", "SphericalConstraint", "SphericalExpansion", "expand",
+    "max_mahalanobis_centers", "simplex",
+]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Many experiments: trained side by side, swept over axes, and timed; ``statistics`` compares."""
+"""Many experiments: trained side by side, swept over axes, and timed."""
 
 import itertools
 import time
@@ -12,10 +12,8 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from dmlkit import training, workers
-from dmlkit.statistics import compare as compare
 from dmlkit.statistics import holm as holm
 from dmlkit.statistics import interval as interval
-from dmlkit.statistics import ranks as ranks
 from dmlkit.statistics import repetitions as repetitions
 from dmlkit.statistics import sign_flips as sign_flips
 from dmlkit.training import Experiment, Run

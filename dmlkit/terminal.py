@@ -14,7 +14,6 @@ from rich.text import Text
 console = Console(markup=False, quiet=int(os.environ.get("RANK", 0)) > 0)
 
 _EXPECTED = (ValueError, TypeError, OSError, ArithmeticError, RuntimeError, ImportError)
-_WIDTHS = {"verdict": 12, "other parts": 15, "effect": 9, "interval": 11}
 
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
@@ -63,11 +62,10 @@ def print_table(
     justify: JustifyMethod = "left",
     **look: Any,
 ) -> None:
-    """Print rows; no word is cut off, and no verdict or number is broken."""
+    """Print rows; no word is cut off."""
     table = Table(title=title, **look)
     for i, name in enumerate(head):
-        side = justify if i else "left"
-        table.add_column(name, justify=side, overflow="fold", min_width=_WIDTHS.get(name))
+        table.add_column(name, justify=justify if i else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
     console.print(table)

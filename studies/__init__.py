@@ -7,26 +7,23 @@ from it is a list of trainings, each of which is one row of a table on disk (``s
 off (``follow``). ``answers`` and ``choice`` read the tables; ``judge`` puts a new loss through.
 """
 
-from studies import claims, judgment, standing
-from studies.answers import (
-    ELEVEN,
-    SEVEN,
-    by_class,
-    conditions,
-    kept,
-    rows,
-    scores,
-    stronger,
-)
-from studies.check import sample
-from studies.choice import plain, settings, standings
-from studies.rules import SEE_ON, VISITS_ON, arms, protocol
-from studies.search import agreement, ends, recipes
-from studies.trainings import METRICS, baselines, tables
+from importlib import import_module
+from typing import Any
 
-__all__ = [
-    "ELEVEN", "METRICS", "SEE_ON", "SEVEN", "VISITS_ON", "agreement", "arms", "baselines",
-    "by_class", "claims", "conditions", "ends", "judgment", "kept", "plain",
-    "protocol", "recipes", "rows", "sample", "scores", "settings", "standing",
-    "standings", "stronger", "tables",
-]  # fmt: skip
+#: What notebooks use, by the file that it is written in.
+_NAMES = {
+    "answers": "ELEVEN SEVEN by_class conditions kept rows scores stronger",
+    "check": "sample",
+    "choice": "plain settings standings",
+    "rules": "SEE_ON VISITS_ON arms protocol",
+    "search": "agreement ends recipes",
+    "trainings": "METRICS baselines tables",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """One of these names, whose file is loaded now: the commands' help need not wait for torch."""
+    for file, names in _NAMES.items():
+        if name in names.split():
+            return getattr(import_module(f"studies.{file}"), name)
+    raise AttributeError(f"module 'studies' has no attribute {name!r}")

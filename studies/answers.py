@@ -153,7 +153,7 @@ def restricted() -> dict[tuple[str, int], str]:
     score = best(trials).set_index(["arm", "search"])["recall_at_1"]
     better: dict[tuple[str, int], str] = {}
     for (part, search), value in score.items():
-        arm = parts.get(part, {}).get("of")
+        arm: Any = parts.get(part, {}).get("of")
         part_of = arm and is_part(arms(protocol("claims"))[part], whole[arm])
         if part_of and value > score[better.get((arm, search), arm), search]:
             better[arm, search] = part

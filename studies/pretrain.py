@@ -42,6 +42,5 @@ def pretrain(
         with beside.open("wb") as file:
             np.savez(file, **{n: v.numpy() for n, v in state.items() if not n.startswith("head.")})
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_whole({path: write})
     return path

@@ -3,13 +3,13 @@
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dmlkit import ROOT, losses
 from dmlkit.checks import check_arguments
 from dmlkit.losses.contract import Range
+from dmlkit.recipes import merged, nested
 from dmlkit.training import Experiment
 
 FOLDER = ROOT / "data" / "studies"
@@ -123,41 +123,6 @@ def _made(cls: type[Made], table: Any) -> Made:
 # Fields of Experiment -------------------------------------------------------------------------
 
 
-def merged(*parts: Mapping[str, Any]) -> Fields:
-    """Fields of Experiment put together: later ones win, mappings within them are merged, but the
-    arguments of another sampler or optimizer start anew.
-
-    >>> merged({"seed": 1, "data_args": {"level": "hard"}}, {"data_args": {"seed": 2}})
-    {'seed': 1, 'data_args': {'level': 'hard', 'seed': 2}}
-    """
-
-    def add(below: Fields, above: Mapping[str, Any]) -> Fields:
-        for name in ("sampler", "optimizer"):
-            if above.get(name, below.get(name)) != below.get(name):
-                below = {key: value for key, value in below.items() if key != f"{name}_args"}
-        nested = {
-            key: add(below[key], value)
-            for key, value in above.items()
-            if isinstance(value, Mapping) and isinstance(below.get(key), Mapping)
-        }
-        return {**below, **above, **nested}
-
-    return reduce(add, parts, {})
-
-
-def set_at(settings: Mapping[str, Any]) -> Fields:
-    """``{"loss_args.margin": m}`` -> ``{"loss_args": {"margin": m}}``, at any depth.
-
-    >>> set_at({"lr": 0.1, "loss_args.margin": 0.2})
-    {'lr': 0.1, 'loss_args': {'margin': 0.2}}
-    """
-    nested = [
-        reduce(lambda inner, key: {key: inner}, reversed(name.split(".")), value)
-        for name, value in settings.items()
-    ]
-    return merged(*nested)
-
-
 def is_set(fields: Mapping[str, Any], setting: str) -> bool:
     """Whether fields say what a setting, as "loss_args.margin", is."""
     first, _, rest = setting.partition(".")
@@ -175,7 +140,7 @@ def repetition(rules: Protocol, k: int) -> Fields:
     where a number is asked for."""
     numbers = dict.fromkeys(rules.repetitions.numbered, k)
     own = rules.searches[k % len(rules.searches)].repetitions
-    return merged(rules.repetitions.fields, own, set_at(numbers), {"split": "test"})
+    return merged(rules.repetitions.fields, own, nested(numbers), {"split": "test"})
 
 
 # Arms -----------------------------------------------------------------------------------------
@@ -333,7 +298,7 @@ def experiment(
     steps = max(1, round(steps * arm.steps_factor))
     choices = choices_of(rules, arm)
     chosen = [choices[key][settings[key]] for key in choices]
-    tuned = set_at({key: value for key, value in settings.items() if key not in choices})
-    own_steps = set_at({arm.per_step: steps}) if arm.per_step else {}
+    tuned = nested({key: value for key, value in settings.items() if key not in choices})
+    own_steps = nested({arm.per_step: steps}) if arm.per_step else {}
     parts = ({"steps": steps}, arm.fields, *chosen, own_steps, tuned, where)
     return Experiment(**merged(rules.base, *parts))

@@ -19,9 +19,10 @@ from scipy.stats import qmc
 
 from dmlkit import losses
 from dmlkit.losses.contract import Range
+from dmlkit.recipes import merged
 from dmlkit.training import Experiment
 from dmlkit.training.build import objective_for
-from studies.rules import Arm, Fields, Protocol, choices_of, experiment, is_set, merged, searching
+from studies.rules import Arm, Fields, Protocol, choices_of, experiment, is_set, searching
 from studies.trainings import Plan, Table, work_off
 
 _OFF_SHARE = 1 / 8  # of candidates, in which an addition has the weight 0

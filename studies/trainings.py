@@ -18,10 +18,11 @@ from dmlkit import ROOT, data, geometry, numerics, retrieval, training, workers
 from dmlkit.backbones import is_published
 from dmlkit.data import ImageSet
 from dmlkit.files import write_whole
+from dmlkit.recipes import merged
 from dmlkit.training import Experiment
 from dmlkit.training.scoring import score
 from studies.dreml import Ensemble, member_experiments
-from studies.rules import Arm, Protocol, experiment, merged, repetition
+from studies.rules import Arm, Protocol, experiment, repetition
 
 _SCORES = (*(f"recall_at_{k}" for k in (1, 2, 4, 8, 16)), "map_at_r", "nmi")
 _OWN = ("recall_at_1_signs", "spread")
@@ -103,7 +104,6 @@ class Table:
     def write(self) -> None:
         """Put the file in place, whole."""
         if self.path is not None and self.rows:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             write_whole({self.path: partial(self.frame().to_csv, index=False)})
 
 

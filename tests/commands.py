@@ -17,7 +17,8 @@ from pathlib import Path
 _SERVER = """
 import atexit, gc, json, os, runpy, sys, threading, traceback
 
-import faiss, lightning_fabric, nbformat, pandas, scipy.stats, sklearn.metrics, torch, typer
+import faiss, lightning_fabric, matplotlib.pyplot, nbformat, pandas, scipy.stats, sklearn.metrics
+import torch._dynamo, typer
 
 gc.freeze()  # else each command would copy all of this to look for garbage in it
 own = os.environ.get("PYTHONPATH", "").split(os.pathsep)

@@ -67,6 +67,8 @@ CHANGED: dict[str, str] = {
     "names/dmlkit.claims:*": "claims are of studies: rows by conditions, by one test",
     "scores/interval": "overlap is the share r of common classes, of which r/(1 - r) was given",
     "names/dmlkit.study:holm": "as below",
+    "*[:/]compare": "differences are paired by statistics.paired: the one test",
+    "*[:/]ranks": "losses come in groups (studies.choice): nothing ranks them",
     "scores/holm": "adjusted p-values, of which those up to 5 % were said to fall",
 }
 #: How far numbers may be elsewhere, as a share of their root mean square: the first that matches.
@@ -189,12 +191,9 @@ def of_scores() -> Part:
             found[f"{under}/error_rates"] = rates.to_numpy()
         found[f"{metric}/nmi"] = retrieval.nmi(x, y, 3, of["metric"])
     r = rng.standard_normal(20) + 0.3
-    frame = pd.DataFrame({"arm": list("abcd") * 5, "seed": np.arange(20) // 4, "r": r})
     found["interval"] = [*study.interval(r), *study.interval(r, overlap=0.3)]
     found["sign_flips"] = [study.sign_flips(r), study.sign_flips(r[:9], "greater")]
     found["repetitions"] = study.repetitions(0.02, 0.01)
-    found["compare"] = study.compare(frame, "arm", "a", "r").to_numpy()
-    found["ranks"] = study.ranks(frame, "arm", "r").to_numpy()
     found["holm"] = study.holm(rng.random((6, 2)) ** 4)
     return fingerprints(found)
 

@@ -4,8 +4,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 
 import nbformat
 import pytest
@@ -131,10 +129,8 @@ def test_the_help_says_what_set_sets(invoke):
         assert what in invoke(*command, "--help").output
 
 
-def test_python_runs_the_package_as_the_command():
-    done = subprocess.run(
-        [sys.executable, "-m", "dmlkit", "claims", "--nope"], capture_output=True, text=True
-    )
+def test_python_runs_the_package_as_the_command(commands):
+    done = commands.run(["-m", "dmlkit", "claims", "--nope"], ROOT, os.environ)
     assert done.returncode == 2
     assert "Usage: dmlkit claims" in done.stderr
 

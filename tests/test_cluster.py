@@ -1,4 +1,4 @@
-"""A sweep on the workers of a Dask cluster is the one that is trained here."""
+"""A sweep on the worker of a Dask cluster is the one that is trained here."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ def test_a_sweep_on_a_cluster_is_the_local_one(tmp_path, monkeypatch):
         return study.sweep(TINY, executor, device="cpu", progress=False, seed=[1, 2])
 
     monkeypatch.setenv("DMLKIT_CACHE", str(tmp_path / "there"))
-    how = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    how = {"n_workers": 1, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
     with LocalCluster(**how) as cluster, workers._client(cluster.scheduler_address) as client:
         there = sweep("there", client.get_executor(pure=False))
         monkeypatch.setenv("DMLKIT_SCHEDULER", cluster.scheduler_address)

@@ -82,8 +82,11 @@ def test_a_training_has_the_bits_of_the_variables_set_by_hand_and_tells_them() -
 @pytest.mark.parametrize(
     "before, variables, expected",
     [
-        ("", {"MKL_CBWR": "COMPATIBLE"}, "avx2, MKL COMPATIBLE"),
-        ("import numpy; ", {"OPENBLAS_CORETYPE": "Nehalem"}, f"avx2{MKL}, OpenBLAS Nehalem"),
+        (
+            "import numpy; ",
+            {"MKL_CBWR": "COMPATIBLE", "OPENBLAS_CORETYPE": "Nehalem"},
+            "avx2, MKL COMPATIBLE, OpenBLAS Nehalem",
+        ),
         # What torch settled before dmlkit was imported stays in force, and is told.
         (
             "import os, torch; os.environ['ATEN_CPU_CAPABILITY'] = 'default'; torch.ones(3) + 1; "

@@ -1,25 +1,10 @@
-"""Differences are paired; intervals are exact; as many repetitions decide as are said to."""
+"""Intervals are exact; as many repetitions decide as are said to."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 
 from dmlkit import statistics
-
-
-def test_compare_pairs_by_seed_as_scipy_does():
-    random = np.random.default_rng(0)
-    frame = pd.DataFrame(
-        [{"loss": name, "seed": s, "split": c, "recall_at_1": random.random()}
-         for name in "abc" for s in range(4) for c in range(2)]
-    ).sample(frac=1, random_state=1)  # fmt: skip
-    result = statistics.compare(frame, "loss", "a", pair=["seed", "split"])
-    assert list(result.index) == ["b", "c"]
-    wide = frame.pivot(index=["seed", "split"], columns="loss", values="recall_at_1")
-    expected = stats.ttest_rel(wide["b"], wide["a"]).confidence_interval(0.95)
-    np.testing.assert_allclose(result.loc["b", ["low", "high"]].astype(float), expected)
-    assert result.loc["b", "n"] == 8
 
 
 def test_an_interval_of_repetitions_that_overlap_is_wider():
@@ -127,22 +112,3 @@ def test_the_luck_of_recipes_is_found():
 )
 def test_a_word_follows_from_the_interval_and_the_smallest_effect(rule, interval, expected):
     assert statistics.word(rule, sum(interval) / 2, *interval, margin=1.0) == expected
-
-
-def test_compare_refuses_what_has_no_partner():
-    frame = pd.DataFrame({"loss": ["a", "b"], "seed": [0, 1], "recall_at_1": [0.5, 0.6]})
-    with pytest.raises(ValueError, match="nothing to pair with"):
-        statistics.compare(frame, "loss", "a")
-    with pytest.raises(ValueError, match="no loss 'z'; there are a, b"):
-        statistics.compare(pd.concat([frame, frame.assign(seed=[1, 0])]), "loss", "z")
-
-
-def test_ranks_share_ties():
-    frame = pd.DataFrame(
-        {"loss": list("abc") * 2, "seed": [0] * 3 + [1] * 3, "r": [0.9, 0.9, 0.1, 0.9, 0.8, 0.1]}
-    )
-    assert statistics.ranks(frame, "loss", "r")["mean"].to_dict() == {
-        "a": 1.25,
-        "b": 1.75,
-        "c": 3.0,
-    }

@@ -289,6 +289,7 @@ class Killed(Executor):
 
 def test_a_sweep_whose_processes_are_killed_each_time_says_so(monkeypatch):
     began = []
+    alone(monkeypatch, cores=2)
     monkeypatch.setattr(workers, "default_executor", lambda: began.append(1) or Killed())
     with pytest.raises(RuntimeError, match=r"2 of 2 Runs failed; .*terminated abruptly"):
         study.sweep(TINY, device="cpu", progress=False, seed=[0, 1])

@@ -35,7 +35,6 @@ def fetch(file: File, folder: Path) -> Path:
     path = folder / file.name
     if check_integrity(path, file.md5):
         return path
-    folder.mkdir(parents=True, exist_ok=True)
     try:
         write_whole({path: lambda beside: download_url(file.url, folder, beside.name, file.md5)})
     except (OSError, RuntimeError, ValueError, HTTPException) as error:

@@ -31,7 +31,6 @@ def write(path: Path, listing: Listing, features: NDArray[np.float32]) -> None:
         with beside.open("wb") as file:
             np.savez_compressed(file, scales=scales, codes=packed, **columns)
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_whole({path: save})
 
 

@@ -27,7 +27,6 @@ ARCHIVE = File(
 )
 #: Git's own hash of that commit's folder ``dataset``: the names and contents of all its files.
 TREE, FILES = "e7756d505f53e3eef89ae1ee97f3a799a9885475", 5695
-CATALOG = "iconic-images-and-descriptions"
 GALLERIES = ("visit", "all", "catalog")
 #: The classes that each of four folds tests: 21, 20, 20 and 20.
 FOLDS = np.array_split(np.random.default_rng(0).permutation(81), 4)

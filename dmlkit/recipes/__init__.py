@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +29,15 @@ def load(
     ``[experiment]`` of fields of Experiment, to which ``[losses.NAME]`` are changes that another
     ``loss`` brings; where it has a ``base``, the name of a recipe, both are changes to that one's.
 
-    A change that is a table changes entry by entry, but the arguments of another loss, sampler or
-    optimizer start anew. ``settings`` come last, and may name an entry: ``data_args.crop``.
+    Changes are ``merged``; ``settings`` come last, and may name an entry: ``data_args.crop``.
 
     >>> load("sec_cub_googlenet", "multi_similarity", {"data_args.crop": 64}).sampler_args
     {'classes': 24, 'per_class': 5}
     """
     experiment, losses = read(name) if name else ({}, {})
     if loss is not None:
-        experiment = _changed(experiment, {"loss": loss} | losses.get(loss, {}))
-    experiment = _changed(experiment, nested(settings or {}))
+        experiment = merged(experiment, {"loss": loss} | losses.get(loss, {}))
+    experiment = merged(experiment, nested(settings or {}))
     check_arguments("Experiment", [field.name for field in fields(Experiment)], experiment)
     return Experiment(**experiment)
 
@@ -55,17 +55,42 @@ def fitted(experiment: Experiment) -> tuple[Experiment, str]:
     return replace(experiment, sampler_args=args | {"classes": there}), f"{line} to train on"
 
 
+def merged(*parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of Experiment put together: later ones win, tables within them are merged, but the
+    arguments of another loss, sampler or optimizer start anew.
+
+    >>> merged({"seed": 1, "data_args": {"level": "hard"}}, {"data_args": {"seed": 2}})
+    {'seed': 1, 'data_args': {'level': 'hard', 'seed': 2}}
+    """
+
+    def add(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+        anew: dict[str, Any] = {
+            f"{name}_args": {}
+            for name in ("loss", "sampler", "optimizer")
+            if name in below and above.get(name, below[name]) != below[name]
+        }
+        below = below | anew
+        tables = {
+            key: add(below[key], value)
+            for key, value in above.items()
+            if isinstance(value, Mapping) and isinstance(below.get(key), dict)
+        }
+        return {**below, **above, **tables}
+
+    return reduce(add, parts, {})
+
+
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that may name an entry, as fields of Experiment.
+    """Settings that may name an entry, at any depth, as fields of Experiment.
 
     >>> nested({"lr": 0.1, "loss_args.margin": 0.2})
     {'lr': 0.1, 'loss_args': {'margin': 0.2}}
     """
-    changes: dict[str, Any] = {}
-    for setting, value in settings.items():
-        field, _, entry = setting.partition(".")
-        changes = _changed(changes, {field: {entry: value} if entry else value})
-    return changes
+    tables = (
+        reduce(lambda inner, key: {key: inner}, reversed(name.split(".")), value)
+        for name, value in settings.items()
+    )
+    return merged(*tables)
 
 
 def read(name: StrPath) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -79,17 +104,5 @@ def read(name: StrPath) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     check_arguments(f"the recipe {path}", ("base", "experiment", "losses"), table)
     experiment, losses = read(table["base"]) if "base" in table else ({}, {})
     for loss, changes in table.get("losses", {}).items():
-        losses[loss] = _changed(losses.get(loss, {}), changes)
-    return _changed(experiment, table.get("experiment", {})), losses
-
-
-def _changed(found: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields after some of them change; see ``load``."""
-    after = dict(found)
-    for field in ("loss", "sampler", "optimizer"):
-        if field in after and changes.get(field, after[field]) != after[field]:
-            after[f"{field}_args"] = {}
-    for name, value in changes.items():
-        both = isinstance(value, dict) and isinstance(after.get(name), dict)
-        after[name] = after[name] | value if both else value
-    return after
+        losses[loss] = merged(losses.get(loss, {}), changes)
+    return merged(experiment, table.get("experiment", {})), losses

@@ -25,27 +25,8 @@ from dmlkit.training.scoring import DivergedError, embed, frozen
 from dmlkit.training.trainer import Trainer, fit
 
 __all__ = [
-    "DivergedError",
-    "Experiment",
-    "NotTrainedError",
-    "Objective",
-    "Run",
-    "RunInProgressError",
-    "Trainer",
-    "baselines",
-    "build_model",
-    "build_objective",
-    "build_optimizer",
-    "build_sampler",
-    "device_type",
-    "embed",
-    "fit",
-    "frozen",
-    "load_run",
-    "lr_factor",
-    "open_fabric",
-    "repeatable_numerics",
-    "run",
-    "to_float",
-    "untrained",
-]
+    "DivergedError", "Experiment", "NotTrainedError", "Objective", "Run", "RunInProgressError",
+    "Trainer", "baselines", "build_model", "build_objective", "build_optimizer", "build_sampler",
+    "device_type", "embed", "fit", "frozen", "load_run", "lr_factor", "open_fabric",
+    "repeatable_numerics", "run", "to_float", "untrained",
+]  # fmt: skip

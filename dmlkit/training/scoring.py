@@ -91,7 +91,6 @@ def frozen(images: data.ImageSet, network: str, batch_size: int = 64) -> data.Im
         model = models.build(network, dim=1, image=images[0], pretrained=True)
         model.head = nn.Identity()
         features = embed_batches(model, images.images.split(batch_size))
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_whole({path: partial(torch.save, features)})
     return replace(images, images=torch.load(path, weights_only=True)[:, :, None, None])
 

@@ -1,9 +1,8 @@
-"""JupyterLab as `make lab` opens it: Run All, figures, a slider, where a student stops."""
+"""JupyterLab as `make lab` opens it: figures, where a student stops, a slider."""
 
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -16,13 +15,14 @@ import nbformat
 import pytest
 
 import dmlkit
+from course import smoke
 from course.student import copies
 
 from .conftest import complaints
 
 pytestmark = pytest.mark.timeout(900)
 
-SLIDER = "ipywidgets.interactive"
+SLIDER, WITH_A_SLIDER = "ipywidgets.interactive", "09_norms_and_gradients.ipynb"
 RUN_ALL = """
 const panel = jupyterapp.shell.currentWidget;
 window.ran = null;
@@ -40,21 +40,18 @@ content.scrollToItem(i, "center").then(() => setTimeout(done, 1000));
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Copies of the notebooks, since JupyterLab saves what it runs, and the student's beside.
+    """The student's notebooks at the profile smoke, and one with a slider.
 
-    Of the one with a slider what follows on it is left out: it has nothing to do with the slider,
-    and takes most of the time.
+    Of that what follows on the slider is left out: it has nothing to do with it, and takes most of
+    the time.
     """
-    folder = tmp_path_factory.mktemp("course") / "notebooks"
-    folder.mkdir()
-    shutil.copy(dmlkit.ROOT / "notebooks" / "00_start_here.ipynb", folder)
-    name = "09_norms_and_gradients.ipynb"
-    notebook = nbformat.read(dmlkit.ROOT / "notebooks" / name, as_version=4)
+    folder = tmp_path_factory.mktemp("lab") / "course"
+    for copy in copies(folder):
+        nbformat.write(smoke.small(copy), copy)
+    notebook = smoke.small(dmlkit.ROOT / "notebooks" / WITH_A_SLIDER)
     (place,) = (i for i, cell in enumerate(notebook.cells) if SLIDER in cell.source)
     notebook.cells = notebook.cells[: place + 1]
-    nbformat.write(notebook, folder / name)
-    for copy in copies(folder / "student"):
-        assert copy.exists()
+    nbformat.write(notebook, folder / WITH_A_SLIDER)
     return folder
 
 
@@ -118,24 +115,13 @@ def errors(cells: list[dict[str, Any]]) -> list[tuple[int, dict[str, Any]]]:
     return [(i, output) for i, output in outputs if output["output_type"] == "error"]
 
 
-def test_the_first_notebook_runs_and_shows_its_figures(chromium: Any, lab: str) -> None:
-    cells = run_all(chromium, lab, "00_start_here.ipynb")
-    assert errors(cells) == []
-    assert all(cell["execution_count"] for cell in cells)
-    drawn = [c for c in cells if any("image/png" in o.get("data", {}) for o in c["outputs"])]
-    chromium.execute_async_script(SHOW, drawn[0]["id"])
-    width = "return Math.max(...[...document.querySelectorAll('.jp-OutputArea img')].map(\
-             (i) => i.naturalWidth))"
-    assert chromium.execute_script(width) > 100
-    assert [c for c in complaints(chromium) if c.startswith("a request to")] == []
-
-
 def test_the_slider_moves_the_figure(chromium: Any, lab: str) -> None:
     from selenium.webdriver import Keys
     from selenium.webdriver.support.ui import WebDriverWait
 
-    cells = run_all(chromium, lab, "09_norms_and_gradients.ipynb")
+    cells = run_all(chromium, lab, WITH_A_SLIDER)
     assert errors(cells) == []
+    assert all(cell["execution_count"] for cell in cells)
     (widget,) = [c for c in cells if SLIDER in c["source"]]
     chromium.execute_async_script(SHOW, widget["id"])
     image = "document.querySelector('.jp-OutputArea .widget-html img')"
@@ -150,10 +136,18 @@ def test_the_slider_moves_the_figure(chromium: Any, lab: str) -> None:
     WebDriverWait(chromium, 30).until(lambda b: b.execute_script(picture) != before)
 
 
-def test_a_student_stops_at_the_first_exercise(chromium: Any, lab: str) -> None:
-    cells = run_all(chromium, lab, "student/notebooks/00_start_here.ipynb")
+def test_a_student_sees_the_figures_and_stops_at_the_first_exercise(
+    chromium: Any, lab: str
+) -> None:
+    cells = run_all(chromium, lab, "notebooks/00_start_here.ipynb")
     stub = next(i for i, cell in enumerate(cells) if "NotImplementedError" in cell["source"])
     ((place, error),) = errors(cells)
     assert place == stub + 1, "the check right after the first exercise says so, and nothing else"
     assert "your turn" in error["evalue"]
     assert not any(cell["execution_count"] for cell in cells[place + 1 :])
+    drawn = [c for c in cells if any("image/png" in o.get("data", {}) for o in c["outputs"])]
+    chromium.execute_async_script(SHOW, drawn[0]["id"])
+    width = "return Math.max(...[...document.querySelectorAll('.jp-OutputArea img')].map(\
+             (i) => i.naturalWidth))"
+    assert chromium.execute_script(width) > 100
+    assert [c for c in complaints(chromium) if c.startswith("a request to")] == []

@@ -176,7 +176,7 @@ def experiment(root, **changes):
 def test_a_run_from_a_folder_is_the_same_every_time(root, tmp_path, monkeypatch, augment):
     asked = experiment(root, augment=augment)
     first = run(asked, tmp_path / "a")
-    monkeypatch.setattr(pictures.joblib, "cpu_count", lambda: 1)
+    monkeypatch.setattr(pictures.joblib, "cpu_count", lambda: 7)
     second = run(asked, tmp_path / "b")
     assert first.embeddings.shape == (12, 8)
     assert first.history["train_recall_at_1"].notna().sum() == 1

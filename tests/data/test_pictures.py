@@ -64,7 +64,7 @@ def test_training_crops_are_a_function_of_seed_and_step(paths, monkeypatch):
     unbroken = [read(step) for step in range(6)]
     assert all(batch.shape == (5, 3, 16, 16) for batch in unbroken)
     monkeypatch.setenv("DMLKIT_PICTURE_GB", "0.000002")  # one picture
-    monkeypatch.setattr(pictures.joblib, "cpu_count", lambda: 1)
+    monkeypatch.setattr(pictures.joblib, "cpu_count", lambda: 7)
     resumed = stream(Pictures(paths, crop=16, resize=20))
     assert all(torch.equal(resumed(step), unbroken[step]) for step in (4, 5))
     other = stream(Pictures(paths, crop=16, resize=20), seed=1)

@@ -138,7 +138,7 @@ def grocery(folder: Path, classes: tuple[int, ...]) -> Path:
 
     Every class has its picture in the catalog.
     """
-    from dmlkit.data.grocery import CATALOG, NAME
+    from dmlkit.data.grocery import NAME
 
     at = f"{NAME}/dataset"
     shown = picture(folder / "shown.jpg", 0, size=(20, 24)).read_bytes()
@@ -146,7 +146,7 @@ def grocery(folder: Path, classes: tuple[int, ...]) -> Path:
     with zipfile.ZipFile(folder / f"{NAME}.zip", "w") as file:
         rows = ["Class Name (str),Class ID (int),Coarse Class Name (str),Coarse Class ID (int),…,…"]
         for c in range(81):
-            icon = f"/{CATALOG}/Class-{c}_Iconic.jpg"
+            icon = f"/iconic-images-and-descriptions/Class-{c}_Iconic.jpg"
             rows.append(f"Class-{c},{c},Coarse-{c},{c},{icon},/text.txt")
             file.writestr(at + icon, shown)
         file.writestr(f"{at}/classes.csv", WINDOWS.join(rows))

@@ -7,8 +7,9 @@ from concurrent.futures import Future
 import pytest
 
 import studies
+from dmlkit.recipes import merged
 from studies.follow import chosen_arms, follow, remaining
-from studies.rules import experiment, merged
+from studies.rules import experiment
 from studies.search import candidates, space
 from studies.trainings import ROW_KEY, TRIAL_KEY, Table
 from tests.studies.tiny import TINY

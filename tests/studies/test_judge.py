@@ -247,7 +247,8 @@ def test_a_loss_is_tuned_and_repeated_as_the_study_does_and_goes_on(own, invent,
         assert page.count(f"\n| {arm} | ") == 1
 
 
-def test_worker_processes_find_the_loss_by_its_name(own):
+def test_worker_processes_find_the_loss_by_its_name(own, monkeypatch):
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "2")  # with one core none is started
     base = Experiment(
         loss=f"{own / 'mine.py'}:Good",  # workers may have begun in another folder
         data_args={"train_classes": 40},

@@ -1,5 +1,6 @@
 """The studies that are there: every arm can be trained, and no tested class was seen before."""
 
+import functools
 import itertools
 import os
 from pathlib import Path
@@ -10,9 +11,10 @@ import pytest
 import studies
 from dmlkit import data, losses, training
 from dmlkit.data import omniglot
+from dmlkit.recipes import merged
 from dmlkit.training import Experiment
 from dmlkit.training.build import objective_for
-from studies.rules import SEC_ON, experiment, merged, repetition, searching
+from studies.rules import SEC_ON, experiment, repetition, searching
 from studies.search import candidates
 
 STUDIES = ("scratch", "transfer", "wide", "photos")
@@ -47,12 +49,16 @@ def test_every_arm_makes_valid_experiments(name):
 
 @pytest.mark.parametrize("name", ["scratch", "claims"])
 def test_every_batch_that_is_tried_can_be_drawn(name):
-    rules = studies.protocol(name)
+    rules, drawn = studies.protocol(name), set()
     for arm in studies.arms(rules).values():
         for settings in candidates(rules, arm, 0):
             made = experiment(rules, arm, settings, 100, searching(rules, 0))
-            train = data.load("glyphs", train_classes=made.data_args["train_classes"], per_class=16)
-            assert len(training.build_sampler(made, train)(0)), (arm.name, settings)
+            classes = made.data_args["train_classes"]
+            batch = repr((classes, made.sampler, made.sampler_args, made.seed))
+            if batch not in drawn:
+                drawn.add(batch)
+                train = data.load("glyphs", train_classes=classes, per_class=16)
+                assert len(training.build_sampler(made, train)(0)), (arm.name, settings)
 
 
 def test_every_loss_takes_part():
@@ -112,9 +118,12 @@ def test_dreml_has_the_steps_and_dimensions_of_one_network():
     assert plan.dim * arm.members == rules.base["dim"]
 
 
-def classes_of(rules, fields):
-    """The classes of each split that a training reads, with few pictures where they are made."""
-    made = Experiment(**merged(rules.base, fields))
+@functools.cache
+def classes_of(name, which, number):
+    """The classes of each split that the training of a search or repetition reads, of few pictures
+    where they are made."""
+    rules = studies.protocol(name)
+    made = Experiment(**merged(rules.base, which(rules, number)))
     args = dict(made.data_args)
     if made.data == "glyphs":
         args |= dict.fromkeys(("per_class", "val_per_class", "test_per_class"), 1)
@@ -128,12 +137,9 @@ def classes_of(rules, fields):
 def test_no_class_that_is_tested_was_seen_by_the_search_whose_recipes_are_tested(name):
     rules = studies.protocol(name)
     searches = len(rules.searches)
-    seen = [
-        set.union(*classes_of(rules, searching(rules, number)).values())
-        for number in range(searches)
-    ]
+    seen = [set.union(*classes_of(name, searching, s).values()) for s in range(searches)]
     for k in range(rules.repetitions.count):
-        used = classes_of(rules, repetition(rules, k))
+        used = classes_of(name, repetition, k)
         assert used["test"]
         assert not used["test"] & used["train"]
         assert not used["test"] & seen[k % searches]
@@ -144,6 +150,6 @@ def test_the_overlap_of_test_classes_is_the_one_stated(name):
     """It is the mean share of test classes that two repetitions have in common."""
     rules = studies.protocol(name)
     count = rules.repetitions.count
-    tested = [classes_of(rules, repetition(rules, k))["test"] for k in range(count)]
+    tested = [classes_of(name, repetition, k)["test"] for k in range(count)]
     shares = [len(a & b) / min(len(a), len(b)) for a, b in itertools.combinations(tested, 2)]
     assert np.mean(shares) == pytest.approx(rules.repetitions.overlap, abs=5e-3)

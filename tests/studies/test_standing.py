@@ -87,13 +87,12 @@ def test_holm_counts_regimes_that_were_not_judged():
 
 
 @pytest.mark.parametrize("luck", [0.0, 0.02])
-@pytest.mark.parametrize("of", ["best", "loss 0"])
-def test_copies_are_called_better_at_most_as_often_as_said(luck, of):
+def test_copies_are_called_better_at_most_as_often_as_said(luck):
     """Where all are equal but for one, which is copied, chance has the most to gain."""
     studies = {name: evidence(seed, luck) for seed, name in enumerate(("scratch", "transfer"))}
     for frame in studies.values():
         frame.loc[frame["arm"] == "loss 0", "recall_at_1"] += 0.2
-    found = rule.alarms(studies, FAMILIES, 1000, of=of)
+    found = rule.alarms(studies, FAMILIES, 1000, of="best")
     assert found["comparisons"] == 1000
     assert found["share"] <= 0.05
     assert 0 < found["high"] <= 0.07

@@ -85,7 +85,8 @@ def fit(experiment, **args):
     return model, history
 
 
-def test_fit_starts_processes_of_its_own_and_brings_home_what_they_learnt():
+def test_fit_starts_processes_of_its_own_and_brings_home_what_they_learnt(spawn, monkeypatch):
+    monkeypatch.setattr(devices, "spawn", spawn)
     monitor = {"train": worker.images()}
     one, expected = fit(ONE, monitor=monitor)
     two, history = fit(replace(ONE, devices=2), monitor=monitor)
