@@ -96,7 +96,7 @@ def test_a_clone_is_set_up_and_its_index_is_opened(clone):
     for command in ("make lab", "make lab TORCH=cpu"):
         done = subprocess.run(
             [*shlex.split(command), "--dry-run"], cwd=clone, capture_output=True, text=True,
-            env=os.environ | {"MAKEFLAGS": ""},
+            env=os.environ | {"MAKEFLAGS": "", "MAKELEVEL": "0"},
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert "-m venv .venv" in done.stdout
