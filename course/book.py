@@ -65,11 +65,6 @@ def facts(notebook: NotebookNode) -> Facts:
     title = re.match(r"# (?:\d+\w? · )?(.+)", text)
     sentence = re.search(r"\*\*In one sentence\.\*\* (.+)", text)
     study = _STUDY.search(text)
-    if title and not study:  # the older form
-        old = re.findall(r"\b\d\d\b", text.partition("**Prerequisites.**")[2].partition("\n")[0])
-        said = re.sub(r" ?<!--.*?-->|\*\*", "", text.split("\n\n")[2])
-        said = re.split(r"(?<=[.?]) ", said.strip("*"))[0]
-        return Facts(title[1], said, 20, 40, tuple(dict.fromkeys(old)))
     if not (title and sentence and study):
         raise ValueError(f"{text[:40]!r} lacks a title, its sentence or the minutes of study")
     needs = tuple(dict.fromkeys(re.findall(r"\b\d\d[a-z]?\b", study["needs"])))

@@ -38,9 +38,7 @@ def kept(source: NotebookNode, executed: NotebookNode, figures: Path) -> Noteboo
     if [cell.source for cell in ran] != [cell.source for cell in code(written)]:
         raise ValueError("it was edited while it ran: run it once more")
     for number, (cell, run) in enumerate(zip(code(written), ran, strict=True), start=1):
-        if "parameters" in tags(cell) and _profile(written):
-            cell.outputs = [_printed(_profile(written))]
-        elif "volatile" not in tags(cell):
+        if "volatile" not in tags(cell):
             cell.outputs = list(lasting(run.outputs, figures))
         cell.execution_count = number if cell.outputs else None
     return written
@@ -115,12 +113,6 @@ def _figure(output: NotebookNode) -> str:
 def _escaped(text: str) -> str:
     """Text as Markdown that shows it letter by letter."""
     return re.sub(r"([\\`*_{}\[\]<>#$|~])", r"\\\1", text)
-
-
-def _profile(notebook: NotebookNode) -> str:
-    values = notebook.metadata.get("dmlkit", {}).get("profiles", {}).get("ci", {})
-    settings = ", ".join(f"{key} = {value!r}" for key, value in values.items())
-    return f"The outputs below are those of the profile ci: {settings}.\n" if settings else ""
 
 
 def pictures(notebook: NotebookNode) -> dict[str, bytes]:

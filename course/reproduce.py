@@ -1,10 +1,9 @@
 """Run the notebooks of the course with papermill, keep their figures, and check their numbers.
 
 Every notebook has a cell tagged ``parameters``, whose defaults are the profile ``ci``, and looks up
-what the others set. (Notebooks of the older form begin at ``smoke``, and have the others in their
-metadata, ``{"dmlkit": {"profiles": {"ci": {...}, ...}}}``.) What a whole run made is kept in
-``build/<profile>/<notebook>``. That of ``ci`` is committed: its figures also reach ``figures/``,
-and the notebook keeps what it showed, as ``course.outputs`` tells.
+what the others set. What a whole run made is kept in ``build/<profile>/<notebook>``. That of ``ci``
+is committed: its figures also reach ``figures/``, and the notebook keeps what it showed, as
+``course.outputs`` tells.
 """
 
 import hashlib
@@ -108,8 +107,7 @@ def plan(source: Path, profile: str, given: Mapping[str, Any], build: Path) -> J
     """
     notebook = nbformat.read(source, as_version=4)
     check_choice(PROFILES, profile=profile)
-    profiles = notebook.metadata.get("dmlkit", {}).get("profiles", {})
-    parameters = {"profile": profile, **profiles.get(profile, {}), **given}
+    parameters = {"profile": profile, **given}
     known = papermill.inspect_notebook(str(source))
     if unknown := parameters.keys() - known.keys():
         there = ", ".join(known) or "none"

@@ -18,11 +18,6 @@ _HEADER = re.compile(r"^\*Read \d+ minutes, do \d+; the machine works [\d.]+\. N
 _PREDICT = re.compile(r"\*\*Predict\.\*\*.*?<details><summary>Answer</summary>", re.S)
 
 
-def is_lesson(notebook: NotebookNode) -> bool:
-    """Whether a notebook is of the form that is held to this standard."""
-    return bool(_HEADER.search(notebook.cells[0].source))
-
-
 def problems(notebook: NotebookNode) -> Iterator[str]:
     """What a lesson lacks."""
     prose = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
@@ -31,6 +26,8 @@ def problems(notebook: NotebookNode) -> Iterator[str]:
     title = prose[0].splitlines()[0]
     if not title.endswith("?"):
         yield f"the title {title!r} asks no question"
+    if not _HEADER.search(prose[0]):
+        yield "no line '*Read … minutes, do …; the machine works …. Needs: …*'"
     if "**In one sentence.**" not in prose[0]:
         yield "no '**In one sentence.**' answers it"
     if (count := _words(core)) > WORDS:

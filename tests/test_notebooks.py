@@ -14,7 +14,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
 import dmlkit
-from course import book, check, outputs, reproduce
+from course import book, check, outputs
 from dmlkit import checks
 from tests import lesson
 
@@ -34,9 +34,7 @@ ANNOTATIONS = {"str": str, "int": int, "float": float, "bool": bool, "list": lis
 
 def problems(notebook: NotebookNode, name: str) -> list[str]:
     """What a notebook called ``name`` lacks of the standard."""
-    new = lesson.is_lesson(notebook)
-    form = [lesson.problems] if new else [_shown_again, _prose]
-    checks = (_parameters, _outputs, _cells, _figures, _widgets, _exercises, *form)
+    checks = (_parameters, _outputs, _cells, _figures, _widgets, _exercises, lesson.problems)
     found = [problem for check in checks for problem in check(notebook)]
     if notebook.metadata.get("kernelspec", {}).get("name") != "python3":
         found.append("the kernel is not called python3")
@@ -48,10 +46,6 @@ def problems(notebook: NotebookNode, name: str) -> list[str]:
 
 def _code(cells: list[NotebookNode]) -> list[NotebookNode]:
     return [cell for cell in cells if cell.cell_type == "code"]
-
-
-def _markdown(notebook: NotebookNode) -> str:
-    return "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
 
 
 def _calls(cells: list[NotebookNode]) -> Iterator[ast.Call]:
@@ -96,16 +90,8 @@ def _parameters(notebook: NotebookNode) -> Iterator[str]:
         yield "parameters: a comment holds '=', which papermill takes for a value"
     if missing := {"profile", "seeds", "device"} - names:
         yield f"parameters: {', '.join(sorted(missing))} missing"
-    profiles = notebook.metadata.get("dmlkit", {}).get("profiles", {})
-    if lesson.is_lesson(notebook):
-        text = "\n".join(cell.source for cell in _code(notebook.cells))
-        if "}.get(profile, (" not in text or profiles:
-            yield "sizes are not looked up: seeds, steps = {...}.get(profile, (seeds, steps))"
-        return
-    if profiles.keys() != {"ci", "full"}:
-        yield "metadata.dmlkit.profiles does not hold exactly ci and full"
-    if unknown := {key for values in profiles.values() for key in values} - names:
-        yield f"metadata.dmlkit.profiles set {', '.join(sorted(unknown))}, which is no parameter"
+    if "}.get(profile, (" not in "\n".join(cell.source for cell in _code(notebook.cells)):
+        yield "sizes are not looked up: seeds, steps = {...}.get(profile, (seeds, steps))"
 
 
 def _outputs(notebook: NotebookNode) -> Iterator[str]:
@@ -141,20 +127,6 @@ def _figures(notebook: NotebookNode) -> Iterator[str]:
                 yield f"figure {name!r} has no {argument}"
 
 
-def _shown_again(notebook: NotebookNode) -> Iterator[str]:
-    details = "".join(re.findall(r"<details>.*?</details>", _markdown(notebook), re.DOTALL))
-    for name, _ in saved(notebook.cells):
-        if f"(../figures/{name}.png)" not in details:
-            yield f"figure {name!r} is not shown from ../figures/ in a <details>"
-    waiting: list[str] = []  # figures whose picture, and with it the answer, has not come yet
-    for cell in notebook.cells:
-        waiting += [name for name, _ in saved([cell])]
-        for line in cell.source.splitlines() if cell.cell_type == "markdown" else ():
-            waiting = [name for name in waiting if f"(../figures/{name}.png)" not in line]
-            if line.startswith("## ") and waiting:
-                yield f"{line!r} begins before the reference picture of {waiting[0]!r}"
-
-
 def saved(cells: list[NotebookNode]) -> Iterator[tuple[str, dict[str, ast.expr]]]:
     """Name and arguments of every figure that cells save."""
     for call in _calls(cells):
@@ -182,22 +154,6 @@ def _exercises(notebook: NotebookNode) -> Iterator[str]:
             yield f"{lines[0]!r} has {begins} BEGIN SOLUTION and {ends} END SOLUTION"
     if exercises < 2:
         yield f"{exercises} exercises between ### BEGIN SOLUTION and ### END SOLUTION, expected 2"
-
-
-def _prose(notebook: NotebookNode) -> Iterator[str]:
-    prose = _markdown(notebook)
-    if not notebook.cells[0].source.startswith("# "):
-        yield "the first cell does not begin with the title"
-    for word in ("Objectives", "Recap", "Notation"):
-        if not re.search(rf"^(#+ |\*\*){word}", prose, re.MULTILINE):
-            yield f"nothing is headed {word!r}"
-    for profile in reproduce.PROFILES:
-        if not re.search(rf"^\| *`?{profile}`? *\|.*\d", prose, re.MULTILINE):
-            yield f"the table of minutes has no row for {profile!r}"
-    if not re.search(r"\*\*Predict", prose):
-        yield "the reader is never asked to predict ('**Predict')"
-    if prose.count("<details>") != prose.count("</details>"):
-        yield "a <details> is not closed"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -57,7 +57,7 @@ with open(order["output_path"], "w") as file:
 """
 
 
-def write(project: Path, name: str, *sources: str, **profiles: Any) -> Path:
+def write(project: Path, name: str, *sources: str) -> Path:
     """A notebook with a title, parameters and code cells."""
     cells = [
         new_markdown_cell(f"# Title\n\nIt has 0.9 <!-- {name}: recall -->."),
@@ -65,7 +65,7 @@ def write(project: Path, name: str, *sources: str, **profiles: Any) -> Path:
         *map(new_code_cell, sources),
     ]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    metadata = {"kernelspec": kernel, "dmlkit": {"profiles": {"ci": profiles, "full": {}}}}
+    metadata = {"kernelspec": kernel}
     path = project / "notebooks" / f"{name}.ipynb"
     path.parent.mkdir(exist_ok=True)
     nbformat.write(new_notebook(cells=cells, metadata=metadata), path)
@@ -95,9 +95,11 @@ def test_a_notebook_runs_once_is_published_and_checked(
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))
     monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "0")
     monkeypatch.setenv("MPLBACKEND", "Agg")
-    path = write(tmp_path, "00_toy", FIGURE.format("00_toy"), rates=[1e-05, 0.25])
+    path = write(tmp_path, "00_toy", FIGURE.format("00_toy"))
     before, published = path.read_bytes(), tmp_path / "figures"
-    assert run(tmp_path, profile="ci", parameters={"seeds": 4})[0]
+    assert run(tmp_path, profile="ci", parameters={"rates": [1e-05, 0.25]})[0]
+    made = tmp_path / "build" / "ci" / "00_toy" / "figures" / "00_toy.json"
+    assert json.loads(made.read_text())["numbers"]["rates"] == [1e-05, 0.25]
     assert path.read_bytes() == before  # only ci as it is writes anything
     assert not published.exists()
 
@@ -108,11 +110,9 @@ def test_a_notebook_runs_once_is_published_and_checked(
     assert files(tmp_path / "elsewhere" / "ci") == ["00_toy"]
     assert files(published) == ["00_toy.json", "00_toy.png"]
     record = json.loads((published / "00_toy.json").read_text())
-    assert record["numbers"]["rates"] == [1e-05, 0.25]
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
-    given, shown = (cell for cell in notebook.cells if cell.cell_type == "code")
-    assert "profile ci: rates = [1e-05, 0.25]" in given.outputs[0].text
+    _, shown = (cell for cell in notebook.cells if cell.cell_type == "code")
     assert [output.get("text") for output in shown.outputs] == ["recall 0.8\n", None, None]
     assert outputs.pictures(notebook) == {"00_toy": b"a picture"}
 
