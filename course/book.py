@@ -1,4 +1,4 @@
-"""The course as one book: its index, its notation, the links between its notebooks.
+"""The course as one book: its index and the links between its notebooks.
 
 ``python -m course.book`` writes what is made from the notebooks: their index, the links at the top
 of each, the README's table, and the numbers and minutes in the glossary and the teacher's guide.
@@ -321,41 +321,6 @@ def drawing(direct: Mapping[str, Sequence[str]]) -> str:
         + "".join(boxes).replace("<text", '<text fill="#111" stroke="none"')
         + "</g></svg>"
     )
-
-
-# --- Notation -------------------------------------------------------------------------------------
-
-
-def notation(notebook: NotebookNode) -> list[tuple[str, str]]:
-    """Each symbol of a notebook's notation tables with its meaning, one symbol at a time.
-
-    A row that has several symbols is split at the commas, and so is its meaning, where it has as
-    many parts.
-    """
-    found = []
-    for cell in notebook.cells:
-        tables = re.findall(
-            r"^\| *symbol *\| *meaning.*\n\|[-| :]+\n((?:\|.*\n?)+)", cell.source, re.M
-        )
-        for row in "".join(table.rstrip("\n") + "\n" for table in tables).splitlines():
-            symbol, meaning = (part.strip() for part in _cells(row)[:2])
-            symbols = _split(symbol) if "$" in symbol else [symbol]
-            meanings = re.split(r"[,;] (?:and )?", meaning)
-            same = len(meanings) == len(symbols)
-            found += list(zip(symbols, meanings if same else [meaning] * len(symbols), strict=True))
-    return found
-
-
-def _cells(row: str) -> list[str]:
-    """The cells of a row of a table, without its outer bars; a bar within $…$ is not one."""
-    return re.findall(r"((?:\$[^$]*\$|`[^`]*`|[^|$`])+)", row.strip())
-
-
-def _split(symbols: str) -> list[str]:
-    """Symbols of a cell, '$a, p$, $x_{i,j}$' -> ['a', 'p', 'x_{i,j}'], without spaces."""
-    outside = r"(?<!\\),(?![^{(\[]*[})\]])"  # of brackets
-    spans = [re.split(outside, span) for span in re.findall(r"\$([^$]+)\$", symbols)]
-    return [re.sub(r"\s+", " ", symbol).strip() for span in spans for symbol in span]
 
 
 # --- The command ----------------------------------------------------------------------------------
