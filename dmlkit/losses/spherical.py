@@ -266,7 +266,11 @@ class SphericalExpansion(EmbeddingLoss):
         proxies: Tensor = self.loss.proxies  # type: ignore[assignment]  # (C, d)
         check_labels(labels, len(proxies))
         B = len(embeddings)
-        k = B if self.steps is None else self._expanded(B)
+        k = B
+        if self.steps is not None:
+            # Decided at each call: as a decorator, this would load the compiler for everyone.
+            compiling = torch.compiler.is_compiling()
+            k = (torch.compiler.disable(self._expanded) if compiling else self._expanded)(B)
         real = self.loss(embeddings, labels)
         if k == 0:
             return real
@@ -283,7 +287,6 @@ class SphericalExpansion(EmbeddingLoss):
         again = labels.repeat_interleave(self.points)
         return real + self.weight * self.loss(synthetic.flatten(0, 1), again)
 
-    @torch.compiler.disable
     def _expanded(self, batch: int) -> int:
         """How many samples of a batch are expanded now; counts the batch in training mode."""
         progress = min(self.step / self.steps, 1) if self.steps else 1
