@@ -71,7 +71,9 @@ def test_centers_of_a_simplex_are_equally_far_apart(classes, dim, norm):
         (4, 2, 0.0, 0.0),  # a square
         (6, 4, 0.0, 0.0),  # half of a cross-polytope and more
         (6, 3, 0.0, 0.0),  # an octahedron
+        (10, 2, math.cos(math.tau / 10), 1e-5),  # a regular decagon
         (12, 3, 5**-0.5, 1e-5),  # an icosahedron
+        (7, 3, math.cos(math.radians(77.86954)), 1e-3),  # Tammes' problem for 7 points
     ],
 )
 def test_more_centers_than_a_simplex_has_reach_the_known_optimum(classes, dim, best, tolerance):

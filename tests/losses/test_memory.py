@@ -245,7 +245,8 @@ def test_a_loss_by_name_with_arguments():
     assert isinstance(losses.build("xbm", dim=8).loss, ContrastiveLoss)
 
 
-def test_a_memory_with_a_bad_row_gives_no_finite_loss(generator):
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_memory_with_a_bad_row_gives_no_finite_loss(generator, bad):
     class SquaredDistances(PairLoss):
         """Passes on whatever is not finite."""
 
@@ -254,5 +255,5 @@ def test_a_memory_with_a_bad_row_gives_no_finite_loss(generator):
 
     memory = CrossBatchMemory(SquaredDistances(), dim=8).double()
     x, y = batch(generator)
-    memory(x.index_fill(0, torch.tensor([3]), math.nan), y)
+    memory(x.index_fill(0, torch.tensor([3]), bad), y)
     assert not memory(x, y).isfinite()

@@ -158,9 +158,10 @@ def test_one_set_of_proxies_is_learned_and_saved(generator):
     assert loss.proxies.grad.abs().sum() > 0
 
 
-def test_with_proxies_and_counts_it_compiles_as_one_graph(generator):
+@pytest.mark.parametrize("name", ["proxy_anchor", "sphereface"])
+def test_with_proxies_and_counts_it_compiles_as_one_graph(generator, name):
     torch.compiler.reset()
-    loss = make("matryoshka", loss="sphereface", sizes=SIZES)
+    loss = make("matryoshka", loss=name, sizes=SIZES)
     x, y = batch(generator)
     compiled = torch.compile(copy.deepcopy(loss), backend="eager", fullgraph=True)
     assert_same(lambda z: compiled(z, y), lambda z: copy.deepcopy(loss)(z, y), x)
