@@ -39,6 +39,13 @@ def test_centers_are_the_recursion_and_the_simplex_without_its_zero_column():
         torch.testing.assert_close(centers, printed, rtol=0, atol=1e-6)
 
 
+def test_the_absolute_value_keeps_the_recursion_finite_in_single_precision():
+    for n in range(1, 65):
+        printed = recursion(n + 1, np.float32)
+        assert printed.isfinite().all()
+        torch.testing.assert_close(printed[:, :n], simplex(n), rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("n, d", [(1, 3), (2, 4), (5, 6), (8, 20), (16, 64)])
 def test_sees_points_are_the_centers_in_a_basis_of_their_own(n, d, generator):
     z, w = F.normalize(torch.randn(2, 3, d, generator=generator, dtype=F64), dim=2)

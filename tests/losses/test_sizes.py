@@ -260,6 +260,8 @@ def test_refuses_a_loss_with_a_state_of_one_size(inner):
 
 def test_refuses_what_does_not_fit(generator):
     x, y = batch(generator)
+    with pytest.raises(TypeError, match="must not contain a MatryoshkaLoss"):
+        MatryoshkaLoss(MatryoshkaLoss(SupConLoss(), DIM), DIM)
     with pytest.raises(ValueError, match=r"proxies must have dim = 9 dimensions, but are \(6, 8\)"):
         MatryoshkaLoss(make("proxy_anchor"), 9)
     every = torch.ones(len(x), len(x), dtype=torch.bool)
