@@ -234,6 +234,9 @@ def test_refusals(generator):
         CrossBatchMemory(ContrastiveLoss(), dim=8, size=20).double()(x, y)
     with pytest.raises(TypeError, match=r"must be a PairLoss.*but is NormalizedSoftmaxLoss"):
         CrossBatchMemory(NormalizedSoftmaxLoss(6, 8), dim=8)
+    for name in ("contextual", "embedding_expansion", "htl"):
+        with pytest.raises(TypeError, match="must be a PairLoss"):
+            losses.build("xbm", num_classes=3, dim=8, loss=name)
     with pytest.raises(TypeError, match=r"must be a PairLoss.*but is 'contrastive'"):
         CrossBatchMemory("contrastive", dim=8)
 
