@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit.checks import check_gallery
+from dmlkit.geometry import norms
 from dmlkit.neighbors import (
     BLOCK_ENTRIES,
     Array,
@@ -241,6 +242,7 @@ def _pair(
 ) -> _Pairs:
     check_gallery(embeddings, gallery, own)
     x, y, rows = as_sets(embeddings, gallery, metric, own)
+    _check_sizes(x, y)
     both = labels_of_both(labels, gallery_labels, x, y, rows)
     classes, codes = torch.cat(both).unique(return_inverse=True)
     of_x, of_y = codes.split([len(x), len(y)])
@@ -274,6 +276,7 @@ def _listed(embeddings: Array, pairs: Array, same: Array, metric: Metric) -> _Li
 def _scores_of(embeddings: Array, pairs: Array, metric: Metric) -> Tensor:
     """Of pairs (P, 2), the higher the more alike: (P,) float32."""
     x = as_matrix(embeddings, "embeddings", metric)
+    _check_sizes(x)
     rows = as_tensor(pairs).to(x.device)
     if rows.ndim != 2 or rows.shape[1] != 2 or rows.is_floating_point() or not len(rows):
         raise ValueError(
@@ -286,6 +289,11 @@ def _scores_of(embeddings: Array, pairs: Array, metric: Metric) -> Tensor:
     a, b = (part.split(_LISTED) for part in rows.long().T)
     likeness = metric_of(metric).likeness  # of all with all, of which the diagonal is asked
     return torch.cat([likeness(x[i], x[j]).diagonal() for i, j in zip(a, b, strict=True)]).float()
+
+
+def _check_sizes(*sets: Tensor) -> None:
+    if max(norms(x).max() for x in sets) > 1e38:  # else a score may be −∞, which is no pair
+        raise ValueError("embeddings: expected distances below 2e38, in float32; divide them")
 
 
 def _check_pairs(name: str, genuine: int, total: int) -> None:

@@ -51,6 +51,8 @@ def problems(notebook: NotebookNode) -> Iterator[str]:
     for heading in ("Exercises", "Recap", "Read on"):
         if not re.search(rf"^## {heading}", whole, re.M):
             yield f"nothing is headed '## {heading}'"
+    if whole.count("<details>") != whole.count("</details>"):
+        yield "a <details> is not closed"
     judges = any("from studies import" in cell.source for cell in notebook.cells)
     for cell in notebook.cells:
         if judges and cell.cell_type == "code":  # tables of studies have a column "arm"

@@ -14,14 +14,13 @@ FEW = {"per_class": 10, "train_classes": 60, "test_classes": 60, "test_per_class
 EIGHT = {"data_args": FEW | {"train_classes": 8}, "sampler_args": {"classes": 8, "per_class": 4}}
 SMALL = {"data_args": FEW, "sampler_args": {"classes": 8, "per_class": 4}}
 HEALTHY = {
-    "triplets": Experiment(steps=60, data_args=FEW),
+    "triplets": Experiment(steps=60),
     "proxies": Experiment(
         loss="proxy_nca_pp",
         loss_args={"temperature": 0.2},
         loss_lr_factor=50.0,
         lr=0.003,
-        steps=60,
-        data_args=FEW,
+        steps=150,
     ),
 }
 ILL = {

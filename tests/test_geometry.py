@@ -40,6 +40,13 @@ def test_gradients_are_right_and_finite_where_the_distance_is_zero(generator):
     assert torch.equal(same.grad, torch.zeros(4, 3))
 
 
+@pytest.mark.parametrize("norm", [1e-6, 1.0, 1e6])
+def test_normalized_rows_have_norm_one(generator, norm):
+    x = torch.randn(8, 5, generator=generator)
+    x = x / x.norm(dim=1, keepdim=True) * norm
+    torch.testing.assert_close(geometry.norms(geometry.normalize(x)), torch.ones(8))
+
+
 @pytest.mark.parametrize("shape", [(5,), (4, 5), (2, 3, 5)])
 def test_rows_are_the_last_dimension_whatever_stands_before_it(generator, shape):
     x = torch.randn(shape, generator=generator, dtype=torch.float64)
@@ -72,6 +79,11 @@ def test_every_pair_is_the_same_row_or_the_same_label_or_different(values):
     same, different = geometry.same_label(labels), geometry.different_label(labels)
     eye = torch.eye(len(labels), dtype=torch.bool)
     assert torch.equal(same.int() + different.int() + eye.int(), torch.ones_like(eye).int())
+    assert torch.equal(same | eye, torch.tensor([[a == b for b in values] for a in values]))
+
+
+def test_large_labels_are_not_merged():
+    assert geometry.different_label(torch.tensor([2**24, 2**24 + 1]))[0, 1]
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])

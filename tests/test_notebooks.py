@@ -234,6 +234,7 @@ BROKEN: list[tuple[str, Callable[[NotebookNode], Any]]] = [
     ("has no alt", _replace("    alt=", "    other=")),
     ("0 exercises", _replace("SOLUTION", "ANSWER")),
     ("captures", lambda nb: nb.cells.append(new_code_cell("ipywidgets.interact(f, a=1)"))),
+    ("a <details> is not closed", _replace("</details>", "")),
     ("asks no question", _replace("random directions?", "random directions")),
     ("2 predictions", _replace("**Predict.** From 2", "From 2")),
     ("no box '> **The idea.**'", _replace("> **The idea.**", "The idea.")),

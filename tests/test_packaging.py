@@ -1,11 +1,14 @@
 """The ways to install agree with each other, and the project says nothing of one machine."""
 
+import ast
+import os
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+import nbformat
 import pytest
 import yaml
 
@@ -107,7 +110,7 @@ def test_no_file_names_a_path_of_a_machine():
     assert not found
 
 
-def test_the_package_is_found_from_the_folder_above_a_clone(tmp_path):
+def test_the_package_is_found_from_the_folder_above_a_clone(tmp_path, commands):
     """A folder named dmlkit, the clone, must not stand in the way of the package."""
     (tmp_path / "dmlkit" / "dmlkit").mkdir(parents=True)  # as a clone has it
     done = subprocess.run(
@@ -115,3 +118,22 @@ def test_the_package_is_found_from_the_folder_above_a_clone(tmp_path):
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.stdout.strip() == PROJECT["version"], done.stderr
+    done = commands.run(["-c", "import dmlkit.losses, course, studies"], tmp_path, os.environ)
+    assert done.returncode == 0, done.stderr
+
+
+def imported(notebook: Path) -> list[str]:
+    """The import lines of a notebook that are of the project."""
+    cells = nbformat.read(notebook, as_version=4).cells
+    trees = [ast.parse(cell.source) for cell in cells if cell.cell_type == "code"]
+    nodes = [node for tree in trees for node in tree.body]
+    ours = r"(from|import) (dmlkit|course|studies)\b"
+    return [text for node in nodes if re.match(ours, text := ast.unparse(node))]
+
+
+def test_the_modules_of_each_notebook_are_found_from_their_folder(commands):
+    folder = ROOT / "notebooks"
+    lines = sorted({line for path in folder.glob("*.ipynb") for line in imported(path)})
+    done = commands.run(["-c", "\n".join(lines)], folder, os.environ)
+    assert len(lines) > 20
+    assert done.returncode == 0, done.stderr

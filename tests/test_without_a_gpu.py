@@ -135,10 +135,9 @@ def test_a_step_of_the_constraint_does_not_wait(target, training_mode, device, m
 
 
 @DEVICES
-@pytest.mark.parametrize(
-    "directions, steps, detach",
-    [("simplex", None, True), ("rotated", 0, False), ("random", 9, True)],
-)
+@pytest.mark.parametrize("directions", ["simplex", "rotated", "random"])
+@pytest.mark.parametrize("steps", [None, 0, 9])
+@pytest.mark.parametrize("detach", [True, False])
 def test_a_step_of_the_expansion_does_not_wait(detach, steps, directions, device, monkeypatch):
     see = SphericalExpansion(
         losses.NormalizedSoftmaxLoss(CLASSES, DIM),

@@ -62,6 +62,8 @@ class MatryoshkaLoss(PairLoss):
             raise ValueError(f"weights must be {len(self.sizes)}, above 0, but are {weights}")
         total = 1.0 if self.reduction == "sum" else sum(weights)
         self.terms = [(m, w / total) for m, w in zip(self.sizes, weights, strict=True)]
+        if any(isinstance(module, MatryoshkaLoss) for module in self.loss.modules()):
+            raise TypeError("loss has prefixes already: it must not contain a MatryoshkaLoss")
         for name, p in self._cut().items():
             if p.shape[-1] != self.dim:
                 have = tuple(p.shape)

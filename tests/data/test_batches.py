@@ -276,65 +276,75 @@ def test_bad_arguments_are_named(make, message):
 # For a DataLoader --------------------------------------------------------------------------------
 
 LABELS = np.random.default_rng(0).permutation(np.repeat([3, 5, 8, 13], [12, 9, 10, 11]))
-UNIFORM = {"size": 12, "seed": 1}
-STEPS = 9  # more than two of its epochs
+SAMPLERS = {
+    PK: {"classes": 3, "per_class": 4, "seed": 1},
+    Episodic: {"ways": 2, "support": 3, "query": 3, "seed": 1},
+    Uniform: {"size": 12, "seed": 1},
+}
+STEPS = 9
+of_every_kind = pytest.mark.parametrize("sampler", SAMPLERS)
 
 
-def batches(**args):
-    return BatchSampler(LABELS, Uniform, steps=STEPS, **args, **UNIFORM)
+def batches(sampler, **args):
+    return BatchSampler(LABELS, sampler, steps=STEPS, **args, **SAMPLERS[sampler])
 
 
-def test_batches_are_those_of_the_sampler():
-    expected = [Uniform(LABELS, **UNIFORM)(step).tolist() for step in range(STEPS)]
-    assert list(batches()) == expected
-    assert len(batches()) == len(expected)
-    assert {type(index) for batch in batches() for index in batch} == {int}
+@of_every_kind
+def test_batches_are_those_of_the_sampler(sampler):
+    expected = [sampler(LABELS, **SAMPLERS[sampler])(step).tolist() for step in range(STEPS)]
+    assert list(batches(sampler)) == expected
+    assert len(batches(sampler)) == len(expected)
+    assert {type(index) for batch in batches(sampler) for index in batch} == {int}
 
 
 # Python 3.12 warns of any fork beside other threads, of which faiss and torch have some.
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-def test_two_workers_give_what_none_gives():
+@of_every_kind
+def test_two_workers_give_what_none_gives(sampler):
     dataset = TensorDataset(torch.arange(len(LABELS)), torch.from_numpy(LABELS))
 
     def loaded(workers):
-        found = DataLoader(dataset, batch_sampler=batches(), num_workers=workers)
+        found = DataLoader(dataset, batch_sampler=batches(sampler), num_workers=workers)
         return [(index.tolist(), labels.tolist()) for _ in range(2) for index, labels in found]
 
-    alone, twice = loaded(0), batches()
+    alone, twice = loaded(0), batches(sampler)
     assert [index for index, _ in alone] == [*twice, *twice]
     assert all(LABELS[index].tolist() == labels for index, labels in alone)
     assert loaded(2) == alone
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
-def test_ranks_partition_every_batch_in_its_order(world_size):
-    ranks = [batches(rank=r, world_size=world_size) for r in range(world_size)]
-    for whole, *shares in zip(batches(), *ranks, strict=True):
+@of_every_kind
+def test_ranks_partition_every_batch_in_its_order(sampler, world_size):
+    ranks = [batches(sampler, rank=r, world_size=world_size) for r in range(world_size)]
+    for whole, *shares in zip(batches(sampler), *ranks, strict=True):
         assert {len(share) for share in shares} == {len(whole) // world_size}
         assert np.stack(shares, axis=1).ravel().tolist() == whole
 
 
-def test_an_interrupted_training_goes_on_with_the_batch_that_it_lacks():
-    whole = list(batches())
+@of_every_kind
+def test_an_interrupted_training_goes_on_with_the_batch_that_it_lacks(sampler):
+    whole = list(batches(sampler))
     for start in (0, 4, STEPS):
-        rest = batches(start=start)
+        rest = batches(sampler, start=start)
         assert len(rest) == STEPS - start
         assert list(rest) == whole[start:]
 
 
-def test_each_pass_is_the_next_epoch_also_of_a_training_that_goes_on():
+@of_every_kind
+def test_each_pass_is_the_next_epoch_also_of_a_training_that_goes_on(sampler):
     """The loop that everybody writes sees what one long training does."""
-    step = Uniform(LABELS, **UNIFORM)
+    step = sampler(LABELS, **SAMPLERS[sampler])
     expected = [step(number).tolist() for number in range(4 * STEPS)]
-    loader = DataLoader(torch.arange(len(LABELS)), batch_sampler=(own := batches()))
+    loader = DataLoader(torch.arange(len(LABELS)), batch_sampler=(own := batches(sampler)))
     assert [batch.tolist() for _ in range(4) for batch in loader] == expected
-    rest = batches(start=4)
+    rest = batches(sampler, start=4)
     for each in (own, rest):
         each.set_epoch(2)
     assert [*own, *own] == expected[2 * STEPS :]
     assert [*rest, *rest] == expected[2 * STEPS + 4 :]
     assert len(rest) == STEPS
-    ranks = [batches(rank=r, world_size=2) for r in range(2)]
+    ranks = [batches(sampler, rank=r, world_size=2) for r in range(2)]
     for epoch in (0, 1):
         for whole, *shares in zip(expected[epoch * STEPS :], *ranks, strict=False):
             assert np.stack(shares, axis=1).ravel().tolist() == whole
@@ -350,4 +360,4 @@ def test_each_pass_is_the_next_epoch_also_of_a_training_that_goes_on():
 )
 def test_what_cannot_be_shared_is_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
-        BatchSampler(LABELS, **{"steps": STEPS, "classes": 3} | wrong)
+        BatchSampler(LABELS, **({"steps": STEPS} | SAMPLERS[PK] | wrong))

@@ -39,6 +39,13 @@ def test_centers_are_the_recursion_and_the_simplex_without_its_zero_column():
         torch.testing.assert_close(centers, printed, rtol=0, atol=1e-6)
 
 
+def test_the_absolute_value_keeps_the_recursion_finite_in_single_precision():
+    for n in range(1, 65):
+        printed = recursion(n + 1, np.float32)
+        assert printed.isfinite().all()
+        torch.testing.assert_close(printed[:, :n], simplex(n), rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("n, d", [(1, 3), (2, 4), (5, 6), (8, 20), (16, 64)])
 def test_sees_points_are_the_centers_in_a_basis_of_their_own(n, d, generator):
     z, w = F.normalize(torch.randn(2, 3, d, generator=generator, dtype=F64), dim=2)
@@ -71,7 +78,9 @@ def test_centers_of_a_simplex_are_equally_far_apart(classes, dim, norm):
         (4, 2, 0.0, 0.0),  # a square
         (6, 4, 0.0, 0.0),  # half of a cross-polytope and more
         (6, 3, 0.0, 0.0),  # an octahedron
+        (10, 2, math.cos(math.tau / 10), 1e-5),  # a regular decagon
         (12, 3, 5**-0.5, 1e-5),  # an icosahedron
+        (7, 3, math.cos(math.radians(77.86954)), 1e-3),  # Tammes' problem for 7 points
     ],
 )
 def test_more_centers_than_a_simplex_has_reach_the_known_optimum(classes, dim, best, tolerance):

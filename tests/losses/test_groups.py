@@ -210,7 +210,7 @@ def test_mutual_information_of_single_groups():
 
 
 def test_gradients(generator):
-    x, y = batch(generator, classes=2, per_class=4, dim=3)
-    for loss in (groups.PrototypicalLoss(), groups.StructuredClusteringLoss()):
+    x, y = batch(generator, classes=3, per_class=4, dim=3)
+    for loss in (groups.PrototypicalLoss(2), groups.StructuredClusteringLoss()):
         assert torch.autograd.gradcheck(lambda z, f=loss: f(z, y), x.requires_grad_())
         assert torch.autograd.gradgradcheck(lambda z, f=loss: f(z, y), x)

@@ -72,9 +72,9 @@ def test_distances_of_classes_are_means_over_pairs_of_images(generator):
     assert within.isnan().tolist() == [False, False, True, False, False, False, True, False]
 
 
-@pytest.mark.parametrize(
-    "beta, levels, spread", [(0.0, 16, 0.6), (0.1, 1, 0.6), (0.1, 4, 0.1), (0.1, 16, 3.0)]
-)
+@pytest.mark.parametrize("beta", [0.0, 0.1])
+@pytest.mark.parametrize("levels", [1, 4, 16])
+@pytest.mark.parametrize("spread", [0.1, 0.6, 3.0])
 def test_margins_are_those_of_the_tree(generator, beta, levels, spread):
     x, y = training_set(generator, spread=spread)
     margins = tree_margins(x, y, 8, beta, levels)

@@ -1,5 +1,7 @@
 """The hyperbolic loss against the literal Möbius formulas, the authors' form, and NT-Xent."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -131,3 +133,11 @@ def test_gradients(generator, c):
     loss = HyperbolicLoss(c=c)
     assert torch.autograd.gradcheck(lambda z: loss(z, y), x.requires_grad_())
     assert torch.autograd.gradgradcheck(lambda z: loss(z, y), x)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_batch_with_a_bad_row_gives_no_finite_loss_in_flat_space(generator, bad):
+    x, y = batch(generator)
+    x[3, 1] = bad
+    assert not HyperbolicLoss(c=0.0)(x, y).isfinite()
+    assert not HyperbolicLoss(c=0.0)(x.index_fill(0, torch.tensor([3]), bad), y).isfinite()

@@ -234,6 +234,9 @@ def test_refusals(generator):
         CrossBatchMemory(ContrastiveLoss(), dim=8, size=20).double()(x, y)
     with pytest.raises(TypeError, match=r"must be a PairLoss.*but is NormalizedSoftmaxLoss"):
         CrossBatchMemory(NormalizedSoftmaxLoss(6, 8), dim=8)
+    for name in ("contextual", "embedding_expansion", "htl"):
+        with pytest.raises(TypeError, match="must be a PairLoss"):
+            losses.build("xbm", num_classes=3, dim=8, loss=name)
     with pytest.raises(TypeError, match=r"must be a PairLoss.*but is 'contrastive'"):
         CrossBatchMemory("contrastive", dim=8)
 
@@ -245,7 +248,8 @@ def test_a_loss_by_name_with_arguments():
     assert isinstance(losses.build("xbm", dim=8).loss, ContrastiveLoss)
 
 
-def test_a_memory_with_a_bad_row_gives_no_finite_loss(generator):
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_memory_with_a_bad_row_gives_no_finite_loss(generator, bad):
     class SquaredDistances(PairLoss):
         """Passes on whatever is not finite."""
 
@@ -254,5 +258,5 @@ def test_a_memory_with_a_bad_row_gives_no_finite_loss(generator):
 
     memory = CrossBatchMemory(SquaredDistances(), dim=8).double()
     x, y = batch(generator)
-    memory(x.index_fill(0, torch.tensor([3]), math.nan), y)
+    memory(x.index_fill(0, torch.tensor([3]), bad), y)
     assert not memory(x, y).isfinite()

@@ -25,8 +25,9 @@ def test_a_member_is_cross_entropy_of_the_embedding_as_logits(generator):
 
 
 @pytest.mark.parametrize("classes, dim", [(300, 12), (300, 144), (7, 3), (3, 7), (5, 1)])
-def test_the_map_is_balanced(classes, dim):
-    sizes = MetaClassLoss(classes, dim).meta_classes.bincount(minlength=dim)
+@pytest.mark.parametrize("map_seed", range(3))
+def test_the_map_is_balanced(classes, dim, map_seed):
+    sizes = MetaClassLoss(classes, dim, map_seed).meta_classes.bincount(minlength=dim)
     assert sizes.sum() == classes
     assert len(sizes) == dim
     assert sizes.max() - sizes.min() <= 1

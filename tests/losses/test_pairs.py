@@ -375,7 +375,7 @@ EVERY: dict[str, Callable[[], nn.Module]] = {
 
 @pytest.mark.parametrize("name", EVERY)
 def test_derivatives_of_both_orders_equal_finite_differences(generator, name):
-    x, y = batch(generator, classes=3, per_class=2, dim=3)
+    x, y = batch(generator, classes=3, per_class=3, dim=4)
     loss = seeded(EVERY[name](), y, seed=1)
     assert torch.autograd.gradcheck(loss, x.requires_grad_())
     assert torch.autograd.gradgradcheck(loss, x)

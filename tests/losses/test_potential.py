@@ -29,7 +29,7 @@ def loop(x, y, p, delta, alpha):
     return total * delta**alpha / len(points)
 
 
-@pytest.mark.parametrize("delta, alpha", [(1.4, 4.0), (1.3, 1.5), (0.2, 4.0)])
+@pytest.mark.parametrize("delta, alpha", [(1.2, 2.0), (1.4, 4.0), (1.3, 1.5), (0.2, 4.0)])
 def test_equals_the_loop(delta, alpha, generator):
     ours = PotentialFieldLoss(C, DIM, centers=M, delta=delta, alpha=alpha).double()
     x, y = batch(generator, C, per_class=2)

@@ -89,6 +89,9 @@ def test_of_several_centers_the_nearest_counts(generator):
     p = unit(ours.proxies.detach())  # (6, 3, 8)
     oracle = lambda z: arcface(torch.einsum("bd,ckd->bck", unit(z), p).amax(2), y, [0.5] * 6)  # noqa: E731
     assert_same(lambda z: ours(z, y), oracle, x)
+    one, plain = make("subcenter_arcface", centers=1), make("arcface")
+    plain.proxies.data.copy_(one.proxies[:, 0].data)
+    torch.testing.assert_close(one(x, y), plain(x, y))
 
 
 def test_weights_and_sizes_are_one_for_each_class():

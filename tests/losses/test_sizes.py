@@ -158,9 +158,10 @@ def test_one_set_of_proxies_is_learned_and_saved(generator):
     assert loss.proxies.grad.abs().sum() > 0
 
 
-def test_with_proxies_and_counts_it_compiles_as_one_graph(generator):
+@pytest.mark.parametrize("name", ["proxy_anchor", "sphereface"])
+def test_with_proxies_and_counts_it_compiles_as_one_graph(generator, name):
     torch.compiler.reset()
-    loss = make("matryoshka", loss="sphereface", sizes=SIZES)
+    loss = make("matryoshka", loss=name, sizes=SIZES)
     x, y = batch(generator)
     compiled = torch.compile(copy.deepcopy(loss), backend="eager", fullgraph=True)
     assert_same(lambda z: compiled(z, y), lambda z: copy.deepcopy(loss)(z, y), x)
@@ -259,6 +260,8 @@ def test_refuses_a_loss_with_a_state_of_one_size(inner):
 
 def test_refuses_what_does_not_fit(generator):
     x, y = batch(generator)
+    with pytest.raises(TypeError, match="must not contain a MatryoshkaLoss"):
+        MatryoshkaLoss(MatryoshkaLoss(SupConLoss(), DIM), DIM)
     with pytest.raises(ValueError, match=r"proxies must have dim = 9 dimensions, but are \(6, 8\)"):
         MatryoshkaLoss(make("proxy_anchor"), 9)
     every = torch.ones(len(x), len(x), dtype=torch.bool)

@@ -3,6 +3,7 @@
 import math
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -21,9 +22,9 @@ from dmlkit.losses.spherical import (
     simplex,
 )
 from tests.losses.oracles import assert_same, batch
+from tests.losses.test_centers import recursion
 
 F64 = torch.float64
-SIZES = (*range(1, 10), 16, 33, 64, 128)  # of a simplex
 
 
 def unit(*shape, generator, dtype=F64):
@@ -158,6 +159,15 @@ def test_heated_up_softmax_is_normalized_softmax_at_two_temperatures(generator):
         close(*(torch.autograd.grad(value, loss.proxies)[0] for value in (ours, theirs)))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, F64, torch.bfloat16])
+def test_heated_up_softmax_takes_embeddings_of_another_precision(dtype, generator):
+    x, y = batch(generator)
+    loss = HeatedUpSoftmaxLoss(6, 8)
+    value = loss(x.to(dtype), y)
+    assert value.dtype == torch.promote_types(dtype, torch.float32)
+    assert value.item() == pytest.approx(loss.double()(x, y).item(), rel=0.05)
+
+
 def test_heated_up_softmax_resumes_before_its_switch(generator):
     x, y = batch(generator)
     before, after = (HeatedUpSoftmaxLoss(6, 8, switch_at=3).double() for _ in range(2))
@@ -192,13 +202,14 @@ def test_a_large_alpha_leaves_the_easy_samples_almost_without_gradient():
 
 
 def test_simplex_is_the_recursion_of_algorithm_1_without_its_last_column():
-    for n in SIZES:
-        close(simplex(n, like=torch.empty(0, dtype=F64)), alpha(n, F64)[:, :n])
+    for n in range(1, 129):  # Pang's, quicker to compute, differs in the last entry alone
+        printed = alpha(n, F64) if n < 10 else recursion(n + 1, np.float64)
+        close(simplex(n, like=printed), printed[:, :n])
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(F64, 1e-12), (torch.float32, 1e-5)])
 def test_simplex_inner_products_and_sum(dtype, tolerance):
-    for n in SIZES:
+    for n in range(1, 129):
         mu = simplex(n, like=torch.empty(0, dtype=dtype))
         gram = (1 + 1 / n) * torch.eye(n + 1, dtype=dtype) - 1 / n
         assert (mu @ mu.T - gram).abs().max() < tolerance
@@ -211,7 +222,7 @@ def test_simplex_inner_products_and_sum(dtype, tolerance):
 @pytest.mark.parametrize("randomized", [False, True])
 @pytest.mark.parametrize("dtype, tolerance", [(F64, 1e-12), (torch.float32, 1e-5)])
 def test_identities_of_the_expansion_for_every_n(dtype, tolerance, randomized, generator):
-    for n in SIZES:
+    for n in range(1, 129):
         for d in (n + 1, n + 9):  # n <= d - 1 is feasible, its bound included
             z, w = (unit(3, d, generator=generator, dtype=dtype) for _ in range(2))
             points = expand(3 * z, w / 5, n, generator if randomized else None)
@@ -522,16 +533,19 @@ def test_expansion_is_made_from_json_literals():
 def test_expansion_refuses_a_loss_without_a_proxy_for_each_class():
     with pytest.raises(TypeError, match=r"proxies \(C, d\), but is ContrastiveLoss\(\)"):
         losses.build("spherical_expansion", num_classes=6, dim=8, loss="contrastive")
+    with pytest.raises(TypeError, match="but is 'normalized_softmax'"):
+        SphericalExpansion("normalized_softmax")
     inner = Recorder(6, 8)
     inner.proxies = nn.Parameter(torch.zeros(6, 2, 8))
     with pytest.raises(TypeError, match=r"but is Recorder\(\)"):
         SphericalExpansion(inner)
 
 
-def test_expansion_refuses_a_label_without_a_proxy():
+@pytest.mark.parametrize("label", [-1, 6])
+def test_expansion_refuses_a_label_without_a_proxy(label):
     see = SphericalExpansion(Recorder(6, 8), points=2)  # whose loss would not notice −1
-    with pytest.raises(ValueError, match=r"labels must be .* num_classes is 6, .*-1"):
-        see(torch.randn(2, 8, dtype=F64), torch.tensor([0, -1]))
+    with pytest.raises(ValueError, match=rf"labels must be .* num_classes is 6, .*{label}"):
+        see(torch.randn(2, 8, dtype=F64), torch.tensor([0, label]))
 
 
 def test_expansion_can_be_called_with_other_proxies(generator):
@@ -545,13 +559,25 @@ def test_expansion_can_be_called_with_other_proxies(generator):
     close(torch.func.functional_call(see, parameters, (x, y)), other(x, y))
 
 
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("rate", [0.0, 0.4, 1.0])
+def test_expansion_of_a_batch_with_a_bad_row_is_not_finite(bad, rate, generator):
+    x, y = batch(generator)
+    inner, rates = NormalizedSoftmaxLoss(6, 8).double(), {"start_rate": rate, "end_rate": rate}
+    x[3] = bad
+    assert not SphericalExpansion(inner, 3, **rates, steps=1)(x, y).isfinite()
+
+
 # ------------------------------------------------------------------ torch.compile
 
 
 @pytest.mark.parametrize(
     "make",
     [
+        SphericalConstraint,
         lambda: SphericalConstraint(target="ema", momentum=0.2),
+        lambda: HeatedUpSoftmaxLoss(6, 8, switch_at=1),
+        lambda: SphericalExpansion(NormalizedSoftmaxLoss(6, 8), 3),
         lambda: SphericalExpansion(NormalizedSoftmaxLoss(6, 8), 3, directions="random"),
     ],
 )
@@ -561,8 +587,8 @@ def test_whole_graph_is_traced(make, generator):
     eager, compiled = make().double(), make().double()
     compiled.load_state_dict(eager.state_dict())
     traced = torch.compile(compiled, backend="eager", fullgraph=True)
-    for step in range(2):
-        values = [(torch.manual_seed(step), f(x, y))[1] for f in (eager, traced)]
+    for step in range(3):
+        values = [(torch.manual_seed(step), f(x[step:], y[step:]))[1] for f in (eager, traced)]
         close(values[0], values[1])
     for name, state in eager.state_dict().items():
         close(state, compiled.state_dict()[name])
@@ -574,13 +600,52 @@ def test_curriculum_is_compiled_with_a_break(generator):
     torch.compiler.reset()
     x, y = batch(generator)
     eager, compiled = (
-        SphericalExpansion(NormalizedSoftmaxLoss(6, 8), 3, steps=2).double() for _ in range(2)
+        SphericalExpansion(NormalizedSoftmaxLoss(6, 8), 3, steps=5).double() for _ in range(2)
     )
     compiled.load_state_dict(eager.state_dict())
     traced = torch.compile(compiled, backend="eager")
-    for step in range(4):
+    for step in range(7):
         values = [(torch.manual_seed(step), f(x, y))[1] for f in (eager, traced)]
         close(values[0], values[1])
+
+
+# ------------------------------------------------------------------ norms and angular losses
+
+
+OPTIMIZERS = {  # with the slope of their turns against the norm, and how they take 100 times a loss
+    "SGD": (lambda p: torch.optim.SGD(p, lr=1e-7), -2, 100),
+    "heavy ball": (lambda p: torch.optim.SGD(p, lr=1e-7, momentum=0.9), -2, 100),
+    "Nesterov": (lambda p: torch.optim.SGD(p, lr=1e-7, momentum=0.9, nesterov=True), -2, 100),
+    "Adam": (lambda p: torch.optim.Adam(p, lr=1e-7, eps=1e-20), -1, 1),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_free_embeddings_turn_by_the_laws_of_lesson_09(name, generator):
+    """There SGD's single step is checked exactly, and that the gradient is across and G/n long."""
+    make, slope, louder = OPTIMIZERS[name]
+    loss = NormalizedSoftmaxLoss(6, 8, temperature=0.3).double()
+    x, y = batch(generator)
+    x = F.normalize(x)
+
+    def turns(start, times=1, make=make):
+        f = nn.Parameter(start.clone())
+        optimizer = make([f])
+        for _ in range(10):
+            optimizer.zero_grad()
+            (times * loss(f, y)).backward()
+            optimizer.step()
+        f = f.detach()
+        along = (f * x).sum(dim=1, keepdim=True)
+        return f.norm(dim=1), torch.atan2((f - along * x).norm(dim=1), along[:, 0])
+
+    n = torch.logspace(-1, 1, 9, dtype=F64)
+    angles = torch.stack([turns(m * x)[1] for m in n])  # (9, B)
+    slopes = np.polyfit(n.log().numpy(), angles.log().numpy(), 1)[0]  # (B,)
+    np.testing.assert_allclose(slopes, slope, atol=1e-3)
+    close(turns(x, 100)[1], louder * turns(x)[1], 1e-4)
+    if name == "Adam":
+        assert (turns(x, make=lambda p: torch.optim.Adam(p, lr=1e-3))[0] < 1 - 1e-4).any()
 
 
 def test_sphere_has_its_own_address():
