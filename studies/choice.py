@@ -122,7 +122,8 @@ def _groups(at: Condition) -> str:
     for number, part in table.groupby("group"):
         band = f"{100 * BAND * (number - 1):.0f} to {100 * BAND * number:.0f} points behind"
         title = "leading" if number == 0 else band
-        span = f"{100 * part['mean'].min():.0f} to {100 * part['mean'].max():.0f}"
+        ends = (f"{100 * mean:.0f}" for mean in (part["mean"].min(), part["mean"].max()))
+        span = " to ".join(dict.fromkeys(ends))
         lines.append(f"| {title} | {', '.join(f'`{name}`' for name in part.index)} | {span} |")
     n, luck = len(at.wide()), at.luck("recall_at_1")
     unit = "classes" if at.name.startswith("photographs") else "repetitions"

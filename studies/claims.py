@@ -35,7 +35,7 @@ CONDITIONS = (
 )
 #: Of evidence.
 WORDS = ("holds here", "smaller than claimed", "fails here", "open")
-_COLORS = dict(zip(WORDS, ("#0072b2", "#56b4e9", "#d55e00", "0.5"), strict=True))
+_COLORS = dict(zip(WORDS, ("#0072b2", "#3388bb", "#d55e00", "0.5"), strict=True))
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ class Row:
         interval = "" if self.low is None else f" [{self.low:+.3g}, {self.high:+.3g}]"
         n = f"n = {self.n}" + (f", effective {self.effective:.1f}" * (self.effective < self.n))
         said = self.word or "a clock, no word"
-        return f"{self.claim}, {self.condition}: {said} ({self.effect:+.3g}{interval}, {n})"
+        effect = f"against it: {self.effect:g}" * (self.condition == TABLE) or f"{self.effect:+.3g}"
+        return f"{self.claim}, {self.condition}: {said} ({effect}{interval}, {n})"
 
 
 @cache
@@ -177,6 +178,7 @@ def _stand(frame: pd.DataFrame) -> np.ndarray:
 
 def forest(rows: Sequence[Row], titles: Mapping[str, str] | None = None) -> Figure:
     """Rows as intervals in points, with the smallest effect as a tick, and the word at the right.
+    Shaded is the claim's side of the smallest effect.
 
     ``titles`` gives claims a few words; rows of one claim stand together.
     """
@@ -184,7 +186,7 @@ def forest(rows: Sequence[Row], titles: Mapping[str, str] | None = None) -> Figu
     height = 0.9 + 0.21 * (len(rows) + 1.2 * len(order))
     fig = Figure(figsize=(6.5, height), layout="constrained")
     ax = fig.subplots()
-    y, ticks, across = 0.0, dict[float, str](), ax.get_yaxis_transform()
+    y, drawn, across = 0.0, dict[float, Row](), ax.get_yaxis_transform()
     for claim in order:
         y -= 1
         text = f"{claim} · {(titles or {}).get(claim, table()[claim]['claim'])}"
@@ -192,7 +194,7 @@ def forest(rows: Sequence[Row], titles: Mapping[str, str] | None = None) -> Figu
         mine = [row for row in rows if row.claim == claim]
         for row in sorted(mine, key=lambda row: CONDITIONS.index(row.condition)):
             y -= 1
-            ticks[y], color = row.condition, _COLORS.get(row.word, "0.5")
+            drawn[y], color = row, _COLORS.get(row.word, "0.5")
             if row.low is not None and row.high is not None:
                 ax.plot([100 * row.low, 100 * row.high], [y, y], color=color, lw=2.5, alpha=0.6)
             ax.plot(100 * row.effect, y, "o", color=color, ms=5)
@@ -201,7 +203,14 @@ def forest(rows: Sequence[Row], titles: Mapping[str, str] | None = None) -> Figu
             ax.text(1.01, y, word, transform=across, va="center", color=color, fontsize=8)
         y -= 0.2
     ax.axvline(0, color="0.6", lw=1, zorder=0)
-    ax.set_yticks(list(ticks), list(ticks.values()), fontsize=8)
-    ax.set(ylim=(y - 0.5, -0.3), xlabel="points (95 % interval; black tick: the smallest effect)")
+    ax.set_yticks(list(drawn), [row.condition for row in drawn.values()], fontsize=8)
+    left, right = ax.get_xlim()
+    for height, row in drawn.items():
+        rule, margin = table()[row.claim]["rule"], 100 * row.margin
+        low = {"positive": margin, "equivalent": -margin}.get(rule, left)
+        low, high = max(low, left), right if rule == "positive" else margin
+        ax.barh(height, high - low, 0.8, low, color="#0072b2", alpha=0.08, lw=0, zorder=0)
+    about = "black tick: the smallest effect; shaded: the claim's side of it"
+    ax.set(xlim=(left, right), ylim=(y - 0.5, -0.3), xlabel=f"points (95 % interval; {about})")
     ax.grid(axis="y", visible=False)
     return fig

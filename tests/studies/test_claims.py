@@ -83,3 +83,12 @@ def test_one_condition_of_a_claim_has_one_home(tmp_path):
         written(tmp_path, claims.row("C18", "from scratch", around(0.5)), name=name)
     with pytest.raises(ValueError, match="C18, from scratch: other says it once more"):
         claims.ledger(tmp_path)
+
+
+def test_a_forest_shades_the_claims_side_of_the_smallest_effect():
+    names = ("C18", "C16", "C17")  # positive, below, equivalent; smallest 10, 2 and 2 points
+    fig = claims.forest([claims.row(name, "from scratch", around(0.05)) for name in names])
+    (ax,) = fig.axes
+    sides = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in ax.patches]
+    left, right = ax.get_xlim()
+    assert np.allclose(sides, [(10, right), (left, 2), (max(-2, left), 2)])
