@@ -8,7 +8,7 @@ import numpy as np
 from dmlkit import losses, study
 from dmlkit.training import Experiment
 
-SEEDS = 3  # class sets, weights and batches, as in notebook 20
+SEEDS = 3  # class sets, weights and batches, as in notebook 25
 
 
 def rows() -> Iterator[dict[str, Any]]:

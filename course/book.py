@@ -62,12 +62,12 @@ def facts(notebook: NotebookNode) -> Facts:
         ValueError: the cell lacks one of them.
     """
     text = notebook.cells[0].source
-    title = re.match(r"# (?:\d+\w? · )?(.+)", text)
+    title = re.match(r"# (?:\d+ · )?(.+)", text)
     sentence = re.search(r"\*\*In one sentence\.\*\* (.+)", text)
     study = _STUDY.search(text)
     if not (title and sentence and study):
         raise ValueError(f"{text[:40]!r} lacks a title, its sentence or the minutes of study")
-    needs = tuple(dict.fromkeys(re.findall(r"\b\d\d[a-z]?\b", study["needs"])))
+    needs = tuple(dict.fromkeys(re.findall(r"\b\d\d\b", study["needs"])))
     said = re.sub(r" ?<!--.*?-->", "", sentence[1])
     return Facts(title[1], said, int(study["read"]), int(study["do"]), needs)
 
@@ -101,48 +101,48 @@ def linked(text: str, line: str) -> str:
 PARTS = {
     "See it": ("00_start_here", "what an embedding is, and what a score of it tells"),
     "Pairs": ("02_pairs", "what a loss pulls and pushes; which triplets and batches teach"),
-    "Classes": ("05_prototypes", "prototypes, clusters, proxies, angular margins"),
-    "More": ("08_memory", "memories, ensembles, hyperbolic space"),
-    "The sphere": ("09_norms_and_gradients", "norms, the constraint SEC, SEE's synthetic points"),
-    "Evidence": ("14_reading_papers", "papers' tables, a fair comparison, what else matters"),
-    "Look": ("17_embedding_maps", "UMAP maps, failures, hubs"),
-    "Practice on photographs": ("19_photographs", "fine-tuning, search, what came after"),
+    "Classes": ("06_prototypes", "prototypes, clusters, proxies, angular margins"),
+    "More": ("10_memory", "memories, ensembles, hyperbolic space"),
+    "The sphere": ("13_norms_and_gradients", "norms, the constraint SEC, SEE's synthetic points"),
+    "Evidence": ("18_reading_papers", "papers' tables, a fair comparison, what else matters"),
+    "Look": ("22_embedding_maps", "UMAP maps, failures, hubs"),
+    "Practice on photographs": ("24_photographs", "fine-tuning, search, what came after"),
 }
 #: Ways through the course.
 PATHS = {
-    "One evening": ("00_start_here", "01_measuring_retrieval", "02_pairs", "19_photographs"),
+    "One evening": ("00_start_here", "01_measuring_retrieval", "02_pairs", "24_photographs"),
     "My own photographs": (
-        "00_start_here", "01_measuring_retrieval", "19_photographs", "22_search_and_deploy",
+        "00_start_here", "01_measuring_retrieval", "24_photographs", "26_search_and_deploy",
     ),
     "Reading papers": (
-        "00_start_here", "01_measuring_retrieval", "02_pairs", "14_reading_papers",
-        "15_fair_comparison",
+        "00_start_here", "01_measuring_retrieval", "02_pairs", "18_reading_papers",
+        "19_fair_comparison",
     ),
 }  # fmt: skip
 #: Where the first figure of a notebook is not the one that a reader recognizes when it is small.
 PICTURES = {
     "00_start_here": "00_triplet",
-    "06_clustering": "06_cone",
-    "07b_margins": "07b_wedges",
-    "08_memory": "08_trails",
-    "14_reading_papers": "14_see_tables",
-    "16b_sphere": "16b_see",
-    "18_failures_and_hubs": "18_hub_pictures",
-    "19_photographs": "19_photograph",
+    "07_clustering": "07_cone",
+    "09_margins": "09_wedges",
+    "10_memory": "10_trails",
+    "18_reading_papers": "18_see_tables",
+    "21_sphere": "21_see",
+    "23_failures_and_hubs": "23_hub_pictures",
+    "24_photographs": "24_photograph",
 }
 #: Words of an answer in the index: at most, if it has a pause before; at least, before a semicolon.
 _ANSWER, _CLAUSE = 30, 10
 
 
 def number(name: str) -> str:
-    """That of a notebook: "07b_margins" -> "07b"."""
+    """That of a notebook: "09_margins" -> "09"."""
     return name.partition("_")[0]
 
 
 def part_of(name: str) -> str:
     """The part of the course that a notebook belongs to.
 
-    >>> part_of("04_batches")
+    >>> part_of("05_batches")
     'Pairs'
     """
     return [part for part, (first, _) in PARTS.items() if first <= name][-1]
@@ -225,10 +225,10 @@ def table(notebooks: Mapping[str, NotebookNode]) -> str:
 def renumbered(text: str) -> str:
     """A page whose links to notebooks show their numbers, as those are now.
 
-    >>> renumbered("see [05](../notebooks/04_batches.ipynb)")
-    'see [04](../notebooks/04_batches.ipynb)'
+    >>> renumbered("see [06](../notebooks/05_batches.ipynb)")
+    'see [05](../notebooks/05_batches.ipynb)'
     """
-    return re.sub(r"\[\d\d\w?\](?=\([./\w]*?(\d\d\w?)_\w+\.ipynb)", r"[\1]", text)
+    return re.sub(r"\[\d\d\](?=\([./\w]*?(\d\d)_\w+\.ipynb)", r"[\1]", text)
 
 
 def guide(text: str, notebooks: Mapping[str, NotebookNode]) -> str:

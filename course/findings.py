@@ -2,7 +2,7 @@
 
 A number is a finding when an HTML comment follows that names a figure and, in its numbers, a path::
 
-    Semi-hard triplets reach 83.7 % <!-- 15_table: recall_at_1/triplet_semihard/mean -->.
+    Semi-hard triplets reach 83.7 % <!-- 19_table: recall_at_1/triplet_semihard/mean -->.
     The gain is 46.5 points [45.3, 47.7] <!-- 00_recall: gain/mean; gain/low; gain/high -->.
 
 GitHub and JupyterLab do not show such comments. The rules:
@@ -52,7 +52,7 @@ def findings(prose: str) -> Iterator[Finding]:
     Raises:
         ValueError: a comment that has more paths than numbers before it.
 
-    >>> next(findings("It rises to 83.7 % <!-- 15_table: recall/mean -->.")).printed
+    >>> next(findings("It rises to 83.7 % <!-- 19_table: recall/mean -->.")).printed
     '83.7'
     """
     begin = 0

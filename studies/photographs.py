@@ -1,4 +1,4 @@
-"""Pretrained networks fine-tuned whole on groceries: what notebook 19 shows of them.
+"""Pretrained networks fine-tuned whole on groceries: what notebook 24 shows of them.
 
 ``python -m studies.photographs`` trains the recipe on each fold, and small variants of it on the
 validation classes of the first: half an hour. What is trained already is loaded.
@@ -84,7 +84,7 @@ def main() -> None:
             embedded[np.isin(listing.ids, tested)] = run.embeddings
     features.write(features.FOLDER / f"grocery_{RECIPE}@128.npz", listing, embedded)
     rows += [row for name, e in experiments() if name == "fine-tuned" for row in baselines(e)]
-    path = dmlkit.ROOT / "data" / "evidence" / "19_photographs.csv"
+    path = dmlkit.ROOT / "data" / "evidence" / "24_photographs.csv"
     if not torch.cuda.is_available():
         kept = pd.read_csv(path)
         rows += kept[kept["name"] == ON_A_GPU].to_dict("records")

@@ -253,7 +253,7 @@ def test_the_checker_sees_what_is_broken(
     assert any(expected in problem for problem in problems(notebook, "template"))
 
 
-@pytest.mark.parametrize("name", ["17_embedding_maps"])
+@pytest.mark.parametrize("name", ["22_embedding_maps"])
 def test_more_groups_than_there_are_classes_for_are_refused(name: str) -> None:
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     (start,) = (cell.source for cell in notebook.cells if cell.id == "start")

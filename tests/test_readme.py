@@ -64,7 +64,7 @@ def test_it_is_read_in_minutes():
     words = re.findall(r"\S*\w\S*", re.sub(r"<!--.*?-->", "", README, flags=re.S))
     assert len(words) <= 900
     first = README.partition("\n## The course")[0]
-    for part in ("deep metric learning", "19_photograph.png", "**For**", "git clone", "make lab"):
+    for part in ("deep metric learning", "24_photograph.png", "**For**", "git clone", "make lab"):
         assert part in first
     assert not re.findall(r"github\.com/(?!KevinMusgrave/|OML-Team/)(?!\))\S+", README)
 
@@ -190,6 +190,6 @@ def test_numbers_and_pictures_are_those_of_the_committed_figures(committed_figur
     assert list(findings.findings(README))
     assert list(findings.problems(page, "README, docs", records)) == []
     pictures = re.findall(r"!\[([^\]]*)\]\(figures/(\w+)\.png\)", README)
-    assert [name for _, name in pictures] == ["19_photograph", "15_groups"]
+    assert [name for _, name in pictures] == ["24_photograph", "19_groups"]
     for alt, name in pictures:
         assert alt == records[name]["alt"], f"{name} has another alt text now"

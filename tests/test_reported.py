@@ -74,7 +74,7 @@ def test_means_over_runs_are_those_that_the_logs_end_with(
 
 
 def test_best_against_last_epoch_over_ten_runs(runs: pd.DataFrame) -> None:
-    """The optimism that notebooks 01 and 14 speak of."""
+    """The optimism that notebooks 01 and 18 speak of."""
     ten = runs.groupby(["source", "method"]).filter(lambda log: len(log) == 10).groupby("method")
     mean = ten.mean().round(2)
     assert {m: (row["R@1_best_epoch"], row["R@1_last_epoch"]) for m, row in mean.iterrows()} == {

@@ -25,7 +25,7 @@ SITE = Path(__file__).parent
 #: What ``make playground`` writes; the site has it where it is there.
 PLAYGROUND = ROOT / "build" / "playground"
 #: On the front page, beside the README's.
-BEST_FIGURES = ("00_before_after", "02_force_field", "12_sphere", "15_groups")
+BEST_FIGURES = ("00_before_after", "02_force_field", "16_sphere", "19_groups")
 
 
 #: The three ways on the first screen, which are told below.

@@ -22,7 +22,7 @@ from .conftest import complaints
 
 pytestmark = pytest.mark.timeout(900)
 
-SLIDER, WITH_A_SLIDER = "ipywidgets.interactive", "09_norms_and_gradients.ipynb"
+SLIDER, WITH_A_SLIDER = "ipywidgets.interactive", "13_norms_and_gradients.ipynb"
 RUN_ALL = """
 const panel = jupyterapp.shell.currentWidget;
 window.ran = null;

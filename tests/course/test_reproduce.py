@@ -256,8 +256,8 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "names, expected",
     [
-        ([], ["00_toy", "01_x", "10_y"]),  # the course in order, without the template
-        (["10", "00_toy"], ["10_y", "00_toy"]),
+        ([], ["00_toy", "01_x", "14_y"]),  # the course in order, without the template
+        (["14", "00_toy"], ["14_y", "00_toy"]),
         (["notebooks/01_x.ipynb", "01"], ["01_x"]),
         (["template"], ["template"]),
     ],
@@ -265,7 +265,7 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
 def test_notebooks_are_found_by_name_and_number(
     tmp_path: Path, names: list[str], expected: list[str]
 ) -> None:
-    for name in ("10_y", "00_toy", "template", "01_x"):
+    for name in ("14_y", "00_toy", "template", "01_x"):
         write(tmp_path, name)
     found = reproduce.find_notebooks(tmp_path / "notebooks", names)
     assert [path.stem for path in found] == expected

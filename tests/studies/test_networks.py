@@ -1,4 +1,4 @@
-"""Notebook 20's whitening and table, on made features: no fold is seen by what is scored on it."""
+"""Notebook 25's whitening and table, on made features: no fold is seen by what is scored on it."""
 
 from types import SimpleNamespace
 
@@ -30,7 +30,7 @@ def test_whitening_and_the_table(generator, tmp_path, monkeypatch):
     monkeypatch.setattr(networks.data, "load", load)
     monkeypatch.setattr(dmlkit, "ROOT", tmp_path)
     networks.main()
-    table = pd.read_csv(tmp_path / "data" / "evidence" / "20_networks.csv", index_col="class")
+    table = pd.read_csv(tmp_path / "data" / "evidence" / "25_networks.csv", index_col="class")
     assert [*table] == ["net@128", "net@224", "net@224 + whitening", "net@224 + head"]
     assert (table["net@224 + head"] == table["net@224"]).all()
     assert [*table.index] == [*"abcdefgh"]

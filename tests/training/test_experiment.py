@@ -12,7 +12,7 @@ from dmlkit import ROOT
 from dmlkit.training import Experiment
 from tests.training.tiny import TINY
 
-PARTS = {  # of notebook 15, which made this evidence
+PARTS = {  # of notebook 19, which made this evidence
     "equal": {},
     "uniform": {"sampler": "uniform", "sampler_args": {"size": 128}},
     "60 classes": {"data_args": {"train_classes": 60}},
@@ -21,7 +21,7 @@ PARTS = {  # of notebook 15, which made this evidence
 
 
 def test_evidence_is_found_by_the_hash_of_its_experiment():
-    kept = pd.read_csv(ROOT / "data" / "evidence" / "15_comparison.csv")
+    kept = pd.read_csv(ROOT / "data" / "evidence" / "19_comparison.csv")
     for row in kept.itertuples():
         fields = {"loss": row.loss, "seed": row.seed, "steps": row.steps}
         fields |= json.loads(row.settings) | PARTS[row.part]
