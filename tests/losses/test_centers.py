@@ -106,6 +106,7 @@ def test_search_for_centers_hangs_on_its_seed_alone():
         ({"norm": 0.0}, "norm"),
         ({"norm": math.inf}, "norm"),
         ({"steps": 0}, "steps"),
+        ({"seed": -1}, "seed"),
     ],
 )
 def test_centers_name_a_bad_argument(arguments, name):

@@ -32,6 +32,15 @@ def test_forces_are_minus_the_gradients_of_points_and_proxies(generator: torch.G
     torch.testing.assert_close((force, of_proxies), (-x.grad, -loss.proxies.grad))
 
 
+def test_every_center_of_a_class_lies_at_its_place() -> None:
+    at = axes(2, 8)
+    assert (build_at("subcenter_arcface", at).proxies == at[:, None]).all()
+
+
+def test_axes_have_the_dimension_that_is_asked_for() -> None:
+    assert axes(2, 8).shape == (2, 8)
+
+
 def test_a_turning_force_is_a_difference_quotient_along_the_circle() -> None:
     at = axes(2, 4)
     loss = build_at("normalized_softmax", at, temperature=0.5)

@@ -38,7 +38,7 @@ def margins_by_merges(x: Tensor, y: Tensor, C: int, beta: float, levels: int) ->
     """The two nearest nodes join, until one is left; a node is the list of its classes."""
     between, within = distances_by_pairs(x, y, C)
     known = [s for s in within if not math.isnan(s)]
-    d_0 = sum(known) / len(known)
+    d_0 = sum(known) / max(len(known), 1)
     nodes = [[c] for c in range(C)]
     height = [[0.0] * C for _ in range(C)]
     while len(nodes) > 1:
@@ -81,6 +81,11 @@ def test_margins_are_those_of_the_tree(generator, beta, levels, spread):
     expected = margins_by_merges(x, y, 8, beta, levels)
     torch.testing.assert_close(margins, expected, rtol=1e-9, atol=1e-9)
     assert len(margins.unique()) > 3  # there is more than one margin to be right about
+
+
+def test_without_two_images_of_a_class_levels_begin_at_0(generator):
+    x, y = torch.randn(5, 4, generator=generator), torch.arange(5)
+    torch.testing.assert_close(tree_margins(x, y, 5), margins_by_merges(x.double(), y, 5, 0.1, 16))
 
 
 def test_a_class_wider_than_the_level_has_no_negative_margin():

@@ -44,6 +44,12 @@ def test_ball_equals_the_loop(generator, c, clip):
     assert_same(lambda z: ours(z, y), lambda z: loop(z, y, c, 0.2, clip), x)
 
 
+@pytest.mark.parametrize("c", [0.0, 0.5])
+def test_a_point_is_at_distance_0_of_itself(generator, c):
+    x = torch.rand(3, 4, generator=generator)
+    assert (poincare_distances(x, x, c).diagonal() == 0).all()
+
+
 def test_ball_equals_the_authors_form_for_two_per_class(generator):
     """Cross-entropy of one view against the other, beside the first view without itself."""
     x, c, tau = torch.randn(6, 2, 5, generator=generator, dtype=torch.float64), 0.1, 0.2

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from dmlkit import geometry
@@ -62,6 +63,13 @@ def test_semihard_orders_numbers_of_every_size(dtype):
     assert index.diagonal().tolist() == following
 
 
+def test_semihard_counts_the_negatives_of_the_anchor():
+    """Where pairs are no classes, more anchors may have p as a negative than a has negatives."""
+    D = torch.tensor([[0.0, 2.0, 1.0]]).expand(3, 3)
+    negative = torch.tensor([[False, False, True], [False, True, True], [False, True, True]])
+    assert mining.semihard_negatives(D, negative)[0, 1] == 2
+
+
 def test_semihard_indices_are_valid_without_a_negative():
     index = mining.semihard_negatives(torch.rand(3, 3), torch.zeros(3, 3, dtype=torch.bool))
     assert ((index >= 0) & (index < 3)).all()
@@ -99,17 +107,22 @@ DRAWS = 40_000
 
 
 def draw(distances: list[float], dim: int, seed: int = 0) -> Tensor:
-    """Many draws for one anchor from negatives at the given distances: (DRAWS,) indices."""
-    D = torch.cat([torch.tensor(distances), torch.zeros(DRAWS)])[None]
-    negative = torch.arange(D.shape[1])[None] < len(distances)
+    """Many draws for one anchor from negatives at the given distances: (DRAWS,) indices.
+
+    The positives stand on both sides of the negatives.
+    """
+    half, N = DRAWS // 2, len(distances)
+    D = F.pad(torch.tensor([distances]), (half, half))
+    negative = F.pad(torch.ones(1, N, dtype=torch.bool), (half, half))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return mining.distance_weighted_negatives(D, negative, dim)[0, len(distances) :]
+        drawn = mining.distance_weighted_negatives(D, negative, dim)[0] - half
+    return torch.cat([drawn[:half], drawn[half + N :]])
 
 
 @pytest.mark.parametrize("dim", [2, 3, 8, 128])
 def test_draws_follow_the_inverse_density(dim):
-    distances = [0.1, 0.3, 0.5, 0.9, 1.0, 1.2, 1.3, 1.39, 1.45, 1.9, 2.0]
+    distances = [0.1, 0.5, 0.9, 1.0, 1.2, 1.3, 1.39, 1.39, 1.39, 1.45, 1.9, 2.0]
     weights = []
     for D in distances:
         D_cut = max(D, 0.5)

@@ -111,7 +111,7 @@ def test_penalty_of_normalized_n_pairs_is_of_the_raw_lengths(generator):
 # Angular
 
 
-@pytest.mark.parametrize("degrees, n_pairs_weight", [(45, 0.0), (30, 0.5), (60, 2.0)])
+@pytest.mark.parametrize("degrees, n_pairs_weight", [(45, 0.0), (30, 1.0), (60, 2.0)])
 def test_angular_equals_the_loop(x_and_y, degrees, n_pairs_weight):
     x, y = x_and_y
     t = math.tan(math.radians(degrees)) ** 2

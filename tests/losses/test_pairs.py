@@ -276,10 +276,17 @@ def test_multi_similarity_does_not_overflow_at_a_sharp_scale():
     torch.testing.assert_close(value, torch.tensor((1.5 + 0.5 + 1.5 + 0.0 + 0.0) / 3))
 
 
+def test_multi_similarity_keeps_the_digits_of_a_small_term():
+    """Anchors 0 and 1 have a positive and a negative, each of the term log(1 + e^{−20})/40."""
+    loss = pairs.MultiSimilarityLoss(alpha=40.0, beta=40.0, epsilon=2.0)
+    value = loss(torch.eye(2)[[0, 0, 1]], torch.tensor([0, 0, 1]))
+    torch.testing.assert_close(value, torch.tensor(-20.0).exp() * 4 / 40 / 3, rtol=1e-5, atol=0)
+
+
 # Ranked list
 
 
-@pytest.mark.parametrize("temperature, weight", [(10.0, 0.5), (0.0, 0.3), (300.0, 0.5)])
+@pytest.mark.parametrize("temperature, weight", [(10.0, 0.5), (0.0, 0.3), (1000.0, 0.5)])
 def test_ranked_list_equals_the_loop(x_and_y, temperature, weight):
     x, y = x_and_y
     alpha, margin = 1.2, 0.4

@@ -346,6 +346,8 @@ def test_sphereface_falls_monotonically_and_without_a_jump():
     slope = torch.autograd.grad(psi.sum(), cosine)[0]
     assert slope.isfinite().all()
     assert slope[0].item() == pytest.approx(16)  # m², the limit of m·sin(mθ)/sin θ
+    beyond = loss.psi(torch.tensor([1 + 1e-15, -1 - 1e-15], dtype=torch.float64))  # by rounding
+    torch.testing.assert_close(beyond, psi[[0, -1]].detach())
 
 
 def test_sphereface_anneals_with_the_batches_it_trained_on(generator):

@@ -46,6 +46,11 @@ def test_koleo_of_one_sample_is_0_with_a_gradient(row):
     assert (x.grad == 0).all()
 
 
+def test_koleo_of_opposite_points_is_that_of_the_diameter():
+    x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    torch.testing.assert_close(koleo(x), -torch.tensor(2.0).log())
+
+
 def test_koleo_of_duplicates_is_that_of_the_smallest_distance():
     """Below ε a pair has no gradient, above it 1/ρ at both of its ends."""
     for gap, expected in ((0.0, 0.0), (5e-5, 0.0), (2e-4, 2 / 3 / 2e-4)):

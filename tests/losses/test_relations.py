@@ -118,6 +118,8 @@ def test_a_memory_keeps_several_labels_and_references(generator):
         pairs = inner(x, y, z, y) + inner(x, y, known, views.queue_labels[: views.filled])
         torch.testing.assert_close(found, pairs)
     torch.testing.assert_close(views.queue, by_class.queue)
+    with pytest.raises(ValueError, match="build it with dim=7"):
+        views(x[:, :7], y, x[:, :7])
 
 
 def test_a_memory_that_is_filled_in_parts_is_the_one_filled_at_once(generator):

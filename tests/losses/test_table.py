@@ -1,6 +1,7 @@
 """The table of losses: a stranger's loss enters it, and what it says of each loss is true."""
 
 import inspect
+import sys
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -175,6 +176,7 @@ def test_a_class_in_a_file_is_a_loss_like_any_other(own):
     assert losses.build(name, num_classes=2, dim=3, weight=4.0)(x, y) == 4 * 3 / 2
     assert losses.build(f"{own}:Pull")(x, y) == 3 / 2
     assert name not in losses.names()
+    assert str(own.parent) not in sys.path  # for longer than it takes
 
 
 POSTPONED = """
