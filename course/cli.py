@@ -61,11 +61,15 @@ def grade(
     found = grade.grade(places, only or (), minutes, workers, literals(settings))
     if csv:
         write_whole({csv: partial(found.to_csv, index=False)})
-    table = found.pivot(index=["student", "notebook"], columns="number", values="status").fillna("")
+    judged = found[found["number"] > 0]
+    table = judged.pivot(index=["student", "notebook"], columns="number", values="status")
+    table = table.fillna("")
     rows = ([*map(str, where), *row] for where, row in zip(table.index, table.values, strict=True))
     print_table("who passed what", ("student", "notebook", *map(str, table.columns)), rows)
-    for row in found[found["status"] == "failed"].itertuples():
-        where = f"{row.student}, {row.notebook[:2]}, exercise {row.number} ({row.exercise})"
+    for row in found[found["said"] != ""].itertuples():
+        where = row.student
+        if row.number:
+            where += f", {row.notebook[:2]}, exercise {row.number} ({row.exercise})"
         terminal.console.print(f"{where}: {row.said}", highlight=False, soft_wrap=True)
 
 

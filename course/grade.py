@@ -17,6 +17,7 @@ from typing import Any
 import nbformat
 import pandas as pd
 from nbformat import NotebookNode
+from tqdm.auto import tqdm
 
 from course import book
 from course.execution import Job, begun, run_all
@@ -70,11 +71,13 @@ def grade(
     a tenth of what one notebook may; ``parameters`` override those of the notebooks.
 
     Columns: student, notebook, number, exercise, status (passed, failed, or open: not begun), said.
+    A place that is there without a notebook of the course has one row, with number 0.
 
-    Raises ValueError where a place has no notebook of the course.
+    Raises ValueError for a place that is not there.
     """
     sources = {n: nb for n, nb in book.course().items() if not numbers or n[:2] in numbers}
-    work = [(*found, sources[found[1]]) for place in places for found in _work(place, sources)]
+    handed_in = {place: list(_work(place, sources)) for place in places}
+    work = [(*found, sources[found[1]]) for each in handed_in.values() for found in each]
     ran: dict[str, dict[str, NotebookNode]] = {}
     with tempfile.TemporaryDirectory() as folder:
         jobs = []
@@ -84,9 +87,11 @@ def grade(
                 nbformat.write(_answered(source, answers), path)
                 job = Job(str(key), path, given, Path(folder), cell_seconds=round(60 * minutes))
                 jobs.append(job)
-        for job, *_ in run_all(jobs, workers, 60 * minutes * _SLOW_CELLS):
+        done = run_all(jobs, workers, 60 * minutes * _SLOW_CELLS)
+        for job, *_ in tqdm(done, "notebooks", len(jobs), leave=False):
             ran[job.name] = {cell.id: cell for cell in begun(job)}
-    rows = []
+    nothing = ("", 0, "", "open", f"hands in none of {', '.join(sources)}")
+    rows = [(place.resolve().name, *nothing) for place, found in handed_in.items() if not found]
     for key, (student, name, answers, source) in enumerate(work):
         ours = {cell.id: cell for cell in source.cells}
         for number, each in enumerate(exercises(source), start=1):
@@ -101,8 +106,10 @@ def _work(place: Path, sources: Mapping[str, Any]) -> Iterator[tuple[str, str, d
     folder = place / "notebooks" if (place / "notebooks").is_dir() else place
     paths = [place] if place.is_file() else sorted(folder.glob("*.ipynb"))
     found = [(path, name) for path in paths for name in sources if name in path.stem]
-    if not found:
-        raise ValueError(f"{place} has none of the notebooks {', '.join(sources)}")
+    if not place.exists():
+        raise ValueError(
+            f"expected students' folders or notebooks, got {place}, which is not there"
+        )
     for path, name in found:
         student = place.stem if place.is_file() else place.resolve().name
         yield student, name, _answers(path, sources[name])
@@ -151,6 +158,7 @@ def _judged(
     if errors:
         ended = errors[0].ename == "KeyboardInterrupt"
         said = f"{errors[0].ename}: {errors[0].evalue}".partition("\n")[0]
+        said = re.sub(r"\(\d+\.py, line", "(of its cell, line", said)
         return "failed", "it did not end within the time" if ended else said
     # A kernel that dies counts its last cell, but does not answer that it is done.
     done = [cell for cell in cells if "shell.execute_reply" in cell.metadata.get("execution", {})]

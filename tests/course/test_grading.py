@@ -156,7 +156,10 @@ def test_what_cannot_be_read_stops_nobody(hand_in):
 
 
 def test_a_place_without_notebooks_of_the_course(hand_in, tmp_path):
-    with pytest.raises(ValueError, match="typo has none of the notebooks 00_tiny"):
+    (tmp_path / "empty").mkdir()
+    found = grade.grade([hand_in("anna"), tmp_path / "empty"]).set_index("student")
+    assert found.loc["empty", ["number", "said"]].tolist() == [0, "hands in none of 00_tiny"]
+    with pytest.raises(ValueError, match=r"got .*typo, which is not there"):
         grade.grade([hand_in("anna"), tmp_path / "typo"])
 
 
