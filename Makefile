@@ -34,9 +34,10 @@ lint: .venv/installed
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-# The root is the project, so that the reference pictures in figures/ are found.
+# The root is the project, so that the reference pictures in figures/ are found. As root, as in a
+# container: make lab LAB=--allow-root.
 lab: .venv/installed
-	$(BIN)/jupyter lab --ServerApp.root_dir='$(CURDIR)' notebooks/index.ipynb
+	$(BIN)/jupyter lab $(LAB) --ServerApp.root_dir='$(CURDIR)' notebooks/index.ipynb
 
 # The course, its figures, claims and losses as a static site in build/site; nothing is executed.
 # `make playground site` has the playground, too.

@@ -23,7 +23,7 @@ from dmlkit.files import write_between, write_whole
 #: Tag of a cell that is folded in the printed book; in JupyterLab ``jupyter.source_hidden`` is.
 HIDDEN = "hide-input"
 
-_KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
+_KERNEL = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
 _LINKS = re.compile(r"^.*\]\(index\.ipynb\).*$\n*", re.MULTILINE)
 
 
@@ -190,7 +190,9 @@ def index(notebooks: Mapping[str, NotebookNode]) -> NotebookNode:
     sources = [
         "# The course\n\nEach lesson asks one question, and takes about an hour; below it are the "
         "minutes to read it and to do it, and what to know before. Words and symbols are in the "
-        "[glossary](glossary.ipynb). To teach, begin with the [teacher's guide](../docs/teach.md).",
+        "[glossary](glossary.ipynb). To do the exercises, make copies without their solutions, "
+        "`dmlkit student student`, and open student/notebooks. To teach, begin with the "
+        "[teacher's guide](../docs/teach.md).",
         "## Three ways through\n\n" + "\n".join(ways),
         "## What builds on what\n\n"
         f'<img src="data:image/svg+xml;base64,{picture}" alt="A drawing of the course: each lesson '

@@ -11,7 +11,7 @@ import dmlkit
 from course import launch, outputs
 
 #: What a solution becomes; an exercise that still holds it was not begun.
-STUB = 'raise NotImplementedError("your turn: put your answer here, then run the next cell")'
+STUB = 'raise NotImplementedError("your turn: put your answer here, run this cell, then the next")'
 
 _SOLUTION = re.compile(
     r"^([ \t]*)### BEGIN SOLUTION$.*?^[ \t]*### END SOLUTION$", re.MULTILINE | re.DOTALL
@@ -29,7 +29,7 @@ def without_solution(source: str) -> str:
 
     >>> print(without_solution("a\\n  ### BEGIN SOLUTION\\n  b\\n  ### END SOLUTION\\nc"))
     a
-      raise NotImplementedError("your turn: put your answer here, then run the next cell")
+      raise NotImplementedError("your turn: put your answer here, run this cell, then the next")
     c
     """
     return _SOLUTION.sub(rf"\1{STUB}", source)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import dmlkit
-from dmlkit import losses
+from dmlkit import losses, terminal
 from dmlkit.files import told, write_whole
 from dmlkit.training import Experiment
 from studies.answers import complete
@@ -121,6 +121,13 @@ def through(
     return tried, rows[rows["arm"] == name]
 
 
+def _steps(rules: Protocol) -> int:
+    """Of all trainings of one loss."""
+    t, repeated = rules.tuning, rules.repetitions.count * rules.base["steps"]
+    full = t.finalists + t.rounds * t.extra
+    return len(rules.searches) * (t.candidates * t.short_steps + full * t.steps) + repeated
+
+
 def judge(
     name: str,
     study: str | Sequence[str] = REGIMES,
@@ -152,7 +159,11 @@ def judge(
             if len(studies) == 1:
                 raise
             notes.append(f"{rules.name} was not judged: {told(error)}.")
+            terminal.console.print(notes[-1], highlight=False)
             continue
+        minutes = _steps(rules) * (price["network"] + price["loss"]) / 60_000
+        about = f"{rules.name}: {_steps(rules):,} steps, about {max(1, minutes):.0f} minutes"
+        terminal.console.print(f"{about} on one core, without the scores.", highlight=False)
         others = tables(rules.name)[0].frame()
         how = {"executor": executor, "device": device, "progress": progress}
         trials, rows = through(rules, name, args, **how)
