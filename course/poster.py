@@ -164,7 +164,7 @@ def _draw_card(
     axes.grid(False)
     if cost is not None:
         said = f"× {cost:.2g}" if cost < 10 else f"× {cost:.0f}"
-        fig.text(x + w - 0.006, y + 0.59 * h, said, size=6.8, ha="right", va="center", color="0.25")
+        fig.text(x + w - 0.012, y + 0.62 * h, said, size=6.8, ha="right", va="center", color="0.25")
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def _norms(run: Run) -> Iterator[str]:
         if last > MOST_GROWTH * first:
             yield (
                 f"the norms of {what} blow up: from {first:.3g} to {last:.3g}. Lower lr by 3 to 10 "
-                "times, or add the spherical constraint (notebook 13)."
+                "times, or add the spherical constraint (notebook 14)."
             )
 
 

@@ -24,10 +24,11 @@ def verdict(
     'not yet: [1. 2.] is not [1. 3.]'
     >>> verdict([1, 2, 3], [1, 3])
     'not yet: the shape is (3,), expected (2,)'
-    >>> verdict(None, 1)
+    >>> verdict([None], [1])
     'not yet: nothing is returned'
     """
-    if answer is None:
+    parts = answer if isinstance(answer, list | tuple) else [answer]
+    if any(part is None for part in parts):
         return "not yet: nothing is returned"
     try:
         found, truth = _array(answer), _array(right)
