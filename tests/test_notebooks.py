@@ -28,7 +28,7 @@ BUDGET = 10_000_000
 #: Tag of a cell whose output nbval compares word for word.
 CHECKED = "nbval-check-output"
 #: Notebooks that show evidence, for which the project's other packages may be imported.
-EVIDENCE = ("14", "15", "16")
+EVIDENCE = ("18", "19", "20", "21")
 ANNOTATIONS = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict}
 
 
