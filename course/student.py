@@ -20,7 +20,7 @@ _SOLUTION = re.compile(
 _BESIDE = (
     *("notebooks/index.ipynb", "notebooks/glossary.ipynb", "figures/*", "data/*.csv"),
     *("data/reported/*", "data/tuning/*", "data/evidence/*", "data/studies/*", "data/pretrained/*"),
-    *("data/features/*", "docs/teach.md"),
+    *("data/features/*", "docs/*.md"),
 )
 
 
