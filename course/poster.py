@@ -153,7 +153,7 @@ def _draw_card(
         at = y + (0.735 + 0.13 * ((len(lines) - 1) / 2 - i)) * h
         fig.text(x + w / 2, at, line, size=7.2, va="center", ha="center")
     color = figures.look(entry.name).color
-    axes = fig.add_axes((x + 0.022, y + 0.12 * h, w - 0.034, 0.45 * h))
+    axes = fig.add_axes((x + 0.022, y + 0.12 * h, w - 0.034, 0.42 * h))
     axes.axhline(0, color="0.6", lw=0.6)
     axes.plot(ANGLES, force, color=color, lw=1.5)
     axes.fill_between(ANGLES, force, 0, color=color, alpha=0.12, lw=0)
@@ -164,7 +164,7 @@ def _draw_card(
     axes.grid(False)
     if cost is not None:
         said = f"× {cost:.2g}" if cost < 10 else f"× {cost:.0f}"
-        fig.text(x + w - 0.012, y + 0.62 * h, said, size=6.8, ha="right", va="center", color="0.25")
+        fig.text(x + w - 0.012, y + 0.58 * h, said, size=6.5, ha="right", va="center", color="0.25")
 
 
 if __name__ == "__main__":
