@@ -29,11 +29,12 @@ class SphericalConstraint(Declared):
 
     L = η · mean_i (n_i − μ)², n_i = ‖f_i‖, with μ the batch's mean norm (``target="mean"``), its
     moving average μ ← (1 − ρ)μ + ρ·mean(n) (``"ema"``, ρ the ``momentum``; see ``moved_average``),
-    or a fixed norm; ``target=0.0`` is the L2 penalty. Embeddings are raw, (B, d); labels are not
-    used, so that a constraint can be called as a loss is.
+    or a fixed norm; ``target=0.0`` is the L2 penalty. With ``relative`` the distances are shares of
+    μ, (n_i/μ − 1)²: then the scale of the norms is free. Embeddings are raw, (B, d); labels are
+    not used, so that a constraint can be called as a loss is.
 
     Source: Zhang, Li and Zhang 2020, "Deep Metric Learning with Spherical Embedding"; the L2
-    penalty is that of Sohn 2016.
+    penalty is that of Sohn 2016; the relative one is ours.
 
     >>> SphericalConstraint(weight=0.5)(torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
     tensor(2.)
@@ -42,12 +43,15 @@ class SphericalConstraint(Declared):
     weight: float = setting(default=1.0, low=0)
     target: float | str = "mean"
     momentum: float = setting(default=1.0, low=1e-9, high=1)
+    relative: bool = False
     average: Tensor = state(dtype=torch.float32)
     started: Tensor = state(dtype=torch.bool)
 
     def setup(self) -> None:
         if isinstance(self.target, str):
             check_choice(("mean", "ema"), target=self.target)
+        elif self.relative:
+            check_positive(target=self.target)
         else:
             check_range(0, target=self.target)
 
@@ -60,7 +64,8 @@ class SphericalConstraint(Declared):
             mu = n.mean()
         elif mu == "ema":
             mu = moved_average(self, n.detach().mean(), self.momentum)
-        return self.weight * (n - mu).square().mean()  # n (B,)
+        scale = mu if self.relative else 1.0
+        return self.weight * ((n - mu) / scale).square().mean()  # n (B,)
 
 
 @register(

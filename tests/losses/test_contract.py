@@ -455,6 +455,11 @@ def test_a_norm_to_hold_is_one(target):
         SphericalConstraint(target=target)
 
 
+def test_nothing_is_a_share_of_a_norm_of_0():
+    with pytest.raises(ValueError, match="target must be positive, but is 0"):
+        SphericalConstraint(target=0.0, relative=True)
+
+
 @every_loss
 def test_state_round_trip(name):
     """Two batches on, a copy made from the saved state gives the same third loss."""

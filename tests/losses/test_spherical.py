@@ -86,6 +86,20 @@ def test_constraint_to_a_fixed_norm(target, generator):
     )
 
 
+@pytest.mark.parametrize("target", ["mean", 2.5])
+def test_a_relative_constraint_is_one_of_shares(target, generator):
+    def each(f):
+        mu = sum(row.norm() for row in f) / len(f) if target == "mean" else target
+        return sum(0.3 * (row.norm() / mu - 1) ** 2 for row in f) / len(f)
+
+    x, _ = batch(generator)
+    constraint = SphericalConstraint(weight=0.3, target=target, relative=True)
+    assert_same(constraint, each, x)
+    if target == "mean":  # the scale is free, so that nothing pulls all norms one way
+        close(constraint(10 * x.double()), constraint(x.double()))
+        close((gradient(constraint, x) * x).sum(), torch.zeros((), dtype=F64))
+
+
 def test_moving_average_follows_its_recursion_and_rests_in_evaluation(generator):
     constraint = SphericalConstraint(target="ema", momentum=0.3).double()
     first, _ = batch(generator)

@@ -1,10 +1,11 @@
 """How SEC, the L2 penalty and SEE work: norms, turns, groups and hard points along training.
 
-``python -m studies.sphere`` follows ``data/studies/sphere.toml``, and fills
-``data/evidence/sphere.csv``; what is there is not trained again.
+``python -m studies.mechanism`` follows ``data/studies/mechanism.toml``, and fills
+``data/evidence/mechanism.csv``; what is there is not trained again.
 """
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ SEE = "normalized_softmax + SEE, code"
 ARMS = (*(f"{x}{added}" for x in LOSSES for added in ("", " + SEC", " + L2")), SEE)
 EVERY, WATCHED, SCORED = 50, 256, (100, 200, 400)  # steps; images; steps
 GROUP = 5  # fewest test classes of a script whose Recall@1 is compared
+RARE = ("triplet_semihard", "normalized_softmax")  # trained with a rare script
 
 
 def between(norms: np.ndarray, groups: np.ndarray, draws: int = 200) -> float:
@@ -57,13 +59,26 @@ def turn(before: np.ndarray, after: np.ndarray) -> float:
     return round(float(np.rad2deg(2 * np.arcsin(chord / 2)).mean()), 5)
 
 
-def gap(images: ImageSet, x: np.ndarray) -> float:
-    """Recall@1 of the best script minus that of the worst, of those with enough classes."""
+def by_script(images: ImageSet, x: np.ndarray) -> dict[str, list[float]]:
+    """Of each script with enough classes: its mean norm over that of all images, its Recall@1."""
     each = retrieval.by_query(**images.retrieval_sets(x), scores=["recall_at_1"])
-    table = pd.DataFrame({"hit": each["recall_at_1"], "group": images.groups, "y": images.labels})
-    by = table.groupby("group").agg(hit=("hit", "mean"), classes=("y", "nunique"))
-    kept = by.loc[by["classes"] >= GROUP, "hit"]
-    return float(kept.max() - kept.min())
+    norms = np.linalg.norm(x.astype(float), axis=1)
+    table = pd.DataFrame({"norm": norms / norms.mean(), "hit": each["recall_at_1"]})
+    table |= {"y": images.labels}
+    return {
+        str(script): rows[["norm", "hit"]].mean().round(6).tolist()
+        for script, rows in table.groupby(images.groups)
+        if rows["y"].nunique() >= GROUP
+    }
+
+
+def rarer(images: ImageSet, script: str) -> ImageSet:
+    """The images with every fourth class of a script alone."""
+    gone = np.unique(images.labels[images.groups == script])
+    kept = ~np.isin(images.labels, np.delete(gone, np.s_[::4]))
+    classes, labels = np.unique(images.labels[kept], return_inverse=True)
+    names = tuple(images.class_names[k] for k in classes)
+    return ImageSet(images.images[torch.from_numpy(kept)], labels, images.groups[kept], names)
 
 
 def harder(trainer: Trainer, points: int = 8, share: float = 0.4, batches: int = 8) -> float:
@@ -88,6 +103,8 @@ def measured(plan: Plan) -> dict[str, Any]:
     """Train as ``training.run`` does, and look at the embeddings on the way."""
     e = plan.experiment
     train, test = (data.load(e.data, split, **e.data_args) for split in ("train", "test"))
+    if "rare" in plan.facts:
+        train = rarer(train, plan.facts["rare"])
     watched = train.images[np.random.default_rng(0).permutation(len(train))[:WATCHED]]
     turns, recalls = {}, {}
     with repeatable_numerics(e.threads):
@@ -103,33 +120,65 @@ def measured(plan: Plan) -> dict[str, Any]:
                 sets = test.retrieval_sets(training.embed(trainer.plain_model, test))
                 recalls[trainer.step] = round(retrieval.recall_at_k(**sets, ks=[1])[1], 6)
         x = training.embed(trainer.plain_model, test)
-        norms = np.linalg.norm(x.astype(float), axis=1)
+        norms, scripts = np.linalg.norm(x.astype(float), axis=1), by_script(test, x)
+        hits = [hit for _, hit in scripts.values()]
         return {
             "recall_at_1": round(retrieval.recall_at_k(**test.retrieval_sets(x), ks=[1])[1], 6),
             "norm_mean": norms.mean(), "norm_std": norms.std(),
-            "between": between(norms, test.groups), "gap": gap(test, x),
+            "between": between(norms, test.groups), "gap": max(hits) - min(hits),
+            "scripts": json.dumps(scripts),
             "harder": harder(trainer) if "points" in e.loss_args else np.nan,
             "quantiles": json.dumps(np.quantile(norms, np.linspace(0, 1, 41)).round(4).tolist()),
             "turns": json.dumps(turns), "recalls": json.dumps(recalls),
         }  # fmt: skip
 
 
-def main() -> None:
+def plans() -> tuple[list[Plan], list[Plan]]:
+    """What is trained with all scripts, and with a rare one, two of them in each repetition."""
     rules, known = protocol("scratch"), arms()
     trials = tables("scratch")[0].frame()
     used = trials[[_weight(settings) > 0 for settings in trials["settings"]]]
-    tuned, table = recipes(used), Table(ROW_KEY, EVIDENCE / "sphere.csv")
-    plans = [
-        repeated(rules, known[name], k, tuned[name, k % len(rules.searches)])
-        for k in range(rules.repetitions.count)
-        for name in ARMS
-    ]
-    waiting = dict(enumerate(plan for plan in plans if table.found(plan) is None))
-    for number, row in workers.outcomes(measured, {i: (p,) for i, p in waiting.items()}):
-        if isinstance(row, Exception):
-            raise row
-        table.enter(waiting[number], row)
-        table.write()
+    tuned = recipes(used)
+    plain: list[Plan] = []
+    rare: list[Plan] = []
+    for k in range(rules.repetitions.count):
+        made = {
+            name: repeated(rules, known[name], k, tuned[name, k % len(rules.searches)])
+            for name in ARMS
+        }
+        plain += made.values()
+        for number, script in enumerate(_scripts(made[SEE])):
+            facts = {"repetition": 2 * k + number, "rare": script}
+            rare += [
+                replace(plan, facts={**plan.facts, **facts})
+                for name, plan in made.items()
+                if name.split(" + ")[0] in RARE and name != SEE
+            ]
+    return plain, rare
+
+
+def _scripts(plan: Plan) -> list[str]:
+    """Two that are made rare in a repetition: drawn from those with enough classes to learn and to
+    test."""
+    e = plan.experiment
+    classes = [
+        {str(script): len(np.unique(images.labels[images.groups == script]))
+         for script in np.unique(images.groups)}
+        for images in (data.load(e.data, split, **e.data_args) for split in ("train", "test"))
+    ]  # fmt: skip
+    enough = [s for s in classes[0] if min(n.get(s, 0) for n in classes) >= GROUP]
+    return [str(s) for s in np.random.default_rng(e.seed).permutation(enough)[:2]]
+
+
+def main() -> None:
+    for name, asked in zip(("mechanism", "rare"), plans(), strict=True):
+        table = Table(ROW_KEY, EVIDENCE / f"{name}.csv")
+        waiting = dict(enumerate(plan for plan in asked if table.found(plan) is None))
+        for number, row in workers.outcomes(measured, {i: (p,) for i, p in waiting.items()}):
+            if isinstance(row, Exception):
+                raise row
+            table.enter(waiting[number], row)
+            table.write()
 
 
 def _weight(settings: str) -> float:
