@@ -63,8 +63,8 @@ def by_script(images: ImageSet, x: np.ndarray) -> dict[str, list[float]]:
     """Of each script with enough classes: its mean norm over that of all images, its Recall@1."""
     each = retrieval.by_query(**images.retrieval_sets(x), scores=["recall_at_1"])
     norms = np.linalg.norm(x.astype(float), axis=1)
-    table = pd.DataFrame({"norm": norms / norms.mean(), "hit": each["recall_at_1"]})
-    table |= {"y": images.labels}
+    told = {"hit": each["recall_at_1"], "norm": norms / norms.mean(), "y": images.labels}
+    table = pd.DataFrame(told)
     return {
         str(script): rows[["norm", "hit"]].mean().round(6).tolist()
         for script, rows in table.groupby(images.groups)
