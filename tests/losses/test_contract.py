@@ -456,7 +456,7 @@ def test_a_norm_to_hold_is_one(target):
 
 
 def test_nothing_is_a_share_of_a_norm_of_0():
-    with pytest.raises(ValueError, match="target must be positive, but is 0"):
+    with pytest.raises(ValueError, match="target must be above 0, but is 0"):
         SphericalConstraint(target=0.0, relative=True)
 
 
