@@ -51,7 +51,8 @@ def tally(frame: pd.DataFrame) -> str:
     return (
         f"Of {len(found)} rows of evidence, of {found['claim'].nunique()} claims: "
         f"{', '.join(parts)}. Of {len(decided)} words that decide, {int(decided['stands'].sum())} "
-        "stand after Holm's correction over all. Identities and printed tables are not counted."
+        "stand after Holm's correction over all. Identities and printed tables are not counted; "
+        "brackets are binomial, as if rows were independent."
     )
 
 

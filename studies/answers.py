@@ -240,7 +240,7 @@ def _extreme_row(claim: str, at: Condition) -> Iterator[claims.Row]:
         measure = (
             ""
             if len(known) == len(ELEVEN)
-            else f"{claims.table()[claim]['measure']}; of {len(known)}"
+            else f"{claims.table()[claim]['measure']}; of {len(known) - 1} others"
         )
         yield at.row(claim, values, metric, 2.0, measure=measure)
 
