@@ -61,7 +61,8 @@ def turn(before: np.ndarray, after: np.ndarray) -> float:
 
 def by_script(images: ImageSet, x: np.ndarray) -> dict[str, list[float]]:
     """Of each script with enough classes: its mean norm over that of all images, its Recall@1."""
-    each = retrieval.by_query(**images.retrieval_sets(x), scores=["recall_at_1"])
+    sets = images.retrieval_sets(x)
+    each = retrieval.by_query(**sets, scores=["recall_at_1"], metric="cosine")
     norms = np.linalg.norm(x.astype(float), axis=1)
     told = {"hit": each["recall_at_1"], "norm": norms / norms.mean(), "y": images.labels}
     table = pd.DataFrame(told)
@@ -105,6 +106,11 @@ def measured(plan: Plan) -> dict[str, Any]:
     train, test = (data.load(e.data, split, **e.data_args) for split in ("train", "test"))
     if "rare" in plan.facts:
         train = rarer(train, plan.facts["rare"])
+
+    def found(x: np.ndarray) -> float:
+        sets = test.retrieval_sets(x)
+        return round(retrieval.recall_at_k(**sets, ks=[1], metric=e.metric)[1], 6)
+
     watched = train.images[np.random.default_rng(0).permutation(len(train))[:WATCHED]]
     turns, recalls = {}, {}
     with repeatable_numerics(e.threads):
@@ -117,13 +123,12 @@ def measured(plan: Plan) -> dict[str, Any]:
             if before is not None:
                 turns[step] = turn(before, training.embed(trainer.plain_model, watched))
             if trainer.step in SCORED:
-                sets = test.retrieval_sets(training.embed(trainer.plain_model, test))
-                recalls[trainer.step] = round(retrieval.recall_at_k(**sets, ks=[1])[1], 6)
+                recalls[trainer.step] = found(training.embed(trainer.plain_model, test))
         x = training.embed(trainer.plain_model, test)
         norms, scripts = np.linalg.norm(x.astype(float), axis=1), by_script(test, x)
         hits = [hit for _, hit in scripts.values()]
         return {
-            "recall_at_1": round(retrieval.recall_at_k(**test.retrieval_sets(x), ks=[1])[1], 6),
+            "recall_at_1": found(x),
             "norm_mean": norms.mean(), "norm_std": norms.std(),
             "between": between(norms, test.groups), "gap": max(hits) - min(hits),
             "scripts": json.dumps(scripts),
