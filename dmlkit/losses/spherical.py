@@ -21,7 +21,7 @@ from dmlkit.losses.contract import (
 from dmlkit.losses.proxies import SoftmaxLoss
 from dmlkit.losses.table import register
 
-DIRECTIONS = ("simplex", "rotated", "random")
+DIRECTIONS = ("simplex", "rotated", "random", "none")
 
 
 class SphericalConstraint(Declared):
@@ -145,9 +145,9 @@ def expand(
 
     ``directions`` is ``"simplex"``; ``"rotated"``, the same turned at random about w and r
     (``"simplex"`` with a generator is that too), by one orthogonal matrix for the batch and signs
-    of the coordinates for each sample; or ``"random"``, n independent directions orthogonal to w.
-    What is random comes from the generator, or else from torch's default one on the device. Half
-    precision is computed and returned in float32.
+    of the coordinates for each sample; ``"random"``, n independent directions orthogonal to w; or,
+    as a control, ``"none"``, the sample itself n times. What is random comes from the generator, or
+    else from torch's default one on the device. Half precision is computed and returned in float32.
 
     Source: Le and Woo 2024, "SEE: Spherical Embedding Expansion for Improving Deep Metric
     Learning", Algorithm 1 and equation 2, with two reflections in place of Gram-Schmidt.
@@ -168,6 +168,8 @@ def expand(
     check_range(1, embeddings.shape[1] - 1, points=points)  # a simplex needs the dimensions
     dtype = torch.promote_types(embeddings.dtype, torch.float32)  # float64 stays
     z, w = geometry.normalize(embeddings.to(dtype)), geometry.normalize(proxies.to(dtype))  # (B, d)
+    if directions == "none":
+        return z[:, None].expand(-1, points, -1)
     center = (w * z).sum(dim=1, keepdim=True) * w
     r = z - center
     if directions == "random":

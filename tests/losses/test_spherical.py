@@ -316,6 +316,17 @@ def test_expansion_is_finite_for_extreme_rows(directions):
     assert w.grad.isfinite().all()
 
 
+def test_without_directions_see_weighs_the_nearest_samples_more(generator):
+    x, y = batch(generator)
+    inner = NormalizedSoftmaxLoss(6, x.shape[1]).double()
+    how = {"weight": 0.7, "start_rate": 0.5, "end_rate": 0.5, "steps": 0, "directions": "none"}
+    see = SphericalExpansion(inner, points=3, **how)
+    to_proxy = (F.normalize(x.detach()) * F.normalize(inner.proxies[y].detach())).sum(dim=1)
+    near = to_proxy.topk(round(len(x) / 2)).indices
+    expected = lambda f: inner(f, y) + 0.7 * inner(f[near], y[near])  # noqa: E731
+    assert_same(lambda f: see(f, y), expected, x)
+
+
 def test_random_directions_keep_the_norms_and_lie_nearer_than_a_simplex(generator):
     n, d = 8, 64
     z, w = unit(200, d, generator=generator), unit(200, d, generator=generator)

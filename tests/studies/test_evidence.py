@@ -37,6 +37,19 @@ def test_the_searches_agreement_is_kendalls_tau_with_a_bootstrap_interval():
     assert np.isnan(studies.agreement(trials_of(ordered[:2], ordered[:2]))["tau"])
 
 
+def test_what_is_watched_is_the_studys_own_training():
+    """Same Experiment, same Recall@1: the mechanism's script trains and scores as ``run`` does."""
+    folder = studies.trainings.EVIDENCE
+    key = ["hash", "repetition"]
+    watched, scored = (
+        pd.read_csv(folder / f"{name}.csv").set_index(key)["recall_at_1"]
+        for name in ("mechanism", "scratch")
+    )
+    both = watched.to_frame().join(scored, lsuffix="_watched", how="inner")
+    assert len(both) > 50
+    np.testing.assert_allclose(both["recall_at_1_watched"], both["recall_at_1"], atol=0.005)
+
+
 @pytest.fixture
 def evidence(read):
     rules, arm = read(), studies.arms()["contrastive"]
