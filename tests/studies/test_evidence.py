@@ -40,7 +40,7 @@ def test_the_searches_agreement_is_kendalls_tau_with_a_bootstrap_interval():
 def test_what_is_watched_is_the_studys_own_training():
     """Same Experiment, same Recall@1: the mechanism's script trains and scores as ``run`` does."""
     folder = studies.trainings.EVIDENCE
-    key = ["hash", "repetition"]
+    key = ["arm", "hash", "repetition"]
     watched, scored = (
         pd.read_csv(folder / f"{name}.csv").set_index(key)["recall_at_1"]
         for name in ("mechanism", "scratch")
