@@ -7,6 +7,7 @@ from nbformat import NotebookNode
 
 #: The most words and code cells before "Going deeper", words of it, and of the box of evidence.
 WORDS, CELLS, DEEPER, BOX = 2000, 30, 800, 60
+EVIDENCE = 3000  # words of a notebook in which claims are settled
 #: Words before the first picture.
 FIRST_SCREEN = 400
 #: Names of our own for what the field has names for, and verdicts, which evidence notebooks give.
@@ -30,8 +31,9 @@ def problems(notebook: NotebookNode) -> Iterator[str]:
         yield "no line '*Read … minutes, do …; the machine works …. Needs: …*'"
     if "**In one sentence.**" not in prose[0]:
         yield "no '**In one sentence.**' answers it"
-    if (count := _words(core)) > WORDS:
-        yield f"{count} words before 'Going deeper', above {WORDS}"
+    judges = any("from studies import" in cell.source for cell in notebook.cells)
+    if (count := _words(core)) > (most := EVIDENCE if judges else WORDS):
+        yield f"{count} words before 'Going deeper', above {most}"
     if (count := sum(cell.cell_type == "code" for cell in core)) > CELLS:
         yield f"{count} code cells before 'Going deeper', above {CELLS}"
     if (count := _words(deeper)) > DEEPER:
@@ -53,7 +55,6 @@ def problems(notebook: NotebookNode) -> Iterator[str]:
             yield f"nothing is headed '## {heading}'"
     if whole.count("<details>") != whole.count("</details>"):
         yield "a <details> is not closed"
-    judges = any("from studies import" in cell.source for cell in notebook.cells)
     for cell in notebook.cells:
         if judges and cell.cell_type == "code":  # tables of studies have a column "arm"
             continue
