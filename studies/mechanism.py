@@ -59,10 +59,10 @@ def turn(before: np.ndarray, after: np.ndarray) -> float:
     return round(float(np.rad2deg(2 * np.arcsin(chord / 2)).mean()), 5)
 
 
-def by_script(images: ImageSet, x: np.ndarray) -> dict[str, list[float]]:
+def by_script(images: ImageSet, x: np.ndarray, metric: str) -> dict[str, list[float]]:
     """Of each script with enough classes: its mean norm over that of all images, its Recall@1."""
     sets = images.retrieval_sets(x)
-    each = retrieval.by_query(**sets, scores=["recall_at_1"], metric="cosine")
+    each = retrieval.by_query(**sets, scores=["recall_at_1"], metric=metric)
     norms = np.linalg.norm(x.astype(float), axis=1)
     told = {"hit": each["recall_at_1"], "norm": norms / norms.mean(), "y": images.labels}
     table = pd.DataFrame(told)
@@ -125,7 +125,7 @@ def measured(plan: Plan) -> dict[str, Any]:
             if trainer.step in SCORED:
                 recalls[trainer.step] = found(training.embed(trainer.plain_model, test))
         x = training.embed(trainer.plain_model, test)
-        norms, scripts = np.linalg.norm(x.astype(float), axis=1), by_script(test, x)
+        norms, scripts = np.linalg.norm(x.astype(float), axis=1), by_script(test, x, e.metric)
         hits = [hit for _, hit in scripts.values()]
         return {
             "recall_at_1": found(x),

@@ -403,7 +403,7 @@ def test_expansion_and_constraint_refuse_what_is_not_floating_point(dtype):
 def test_expansion_names_what_else_is_wrong():
     with pytest.raises(ValueError, match=r"\(2, 4\) and \(3, 4\)"):
         expand(torch.ones(2, 4), torch.ones(3, 4), 2)
-    with pytest.raises(ValueError, match="random, none, but is 'cube'"):
+    with pytest.raises(ValueError, match="simplex, rotated, random, none, but is 'cube'"):
         expand(torch.ones(2, 4), torch.ones(2, 4), 2, directions="cube")
 
 
