@@ -59,7 +59,7 @@ def turn(before: np.ndarray, after: np.ndarray) -> float:
     return round(float(np.rad2deg(2 * np.arcsin(chord / 2)).mean()), 5)
 
 
-def by_script(images: ImageSet, x: np.ndarray, metric: str) -> dict[str, list[float]]:
+def by_script(images: ImageSet, x: np.ndarray, metric: Any) -> dict[str, list[float]]:
     """Of each script with enough classes: its mean norm over that of all images, its Recall@1."""
     sets = images.retrieval_sets(x)
     each = retrieval.by_query(**sets, scores=["recall_at_1"], metric=metric)
