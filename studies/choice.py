@@ -111,7 +111,8 @@ def _in_words(found: Mapping[str, Condition]) -> Iterator[str]:
 
 def _floor(at: Condition) -> str:
     means = at.wide().mean()
-    names = ("untouched features", "pretrained network", "untrained network", "raw pixels")
+    untrained = ("untrained network", "random head", "raw pixels")
+    names = ("untouched features", "pretrained network", *untrained)
     told = [f"{name} {100 * means[name]:.0f} %" for name in names if name in means]
     return f"Without training: {', '.join(told)}."
 

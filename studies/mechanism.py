@@ -30,20 +30,23 @@ GROUP = 5  # fewest test classes of a script whose Recall@1 is compared
 RARE = "triplet_semihard"  # trained with a rare script
 
 
-def between(norms: np.ndarray, groups: np.ndarray, draws: int = 200) -> float:
-    """η²: the share of the norms' variance between groups, minus its mean over shuffled groups.
+def between(norms: np.ndarray, labels: np.ndarray, groups: np.ndarray, draws: int = 200) -> float:
+    """η²: the share of the norms' variance between groups, minus its mean where whole classes are
+    dealt to groups at random.
 
-    >>> between(np.array([1.0, 1.0, 2.0, 2.0]), np.array(["a", "a", "b", "b"])) > 0.5
-    True
+    >>> norms, labels = np.repeat([1.0, 1.0, 2.0, 2.0], 2), np.arange(8) // 2
+    >>> round(between(norms, labels, np.repeat(["a", "b"], 4)), 1)
+    0.7
     """
     rng, codes = np.random.default_rng(0), np.unique(groups, return_inverse=True)[1]
-    count = np.bincount(codes)
-    d = norms - norms.mean()
+    first, y = np.unique(labels, return_index=True, return_inverse=True)[1:]
+    of_class, d = codes[first], norms - norms.mean()  # the group of each class
 
     def share(codes: np.ndarray) -> float:
-        return float((np.bincount(codes, d) ** 2 / count).sum() / (d @ d))
+        return float((np.bincount(codes, d) ** 2 / np.bincount(codes)).sum() / (d @ d))
 
-    return share(codes) - float(np.mean([share(rng.permutation(codes)) for _ in range(draws)]))
+    dealt = [share(rng.permutation(of_class)[y]) for _ in range(draws)]
+    return share(codes) - float(np.mean(dealt))
 
 
 def turn(before: np.ndarray, after: np.ndarray) -> float:
@@ -126,11 +129,12 @@ def measured(plan: Plan) -> dict[str, Any]:
                 recalls[trainer.step] = found(training.embed(trainer.plain_model, test))
         x = training.embed(trainer.plain_model, test)
         norms, scripts = np.linalg.norm(x.astype(float), axis=1), by_script(test, x, e.metric)
-        hits = [hit for _, hit in scripts.values()]
+        hits, rare = [hit for _, hit in scripts.values()], "rare" in plan.facts
         return {
             "recall_at_1": found(x),
             "norm_mean": norms.mean(), "norm_std": norms.std(),
-            "between": between(norms, test.groups), "gap": max(hits) - min(hits),
+            "between": np.nan if rare else between(norms, test.labels, test.groups),
+            "gap": max(hits) - min(hits),
             "scripts": json.dumps(scripts),
             "harder": harder(trainer) if "points" in e.loss_args else np.nan,
             "quantiles": json.dumps(np.quantile(norms, np.linspace(0, 1, 41)).round(4).tolist()),

@@ -244,8 +244,9 @@ def baselines(rules: Protocol) -> tuple[str, str]:
     pretrained = rules.base.get("model_args", {}).get("pretrained", False)
     if pretrained and is_published(rules.base["model"]):
         return "raw pixels", "untouched features"
-    plain = "untouched features" if "features" in rules.base.get("data_args", {}) else "raw pixels"
-    return plain, "pretrained network" if pretrained else "untrained network"
+    if "features" in rules.base.get("data_args", {}):
+        return "untouched features", "random head"
+    return "raw pixels", "pretrained network" if pretrained else "untrained network"
 
 
 def baseline(rules: Protocol, name: str, k: int) -> Plan:

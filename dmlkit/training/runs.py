@@ -105,7 +105,7 @@ def baselines(experiment: Experiment, device: str = "auto") -> dict[str, dict[st
 
 def untrained(experiment: Experiment, device: str = "auto") -> dict[str, np.ndarray]:
     """Embeddings without training, by name, of the Experiment's split: raw pixels (or features that
-    are kept), and the network as it starts, a published one without its new head.
+    are kept), and the network as it starts (on features a head), a published one without its head.
     """
     train = data.load(experiment.data, "train", **experiment.data_args)
     images = data.load(experiment.data, experiment.split, **experiment.data_args)
@@ -118,8 +118,9 @@ def untrained(experiment: Experiment, device: str = "auto") -> dict[str, np.ndar
         x = embed(model.to(device_type(device)), images)
     shown = images.images
     pixels = to_float(shown) if isinstance(shown, Tensor) else shown.thumbnails()
-    plain = "untouched features" if shown.shape[2:] == (1, 1) else "raw pixels"
-    return {plain: pixels.flatten(1).numpy(), start: x}
+    if shown.shape[2:] == (1, 1):
+        return {"untouched features": pixels.flatten(1).numpy(), "random head": x}
+    return {"raw pixels": pixels.flatten(1).numpy(), start: x}
 
 
 class _Work(NamedTuple):
