@@ -12,7 +12,7 @@ CPU := $(if $(filter cpu,$(TORCH)),--extra-index-url https://download.pytorch.or
 # every process compiles torch anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: figures test lint lab site playground benchmarks audit links launch clean
+.PHONY: figures test lint tests lab site playground benchmarks audit links launch clean
 
 # CHECK=1 compares with the committed figures instead, and names every number that has moved;
 # TIMEOUT=15 ends a notebook that takes longer than so many minutes, and names its cell;
@@ -21,10 +21,13 @@ figures: .venv/installed
 	$(BIN)/dmlkit reproduce $(NOTEBOOKS) --profile $(PROFILE) $(if $(CHECK),--check) \
 		$(if $(TIMEOUT),--timeout $(TIMEOUT)) $(if $(BUILD),--build $(BUILD))
 
+test: .venv/installed
+	$(MAKE) --jobs=2 lint tests
+
 # The notebooks at their smallest and all tests at once, in the order of conftest.py: the long files
 # first, the many small ones last, so that no core waits at the end. They run side by side, so each
 # trains in its own process, as on a machine with one core.
-test: lint
+tests: .venv/installed
 	$(BIN)/python -m course.smoke
 	LOKY_MAX_CPU_COUNT=1 $(BIN)/python -m pytest --numprocesses auto --dist loadscope --no-loadscope-reorder \
 		--nbval-lax --nbval-current-env build/nbval tests dmlkit course studies
