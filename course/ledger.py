@@ -12,7 +12,7 @@ from studies.answers import conditions, kept
 from studies.claims import WORDS, table
 
 #: Of ``rows``.
-COLUMNS = ("claim", "condition", "", "effect", "95 % interval", "smallest", "n", "Holm", "figure")
+COLUMNS = ("claim", "condition", "", "effect", "95 % interval", "n", "Holm", "figure")
 
 
 def rows(frame: pd.DataFrame) -> Iterator[tuple[str, ...]]:
@@ -27,7 +27,7 @@ def rows(frame: pd.DataFrame) -> Iterator[tuple[str, ...]]:
         own = "" if row["measure"] == about["measure"] else f" ({row['measure']})"
         yield (
             row["claim"], row["condition"] + own, row["word"] or "a clock: no word",
-            f"{row['effect']:+.3g}", interval, f"{about['smallest']} {about['unit']}", n,
+            f"{row['effect']:+.3g}", interval, n,
             holm if row["word"] in WORDS[:3] else "", row["figure"],
         )  # fmt: skip
 
@@ -57,12 +57,13 @@ def tally(frame: pd.DataFrame) -> str:
 
 
 def markdown(frame: pd.DataFrame) -> str:
-    """The tally, and a section for each claim: its sentence, its rows, its history."""
+    """The tally, and a section for each claim: its rows, and, folded, its sentence and history."""
     parts = [tally(frame)]
     for name, about in table().items():
         mine = frame[frame["claim"] == name]
-        parts.append(f"## {name} · {about['claim']}\n\n> {about['sentence']}")
-        parts.append(f"Measured: {about['measure']}." + _history(about))
+        parts.append(f"## {name} · {about['claim']}")
+        smallest = f"{about['smallest']} {about['unit']}"
+        parts.append(f"Measured: {about['measure']}; the smallest effect is {smallest}.")
         if len(mine):
             head = [column or "word" for column in COLUMNS[1:]]
             lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
@@ -72,12 +73,14 @@ def markdown(frame: pd.DataFrame) -> str:
             parts.append("\n".join(lines))
         else:
             parts.append("Not tested.")
+        parts.append("<details><summary>The sentence, and the history of its rule</summary>")
+        parts.append(f"> {about['sentence']}\n\n{_history(about)}\n\n</details>")
     return "\n\n".join(parts)
 
 
 def _history(about: dict[str, str]) -> str:
-    said = [f" Before: {about['before']}" * bool(about["before"]), f" {about['why']}"]
-    return "".join(said).rstrip() + f" Known when the rule was written: {about['known']}"
+    said = [f"Before: {about['before']}" * bool(about["before"]), about["why"]]
+    return " ".join([*filter(None, said), f"Known when the rule was written: {about['known']}"])
 
 
 def write(page: Path, frame: pd.DataFrame) -> None:
