@@ -5,28 +5,10 @@ import pickle
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from dmlkit import ROOT
 from dmlkit.training import Experiment
 from tests.training.tiny import TINY
-
-PARTS = {  # of notebook 19, which made this evidence
-    "equal": {},
-    "uniform": {"sampler": "uniform", "sampler_args": {"size": 128}},
-    "60 classes": {"data_args": {"train_classes": 60}},
-    "64 x 2": {"sampler_args": {"classes": 64, "per_class": 2}},
-}
-
-
-def test_evidence_is_found_by_the_hash_of_its_experiment():
-    kept = pd.read_csv(ROOT / "data" / "evidence" / "19_comparison.csv")
-    for row in kept.itertuples():
-        fields = {"loss": row.loss, "seed": row.seed, "steps": row.steps}
-        fields |= json.loads(row.settings) | PARTS[row.part]
-        fields["data_args"] = {"class_split": row.class_split} | fields.get("data_args", {})
-        assert Experiment(**fields).hash() == row.hash
 
 
 def test_the_defaults_are_what_they_were():
