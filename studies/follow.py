@@ -5,10 +5,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pandas as pd
+
 from studies.check import sample
 from studies.rules import DEFAULTS, Arm, Fields, Protocol, arms, choices_of, protocol
 from studies.search import agreement, candidates, ends, recipes, search
-from studies.trainings import Table, compare, tables
+from studies.trainings import Plan, Table, compare, repeated, tables, work_off
 
 
 def chosen_arms(names: Sequence[str] = (), rules: Protocol | None = None) -> list[Arm]:
@@ -27,14 +29,18 @@ def follow(
     only: str | None = None,
     **how: Any,
 ) -> None:
-    """Go on with a study, or with its ``search``, its ``repetitions`` or its second pass
-    (``further``, which has a table of its own until all have it) only; see ``work_off``.
+    """Go on with a study, or with its ``search``, its ``repetitions`` or its second pass only
+    (``further``: as many trials again, and repetitions where a recipe changed; with tables of its
+    own); see ``work_off``.
 
     Raises ValueError where repetitions are asked for before their search, or before that of the
     study whose recipes they have.
     """
     if only == "further":
-        search(rules, chosen, tables(f"{rules.name}_further")[0], trials.frame(), **how)
+        more, scores = tables(f"{rules.name}_further")
+        first = trials.frame()
+        second = search(rules, chosen, more, first, **how)
+        work_off(changed(rules, chosen, first, second), scores, **how)
         return
     if only not in (None, "search", "repetitions"):
         raise ValueError(f"only must be search, further or repetitions, not {only!r}")
@@ -44,6 +50,19 @@ def follow(
         search(rules, chosen, trials, **how)
     if only != "search":
         compare(rules, chosen, _recipes(rules, chosen, trials), evidence, **how)
+
+
+def changed(
+    rules: Protocol, chosen: Sequence[Arm], first: pd.DataFrame, second: pd.DataFrame
+) -> list[Plan]:
+    """The repetitions of arms whose best recipe in a search is one of the second pass."""
+    old, new = recipes(first), recipes(pd.concat([first, second], ignore_index=True))
+    return [
+        repeated(rules, arm, k, new[place])
+        for k in range(rules.repetitions.count)
+        for arm in chosen
+        if new[place := (arm.name, k % len(rules.searches))] != old[place]
+    ]
 
 
 def _unsearched(

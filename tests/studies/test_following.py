@@ -9,7 +9,7 @@ import pytest
 import studies
 from dmlkit import training
 from studies import trainings
-from studies.follow import chosen_arms, remaining
+from studies.follow import changed, chosen_arms, remaining
 from studies.rules import experiment
 from studies.search import candidates, search
 from studies.trainings import ROW_KEY, TRIAL_KEY, Plan, Table, trained
@@ -99,6 +99,16 @@ def test_a_second_pass_doubles_the_search_and_goes_on_from_the_first(read, begin
     for place, rows in both[both["steps"] == 3].groupby(["arm", "search"]):
         top = rows.reset_index().nlargest(1, "recall_at_1").iloc[0]
         assert json.loads(top["settings"]) == best[place]
+    old = studies.recipes(first)
+    better = {place for place, recipe in best.items() if recipe != old[place]}
+    again = changed(rules, chosen_arms(NAMES), first, second)
+    assert {(plan.facts["arm"], plan.facts["search"]) for plan in again} == better != set()
+    assert all(json.loads(plan.facts["recipe"]) == best[_place(plan)] for plan in again)
+    assert len(again) == len(better) * rules.repetitions.count // 2
+
+
+def _place(plan: Plan) -> tuple[str, int]:
+    return plan.facts["arm"], plan.facts["search"]
 
 
 def test_what_is_no_longer_asked_for_is_trained_anew_and_forgotten(read, begin, guessed):
