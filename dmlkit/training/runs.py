@@ -105,7 +105,7 @@ def baselines(experiment: Experiment, device: str = "auto") -> dict[str, dict[st
 
 def untrained(experiment: Experiment, device: str = "auto") -> dict[str, np.ndarray]:
     """Embeddings without training, by name, of the Experiment's split: raw pixels (or features that
-    are kept), and the network as it starts (on features a head), a published one without its head.
+    are kept), and the network as it starts (on features, a head), a published one without its head.
     """
     train = data.load(experiment.data, "train", **experiment.data_args)
     images = data.load(experiment.data, experiment.split, **experiment.data_args)
