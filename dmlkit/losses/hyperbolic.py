@@ -1,4 +1,4 @@
-"""Hyperbolic embeddings: distances grow exponentially towards the edge of the Poincaré ball."""
+"""Hyperbolic embeddings: room grows exponentially with the distance from the ball's center."""
 
 import math
 
