@@ -16,7 +16,7 @@ from papermill.parameterize import parameterize_notebook
 from course.outputs import code
 from dmlkit import ROOT
 
-FILES = 4  # more than cores, so that all are busy to the end
+FILES = 6  # more than cores, so that all are busy to the end
 
 
 def small(path: Path) -> NotebookNode:
@@ -25,7 +25,7 @@ def small(path: Path) -> NotebookNode:
 
 
 def main() -> None:
-    """Write them to build/nbval, every fourth notebook into one file."""
+    """Write them to build/nbval, every sixth notebook into one file."""
     folder = ROOT / "build" / "nbval"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
