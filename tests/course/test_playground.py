@@ -18,10 +18,10 @@ from .conftest import PHONE, complaints, fits  # noqa: E402
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]  # the exporters'
 
-#: Some families, and what is exported in a form of its own. `make playground` takes all.
+#: One of each family, and what is exported in a form of its own. `make playground` takes all.
 FEW = (
-    *("contrastive", "triplet_distance", "recall_at_k", "normalized_softmax"),
-    *("xbm", "hyperbolic", "spherical_expansion", "matryoshka"),
+    *("contrastive", "triplet_distance", "recall_at_k", "prototypical", "normalized_softmax"),
+    *("adaface", "xbm", "meta_class", "hyperbolic", "spherical_expansion", "matryoshka"),
 )
 MISSING = "structured_clustering"
 
