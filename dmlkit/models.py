@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlkit import ROOT, geometry
@@ -66,7 +67,7 @@ class ConvNet(nn.Sequential):
         for before, after in pairwise(widths):
             layers += [
                 nn.Conv2d(before, after, 3, padding=1, bias=False),
-                nn.MaxPool2d(2),
+                MaxPool(),
                 nn.BatchNorm2d(after),
                 nn.ReLU(inplace=True),
             ]
@@ -78,6 +79,20 @@ class ConvNet(nn.Sequential):
 
     def forward(self, images: Tensor) -> Tensor:
         return super().forward(to_float(images))
+
+
+class MaxPool(nn.Module):
+    """2 × 2 max-pool, to the bit as torch's: on a CPU that one is up to ten times as fast where
+    channels lie together in memory, so that two copies pay.
+
+    >>> MaxPool()(torch.arange(16.0).reshape(1, 1, 4, 4)).flatten()
+    tensor([ 5.,  7., 13., 15.])
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        together = x.is_contiguous(memory_format=torch.channels_last)
+        pooled = F.max_pool2d(x.contiguous(memory_format=torch.channels_last), 2)
+        return pooled if together else pooled.contiguous()
 
 
 class Linear(nn.Sequential):

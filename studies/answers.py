@@ -20,10 +20,12 @@ from dmlkit import statistics
 from studies import claims
 from studies.check import asked_for
 from studies.rules import DEFAULTS, Protocol, arms, is_part, protocol
-from studies.search import best
+from studies.search import best, recipes
 from studies.trainings import tables
 
-STUDIES = ("scratch", "claims", "transfer", "wide", "photos", "photos_whole")
+#: Both passes of the searches from scratch; the second has evidence where it changed a recipe.
+TWICE = ("scratch", "scratch_further")
+STUDIES = (*TWICE, "claims", "transfer", "wide", "photos", "photos_whole")
 #: The methods of the study that C1 to C21 are read from that are one loss and one network.
 ELEVEN: tuple[str, ...] = (
     *("triplet_semihard", "lifted_structure", "n_pairs", "structured_clustering", "margin"),
@@ -45,7 +47,8 @@ SEVEN: tuple[str, ...] = (
 
 def kept() -> dict[str, pd.DataFrame]:
     """The evidence of every study, without rows that its rules do not ask for as they are now."""
-    return {name: asked_for(protocol(name), tables(name)[1]) for name in STUDIES}
+    rules = {name: protocol(name.removesuffix("_further")) for name in STUDIES}
+    return {name: asked_for(rules[name], tables(name)[1]) for name in STUDIES}
 
 
 def complete(rules: Protocol, frame: pd.DataFrame) -> pd.DataFrame:
@@ -116,11 +119,16 @@ class Condition:
 
 def conditions(evidence: Mapping[str, pd.DataFrame]) -> dict[str, Condition]:
     """Every condition that has evidence, of the studies' tables as ``kept`` gives them."""
-    whole = {name: complete(protocol(name), frame) for name, frame in evidence.items()}
+    whole = {
+        name: complete(protocol(name), frame)
+        for name, frame in evidence.items()
+        if name != "scratch_further"  # half of an arm's repetitions, where one recipe changed
+    }
     own = pd.concat([whole["scratch"], whole["claims"]], ignore_index=True)
     own = own.drop_duplicates(["arm", "repetition"])
     parts = {
         "from scratch": ("scratch", own),
+        "from scratch, searched twice": ("scratch", searched_twice(evidence)),
         "trained longer": ("claims", _renamed(whole["claims"], ", 2,000 steps")),
         "small batches": ("claims", _renamed(whole["claims"], ", 32 images")),
         "fine-tuned": ("transfer", whole["transfer"]),
@@ -137,19 +145,31 @@ def conditions(evidence: Mapping[str, pd.DataFrame]) -> dict[str, Condition]:
                 of |= {arm: made.recipe_of or arm for arm, made in ours}
             overlap = 0.0 if rules.repetitions.by_class else rules.repetitions.overlap
             better = {}
-            if name == "from scratch":
-                there = set(rows["arm"])
-                better = {k: r for k, r in restricted().items() if {k[0], r} <= there}
+            if study == "scratch":
+                there, passes = set(rows["arm"]), TWICE[: 2 if "twice" in name else 1]
+                better = {k: r for k, r in restricted(*passes).items() if {k[0], r} <= there}
             found[name] = Condition(name, rows, overlap, of, better)
     return found
 
 
+def searched_twice(evidence: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """The rows of arms from scratch with the recipes that are best of both passes, and of parts of
+    them that validate better still."""
+    if not len(evidence["scratch_further"]):
+        return pd.DataFrame()
+    best = recipes(pd.concat([tables(name)[0].frame() for name in TWICE]))
+    rows = pd.concat([evidence[name] for name in TWICE], ignore_index=True)
+    fits = [best.get((r.arm, r.search)) in (None, json.loads(r.recipe)) for r in rows.itertuples()]
+    parts = evidence["claims"]["arm"].isin(set(restricted(*TWICE).values()))
+    return complete(protocol("scratch"), pd.concat([rows[fits], evidence["claims"][parts]]))
+
+
 @cache
-def restricted() -> dict[tuple[str, int], str]:
-    """The arm of ``claims`` that is a part of one of ``scratch`` and validates better in a search,
-    by the two."""
+def restricted(*passes: str) -> dict[tuple[str, int], str]:
+    """The arm of ``claims`` that is a part of one from scratch and validates better in a search
+    than what these passes found, by the two."""
     whole, parts = arms(), protocol("claims").arms
-    trials = pd.concat([tables(name)[0].frame() for name in ("scratch", "claims")])
+    trials = pd.concat([tables(name)[0].frame() for name in (*passes, "claims")])
     score = best(trials).set_index(["arm", "search"])["recall_at_1"]
     better: dict[tuple[str, int], str] = {}
     for (part, search), value in score.items():

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dmlkit import losses, statistics
-from studies.answers import Condition, restricted
+from studies.answers import TWICE, Condition, restricted
 from studies.judgment import sensitivity
 from studies.rules import protocol
 from studies.search import recipes
@@ -18,12 +18,12 @@ from studies.trainings import tables
 
 LEVEL = 0.05
 BAND = 0.02  # of Recall@1: the width of the bands behind the leading group
-#: The conditions of a page, each with the study that has its searches.
-SHOWN: Mapping[str, str] = {
-    "photographs, fine-tuned": "photos_whole",
-    "photographs, head": "photos",
-    "fine-tuned": "transfer",
-    "from scratch": "scratch",
+#: The conditions of a page, each with the tables that have its searches.
+SHOWN: Mapping[str, tuple[str, ...]] = {
+    "photographs, fine-tuned": ("photos_whole",),
+    "photographs, head": ("photos",),
+    "fine-tuned": ("transfer",),
+    "from scratch, searched twice": TWICE,
 }
 
 
@@ -61,17 +61,17 @@ def standings(at: Condition) -> pd.DataFrame:
     return found.sort_values("mean", ascending=False, kind="stable")
 
 
-def settings(study: str) -> pd.DataFrame:
-    """What the searches of a study chose for each loss, and what a blind choice costs.
+def settings(*passes: str) -> pd.DataFrame:
+    """What searches chose for each loss, and what a blind choice costs.
 
     Columns: chosen (each setting with its values, one a search), blind (how far the median of a
     search's candidates lies below their best, on validation classes after the short trainings).
     """
-    trials = tables(study)[0].frame()
+    trials = pd.concat([tables(name)[0].frame() for name in passes], ignore_index=True)
     tuned = recipes(trials)
-    if study == "scratch":
+    if "scratch" in passes:
         parts = recipes(tables("claims")[0].frame())
-        tuned |= {(arm, s): parts[part, s] for (arm, s), part in restricted().items()}
+        tuned |= {(arm, s): parts[part, s] for (arm, s), part in restricted(*passes).items()}
     chosen = {}
     for arm in plain(pd.Index(dict.fromkeys(name for name, _ in tuned))):
         mine = [recipe for (name, _), recipe in tuned.items() if name == arm]
@@ -91,9 +91,9 @@ def _short(value: object) -> str:
 def markdown(found: Mapping[str, Condition]) -> str:
     """The page's part: how much the choice matters, the groups, the settings."""
     parts = ["\n".join(f"- {line}" for line in _in_words(found))]
-    for name, study in SHOWN.items():
+    for name, passes in SHOWN.items():
         if name in found:
-            parts += [f"## {name[0].upper()}{name[1:]}", _groups(found[name]), _settings(study)]
+            parts += [f"## {name[0].upper()}{name[1:]}", _groups(found[name]), _settings(*passes)]
     return "\n\n".join(parts)
 
 
@@ -135,13 +135,13 @@ def _groups(at: Condition) -> str:
     )
 
 
-def _settings(study: str) -> str:
+def _settings(*passes: str) -> str:
     lines = ["<details><summary>Chosen settings, and what a blind choice costs</summary>", ""]
     lines += ["| loss | chosen (where the searches differ, each) | a blind choice costs (points) |"]
     lines += ["|---|---|---|"]
-    for name, row in settings(study).sort_index().iterrows():
+    for name, row in settings(*passes).sort_index().iterrows():
         lines.append(f"| `{name}` | {row['chosen']} | {100 * row['blind']:.0f} |")
-    steps = protocol(study).tuning.short_steps
+    steps = protocol(passes[0]).tuning.short_steps
     return "\n".join(
         [*lines, "", f"Blind: the median candidate after {steps} steps.", "", "</details>"]
     )

@@ -56,9 +56,9 @@ def results() -> dict[str, dict[str, dict[str, Any]]]:
     and what a blind choice of them costs.
     """
     known, found = conditions(kept()), {}
-    for condition, name in choice.SHOWN.items():
+    for condition, passes in choice.SHOWN.items():
         if condition in known:
-            table = choice.standings(known[condition]).join(choice.settings(name))
+            table = choice.standings(known[condition]).join(choice.settings(*passes))
             table["chosen"] = table["chosen"].fillna("")
             found[condition] = table.to_dict("index")
     return found

@@ -249,10 +249,30 @@ def test_no_loss_loses_to_its_own_restriction_but_additions_are_compared_as_sear
         {"normalized_softmax": [0.5] * COUNT, "normalized_softmax, minibatches": [0.9] * COUNT}
     )
     better = {("normalized_softmax", 1): "normalized_softmax, minibatches"}
-    monkeypatch.setattr("studies.answers.restricted", lambda: better)
+    monkeypatch.setattr("studies.answers.restricted", lambda *passes: better)
     at = studies.conditions(kept(scratch=frame))["from scratch"]
     assert at.rivals()["normalized_softmax"].tolist() == [0.5, 0.9] * (COUNT // 2)
     assert at.wide()["normalized_softmax"].tolist() == [0.5] * COUNT
+
+
+def test_searched_twice_takes_of_both_passes_what_the_better_recipe_made(monkeypatch):
+    best = {("dreml", 0): {"lr": 0.1}, ("dreml", 1): {"lr": 0.2}}
+    monkeypatch.setattr("studies.answers.recipes", lambda trials: best)
+    monkeypatch.setattr("studies.answers.restricted", lambda *passes: {("dreml", 1): "part"})
+    first = table({"dreml": [0.5] * COUNT, "raw pixels": [0.1] * COUNT})
+    first["recipe"] = [json.dumps({"lr": 0.1})] * COUNT + ["{}"] * COUNT
+    second = table({"dreml": [0.9] * COUNT}).query("search == 1")
+    second["recipe"] = json.dumps({"lr": 0.2})
+    parts = table({"part": [0.7] * COUNT, "other": [0.7] * COUNT})
+
+    def found(further):
+        every = kept(scratch=first, scratch_further=further, claims=parts)
+        return studies.conditions(every)["from scratch, searched twice"]
+
+    assert found(second).wide()["dreml"].tolist() == [0.5, 0.9] * (COUNT // 2)
+    assert found(second).rivals()["dreml"].tolist() == [0.5, 0.7] * (COUNT // 2)
+    assert set(found(second).wide()) == {"dreml", "raw pixels", "part"}
+    assert "dreml" not in found(second[1:]).wide()
 
 
 def test_a_part_of_an_arm_has_fewer_choices_and_nothing_else_is_another():
