@@ -90,9 +90,9 @@ class MaxPool(nn.Module):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        together = x.is_contiguous(memory_format=torch.channels_last)
-        pooled = F.max_pool2d(x.contiguous(memory_format=torch.channels_last), 2)
-        return pooled if together else pooled.contiguous()
+        if not x.is_cpu or x.is_contiguous(memory_format=torch.channels_last):
+            return F.max_pool2d(x, 2)
+        return F.max_pool2d(x.contiguous(memory_format=torch.channels_last), 2).contiguous()
 
 
 class Linear(nn.Sequential):

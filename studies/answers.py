@@ -45,6 +45,7 @@ SEVEN: tuple[str, ...] = (
 )
 
 
+@cache
 def kept() -> dict[str, pd.DataFrame]:
     """The evidence of every study, without rows that its rules do not ask for as they are now."""
     rules = {name: protocol(name.removesuffix("_further")) for name in STUDIES}

@@ -138,6 +138,8 @@ def _literal(name: str, value: Any) -> Any:
             return {key: tuples(value) for key, value in literal.items()}
         return tuple(map(tuples, literal)) if isinstance(literal, list) else literal
 
+    if type(value) in (str, bool, int):  # most fields, and a study has thousands of Experiments
+        return value
     try:
         return tuples(json.loads(json.dumps(value, allow_nan=False, default=_listed)))
     except (TypeError, ValueError) as error:
