@@ -212,6 +212,7 @@ def forest(rows: Sequence[Row], titles: Mapping[str, str] | None = None) -> Figu
         low, high = max(low, left), right if rule == "positive" else margin
         ax.barh(height, high - low, 0.8, low, color="#0072b2", alpha=0.08, lw=0, zorder=0)
     about = "black tick: the smallest effect; shaded: the claim's side of it"
-    ax.set(xlim=(left, right), ylim=(y - 0.5, -0.3), xlabel=f"points (95 % interval; {about})")
+    ax.set(xlim=(left, right), ylim=(y - 0.5, -0.3))
+    fig.supxlabel(f"points (95 % interval; {about})", fontsize="medium")  # wider than the axes
     ax.grid(axis="y", visible=False)
     return fig
