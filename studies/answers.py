@@ -169,13 +169,14 @@ def searched_twice(evidence: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 def restricted(*passes: str) -> dict[tuple[str, int], str]:
     """The arm of ``claims`` that is a part of one from scratch and validates better in a search
     than what these passes found, by the two."""
-    whole, parts = arms(), protocol("claims").arms
+    whole, rules = arms(), protocol("claims")
+    parts = arms(rules)
     trials = pd.concat([tables(name)[0].frame() for name in (*passes, "claims")])
     score = best(trials).set_index(["arm", "search"])["recall_at_1"]
     better: dict[tuple[str, int], str] = {}
     for (part, search), value in score.items():
-        arm: Any = parts.get(part, {}).get("of")
-        part_of = arm and is_part(arms(protocol("claims"))[part], whole[arm])
+        arm: Any = rules.arms.get(part, {}).get("of")
+        part_of = arm and is_part(parts[part], whole[arm])
         if part_of and value > score[better.get((arm, search), arm), search]:
             better[arm, search] = part
     return better
