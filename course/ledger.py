@@ -9,7 +9,7 @@ from scipy import stats
 from dmlkit.files import write_between
 from studies import choice
 from studies.answers import conditions, kept
-from studies.claims import WORDS, table
+from studies.claims import AGAIN, WORDS, table
 
 #: Of ``rows``.
 COLUMNS = ("claim", "condition", "", "effect", "95 % interval", "n", "Holm", "figure")
@@ -39,7 +39,8 @@ def tally(frame: pd.DataFrame) -> str:
     >>> tally(claims.ledger(claims.ROOT / "data"))  # where there are no figures
     'No row of evidence yet.'
     """
-    found = frame[frame["word"].isin(WORDS)]
+    every = frame[frame["word"].isin(WORDS)]
+    found = every[every["condition"] != AGAIN]
     if not len(found):
         return "No row of evidence yet."
     parts = []
@@ -51,8 +52,9 @@ def tally(frame: pd.DataFrame) -> str:
     return (
         f"Of {len(found)} rows of evidence, of {found['claim'].nunique()} claims: "
         f"{', '.join(parts)}. Of {len(decided)} words that decide, {int(decided['stands'].sum())} "
-        "stand after Holm's correction over all. Identities and printed tables are not counted; "
-        "brackets are binomial, as if rows were independent."
+        f"stand after Holm's correction over all. {len(every) - len(found)} more rows repeat "
+        "others after longer searches. Identities and printed tables are not counted; brackets are "
+        "binomial, as if rows were independent."
     )
 
 

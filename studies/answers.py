@@ -154,13 +154,17 @@ def conditions(evidence: Mapping[str, pd.DataFrame]) -> dict[str, Condition]:
 
 
 def searched_twice(evidence: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """The rows of arms from scratch with the recipes that are best of both passes, and of parts of
-    them that validate better still."""
+    """The rows of arms from scratch with the recipes that are best of both passes, and of their
+    restrictions, searched once, that validate better still.
+
+    Their luck is estimated over fewer arms than that of "from scratch", which has those of
+    ``claims``, too.
+    """
     if not len(evidence["scratch_further"]):
         return pd.DataFrame()
-    best = recipes(pd.concat([tables(name)[0].frame() for name in TWICE]))
+    tuned = recipes(pd.concat([tables(name)[0].frame() for name in TWICE]))
     rows = pd.concat([evidence[name] for name in TWICE], ignore_index=True)
-    fits = [best.get((r.arm, r.search)) in (None, json.loads(r.recipe)) for r in rows.itertuples()]
+    fits = [tuned.get((r.arm, r.search)) in (None, json.loads(r.recipe)) for r in rows.itertuples()]
     parts = evidence["claims"]["arm"].isin(set(restricted(*TWICE).values()))
     return complete(protocol("scratch"), pd.concat([rows[fits], evidence["claims"][parts]]))
 

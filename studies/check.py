@@ -49,8 +49,9 @@ def asked_for(rules: Protocol, evidence: Table) -> pd.DataFrame:
 
 
 def sample(name: str, n: int, key: str, device: str = "auto") -> pd.DataFrame:
-    """Train n rows of a study's evidence anew, and compare: see ``trained_anew``."""
-    return trained_anew(protocol(name), tables(name)[1], n, key, device)
+    """Train n rows of a study's evidence anew, and compare: see ``trained_anew``. Its second pass
+    is ``NAME_further``."""
+    return trained_anew(protocol(name.removesuffix("_further")), tables(name)[1], n, key, device)
 
 
 def trained_anew(

@@ -33,7 +33,7 @@ def plain(names: pd.Index) -> list[str]:
     return [name for name in names if name in known]
 
 
-def standings(at: Condition) -> pd.DataFrame:
+def standings(at: Condition, luck: float | None = None) -> pd.DataFrame:
     """Every loss of a condition against the best, the highest mean first.
 
     Columns: mean, low, high of Recall@1 (95 %); behind (of the best, in Recall@1), p (of not being
@@ -41,7 +41,8 @@ def standings(at: Condition) -> pd.DataFrame:
     above 5 %, else the number of the band.
 
     The best is chosen for each repetition by those of other searches, and the luck of a recipe
-    counts on both sides: what leads by its own luck does not lead here.
+    counts on both sides: what leads by its own luck does not lead here. ``luck`` is the condition's
+    own estimate where no other is given.
     """
     wide = at.rivals()
     wide = wide[plain(wide.columns)].dropna(axis=1)
@@ -50,7 +51,8 @@ def standings(at: Condition) -> pd.DataFrame:
     for s in np.unique(searches):
         best[searches == s] = wide.loc[searches == s, wide[searches != s].mean().idxmax()]
     d = best.to_numpy()[:, None] - wide.to_numpy()
-    how = {"overlap": at.overlap, "luck": at.luck("recall_at_1"), "searches": len(set(searches))}
+    luck = at.luck("recall_at_1") if luck is None else luck
+    how = {"overlap": at.overlap, "luck": luck, "searches": len(set(searches))}
     tests = statistics.paired(d, **how)  # type: ignore[arg-type]
     found = wide.apply(statistics.interval, overlap=at.overlap).T[["mean", "low", "high"]]
     found["behind"] = tests["difference"].to_numpy()
@@ -65,7 +67,8 @@ def settings(*passes: str) -> pd.DataFrame:
     """What searches chose for each loss, and what a blind choice costs.
 
     Columns: chosen (each setting with its values, one a search), blind (how far the median of a
-    search's candidates lies below their best, on validation classes after the short trainings).
+    search's first candidates lies below their best, on validation classes after the short
+    trainings).
     """
     trials = pd.concat([tables(name)[0].frame() for name in passes], ignore_index=True)
     tuned = recipes(trials)
@@ -142,6 +145,5 @@ def _settings(*passes: str) -> str:
     for name, row in settings(*passes).sort_index().iterrows():
         lines.append(f"| `{name}` | {row['chosen']} | {100 * row['blind']:.0f} |")
     steps = protocol(passes[0]).tuning.short_steps
-    return "\n".join(
-        [*lines, "", f"Blind: the median candidate after {steps} steps.", "", "</details>"]
-    )
+    blind = f"Blind: the median of a search's first candidates after {steps} steps."
+    return "\n".join([*lines, "", blind, "", "</details>"])

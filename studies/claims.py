@@ -34,6 +34,8 @@ CONDITIONS = (
     "fine-tuned",
     *("photographs, head", "photographs, fine-tuned", TABLE, "check"),
 )
+#: What repeats another condition's rows, on the same test classes.
+AGAIN = "from scratch, searched twice"
 #: Of evidence.
 WORDS = ("holds here", "smaller than claimed", "fails here", "open")
 _COLORS = dict(zip(WORDS, ("#0072b2", "#3388bb", "#d55e00", "0.5"), strict=True))

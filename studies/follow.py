@@ -164,7 +164,7 @@ def command(
     rules, (trials, evidence) = protocol(name), tables(name)
     chosen = chosen_arms(names, rules)
     if sampled:
-        found = sample(name, sampled, key, device=device)
+        found = sample(f"{name}_{only}" if only == "further" else name, sampled, key, device)
         yield found.to_string(index=False)
         if not found["agrees"].all():
             raise RuntimeError(f"{(~found['agrees']).sum()} scores are not those of the evidence")
