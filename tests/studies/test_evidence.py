@@ -9,7 +9,7 @@ import pytest
 
 import studies
 from dmlkit import training
-from studies.check import trained_anew
+from studies.check import sample, trained_anew
 from studies.dreml import Ensemble, member_experiments
 from studies.rules import experiment, repetition
 from studies.search import candidates
@@ -48,6 +48,12 @@ def test_what_is_watched_is_the_studys_own_training():
     both = pd.concat([watched, scored], axis=1, join="inner", keys=["watched", "scored"])
     assert len(both) > 50
     assert (both["watched"] == both["scored"]).all()
+
+
+def test_rows_of_a_second_pass_are_asked_for_by_the_same_rules():
+    assert sample("scratch_further", 0, "a commit").empty  # else ValueError
+    with pytest.raises(ValueError, match="no study 'other'"):
+        sample("other", 0, "a commit")
 
 
 @pytest.fixture
