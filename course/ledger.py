@@ -52,7 +52,7 @@ def tally(frame: pd.DataFrame) -> str:
     return (
         f"Of {len(found)} rows of evidence, of {found['claim'].nunique()} claims: "
         f"{', '.join(parts)}. Of {len(decided)} words that decide, {int(decided['stands'].sum())} "
-        f"stand after Holm's correction over all. {len(every) - len(found)} more rows repeat "
+        f"stand after Holm's correction over all rows. {len(every) - len(found)} more rows repeat "
         "others after longer searches. Identities and printed tables are not counted; brackets are "
         "binomial, as if rows were independent."
     )
