@@ -100,7 +100,8 @@ class _Distances(torch.autograd.Function):
         # Equal rows were seen to leave 4.5 ε (‖x‖² + ‖y‖²) at d = 128, and 27 at d = 4096. Only
         # rows of nearly equal norms cancel, so that ‖x‖² stands for both.
         noise = 2 * max(4, x.shape[1] ** 0.5) * torch.finfo(a.dtype).eps * a2
-        return squared.masked_fill_(squared < noise, 0).sqrt_().to(x.dtype)  # NaN is not below
+        D = squared.masked_fill_(squared < noise, 0).sqrt_()  # NaN is not below
+        return D.to(x.dtype, copy=True)  # else torch 2.11 compiles a gradient of 0 in float64
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor | None], output: Tensor) -> None:
