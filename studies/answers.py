@@ -129,7 +129,7 @@ def conditions(evidence: Mapping[str, pd.DataFrame]) -> dict[str, Condition]:
     own = own.drop_duplicates(["arm", "repetition"])
     parts = {
         "from scratch": ("scratch", own),
-        "from scratch, searched twice": ("scratch", searched_twice(evidence)),
+        claims.AGAIN: ("scratch", searched_twice(evidence)),
         "trained longer": ("claims", _renamed(whole["claims"], ", 2,000 steps")),
         "small batches": ("claims", _renamed(whole["claims"], ", 32 images")),
         "fine-tuned": ("transfer", whole["transfer"]),
@@ -147,7 +147,7 @@ def conditions(evidence: Mapping[str, pd.DataFrame]) -> dict[str, Condition]:
             overlap = 0.0 if rules.repetitions.by_class else rules.repetitions.overlap
             better = {}
             if study == "scratch":
-                there, passes = set(rows["arm"]), TWICE[: 2 if "twice" in name else 1]
+                there, passes = set(rows["arm"]), TWICE if name == claims.AGAIN else TWICE[:1]
                 better = {k: r for k, r in restricted(*passes).items() if {k[0], r} <= there}
             found[name] = Condition(name, rows, overlap, of, better)
     return found

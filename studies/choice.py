@@ -11,6 +11,7 @@ import pandas as pd
 
 from dmlkit import losses, statistics
 from studies.answers import TWICE, Condition, restricted
+from studies.claims import AGAIN
 from studies.judgment import sensitivity
 from studies.rules import protocol
 from studies.search import recipes
@@ -23,7 +24,7 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
     "photographs, fine-tuned": ("photos_whole",),
     "photographs, head": ("photos",),
     "fine-tuned": ("transfer",),
-    "from scratch, searched twice": TWICE,
+    AGAIN: TWICE,
 }
 
 
