@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from dmlkit import losses, study
+from dmlkit import losses, sweeps
 from dmlkit.training import Experiment
 
 SEEDS = 3  # class sets, weights and batches, as in notebook 25
@@ -19,7 +19,7 @@ def rows() -> Iterator[dict[str, Any]]:
         for name in names
         for k in range(SEEDS)
     ]
-    runs = study.train(made)
+    runs = sweeps.train(made)
     for i, name in enumerate(names):
         mine = runs[i * SEEDS : (i + 1) * SEEDS]
         scores = [100 * run.scores["recall_at_1"] if run else 0.0 for run in mine]

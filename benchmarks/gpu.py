@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.training import bare_steps, our_steps
-from dmlkit import data, geometry, losses, study, training
+from dmlkit import data, geometry, losses, sweeps, training
 from dmlkit.retrieval import recall_at_k
 from dmlkit.training import Experiment
 
@@ -176,7 +176,7 @@ def _row(
     """
     sides = {"ours": ours, "theirs": theirs}
     work = {side: partial(_take, step, size.steps, device) for side, step in sides.items()}
-    seconds = study.step_times(work, size.rounds, size.warm_up, clock=time.perf_counter)
+    seconds = sweeps.step_times(work, size.rounds, size.warm_up, clock=time.perf_counter)
     with training.repeatable_numerics(threads=1):
         watched = _watched(ours, device)
     ms = 1000 * seconds.median() / size.steps

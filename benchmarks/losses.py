@@ -20,7 +20,7 @@ from pytorch_metric_learning import losses as pml
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from dmlkit import ROOT, losses, study
+from dmlkit import ROOT, losses, sweeps
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Row = dict[str, str | int | float | None]
@@ -224,11 +224,11 @@ def _times(name: str, batch: int, dim: int, classes: int, sides: tuple[str, ...]
     """
     x, y = _batch(batch, dim)
     work = {side: partial(take_step, _make(name, side, dim, classes), x, y) for side in sides}
-    seconds = study.step_times(work, rounds=1, warm_up=0)
+    seconds = sweeps.step_times(work, rounds=1, warm_up=0)
     slow = {side: first for side, first in seconds.iloc[0].items() if first > 2}
     if quick := {side: step for side, step in work.items() if side not in slow}:
         rounds = max(5, min(50, int(SECONDS / max(seconds[list(quick)].iloc[0].sum(), 1e-3))))
-        seconds = study.step_times(quick, rounds, warm_up=0).assign(**slow)
+        seconds = sweeps.step_times(quick, rounds, warm_up=0).assign(**slow)
     median = seconds.median()
     row: Row = {f"{side}_ms": 1e3 * median[side] for side in sides}
     if "theirs" in sides:

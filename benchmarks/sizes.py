@@ -15,7 +15,7 @@ from benchmarks import losses
 from benchmarks.processes import child, print_measured
 from course.results import RESULTS, section
 from dmlkit import losses as ours
-from dmlkit import study
+from dmlkit import sweeps
 from dmlkit.retrieval import recall_at_k
 
 DIM, PER_CLASS = 128, 5
@@ -61,9 +61,9 @@ def of_loss(name: str) -> Row:
         step = partial(
             losses.take_step, losses._make(name, "ours", DIM, classes), *losses._batch(batch, DIM)
         )
-        first = study.step_times({"s": step}, rounds=1, warm_up=0)["s"].item()
+        first = sweeps.step_times({"s": step}, rounds=1, warm_up=0)["s"].item()
         rounds = max(1, min(5, int(SECONDS / first)))
-        seconds.append(study.step_times({"s": step}, rounds, warm_up=0)["s"].median())
+        seconds.append(sweeps.step_times({"s": step}, rounds, warm_up=0)["s"].median())
     row |= {"s": seconds[-1], "exponent of s": exponent(batches, seconds)}
     known = {r["what"]: r["ours_mb"] for r in section(RESULTS.read_text(), "losses")}
     peaks = [known.get(f"{name}, B = {batch}, d = {DIM}") for batch in batches]

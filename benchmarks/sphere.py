@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from dmlkit import geometry, study
-from dmlkit.spherical import expand, simplex
+from dmlkit import geometry, sweeps
+from dmlkit.losses.spherical import expand, simplex
 
 
 def alpha(points: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -61,7 +61,7 @@ def _compare(batch: int, points: int, dim: int) -> list[dict[str, float | str]]:
         "Gram-Schmidt loop": lambda: [gram_schmidt(z[i], w[i], a, generator) for i in range(batch)],
         "batched QR": lambda: batched_qr(z, w, points),
     }
-    ours, *others = (1e3 * study.step_times(ways, rounds=10, warm_up=1).min()).items()
+    ours, *others = (1e3 * sweeps.step_times(ways, rounds=10, warm_up=1).min()).items()
     what = f"expand, {batch} x {points} points in {dim}-d"
     return [
         {"what": what, "against": name, "ours_ms": ours[1], "theirs_ms": ms, "ratio": ms / ours[1]}

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from dmlkit import data, study, training
+from dmlkit import data, sweeps, training
 from dmlkit.data import batches
 from dmlkit.training import Experiment
 
@@ -102,7 +102,7 @@ def step_rows() -> list[Row]:
 def _in_turn(kinds: dict[str, Iterator[None]], count: int) -> list[Row]:
     """Milliseconds of a step of each kind, and the ratio to the first kind, medians over rounds."""
     work = {name: partial(_take, steps, count) for name, steps in kinds.items()}
-    times = study.step_times(work, ROUNDS, warm_up=1)
+    times = sweeps.step_times(work, ROUNDS, warm_up=1)
     first = times.columns[0]
     return [
         {

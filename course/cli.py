@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 from rich.box import SIMPLE_HEAD
 
-from dmlkit import ROOT, terminal
+from dmlkit import ROOT
+from dmlkit.cli import terminal
+from dmlkit.cli.settings import literals
+from dmlkit.cli.terminal import Scheduler, print_table, set_option, use_scheduler
 from dmlkit.files import write_whole
-from dmlkit.settings import literals
-from dmlkit.terminal import Scheduler, print_table, set_option, use_scheduler
 
 Parameters = Annotated[list[str] | None, set_option("a parameter of the notebooks.")]
 

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from dmlkit import terminal
-from dmlkit.settings import literals
-from dmlkit.terminal import Device, Scheduler, set_option, use_scheduler
+from dmlkit.cli import terminal
+from dmlkit.cli.settings import literals
+from dmlkit.cli.terminal import Device, Scheduler, set_option, use_scheduler
 
 
 def study(

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from dmlkit import data, retrieval, study
+from dmlkit import data, retrieval, sweeps
 from dmlkit.geometry import normalize
 from dmlkit.training import DivergedError, Experiment, Run
 
@@ -51,7 +51,7 @@ def dreml(
     """Train an ensemble: ``members`` networks on random meta-classes, their embeddings joined.
 
     The members are Runs like all others: trained side by side by any Executor (see
-    ``study.train``), kept on disk, and loaded where they are there.
+    ``sweeps.train``), kept on disk, and loaded where they are there.
 
     Source: Xuan, Souvenir and Pless 2018, "Deep Randomized Ensembles for Metric Learning", with
     each member's embedding normalized before they are joined, as in the authors' code. The paper
@@ -61,7 +61,7 @@ def dreml(
     Raises DivergedError where the training of a member diverged.
     """
     experiments = member_experiments(experiment, members, meta_classes)
-    runs = study.train(experiments, executor, device=device, progress=progress)
+    runs = sweeps.train(experiments, executor, device=device, progress=progress)
     if None in runs:
         raise DivergedError(f"member {runs.index(None)} of {members} diverged: lower lr")
     return Ensemble(tuple(run for run in runs if run is not None))

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 import dmlkit
-from dmlkit import losses, terminal
+from dmlkit import losses
+from dmlkit.cli import terminal
 from dmlkit.files import told, write_whole
 from dmlkit.training import Experiment
 from studies.answers import complete

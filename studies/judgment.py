@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 from scipy import stats
 
-from dmlkit import data, study, training
+from dmlkit import data, sweeps, training
 from dmlkit.training import Experiment
 from studies.standing import LEVEL, Standing, questions
 
@@ -29,7 +29,7 @@ def cost(experiment: Experiment, rounds: int = 15) -> pd.Series:
         z.backward(torch.ones_like(z))
 
     steps = {"network": bare, "both": lambda: objective(model(x), y).backward()}
-    taken = 1e3 * study.step_times(steps, rounds)
+    taken = 1e3 * sweeps.step_times(steps, rounds)
     return pd.Series({
         "network": taken["network"].median(), "loss": (taken["both"] - taken["network"]).median(),
         "batch": len(y), "dim": experiment.dim,

@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import dmlkit
-from dmlkit import data, losses, models, retrieval, terminal
+from dmlkit import data, losses, models, retrieval
+from dmlkit.cli import terminal
 from dmlkit.data import features, grocery
 from dmlkit.data.batches import PK
 from dmlkit.files import write_whole

@@ -15,7 +15,8 @@ import pandas as pd
 import torch
 
 import dmlkit
-from dmlkit import data, recipes, retrieval, terminal, training
+from dmlkit import data, recipes, retrieval, training
+from dmlkit.cli import terminal
 from dmlkit.data import features, grocery
 from dmlkit.files import write_whole
 from dmlkit.training import Experiment

@@ -34,12 +34,13 @@ from dmlkit import (
     models,
     numerics,
     retrieval,
-    spherical,
-    study,
+    statistics,
+    sweeps,
     training,
     verification,
 )
 from dmlkit.data import batches
+from dmlkit.losses import spherical
 from dmlkit.training import Experiment
 
 Value = str | list[Any]  # compared as it is, or a fingerprint: kind, bits, scale, projections
@@ -66,7 +67,8 @@ CHANGED: dict[str, str] = {
     "names/dmlkit.training:Run.diagnose": "it is dmlkit.diagnosis.diagnose(run)",
     "names/dmlkit.claims:*": "claims are of studies: rows by conditions, by one test",
     "scores/interval": "overlap is the share r of common classes, of which r/(1 - r) was given",
-    "names/dmlkit.study:holm": "as below",
+    "names/dmlkit.study:*": "it is dmlkit.sweeps, and dmlkit.statistics",
+    "names/dmlkit.spherical:*": "it is dmlkit.losses.spherical",
     "*[:/]compare": "differences are paired by statistics.paired: the one test",
     "*[:/]ranks": "losses come in groups (studies.choice): nothing ranks them",
     "scores/holm": "adjusted p-values, of which those up to 5 % were said to fall",
@@ -82,7 +84,7 @@ PINNED_ONLY = ("training",)
 BITS_DEPEND_ON = ("numerics", "torch", "numpy", "scipy", "pandas", "scikit-learn", "faiss-cpu")
 MODULES = (
     *(losses, spherical, retrieval, verification, data, batches),
-    *(models, training, study, figures),
+    *(models, training, statistics, sweeps, figures),
 )
 METRICS = ("euclidean", "cosine", "hamming", {"name": "poincare", "c": 0.5, "clip": 1.5})
 C, D = 6, 12  # classes and dimensions of small batches
@@ -191,10 +193,10 @@ def of_scores() -> Part:
             found[f"{under}/error_rates"] = rates.to_numpy()
         found[f"{metric}/nmi"] = retrieval.nmi(x, y, 3, of["metric"])
     r = rng.standard_normal(20) + 0.3
-    found["interval"] = [*study.interval(r), *study.interval(r, overlap=0.3)]
-    found["sign_flips"] = [study.sign_flips(r), study.sign_flips(r[:9], "greater")]
-    found["repetitions"] = study.repetitions(0.02, 0.01)
-    found["holm"] = study.holm(rng.random((6, 2)) ** 4)
+    found["interval"] = [*statistics.interval(r), *statistics.interval(r, overlap=0.3)]
+    found["sign_flips"] = [statistics.sign_flips(r), statistics.sign_flips(r[:9], "greater")]
+    found["repetitions"] = statistics.repetitions(0.02, 0.01)
+    found["holm"] = statistics.holm(rng.random((6, 2)) ** 4)
     return fingerprints(found)
 
 

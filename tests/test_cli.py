@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 import dmlkit
 from course import ledger
-from dmlkit import ROOT, settings, terminal, training
-from dmlkit.cli import app
+from dmlkit import ROOT, training
+from dmlkit.cli import settings, terminal
+from dmlkit.cli.app import app
 from dmlkit.data import benchmarks
 from studies import claims
 from tests.data import trees
@@ -109,13 +110,13 @@ def test_settings_may_be_written_as_python_writes_them():
 def test_a_warning_is_a_line_without_our_code(commands, tmp_path):
     code = """
 import warnings
-from dmlkit import cli
+from dmlkit.cli.app import app
 
-@cli.app.command()
+@app.command()
 def skip():
     warnings.warn("something was skipped")
 
-cli.app(["skip"])
+app(["skip"])
 """
     done = commands.run(["-c", code], tmp_path, os.environ)
     assert done.stderr == "warning: something was skipped\n"

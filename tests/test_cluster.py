@@ -7,7 +7,7 @@ import dask
 import pandas as pd
 from distributed import LocalCluster
 
-from dmlkit import data, study, workers
+from dmlkit import data, sweeps, workers
 from tests.training.tiny import TINY, share_glyphs
 
 SECOND = {"distributed.worker.multiprocessing-method": "forkserver"}  # need not import torch
@@ -20,7 +20,7 @@ def test_a_sweep_on_a_cluster_is_the_local_one(tmp_path, monkeypatch, forks):
 
     def sweep(place, executor=None):
         monkeypatch.setenv("DMLKIT_CACHE", str(tmp_path / place))
-        return study.sweep(TINY, executor, device="cpu", progress=False, seed=[1, 2])
+        return sweeps.sweep(TINY, executor, device="cpu", progress=False, seed=[1, 2])
 
     monkeypatch.setattr("distributed.utils._forkserver_preload_set", True)  # by forks
     how = {"env": {"DMLKIT_CACHE": str(tmp_path / "there")}, "dashboard_address": None}
@@ -31,7 +31,7 @@ def test_a_sweep_on_a_cluster_is_the_local_one(tmp_path, monkeypatch, forks):
             client.wait_for_workers(2)
         there = sweep("there", client.get_executor(pure=False))
         monkeypatch.setenv("DMLKIT_SCHEDULER", cluster.scheduler_address)
-        process = study.default_executor().submit(os.getpid).result()
+        process = sweeps.default_executor().submit(os.getpid).result()
         assert process in client.run(os.getpid).values()
         monkeypatch.delenv("DMLKIT_SCHEDULER")
     with ThreadPoolExecutor(1) as thread:

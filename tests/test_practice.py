@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from dmlkit import practice
+from dmlkit.cli import practice
 from dmlkit.data import ImageSet
 
 

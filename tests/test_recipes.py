@@ -13,7 +13,8 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
-from dmlkit import cli, models, recipes, training
+from dmlkit import models, recipes, training
+from dmlkit.cli.app import app
 from dmlkit.data import benchmarks, grocery
 from dmlkit.data.pictures import Pictures
 from tests.data import trees
@@ -86,7 +87,7 @@ def train(tmp_path, monkeypatch):
     small = ["train", "--root", str(tmp_path / "data"), "--steps", "1", "--device", "cpu"]
     for setting in ("crop=32", "resize=32", "check=false"):
         small += ["--set", f"data_args.{setting}"]
-    return lambda *args: CliRunner().invoke(cli.app, [*small, *args], env={"COLUMNS": "200"})
+    return lambda *args: CliRunner().invoke(app, [*small, *args], env={"COLUMNS": "200"})
 
 
 def groceries(root):

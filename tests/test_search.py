@@ -15,8 +15,9 @@ from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner
 
-from dmlkit import data, retrieval, search, terminal, training
-from dmlkit.cli import app
+from dmlkit import data, retrieval, search, training
+from dmlkit.cli import terminal
+from dmlkit.cli.app import app
 from dmlkit.retrieval import nearest_neighbors
 from dmlkit.search import Index
 from dmlkit.training import Experiment

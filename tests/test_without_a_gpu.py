@@ -24,7 +24,7 @@ from dmlkit import data, losses, retrieval, training
 from dmlkit.data import glyphs
 from dmlkit.losses import mining
 from dmlkit.losses.contract import EmbeddingLoss
-from dmlkit.spherical import SphericalConstraint, SphericalExpansion, expand
+from dmlkit.losses.spherical import SphericalConstraint, SphericalExpansion, expand
 
 B, DIM, CLASSES = 12, 8, 6
 DEVICES = pytest.mark.parametrize("device", ["cuda", "meta"])

@@ -11,7 +11,8 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from dmlkit import data, losses, models, spherical
+from dmlkit import data, losses, models
+from dmlkit.losses import spherical
 from dmlkit.training import devices
 from dmlkit.training.experiment import OPTIMIZERS, SAMPLERS, Experiment
 

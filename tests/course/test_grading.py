@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 import dmlkit
 from course import book, grade
 from course.student import copies
-from dmlkit import cli, terminal
+from dmlkit.cli import terminal
+from dmlkit.cli.app import app
 
 COURSE = book.course()
 CHECK = """
@@ -167,7 +168,7 @@ def test_the_command_prints_a_row_for_each_student(hand_in, tmp_path, monkeypatc
     monkeypatch.setattr(terminal, "console", Console(markup=False, width=200))
     places = [hand_in("anna", twice="return 8"), hand_in("bert", twice="return 16")]
     args = [*map(str, places), "--only", "00", "--csv", str(tmp_path / "grades.csv")]
-    result = CliRunner().invoke(cli.app, ["grade", *args])
+    result = CliRunner().invoke(app, ["grade", *args])
     assert result.exit_code == 0, result.output
     assert re.search(r"anna +│ +00_tiny +│ +passed +│ +open", result.output)
     assert "bert, 00, exercise 1 (twice): not right: that is the square" in result.output

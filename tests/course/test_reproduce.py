@@ -293,7 +293,7 @@ def test_inputs_are_all_that_figures_depend_on(
     nbformat.write(notebook, path)
     seen.add(inputs())
     read = ["data/claims.csv", "data/evidence/a.csv", "data/studies/a.toml", "pyproject.toml"]
-    for name in ("dmlkit/study.py", "dmlkit/losses/pairs.py", "studies/judge.py", *read):
+    for name in ("dmlkit/sweeps.py", "dmlkit/losses/pairs.py", "studies/judge.py", *read):
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(name)

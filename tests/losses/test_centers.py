@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dmlkit.spherical import expand, max_mahalanobis_centers, simplex
+from dmlkit.losses.spherical import expand, max_mahalanobis_centers, simplex
 
 F64 = torch.float64
 

@@ -21,7 +21,7 @@ from dmlkit.losses import (
     SupConLoss,
 )
 from dmlkit.losses.contract import state
-from dmlkit.spherical import SphericalExpansion, expand
+from dmlkit.losses.spherical import SphericalExpansion, expand
 from tests.losses.oracles import assert_same, batch
 
 CLASSES, DIM = 6, 8

@@ -14,7 +14,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import studies
-from dmlkit import cli, study, terminal, training
+from dmlkit import sweeps, training
+from dmlkit.cli import terminal
+from dmlkit.cli.app import app
 from dmlkit.training import Experiment
 from studies.judge import compared, examine, families, judge
 from studies.judgment import sensitivity
@@ -255,7 +257,7 @@ def test_worker_processes_find_the_loss_by_its_name(own, monkeypatch):
         sampler_args={"classes": 8, "per_class": 2},
         steps=2,
     )
-    (run,) = study.train([base], device="cpu", progress=False)
+    (run,) = sweeps.train([base], device="cpu", progress=False)
     assert run.experiment == base
     assert run.scores["recall_at_1"] > 0
 
@@ -360,10 +362,10 @@ def test_the_page_says_the_words_of_the_ledger(own, invented, gain, verdict, pla
 def test_the_command_prints_the_page_and_one_line_for_what_is_no_loss(own, invented, monkeypatch):
     monkeypatch.setattr(terminal, "console", Console(markup=False, width=300))
     invented(0.05)
-    done = CliRunner().invoke(cli.app, ["judge", "mine.py:Good", "--study", "scratch"])
+    done = CliRunner().invoke(app, ["judge", "mine.py:Good", "--study", "scratch"])
     assert done.exit_code == 0, done.output
     assert "# Good" in done.output
     assert (own / "judge_Good.md").is_file()
-    failed = CliRunner().invoke(cli.app, ["judge", "mine.py:Counted"], env={"COLUMNS": "200"})
+    failed = CliRunner().invoke(app, ["judge", "mine.py:Counted"], env={"COLUMNS": "200"})
     assert failed.exit_code == 1
     assert "error: mine.py:Counted has no gradient" in failed.output

@@ -100,12 +100,12 @@ def test_a_run_is_not_renamed_by_losses_that_it_does_not_use(store):
     named = run(ONE_STEP, store).provenance["modules"].split()
     assert "dmlkit.losses.mining" in named
     assert "dmlkit.losses.contract" in named
-    assert not {"dmlkit.losses.groups", "dmlkit.losses.memory", "dmlkit.study"} & set(named)
+    assert not {"dmlkit.losses.groups", "dmlkit.losses.memory", "dmlkit.sweeps"} & set(named)
 
 
 def test_training_and_loading_leave_the_name_as_it_was(store):
     """What a process has computed and imported before has no say."""
-    import dmlkit.study  # noqa: F401
+    import dmlkit.sweeps  # noqa: F401
 
     experiment = replace(ONE_STEP, loss="structured_clustering", augment=True)
     first = run(experiment, store)

@@ -10,7 +10,7 @@ from torch import nn
 
 from dmlkit import data, losses, training
 from dmlkit.data.pictures import Pictures
-from dmlkit.spherical import SphericalConstraint
+from dmlkit.losses.spherical import SphericalConstraint
 from tests.data.trees import picture
 from tests.training.tiny import TINY
 

@@ -34,10 +34,10 @@ def set_option(what: str) -> Any:
 def use_scheduler(address: str | None) -> None:
     """Let every sweep from here on, those of notebooks too, train on a cluster that can."""
     if address:
-        from dmlkit import study
+        from dmlkit import sweeps
 
         os.environ["DMLKIT_SCHEDULER"] = address
-        study.default_executor()
+        sweeps.default_executor()
 
 
 class Commands(typer.core.TyperGroup):

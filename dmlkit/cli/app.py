@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
-from dmlkit import cache_folder, terminal
+from dmlkit import cache_folder
+from dmlkit.cli import terminal
+from dmlkit.cli.settings import literals
+from dmlkit.cli.terminal import Commands, Device, print_table, set_option
 from dmlkit.files import write_whole
-from dmlkit.settings import literals
-from dmlkit.terminal import Commands, Device, print_table, set_option
 
 app = typer.Typer(
     cls=Commands,
@@ -56,7 +57,8 @@ def train(
 ) -> None:
     """Train one Experiment (or load its Run), and score it on unseen classes beside baselines."""
     _use_root(root)
-    from dmlkit import practice, recipes, training
+    from dmlkit import recipes, training
+    from dmlkit.cli import practice
     from dmlkit.data import load
     from dmlkit.search import find_run
     from dmlkit.training.scoring import score

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dmlkit import statistics
 from dmlkit.data.images import to_float
-from dmlkit.looks import LOOKS
+from dmlkit.figures.looks import LOOKS
 
 #: Width of a figure that fills a page's text, in inches.
 WIDTH = 6.5

@@ -31,7 +31,7 @@ from torch import Tensor
 import dmlkit
 from dmlkit import numerics
 from dmlkit.data import ImageSet
-from dmlkit.drawing import (
+from dmlkit.figures.drawing import (
     RIGHT,
     WIDTH,
     WRONG,
@@ -46,10 +46,10 @@ from dmlkit.drawing import (
     sample,
     timing,
 )
-from dmlkit.drawing import kind as kind
-from dmlkit.drawing import parts as parts
+from dmlkit.figures.drawing import kind as kind
+from dmlkit.figures.drawing import parts as parts
+from dmlkit.figures.looks import ARMS, LOOKS, RECALL_AXIS, Look, look
 from dmlkit.files import write_whole
-from dmlkit.looks import ARMS, LOOKS, RECALL_AXIS, Look, look
 
 #: The largest PNG that is kept, in bytes.
 MAX_BYTES = 150_000

@@ -12,10 +12,6 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from dmlkit import training, workers
-from dmlkit.statistics import holm as holm
-from dmlkit.statistics import interval as interval
-from dmlkit.statistics import repetitions as repetitions
-from dmlkit.statistics import sign_flips as sign_flips
 from dmlkit.training import Experiment, Run
 from dmlkit.workers import default_executor as default_executor
 

@@ -19,7 +19,7 @@ import torch
 import tqdm
 
 import dmlkit
-from dmlkit import data, study, training, workers
+from dmlkit import data, sweeps, training, workers
 from tests.training import tiny
 from tests.training.tiny import TINY
 
@@ -35,7 +35,7 @@ def _cache(tmp_path, monkeypatch):
 
 def sweep(**axes):
     with ThreadPoolExecutor(1) as executor:
-        return study.sweep(TINY, executor, device="cpu", progress=False, **axes)
+        return sweeps.sweep(TINY, executor, device="cpu", progress=False, **axes)
 
 
 def test_sweep_is_one_row_a_run_in_the_order_of_the_grid():
@@ -66,18 +66,18 @@ def test_the_bar_counts_the_steps_of_what_is_trained(monkeypatch):
 
     bars = []
     train(TINY)
-    monkeypatch.setattr(study, "tqdm", Bar)
+    monkeypatch.setattr(sweeps, "tqdm", Bar)
     with ThreadPoolExecutor(1) as thread:
         for progress in (True, False, True):
             runs = [TINY, replace(TINY, seed=13), replace(TINY, seed=14, steps=2 + progress)]
-            study.train(runs, thread, device="cpu", progress=progress)
+            sweeps.train(runs, thread, device="cpu", progress=progress)
     (shown, disabled), silent = bars  # there is none where all is loaded
     assert (disabled, shown.total, shown.n, silent[1]) == (False, 15, 15, True)
 
 
 def train(*experiments, executor=None):
     with ThreadPoolExecutor(1) as threads:
-        return study.train(experiments, executor or threads, device="cpu", progress=False)
+        return sweeps.train(experiments, executor or threads, device="cpu", progress=False)
 
 
 def test_train_gives_runs_in_their_order_and_none_for_one_that_diverged(monkeypatch):
@@ -123,7 +123,7 @@ from pathlib import Path
 
 import torch
 
-from dmlkit import study, training
+from dmlkit import sweeps, training
 from dmlkit.training import Experiment
 
 told, small = Path(sys.argv[1]), Experiment(**json.loads(sys.argv[2]))
@@ -159,7 +159,7 @@ def let(*seeds):
 
 def train(*seeds):
     experiments = [replace(small, seed=seed) for seed in seeds]
-    return [run.loaded for run in study.train(experiments, device="cpu", progress=False)]
+    return [run.loaded for run in sweeps.train(experiments, device="cpu", progress=False)]
 
 
 def when_training_began(seed, act):
@@ -176,7 +176,7 @@ def kill_and_let(pid):
 
 
 def worker():
-    return study.default_executor().submit(os.getpid).result(timeout=240)
+    return sweeps.default_executor().submit(os.getpid).result(timeout=240)
 
 
 if __name__ == "__main__":
@@ -184,7 +184,7 @@ if __name__ == "__main__":
     # A test run in the background of a script ignores SIGINT, and so would this.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     facts = {"first": train(0)}
-    (there,) = study.train([small], device="cpu", progress=False)
+    (there,) = sweeps.train([small], device="cpu", progress=False)
     here = training.run(small, device="cpu", store=told.parent / "here", progress=False)
     a, b = there.model().state_dict(), here.model().state_dict()
     facts["as here"] = (
@@ -258,9 +258,9 @@ def test_with_one_core_no_other_process_trains_and_a_run_is_the_same(monkeypatch
     state = torch.random.get_rng_state()
     failing = replace(TINY, model="nope")
     with pytest.raises(RuntimeError, match=r"1 of 2 Runs failed; .*model must be one of"):
-        study.train([failing, TINY], device="cpu", progress=False)
+        sweeps.train([failing, TINY], device="cpu", progress=False)
     assert torch.equal(torch.random.get_rng_state(), state)
-    (here,) = study.train([TINY], device="cpu", progress=False)
+    (here,) = sweeps.train([TINY], device="cpu", progress=False)
     assert here.loaded
     tiny.assert_same_run(here, elsewhere)
 
@@ -271,10 +271,10 @@ def test_with_one_core_a_sweep_goes_on_where_it_was_stopped(monkeypatch):
     with monkeypatch.context() as patch:
         tiny.interrupt_before(patch, 7)
         with pytest.raises(KeyboardInterrupt):
-            study.train(runs, device="cpu", progress=False)
+            sweeps.train(runs, device="cpu", progress=False)
     steps = []
     tiny.before_each_step(monkeypatch, steps.append)
-    assert [run.loaded for run in study.train(runs, device="cpu", progress=False)] == [False] * 2
+    assert [run.loaded for run in sweeps.train(runs, device="cpu", progress=False)] == [False] * 2
     assert steps == [*range(7, 12), *range(12)]
 
 
@@ -292,7 +292,7 @@ def test_a_sweep_whose_processes_are_killed_each_time_says_so(monkeypatch):
     alone(monkeypatch, cores=2)
     monkeypatch.setattr(workers, "default_executor", lambda: began.append(1) or Killed())
     with pytest.raises(RuntimeError, match=r"2 of 2 Runs failed; .*terminated abruptly"):
-        study.sweep(TINY, device="cpu", progress=False, seed=[0, 1])
+        sweeps.sweep(TINY, device="cpu", progress=False, seed=[0, 1])
     assert len(began) == 2  # once more, and then no more
     with pytest.raises(RuntimeError, match=r"1 of 1 Runs failed; .*terminated abruptly"):
         train(TINY, executor=Killed())
@@ -317,7 +317,7 @@ def test_step_times_calls_all_in_turn_and_counts_no_warm_up():
     steps = {
         name: lambda name=name: called.append((name, torch.get_num_threads())) for name in "ab"
     }
-    times = study.step_times(steps, rounds=3, warm_up=1, clock=lambda: next(seconds))
+    times = sweeps.step_times(steps, rounds=3, warm_up=1, clock=lambda: next(seconds))
     assert called == [("a", 1), ("b", 1)] * 4
     assert times.columns.tolist() == ["a", "b"]
     assert (times.to_numpy() == np.ones((3, 2))).all()
@@ -325,5 +325,5 @@ def test_step_times_calls_all_in_turn_and_counts_no_warm_up():
 
 def test_step_times_measures_work():
     wait = {"asleep": lambda: time.sleep(0.05), "awake": lambda: sum(range(10**5))}
-    assert (study.step_times(wait, 2)["asleep"] < 0.04).all()  # processor time
-    assert (study.step_times(wait, 2, clock=time.perf_counter)["asleep"] >= 0.05).all()
+    assert (sweeps.step_times(wait, 2)["asleep"] < 0.04).all()  # processor time
+    assert (sweeps.step_times(wait, 2, clock=time.perf_counter)["asleep"] >= 0.05).all()
