@@ -37,7 +37,7 @@ _STUDY = re.compile(
 
 @dataclass(frozen=True)
 class Facts:
-    """What the first cell of a notebook says of it."""
+    """What a notebook says of itself."""
 
     title: str
     sentence: str  # the answer to the title's question
@@ -56,14 +56,14 @@ def course(folder: Path | None = None) -> dict[str, NotebookNode]:
 
 
 def facts(notebook: NotebookNode) -> Facts:
-    """Title, sentence, minutes of study and needs from the first cell of a notebook.
+    """Title, minutes of study and needs from the first cell of a notebook, and its last sentence.
 
     Raises:
-        ValueError: the cell lacks one of them.
+        ValueError: one of them is missing.
     """
-    text = notebook.cells[0].source
+    text, prose = notebook.cells[0].source, "\n".join(cell.source for cell in notebook.cells)
     title = re.match(r"# (?:\d+ · )?(.+)", text)
-    sentence = re.search(r"\*\*In one sentence\.\*\* (.+)", text)
+    sentence = re.search(r"\*\*In one sentence\.\*\* (.+)", prose)
     study = _STUDY.search(text)
     if not (title and sentence and study):
         raise ValueError(f"{text[:40]!r} lacks a title, its sentence or the minutes of study")
