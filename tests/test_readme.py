@@ -24,23 +24,7 @@ COMMANDS = [
     if language == "sh"
     for line in block.splitlines()
 ]
-#: Those within the text.
-INLINE = [
-    command
-    for command in dict.fromkeys(re.findall(r"(?<!`)`([^`\n]+)`(?!`)", README))
-    if command.split()[0] in ("make", "dmlkit", "python", "pip", "source", "git", "conda")
-]
-MAKE = [command for command in COMMANDS + INLINE if command.startswith("make")]
-#: Which test runs a command as it stands, but for names of folders and files.
-RUN_BY = {
-    "dmlkit student FOLDER": "test_students_copies_are_graded",
-    "dmlkit grade FOLDER...": "test_students_copies_are_graded",
-    "source .venv/bin/activate": "test_the_environment_is_activated",
-    "python -m pip install --editable .[photos]": "test_pip_knows_what_is_to_be_installed",
-    "python -m jupyter lab notebooks/index.ipynb": "test_jupyterlab_takes_the_index",
-    "dmlkit train --data folder --root PHOTOS": "tests/test_cli.py::test_train_on_a_folder",
-    "dmlkit judge mylosses.py:MyLoss": "tests/studies/test_judge.py::test_",
-}
+MAKE = [command for command in COMMANDS if command.startswith("make")]
 
 
 def between(text: str, mark: str) -> str:
@@ -50,14 +34,6 @@ def between(text: str, mark: str) -> str:
 def test_every_block_is_of_a_kind_that_is_executed_here():
     assert {language for language, _ in BLOCKS} == {"sh", "python", "bibtex"}
     assert {shlex.split(command)[0] for command in COMMANDS} == {"git", "cd", "make"}
-
-
-def test_every_command_in_the_text_is_run_by_a_test():
-    assert RUN_BY.keys() == {command for command in INLINE if not command.startswith("make")}
-    for command, test in RUN_BY.items():
-        file, _, name = test.rpartition("::")
-        text = (ROOT / file).read_text() if file else Path(__file__).read_text()
-        assert f"def {name}" in text, command
 
 
 def test_it_is_read_in_minutes():
@@ -127,22 +103,6 @@ def test_students_copies_are_graded(commands, tmp_path):
     done = commands.run(["-m", "dmlkit", "grade", str(folder)], tmp_path, os.environ)
     assert done.returncode == 0, done.stderr
     assert re.search(r"anna\W+00_start_here\W+open\W+open", done.stdout)
-
-
-def test_the_environment_is_activated():
-    activate = Path(sys.prefix) / "bin" / "activate"
-    if not activate.exists():
-        pytest.skip("Python is not that of a virtual environment")
-    command = f"source {shlex.quote(str(activate))} && command -v dmlkit"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
-    assert done.stdout.strip() == str(Path(sys.prefix) / "bin" / "dmlkit")
-
-
-def test_pip_knows_what_is_to_be_installed():
-    """To install it would fetch what builds it: here it is only seen that the extra is there."""
-    from importlib.metadata import metadata
-
-    assert "photos" in (metadata("dmlkit").get_all("Provides-Extra") or [])
 
 
 def test_jupyterlab_takes_the_index():
