@@ -70,8 +70,13 @@ def grade(
     for row in found[found["said"] != ""].itertuples():
         where = row.student
         if row.number:
-            where += f", {row.notebook[:2]}, exercise {row.number} ({row.exercise})"
+            where += f", {row.notebook}, exercise {row.number} ({row.exercise})"
         terminal.console.print(f"{where}: {row.said}", highlight=False, soft_wrap=True)
+    for (equal, number, exercise), rows in found[found["equal"] != ""].groupby(
+        ["equal", "number", "exercise"]
+    ):
+        where = f"{rows['notebook'].iloc[0]}, exercise {number} ({exercise})"
+        terminal.console.print(f"{equal}: equal answers to {where}", highlight=False)
 
 
 def claims(
