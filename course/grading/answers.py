@@ -1,16 +1,17 @@
 """Judge students' answers beyond their reach: a lesson's process, forked for each of them.
 
-The process of a lesson runs its cells in turn, those that it is sent. Where an answer stands, it
-forks twice: the *judge* runs the course's check, and the *answer* runs the student's code, enclosed
-by `course.grading.sandbox`, with the lesson's names as they are above the exercise. The judge calls the
-student's functions across a pipe, from which nothing but plain data comes back. The answer's memory
-never held the check, the solution, another answer, or anything of the teacher's environment.
+The process of a lesson runs the cells that it is sent. Where an answer stands, it forks twice: the
+*judge* runs the course's check; the *answer* runs the student's code, enclosed by
+`course.grading.sandbox`, with the lesson's names as they are above the exercise. The judge calls
+the student's functions across a pipe, from which nothing but plain data comes back. The answer's
+memory never held the check, the solution, another answer, or the teacher's environment.
 """
 
 import io
 import linecache
 import os
 import pickle
+import re
 import signal
 import sys
 import tempfile
@@ -110,7 +111,8 @@ def _execute(cell: str, names: dict[str, Any]) -> None:
 def _told(error: BaseException) -> str:
     if isinstance(error, AnswerError):
         return str(error)
-    return f"{type(error).__name__}: {error}".partition("\n")[0]
+    said = f"{type(error).__name__}: {error}".partition("\n")[0]
+    return re.sub(r"\(cell \d+, line", "(of its cell, line", said)
 
 
 # --- The judge ------------------------------------------------------------------------------------
@@ -278,9 +280,7 @@ def _replied(
         return {"value": names[given[0]]}
     if order == "back":
         outputs, leaves = graphs[given[0]]
-        found = torch.autograd.grad(
-            outputs, leaves, given[1], retain_graph=True, allow_unused=True
-        )
+        found = torch.autograd.grad(outputs, leaves, given[1], retain_graph=True, allow_unused=True)
         return {"value": list(found)}
     name, passed, keywords, tracked = given
     args = [each.received() if isinstance(each, _Passed) else each for each in passed]
@@ -325,7 +325,9 @@ def _state(value: Any) -> Any:
         return dict(value.state_dict())
     if isinstance(value, np.random.Generator):
         return value.bit_generator.state
-    return value.detach() if isinstance(value, Tensor) else value if isinstance(value, np.ndarray) else None
+    if isinstance(value, Tensor):
+        return value.detach()
+    return value if isinstance(value, np.ndarray) else None
 
 
 def _set_state(value: Any, state: Any) -> None:
