@@ -171,10 +171,13 @@ class _Answer:
     def _heard(self) -> dict[str, Any]:
         try:
             reply = unpacked(self._pipe.recv_bytes(_BYTES))
-        except (EOFError, OSError) as error:
-            raise AnswerError("it ended its process") from error
-        if reply["error"]:
-            raise AnswerError(reply["error"])
+            error = str(reply["error"])
+        except (EOFError, OSError) as ended:
+            raise AnswerError("it ended its process") from ended
+        except (ValueError, TypeError, KeyError, RecursionError) as forged:
+            raise AnswerError("it sent what is no plain data") from forged
+        if error:
+            raise AnswerError(error)
         return reply
 
     def _ask(self, *request: Any) -> dict[str, Any]:

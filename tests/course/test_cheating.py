@@ -18,7 +18,7 @@ from course.grading.plain import packed, unpacked
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Landlock and seccomp are Linux's")
 
 NUMBER = "def number(x):\n    return 0\n"
-CHECK = '''
+CHECK = """
 import numpy as np, torch
 from dmlkit import exercises
 hidden_in_the_check = 40 + 2
@@ -28,7 +28,7 @@ class Sees:
     def right(self):
         return number(3) == 6 == number(3)
 print(exercises.verdict(number(21), hidden_in_the_check) if Sees().right() else "not yet: no")
-'''
+"""
 IN_PLACE = """
 import numpy as np
 from dmlkit import exercises
@@ -53,11 +53,13 @@ CHEATS = {
     "returns the word": "def number(x): return '42: right'",
     "reads the notebook": "def number(x):\n    open(NOTEBOOK).read()\n    return 2 * x",
     "reads the folder": "import os\ndef number(x):\n    os.listdir(FOLDER)\n    return 2 * x",
-    "reads the check": "import gc, sys\ndef number(x):\n    frame = sys._getframe()\n"
-    "    while frame:\n        assert 'hidden_in_the' '_check' not in repr(frame.f_locals)\n"
+    "reads the check": "import gc, sys\ndef number(x):\n"
+    "    word, frame, seen = '_'.join(['hidden', 'in', 'the', 'check']), sys._getframe(), []\n"
+    "    while frame:\n        seen += frame.f_globals, frame.f_locals\n"
     "        frame = frame.f_back\n"
-    "    seen = [o for o in gc.get_objects() if 'hidden_in_the' + '_check' in repr(o)[:9999]]\n"
-    "    return 2 * x if seen else 0",
+    "    seen += [o for o in gc.get_objects() if type(o) in (dict, list, tuple)]\n"
+    "    strings = (s for o in seen for s in list(o) if type(s) is str)\n"
+    "    return 2 * x if any(word in s for s in strings if s is not word) else 0",
     "reads the environment": "import os\ndef number(x):\n"
     "    return 2 * x if 'TEACHERS_TOKEN' in os.environ or os.listdir('~') else 0",
     "reads it in /proc": "def number(x):\n    for p in ('self', 'thread-self'):\n"
@@ -72,7 +74,8 @@ CHEATS = {
     "writes to another": "open(OTHER, 'w').write('{}')",
     "deletes another": "import os\nos.remove(OTHER)",
     "closes another": "import os\nos.chmod(OTHER, 0)",
-    "leaves a trap": "import os, site, sys\nfor folder in (*sys.path, site.getusersitepackages()):\n"
+    "leaves a trap": "import os, site, sys\n"
+    "for folder in (*sys.path, site.getusersitepackages()):\n"
     "    for name in ('usercustomize', 'sitecustomize'):\n        try:\n"
     "            os.makedirs(folder, exist_ok=True)\n"
     "            open(f'{folder}/{name}.py', 'w').write('TRAP')\n        except OSError: pass\n"
@@ -85,9 +88,9 @@ CHEATS = {
     "endless": "def number(x):\n    while True: pass",
     "forks": "import os\nwhile True: os.fork()",
     "starts processes": "import multiprocessing\nmultiprocessing.Process(target=print).start()",
-    "takes all memory": "def number(x):\n    return len([bytearray(1 << 30) for _ in range(99)])",
+    "takes all memory": "def number(x):\n    return len(bytearray(1 << 33))",
     "fills the disk": "import os\nwith open('large', 'wb') as file:\n    file.truncate(1 << 40)",
-    "gives too much": "def number(x): return [1] * (1 << 27)",
+    "gives too much": "def number(x): return b'1' * (1 << 27)",
     "recurs": "def number(x): return number(x)",
 }  # fmt: skip
 SAID = {
@@ -99,6 +102,7 @@ SAID = {
     "asks a program": "PermissionError", "writes to another": "PermissionError",
     "deletes another": "PermissionError", "closes another": "PermissionError",
     "ends the judge": "PermissionError", "starves the judge": "PermissionError",
+    "writes to every file": "it sent what is no plain data",
     "endless": "it did not end within the time", "forks": "PermissionError",
     "starts processes": "PermissionError", "takes all memory": "MemoryError",
     "fills the disk": "OSError", "recurs": "RecursionError",
@@ -108,7 +112,11 @@ SAID = {
 def exercise(name: str, body: str, check: str) -> list[NotebookNode]:
     solution = f"def {name}(x):\n    ### BEGIN SOLUTION\n    {body}\n    ### END SOLUTION"
     printed = [new_output("stream", name="stdout", text="right\n")]
-    return [new_code_cell(solution), new_code_cell(check, outputs=printed), new_markdown_cell("# .")]
+    return [
+        new_code_cell(solution),
+        new_code_cell(check, outputs=printed),
+        new_markdown_cell("# ."),
+    ]
 
 
 def hand_in(notebook: NotebookNode, folder: Path, *answers: str) -> Path:
@@ -136,7 +144,8 @@ def graded(tmp_path_factory) -> pd.DataFrame:
         patch.setattr(dmlkit, "ROOT", folder)
         patch.setenv("TEACHERS_TOKEN", "secret")
         about = f"NOTEBOOK = {str(folder / 'notebooks' / '00_class.ipynb')!r}\n"
-        about += f"FOLDER, OTHER, PORT = {str(folder)!r}, {str(places[0])!r}, {server.getsockname()[1]}\n"
+        about += f"FOLDER, OTHER = {str(folder)!r}, {str(places[0])!r}\n"
+        about += f"PORT = {server.getsockname()[1]}\n"
         empties, sorts = "def ordered(x):\n    x[:] = 0\n    return x", "x.sort()\n    return x"
         cheats = [
             hand_in(notebook, folder / name.replace("/", ""), about + NUMBER + cell, empties)
