@@ -51,12 +51,12 @@ def student(
 def grade(
     places: Annotated[list[Path], typer.Argument(help="A folder for each student, or notebooks.")],
     only: Annotated[list[str] | None, typer.Option(help="Notebooks: 00, repeatable.")] = None,
-    minutes: Annotated[float, typer.Option(help="What one cell may take.")] = 3,
+    minutes: Annotated[float, typer.Option(help="What one answer may take.")] = 3,
     workers: Annotated[int, typer.Option(min=1, help="Notebooks at a time.")] = 1,
     csv: Annotated[Path | None, typer.Option(help="A file to write: a row per exercise.")] = None,
     settings: Parameters = None,
 ) -> None:
-    """Run students' notebooks, and print who passed which exercise, and what failed."""
+    """Judge students' answers, and print who passed which exercise, and what failed."""
     from course import grade
 
     found = grade.grade(places, only or (), minutes, workers, literals(settings))
@@ -70,8 +70,13 @@ def grade(
     for row in found[found["said"] != ""].itertuples():
         where = row.student
         if row.number:
-            where += f", {row.notebook[:2]}, exercise {row.number} ({row.exercise})"
+            where += f", {row.notebook}, exercise {row.number} ({row.exercise})"
         terminal.console.print(f"{where}: {row.said}", highlight=False, soft_wrap=True)
+    for (equal, number, exercise), rows in found[found["equal"] != ""].groupby(
+        ["equal", "number", "exercise"]
+    ):
+        where = f"{rows['notebook'].iloc[0]}, exercise {number} ({exercise})"
+        terminal.console.print(f"{equal}: equal answers to {where}", highlight=False)
 
 
 def claims(

@@ -47,7 +47,6 @@ class Job:
     parameters: dict[str, Any]
     build: Path
     inputs: str = ""  # the hash of all that its figures depend on
-    cell_seconds: int | None = None  # what one cell may take, which then ends with an error
 
     @property
     def kept(self) -> Path:
@@ -104,7 +103,7 @@ def _start(job: Job, threads: int) -> subprocess.Popen[bytes]:
     order = {
         "input_path": str(job.source), "output_path": str(job.staging / "executed.ipynb"),
         "parameters": job.parameters, "cwd": str(job.source.parent), "kernel_name": "python3",
-        "progress_bar": False, "execution_timeout": job.cell_seconds, "interrupt_on_timeout": True,
+        "progress_bar": False,
     }  # fmt: skip
     environment = {
         "OMP_NUM_THREADS": str(threads),

@@ -1,16 +1,20 @@
-"""Who passed what: the exercises in students' notebooks, run and judged by the course's checks.
+"""Who passed what: the exercises in students' notebooks, judged by the course's checks.
 
-Of a student's notebook only the cells of its exercises are taken. They stand in the course's own
-notebook in place of the solutions, so that every check is the course's. An answer passes when its
-check says "right" and nothing else, but what it also said of the solution when the outputs of the
-course were written, up to the numbers. An error or an endless loop ends that exercise alone. This
-guards against mistakes, not against malice: it runs the students' code.
+Of a student's notebook only the cells of its exercises are taken. The course's own notebook runs
+once for all of them, and at each exercise `course.grading` judges what each student wrote, in a
+process that holds nothing but the lesson so far. An answer passes when its check says "right" and
+nothing else, but what it also said of the solution when the outputs of the course were written, up
+to the numbers.
 """
 
+import ast
 import re
-import tempfile
+import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +24,11 @@ from nbformat import NotebookNode
 from tqdm.auto import tqdm
 
 from course import book
-from course.execution import Job, begun, run_all
-from course.outputs import code, tags
+from course.grading.answers import Asked, Heard
+from course.grading.lesson import Lesson
+from course.outputs import code
 from course.student import STUB
 
-_SLOW_CELLS = 10  # of one notebook may take all of their time
 _RIGHT = re.compile(r"(?:^|: )right(?=$|[:;.,])")
 _NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?|\b(?:nan|inf)\b")
 _DEFINED = re.compile(r"^(?:def|class) (\w+)", re.MULTILINE)
@@ -34,9 +38,24 @@ _DEFINED = re.compile(r"^(?:def|class) (\w+)", re.MULTILINE)
 class Exercise:
     """One exercise of a notebook: what is to be written, and the cells that check it."""
 
-    name: str  # of the function or class that is to be written
+    name: str  # of the function that is to be written
     cell: str  # the id of the cell that it is written in
     checks: list[str]  # ids of the cells that check it
+    functions: list[str]  # all that the solution defines
+    names: list[str]  # other names that it gives
+
+
+@dataclass(frozen=True)
+class _HandIn:
+    """A student's copy of a notebook."""
+
+    student: str
+    notebook: str
+    copy: str  # its name, where there are several of one notebook
+    answers: dict[str, str]  # by the cell of the exercise
+
+    def is_begun(self, cell: str) -> bool:
+        return STUB not in self.answers.get(cell, STUB)
 
 
 def exercises(notebook: NotebookNode) -> list[Exercise]:
@@ -48,7 +67,11 @@ def exercises(notebook: NotebookNode) -> list[Exercise]:
     inside = False
     for cell in notebook.cells:
         if "### BEGIN SOLUTION" in cell.source:
-            found.append(Exercise(_DEFINED.findall(cell.source)[0], cell.id, []))
+            body = ast.parse(cell.source).body
+            functions = [each.name for each in body if isinstance(each, ast.FunctionDef)]
+            given = [each.targets for each in body if isinstance(each, ast.Assign)]
+            names = [ast.unparse(target) for targets in given for target in targets]
+            found.append(Exercise(functions[0], cell.id, [], functions, names))
             inside = True
         elif cell.cell_type == "markdown":
             inside = inside and not re.match(r"#+ |\*\*\d+\. ", cell.source)
@@ -67,114 +90,236 @@ def grade(
     """Grade the exercises of every notebook in these folders: one row for each.
 
     A place is a student's folder, with notebooks in it or in its ``notebooks/``, or one notebook.
-    ``numbers`` ("00", "03") choose among the notebooks; ``minutes`` is what one cell may take, and
-    a tenth of what one notebook may; ``parameters`` override those of the notebooks.
+    ``numbers`` ("00", "03") choose among the notebooks; ``minutes`` is what one answer and its
+    check may take; ``parameters`` override those of the notebooks.
 
-    Columns: student, notebook, number, exercise, status (passed, failed, or open: not begun), said.
-    A place that is there without a notebook of the course has one row, with number 0.
+    Columns: student, notebook, number, exercise, status (passed, failed, open: not begun, or not
+    run: the lesson itself fails here), said, equal (the
+    students who have this answer, by `normal`).
+    A place that is there without a notebook of the course has one row, with number 0. Warns where
+    this system cannot refuse answers something.
 
     Raises ValueError for a place that is not there.
     """
     sources = {n: nb for n, nb in book.course().items() if not numbers or n[:2] in numbers}
-    handed_in = {place: list(_work(place, sources)) for place in places}
-    work = [(*found, sources[found[1]]) for each in handed_in.values() for found in each]
-    ran: dict[str, dict[str, NotebookNode]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        jobs = []
-        for key, (_, _, answers, source) in enumerate(work):
-            if any(STUB not in answer for answer in answers.values()):
-                path, given = Path(folder, f"{key}.ipynb"), dict(parameters or {})
-                nbformat.write(_answered(source, answers), path)
-                job = Job(str(key), path, given, Path(folder), cell_seconds=round(60 * minutes))
-                jobs.append(job)
-        done = run_all(jobs, workers, 60 * minutes * _SLOW_CELLS)
-        for job, *_ in tqdm(done, "notebooks", len(jobs), leave=False):
-            ran[job.name] = {cell.id: cell for cell in begun(job)}
-    nothing = ("", 0, "", "open", f"hands in none of {', '.join(sources)}")
-    rows = [(place.resolve().name, *nothing) for place, found in handed_in.items() if not found]
-    for key, (student, name, answers, source) in enumerate(work):
-        ours = {cell.id: cell for cell in source.cells}
-        for number, each in enumerate(exercises(source), start=1):
-            judged = _judged(each, answers.get(each.cell, ""), ran.get(str(key), {}), ours)
-            rows.append((student, name, number, each.name, *judged))
-    columns = ["student", "notebook", "number", "exercise", "status", "said"]
+    handed_in = {name: list(_work(name, place, sources)) for name, place in _named(places).items()}
+    work = [each for found in handed_in.values() for each in found]
+    heard = _heard(work, sources, 60 * minutes, workers, dict(parameters or {}))
+    rows: list[tuple[Any, ...]] = [
+        (name, "", 0, "", "open", f"hands in none of {', '.join(sources)}", "")
+        for name, found in handed_in.items()
+        if not found
+    ]
+    for key, each in enumerate(work):
+        ours = {cell.id: cell for cell in sources[each.notebook].cells}
+        for number, exercise in enumerate(exercises(sources[each.notebook]), start=1):
+            answer = each.answers.get(exercise.cell, "")
+            status = _status(exercise, answer, heard.get((key, exercise.cell)), ours)
+            equal = _equal(each, exercise, work, ours[exercise.cell].source)
+            rows.append((each.student, each.copy, number, exercise.name, *status, equal))
+    columns = ["student", "notebook", "number", "exercise", "status", "said", "equal"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def _work(place: Path, sources: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Student, notebook and answers; a copy may have a longer name, such as anna_00_start_here."""
+# --- What was handed in ---------------------------------------------------------------------------
+
+
+def _named(places: Sequence[Path]) -> dict[str, Path]:
+    """The places by their students: by the whole path where two have one name."""
+    for place in places:
+        if not place.exists():
+            raise ValueError(
+                f"expected students' folders or notebooks, got {place}, which is not there"
+            )
+    names = [place.stem if place.is_file() else place.resolve().name for place in places]
+    twice = Counter(names)
+    return {
+        name if twice[name] == 1 else str(place): place
+        for name, place in zip(names, places, strict=True)
+    }
+
+
+def _work(student: str, place: Path, sources: Mapping[str, Any]) -> Iterator[_HandIn]:
+    """A student's notebooks; a copy may have a longer name, such as anna_00_start_here."""
     folder = place / "notebooks" if (place / "notebooks").is_dir() else place
     paths = [place] if place.is_file() else sorted(folder.glob("*.ipynb"))
     found = [(path, name) for path in paths for name in sources if name in path.stem]
-    if not place.exists():
-        raise ValueError(
-            f"expected students' folders or notebooks, got {place}, which is not there"
-        )
+    copies = Counter(name for _, name in found)
     for path, name in found:
-        student = place.stem if place.is_file() else place.resolve().name
-        yield student, name, _answers(path, sources[name])
+        copy = name if copies[name] == 1 else path.stem
+        yield _HandIn(student, name, copy, _answers(path, sources[name]))
 
 
 def _answers(path: Path, source: NotebookNode) -> dict[str, str]:
-    """What a student wrote for each exercise: in its cell, or in the last one that defines it."""
+    """What a student wrote for each exercise.
+
+    It is in the exercise's cell; where that has the stub or is gone, in the last that defines it.
+    """
     try:
         cells = code(nbformat.read(path, as_version=4))
     except Exception:  # of whatever a broken file makes nbformat raise
         return {}
     found = {}
     for exercise in exercises(source):
-        own = [cell for cell in cells if cell.get("id") == exercise.cell]
-        own = own or [c for c in cells if exercise.name in _DEFINED.findall(c.source)][-1:]
+        own = [cell.source for cell in cells if cell.get("id") == exercise.cell]
+        if not own or STUB in own[0]:
+            others = [c.source for c in cells if exercise.name in _DEFINED.findall(c.source)]
+            own = [text for text in others if STUB not in text][-1:] or own or others
         if own:
-            found[exercise.cell] = own[0].source
+            found[exercise.cell] = own[0]
     return found
 
 
-def _answered(source: NotebookNode, answers: Mapping[str, str]) -> NotebookNode:
-    """The course's notebook with a student's answers, in which an error ends only its own cell."""
-    notebook = nbformat.from_dict(source)
-    for exercise in exercises(source):
-        for cell in notebook.cells:
-            if cell.id == exercise.cell:
-                cell.source = answers.get(cell.id, "")
-            if cell.id in (exercise.cell, *exercise.checks):
-                cell.metadata["tags"] = [*tags(cell), "raises-exception"]
-    return notebook
+def _equal(each: _HandIn, exercise: Exercise, work: Sequence[_HandIn], solution: str) -> str:
+    """The students with this one's answer, if there are others and it is not the course's own."""
+    if not each.is_begun(exercise.cell):
+        return ""
+    mine = normal(each.answers[exercise.cell])
+    equal = {
+        other.student
+        for other in work
+        if other.notebook == each.notebook and other.is_begun(exercise.cell)
+        if normal(other.answers[exercise.cell]) == mine
+    }
+    return ", ".join(sorted(equal)) if len(equal) > 1 and mine != normal(solution) else ""
+
+
+@cache
+def normal(answer: str) -> str:
+    """An answer as a tree: without comments, layout, docstrings, annotations and own names.
+
+    >>> normal("def f(x: int):\n    y = x # one") == normal("def f(z):\n    'Sum.'\n    w = z")
+    True
+    >>> normal("def f(x): return 2 * x") == normal("def f(x): return x * 2")
+    False
+    """
+    try:
+        tree = ast.parse(answer)
+    except (SyntaxError, ValueError):
+        return answer.strip()
+    own: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            node.returns = None
+            if ast.get_docstring(node) is not None:
+                node.body = node.body[1:]
+        elif isinstance(node, ast.arg):
+            node.annotation = None
+            own.setdefault(node.arg, f"name {len(own)}")
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            own.setdefault(node.id, f"name {len(own)}")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            node.arg = own[node.arg]
+        elif isinstance(node, ast.Name):
+            node.id = own.get(node.id, node.id)
+    return ast.dump(tree)
+
+
+# --- Judged ---------------------------------------------------------------------------------------
+
+
+def _heard(
+    work: Sequence[_HandIn],
+    sources: Mapping[str, NotebookNode],
+    seconds: float,
+    workers: int,
+    parameters: Mapping[str, Any],
+) -> dict[tuple[int, str], Heard]:
+    """What each check said, by the place of the hand-in in ``work`` and the exercise's cell."""
+    heard: dict[tuple[int, str], Heard] = {}
+    lessons: list[Lesson] = []
+    total = sum(each.is_begun(cell) for each in work for cell in each.answers)
+    bar = tqdm(total=total, desc="answers", leave=False)
+
+    def judge(name: str) -> None:
+        with Lesson(sources[name], parameters) as lesson:
+            lessons.append(lesson)
+            for exercise in exercises(sources[name]):
+                for key, each in enumerate(work):
+                    if each.notebook == name and each.is_begun(exercise.cell):
+                        said = _judged(lesson, exercise, each, sources[name], seconds)
+                        heard[key, exercise.cell] = said
+                        bar.update()
+
+    with bar, ThreadPoolExecutor(workers) as pool:
+        try:
+            begun = {each.notebook for each in work if any(map(each.is_begun, each.answers))}
+            for done in as_completed([pool.submit(judge, name) for name in sorted(begun)]):
+                done.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for lesson in lessons:
+                lesson.end()
+            raise
+    if missing := {each for said in heard.values() for each in said.missing}:
+        warnings.warn(
+            f"this system does not keep students' answers from {', '.join(sorted(missing))}: grade "
+            "in a container, as docs/teach.md says",
+            stacklevel=3,
+        )
+    return heard
 
 
 def _judged(
-    exercise: Exercise,
-    answer: str,
-    theirs: Mapping[str, NotebookNode],
-    ours: Mapping[str, NotebookNode],
+    lesson: Lesson, exercise: Exercise, work: _HandIn, source: NotebookNode, seconds: float
+) -> Heard:
+    """What the check of an exercise says of an answer.
+
+    A check that shares an array with the answer sees what the answer changes in it. So an answer
+    that changes one has to be right without that, too.
+    """
+    if error := lesson.run_to(exercise.cell):
+        return Heard("", f"the lesson itself ends with {error}", ran=False)
+    ours = {cell.id: cell for cell in source.cells}
+    cells = [each.cell for each in exercises(source)]
+    above = [cell for cell in cells[: cells.index(exercise.cell) + 1] if work.is_begun(cell)]
+    theirs = [work.answers[cell] for cell in above]
+    checks = [ours[cell].source for cell in exercise.checks]
+    asked = Asked(exercise.functions, exercise.names, seconds)
+    heard = lesson.judge(asked, theirs, checks)
+    if heard.changed and not _wrong(exercise, heard, ours):
+        again = lesson.judge(replace(asked, keep_changes=False), theirs, checks)
+        if _wrong(exercise, again, ours):
+            return replace(again, error="it is right only because it changes what it is given")
+    return heard
+
+
+# --- What is said ---------------------------------------------------------------------------------
+
+
+def _status(
+    exercise: Exercise, answer: str, heard: Heard | None, ours: Mapping[str, NotebookNode]
 ) -> tuple[str, str]:
     """The status of an exercise, and what is to be said of it."""
     if not answer:
         return "failed", f"no cell that can be read defines {exercise.name}"
-    if STUB in answer:
+    if heard is None:
         return "open", ""
-    cells = [theirs[i] for i in (exercise.cell, *exercise.checks) if i in theirs]
-    errors = [output for cell in cells for output in cell.outputs if output.output_type == "error"]
-    if errors:
-        ended = errors[0].ename == "KeyboardInterrupt"
-        said = f"{errors[0].ename}: {errors[0].evalue}".partition("\n")[0]
-        said = re.sub(r"\(\d+\.py, line", "(of its cell, line", said)
-        return "failed", "it did not end within the time" if ended else said
-    # A kernel that dies counts its last cell, but does not answer that it is done.
-    done = [cell for cell in cells if "shell.execute_reply" in cell.metadata.get("execution", {})]
-    if len(done) <= len(exercise.checks):
-        return "failed", "it was not reached within the time, or ended the kernel"
-    lines, expected = (
-        [line for i in exercise.checks for line in _lines(side[i])] for side in (theirs, ours)
-    )
+    if not heard.ran:
+        return "not run", heard.error
+    wrong = _wrong(exercise, heard, ours)
+    return ("failed", wrong) if wrong else ("passed", "")
+
+
+def _wrong(exercise: Exercise, heard: Heard, ours: Mapping[str, NotebookNode]) -> str:
+    """What is wrong with an answer by what its check said; '' where that is "right"."""
+    if heard.error:
+        return heard.error
+    expected = [line for i in exercise.checks for line in _printed(ours[i]).splitlines()]
     also = {_NUMBER.sub("#", line) for line in expected}
-    others = [line for line in lines if not _RIGHT.search(line)]
+    lines = [line for line in heard.lines.splitlines() if line.strip()]
+    others = [line for line in lines if not _says_right(line)]
     wrong = [line for line in others if _NUMBER.sub("#", line) not in also]
     if wrong or len(others) == len(lines):
-        return "failed", (wrong or ["its check does not say that it is right"])[0]
-    return "passed", ""
+        return (wrong or ["its check does not say that it is right"])[0]
+    return ""
 
 
-def _lines(cell: NotebookNode) -> list[str]:
-    text = "".join(output.text for output in cell.outputs if output.get("name") == "stdout")
-    return [line for line in text.splitlines() if line.strip()]
+def _says_right(line: str) -> bool:
+    found = _RIGHT.search(line)
+    return found is not None and "not" not in line[: found.start()].split()
+
+
+def _printed(cell: NotebookNode) -> str:
+    return "".join(output.text for output in cell.outputs if output.get("name") == "stdout")

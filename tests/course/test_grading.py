@@ -108,7 +108,6 @@ def test_who_passed_what_and_what_the_checks_said(hand_in):
         hand_in("endless", twice=endless, ordered="return sorted(x)"),
         hand_in("exits", twice="import os; os._exit(0)", ordered="return sorted(x)"),
     ]
-    ended = "it was not reached within the time, or ended the kernel"
     assert outcomes(grade.grade(places, minutes=0.2, workers=2)) == {
         "all": [("passed", ""), ("passed", "")],
         "none": [("open", ""), ("open", "")],
@@ -121,7 +120,7 @@ def test_who_passed_what_and_what_the_checks_said(hand_in):
             ("failed", "AssertionError: nothing is returned"),
         ],
         "endless": [("failed", "it did not end within the time"), ("passed", "")],
-        "exits": [("failed", ended), ("failed", ended)],
+        "exits": [("failed", "it ended its process"), ("passed", "")],
     }
 
 
@@ -141,6 +140,57 @@ def test_only_the_answer_counts_of_what_was_handed_in(hand_in):
     assert outcomes(grade.grade([moved])) == {
         "anna_00_tiny (1)": [("failed", "not right: 7"), ("passed", "")]
     }
+
+
+def test_an_answer_below_its_stub_counts(hand_in):
+    """The stub was left in place: the last cell that defines the function without it is meant."""
+    place = hand_in("anna")
+    path = place / "notebooks" / "00_tiny.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    for body in ("return 16", "return 2 * x"):
+        notebook.cells.append(new_code_cell(f"def twice(x):\n    {body}"))
+    nbformat.write(notebook, path)
+    assert outcomes(grade.grade([place])) == {"anna": [("passed", ""), ("open", "")]}
+
+
+def test_two_copies_and_two_students_of_one_name_have_rows_of_their_own(hand_in, tmp_path):
+    one, other = hand_in("a/anna", twice="return x * x"), hand_in("b/anna", twice="return 2 * x")
+    first = one / "notebooks" / "00_tiny.ipynb"
+    first.with_name("00_tiny-Copy1.ipynb").write_bytes(
+        (other / "notebooks" / "00_tiny.ipynb").read_bytes()
+    )
+    result = CliRunner().invoke(app, ["grade", str(one), str(other), "--csv", f"{tmp_path}/g.csv"])
+    assert result.exit_code == 0, result.output
+    found = pd.read_csv(tmp_path / "g.csv").set_index(["student", "notebook", "number"])["status"]
+    assert found[:, :, 1].to_dict() == {
+        (str(one), "00_tiny"): "failed",
+        (str(one), "00_tiny-Copy1"): "passed",
+        (str(other), "00_tiny"): "passed",
+    }
+
+
+@pytest.mark.parametrize(
+    "other, equal",
+    [
+        ("def f(z):\n    # mine\n    return sum(q for q in z)", True),
+        ('def f(x: list) -> int:\n    "Sum."\n    return sum([y for y in x])', False),
+        ("def f(x):\n    return sum(y + 0 for y in x)", False),
+        ("def f(x):\n    return max(y for y in x)", False),
+        ("def f(x) return", False),
+    ],
+)
+def test_which_answers_are_equal(other, equal):
+    assert (grade.normal(other) == grade.normal("def f(x): return sum(y for y in x)")) == equal
+
+
+def test_what_is_equal_to_the_solution_is_nobodys_copy(hand_in):
+    own = {"twice": "return x + x", "ordered": "return sorted(x)"}
+    places = [hand_in("anna", **own), hand_in("bert", **own), hand_in("carl")]
+    found = grade.grade(places).set_index(["student", "number"])["equal"]
+    assert found.to_dict() == {
+        ("anna", 1): "anna, bert", ("anna", 2): "", ("bert", 1): "anna, bert", ("bert", 2): "",
+        ("carl", 1): "", ("carl", 2): "",
+    }  # fmt: skip
 
 
 def test_what_cannot_be_read_stops_nobody(hand_in):
@@ -171,7 +221,7 @@ def test_the_command_prints_a_row_for_each_student(hand_in, tmp_path, monkeypatc
     result = CliRunner().invoke(app, ["grade", *args])
     assert result.exit_code == 0, result.output
     assert re.search(r"anna +│ +00_tiny +│ +passed +│ +open", result.output)
-    assert "bert, 00, exercise 1 (twice): not right: that is the square" in result.output
+    assert "bert, 00_tiny, exercise 1 (twice): not right: that is the square" in result.output
     assert list(pd.read_csv(tmp_path / "grades.csv")["status"]) == [
         "passed", "open", "failed", "open",
     ]  # fmt: skip
