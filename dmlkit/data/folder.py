@@ -50,7 +50,7 @@ def load(
     found, good = listing(root, test_share, class_split, join), np.array(True)
     if check:
         good = own.readable(list(found.paths), root, None, unreadable)
-        for line in own.same_files(found.subset(good)):
+        for line in own.same_files(found.subset(good), root):
             warnings.warn(line, stacklevel=2)
     rows = found.subset(own.chosen(found, root, split, validation, class_split, good))
     images = rows.image_set(**pictures)

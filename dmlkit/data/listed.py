@@ -81,7 +81,7 @@ def _remarks(
     found: Listing, root: Path, good: NDArray[np.bool_], boxes: list[Box | None] | None
 ) -> list[str]:
     kept = boxes and [box for box, is_good in zip(boxes, good, strict=True) if is_good]
-    return [*own.remarks(found, root), *own.same_files(found.subset(good), kept)]
+    return [*own.remarks(found, root), *own.same_files(found.subset(good), root.parent, kept)]
 
 
 def files(root: Path) -> list[Path]:
@@ -167,7 +167,7 @@ def _queries(table: pd.DataFrame, root: Path) -> NDArray[np.bool_] | None:
     query, gallery = (table.get(name) for name in ("query", "gallery"))
     query = ~gallery.astype(bool) if query is None else query.astype(bool)
     gallery = ~query if gallery is None else gallery.astype(bool)
-    if query.all():
+    if query.all() and (gallery.all() or not gallery.any()):
         return None
     for line in table.index[query == gallery]:
         raise ValueError(

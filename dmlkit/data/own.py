@@ -28,9 +28,9 @@ def class_name(text: str) -> str:
     """One text for one name: composed (NFC), and bytes that are no UTF-8 spelled out.
 
     >>> class_name("A\\u0308pfel") == class_name("\\u00c4pfel"), class_name("\\udcff")
-    (True, '\\\\udcff')
+    (True, '\\\\xff')
     """
-    plain = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    plain = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return unicodedata.normalize("NFC", plain)
 
 
@@ -130,20 +130,27 @@ def readable(
     return np.array([not line for line in found])
 
 
-def same_files(found: Listing, boxes: Sequence[Box | None] | None = None) -> Iterator[str]:
+def same_files(
+    found: Listing, root: Path, boxes: Sequence[Box | None] | None = None
+) -> Iterator[str]:
     """Which files of readable pictures are identical, though in two classes or in two parts."""
     shown = boxes or [None] * len(found.paths)
     sizes = [os.stat(path).st_size for path in found.paths]
     frame = pd.DataFrame({"path": found.paths, "class": found.names, "part": found.parts})
-    frame["key"] = list(zip(sizes, map(str, shown), strict=True))
+    frame["key"] = [f"{size} {box}" for size, box in zip(sizes, shown, strict=True)]
     frame = frame[frame["key"].duplicated(keep=False)]  # what is of one size alone has no equal
-    contents = threads().map(sha256, frame["path"])
-    frame["key"] = list(zip(contents, frame["key"], strict=True))
-    for column, where in (("class", "in two classes"), ("part", "on both sides of a split")):
-        several = frame[frame.groupby("key")[column].transform("nunique") > 1]
-        if len(several):
-            same = [" = ".join(map(str, group["path"])) for _, group in several.groupby("key")]
-            yield f"identical files {where}: {told(same)}"
+    frame = frame.assign(
+        key=frame["key"] + list(map(bytes.hex, threads().map(sha256, frame["path"])))
+    )
+    groups = frame.groupby("key", sort=False)
+    odd = groups[["class", "part"]].nunique() > 1
+    if odd.any(axis=None):
+        paths = groups["path"].agg(list)[odd.any(axis=1)]
+        same = [" = ".join(os.path.relpath(path, root) for path in equal) for equal in paths]
+        yield (
+            f"identical files in {root}: {odd['class'].sum()} in two classes, {odd['part'].sum()} "
+            f"on both sides of a split: {told(same)}"
+        )
 
 
 def told(names: Collection[str]) -> str:

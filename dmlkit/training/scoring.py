@@ -129,7 +129,8 @@ def searched(
     first = int(np.flatnonzero(zero)[0])
     which = images.images.paths[first] if isinstance(images.images, Pictures) else f"row {first}"
     warnings.warn(
-        f"{zero.sum()} of {len(x)} pictures give nothing but zeros, as {which}: each is a miss",
+        f"pictures of which nothing but zeros is left: {zero.sum()} of {len(x)}, as {which}; each "
+        "is a miss",
         stacklevel=1,
     )
     own = np.where(zero, -1 - np.arange(len(x)), images.labels)
