@@ -210,9 +210,10 @@ def gallery(run: Run, pictures: StrPath | None = None, split: str | None = None)
     if isinstance(images.images, Tensor):
         of_all = images.fingerprint
         return Gallery(images, [(f"{split} {i}", each, of_all) for i, each in enumerate(classes)])
-    paths = images.images.paths
-    items: list[Item] = list(zip(map(str, paths), classes, map(stamp, paths), strict=True))
-    return Gallery(replace(images, images=as_seen(run, paths)), items)
+    paths, boxes = images.images.paths, images.images.boxes
+    stamps = [f"{stamp(path)}{boxes[i] if boxes else ''}" for i, path in enumerate(paths)]
+    items: list[Item] = list(zip(map(str, paths), classes, stamps, strict=True))
+    return Gallery(replace(images, images=as_seen(run, paths)) if pictures else images, items)
 
 
 def as_seen(run: Run, paths: Sequence[StrPath]) -> Tensor | Pictures:

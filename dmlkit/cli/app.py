@@ -23,7 +23,8 @@ app = typer.Typer(
 data = typer.Typer(no_args_is_help=True, help="Check data sets, and put them in place.")
 app.add_typer(data, name="data")
 Root = Annotated[
-    Path | None, typer.Option(help="Folder of the data sets; else $DMLKIT_DATA, else data/.")
+    Path | None,
+    typer.Option(help="Folder of the data sets, or your own; else $DMLKIT_DATA, else data/."),
 ]
 Settings = Annotated[
     list[str] | None, set_option("a field of Experiment, or an entry of one: data_args.crop.")
@@ -46,13 +47,22 @@ def train(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="A data set, or folder: your own pictures.", show_default="glyphs"),
+        typer.Option(
+            help="A data set; or your own, which --root is: folder, list (a CSV), features (.npz).",
+            show_default="glyphs",
+        ),
     ] = None,
     root: Root = None,
     steps: Annotated[int | None, typer.Option(min=1, show_default="280")] = None,
     start: Annotated[str | None, typer.Option(help="A Run of fewer steps, to go on from.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, show_default="0")] = None,
     device: Device = "auto",
+    unreadable: Annotated[
+        str | None,
+        typer.Option(
+            help="skip: leave out your pictures that cannot be read.", show_default="refuse"
+        ),
+    ] = None,
     settings: Settings = None,
 ) -> None:
     """Train one Experiment (or load its Run), and score it on unseen classes beside baselines."""
@@ -63,11 +73,11 @@ def train(
     from dmlkit.search import find_run
     from dmlkit.training.scoring import score
 
-    given = {"data": data, "steps": steps, "seed": seed}
+    given = {"data": data, "steps": steps, "seed": seed, "data_args.unreadable": unreadable}
     changes = {name: value for name, value in given.items() if value is not None}
     asked = recipes.nested(literals(settings))
     if recipe is None and data in practice.PHOTOGRAPHS and not {"model", "model_args"} & set(asked):
-        recipe, line = practice.recipe()
+        recipe, line = practice.recipe(data)
         terminal.console.print(line, soft_wrap=True)
     experiment = recipes.load(recipe, loss, changes | asked)
     if "classes" not in asked.get("sampler_args", {}):
@@ -133,22 +143,26 @@ def search(
 @data.command()
 def check(
     name: Annotated[
-        str, typer.Argument(help="glyphs, omniglot, cub, cars, sop, inshop, grocery, folder.")
+        str,
+        typer.Argument(
+            help="glyphs, omniglot, cub, cars, sop, inshop, grocery, folder, list, features."
+        ),
     ],
     root: Root = None,
     settings: Annotated[list[str] | None, set_option("an argument of the data set.")] = None,
 ) -> None:
     """Count a data set's splits; say what is missing, too few or unreadable in it."""
-    from dmlkit.data import SPLITS, arguments, load
-    from dmlkit.data.pictures import Pictures, check_readable
+    from dmlkit.data import SPLITS, arguments, default_root, load
+    from dmlkit.data.own import readable
+    from dmlkit.data.pictures import Pictures
 
     args, rows = literals(settings), []
     for split in SPLITS:
         if split == "val" and "validation" in arguments(name) and not args.get("validation"):
             continue  # there is none
         images = load(name, split, root, **args)
-        if isinstance(images.images, Pictures) and name != "folder":  # which was decoded already
-            check_readable(images.images.paths)
+        if isinstance(images.images, Pictures) and "unreadable" not in arguments(name):
+            readable(images.images.paths, root or default_root(), None, "refuse")
         counts = len(images), images.num_classes, len(set(images.groups))
         rows.append((split, *map(str, counts)))
     print_table(name, ("split", "images", "classes", "groups"), rows, "right")

@@ -1,6 +1,7 @@
 """What all commands share: options, tables, and expected errors as one readable line."""
 
 import os
+import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
@@ -10,8 +11,9 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-#: Names and paths may hold brackets: nothing is markup. Of torchrun's processes one speaks.
-console = Console(markup=False, quiet=int(os.environ.get("RANK", 0)) > 0)
+#: Names and paths may hold brackets and colons: nothing is markup or an emoji. Of torchrun's
+#: processes one speaks.
+console = Console(markup=False, emoji=False, quiet=int(os.environ.get("RANK", 0)) > 0)
 
 _EXPECTED = (ValueError, TypeError, OSError, ArithmeticError, RuntimeError, ImportError)
 
@@ -44,6 +46,8 @@ class Commands(typer.core.TyperGroup):
     """Commands whose expected errors become one readable line and exit status 1."""
 
     def invoke(self, ctx: Any) -> Any:
+        for stream in (sys.stdout, sys.stderr):  # not every name of a file can be printed
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
         warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
         try:
             return super().invoke(ctx)

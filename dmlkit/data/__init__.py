@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dmlkit import ROOT
 from dmlkit.checks import check_arguments, check_choice
-from dmlkit.data import benchmarks, folder, glyphs, grocery, omniglot
+from dmlkit.data import benchmarks, features, folder, glyphs, grocery, listed, omniglot
 from dmlkit.data.images import SPLITS, ImageSet
 from dmlkit.data.pictures import Pictures, stamp
 
@@ -24,17 +24,21 @@ LOADERS: dict[str, Callable[..., ImageSet]] = {
     **{name: partial(benchmarks.load, name) for name in benchmarks.BENCHMARKS},
     "grocery": grocery.load,
     "folder": folder.load,
+    "list": listed.load,
+    "features": features.load,
 }
 # The files that a set is read from, which may change while it is remembered.
 _FILES: dict[str, Callable[[Path], list[Path]]] = {
     "omniglot": omniglot.files,
     **{name: partial(benchmarks.files, name) for name in benchmarks.BENCHMARKS},
     "folder": folder.files,
+    "list": listed.files,
+    "features": lambda root: [root],
 }
 # What a loader may be given as its ``**recipe`` or ``**pictures``.
 _REST = {
     "recipe": [field.name for field in fields(glyphs.Recipe)],
-    "pictures": [field.name for field in fields(Pictures) if field.name != "paths"],
+    "pictures": [field.name for field in fields(Pictures) if field.name not in ("paths", "boxes")],
 }
 
 
@@ -47,14 +51,14 @@ def load(
 ) -> ImageSet:
     """Load one split of the data set ``name``; a repeated call gives the very same object.
 
-    That is, unless a file's name, size or time has changed meanwhile: in a folder of pictures any,
+    That is, unless a file's name, size or time has changed meanwhile: of one's own pictures any,
     else an archive or an index, as published pictures are taken to stay as they are.
 
     ``root`` is where the files are: else ``$DMLKIT_DATA``, else ``data/`` (Glyphs, which dmlkit
     makes itself, are kept in ``$DMLKIT_CACHE`` unless ``root`` is given). ``check`` compares files
     and counts with the published ones. ``args`` are the set's own: see ``Recipe`` in
     ``dmlkit.data.glyphs``, and ``load`` in ``.omniglot``, ``.benchmarks`` (cub, cars, sop, inshop),
-    ``.grocery`` and ``.folder``.
+    ``.grocery``, ``.folder``, ``.listed`` (list) and ``.features``.
 
     Raises ValueError for a name or split that does not exist, TypeError for such an argument,
     FileNotFoundError for a missing file.

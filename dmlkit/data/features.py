@@ -1,5 +1,6 @@
 """Features that a network which does not learn makes of pictures: computed once, and kept small."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +9,80 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dmlkit import ROOT, cache_folder
-from dmlkit.data.images import Listing
-from dmlkit.files import write_whole
+from dmlkit.data import own
+from dmlkit.data.images import ImageSet, Listing
+from dmlkit.data.visits import last_visit
+from dmlkit.files import told, write_whole
 
 #: The committed ones; those of one's own are in ``features`` of the cache.
 FOLDER = ROOT / "data" / "features"
 LARGEST = 63  # of a code: with 127 a file is a sixth larger, and no score is better
+
+
+def load(
+    split: str,
+    root: Path,
+    check: bool = True,
+    test_share: float = 0.5,
+    validation: bool = False,
+    class_split: int = 0,
+) -> ImageSet:
+    """Features that were computed elsewhere, as images (N, F, 1, 1): ``root`` is an .npz file.
+
+    Its arrays are ``features`` (N, F), of floats, and ``labels`` (N,), texts or whole numbers;
+    perhaps ``split`` (N,) of train, val and test, else classes are drawn as in a folder; ``visits``
+    (N,), of which each class's last is searched for in those before; and ``paths`` (N,), which
+    become an attribute. ``check`` looks for what is no finite number. Raises FileNotFoundError
+    where there is no such file, ValueError for one that holds something else.
+    """
+    arrays = _arrays(root)
+    x, N = arrays["features"], len(arrays["features"])
+    if x.ndim != 2 or x.dtype.kind != "f":
+        raise ValueError(f"{root}: features must be floats (N, F), but are {x.dtype} {x.shape}")
+    if lengths := {name: each.shape for name, each in arrays.items() if each.shape[:1] != (N,)}:
+        raise ValueError(f"{root}: expected one entry for each of {N} features: {lengths}")
+    if check and len(bad := np.flatnonzero(~np.isfinite(x).all(axis=1))):
+        raise ValueError(f"{root}: {len(bad)} of {N} features are not finite, as row {bad[0]}")
+    names = np.array([own.class_name(label) for label in arrays["labels"].astype(str).tolist()])
+    ids = np.unique(names, return_inverse=True)[1]
+    if "split" in arrays:
+        said = [str(part).lower() for part in arrays["split"]]
+        if unknown := set(said) - own.PARTS.keys():
+            raise ValueError(f"{root}: split must be of {', '.join(own.PARTS)}, not {unknown}")
+        parts = np.array([own.PARTS[part] for part in said])
+    else:
+        parts = own.drawn(ids, test_share, class_split)
+    places = np.arange(N).astype(object)
+    rows = own.chosen(
+        Listing(places, ids, names, names, parts), root, split, validation, class_split
+    )
+    images = Listing(places, ids, names, names, parts).subset(rows).image_set()
+    vectors = torch.from_numpy(x[rows].astype(np.float32))[:, :, None, None]
+    about = {"path": arrays["paths"][rows]} if "paths" in arrays else {}
+    images = replace(images, images=vectors, attributes=about)
+    if "visits" not in arrays or split == "train":
+        return images
+    return last_visit(images, arrays["visits"].astype(str)[rows])
+
+
+def _arrays(root: Path) -> dict[str, NDArray[np.generic]]:
+    """Those of a file of features."""
+    if root.is_dir():
+        raise ValueError(f"expected an .npz by root (--root FILE.npz), but {root} is a folder")
+    try:
+        with root.open("rb") as file, np.load(file) as kept:
+            known = ("features", "labels", "split", "visits", "paths")
+            arrays = {name: kept[name] for name in known if name in kept}
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # NumPy has a dozen kinds
+        raise ValueError(
+            f"{root} is no .npz of plain arrays ({told(error)}): texts must be of NumPy's own "
+            "kind, np.array(labels, dtype=str)"
+        ) from None
+    if missing := {"features", "labels"} - arrays.keys():
+        raise ValueError(f"{root}: expected arrays features and labels, without {min(missing)}")
+    return arrays
 
 
 def write(path: Path, listing: Listing, features: NDArray[np.float32]) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dmlkit.checks import check_range
-from dmlkit.data.images import SPLITS, ImageSet, Listing
-from dmlkit.data.pictures import check_readable, suffixes
+from dmlkit.data import own
+from dmlkit.data.images import ImageSet, Listing
+from dmlkit.data.pictures import suffixes
 from dmlkit.data.visits import last_visit, visits
 
 Classes = Mapping[tuple[str, str], list[Path]]  # of each (part, class): the part is "" if not given
@@ -24,6 +24,8 @@ def load(
     validation: bool = False,
     class_split: int = 0,
     visit: str | None = None,
+    join: bool = False,
+    unreadable: str = "refuse",
     **pictures: Any,
 ) -> ImageSet:
     """Pictures of any size in ``root/CLASS/…``, split by class: test classes are never trained on.
@@ -31,9 +33,13 @@ def load(
     ``class_split`` draws the order of the classes: the first ``test_share`` of them test, the
     others train; with ``validation`` half of those are the split "val" instead. Or the folders say
     it, ``root/train/CLASS/…`` beside ``root/test/CLASS/…`` and, perhaps, ``root/val/CLASS/…``: then
-    there is nothing to draw. What counts as a picture, see ``listing``. ``check`` decodes every one
-    of the split, and names those that cannot be read. ``pictures`` are arguments of ``Pictures``,
-    which the images are; groups are the classes.
+    there is nothing to draw; without ``test``, ``val`` tests. What counts as a picture, see
+    ``listing``. ``pictures`` are arguments of ``Pictures``, which the images are; groups are the
+    classes. ``join`` makes one class of names that differ by case, form or spaces alone.
+
+    ``check`` decodes every picture, and compares files that may be equal: a warning names those in
+    two classes or parts. What cannot be read is refused, or with ``unreadable="skip"`` left out,
+    after the classes were drawn: see ``own.readable``.
 
     Where classes were photographed more than once, ``visit`` says how a picture tells when: see
     ``visits``. Then val and test search for the last visit of each class in those before.
@@ -41,34 +47,28 @@ def load(
     Raises FileNotFoundError where there is no such folder, ValueError where it does not hold one
     folder per class, or no class for the split, or an unreadable picture.
     """
-    check_range(0, 1, test_share=test_share)
-    found = listing(root, test_share, class_split)
-    rows = found.split(split, validation, class_split)
-    if not len(rows.paths):
-        count = {part: len(set(found.ids[found.parts == part])) for part in SPLITS}
-        raise ValueError(
-            f"the split {split!r} is empty: expected {root} to hold one folder per class, with "
-            f"pictures, and classes for each split, but of {_told(found.names)} {count['train']} "
-            f"can train (some of them for val, if validation) and {count['test']} test: add "
-            f"classes, change test_share ({test_share}), or name another folder by root (on the "
-            "command line --root FOLDER)"
-        )
+    found, good = listing(root, test_share, class_split, join), np.array(True)
     if check:
-        check_readable(list(rows.paths))
+        good = own.readable(list(found.paths), root, None, unreadable)
+        for line in own.same_files(found.subset(good), root):
+            warnings.warn(line, stacklevel=2)
+    rows = found.subset(own.chosen(found, root, split, validation, class_split, good))
     images = rows.image_set(**pictures)
     if visit is None or split == "train":
         return images
     return last_visit(images, visits(list(rows.paths), root, visit))
 
 
-def listing(root: Path, test_share: float = 0.5, class_split: int = 0) -> Listing:
+def listing(
+    root: Path, test_share: float = 0.5, class_split: int = 0, join: bool = False
+) -> Listing:
     """All pictures of a folder, class after class, each with its part: train, val or test.
 
     A class is a folder; what lies in folders below it is of it. Links are followed, what is hidden
     (``.…``, ``__MACOSX``) is left out. A picture is a file with one of Pillow's ``suffixes``. A
     warning says how many files and class folders are not used, and what else is not as it seems.
     """
-    known, found = suffixes(), _found(root)
+    known, found = suffixes(), _found(root, join)
     used = {
         place: [path for path in paths if path.suffix.lower() in known]
         for place, paths in found.items()
@@ -81,16 +81,15 @@ def listing(root: Path, test_share: float = 0.5, class_split: int = 0) -> Listin
             f"each, but there are none in {empty or 'it'}; if it is another folder, name that by "
             "root (on the command line --root FOLDER), or by $DMLKIT_DATA"
         )
-    for line in _remarks(root, found, classes):
-        warnings.warn(line, stacklevel=2)
     ids = np.repeat(np.arange(len(classes)), [len(paths) for paths in classes.values()])
     parts, names = (np.array(column)[ids] for column in zip(*classes, strict=True))
     if not parts[0]:
-        order = np.random.default_rng(class_split).permutation(len(classes))
-        tests = np.isin(ids, order[: round(test_share * len(classes))])
-        parts = np.where(tests, "test", "train")
+        parts = own.drawn(ids, test_share, class_split)
     paths = np.array([path for paths in classes.values() for path in paths])
-    return Listing(paths, ids, names, names, parts)
+    made = Listing(paths, ids, names, names, parts)
+    for line in (*_remarks(root, found, classes), *own.remarks(made, root)):
+        warnings.warn(line, stacklevel=2)
+    return made
 
 
 def files(root: Path) -> list[Path]:
@@ -98,24 +97,32 @@ def files(root: Path) -> list[Path]:
     return [path for paths in _found(root).values() for path in paths]
 
 
-def _found(root: Path) -> Classes:
-    own = [root / part for part in SPLITS if (root / part).is_dir()]
-    tops = own if len(own) > 1 and own[0].name == "train" else [root]
-    return {
-        ("" if top == root else top.name, folder.name): list(_below(folder, [top.resolve()]))
-        for top in tops
-        for folder in _visible(top)
-        if folder.is_dir()
-    }
+def _found(root: Path, join: bool = False) -> Classes:
+    tops = _tops(root)
+    inside = [(part, path) for part, top in tops for path in _visible(top) if path.is_dir()]
+    names = [own.class_name(path.name) for _, path in inside]
+    found: dict[tuple[str, str], list[Path]] = {}
+    for (part, path), name in zip(inside, own.joined(names) if join else names, strict=True):
+        found.setdefault((part, str(name)), []).extend(_below(path, [path.parent.resolve()]))
+    return found
+
+
+def _tops(root: Path) -> list[tuple[str, Path]]:
+    """The folders that classes are in, each with its part."""
+    tops = [(own.PARTS.get(path.name.lower(), ""), path) for path in _visible(root)]
+    tops = [(part, path) for part, path in tops if part and path.is_dir()]
+    parts = {part for part, _ in tops}
+    return tops if "train" in parts and len(parts) > 1 else [("", root)]
 
 
 def _visible(folder: Path) -> list[Path]:
     """What is in a folder, in the order of names, but for what systems hide there."""
-    return sorted(
-        path
-        for path in folder.iterdir()
-        if not path.name.startswith(".") and path.name != "__MACOSX"
-    )
+    try:
+        inside = list(folder.iterdir())
+    except PermissionError:  # as lost+found of a disk
+        return []
+    visible = [path for path in inside if path.name[0] != "." and path.name != "__MACOSX"]
+    return sorted(visible, key=lambda path: (own.class_name(path.name), path.name))
 
 
 def _below(folder: Path, above: Collection[Path] = ()) -> Iterator[Path]:
@@ -136,17 +143,8 @@ def _remarks(root: Path, found: Classes, classes: Classes) -> Iterator[str]:
         kinds = ", ".join(f"{count} {suffix}" for suffix, count in sorted(left.items()))
         yield f"files in {root} that are not used: {left.total()} of {every.total()} ({kinds})"
     if empty := [name for place, name in found if (place, name) not in classes]:
-        yield f"class folders without pictures in {root} are not used: {_told(empty)}"
-    tops = {root / part / name for part, name in classes}
-    if not any(path.parent in tops for paths in classes.values() for path in paths):
-        names = _told([name for _, name in classes])
+        yield f"class folders without pictures in {root} are not used: {own.told(empty)}"
+    within = ((name, path.parent.name) for (_, name), paths in classes.items() for path in paths)
+    if not any(name == own.class_name(parent) for name, parent in within):
+        names = own.told([name for _, name in classes])
         yield f"the classes in {root} are {names}: all pictures lie in folders below these"
-    trained = {name for part, name in classes if part == "train"}
-    if known := [name for part, name in classes if part in ("val", "test") and name in trained]:
-        yield f"{_told(known)} in {root} both train and test: scores are not of unseen classes"
-
-
-def _told(names: Collection[str]) -> str:
-    """How many classes, and the first of them."""
-    some = list(dict.fromkeys(names))
-    return f"{len(some)} ({', '.join(some[:5])}{', …' if len(some) > 5 else ''})"

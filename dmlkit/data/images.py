@@ -84,6 +84,7 @@ class ImageSet:
         if not (isinstance(self.labels, np.ndarray) and self.labels.dtype.kind in "iu"):
             kind = getattr(self.labels, "dtype", type(self.labels).__name__)
             raise TypeError(f"labels must be a NumPy array of integers (N,), but are {kind}")
+        object.__setattr__(self, "labels", self.labels.astype(np.int64, copy=False))
         if not len(self.images):
             raise ValueError("the split is empty: it must hold at least one image")
         parts = {"labels": self.labels, "groups": self.groups, **self.attributes}
@@ -118,18 +119,22 @@ class ImageSet:
                 digest.update(np.ascontiguousarray(part).data)
         return digest.hexdigest()
 
-    def retrieval_sets(self, embeddings: NDArray[Any]) -> dict[str, Any]:
+    def retrieval_sets(
+        self, embeddings: NDArray[Any], labels: NDArray[np.int64] | None = None
+    ) -> dict[str, Any]:
         """What ``dmlkit.retrieval`` scores, as its arguments: (N, d) -> arrays by name.
 
         Every image is compared with all the others; in a set with queries, those with its gallery.
+        ``labels`` (N,) may take the place of the set's own.
         """
+        labels = self.labels if labels is None else labels
         if self.queries is None:
-            return {"embeddings": embeddings, "labels": self.labels}
+            return {"embeddings": embeddings, "labels": labels}
         return {
             "embeddings": embeddings[self.queries],
-            "labels": self.labels[self.queries],
+            "labels": labels[self.queries],
             "gallery": embeddings[~self.queries],
-            "gallery_labels": self.labels[~self.queries],
+            "gallery_labels": labels[~self.queries],
         }
 
 
@@ -142,7 +147,7 @@ class Listing(NamedTuple):
     groups: NDArray[np.str_]  # (N,)
     parts: NDArray[np.str_]  # (N,) train or test, perhaps val; or train, query or gallery
 
-    def subset(self, rows: NDArray[np.bool_]) -> "Listing":
+    def subset(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> "Listing":
         """Some of the pictures."""
         return Listing._make(column[rows] for column in self)
 

@@ -4,8 +4,9 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from threading import Lock
 from typing import Any
 
@@ -23,7 +24,7 @@ from dmlkit.checks import check_count
 from dmlkit.files import StrPath
 
 # Pillow looks at contents, not at suffixes, and would give others to programs such as Ghostscript.
-# Those of the second line are read where Pillow, or a plugin such as pillow-heif, can.
+# Those of the second line are read where Pillow, or for HEIF the extra `heic`, can.
 _FORMATS = (
     *("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM"),
     *("AVIF", "JPEG2000", "HEIF"),
@@ -31,9 +32,15 @@ _FORMATS = (
 AHEAD = 3  # batches in the making: the one that is asked for, and those after it
 _CROPS = 1  # sets a step's crops apart from its sampler, which draws from (seed, step)
 _TRIES = 10  # at a rectangle that fits, as torchvision
-_NAMED = 20  # unreadable files, at most, in a message
+LONGEST = 16  # sides: of a longer picture the middle is kept, as 2 × 40,000 pixels would take 13 GB
 
 Pixels = NDArray[np.uint8]  # (H, W, 3)
+Box = tuple[int, int, int, int]  # left, top, right, bottom, in pixels of the upright picture
+
+with suppress(ImportError):
+    import pillow_heif
+
+    pillow_heif.register_heif_opener()
 
 
 @dataclass(eq=False)
@@ -53,6 +60,8 @@ class Pictures:
     else the largest rectangle in the center with r in 3/4..4/3: torchvision's RandomResizedCrop,
     after Szegedy et al., "Going Deeper with Convolutions" (2015), section 6.
 
+    Where there are ``boxes``, one for each path or None, a picture is what is in its box.
+
     Threads decode, one per core; Pillow frees them of Python's lock. Decoded pictures are kept up
     to ``$DMLKIT_PICTURE_GB`` gigabytes a set, else 2 (10,172 pictures of 256 × 256).
 
@@ -69,6 +78,7 @@ class Pictures:
     keep_aspect: bool = False
     flip: bool = True
     scale: Sequence[float] | None = None
+    boxes: Sequence[Box | None] | None = None
 
     def __post_init__(self) -> None:
         check_count(crop=self.crop)
@@ -85,7 +95,7 @@ class Pictures:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For another process, which keeps decoded pictures of its own."""
-        settings = (self.crop, self.resize, self.keep_aspect, self.flip, self.scale)
+        settings = (self.crop, self.resize, self.keep_aspect, self.flip, self.scale, self.boxes)
         return Pictures, (self.paths, *settings)
 
     def __len__(self) -> int:
@@ -98,12 +108,12 @@ class Pictures:
     def __getitem__(self, index: Any) -> Tensor:
         """Center crops, by whatever indexes an array: (3, crop, crop) or (B, 3, crop, crop)."""
         chosen = np.arange(len(self))[index.cpu().numpy() if isinstance(index, Tensor) else index]
-        batch = self._start(_threads(), np.atleast_1d(chosen))()
+        batch = self._start(threads(), np.atleast_1d(chosen))()
         return batch if np.ndim(chosen) else batch[0]
 
     def split(self, size: int) -> Iterator[Tensor]:
         """Center crops of all pictures, ``size`` at a time, as Tensor.split gives them."""
-        pool, places = _threads(), np.arange(len(self))
+        pool, places = threads(), np.arange(len(self))
         count = -(-len(self) // size)
         return map(
             _ahead(lambda k: self._start(pool, places[k * size : (k + 1) * size]), count),
@@ -123,7 +133,7 @@ class Pictures:
         The next batches, up to ``steps`` of them, are decoded while this one is in use. A process
         that has a ``share`` of each decodes no more than that.
         """
-        pool = _threads()
+        pool = threads()
         numbers = 3 if self.scale is None else 3 + 2 * _TRIES  # a picture
 
         def start(step: int) -> Callable[[], Tensor]:
@@ -142,8 +152,9 @@ class Pictures:
     def digest(self) -> bytes:
         """SHA-256 of the files' contents, and of all that makes pixels of them."""
         settings = (self.crop, self.resize, self.keep_aspect, self.flip, PIL.__version__)
-        said = repr(settings) + ("" if self.scale is None else repr(self.scale))
-        contents = b"".join(_threads().map(_sha256, self.paths))
+        said = repr(settings)
+        said += "".join(repr(each) for each in (self.scale, self.boxes) if each is not None)
+        contents = b"".join(threads().map(sha256, self.paths))
         return hashlib.sha256(said.encode() + contents).digest()
 
     def _start(
@@ -186,7 +197,8 @@ class Pictures:
         """Picture i, resized."""
         if i in self._decoded:
             return self._decoded[i]
-        picture = decode(self.paths[i], self.resize, self.keep_aspect)
+        box = None if self.boxes is None else self.boxes[i]
+        picture = decode(self.paths[i], self.resize, self.keep_aspect, box)
         with self._lock:
             if i not in self._decoded and picture.nbytes <= self._bytes_left:
                 self._bytes_left -= picture.nbytes
@@ -264,7 +276,7 @@ def stamp(path: StrPath) -> str:
     """A file's size and time: another text where it has changed, or is no longer there."""
     try:
         now = os.stat(path)
-    except FileNotFoundError:
+    except OSError:  # it is gone, or a link to itself
         return "missing"
     return f"{now.st_size}, {now.st_mtime_ns}"
 
@@ -286,57 +298,81 @@ def open_picture(path: StrPath) -> Iterator[Image.Image]:
         raise ValueError(f"{path} cannot be read: {str(error) or type(error).__name__}") from error
 
 
-def decode(path: StrPath, size: int, keep_aspect: bool = False) -> Pixels:
+def decode(path: StrPath, size: int, keep_aspect: bool = False, box: Box | None = None) -> Pixels:
     """A picture file as RGB, ``size`` pixels a side, or a shorter side: (H, W, 3) uint8.
 
-    It is turned upright as its camera says. Gray-scale, CMYK and palettes become RGB; what is
-    transparent becomes white. Raises ValueError, with the path, for what cannot be read in full.
+    It is turned upright as its camera says, then cut to its ``box``. Gray-scale, CMYK and palettes
+    become RGB; what is transparent becomes white; of 16 bits the upper 8 are kept, of several
+    pictures in a file the first, and with ``keep_aspect`` of one that is longer than 16 times its
+    width the middle. Raises ValueError, with the path, for what cannot be read in full.
     """
     with open_picture(path) as image:
-        # Saves time: a far larger JPEG is decoded at a half, a quarter or an eighth of its size
-        image.draft(None, (2 * size, 2 * size))
-        if image.mode.startswith(("I", "F")):  # Pillow would clip these to white
-            raise ValueError(f"expected 8 bits a channel, found mode {image.mode}")
+        if box is None:
+            # Saves time: a far larger JPEG is decoded at a half, a quarter or an eighth of its size
+            image.draft(None, (2 * size, 2 * size))
         ImageOps.exif_transpose(image, in_place=True)
-        if image.has_transparency_data:
+        if image.mode.startswith(("I", "F")):
+            rgb = _of_16_bits(image).convert("RGB")
+        elif image.has_transparency_data:
             paper = Image.new("RGBA", image.size, "white")
             rgb = Image.alpha_composite(paper, image.convert("RGBA")).convert("RGB")
         else:
             rgb = image.convert("RGB")
+        if box is not None:
+            left, top, right, bottom = box
+            if not (0 <= left < right <= rgb.width and 0 <= top < bottom <= rgb.height):
+                raise ValueError(f"the box {box} is not within its {rgb.width} x {rgb.height}")
+            rgb = rgb.crop(box)
+        if keep_aspect:
+            rgb = _middle(rgb)
         shorter = min(rgb.size)
         width, height = (int(size * side / shorter) for side in rgb.size)  # as torchvision
         to = (width, height) if keep_aspect else (size, size)
         return np.asarray(rgb.resize(to, Image.Resampling.BILINEAR))
 
 
-def check_readable(paths: Sequence[StrPath]) -> None:
-    """Refuse pictures of which some cannot be decoded in full, naming those.
+def _of_16_bits(image: Image.Image) -> Image.Image:
+    """The upper 8 of 16 bits of gray, which Pillow would clip to white."""
+    tones = np.asarray(image)
+    if tones.dtype.kind == "f" or tones.min() < 0 or tones.max() >= 2**16:
+        raise ValueError(f"expected 8 or 16 bits a channel, found mode {image.mode}")
+    return Image.fromarray((tones >> 8).astype(np.uint8))
 
-    >>> check_readable(["a.jpg"])
-    Traceback (most recent call last):
-    ValueError: 1 picture is unreadable: a.jpg cannot be read: [Errno 2] No such file ...
+
+def _middle(image: Image.Image) -> Image.Image:
+    most = LONGEST * min(image.size)
+    width, height = (min(side, most) for side in image.size)
+    if (width, height) == image.size:
+        return image
+    left, top = (image.width - width) // 2, (image.height - height) // 2
+    return image.crop((left, top, left + width, top + height))
+
+
+def complaints(paths: Sequence[StrPath], boxes: Sequence[Box | None] | None = None) -> list[str]:
+    """Why each picture cannot be decoded in full; "" for one that can.
+
+    >>> complaints(["a.jpg"])
+    ["a.jpg cannot be read: [Errno 2] No such file or directory: 'a.jpg'"]
     """
-
-    def complaint(path: StrPath) -> str:
-        try:
-            decode(path, 8)
-        except ValueError as error:
-            return str(error)
-        return ""
-
-    found = _threads().map(complaint, paths)
-    bar = tqdm(found, "decoding", len(paths), unit="picture", leave=False, delay=2)
-    if bad := list(filter(None, bar)):
-        many = "1 picture is" if len(bad) == 1 else f"{len(bad)} pictures are"
-        more = f"; and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
-        raise ValueError(f"{many} unreadable: {'; '.join(bad[:_NAMED])}{more}")
+    found = threads().map(_complaint, paths, boxes or [None] * len(paths), map(stamp, paths))
+    return list(tqdm(found, "decoding", len(paths), unit="picture", leave=False, delay=2))
 
 
-def _sha256(path: StrPath) -> bytes:
+@cache  # the splits of a set ask for all of its pictures
+def _complaint(path: StrPath, box: Box | None, _stamp: str) -> str:
+    try:
+        decode(path, 8, box=box)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def sha256(path: StrPath) -> bytes:
+    """Of a file's contents."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").digest()
 
 
-def _threads() -> ThreadPoolExecutor:
+def threads() -> ThreadPoolExecutor:
     """One per core; they end when nobody holds them any longer."""
     return ThreadPoolExecutor(joblib.cpu_count())

@@ -3,6 +3,7 @@
 import inspect
 import math
 import os
+import warnings
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -139,6 +140,8 @@ def build_optimizer(
             f"nothing to train: neither the model ({type(model).__name__}) nor the loss ({loss}) "
             "has a parameter that requires a gradient"
         )
+    if experiment.lr == 0:
+        warnings.warn("lr is 0: no parameter moves (BatchNorm's statistics do)", stacklevel=2)
     make, args, lr = OPTIMIZERS[experiment.optimizer], experiment.optimizer_args, experiment.lr
     if "fused" in inspect.signature(make).parameters:
         args = {"fused": True, **args}  # one kernel over all parameters

@@ -43,7 +43,11 @@ def _settings(module: nn.Module) -> list[str]:
     return texts
 
 
-def check_same(found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+def check_same(
+    found: Mapping[str, Any],
+    expected: Mapping[str, Any],
+    otherwise: str = "give another path, or delete that file",
+) -> None:
     """ValueError where a checkpoint is another training's, with the first thing that differs."""
     for name in {**expected["experiment"], **expected}:
         was, now = ({**each["experiment"], **each}.get(name) for each in (found, expected))
@@ -53,8 +57,8 @@ def check_same(found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
             pairs = zip_longest(was or (), now, fillvalue="nothing")
             was, now = next(pair for pair in pairs if pair[0] != pair[1])
         raise ValueError(
-            f"the checkpoint is of another training: {name} was {was} there, and is {now}: give "
-            "another path, or delete that file"
+            f"the checkpoint is of another training: {name} was {was} there, and is {now}: "
+            f"{otherwise}"
         )
 
 

@@ -73,7 +73,7 @@ class Experiment:
     metric: retrieval.Metric = "cosine"  # of retrieval: angles, whatever the norms
     optimizer: str = "adam"
     optimizer_args: Mapping[str, Any] = field(default_factory=dict)
-    lr: float = _number(5e-3, 1e-12)
+    lr: float = _number(5e-3, 0)
     backbone_lr_factor: float = _number(1.0, 0)  # a pretrained one should move less than its head
     frozen_steps: int = _number(0, 0)  # first ones, where the backbone rests: a new head misleads
     lr_decay: float = _number(0.3, 0, 1)  # share of the steps, at the end, over which lr falls to 0

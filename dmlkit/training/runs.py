@@ -31,7 +31,7 @@ from dmlkit.training.build import (
     objective_for,
     open_fabric,
 )
-from dmlkit.training.checkpoints import is_the_longer, read_checkpoint
+from dmlkit.training.checkpoints import check_same, described, is_the_longer, read_checkpoint
 from dmlkit.training.devices import device_type, repeatable_numerics
 from dmlkit.training.experiment import Experiment
 from dmlkit.training.provenance import provenance
@@ -202,15 +202,18 @@ def _prepare(experiment: Experiment, device_type: str, store: Path, start: Run |
     with repeatable_numerics(experiment.threads):
         model = build_model(experiment, sets["train"])
         objective = build_objective(experiment, sets["train"])
-    facts = provenance(experiment, model, objective, sets, device_type)
+    facts, begun = provenance(experiment, model, objective, sets, device_type), None
     if start is not None:
         before = start.experiment
+        with _naming(begun := start.path / "checkpoint.pt"):
+            there = read_checkpoint(begun)["of"]
+        same = f"set it as in {start.path.name}, or leave the start out"
+        check_same(there, described(experiment, model, objective, sets["train"]), same)
         if start.provenance != facts or not is_the_longer(before, experiment, before.steps):
             facts["start"] = start.path.name
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
     path = store / f"{experiment.hash()}-{digest}"
     diverged = path.with_name(f"{path.name}.diverged")
-    begun = None if start is None else start.path / "checkpoint.pt"
     return _Work(experiment, model, objective, sets, facts, path, diverged, begun)
 
 

@@ -1,5 +1,6 @@
 """What a model makes of images: embeddings, and how well they are found again."""
 
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -110,4 +111,27 @@ def check_embeddings(embeddings: Tensor, when: str) -> None:
 
 def score(experiment: Experiment, images: data.ImageSet, x: np.ndarray) -> dict[str, float]:
     """The scores of embeddings (N, dim) by the Experiment's metric: see ``retrieval.evaluate``."""
-    return retrieval.evaluate(**images.retrieval_sets(x), metric=experiment.metric)
+    metric = experiment.metric
+    return retrieval.evaluate(**searched(images, x, metric), metric=metric)
+
+
+def searched(
+    images: data.ImageSet, x: np.ndarray, metric: retrieval.Metric = "cosine"
+) -> dict[str, Any]:
+    """As ``ImageSet.retrieval_sets``, but no row that is zero, and so has no cosine, ends it.
+
+    It becomes a row that is orthogonal to all others, of a class of its own: a miss. An all-black
+    picture's raw pixels are one. A warning says how many there are.
+    """
+    zero = ~x.any(axis=1)
+    if metric not in ("cosine", {"name": "cosine"}) or not zero.any():
+        return images.retrieval_sets(x)
+    first = int(np.flatnonzero(zero)[0])
+    which = images.images.paths[first] if isinstance(images.images, Pictures) else f"row {first}"
+    warnings.warn(
+        f"pictures of which nothing but zeros is left: {zero.sum()} of {len(x)}, as {which}; each "
+        "is a miss",
+        stacklevel=1,
+    )
+    own = np.where(zero, -1 - np.arange(len(x)), images.labels)
+    return images.retrieval_sets(np.column_stack([x, zero.astype(x.dtype)]), own)

@@ -29,6 +29,13 @@ def test_an_image_set_is_indexed_and_counted():
     assert torch.equal(images[2], images.images[2])
 
 
+@pytest.mark.parametrize("dtype", ["int32", "uint8", ">i8"])
+def test_labels_of_any_integers_become_int64(dtype):
+    images = small(labels=np.array([1, 0, 1], dtype))
+    assert images.labels.dtype == np.int64
+    assert images.fingerprint == small().fingerprint
+
+
 def test_fingerprint_follows_pixels_and_labels_only():
     images = small()
     assert images.fingerprint == small(groups=np.array(["p", "q", "r"])).fingerprint
@@ -75,8 +82,8 @@ def test_parts_that_do_not_fit_are_refused(changes, message):
     [
         (
             lambda: load("mnist"),
-            "data must be one of glyphs, omniglot, cub, cars, sop, inshop, grocery, folder, but is "
-            "'mnist'",
+            "data must be one of glyphs, omniglot, cub, cars, sop, inshop, grocery, folder, list, "
+            "features, but is 'mnist'",
         ),
         (lambda: load("glyphs", "dev"), "split must be one of train, val, test, but is 'dev'"),
         (lambda: load("glyphs", size=3), "'glyphs' takes train_classes, .*seed, part; not size"),

@@ -1,7 +1,11 @@
 """A folder of pictures: split by class, any size, bad files named or skipped on request."""
 
+import csv
 import dataclasses
+import os
+import re
 import shutil
+import unicodedata
 
 import numpy as np
 import pandas as pd
@@ -18,7 +22,8 @@ SMALL = {"crop": 16, "resize": 18}
 
 
 @pytest.fixture
-def root(tmp_path):
+def root(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLKIT_CACHE", str(tmp_path / "cache"))  # where unreadable files are listed
     return classes(tmp_path / "pictures", "ant bee cat dog eel fox")
 
 
@@ -57,7 +62,7 @@ def test_class_split_shares_and_validation(root):
     with pytest.raises(ValueError, match="val split only with validation=True"):
         load("folder", "val", root, **SMALL)
     with pytest.raises(
-        ValueError, match=r"'train' is empty: .* of 6 \(ant, .*\) 0 can train .*1.0"
+        ValueError, match=r"'train' is empty: .* of 6 \(ant, .*\) in .* 0 can train"
     ):
         load("folder", "train", root, test_share=1.0, **SMALL)
     with pytest.raises(ValueError, match="test_share must be a number from 0 to 1, but is 2"):
@@ -67,16 +72,28 @@ def test_class_split_shares_and_validation(root):
 def test_unreadable_files_are_an_error_that_lists_them(root):
     truncate(picture(root / "ant" / "x y.JPEG", 1))
     (root / "fox" / "3.png").write_bytes(b"")
-    for split, name in (("train", r"x y\.JPEG"), ("test", r"3\.png")):
-        with pytest.raises(ValueError, match=rf"1 picture is unreadable: .*{name}"):
+    for split in ("train", "test"):
+        told = (
+            r"2 of 25 pictures are unreadable: .*x y\.JPEG.*3\.png.* All are in (.*\.csv); .*skip"
+        )
+        with pytest.raises(ValueError, match=told) as refused:
             load("folder", split, root, **SMALL)
+    with open(re.search(told, str(refused.value))[1], newline="") as file:
+        head, *rows = csv.reader(file)
+    assert head == ["path", "reason"]
+    assert [path for path, _ in rows] == [str(root / "ant/x y.JPEG"), str(root / "fox/3.png")]
+    with pytest.warns(UserWarning, match="2 of 25 .* left out"):
+        left = splits(root, unreadable="skip")
+    assert sum(map(len, left.values())) == 23
+    with pytest.raises(ValueError, match="unreadable must be one of refuse, skip"):
+        splits(root, unreadable="drop")
     taken = splits(root, check=False)  # on trust: found out when they are asked for
     assert sum(map(len, taken.values())) == 25
     with pytest.raises(ValueError, match="cannot be read"):
         [images.images[:] for images in taken.values()]
 
 
-@pytest.mark.filterwarnings("ignore:files in:UserWarning")
+@pytest.mark.filterwarnings("ignore:files in:UserWarning", "ignore:identical files:UserWarning")
 def test_pictures_are_those_of_image_folder_but_for_what_is_hidden(tmp_path):
     root, known = classes(tmp_path / "pictures", "ant bee"), pictures.suffixes()
     (root / "elk").symlink_to(classes(tmp_path / "elsewhere", "elk") / "elk")
@@ -100,6 +117,7 @@ def test_pictures_are_those_of_image_folder_but_for_what_is_hidden(tmp_path):
     assert sum(map(len, images.values())) == len(expected)
 
 
+@pytest.mark.filterwarnings("ignore:identical files:UserWarning")
 def test_what_changes_in_a_folder_is_seen_and_trained_on(root, tmp_path):
     asked, found = experiment(root, monitor=()), []
     for change in (None, "ant/9.png", "bee/0.png", "ant/9.png", "gnu/0.png"):
@@ -114,6 +132,7 @@ def test_what_changes_in_a_folder_is_seen_and_trained_on(root, tmp_path):
     assert len(set(paths)) == 5
 
 
+@pytest.mark.filterwarnings("ignore:identical files:UserWarning")
 def test_train_and_test_folders_of_ones_own(tmp_path):
     root = tmp_path / "pictures"
     classes(root / "train", "ant bee cat dog")
@@ -135,12 +154,17 @@ def test_train_and_test_folders_of_ones_own(tmp_path):
     with pytest.warns(UserWarning, match=r"1 \(ant\) in .* both train and test"):
         assert splits(root)["test"].class_names == ("ant", "eel", "fox")
     shutil.rmtree(root / "test")
-    with pytest.raises(ValueError, match=r"'test' is empty: .* 4 can train .* and 0 test"):
-        load("folder", "test", root)
+    assert splits(root)["test"].class_names == ("hen",)  # as val alone tests
+    for before, after in (("train", "Train"), ("val", "VALID")):
+        (root / before).rename(root / after)
+    assert splits(root)["test"].class_names == ("hen",)
 
 
+@pytest.mark.filterwarnings("ignore:identical files:UserWarning")
 def test_one_class_or_folders_of_classes_by_other_names_are_told(tmp_path):
-    with pytest.raises(ValueError, match=r"'test' is empty: .* of 1 \(ant\) 1 can train .* 0 test"):
+    with pytest.raises(
+        ValueError, match=r"'test' is empty: .* of 1 \(ant\) .* 1 can train .* 0 test"
+    ):
         load("folder", "test", classes(tmp_path / "one", "ant"))
     for name in ("training", "testing"):
         classes(tmp_path / "two" / name, "ant bee")
@@ -157,6 +181,77 @@ def test_a_folder_that_is_none_or_holds_no_classes_is_refused(tmp_path):
     (tmp_path / "gnu").mkdir()
     with pytest.raises(ValueError, match=r"one folder per class.* there are none in gnu"):
         load("folder", "train", tmp_path)
+
+
+def test_names_of_one_form_are_one_class_and_others_that_look_alike_are_told(root):
+    root_names = {path.name for path in root.iterdir()}
+    for form in ("NFC", "NFD"):
+        picture(root / unicodedata.normalize(form, "Äpfel") / f"{form}.png", 1 + len(form))
+    picture(root / os.fsdecode(b"na\xefve") / "0.png", 7)
+    for name in ("Dog", " d og"):
+        picture(root / name / "0.png", len(name))
+    with pytest.warns(UserWarning, match=r"spaces alone: 1 \( d og and Dog and dog\); join=True"):
+        found = folder.listing(root)
+    assert set(found.names) == {*root_names, "Dog", " d og", "Äpfel", r"na\xefve"}
+    assert sum(found.names == "Äpfel") == 2
+    assert sum(folder.listing(root, join=True).names == " d og") == 6
+
+
+def test_identical_files_in_two_classes_and_parts_are_counted_and_named(tmp_path):
+    root = classes(tmp_path / "pictures", "ant bee")
+    shutil.copy(root / "ant" / "1.png", root / "bee" / "same.png")
+    (root / "bee" / "linked.png").symlink_to(root / "ant" / "2.png")
+    told = (
+        r"identical files in .*: 2 in two classes, 2 on both sides of a split: 2 \(ant.*1.png = bee"
+    )
+    with pytest.warns(UserWarning, match=told):
+        load("folder", "test", root, **SMALL)
+    for part, start in (("train", 0), ("test", 900)):
+        for i in range(3):
+            picture(tmp_path / "parts" / part / "ant" / f"{i}.png", start + i)
+    picture(tmp_path / "parts" / "test" / "ant" / "again.png", 1)
+    with (
+        pytest.warns(
+            UserWarning, match=r"0 in two classes, 1 on both .*: 1 \(test.ant.again.png = "
+        ),
+        pytest.warns(UserWarning, match=r"both train and test"),
+    ):
+        load("folder", "test", tmp_path / "parts", **SMALL)
+
+
+def test_links_long_names_and_other_bytes_are_read_or_named(root):
+    (root / "ant" / "round").symlink_to(root)
+    (root / "ant" / "self.png").symlink_to("self.png")
+    (root / "ant" / "gone.png").symlink_to("nowhere.png")
+    picture(root / ("b" * 255) / "c" / "d" / f"{'e' * 251}.png", 7)
+    shutil.copy(root / "ant" / "0.png", os.fsencode(root) + b"/eel/\xff.png")
+    told = r"2 of 28 .*gone.png.*self.png"
+    with (
+        pytest.warns(UserWarning, match=told),
+        pytest.warns(UserWarning, match=r"1 in two classes.* = eel.*\.png"),
+    ):
+        found = splits(root, unreadable="skip")
+    assert sum(map(len, found.values())) == 26
+    assert "b" * 255 in found["train"].class_names + found["test"].class_names
+    for images in found.values():
+        assert images.fingerprint
+
+
+def test_a_picture_that_vanishes_or_breaks_after_it_was_checked_is_named(root, tmp_path):
+    images = load("folder", "train", root, **SMALL)
+    path = images.images.paths[3]
+    truncate(path)
+    with pytest.raises(ValueError, match=f"{path} cannot be read"):
+        images.images[:]
+    path.unlink()
+    assert len(load("folder", "train", root, **SMALL)) == 11
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="a superuser may read every folder")
+def test_a_folder_that_may_not_be_read_holds_nothing(root):
+    (root / "lost+found").mkdir(mode=0)
+    with pytest.warns(UserWarning, match=r"without pictures .*lost\+found"):
+        assert len(set(folder.listing(root).names)) == 6
 
 
 def experiment(root, **changes):
