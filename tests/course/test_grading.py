@@ -18,6 +18,8 @@ from course.student import copies
 from dmlkit.cli import terminal
 from dmlkit.cli.app import app
 
+# As it does where it is not Linux.
+pytestmark = pytest.mark.filterwarnings("ignore:this system does not keep students' answers from")
 COURSE = book.course()
 CHECK = """
 answer = twice(4)
