@@ -4,7 +4,8 @@ The rules, which every function here keeps:
 
 - **Metric.** ``"euclidean"`` takes embeddings as they are given; ``"cosine"`` projects them onto
   the unit sphere first. On the sphere both give the same order. ``"hamming"`` keeps one bit of
-  every number, whether it is above 0, and counts the bits that differ. ``"poincare"`` carries
+  every number, whether it is above 0, or all eight of a uint8, as ``np.packbits`` packs them, and
+  counts the bits that differ. ``"poincare"`` carries
   embeddings into the Poincaré ball as ``HyperbolicLoss`` does; another curvature or radius than
   that loss's defaults is given as ``{"name": "poincare", "c": 1.0, "clip": 2.3}``.
 - **The query.** Without a gallery every item queries all the others. It is left out by its index,
@@ -19,10 +20,12 @@ The rules, which every function here keeps:
   R = 0 leaves nothing to average, and of CMC, whose closed set has a match for every query.
 - **K beyond the gallery** means the whole gallery (though precision@K still divides by K);
   ``nearest_neighbors``, which promises k columns, refuses it.
-- **Refused**, by ValueError: empty sets, NaN or infinite embeddings, zero rows under cosine, labels
-  that are not integers, one per row, and labels none of which has a relevant item.
+- **Labels** are integers, or names as text, in queries and gallery alike, one for each row.
+- **Refused**, by ValueError: empty sets, NaN or infinite embeddings, zero rows under cosine, other
+  labels, labels none of which has a relevant item, and a row 1e27 times as large as half the rows,
+  beside which float32 holds no distance of theirs.
 
-Arrays may be NumPy's or torch's. CPU goes through faiss, a GPU tensor stays where it is; one on an
+Arrays may be NumPy's or torch's, lists, or columns of a table. CPU goes through faiss, a GPU tensor stays where it is; one on an
 Apple GPU, which has no float64, is compared on the CPU.
 """
 
