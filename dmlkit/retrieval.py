@@ -25,8 +25,8 @@ The rules, which every function here keeps:
   labels, labels none of which has a relevant item, and a row 1e27 times as large as half the rows,
   beside which float32 holds no distance of theirs.
 
-Arrays may be NumPy's or torch's, lists, or columns of a table. CPU goes through faiss, a GPU tensor stays where it is; one on an
-Apple GPU, which has no float64, is compared on the CPU.
+Arrays may be NumPy's or torch's, lists, or columns of a table. CPU goes through faiss, a GPU tensor
+stays where it is; one on an Apple GPU, which has no float64, is compared on the CPU.
 """
 
 import re
