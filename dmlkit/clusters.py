@@ -7,8 +7,9 @@ import faiss
 import numpy as np
 from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
 
+from dmlkit.arrays import Array, as_labels
 from dmlkit.checks import check_choice, check_count
-from dmlkit.neighbors import Array, Metric, as_labels, prepare
+from dmlkit.neighbors import Metric, prepare
 
 Init = Literal["random", "k-means++"]
 

@@ -8,8 +8,9 @@ import math
 import numpy as np
 import torch
 
+from dmlkit.arrays import Array, as_labels
 from dmlkit.checks import check_range
-from dmlkit.neighbors import BLOCK_ENTRIES, Array, Metric, as_labels, as_matrix
+from dmlkit.neighbors import BLOCK_ENTRIES, Metric, as_matrix
 from dmlkit.retrieval import nearest_neighbors
 
 

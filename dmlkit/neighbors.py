@@ -15,18 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dmlkit.arrays import INTEGERS, Array, as_tensor, as_whole
 from dmlkit.checks import check_positive
-from dmlkit.geometry import distances, float64_of, normalize
+from dmlkit.geometry import distances, normalize
 from dmlkit.losses.hyperbolic import HyperbolicLoss, exponential_map, poincare_distances
 
-Array = np.ndarray | Tensor
 Metric = Literal["euclidean", "cosine", "hamming", "poincare"] | Mapping[str, Any]
 
 _SPARE = 16  # candidates beyond k: faiss's rounding may have swapped those next to the boundary
 BLOCK_ENTRIES = 2**22  # of one block of a matrix: 32 MB in float64
 _ON_GPU = 16  # as many times larger blocks, 0.5 GB, keep a GPU busy
-_INTEGERS = {torch.int8, torch.int16, torch.int32, torch.int64}
-_INTEGERS |= {torch.uint8, torch.uint16, torch.uint32, torch.uint64}
 _BALL = HyperbolicLoss()  # whose curvature and clip are those of "poincare"
 
 
@@ -36,8 +34,8 @@ class Euclidean:
     sign = -1  # a caller's value times this is the higher, the nearer
 
     def points(self, x: Tensor) -> Tensor:
-        """Embeddings as they are compared: (N, d) -> (N, d), float64."""
-        return x
+        """Embeddings as they are compared: (N, d) of any real type -> (N, d) float64."""
+        return x.double()
 
     def read(self, D: Tensor) -> Tensor:
         """What the caller calls a distance, or a cosine, from distances of points."""
@@ -58,7 +56,7 @@ class Cosine(Euclidean):
         if zero.any():
             row = int(zero.nonzero()[0])
             raise ValueError(f"row {row} is zero and has no cosine; use metric='euclidean'")
-        return normalize(x)
+        return normalize(x.double())
 
     def read(self, D: Tensor) -> Tensor:
         return 1 - D.square() / 2
@@ -68,9 +66,21 @@ class Cosine(Euclidean):
 
 
 class Hamming(Euclidean):
-    """How many bits differ: a number's bit is whether it is above 0."""
+    """How many bits differ: a number's bit is whether it is above 0; a uint8 has eight of them.
+
+    So a byte that is 0 or 1 is one bit either way, and what ``np.packbits`` gives is read.
+    """
 
     def points(self, x: Tensor) -> Tensor:
+        if x.dtype == torch.uint8:
+            bits = x[:, :, None] >> torch.arange(8, dtype=torch.uint8, device=x.device)
+            return (bits & 1).flatten(1).double()  # (N, 8d)
+        if x.dtype in INTEGERS and (most := x.double().abs().max()) > 1:
+            raise ValueError(
+                f"hamming compares bits: expected packed ones as uint8, or numbers whose bit is "
+                f"whether they are above 0, got {x.dtype} up to ±{most:.0f}: packed bits want "
+                ".view(np.uint8), numbers .astype(float)"
+            )
         return (x > 0).double()
 
     def read(self, D: Tensor) -> Tensor:
@@ -91,7 +101,7 @@ class Poincare(Euclidean):
         check_positive(c=self.c, clip=self.clip)
 
     def points(self, x: Tensor) -> Tensor:
-        return exponential_map(x, self.c, self.clip)
+        return exponential_map(x.double(), self.c, self.clip)
 
     def room(self, points: Tensor) -> Tensor:
         """1 − c‖x‖², (N,): a squared distance is divided by that of both its ends."""
@@ -198,7 +208,8 @@ def by_products(
     """
     X, Y = x.double(), y.double()
     xx, yy = X.square().sum(dim=1, keepdim=True), Y.square().sum(dim=1)  # (b, 1), (N,)
-    noise = 4 * math.sqrt(X.shape[1]) * torch.finfo(X.dtype).eps * (xx + yy.max())  # (b, 1)
+    # Only rows of nearly equal norms cancel, so that ‖x‖² stands for both.
+    noise = 8 * math.sqrt(X.shape[1]) * torch.finfo(X.dtype).eps * xx  # (b, 1)
     squared = torch.addmm(yy, X, Y.T, alpha=-2).add_(xx)  # (b, N)
     squared = torch.maximum(squared, noise, out=squared)
     squared = (squared if room is None else squared.div_(room)).float()
@@ -270,9 +281,12 @@ def prepare(
 ) -> Sets:
     """Queries and gallery in float32 near the origin, and the unit that distances are now in.
 
-    A shift leaves distances alone, and spares faiss's float32 the rounding of large numbers. The
-    unit, a power of two, bounds the spread round the mean, and embeddings are shifted only if they
-    are so far away that float32 input loses no bit: what was tied remains tied.
+    A shift leaves distances alone, and spares faiss's float32 the rounding of large numbers.
+    Embeddings are shifted only if they are so far away that float32 input loses no bit: what was
+    tied remains tied. The unit, a power of two, is the size of the usual row, and larger only
+    beside one so enormous that its squared distances would overflow.
+
+    Raises ValueError where beside such a row those of all others would be 0.
     """
     kind = metric_of(metric)
     x, y, rows = as_sets(embeddings, gallery, metric, own)
@@ -281,12 +295,32 @@ def prepare(
         return Sets(x, x if gallery is None else y.float(), kind, own=rows)
     room_x, room_y = (kind.room(z) if isinstance(kind, Poincare) else None for z in (x, y))
     center = y.mean(dim=0)
-    spread = max((x - center).abs().max().item(), (y - center).abs().max().item())
-    unit = math.ldexp(1.0, math.frexp(spread)[1])
-    center = torch.where(center.abs() > 3 * unit, (center / unit).round() * unit, 0)
-    x = ((x - center) / unit).float()
-    y = x if gallery is None else ((y - center) / unit).float()
+    sets = {"gallery": y} if y is x else {"gallery": y, "embeddings": x}
+    grid = _power_of_two(max((z - center).abs().max().item() for z in sets.values()))
+    center = torch.where(center.abs() > 3 * grid, (center / grid).round() * grid, 0)
+    sets = {name: z - center for name, z in sets.items()}
+    unit = grid if isinstance(kind, Poincare) else _unit(**sets)
+    y, *others = ((z / unit).float() for z in sets.values())
+    x = others[0] if others else y
     return Sets(x, y, kind, unit, room_x, room_y, rows)
+
+
+def _unit(gallery: Tensor, embeddings: Tensor | None = None) -> float:
+    """See ``prepare``."""
+    sizes = gallery.abs().amax(dim=1)  # (N,)
+    usual, most = sizes[sizes > 0].median().nan_to_num().item(), sizes.max().item()
+    most = most if embeddings is None else max(most, embeddings.abs().max().item())
+    if most > 2**90 * usual > 0:
+        raise ValueError(
+            f"embeddings: half the rows are below {usual:.0e}, and one is as large as {most:.0e} "
+            f"(row {int(sizes.argmax())}?): float32 holds no distances of both; leave that one out"
+        )
+    return max(_power_of_two(usual or most), _power_of_two(most) / 2**50)
+
+
+def _power_of_two(x: float) -> float:
+    """The next that is larger, and no subnormal number."""
+    return math.ldexp(1.0, max(-1000, math.frexp(x)[1]))
 
 
 def as_sets(
@@ -308,7 +342,7 @@ def as_sets(
         return x, y, None
     if gallery is None:
         raise ValueError("own: expected a gallery; without one, each query is left out anyway")
-    rows = as_labels(own, x, "own")
+    rows = as_whole(as_tensor(own, "own"), x, "own")
     low, high = int(rows.min()), int(rows.max())
     if low < -1 or high >= len(y):
         raise ValueError(f"own: expected gallery rows to {len(y) - 1}, or -1, got {low} to {high}")
@@ -321,7 +355,7 @@ def as_matrix(embeddings: Array, name: str, metric: Metric) -> Tensor:
     Raises ValueError for an unknown metric, another shape, complex numbers, rows that are not
     finite and, under cosine, rows of zeros.
     """
-    x = as_tensor(embeddings)
+    x = as_tensor(embeddings, name)
     if x.ndim != 2 or x.numel() == 0 or x.is_complex():
         raise ValueError(
             f"{name}: expected real numbers of shape (items, dimensions), at least one of each, "
@@ -331,46 +365,4 @@ def as_matrix(embeddings: Array, name: str, metric: Metric) -> Tensor:
     if bad.any():
         row = int(bad.nonzero()[0])
         raise ValueError(f"{name}: row {row} is not finite; did the training diverge?")
-    return metric_of(metric).points(x.double())
-
-
-def as_labels(labels: Array, x: Tensor, name: str = "labels") -> Tensor:
-    """Labels (N,) as int64, one for each row of x, where x lies; else a ValueError."""
-    found = as_tensor(labels)
-    if found.dtype not in _INTEGERS or found.shape != x.shape[:1]:
-        raise ValueError(
-            f"{name}: expected int64 of shape ({len(x)},), one label for each embedding, "
-            f"got {found.dtype} of shape {tuple(found.shape)}"
-        )
-    return found.long().to(x.device)
-
-
-def labels_of_both(
-    labels: Array, gallery_labels: Array | None, x: Tensor, y: Tensor, own: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Labels of x and of y, which is x itself where there is no gallery; see ``as_labels``.
-
-    Raises ValueError where a query has another label than the row of y that is itself.
-    """
-    if (x is y) != (gallery_labels is None):
-        raise ValueError("gallery and gallery_labels: expected both or neither, got one of them")
-    of_x = as_labels(labels, x)
-    of_y = of_x if gallery_labels is None else as_labels(gallery_labels, y, "gallery_labels")
-    if own is not None and (wrong := (own >= 0) & (of_y[own] != of_x)).any():
-        query = int(wrong.nonzero()[0])
-        raise ValueError(
-            f"own: expected the query's label, {of_x[query]}, in row {own[query]} of the gallery, "
-            f"got {of_y[own[query]]}"
-        )
-    return of_x, of_y
-
-
-def as_tensor(values: Array) -> Tensor:
-    """A tensor without its graph, or a copy of anything that NumPy takes for an array of numbers.
-
-    What is on a device that lacks float64 is copied to the CPU.
-    """
-    if isinstance(values, Tensor):
-        exact = float64_of(values.device) == torch.float64
-        return values.detach() if exact else values.detach().cpu()
-    return torch.from_numpy(np.array(values, order="C"))  # a copy: torch wants it writable
+    return metric_of(metric).points(x)

@@ -4,7 +4,8 @@ The rules, which every function here keeps:
 
 - **Metric.** ``"euclidean"`` takes embeddings as they are given; ``"cosine"`` projects them onto
   the unit sphere first. On the sphere both give the same order. ``"hamming"`` keeps one bit of
-  every number, whether it is above 0, and counts the bits that differ. ``"poincare"`` carries
+  every number, whether it is above 0, or all eight of a uint8, as ``np.packbits`` packs them, and
+  counts the bits that differ. ``"poincare"`` carries
   embeddings into the Poincaré ball as ``HyperbolicLoss`` does; another curvature or radius than
   that loss's defaults is given as ``{"name": "poincare", "c": 1.0, "clip": 2.3}``.
 - **The query.** Without a gallery every item queries all the others. It is left out by its index,
@@ -19,11 +20,13 @@ The rules, which every function here keeps:
   R = 0 leaves nothing to average, and of CMC, whose closed set has a match for every query.
 - **K beyond the gallery** means the whole gallery (though precision@K still divides by K);
   ``nearest_neighbors``, which promises k columns, refuses it.
-- **Refused**, by ValueError: empty sets, NaN or infinite embeddings, zero rows under cosine, labels
-  that are not integers, one per row, and labels none of which has a relevant item.
+- **Labels** are integers, or names as text, in queries and gallery alike, one for each row.
+- **Refused**, by ValueError: empty sets, NaN or infinite embeddings, zero rows under cosine, other
+  labels, labels none of which has a relevant item, and a row 1e27 times as large as half the rows,
+  beside which float32 holds no distance of theirs.
 
-Arrays may be NumPy's or torch's. CPU goes through faiss, a GPU tensor stays where it is; one on an
-Apple GPU, which has no float64, is compared on the CPU.
+Arrays may be NumPy's or torch's, lists, or columns of a table. CPU goes through faiss, a GPU tensor
+stays where it is; one on an Apple GPU, which has no float64, is compared on the CPU.
 """
 
 import re
@@ -31,16 +34,18 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import index
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from dmlkit.checks import check_gallery
+from dmlkit.arrays import Array as Array
+from dmlkit.arrays import as_labels_of, labels_of_both
+from dmlkit.checks import check_gallery, listed
 from dmlkit.clusters import ami as ami
 from dmlkit.clusters import nmi as nmi
-from dmlkit.neighbors import Array as Array
 from dmlkit.neighbors import Metric as Metric
-from dmlkit.neighbors import Sets, as_labels, labels_of_both, prepare, search_blocks
+from dmlkit.neighbors import Sets, prepare, search_blocks
 from dmlkit.verification import verification as verification
 
 Score = Callable[[Tensor, Tensor], Tensor]  # hits (b, k) bool, R (b,) -> (b,), NaN to leave out
@@ -90,7 +95,7 @@ nearest_neighbours = nearest_neighbors
 def recall_at_k(
     embeddings: Array,
     labels: Array,
-    ks: Sequence[int] = (1, 2, 4, 8, 16),
+    ks: Sequence[int] | int = (1, 2, 4, 8, 16),
     gallery: Array | None = None,
     gallery_labels: Array | None = None,
     metric: Metric = "euclidean",
@@ -108,7 +113,7 @@ def recall_at_k(
     {1: 0.0, 2: 0.75}
     """
     sets = _prepare(embeddings, labels, gallery, gallery_labels, metric, own)
-    return dict(zip(map(index, ks), _average(_recalls(ks), *sets).values(), strict=True))
+    return dict(zip(map(index, listed(ks)), _average(_recalls(ks), *sets).values(), strict=True))
 
 
 def r_precision(
@@ -158,7 +163,7 @@ def map_at_r(
 def by_query(
     embeddings: Array,
     labels: Array,
-    scores: Sequence[str] = ("recall_at_1", "r_precision", "map_at_r"),
+    scores: Sequence[str] | str = ("recall_at_1", "r_precision", "map_at_r"),
     gallery: Array | None = None,
     gallery_labels: Array | None = None,
     metric: Metric = "euclidean",
@@ -192,10 +197,11 @@ def by_query(
     1           0.5  0.417
     """
     sets = _prepare(embeddings, labels, gallery, gallery_labels, metric, own)
-    each = _values(scores, *sets, None if cameras is None else _views(cameras, *sets))
+    each = _values(listed(scores), *sets, None if cameras is None else _views(cameras, *sets))
+    numbers = isinstance(labels, Tensor) or np.asarray(labels).dtype.kind in "iu"
     return pd.DataFrame(
         {name: values.cpu().numpy() for name, values in each.items()},
-        index=pd.Index(sets[1].cpu().numpy(), name="label"),
+        index=pd.Index(sets[1].cpu().numpy() if numbers else np.asarray(labels), name="label"),
     )
 
 
@@ -204,7 +210,7 @@ def evaluate(
     labels: Array,
     gallery: Array | None = None,
     gallery_labels: Array | None = None,
-    ks: Sequence[int] = (1, 2, 4, 8, 16),
+    ks: Sequence[int] | int = (1, 2, 4, 8, 16),
     seed: int = 0,
     metric: Metric = "euclidean",
     own: Array | None = None,
@@ -225,8 +231,9 @@ def evaluate(
 # Scores: from which neighbors are relevant to one number per query
 
 
-def _recalls(ks: Sequence[int]) -> list[str]:
-    if not len(ks) or min(ks) < 1:
+def _recalls(ks: Sequence[int] | int) -> list[str]:
+    ks = listed(ks)
+    if not ks or min(ks) < 1:
         raise ValueError(f"ks: expected one or more integers from 1, got {ks}")
     return [f"recall_at_{index(k)}" for k in ks]
 
@@ -334,7 +341,7 @@ def _views(
     cameras: tuple[Array, Array], sets: Sets, of_query: Tensor, of_item: Tensor
 ) -> Sequence[Tensor]:
     """One number for each pair of a label and a camera: (Q,), (N,)."""
-    seen_by = [as_labels(of, x, "cameras") for of, x in zip(cameras, sets[:2], strict=True)]
+    seen_by = as_labels_of(*(("cameras", of, x) for of, x in zip(cameras, sets[:2], strict=True)))
     both = torch.stack([torch.cat([of_query, of_item]), torch.cat(seen_by)])
     return both.unique(dim=1, return_inverse=True)[1].split([len(of_query), len(of_item)])
 

@@ -18,11 +18,12 @@ from PIL import Image
 from torch import Tensor
 
 from dmlkit import cache_folder, data, figures, training
-from dmlkit.checks import check_choice, check_gallery
+from dmlkit.arrays import Array
+from dmlkit.checks import check_choice, check_gallery, listed
 from dmlkit.data import ImageSet, folder
 from dmlkit.data.pictures import Pictures, decode, stamp
 from dmlkit.files import StrPath, told, write_whole
-from dmlkit.neighbors import Array, Metric, Sets, as_matrix, by_faiss, metric_of
+from dmlkit.neighbors import Metric, Sets, as_matrix, by_faiss, metric_of
 from dmlkit.retrieval import nearest_neighbors
 from dmlkit.training import Run
 
@@ -39,7 +40,9 @@ class Index:
     ``"flat"`` compares a query with all N embeddings: the neighbors of ``nearest_neighbors``. Only
     a part is looked at by ``"ivfpq"``, which is small (cells, and codes for what is left: Jégou,
     Douze and Schmid 2011), and ``"hnsw"``, which is fast (links between near items: Malkov and
-    Yashunin 2020).
+    Yashunin 2020). Keep copies out of the latter: they link to each other, and cut off the rest. Of
+    8,000 random rows, 2,000 of them equal, it found 65 % of the neighbors of others (99.7 % without
+    copies), and 78 % however broad the search.
 
     >>> index = Index.build(np.array([[0.0], [1.0], [3.0]]), metric="euclidean")
     >>> index.search(np.array([[2.5]]), k=2)
@@ -68,7 +71,7 @@ class Index:
         """
         check_choice(("flat", *BREADTH), kind=kind)
         check_choice(("euclidean", "cosine"), metric=metric)
-        x = as_matrix(embeddings, "embeddings", metric).float().cpu().numpy()
+        x = _as_faiss(embeddings, "embeddings", metric).numpy()
         made: Any = faiss.index_factory(x.shape[1], factory or _factory(kind, *x.shape))
         if kind == "ivfpq":
             for clustering in (made.cp, made.pq.cp):
@@ -88,34 +91,48 @@ class Index:
         return self.faiss.ntotal - len(self.removed)
 
     def add(self, embeddings: Array, items: Iterable[Item] = ()) -> None:
-        """Append embeddings (n, d), whose places follow those that are there."""
-        x = as_matrix(embeddings, "embeddings", self.metric).float().cpu().numpy()
+        """Append embeddings (n, d), whose places follow those that are there.
+
+        All have an item, or none has: ValueError for others, and for another number of columns.
+        """
+        x, items = self._rows(embeddings, "embeddings"), list(items)
+        if len(self.items) + len(items) not in (0, self.faiss.ntotal + len(x)):
+            raise ValueError(
+                f"items: expected one for each embedding or none at all, got {len(items)} for "
+                f"{len(x)} embeddings, and {len(self.items)} for the {self.faiss.ntotal} before"
+            )
         # Several threads would link a graph in the order in which they happen to come.
         with training.repeatable_numerics(threads=1):
-            self.faiss.add(x)
+            self.faiss.add(x.numpy())
         self.items += items
 
     def remove(self, places: Iterable[int]) -> None:
-        """Find the items at these places no more; all others keep theirs."""
-        self.removed |= set(map(whole, places))  # JSON knows no NumPy
+        """Find the items at these places no more; all others keep theirs.
+
+        Raises ValueError, and removes none, for a place that is empty.
+        """
+        gone = set(map(whole, listed(places)))  # JSON knows no NumPy
+        if absent := gone & self.removed | {i for i in gone if not 0 <= i < self.faiss.ntotal}:
+            raise ValueError(
+                f"places: expected some of 0 to {self.faiss.ntotal - 1} that are not removed yet, "
+                f"got {', '.join(map(str, sorted(absent)[:5]))}"
+            )
+        self.removed |= gone
 
     def search(self, queries: Array, k: int, breadth: int | None = None) -> tuple[Array, Array]:
         """The k nearest items of every query: (Q, d) -> (Q, k), (Q, k), as ``nearest_neighbors``.
 
-        ``breadth`` is how many cells (ivfpq) or items (hnsw) are kept in view. Where a search comes
-        upon fewer than k items, the rest have the place −1, and are infinitely far away.
+        ``breadth`` is how many cells (ivfpq) or items (hnsw) are kept in view; a query that comes
+        upon fewer than k items looks further, at twice as many, until it has found k.
         """
         if not 1 <= (k := whole(k)) <= len(self):
             raise ValueError(f"k: expected 1 to {len(self)}, the items of the index, got {k}")
-        x, more = as_matrix(queries, "queries", self.metric).float().cpu(), k + len(self.removed)
+        x, more = self._rows(queries, "queries"), k + len(self.removed)
         if self.kind == "flat":
             y, own = torch.as_tensor(self.faiss.reconstruct_n()), torch.full((len(x),), -1)
             places, squared = by_faiss(x, own, y, self.faiss, more)
         else:
-            name, usual = BREADTH[self.kind]
-            faiss.ParameterSpace().set_index_parameter(self.faiss, name, whole(breadth or usual))
-            squared, places = map(torch.from_numpy, self.faiss.search(x.numpy(), more))
-            squared = squared.clamp_min(0).masked_fill(places < 0, math.inf)
+            places, squared = self._look(x, more, whole(breadth or BREADTH[self.kind][1]))
         if self.removed:
             gone = torch.isin(places, torch.tensor(sorted(self.removed)))
             order = gone.int().argsort(dim=1, stable=True)[:, :k]
@@ -124,6 +141,30 @@ class Index:
         if isinstance(queries, Tensor):
             return places.to(queries.device), found.to(queries.device)
         return places.numpy(), found.numpy()
+
+    def _rows(self, embeddings: Array, name: str) -> Tensor:
+        """What is to be compared with the index: see ``_as_faiss``."""
+        x = _as_faiss(embeddings, name, self.metric)
+        if x.shape[1] != self.faiss.d:
+            raise ValueError(
+                f"{name}: expected as many columns as the index, {self.faiss.d}, got {x.shape[1]}"
+            )
+        return x
+
+    def _look(self, x: Tensor, k: int, breadth: int) -> tuple[Tensor, Tensor]:
+        """Places and squared distances (Q, k) of a search of a part, as far as k items are away."""
+        places, squared = torch.full((len(x), k), -1), torch.full((len(x), k), math.inf)
+        short, width = torch.arange(len(x)), breadth
+        while len(short):
+            if width < 2 * self.faiss.ntotal:
+                name, _ = BREADTH[self.kind]
+                faiss.ParameterSpace().set_index_parameter(self.faiss, name, width)
+                found = self.faiss.search(x[short].numpy(), k)
+            else:  # to some items of an HNSW no link leads
+                found = self.faiss.storage.search(x[short].numpy(), k)
+            squared[short], places[short] = map(torch.from_numpy, found)
+            short, width = short[(places[short] < 0).any(dim=1)], 2 * width
+        return places, squared.clamp_min_(0)
 
     def recall(
         self, queries: Array, gallery: Array, k: int = 10, own: Array | None = None
@@ -163,6 +204,16 @@ class Index:
             raise
         except Exception as error:  # each library refuses in its own way
             raise ValueError(f"{path} is not as Index.save writes it ({told(error)})") from None
+
+
+def _as_faiss(embeddings: Array, name: str, metric: Metric) -> Tensor:
+    """Embeddings (n, d) float32; ValueError for numbers whose squares float32 cannot hold."""
+    x = as_matrix(embeddings, name, metric)
+    if (largest := x.abs().max().item()) and not 1e-16 < largest < 1e16:
+        raise ValueError(
+            f"{name}: expected numbers between 1e-16 and 1e16, got up to {largest:.0e}: scale them"
+        )
+    return x.float().cpu()
 
 
 def _factory(kind: str, N: int, d: int) -> str:
@@ -280,10 +331,10 @@ def nearest(
     ``euclidean``, by the metric of the index.
     """
     places, values = index.search(_embed(run, as_seen(run, [picture]), device), min(k, len(index)))
-    found = [index.items[place] for place in places[0] if place >= 0]
+    found = [index.items[place] for place in places[0]]
     names, classes, _ = zip(*found, strict=True)
     where = [gallery.items.index(item) for item in found]
-    score = {str(index.metric): values[0, : len(found)].tolist()}
+    score = {str(index.metric): values[0].tolist()}
     return pd.DataFrame({"picture": names, "class": classes, "place": where} | score)
 
 

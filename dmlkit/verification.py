@@ -25,17 +25,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dmlkit.checks import check_gallery
+from dmlkit.arrays import Array, as_tensor, labels_of_both
+from dmlkit.checks import check_gallery, listed
 from dmlkit.geometry import norms
 from dmlkit.neighbors import (
     BLOCK_ENTRIES,
-    Array,
     Euclidean,
     Metric,
     as_matrix,
     as_sets,
-    as_tensor,
-    labels_of_both,
     metric_of,
 )
 
@@ -58,7 +56,7 @@ class Verification:
 def verification(
     embeddings: Array,
     labels: Array,
-    fmr: Sequence[float] = (1e-3, 1e-2),
+    fmr: Sequence[float] | float = (1e-3, 1e-2),
     gallery: Array | None = None,
     gallery_labels: Array | None = None,
     metric: Metric = "cosine",
@@ -87,7 +85,7 @@ def verification(
     >>> found.rates[["threshold", "fmr", "fnmr"]].values, found.eer
     (array([[9.  , 0.25, 0.  ]]), 0.0)
     """
-    pairs = _pair(embeddings, labels, gallery, gallery_labels, metric, own)
+    pairs, fmr = _pair(embeddings, labels, gallery, gallery_labels, metric, own), listed(fmr)
     scores, eer = _thresholds_and_eer(pairs, fmr)
     rates = _error_rates(pairs, scores, seed, draws).set_index(pd.Index(fmr, name="asked"))
     return Verification(rates, eer, pairs.genuine, pairs.impostors)
@@ -96,7 +94,7 @@ def verification(
 def error_rates(
     embeddings: Array,
     labels: Array,
-    thresholds: Sequence[float],
+    thresholds: Sequence[float] | float,
     gallery: Array | None = None,
     gallery_labels: Array | None = None,
     metric: Metric = "cosine",
@@ -120,7 +118,7 @@ def error_rates(
     array([[0. , 0.5, 0.5]])
     """
     pairs = _pair(embeddings, labels, gallery, gallery_labels, metric, own)
-    return _error_rates(pairs, [pairs.metric.sign * t for t in thresholds], seed, draws)
+    return _error_rates(pairs, [pairs.metric.sign * t for t in listed(thresholds)], seed, draws)
 
 
 def pair_scores(embeddings: Array, pairs: Array, metric: Metric = "cosine") -> Array:
@@ -137,7 +135,7 @@ def verify_pairs(
     embeddings: Array,
     pairs: Array,
     same: Array,
-    fmr: Sequence[float] = (1e-3, 1e-2),
+    fmr: Sequence[float] | float = (1e-3, 1e-2),
     metric: Metric = "cosine",
 ) -> Verification:
     """``verification`` of a list of pairs, as the protocol of LFW has one.
@@ -152,17 +150,17 @@ def verify_pairs(
     >>> found.rates.values, found.eer
     (array([[10. ,  0.5,  0. ]]), 0.0)
     """
-    listed = _listed(embeddings, pairs, same, metric)
-    scores, eer = _thresholds_and_eer(listed, fmr)
-    rates = _listed_rates(listed, scores).set_index(pd.Index(fmr, name="asked"))
-    return Verification(rates, eer, listed.genuine, listed.impostors)
+    found, fmr = _listed(embeddings, pairs, same, metric), listed(fmr)
+    scores, eer = _thresholds_and_eer(found, fmr)
+    rates = _listed_rates(found, scores).set_index(pd.Index(fmr, name="asked"))
+    return Verification(rates, eer, found.genuine, found.impostors)
 
 
 def pair_error_rates(
     embeddings: Array,
     pairs: Array,
     same: Array,
-    thresholds: Sequence[float],
+    thresholds: Sequence[float] | float,
     metric: Metric = "cosine",
 ) -> pd.DataFrame:
     """What thresholds, fixed on other pairs, do on a list of pairs: one row for each.
@@ -176,8 +174,8 @@ def pair_error_rates(
     0        0.5  0.0   1.0
     1        2.0  0.0   0.0
     """
-    listed = _listed(embeddings, pairs, same, metric)
-    return _listed_rates(listed, [listed.sign * t for t in thresholds])
+    found = _listed(embeddings, pairs, same, metric)
+    return _listed_rates(found, [found.sign * t for t in listed(thresholds)])
 
 
 # Pairs, in blocks
@@ -261,7 +259,7 @@ def _pair(
 
 def _listed(embeddings: Array, pairs: Array, same: Array, metric: Metric) -> _Listed:
     scores = _scores_of(embeddings, pairs, metric)
-    genuine = as_tensor(same).to(scores.device)
+    genuine = as_tensor(same, "same").to(scores.device)
     if genuine.shape != scores.shape or not ((genuine == 0) | (genuine == 1)).all():
         raise ValueError(
             f"same: expected 0 or 1 for each of the {len(scores)} pairs, got shape "
@@ -277,7 +275,7 @@ def _scores_of(embeddings: Array, pairs: Array, metric: Metric) -> Tensor:
     """Of pairs (P, 2), the higher the more alike: (P,) float32."""
     x = as_matrix(embeddings, "embeddings", metric)
     _check_sizes(x)
-    rows = as_tensor(pairs).to(x.device)
+    rows = as_tensor(pairs, "pairs").to(x.device)
     if rows.ndim != 2 or rows.shape[1] != 2 or rows.is_floating_point() or not len(rows):
         raise ValueError(
             "pairs: expected two rows of embeddings for each pair, integers of shape (pairs, 2), "
@@ -345,14 +343,14 @@ def _error_rates(pairs: _Pairs, scores: Sequence[float], seed: int, draws: int) 
     return pd.DataFrame(columns)
 
 
-def _listed_rates(listed: _Listed, scores: Sequence[float]) -> pd.DataFrame:
+def _listed_rates(pairs: _Listed, scores: Sequence[float]) -> pd.DataFrame:
     """See ``pair_error_rates``; the thresholds are scores."""
     rows = []
     for t in _as_float32(scores):
-        above = listed.x > t
-        fmr = int((above & ~listed.same).sum()) / listed.impostors
-        fnmr = int((~above & listed.same).sum()) / listed.genuine
-        rows.append({"threshold": listed.sign * t, "fmr": fmr, "fnmr": fnmr})
+        above = pairs.x > t
+        fmr = int((above & ~pairs.same).sum()) / pairs.impostors
+        fnmr = int((~above & pairs.same).sum()) / pairs.genuine
+        rows.append({"threshold": pairs.sign * t, "fmr": fmr, "fnmr": fnmr})
     return pd.DataFrame(rows)
 
 

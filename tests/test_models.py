@@ -15,7 +15,7 @@ import torchvision.models
 import torchvision.transforms.v2.functional as reference
 from torch import nn
 
-from dmlkit import data, models, training
+from dmlkit import backbones, data, models, training
 
 GROCERY = Path(os.environ.get("DMLKIT_DATA", "")) / "grocery"
 GREY, RGB = torch.zeros(1, 64, 64), torch.zeros(3, 64, 64)
@@ -311,10 +311,44 @@ def test_without_a_network_it_is_said_what_to_place_where(name, how, offline):
 
 
 @pytest.mark.parametrize(
+    "name, file",
+    [
+        ("vit_h_14", "vit_h_14_lc_swag-c1eb923e.pth"),
+        ("regnet_y_128gf", "regnet_y_128gf_lc_swag-cbe8ce12.pth"),
+        ("vit_l_16", "vit_l_16-852ce7e3.pth"),
+    ],
+)
+def test_weights_are_the_first_of_their_network_at_224_pixels(name, file, monkeypatch):
+    monkeypatch.setattr(torchvision.models, "get_model", lambda name: nn.Identity())
+    asked = []
+
+    def load(url, **args):
+        asked.append(url)
+        raise OSError("no network")
+
+    monkeypatch.setattr(torch.hub, "load_state_dict_from_url", load)
+    with pytest.raises(OSError, match="no pretrained weights"):
+        backbones._of_torchvision(name, pretrained=True)
+    assert asked == [f"https://download.pytorch.org/models/{file}"]
+
+
+@pytest.mark.parametrize("name, size", [("googlenet", 64), ("inception_v3", 96)])
+def test_classifiers_halfway_are_left_out_and_pixels_are_as_its_weights_saw_them(
+    name, size, monkeypatch, generator
+):
+    monkeypatch.setattr(backbones, "_in_timm", lambda name: False)
+    net = models.build(name, 8, torch.zeros(3, size, size), pretrained=False).train()
+    assert net(pixels(generator, 2, 3, size, size)).shape == (2, 8)
+    assert not [n for n, _ in net.named_parameters() if "aux" in n.lower()]
+    assert net.scale.mean.flatten().tolist() == net.scale.std.flatten().tolist() == [0.5] * 3
+
+
+@pytest.mark.parametrize(
     "name, own, file, classifier",
     [
         ("resnet18", "resnet18", "resnet18-f37072fd.pth", "fc"),
         ("googlenet_bn", "googlenet", "googlenet-1378be20.pth", "fc"),
+        ("googlenet", "googlenet", "googlenet-1378be20.pth", "fc"),
         ("mobilenet_v2", "mobilenet_v2", "mobilenet_v2-b0353104.pth", "classifier"),
     ],
 )

@@ -12,8 +12,8 @@ from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from sklearn.metrics import average_precision_score
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from dmlkit import arrays, embedding_geometry, retrieval, verification
 from dmlkit import neighbors as exact
-from dmlkit import retrieval
 from dmlkit.losses.hyperbolic import exponential_map, poincare_distances
 from dmlkit.retrieval import (
     by_query,
@@ -183,6 +183,51 @@ def test_hamming_equals_counting_differing_signs(d, with_gallery, monkeypatch):
     monkeypatch.setattr(exact, "by_bits", lambda x, own, index, k: products(x, own, codes, k))
     by_products = nearest_neighbors(x, 5, y, metric="hamming")
     np.testing.assert_array_equal(by_bits, by_products)
+
+
+def test_packed_bits_are_bits():
+    bits = np.random.default_rng(0).integers(0, 2, size=(60, 40), dtype=np.uint8)
+    packed, expected = np.packbits(bits, axis=1), nearest_neighbors(bits - 0.5, 9, metric="hamming")
+    for codes in (bits, packed, torch.from_numpy(packed)):
+        for a, b in zip(nearest_neighbors(codes, 9, metric="hamming"), expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+    for kind in (np.int8, np.int64):  # of which bits are nobody's guess
+        with pytest.raises(
+            ValueError, match="hamming compares bits: expected packed ones as uint8"
+        ):
+            nearest_neighbors(packed.astype(kind), 9, metric="hamming")
+    signs = bits.astype(np.int8) * 2 - 1
+    np.testing.assert_array_equal(nearest_neighbors(signs, 9, metric="hamming"), expected)
+
+
+@pytest.mark.usefixtures("route")
+@pytest.mark.parametrize("size", [1e8, 1e25, -1e25])
+@pytest.mark.parametrize("place", ["one set", "gallery", "query"])
+def test_one_enormous_row_harms_no_other(size, place):
+    x = np.random.default_rng(8).normal(size=(300, 8)).astype(np.float32)
+    expected = nearest_neighbors(x, 5)
+    more = np.vstack([x, np.full((1, 8), size, np.float32)])
+    if place == "one set":
+        found = nearest_neighbors(more, 5)
+        np.testing.assert_allclose(found[1][-1], abs(size) * 8**0.5, rtol=1e-6)
+    elif place == "gallery":
+        found = nearest_neighbors(x, 5, more, own=np.arange(300))
+    else:
+        found = nearest_neighbors(more, 5, x, own=[*range(300), -1])
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a[:300], b)
+    assert evaluate(more, [*range(150)] * 2 + [999])["recall_at_1"] == pytest.approx(
+        evaluate(x, [*range(150)] * 2)["recall_at_1"] * 300 / 301
+    )
+
+
+def test_a_row_beside_which_float32_holds_no_distance_is_named():
+    x = np.random.default_rng(8).normal(size=(300, 8))
+    x[7] = 1e30
+    with pytest.raises(ValueError, match=r"one is as large as 1e\+30 \(row 7\?\)"):
+        nearest_neighbors(x, 5)
+    x[7] = 0
+    assert nearest_neighbors(x * 1e200, 5)[0].tolist() == nearest_neighbors(x, 5)[0].tolist()
 
 
 @pytest.mark.parametrize("c", [0.1, 1.0])
@@ -482,8 +527,81 @@ def test_the_kind_of_the_queries_comes_back():
 def test_what_is_on_a_device_without_float64_is_compared_on_the_cpu():
     with FakeTensorMode():  # as no Apple GPU is here: tensors without values
         x = torch.empty(4, 2, device="mps")
-        assert exact.as_tensor(x).device.type == "cpu"
-        assert exact.as_tensor(torch.empty(4, 2, device="cuda")).device.type == "cuda"
+        assert arrays.as_tensor(x, "x").device.type == "cpu"
+        assert arrays.as_tensor(torch.empty(4, 2, device="cuda"), "x").device.type == "cuda"
+
+
+NAMES = np.array(["owl", "bee", "ant", "cat", "elk", "dog"])  # in no order
+
+
+@pytest.mark.parametrize("form", ["array", "list", "object", "pandas", "category", "mixed"])
+def test_names_are_labels(form):
+    """Codes of names alone, set by set, would differ: a gallery has other classes first."""
+    make = {
+        "array": lambda y: NAMES[y],
+        "list": lambda y: NAMES[y].tolist(),
+        "object": lambda y: NAMES[y].astype(object),
+        "pandas": lambda y: pd.Series(NAMES[y], index=y[::-1]),
+        "category": lambda y: pd.Series(NAMES[y]).astype("category"),
+        "mixed": lambda y: NAMES[y] if len(y) < 20 else pd.Series(NAMES[y]),
+    }[form]
+    x, y = clusters()
+    here, there = (x[:15], y[:15]), (x[15:], y[15:])
+    numbers = evaluate(*here, *there)
+    named = evaluate(here[0], make(here[1]), there[0], make(there[1]))
+    assert named == pytest.approx(numbers, rel=1e-12)  # NMI adds classes in another order
+    assert (
+        verification.verification(x, make(y), 0.1).eer == verification.verification(x, y, 0.1).eer
+    )
+    assert nmi(x, make(y)) == pytest.approx(nmi(x, y), rel=1e-12)
+    alignment = embedding_geometry.alignment
+    assert alignment(x, make(y)) == pytest.approx(alignment(x, y), rel=1e-12)
+    seen = np.arange(len(y)) % 3
+    found = by_query(x, make(y), cameras=(make(seen), make(seen)))
+    np.testing.assert_array_equal(found, by_query(x, y, cameras=(seen, seen)))
+    assert found.index.tolist() == NAMES[y].tolist()
+
+
+@pytest.mark.parametrize(
+    "labels, got",
+    [
+        (None, r"NoneType \(None\) in shape \(\)"),
+        ([None, "a", "b", "b"], r"NoneType \(None\), str \('b'\)"),
+        (["a", math.nan, "b", "b"], r"float \(nan\)"),
+        ([b"a", b"a", b"b", b"b"], r"bytes \(b'b'\)"),
+        ([1, "1", 2, 2], r"int \(2\), str \('1'\)"),
+    ],
+)
+def test_labels_that_are_neither_names_nor_numbers_are_refused(labels, got):
+    for call in (recall_at_k, nmi, verification.verification):
+        with pytest.raises(ValueError, match=f"labels: expected whole numbers, or names.* {got}"):
+            call(LINE + 1, labels)
+
+
+def test_names_on_one_side_alone_are_refused():
+    with pytest.raises(ValueError, match="labels and gallery_labels: expected names in both or"):
+        recall_at_k(LINE, list("abab"), gallery=LINE + 0, gallery_labels=[0, 1, 0, 1])
+    with pytest.raises(ValueError, match="own: expected an array of numbers"):
+        recall_at_k(LINE, [0, 1, 0, 1], **HELD, own=list("0123"))
+
+
+def test_arrays_as_tables_and_files_have_them():
+    x, y = clusters()
+    expected = recall_at_k(x, y)
+    table = pd.DataFrame({"embedding": list(x), "label": y})
+    assert recall_at_k(table["embedding"], table["label"]) == expected
+    assert recall_at_k(x.astype(">f8"), y.astype(">i4")) == expected
+    assert recall_at_k(x.astype(object), y.astype(object)) == expected
+    for bad in (None, [[1.0, 2.0], [1.0]], [["a"], ["b"]], pd.Series([[1.0], None])):
+        with pytest.raises(ValueError, match="embeddings: expected an array of numbers, got"):
+            recall_at_k(bad, [0, 0])
+
+
+def test_one_is_a_list_of_one():
+    x, y = clusters()
+    assert recall_at_k(x, y, ks=1) == recall_at_k(x, y, ks=[1]) == recall_at_k(x, y, np.int8(1))
+    assert evaluate(x, y, ks=2) == evaluate(x, y, ks=(2,))
+    pd.testing.assert_frame_equal(by_query(x, y, "map"), by_query(x, y, ["map"]))
 
 
 # Bad input

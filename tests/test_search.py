@@ -217,12 +217,50 @@ def test_tensors_in_tensors_out():
     np.testing.assert_array_equal(indices, index.search(QUERIES, 3)[0])
 
 
-def test_what_was_not_come_upon_is_minus_one_and_infinitely_far():
-    index = Index.build(GALLERY, "ivfpq", "euclidean", "IVF40,PQ4x5np")
-    indices, distances = index.search(QUERIES[:5], 500, breadth=1)
-    assert (indices[:, -1] == -1).all()
-    assert np.isinf(distances[indices < 0]).all()
-    assert np.isfinite(distances[indices >= 0]).all()
+COPIES = np.vstack([np.repeat(GALLERY[:1], 600, axis=0), GALLERY[1:]])  # cut others off in hnsw
+
+
+@pytest.mark.parametrize(
+    "kind, factory, rows",
+    [("ivfpq", "IVF40,PQ4x5np", GALLERY), ("hnsw", "HNSW4,Flat", COPIES)],
+)
+def test_a_search_looks_further_until_it_has_k(kind, factory, rows):
+    index = Index.build(rows, kind, "euclidean", factory)
+    for k in (500, len(rows)):
+        places, distances = index.search(QUERIES[:5], k, breadth=1)
+        assert all(len(set(row)) == k for row in places.tolist())
+        assert places.min() >= 0
+        assert np.isfinite(distances).all()
+    nearby = index.search(QUERIES, 10, breadth=1)[0]
+    assert (nearby != index.search(QUERIES, 10, breadth=2000)[0]).any()  # no further than needed
+    index.remove(range(300))
+    places, _ = index.search(QUERIES[:5], len(rows) - 300, breadth=1)
+    assert (np.sort(places) == np.arange(300, len(rows))).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_does_not_fit_an_index_is_refused_and_changes_nothing(kind):
+    index = Index.build(GALLERY, kind, "euclidean", SMALL[kind])
+    index.items = [(str(i),) for i in range(len(GALLERY))]
+    index.remove(5)
+    for call, message in (
+        (lambda: index.search(QUERIES[:, :4], 1), "queries: expected as many columns .* 16, got 4"),
+        (lambda: index.add(QUERIES[:, :4]), "embeddings: expected as many columns .* 16, got 4"),
+        (lambda: index.add(1e20 * QUERIES), r"between 1e-16 and 1e16, got up to 1e\+21"),
+        (lambda: index.add(QUERIES), "items: expected one for each .* got 0 for 100 embeddings"),
+        (lambda: index.add(QUERIES[:3], [("a",)]), "items: .* got 1 for 3 embeddings, and 1100"),
+        (lambda: index.remove([4, 1100]), "places: expected some of 0 to 1099 .* got 1100"),
+        (lambda: index.remove([-1]), "places: .* got -1"),
+        (lambda: index.remove([5, 6]), "places: .* not removed yet, got 5"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    assert (len(index), index.faiss.ntotal, len(index.items)) == (1099, 1100, 1100)
+    index.add(QUERIES[:2], [("a",), ("b",)])
+    assert index.items[1100:] == [("a",), ("b",)]
+    nameless = Index.build(GALLERY[:50])
+    with pytest.raises(ValueError, match=r"items: .* got 2 for 2 embeddings, and 0 for the 50"):
+        nameless.add(QUERIES[:2], [("a",), ("b",)])
 
 
 def test_what_cannot_be_is_refused():

@@ -270,6 +270,15 @@ def test_an_fmr_counts_as_the_decimal_that_it_is():
     assert found.rates["fmr"].tolist() == [0.29]
 
 
+def test_one_is_a_list_of_one():
+    sets = alone()
+    assert verify(**sets, fmr=0.1).rates.equals(verify(**sets, fmr=[0.1]).rates)
+    assert error_rates(**sets, thresholds=0.5).equals(error_rates(**sets, thresholds=[0.5]))
+    pairs, same = [[0, 1], [2, 3], [0, 2], [1, 3]], [1, 1, 0, 0]
+    assert verify_pairs(np.eye(4), pairs, same, 0.5).rates.index.tolist() == [0.5]
+    assert len(pair_error_rates(np.eye(4), pairs, same, np.float32(0.5))) == 1
+
+
 def test_negative_zero_is_zero():
     """A cosine of -1e-60 is -0 in float32, and tied with 0: nothing tells the two pairs apart."""
     gallery = np.array([[0.0, 1.0], [-1e-60, 1.0], [-1.0, 0.0]])

@@ -77,7 +77,7 @@ class SoftmaxLoss(ProxyLoss):
     """The cross-entropy of a batch's logits, whose classes may weigh differently.
 
     ``class_weights`` (C,), such as 1/n of a class of n images, make it the weighted mean
-    Σ_i w_{y_i} L_i / Σ_i w_{y_i} over the samples i of a batch.
+    Σ_i w_{y_i} L_i / Σ_i w_{y_i} over the samples i of a batch, and 0 where all of these weigh 0.
     """
 
     class_weights: Sequence[float] | None = setting(default=None, kw_only=True)
@@ -86,9 +86,14 @@ class SoftmaxLoss(ProxyLoss):
     def setup(self) -> None:
         super().setup()
         weights = self.class_weights
-        if weights is not None and (len(weights) != self.num_classes or min(weights) < 0):
-            raise ValueError(f"class_weights must be {self.num_classes} numbers from 0")
-        made = None if weights is None else torch.tensor(weights, dtype=torch.float32)
+        made = None if weights is None else torch.as_tensor(weights, dtype=torch.float32)
+        if made is not None:
+            fits = len(made) == self.num_classes and (made >= 0).all() and made.isfinite().all()
+            if not fits or not made.any():
+                raise ValueError(
+                    f"class_weights must be {self.num_classes} finite numbers from 0, not all 0, "
+                    f"but are {weights}"
+                )
         self.register_buffer("weight_of_class", made)
 
     def equation(self, embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -97,8 +102,11 @@ class SoftmaxLoss(ProxyLoss):
     def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The weighted mean of −log softmax(logits)_y: (B, C), (B,) -> scalar."""
         weights = self.weight_of_class
-        weights = None if weights is None else weights.to(logits.dtype)
-        return F.cross_entropy(logits, labels, weights)
+        if weights is None:
+            return F.cross_entropy(logits, labels)
+        weights = weights.to(logits.dtype)
+        total = weights[labels].sum()
+        return F.cross_entropy(logits, labels, weights, reduction="sum") / total.where(total > 0, 1)
 
 
 class TargetSoftmaxLoss(SoftmaxLoss):
@@ -287,9 +295,13 @@ class ArcFaceLoss(TargetSoftmaxLoss):
     def setup(self) -> None:
         super().setup()
         sizes = self.class_sizes
-        if sizes is not None and (len(sizes) != self.num_classes or min(sizes) < 1):
-            raise ValueError(f"class_sizes must be {self.num_classes} whole numbers from 1")
-        n = None if sizes is None else torch.tensor(sizes, dtype=torch.float32)
+        n = None if sizes is None else torch.as_tensor(sizes, dtype=torch.float32)
+        if n is not None and not (
+            len(n) == self.num_classes and (n >= 1).all() and n.isfinite().all()
+        ):
+            raise ValueError(
+                f"class_sizes must be {self.num_classes} whole numbers from 1, but are {sizes}"
+            )
         margins = None if n is None else self.margin * (n / n.min()) ** -0.25
         self.register_buffer("margin_of_class", margins)
 

@@ -4,11 +4,13 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import InitVar
+from numbers import Integral
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from dmlkit.checks import listed
 from dmlkit.losses.contract import EmbeddingLoss, PairLoss, Pairs, check_dim, of_pairs, setting
 from dmlkit.losses.table import register
 
@@ -43,21 +45,23 @@ class MatryoshkaLoss(PairLoss):
 
     loss: nn.Module = setting()
     dim: int = setting(low=1)
-    sizes: Sequence[int] | None = None
-    weights: Sequence[float] | None = None
+    sizes: Sequence[int] | int | None = None
+    weights: Sequence[float] | float | None = None
     reduction: str = setting(default="sum", choices=("sum", "mean"))
 
     def setup(self) -> None:
         if self.sizes is None:
             powers = (2**i for i in range(3, self.dim.bit_length()))
             self.sizes = [*(m for m in powers if m < self.dim), self.dim]
-        whole = all(isinstance(m, int) and 1 <= m <= self.dim for m in self.sizes)
+        self.sizes = listed(self.sizes)
+        whole = all(isinstance(m, Integral) and 1 <= int(m) <= self.dim for m in self.sizes)
         if not self.sizes or not whole or len(set(self.sizes)) < len(self.sizes):
             raise ValueError(
                 f"sizes must be distinct whole numbers from 1 to dim = {self.dim}, "
                 f"but are {self.sizes}"
             )
-        weights = self.weights or [1.0] * len(self.sizes)
+        self.sizes = list(map(int, self.sizes))
+        weights = [1.0] * len(self.sizes) if self.weights is None else listed(self.weights)
         if len(weights) != len(self.sizes) or not all(0 < w < math.inf for w in weights):
             raise ValueError(f"weights must be {len(self.sizes)}, above 0, but are {weights}")
         total = 1.0 if self.reduction == "sum" else sum(weights)

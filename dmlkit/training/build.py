@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
 from dmlkit import data, losses, models
@@ -52,6 +53,17 @@ def refreshed(objective: nn.Module, sampler: object) -> list[Refreshed]:
     return [part for part in parts if hasattr(part, "refresh") and hasattr(part, "refresh_every")]
 
 
+class Group(DDPStrategy):
+    """DDP for models of which a part, or all, has no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__(static_graph=True)  # what has no gradient in step 0 has none later
+
+    def setup_module(self, module: nn.Module) -> nn.Module:  # type: ignore[override]
+        learns = any(p.requires_grad for p in module.parameters())
+        return super().setup_module(module) if learns else module
+
+
 def open_fabric(experiment: Experiment, device: str = "auto") -> Fabric:
     """Lightning Fabric for an Experiment, on this process's device.
 
@@ -70,7 +82,7 @@ def open_fabric(experiment: Experiment, device: str = "auto") -> Fabric:
             )
     fabric = Fabric(
         accelerator=devices.device_type(device),
-        strategy="ddp" if processes > 1 else "auto",
+        strategy=Group() if processes > 1 else "auto",
         devices=processes // machines,
         num_nodes=machines,
         precision=experiment.precision,  # type: ignore[arg-type]
@@ -143,8 +155,9 @@ def build_optimizer(
     if experiment.lr == 0:
         warnings.warn("lr is 0: no parameter moves (BatchNorm's statistics do)", stacklevel=2)
     make, args, lr = OPTIMIZERS[experiment.optimizer], experiment.optimizer_args, experiment.lr
-    if "fused" in inspect.signature(make).parameters:
-        args = {"fused": True, **args}  # one kernel over all parameters
+    if "fused" in inspect.signature(make).parameters:  # one kernel over all parameters
+        scaled = experiment.precision == "16-mixed"  # where it would unscale gradients, unseen
+        args = {**args, "fused": False} if scaled else {"fused": True, **args}
     backbone, head = split_parameters(model)
     if not backbone and (experiment.backbone_lr_factor != 1 or experiment.frozen_steps):
         raise ValueError(

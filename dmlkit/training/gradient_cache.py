@@ -1,6 +1,6 @@
 """Batches far larger than memory: the gradient of a loss of all embeddings, in two passes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from dmlkit.training.scoring import embedding_of
 
 
 def cached_backward(
-    model: nn.Module, loss: nn.Module, parts: Sequence[Tensor], labels: Tensor
+    model: nn.Module, loss: nn.Module, parts: Iterable[Tensor], labels: Tensor
 ) -> Tensor:
     """Add to all gradients what ``loss(model(batch), labels).backward()`` adds, part by part.
 
@@ -29,7 +29,7 @@ def cached_backward(
     >>> cached_backward(model, losses.SupConLoss(), images.split(2), torch.arange(6) % 3).shape
     torch.Size([])
     """
-    states, embedded = [], []
+    parts, states, embedded = list(parts), [], []
     with torch.no_grad():
         for part in parts:
             states.append(_random_state(part.device))
@@ -45,7 +45,9 @@ def cached_backward(
             torch.set_rng_state(state[0])
             if devices:
                 torch.cuda.set_rng_state(state[1], part.device)
-            embedding_of(model(part)).backward(gradient)
+            again = embedding_of(model(part))
+            if again.requires_grad:  # a frozen model's are not: what the loss learns has its own
+                again.backward(gradient)
     return value.detach()
 
 

@@ -68,6 +68,7 @@ class Trainer:
         fabric: Fabric,
     ) -> None:
         self.experiment, self.fabric, self.train = experiment, fabric, train
+        self.precision = fabric.strategy.precision  # under 16-mixed it has a scale that moves
         device = fabric.device
         self.share = slice(fabric.global_rank, None, fabric.world_size)  # of every batch
         self.labels = torch.from_numpy(train.labels).to(device)
@@ -110,9 +111,8 @@ class Trainer:
         self._adjust_gradients()
         self._note(value.detach(), embeddings.detach())
         if e.clip:
-            self.fabric.clip_gradients(
-                self.model, self.optimizer, max_norm=e.clip, error_if_nonfinite=False
-            )
+            groups: Any = self.optimizer.param_groups
+            nn.utils.clip_grad_norm_([p for g in groups for p in g["params"]], e.clip)
         self.optimizer.step()
         self.step += 1
         self.within_step = False
@@ -143,7 +143,7 @@ class Trainer:
         tiny = torch.finfo(mean.dtype).tiny
         spread = norms.std(correction=0) / mean.clamp_min(tiny)  # 0 where all norms are 0
         gradients = [p.grad for p in self.parameters if p.grad is not None]
-        gradient_norm = torch.nn.utils.get_total_norm(gradients)
+        gradient_norm = torch.nn.utils.get_total_norm(gradients).to(mean.device)  # of none too
         self.record[self.step] = torch.stack([value, mean, spread, gradient_norm])
 
     def _batch(self, seed: int) -> tuple[Tensor, Tensor]:
@@ -176,12 +176,15 @@ class Trainer:
             return embeddings
         shares = [torch.empty_like(embeddings) for _ in range(W)]
         torch.distributed.all_gather(shares, embeddings.detach().contiguous())
-        embeddings.register_hook(lambda gradient: gradient * W)
+        if embeddings.requires_grad:  # a frozen model's do not
+            embeddings.register_hook(lambda gradient: gradient * W)
         shares[self.fabric.global_rank] = embeddings
         return torch.stack(shares, dim=1).flatten(0, 1)  # row i of device r is row i·W + r
 
     def _adjust_gradients(self) -> None:
-        """None for a backbone that rests; the first device's, for what the objective learns."""
+        """None for a backbone that rests; the first device's, for what the objective learns; none
+        scaled, as half precision scales the loss.
+        """
         if self.step < self.experiment.frozen_steps:
             for parameter in self.backbone:
                 parameter.grad = None  # the optimizer passes over it, and its averages stay empty
@@ -189,6 +192,7 @@ class Trainer:
             for parameter in self.objective.parameters():
                 if parameter.grad is not None:  # equal but for the last bits of GPUs, which add up
                     torch.distributed.broadcast(parameter.grad, 0)
+        self.precision.unscale_gradients(self.optimizer.optimizer)
 
     def embed(self, images: data.ImageSet) -> np.ndarray:
         """As ``embed``, under the training's precision; DivergedError where one is not finite."""
@@ -253,6 +257,7 @@ class Trainer:
             "model": self.plain_model.state_dict(),
             "objective": self.objective.state_dict(),
             "optimizer": self.optimizer.state_dict(),
+            "scaler": self.precision.state_dict(),
             "record": self.record,
             "monitored": self.monitored,
             "best": self.best,
@@ -269,6 +274,8 @@ class Trainer:
         self.plain_model.load_state_dict(state["model"])
         self.objective.load_state_dict(state["objective"])
         self.optimizer.load_state_dict(state["optimizer"])
+        if state.get("scaler"):  # of half precision
+            self.precision.load_state_dict(state["scaler"])
         self.record[:step] = state["record"][:step]
         self.monitored, self.best, self.step = state["monitored"], state["best"], step
         if self.sampler in self.refreshed:

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -97,5 +98,25 @@ def test_of_several_centers_the_nearest_counts(generator):
 def test_weights_and_sizes_are_one_for_each_class():
     with pytest.raises(ValueError, match="class_weights must be 6"):
         make("cosface", class_weights=[1.0])
-    with pytest.raises(ValueError, match="class_sizes must be 6"):
-        make("arcface", class_sizes=[0] * 6)
+    for wrong in ([math.nan] + [1.0] * 5, [math.inf] + [1.0] * 5, [-1.0] + [1.0] * 5, [0.0] * 6):
+        with pytest.raises(ValueError, match="class_weights must be 6 finite numbers from 0"):
+            make("cosface", class_weights=wrong)
+    for wrong in ([0] * 6, [1] * 5, [math.nan] + [1] * 5, [math.inf] + [1] * 5):
+        with pytest.raises(ValueError, match="class_sizes must be 6"):
+            make("arcface", class_sizes=wrong)
+    for values in (np.ones(6), torch.ones(6)):
+        assert make("cosface", class_weights=values).weight_of_class.tolist() == [1.0] * 6
+
+
+@pytest.mark.parametrize("name", SOFTMAX)
+def test_a_batch_of_a_class_that_weighs_nothing_is_zero_with_a_gradient(name, generator):
+    x, _ = batch(generator)
+    x.requires_grad_()
+    loss = make(name, class_weights=[0.0, *[1.0] * 5])
+    value = loss(x, torch.zeros(len(x), dtype=torch.int64))
+    value.backward()
+    assert value.isfinite()
+    assert x.grad.isfinite().all()
+    if name not in ("magface", "soft_triple"):  # which have a term besides the samples
+        assert value == 0
+        assert not x.grad.any()

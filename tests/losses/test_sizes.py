@@ -5,6 +5,7 @@ import itertools
 import pickle
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -95,6 +96,15 @@ def test_the_mean_is_the_sum_over_the_weights(generator):
         MatryoshkaLoss(inner, DIM, **weighted, reduction="mean")(x, y),
         MatryoshkaLoss(inner, DIM, **weighted)(x, y) / 6,
     )
+
+
+def test_sizes_may_be_one_or_numpys():
+    assert MatryoshkaLoss(SupConLoss(), 8, 8, 0.5).terms == [(8, 0.5)]
+    for sizes in ([np.int64(4), np.int32(8)], np.array([4, 8]), (4, 8)):
+        assert MatryoshkaLoss(SupConLoss(), 8, sizes, np.array([1.0, 2.0])).terms == [
+            (4, 1),
+            (8, 2),
+        ]
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,35 @@ def test_fit_starts_processes_of_its_own_and_brings_home_what_they_learnt(spawn,
     np.testing.assert_allclose(history["loss"], expected["loss"], rtol=1e-4)
 
 
+class Spare(torch.nn.Module):
+    """A network with a layer that nothing goes through, as a classifier that was left in."""
+
+    def __init__(self):
+        super().__init__()
+        self.net, self.spare = worker.model(), torch.nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.net(x)
+
+
+@pytest.mark.parametrize("kind", ["a spare layer", "frozen"])
+def test_a_model_of_which_a_part_has_no_gradient_learns_as_on_one_device(kind, spawn, monkeypatch):
+    monkeypatch.setattr(devices, "spawn", spawn)
+    found = []
+    for count in (1, 2):
+        torch.manual_seed(0)
+        model = Spare() if kind == "a spare layer" else worker.model().requires_grad_(False)
+        loss = losses.build("normalized_softmax", num_classes=6, dim=12)
+        before = [model.state_dict(), loss.proxies.clone()]
+        experiment = replace(ONE, devices=count, clip=0.5, optimizer_args={"weight_decay": 0.1})
+        history = training.fit(
+            model, loss, worker.images(), experiment, device="cpu", progress=False
+        )
+        found.append([model.state_dict(), loss.state_dict(), history["loss"].to_list()])
+        assert not torch.equal(loss.proxies, before[1])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-6)
+
+
 def test_what_a_process_raises_is_raised_here(spawn):
     """One process fails, while the other would wait for it."""
     code = "import os, time; time.sleep(60 * int(os.environ['RANK'])); raise OverflowError(7)"

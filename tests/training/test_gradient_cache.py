@@ -41,6 +41,17 @@ def test_the_gradient_is_that_of_the_whole_batch(name):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-12)
 
 
+def test_parts_of_a_generator_and_a_model_that_rests():
+    found = []
+    for frozen, parts in ((False, IMAGES.split(10)), (False, iter(IMAGES.split(10))), (True, None)):
+        model, loss = made("proxy_anchor")
+        model.requires_grad_(not frozen)
+        cached_backward(model, loss, parts or IMAGES.split(10), LABELS)
+        found.append(gradients(model, loss))
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+    torch.testing.assert_close(found[2], found[0][-1:], rtol=0, atol=0)  # the proxies' alone
+
+
 def test_the_same_dropout_is_drawn_in_both_passes():
     """Each embedding is linear in the mask of its pass: its gradient shows which one was drawn."""
     drop, seen = nn.Dropout(0.5), []

@@ -1,12 +1,16 @@
 """One step: its precision, and no wait for the device."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from lightning_fabric import Fabric
+from lightning_fabric.plugins.precision.amp import MixedPrecision
 
 from dmlkit import data, losses, models, training
+from dmlkit.training import trainer
 from tests.training.tiny import TINY, run
 
 
@@ -16,14 +20,66 @@ def test_monitoring_is_in_the_precision_of_training_and_scoring_in_that_of_the_m
     model, seen = training.build_model(experiment, images), []
     model.head.register_forward_hook(lambda head, inputs, output: seen.append(output.dtype))
     fabric = training.open_fabric(experiment, "cpu")
-    trainer = training.Trainer(experiment, model, losses.TripletLoss(), images, fabric)
-    trainer.advance()
-    found = trainer.embed(images)
+    trained = training.Trainer(experiment, model, losses.TripletLoss(), images, fabric)
+    trained.advance()
+    found = trained.embed(images)
     assert set(seen) == {torch.bfloat16}
     assert found.dtype == np.float32
     result = run(experiment, store)
     again = training.embed(result.model(), data.load("glyphs", "test", **TINY.data_args))
     np.testing.assert_allclose(again, result.embeddings, rtol=1e-5, atol=1e-6)
+
+
+def half_precision(experiment, device, growth_interval=2):
+    """16-mixed on a CPU, where Fabric would take bfloat16: its scale doubles every few steps."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8, growth_interval=growth_interval)
+    fabric = Fabric(
+        accelerator="cpu",
+        devices=1,
+        plugins=MixedPrecision("16-mixed", "cpu", scaler),  # type: ignore[arg-type]
+    )
+    fabric.launch()
+    return fabric
+
+
+def test_half_precision_notes_and_clips_gradients_without_its_scale(monkeypatch):
+    train, found = data.load("glyphs", "train", **TINY.data_args), []
+    experiment = replace(TINY, steps=4, clip=0.01, optimizer="sgd", lr=1.0, monitor=())
+    for precision in ("32-true", "16-mixed"):
+        if precision == "16-mixed":
+            constant = partial(half_precision, growth_interval=100)
+            monkeypatch.setattr(trainer, "open_fabric", constant)
+        kind = replace(experiment, precision=precision)
+        model = training.build_model(kind, train)
+        before = [p.detach().clone() for p in model.parameters()]
+        history = training.fit(
+            model, losses.SupConLoss(), train, kind, device="cpu", progress=False
+        )
+        moved = [(p.detach() - b).norm() for p, b in zip(model.parameters(), before, strict=True)]
+        found.append([*history["gradient_norm"], torch.stack(moved).norm()])
+    np.testing.assert_allclose(found[1], found[0], rtol=0.1)  # 256 times, if it were scaled
+    assert 0.01 < found[0][-1] < 0.04  # four steps of a norm of 0.01
+
+
+def test_half_precision_goes_on_with_its_scale_to_the_bit(monkeypatch, tmp_path):
+    monkeypatch.setattr(trainer, "open_fabric", half_precision)
+    train, path = data.load("glyphs", "train", **TINY.data_args), tmp_path / "checkpoint"
+    whole = replace(TINY, precision="16-mixed", steps=9, lr_decay=0, monitor=())
+    found = []
+    for parts in ([9], [5, 9]):
+        torch.manual_seed(0)
+        model, loss = training.build_model(whole, train), losses.ContrastiveLoss()
+        for steps in parts:
+            experiment = replace(whole, steps=steps)
+            history = training.fit(
+                model, loss, train, experiment, device="cpu", checkpoint=path, progress=False
+            )
+            model = model if steps == 9 else training.build_model(whole, train)
+        scale = torch.load(path, weights_only=True)["scaler"]["scale"]
+        found.append([model.state_dict(), history["loss"].to_list(), scale])
+        path.unlink()
+    assert found[0][2] == 2.0**12  # doubled in steps 2, 4, 6 and 8
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("augment", [False, True])
