@@ -71,7 +71,7 @@ def test_train_prints_the_run_beside_its_baselines_and_loads_it_the_next_time(in
         (["train", "--set", "hue=1"], "Experiment takes loss, loss_args"),
         (
             ["train", "--recipe", "nope"],
-            "no recipe 'nope': there are photos_grocery_lite0, sec_cars",
+            "no recipe 'nope': there are grocery64, photos_grocery_lite0, sec_cars",
         ),
         (["train", "--recipe", "see_cub_vit_s", "--root", "nowhere"], "`dmlkit data get cub"),
         (["train", "--data", "omniglot", "--root", "nowhere"], "images_background_small1.zip"),
