@@ -1,6 +1,7 @@
 """Recall@1 of the recipe ``grocery64`` against its steps, beside what needs no training.
 
-``python -m studies.steps`` writes data/evidence/grocery64_steps.csv; what is there already is not
+``python -m studies.steps`` writes data/evidence/grocery64_steps.csv and the tables of
+docs/grocery64.md; what is there already is not
 made anew, so that it can be broken off. Steps are looked at on validation classes alone; the four
 folds' test classes are scored by the recipe as it is. Some 25 minutes of one quiet core.
 """
@@ -18,10 +19,11 @@ import dmlkit
 from dmlkit import data, recipes, retrieval, training
 from dmlkit.cli import terminal
 from dmlkit.data import ImageSet, grocery
-from dmlkit.files import write_whole
+from dmlkit.files import write_between, write_whole
 from dmlkit.training import Experiment
 
 PATH = dmlkit.ROOT / "data" / "evidence" / "grocery64_steps.csv"
+PAGE = dmlkit.ROOT / "docs" / "grocery64.md"
 ABOUT = ("seen", "split", "fold")
 STEPS = (200, 400, 800, 1500, 3000)
 #: What else than the recipe is tried: less of each photograph.
@@ -71,6 +73,34 @@ def untrained(experiment: Experiment) -> Iterator[dict[str, Any]]:
         yield {"name": name, "steps": 0, "recall_at_1": recall(images, x)}
 
 
+def tables(table: pd.DataFrame) -> dict[str, str]:
+    """What docs/grocery64.md shows between its marks, in Markdown, of what is there so far."""
+    tested = table[table["split"] == "test"].assign(percent=lambda t: 100 * t["recall_at_1"])
+    folds = tested.pivot(index=["seen", "name"], columns="fold", values="percent")
+    means = folds.mean(axis=1, skipna=False)
+    rows = [
+        f"| {seen}: {name} | {' | '.join(map(_shown, row))} | {_shown(means[seen, name])} |"
+        for (seen, name), row in zip(folds.index, folds.to_numpy(), strict=True)
+    ]
+    head = "| | fold 0 | 1 | 2 | 3 | mean |\n|---|---|---|---|---|---|"
+    parts = {
+        mark: "\n".join([head, *(row for row in rows if (": proxy_anchor" in row) == learned)])
+        for mark, learned in (("baselines", False), ("trained", True))
+    }
+    looked = table[(table["split"] == "val") & (table["steps"] > 0)]
+    lines = [
+        f"| {row.seen} | {row.steps} | {_shown(100 * row.recall_at_1)} | {row.milliseconds:.0f} | "
+        f"{row.steps * row.milliseconds / 1000:.0f} |"
+        for row in looked.itertuples()
+    ]
+    head = "| | steps | Recall@1 | ms a step | s |\n|---|---|---|---|---|"
+    return parts | {"steps": "\n".join([head, *lines])}
+
+
+def _shown(percent: float) -> str:
+    return "" if np.isnan(percent) else f"{percent:.1f}"
+
+
 def main() -> None:
     """Train what is missing, and write the table after each training."""
     table = pd.read_csv(PATH) if PATH.exists() else pd.DataFrame(columns=[*ABOUT, "steps"])
@@ -86,6 +116,8 @@ def main() -> None:
         rounded = table.round({"recall_at_1": 4, "milliseconds": 1, "megabytes": 0})
         write_whole({PATH: partial(rounded.to_csv, index=False)})
         terminal.console.print(rounded.tail(len(rows)).to_string(header=False, index=False))
+    for mark, written in tables(pd.read_csv(PATH)).items():
+        write_between(PAGE, mark, written)
 
 
 if __name__ == "__main__":

@@ -133,7 +133,8 @@ def search(
 @data.command()
 def check(
     name: Annotated[
-        str, typer.Argument(help="glyphs, omniglot, cub, cars, sop, inshop, grocery, folder.")
+        str,
+        typer.Argument(help="glyphs, omniglot, cub, cars, sop, inshop, grocery(64), folder."),
     ],
     root: Root = None,
     settings: Annotated[list[str] | None, set_option("an argument of the data set.")] = None,
