@@ -36,10 +36,11 @@ SETS: dict[str, dict[str, Any]] = {
 
 
 def experiments() -> Iterator[tuple[str, Experiment]]:
-    """By what of a photograph is seen: the recipe on each fold, then its steps, on validation."""
+    """The recipe on each fold, by what of a photograph is seen; then its steps, on validation."""
     for name, changes in SETS.items():
         for fold in range(len(grocery.FOLDS)):
             yield name, recipes.load("grocery64", settings=changes | {"data_args.fold": fold})
+    for name, changes in SETS.items():
         for steps in STEPS:
             more = {"steps": steps, "split": "val", "data_args.validation": True}
             yield name, recipes.load("grocery64", settings=changes | more)
@@ -102,7 +103,7 @@ def _shown(percent: float) -> str:
 
 
 def main() -> None:
-    """Train what is missing, and write the table after each training."""
+    """Train what is missing, write the table after each training, and the page at the end."""
     table = pd.read_csv(PATH) if PATH.exists() else pd.DataFrame(columns=[*ABOUT, "steps"])
     for seen, e in experiments():
         about = dict(zip(ABOUT, (seen, e.split, e.data_args.get("fold", 0)), strict=True))
