@@ -131,10 +131,10 @@ def googlenet(pretrained: bool = False, pooling: str = "average") -> Backbone:
 
 
 def transformer(
-    name: str, pretrained: bool = False, pooling: str = "token", size: int = 224
+    name: str, pretrained: bool = False, pooling: str = "token", size: int | tuple[int, int] = 224
 ) -> Backbone:
-    """timm's vision transformer, for pictures of ``size`` × ``size`` pixels."""
-    if size % 16:
+    """timm's vision transformer, for pictures of ``size`` pixels a side, or (height, width)."""
+    if any(side % 16 for side in (size if isinstance(size, tuple) else (size,))):
         raise ValueError(f"{name} sees patches of 16 × 16 pixels: {size} is no multiple of 16")
     made = _of_timm(name, pretrained, img_size=size)
     return made._replace(net=Tokens(made.net, pooling))
@@ -159,7 +159,7 @@ def _in_timm(name: str) -> bool:
     return False
 
 
-def published(name: str, pretrained: bool = False, size: int = 224) -> Backbone:
+def published(name: str, pretrained: bool = False, size: int | tuple[int, int] = 224) -> Backbone:
     """Any network of timm, else of torchvision, pooled as it was trained; ``size`` reaches only
     those, such as transformers, that see pictures of one size.
     """

@@ -1,6 +1,7 @@
 """A backbone and an embedding head: images in, raw embeddings out."""
 
 import inspect
+import math
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -29,15 +30,38 @@ from dmlkit.data.images import to_float
 PRETRAINED = ROOT / "data" / "pretrained"
 
 
+Size = int | Sequence[int]  # of a side, or height and width
+
+
+def sides(size: Size) -> tuple[int, int]:
+    """Height and width.
+
+    >>> sides(32), sides((32, 16))
+    ((32, 32), (32, 16))
+    """
+    height, width = (size, size) if isinstance(size, int) else size
+    return height, width
+
+
+def check_sides(images: Tensor, size: tuple[int, int]) -> None:
+    """Refuse images of another size than the head was built for."""
+    if images.shape[2:] != size:
+        raise ValueError(
+            f"this model was built for images of {size[0]} x {size[1]} pixels, but these are of "
+            f"{images.shape[2]} x {images.shape[3]}: resize them, or build it for those"
+        )
+
+
 class ConvNet(nn.Sequential):
     """A small convolutional network: a strided convolution, then per width a 3 × 3 convolution and
     2 × 2 max-pool, each followed by BatchNorm and ReLU, and the head. ``pretrained`` starts all but
     the head from a classifier of Glyphs, for gray images, and for the widths that there is one of
     (see ``data/README.md``).
 
-    Images (B, channels, size, size), see ``to_float`` -> raw embeddings (B, dim). Only the first
-    layer, whose output is the largest, is strided instead of pooled, and pooling comes before
-    BatchNorm and ReLU: those layers are bound by memory on a CPU, and generalize as well this way.
+    Images (B, channels, H, W), of the ``size`` H = W or (H, W), see ``to_float`` -> raw embeddings
+    (B, dim). Only the first layer, whose output is the largest, is strided instead of pooled, and
+    pooling comes before BatchNorm and ReLU: those layers are bound by memory on a CPU, and
+    generalize as well this way.
 
     >>> ConvNet(dim=64)(torch.zeros(2, 1, 32, 32)).shape
     torch.Size([2, 64])
@@ -50,11 +74,11 @@ class ConvNet(nn.Sequential):
         head: str = "linear",
         normalize: bool = False,
         channels: int = 1,
-        size: int = 32,
+        size: Size = 32,
         pretrained: bool = False,
     ) -> None:
-        side = size // 2 ** len(widths)
-        if side < 1:
+        height, width = grid = [side // 2 ** len(widths) for side in sides(size)]
+        if min(grid) < 1:
             raise ValueError(
                 f"{len(widths)} halvings need images of at least {2 ** len(widths)} pixels a side, "
                 f"but these have {size}"
@@ -75,9 +99,11 @@ class ConvNet(nn.Sequential):
         if pretrained:
             with np.load(classifier_path(widths)) as arrays:
                 self.load_state_dict({name: torch.from_numpy(arrays[name]) for name in arrays})
-        self.head = build_head(head, widths[-1] * side**2, dim, normalize)  # the last of the layers
+        self.head = build_head(head, widths[-1] * height * width, dim, normalize)  # the last layer
+        self.sides = sides(size)
 
     def forward(self, images: Tensor) -> Tensor:
+        check_sides(images, self.sides)
         return super().forward(to_float(images))
 
 
@@ -98,7 +124,7 @@ class MaxPool(nn.Module):
 class Linear(nn.Sequential):
     """A head alone: of features that a frozen network made, (B, channels, 1, 1), or of raw pixels.
 
-    (B, channels, size, size) -> raw embeddings (B, dim).
+    (B, channels, H, W), of the ``size`` H = W or (H, W) -> raw embeddings (B, dim).
 
     >>> Linear(dim=64, channels=1280, size=1)(torch.zeros(2, 1280, 1, 1)).shape
     torch.Size([2, 64])
@@ -110,19 +136,21 @@ class Linear(nn.Sequential):
         head: str = "linear",
         normalize: bool = False,
         channels: int = 1,
-        size: int = 32,
+        size: Size = 32,
     ) -> None:
-        made = build_head(head, channels * size**2, dim, normalize)
+        made = build_head(head, channels * math.prod(sides(size)), dim, normalize)
         super().__init__(OrderedDict(flatten=nn.Flatten(), head=made))
+        self.sides = sides(size)
 
     def forward(self, images: Tensor) -> Tensor:
+        check_sides(images, self.sides)
         return super().forward(to_float(images))
 
 
 class MultiScaleConvNet(nn.Module):
     """A ConvNet with a head after each of its last widths, their embeddings joined, L, M, H.
 
-    Images (B, channels, size, size) -> raw embeddings (B, dim), of which each of ``scales`` heads
+    Images (B, channels, H, W) -> raw embeddings (B, dim), of which each of ``scales`` heads
     has an equal part (see ``MultiScaleLoss``). Features are averaged over a grid as coarse as the
     last one's before they come to a head. Source: the heads of Wang et al. 2019, "Ranked List Loss
     for Deep Metric Learning", as its authors' code joins them; theirs have hidden layers.
@@ -139,7 +167,7 @@ class MultiScaleConvNet(nn.Module):
         head: str = "linear",
         normalize: bool = False,
         channels: int = 1,
-        size: int = 32,
+        size: Size = 32,
     ) -> None:
         super().__init__()
         check_range(1, min(len(widths), dim), scales=scales)
@@ -148,12 +176,12 @@ class MultiScaleConvNet(nn.Module):
         self.stages = nn.ModuleList(
             nn.Sequential(*layers[start:end]) for start, end in pairwise([0, *ends])
         )
-        side = size // 2 ** len(widths)
-        self.pool = nn.AdaptiveAvgPool2d(side)
+        height, width = [side // 2 ** len(widths) for side in sides(size)]
+        self.pool = nn.AdaptiveAvgPool2d((height, width))
         sizes = [len(part) for part in torch.empty(dim).tensor_split(scales)]
         self.head = nn.ModuleList(
-            build_head(head, width * side**2, part, normalize)
-            for width, part in zip(widths[-scales:], sizes, strict=True)
+            build_head(head, channels * height * width, part, normalize)
+            for channels, part in zip(widths[-scales:], sizes, strict=True)
         )
 
     def forward(self, images: Tensor) -> Tensor:
@@ -296,7 +324,9 @@ def build(name: str, dim: int, image: Tensor, **args: Any) -> nn.Module:
     takes = [list(inspect.signature(part).parameters) for part in made]
     accepted = [key for keys in takes for key in keys if key != "backbone"]
     check_arguments(f"model {name!r}", accepted, args)
-    args = {"channels": image.shape[0], "size": image.shape[-1]} | args
+    height, width = image.shape[1:]
+    size = height if height == width else (height, width)
+    args = {"channels": image.shape[0], "size": size} | args
     given, *of_backbone = ({k: args[k] for k in keys if k in args} for keys in takes)
     if name in _OWN:
         return _OWN[name](dim, **given)

@@ -6,7 +6,9 @@ import re
 import shutil
 
 import nbformat
+import numpy as np
 import pytest
+from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -243,9 +245,73 @@ def test_batches_fit_to_the_classes_of_a_folder(invoke, tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     assert "batches of 2 classes instead of 32: folder has no more to train on" in result.output
     trees.truncate(trees.classes(tmp_path / "bad") / "ant" / "0.png")
+    monkeypatch.setenv("DMLKIT_CACHE", str(tmp_path / "cache"))
     result = invoke("train", "--data", "folder", "--root", str(tmp_path / "bad"), *small)
     assert result.exit_code == 1
     assert "1 of 16 pictures is unreadable" in result.stderr
+
+
+@pytest.mark.filterwarnings("ignore:1 of 16 pictures is unreadable")
+def test_neither_a_black_picture_nor_a_bad_file_ends_a_training(invoke, tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLKIT_CACHE", str(tmp_path / "cache"))
+    root = trees.classes(tmp_path / "pictures")
+    for name in ("ant", "bee", "cat", "dog"):
+        Image.new("RGB", (9, 9)).save(root / name / "1.png")
+    trees.truncate(root / "dog" / "0.png")
+    with (
+        pytest.warns(UserWarning, match=r"nothing but zeros is left: 2 of [78], as .*1\.png"),
+        pytest.warns(UserWarning, match="identical files in .* in two classes"),
+    ):
+        result = invoke(
+            *("train", "--data", "folder", "--root", str(root), "--unreadable", "skip"),
+            *("--set", 'data_args={"crop": 16, "resize": 16}', "--steps", "2", "--device", "cpu"),
+            *("--set", "model=convnet"),
+        )
+    assert result.exit_code == 0, result.output
+    assert "near copies" in result.output
+    assert "Training" in result.output
+
+
+def test_train_on_features_and_on_a_list(invoke, tmp_path):
+    x = np.random.default_rng(0).normal(size=(24, 9))
+    x[::4] = 0
+    labels = np.repeat([f"c{k}" for k in range(6)], 4)
+    np.savez(tmp_path / "mine.npz", features=x, labels=labels)
+    with pytest.warns(UserWarning, match="nothing but zeros is left: 3 of 12, as row"):
+        result = invoke(
+            *("train", "--data", "features", "--root", str(tmp_path / "mine.npz")),
+            *("--device", "cpu", "--steps", "2", "--set", "data_args.class_split=1"),
+        )
+    assert result.exit_code == 0, result.output
+    assert "untouched features" in result.output
+    assert "random head" in result.output
+    root = trees.classes(tmp_path / "pictures")
+    lines = [f"{path.relative_to(root)},{path.parent.name}" for path in root.rglob("*.png")]
+    (root / "list.csv").write_text("\n".join(["path,label", *lines]))
+    result = invoke(
+        *("train", "--data", "list", "--root", str(root / "list.csv"), "--set", "model=convnet"),
+        *("--set", 'data_args={"crop": 16, "resize": 16}', "--steps", "2", "--device", "cpu"),
+    )
+    assert result.exit_code == 0, result.output
+    assert "list, test classes, never seen in training" in result.output
+
+
+def test_what_differs_from_the_start_is_named_and_nothing_is_left_behind(invoke, tmp_path):
+    assert invoke("train", *TINY).exit_code == 0
+    (start,) = (tmp_path / "of [/b] runs").glob("*/")
+    result = invoke("train", *TINY, "--start", str(start), "--steps", "4", "--set", "lr=0.1")
+    assert result.exit_code == 1
+    told = f"lr was 0.005 there, and is 0.1: set it as in {start.name}, or leave the start out"
+    assert told in result.stderr
+    assert not list((tmp_path / "of [/b] runs").glob("*.checkpoint"))
+
+
+def test_names_are_printed_as_they_are(monkeypatch, capsys):
+    monkeypatch.setattr(terminal.console, "file", None)
+    terminal.print_table("of :apple: [b]", ["a"], [[":apple:/[b].png"]])
+    shown = capsys.readouterr().out
+    assert "of :apple: [b]" in shown
+    assert ":apple:/[b].png" in shown
 
 
 def test_claims_prints_the_ledger_whole_in_80_columns(invoke):

@@ -13,6 +13,7 @@ from torch import nn
 
 from dmlkit import losses, models
 from dmlkit.search import Index
+from tests.data import trees
 
 ROOT = Path(__file__).parent.parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -72,6 +73,7 @@ def offline(monkeypatch, tmp_path):
 
     monkeypatch.setattr(timm, "create_model", create_tiny)
     monkeypatch.chdir(tmp_path)
+    trees.classes(tmp_path / "photos")
     for name, value in ALONE.items():
         monkeypatch.setenv(name, value)
 

@@ -492,3 +492,15 @@ def test_weights_that_are_missing_are_named():
     image = torch.zeros(1, 32, 32)
     with pytest.raises(FileNotFoundError, match=r"glyphs_convnet_8_16_32_64\.npz"):
         models.build("convnet", dim=8, image=image, pretrained=True, widths=(8, 16, 32, 64))
+
+
+@pytest.mark.parametrize("name", ["convnet", "convnet_scales", "linear", "resnet18"])
+def test_pictures_need_not_be_square_and_another_size_works_or_is_named(name):
+    args = {"pretrained": False} if name == "resnet18" else {}
+    model = models.build(name, dim=8, image=torch.zeros(1, 32, 48), **args).eval()
+    assert model(torch.rand(2, 1, 32, 48)).shape == (2, 8)
+    if name in ("convnet", "linear"):
+        with pytest.raises(ValueError, match=r"for images of 32 x 48 pixels, .* are of 64 x 48"):
+            model(torch.rand(2, 1, 64, 48))
+    else:
+        assert model(torch.rand(2, 1, 64, 48)).shape == (2, 8)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dmlkit.data import own
-from dmlkit.data.images import ImageSet, Listing
+from dmlkit.data.images import SPLITS, ImageSet, Listing
 from dmlkit.data.pictures import suffixes
 from dmlkit.data.visits import last_visit, visits
 
@@ -111,6 +111,7 @@ def _tops(root: Path) -> list[tuple[str, Path]]:
     """The folders that classes are in, each with its part."""
     tops = [(own.PARTS.get(path.name.lower(), ""), path) for path in _visible(root)]
     tops = [(part, path) for part, path in tops if part and path.is_dir()]
+    tops.sort(key=lambda top: SPLITS.index(top[0]))
     parts = {part for part, _ in tops}
     return tops if "train" in parts and len(parts) > 1 else [("", root)]
 

@@ -99,3 +99,15 @@ def test_a_model_in_one_part_has_no_backbone_to_treat_apart(change):
     model = nn.Sequential(nn.Flatten(), nn.Linear(1024, 8))
     with pytest.raises(ValueError, match="Sequential has no attribute 'head'"):
         training.fit(model, losses.TripletLoss(), train, replace(TINY, **change), device="cpu")
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd", "rmsprop"])
+def test_at_a_rate_of_0_no_parameter_moves_and_a_warning_says_so(optimizer):
+    train, asked = data.load("glyphs", **TINY.data_args), replace(TINY, lr=0, optimizer=optimizer)
+    model, loss = training.build_model(asked, train), losses.ProxyAnchorLoss(40, 8)
+    before = [p.detach().clone() for p in (*model.parameters(), *loss.parameters())]
+    with pytest.warns(UserWarning, match="lr is 0: no parameter moves"):
+        history = training.fit(model, loss, train, asked, device="cpu", progress=False)
+    assert (history["gradient_norm"] > 0).all()
+    for was, now in zip(before, (*model.parameters(), *loss.parameters()), strict=True):
+        assert torch.equal(was, now)

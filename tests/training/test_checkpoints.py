@@ -101,7 +101,8 @@ def test_a_run_trained_on_is_the_longer_run_or_says_where_it_began(store):
     assert longer.provenance["start"] == falling.path.name
     assert len(longer.history) == 18
     assert longer.path.name != run(replace(TINY, steps=18), store).path.name
-    with pytest.raises(ValueError, match=r"lr was 0\.005 there, and is 0\.001"):
+    told = rf"lr was 0\.005 there, and is 0\.001: set it as in {falling.path.name}"
+    with pytest.raises(ValueError, match=told):
         run(replace(TINY, lr=1e-3), store, start=falling)
 
 
