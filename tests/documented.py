@@ -55,7 +55,8 @@ def commands(text: str) -> Iterator[str]:
     for language, block in _FENCE.findall(text):
         if language in ("sh", "bash", "console"):
             lines = block.replace("\\\n", " ").splitlines()
-            yield from filter(None, (re.split(r"(?:^|\s)#", line)[0].strip() for line in lines))
+            lines = [" ".join(re.split(r"(?:^|\s)#", line)[0].split()) for line in lines]
+            yield from filter(None, lines)
     for _, span in _SPAN.findall(_FENCE.sub("", text)):
         words = span.split()
         if len(words) > 1 and words[0] in PROGRAMS and not re.search(r"[{|]", span):
