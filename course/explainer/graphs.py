@@ -140,9 +140,9 @@ def export_network(folder: Path) -> None:
     images = torch.rand(step.BATCH, step.CHANNELS, step.SIDE, step.SIDE)
     inputs = {"p": p[: step.WEIGHTS], "mask": torch.ones(step.DIM), "images": images}
     forces = {"forces": torch.randn(step.BATCH, step.DIM)}
-    nothing = torch.zeros(len(p))  # as at the first step, and for what has no gradient
-    state = {"p": p, "m": nothing, "v": nothing, "g": p.relu(), "step": torch.tensor(1.0)}
-    state |= {"lr": torch.full((len(p),), 0.003)}
+    g = torch.randn(len(p)).relu()  # half of it 0, as for what never had a gradient
+    state = {"p": p, "m": 0.5 * g, "v": 0.1 * g.square(), "g": g, "step": torch.tensor(2.0)}
+    state |= {"lr": torch.rand(len(p)) / 100}
     parts: list[tuple[str, playground.Formula, dict[str, Tensor]]] = [
         ("forward", lambda *given: (step.forward(*given),), inputs),
         ("backward", lambda *given: (step.backward(*given),), inputs | forces),
