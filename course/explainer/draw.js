@@ -100,7 +100,7 @@ export function plane(canvas, { rows, dim, view, turn, ofEach, picture, chosen, 
   }
   for (const i of [...spots.keys()].sort((a, b) => spots[a][2] - spots[b][2])) {
     const [x, y, z] = spots[i];
-    context.globalAlpha = dim === 3 && z < 0 ? 0.25 : 0.9;
+    context.globalAlpha = dim === 3 && z < 0 ? 0.35 : 0.9;
     context.fillStyle = palette[Math.floor(i / ofEach)];
     context.beginPath(); context.arc(x, y, side * 0.0105, 0, TAU); context.fill();
   }

@@ -16,7 +16,7 @@ const PRESETS = [
 ];
 
 let catalog, worker, settings, frame = null, history = [], past = [], pastNorms = [], chosen = 5, spots = [], view, bytes, picture, waiting = new Map(), playing = false;
-let yaw = 0.5, pitch = 0.35;
+let yaw = 3.6, pitch = 0.35;
 const loss = () => catalog.losses.find(({ name }) => name === settings.loss);
 const short = (v) => (v === 0 || (Math.abs(v) >= 0.01 && Math.abs(v) < 1e4) ? Number(v.toPrecision(3)).toString() : v.toExponential(1));
 const percent = (v) => `${(100 * v).toFixed(0)} %`;

@@ -41,6 +41,10 @@ def _circle(points: torch.Tensor, column: int, row: int, label: str) -> str:
         c = i // OF_EACH
         lane = r + 1.4 * (c - 4.5)
         color = _COLORS[c]
-        dots.append(f'<circle cx="{x + lane * across:.1f}" cy="{y - lane * up:.1f}" r="2.4" fill="{color}"/>')
+        dots.append(
+            f'<circle cx="{x + lane * across:.1f}" cy="{y - lane * up:.1f}" r="2.4" fill="{color}"/>'
+        )
     ring = f'<circle cx="{x}" cy="{y}" r="{r}" fill="none" stroke="#ccc"/>'
-    return f'<g>{ring}{"".join(dots)}<text x="{x}" y="{y + 4}" text-anchor="middle">{label}</text></g>'
+    return (
+        f'<g>{ring}{"".join(dots)}<text x="{x}" y="{y + 4}" text-anchor="middle">{label}</text></g>'
+    )

@@ -28,7 +28,6 @@ LOSSES: Mapping[str, Mapping[str, Range]] = {
     "lifted_structure": {"margin": ("linear", 0.1, 2.0)},
     "multi_similarity": {"beta": _SCALE, "base": ("linear", 0.0, 0.9)},
     "supcon": {"temperature": _TEMPERATURE},
-    "n_pairs_normalized": {"scale": _SCALE},
     "circle": {"gamma": ("log", 1.0, 256.0), "margin": ("linear", 0.1, 0.6)},
     "proxy_nca": {"scale": ("log", 1.0, 16.0)},
     "proxy_anchor": {"alpha": _SCALE, "margin": ("linear", 0.0, 0.4)},

@@ -37,7 +37,8 @@ class Images:
         first = np.tile(np.arange(OF_EACH) < OF_EACH // 2, UNSEEN)
         halves = [(features[rows], labels[rows]) for rows in (first, ~first)]
         both = [
-            retrieval.recall_at_k(*q, (1,), *g, metric="cosine")[1] for q, g in (halves, halves[::-1])
+            retrieval.recall_at_k(*q, (1,), *g, metric="cosine")[1]
+            for q, g in (halves, halves[::-1])
         ]
         return sum(both) / 2
 

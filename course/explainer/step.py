@@ -82,8 +82,9 @@ def batch(seed: int, step: int, classes: int, per_class: int) -> tuple[Any, Any]
 
 def _convolution_backward(g: Tensor, x: Tensor, w: Tensor, *rest: Any) -> tuple[Any, ...]:
     """The gradients of a convolution are convolutions, too: of input, weight and bias."""
-    _, stride, padding, dilation, _, _, groups, (wanted, *_) = rest
-    left = [n - (k - 1) * s + 2 * p - 3 for n, k, s, p in zip(x.shape[2:], g.shape[2:], stride, padding)]
+    _, stride, padding, *_, (wanted, *_) = rest
+    sides = zip(x.shape[2:], g.shape[2:], stride, padding, strict=True)
+    left = [n - (k - 1) * s + 2 * p - 3 for n, k, s, p in sides]
     dx = F.conv_transpose2d(g, w, None, stride, padding, left) if wanted else None
     dw = F.conv2d(x.transpose(0, 1), g.transpose(0, 1), None, 1, padding, stride)
     return dx, dw[:, :, :3, :3].transpose(0, 1), g.sum((0, 2, 3))
@@ -95,8 +96,6 @@ class Exportable(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is aten.convolution_backward.default:
             return _convolution_backward(*args)
-        if func is aten.sort.stable:  # ONNX's is
-            return torch.sort(args[0], dim=(kwargs or {}).get("dim", -1))
         return func(*args, **(kwargs or {}))
 
 
