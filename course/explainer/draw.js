@@ -133,14 +133,14 @@ export function chart(title, curves, past, lines, [low, high]) {
   const seen = all.map(([, v]) => v).filter(Number.isFinite);
   const top = high ?? Math.max(1e-3, ...seen) * 1.05, under = low ?? Math.min(0, ...seen);
   const x = (k) => LEFT + ((WIDE - LEFT) * k) / last, y = (v) => 4 + (HIGH - BOTTOM - 4) * (1 - (v - under) / (top - under));
-  const svg = node("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", role: "img", "aria-label": `${title}, ${curves.map(({ name, values }) => `${name} ${values.length ? nice(values.at(-1)[1]) : "none yet"}`).join(", ")}` });
+  const svg = node("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", role: "img", "aria-label": `${title}, ${curves.map(({ name, values }) => `${name || "now"} ${values.length ? nice(values.at(-1)[1]) : "none yet"}`).join(", ")}` });
   const line = (values, kind) => node("polyline", { class: kind, points: values.filter(([, v]) => Number.isFinite(v)).map(([k, v]) => `${x(k).toFixed(1)},${y(v).toFixed(1)}`).join(" ") });
   svg.append(node("line", { class: "axis", x1: LEFT, x2: WIDE, y1: y(under), y2: y(under) }), node("line", { class: "axis", x1: LEFT, x2: LEFT, y1: 4, y2: y(under) }),
     ...Object.values(lines).map((v) => line([[0, v], [last, v]], "fixed")),
     ...past.map(({ values, tone }) => line(values, `past ${tone}`)), ...curves.map(({ values, tone }) => line(values, tone)));
   const words = node("div", { class: "words" }, node("span", { class: "top" }, nice(top)), node("span", { class: "low" }, nice(under)), node("span", { class: "first" }, "step 0"), node("span", { class: "last" }, String(last)));
   return node("figure", { class: "chart" }, node("figcaption", {}, title,
-    ...curves.map(({ name, tone }) => node("span", { class: `key ${tone}` }, name)), ...Object.entries(lines).map(([name, v]) => node("span", { class: "key fixed" }, `${name} ${nice(v)}`))), node("div", { class: "frame" }, svg, words));
+    ...curves.filter(({ name }) => name).map(({ name, tone }) => node("span", { class: `key ${tone}` }, name)), ...Object.entries(lines).map(([name, v]) => node("span", { class: "key fixed" }, `${name} ${nice(v)}`))), node("div", { class: "frame" }, svg, words));
 }
 
 /** How many images have a norm within each twentieth of the range from 0. */

@@ -15,7 +15,7 @@ _COLORS = (
 
 
 def film(images: Images) -> str:
-    """An SVG: above hard triplets, below semi-hard ones, each with the unseen images on a circle."""
+    """An SVG of unseen images on circles: above hard triplets, below semi-hard ones."""
     parts = []
     for row, (name, title) in enumerate(
         [("triplet_hard", "hardest negatives"), ("triplet_semihard", "semi-hard negatives")]
@@ -40,10 +40,8 @@ def _circle(points: torch.Tensor, column: int, row: int, label: str) -> str:
     for i, (across, up) in enumerate(directions):
         c = i // OF_EACH
         lane = r + 1.4 * (c - 4.5)
-        color = _COLORS[c]
-        dots.append(
-            f'<circle cx="{x + lane * across:.1f}" cy="{y - lane * up:.1f}" r="2.4" fill="{color}"/>'
-        )
+        at = f'cx="{x + lane * across:.1f}" cy="{y - lane * up:.1f}"'
+        dots.append(f'<circle {at} r="2.4" fill="{_COLORS[c]}"/>')
     ring = f'<circle cx="{x}" cy="{y}" r="{r}" fill="none" stroke="#ccc"/>'
     return (
         f'<g>{ring}{"".join(dots)}<text x="{x}" y="{y + 4}" text-anchor="middle">{label}</text></g>'

@@ -1,8 +1,8 @@
 """One training step of a small network as formulas: forward, loss, backward, Adam.
 
-All parameters are one vector, so that each part is a function of few tensors, which the page's
-graphs and the tests share. Dimensions that are not trained in are masked: they stay 0, and a loss of
-directions is the same as without them. So one graph serves every dimension.
+All parameters are one vector, so that each part is a function of few tensors. Dimensions that are
+not trained in are masked: they stay 0, and the losses of the page are the same as without them. So
+one graph serves every dimension.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The page's training in torch alone: what its graphs are compared with, and what the film shows."""
+"""The page's training in torch alone: what its graphs must equal, and what the film shows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -14,10 +14,10 @@ import torch
 pytest.importorskip("onnxscript", reason="the exporter (dmlkit[site]) is not installed")
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
-from course.explainer import graphs, images, page, step, training  # noqa: E402
-from dmlkit import ROOT  # noqa: E402
+from course.explainer import graphs, images, page, step, training
+from dmlkit import ROOT
 
-from .conftest import PHONE, complaints, fits  # noqa: E402
+from .conftest import PHONE, complaints, fits
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]  # the exporters'
 
