@@ -40,8 +40,8 @@ LOSSES: Mapping[str, Mapping[str, Range]] = {
 
 def build(name: str, **settings: float) -> nn.Module:
     """A loss of the page, with its proxies where it has some."""
-    sizes = {"num_classes": step.CLASSES, "dim": step.DIM}
-    return losses.build(name, **sizes, **settings).train()
+    arguments: dict[str, Any] = settings  # ``build`` takes others, too
+    return losses.build(name, step.CLASSES, step.DIM, **arguments).train()
 
 
 class ByPairs(nn.Module):

@@ -84,6 +84,7 @@ def groceries() -> Images:
     trained = [c for c, name in enumerate(every.class_names) if name not in names]
 
     def of_both_visits(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        assert val.queries is not None  # a validation split has visits
         query, half = val.queries[rows], OF_EACH // 2
         return np.concatenate([rows[query][:half], rows[~query][:half]])
 

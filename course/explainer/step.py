@@ -52,7 +52,8 @@ def draws(seed: int, stream: int, count: int) -> NDArray[np.float64]:
     """Uniform numbers in [0, 1): number i of a stream is a function of seed, stream and i."""
     key = mixed(np.array([seed + 0x9E3779B9], dtype=np.uint32))
     key = mixed(key + np.uint32(stream))
-    return mixed(key + np.arange(count, dtype=np.uint32)) / 2**32
+    places: NDArray[np.uint32] = np.arange(count, dtype=np.uint32)
+    return mixed(key + places) / 2**32
 
 
 def begin(seed: int, dim: int) -> NDArray[np.float32]:

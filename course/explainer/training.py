@@ -1,6 +1,6 @@
 """The page's training in torch alone: what its graphs must equal, and what the film shows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -25,7 +25,7 @@ class Settings:
     seed: int = 1
 
 
-def embed(weights: list[Tensor], dim: int, images: Tensor) -> Tensor:
+def embed(weights: Sequence[Tensor], dim: int, images: Tensor) -> Tensor:
     """Embeddings (B, DIM) of images (B, C, 16, 16) uint8, by torch's own convolutions."""
     x = images.expand(-1, step.CHANNELS, -1, -1) / 255
     x = x - x.mean((1, 2, 3), keepdim=True)
