@@ -12,7 +12,7 @@ CPU := $(if $(filter cpu,$(TORCH)),--extra-index-url https://download.pytorch.or
 # every process compiles torch anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: figures test lint tests lab site playground benchmarks audit links launch clean
+.PHONY: figures test lint tests lab site playground explainer benchmarks audit links launch clean
 
 # CHECK=1 compares with the committed figures instead, and names every number that has moved;
 # TIMEOUT=15 ends a notebook that takes longer than so many minutes, and names its cell;
@@ -50,6 +50,10 @@ site: .venv/installed
 # Forces of every loss on points that can be dragged, in build/playground; needs npm.
 playground: .venv/installed
 	$(BIN)/python -m course.playground build/playground
+
+# A network that trains in the page, in build/explainer; needs npm.
+explainer: .venv/installed
+	$(BIN)/python -m course.explainer build/explainer
 
 benchmarks: .venv/installed
 	$(BIN)/python -m benchmarks

@@ -1,0 +1,288 @@
+// The page around a training: settings, what was seen, and words for it. The worker trains.
+import { axes, chart, dark, directions, dot, histogram, node, pictures, plane } from "./draw.js";
+
+const $ = (id) => document.getElementById(id);
+const LAST = 1000; // a run pauses here
+const FIRST = { data: "glyphs", loss: "triplet_semihard", classes: 8, dim: 3, lr: 0.003, sec: 0, seed: 1 };
+const PRESETS = [
+  { title: "Semi-hard triplets: it works", set: { loss: "triplet_semihard", margin: 0.2 },
+    watch: "Each image is pushed from the nearest stranger that is farther than its friend. Watch the dots of a color gather while the colors part, and Recall@1 climb." },
+  { title: "Hard mining collapses", set: { loss: "triplet_hard", margin: 0.2 },
+    watch: "The same, but pushed from the very nearest stranger. Watch all dots run into one place, where every distance is 0 and the loss stays at its margin, 0.2: both mean cosines reach 1, and the search finds noise." },
+  { title: "A scale too small", set: { loss: "cosface", scale: 1, margin: 0.35, dim: 16 },
+    watch: "At scale 1 a softmax of cosines cannot become certain, however well the classes are sorted: watch the loss stall high. Then drag the scale to 16, and compare with the thin lines." },
+  { title: "SEC tames norms", set: { loss: "triplet_semihard", margin: 0.2, dim: 16, sec: 1 },
+    watch: "The loss sees only directions, so lengths drift apart; SEC holds them together. Watch the histogram of norms stay narrow; then take SEC away, and see it widen." },
+];
+
+let catalog, worker, settings, frame = null, history = [], past = [], pastNorms = [], chosen = 5, spots = [], view, bytes, picture, waiting = new Map(), playing = false;
+let yaw = 3.6, pitch = 0.35;
+const loss = () => catalog.losses.find(({ name }) => name === settings.loss);
+const short = (v) => (v === 0 || (Math.abs(v) >= 0.01 && Math.abs(v) < 1e4) ? Number(v.toPrecision(3)).toString() : v.toExponential(1));
+const percent = (v) => `${(100 * v).toFixed(0)} %`;
+
+// ---- settings, which the address holds
+
+function read() {
+  const given = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+  const next = { ...FIRST }, within = (key, low, high, whole) => {
+    const v = Number(given[key]);
+    if (key in given && Number.isFinite(v)) next[key] = Math.max(low, Math.min(high, whole ? Math.round(v) : v));
+  };
+  if (given.data in catalog.data) next.data = given.data;
+  if (catalog.losses.some(({ name }) => name === given.loss)) next.loss = given.loss;
+  if (!catalog.losses.some(({ name }) => name === next.loss)) next.loss = catalog.losses[0].name;
+  for (const [key, choices] of [["classes", [4, 8, 16]], ["dim", [2, 3, 16]]]) if (choices.includes(Number(given[key]))) next[key] = Number(given[key]);
+  within("lr", 1e-4, 0.032); within("sec", 0, 10); within("seed", 0, 999999, true);
+  for (const s of catalog.losses.find(({ name }) => name === next.loss).settings) { next[s.name] = s.default; within(s.name, s.low, s.high); }
+  return next;
+}
+
+/** Begin anew with some settings changed. */
+function change(changed) {
+  const next = { ...settings, ...changed };
+  if (changed.loss) for (const s of loss0(changed.loss).settings) next[s.name] = changed[s.name] ?? s.default;
+  const keys = [...Object.keys(FIRST), ...loss0(next.loss).settings.map(({ name }) => name)];
+  settings = Object.fromEntries(keys.map((key) => [key, next[key]]));
+  window.history.replaceState(null, "", `#${new URLSearchParams(Object.entries(settings).map(([k, v]) => [k, typeof v === "number" ? Number(v.toPrecision(4)) : v]))}`);
+  settings = read();
+  return restart();
+}
+const loss0 = (name) => catalog.losses.find((each) => each.name === name);
+
+async function restart() {
+  if (history.length > 3) { past = history; pastNorms = frame ? norms(frame) : []; }
+  history = []; view = null; play(false);
+  const data = catalog.data[settings.data];
+  bytes = new Uint8Array(await (await fetch(`./${settings.data}.bin`)).arrayBuffer());
+  const first = catalog.sizes.classes * catalog.sizes.images, draw = pictures(bytes, data.channels, catalog.sizes.side);
+  picture = (i) => draw(first + i);
+  controls();
+  return send("start", { settings });
+}
+
+// ---- the worker
+
+function send(kind, rest = {}) {
+  worker.postMessage({ kind, ...rest });
+  if (kind === "pace") return null;
+  return new Promise((done, fail) => { waiting.set(kind, { done, fail }); });
+}
+function heard({ data }) {
+  if (data.kind === "error") {
+    play(false);
+    $("status").textContent = `The training stopped: ${data.message}`;
+    for (const { fail } of waiting.values()) fail(new Error(data.message));
+    return waiting.clear();
+  }
+  if (data.settings.loss === settings.loss || data.step > 0) { frame = data; measure(); draw(); }
+  if (playing && frame.step >= LAST) play(false);
+  for (const { done } of waiting.values()) done(frame);
+  return waiting.clear();
+}
+function play(on) {
+  if (on === playing) return;
+  playing = on;
+  $("go").textContent = on ? "Pause" : "Train";
+  $("go").setAttribute("aria-pressed", on);
+  send("pace", { value: on ? Number($("pace").value) : 0 });
+  if (!on) say(true);
+}
+
+// ---- what is measured of unseen images
+
+const norms = ({ points }) => directionsOf(points).map((row) => Math.hypot(...row));
+const directionsOf = (points) => Array.from({ length: points.length / catalog.sizes.dim }, (_, i) => Array.from(points.subarray(i * catalog.sizes.dim, (i + 1) * catalog.sizes.dim)));
+
+/** The nearest images of image i by cosine: of another visit, where photographs have visits. */
+function nearest(i, count) {
+  const { ofEach } = catalog.sizes, half = (j) => j % ofEach < ofEach / 2, { visits } = catalog.data[settings.data];
+  return [...frame.rows.keys()].filter((j) => j !== i && !(visits && half(j) === half(i)))
+    .sort((a, b) => frame.cosines[i][b] - frame.cosines[i][a] || a - b).slice(0, count);
+}
+function measure() {
+  const { sizes } = catalog, kind = (i) => Math.floor(i / sizes.ofEach);
+  frame.rows = directions(frame.points, sizes.dim, settings.dim);
+  frame.cosines = frame.rows.map((a) => frame.rows.map((b) => dot(a, b)));
+  let same = 0, different = 0, hits = 0;
+  const N = frame.rows.length, pairs = N * (sizes.ofEach - 1);
+  frame.rows.forEach((_, i) => {
+    frame.cosines[i].forEach((s, j) => { if (j !== i) { if (kind(i) === kind(j)) same += s; else different += s; } });
+    hits += kind(nearest(i, 1)[0]) === kind(i);
+  });
+  Object.assign(frame, { same: same / pairs, different: different / (N * (N - sizes.ofEach)), recall: hits / N });
+  history.push({ step: frame.step, value: frame.value, same: frame.same, different: frame.different, recall: frame.recall });
+}
+
+// ---- drawing
+
+const turn = ([x, y, z]) => {
+  const [a, b] = [Math.cos(yaw), Math.sin(yaw)], [c, s] = [Math.cos(pitch), Math.sin(pitch)];
+  const u = a * x + b * z, w = a * z - b * x;
+  return [u, c * y - s * w, s * y + c * w];
+};
+function draw() {
+  if (!frame) return;
+  const { sizes } = catalog, neighbors = nearest(chosen, 5);
+  if (settings.dim === 16) view = axes(frame.rows, view ?? [0, 1].map((k) => frame.rows[0].map((_, i) => Number(i === k))));
+  spots = plane($("plane"), { rows: frame.rows, dim: settings.dim, view, turn, ofEach: sizes.ofEach, picture, chosen, neighbors });
+  $("step").textContent = frame.step;
+  $("value").textContent = Number.isFinite(frame.value) ? short(frame.value) : "…";
+  $("recall").textContent = percent(frame.recall);
+  search(neighbors);
+  curves();
+  say();
+}
+function search(neighbors) {
+  const { names } = catalog.data[settings.data], kind = (i) => Math.floor(i / catalog.sizes.ofEach);
+  const copy = (i) => { const made = node("canvas", { width: 16, height: 16, "aria-hidden": "true" }); made.getContext("2d").drawImage(picture(i), 0, 0); return made; };
+  $("found").replaceChildren(node("figure", { class: "query" }, copy(chosen), node("figcaption", {}, "query")),
+    ...neighbors.map((j) => {
+      const right = kind(j) === kind(chosen);
+      return node("figure", { class: right ? "right" : "wrong", title: names[kind(j)] }, copy(j), node("figcaption", {}, `${right ? "✓" : "✗"} ${frame.cosines[chosen][j].toFixed(2)}`));
+    }));
+  const right = neighbors.filter((j) => kind(j) === kind(chosen)).length;
+  $("found").setAttribute("role", "img");
+  $("found").setAttribute("aria-label", `Query: ${names[kind(chosen)]}. ${right} of its five nearest neighbors are of its class: ${neighbors.map((j) => names[kind(j)]).join(", ")}.`);
+}
+function curves() {
+  const of = (list, key) => list.map((at) => [at.step, key === "recall" ? 100 * at[key] : at[key]]);
+  const series = (list) => ({
+    recall: [{ name: "this network", tone: "a", values: of(list, "recall") }],
+    cosine: [{ name: "same class", tone: "a", values: of(list, "same") }, { name: "different classes", tone: "b", values: of(list, "different") }],
+    value: [{ name: "", tone: "a", values: of(list, "value") }],
+  });
+  const now = series(history), old = series(past), lines = Object.fromEntries(Object.entries(catalog.data[settings.data].lines).map(([name, v]) => [name, 100 * v]));
+  $("charts").replaceChildren(
+    chart("Recall@1, %", now.recall, old.recall, lines, [0, 100]),
+    chart("Mean cosine", now.cosine, old.cosine, {}, [Math.min(0, ...history.map((at) => at.different)), 1]),
+    chart("Loss of each batch", now.value, old.value, {}, [0]),
+    histogram("Norms of the embeddings", norms(frame), pastNorms));
+}
+
+let spoken = 0;
+/** The state in words; who listens hears it at a pause, and every few seconds meanwhile. */
+function say(now = false) {
+  if (!frame) return;
+  const { same, different, recall, step } = frame, best = Object.entries(catalog.data[settings.data].lines).map(([name, v]) => `${name} ${percent(v)}`).join(", ");
+  let state = "The classes part slowly.";
+  if (!Number.isFinite(frame.value) && step > 0) state = "The loss is no longer a number: the learning rate is too high.";
+  else if (different > 0.98) state = "Collapsed: all images point the same way, so the nearest neighbor is chance.";
+  else if (step === 0) state = "Random weights: nothing is learned yet.";
+  else if (same - different > 0.25) state = "Images of one class point more alike than those of different classes.";
+  $("said").textContent = `${state} Recall@1 ${percent(recall)} (${best}, chance about ${percent(1 / catalog.sizes.unseen)}). Mean cosine ${same.toFixed(2)} within a class, ${different.toFixed(2)} between classes.`;
+  if (now || performance.now() - spoken > 6000) { spoken = performance.now(); $("live").textContent = `Step ${step}. ${$("said").textContent}`; }
+}
+
+// ---- controls
+
+function slider(s) {
+  const log = s.scale === "log", out = node("output"), input = node("input", { type: "range", id: `setting-${s.name}`, min: log ? Math.log(s.low) : s.low, max: log ? Math.log(s.high) : s.high, step: "any" });
+  const value = () => (log ? Math.exp(Number(input.value)) : Number(input.value));
+  input.value = log ? Math.log(settings[s.name]) : settings[s.name];
+  const tell = (v) => { out.textContent = short(v); input.setAttribute("aria-valuetext", out.textContent); };
+  tell(settings[s.name]);
+  input.addEventListener("input", () => tell(value()));
+  input.addEventListener("change", () => again({ [s.name]: value() }));
+  return [node("label", { for: input.id }, s.name.replaceAll("_", " "), out), input];
+}
+function controls() {
+  for (const key of ["data", "loss", "classes", "dim", "seed"]) $(key).value = settings[key];
+  $("lr").value = Math.log10(settings.lr); $("lr-shown").textContent = short(settings.lr);
+  $("sec").checked = settings.sec > 0;
+  $("weight").disabled = !settings.sec;
+  if (settings.sec) $("weight").value = Math.log10(settings.sec);
+  $("weight-shown").textContent = settings.sec ? short(settings.sec) : "off";
+  const focused = document.activeElement?.id;
+  $("settings").replaceChildren(...loss().settings.flatMap(slider));
+  if (focused?.startsWith("setting-")) $(focused)?.focus();
+  $("about").textContent = catalog.data[settings.data].about;
+  $("rule").textContent = catalog.data[settings.data].visits ? "Green: the same product, from another visit. Choose any dot, or go through the queries." : "Green: the same character. Choose any dot, or go through the queries.";
+  [...$("presets").children].forEach((button, i) => button.setAttribute("aria-pressed", Object.entries({ ...FIRST, data: settings.data, seed: settings.seed, ...PRESETS[i].set }).every(([key, v]) => settings[key] === v)));
+}
+/** A change by hand: it goes on training if it was. */
+async function again(changed) {
+  const on = playing;
+  await change(changed);
+  if (on) play(true);
+}
+function preset({ set, watch }) {
+  $("watch").textContent = watch;
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  return change({ ...FIRST, data: settings.data, seed: settings.seed, ...set }).then(() => { if (!calm) play(true); else return send("steps", { count: 60 }); });
+}
+function fill() {
+  $("data").replaceChildren(...Object.keys(catalog.data).map((name) => new Option(name, name)));
+  $("loss").replaceChildren(...[...new Set(catalog.losses.map(({ family }) => family))].map((family) => {
+    const group = node("optgroup", { label: family });
+    group.append(...catalog.losses.filter((each) => each.family === family).map((each) => new Option(each.title, each.name)));
+    return group;
+  }), ...catalog.missing.map(({ title }) => { const option = new Option(`${title} (missing: see below)`); option.disabled = true; return option; }));
+  $("missing").replaceChildren(...catalog.missing.map(({ title, why }) => node("li", {}, `${title} cannot train here: ${why}.`)));
+  $("presets").replaceChildren(...PRESETS.map((each) => { const button = node("button", { type: "button" }, each.title); button.addEventListener("click", () => preset(each)); return button; }));
+  const weights = catalog.sizes.shapes.reduce((sum, shape) => sum + shape.reduce((a, b) => a * b), 0);
+  $("network").textContent = `The network has ${weights.toLocaleString("en")} weights: three convolutions with stride 2 and a linear layer; it trains on ${catalog.sizes.classes} classes of ${catalog.sizes.images} images.`;
+}
+function listen() {
+  for (const key of ["data", "loss"]) $(key).addEventListener("change", () => again({ [key]: $(key).value }));
+  for (const key of ["classes", "dim", "seed"]) $(key).addEventListener("change", () => again({ [key]: Number($(key).value) }));
+  $("lr").addEventListener("input", () => { $("lr-shown").textContent = short(10 ** $("lr").value); });
+  $("lr").addEventListener("change", () => again({ lr: 10 ** $("lr").value }));
+  $("sec").addEventListener("change", () => again({ sec: $("sec").checked ? 1 : 0 }));
+  $("weight").addEventListener("change", () => again({ sec: 10 ** $("weight").value }));
+  $("go").addEventListener("click", () => play(!playing));
+  $("one").addEventListener("click", () => { play(false); send("steps", { count: 1 }); });
+  $("rewind").addEventListener("click", () => change({}));
+  $("pace").addEventListener("change", () => { if (playing) { play(false); play(true); } });
+  $("link").addEventListener("click", async () => {
+    try { await navigator.clipboard.writeText(location.href); $("link").textContent = "Copied"; } catch { $("link").textContent = "Copy the address of this page"; }
+  });
+  const query = (by) => { chosen = (chosen + by + frame.rows.length) % frame.rows.length; draw(); };
+  $("before").addEventListener("click", () => query(-1));
+  $("after").addEventListener("click", () => query(1));
+  addEventListener("hashchange", () => { settings = read(); restart(); });
+  addEventListener("resize", draw);
+  dark.addEventListener("change", () => { restart(); });
+  pointers();
+}
+function pointers() {
+  const canvas = $("plane");
+  let held = null, moved = 0;
+  canvas.addEventListener("pointerdown", (event) => { held = [event.clientX, event.clientY]; moved = 0; canvas.setPointerCapture(event.pointerId); });
+  canvas.addEventListener("pointermove", (event) => {
+    if (!held) return;
+    const [dx, dy] = [event.clientX - held[0], event.clientY - held[1]];
+    moved += Math.hypot(dx, dy); held = [event.clientX, event.clientY];
+    if (settings.dim === 3) { yaw += dx / 150; pitch += dy / 150; draw(); }
+  });
+  canvas.addEventListener("pointerup", (event) => {
+    if (held && moved < 6) {
+      const box = canvas.getBoundingClientRect(), far = spots.map(([x, y, z]) => Math.hypot(x - event.clientX + box.left, y - event.clientY + box.top) - z);
+      chosen = far.indexOf(Math.min(...far)); draw();
+    }
+    held = null;
+  });
+  canvas.addEventListener("pointercancel", () => { held = null; });
+  canvas.addEventListener("keydown", (event) => {
+    const way = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+    if (!way) return;
+    event.preventDefault();
+    if (settings.dim === 3) { yaw += way[0] / 8; pitch += way[1] / 8; } else chosen = (chosen + way[0] + way[1] + frame.rows.length) % frame.rows.length;
+    draw();
+  });
+}
+
+async function begin() {
+  if (typeof WebAssembly === "undefined" || typeof Worker === "undefined" || location.protocol === "file:") { $("film").hidden = false; document.querySelector("main").hidden = true; return; }
+  catalog = await (await fetch("./explainer.json")).json();
+  worker = new Worker("./worker.js", { type: "module" });
+  worker.addEventListener("message", heard);
+  worker.addEventListener("error", (event) => { $("status").textContent = `The training could not start: ${event.message ?? "see the console"}`; $("film").hidden = false; });
+  fill(); listen();
+  settings = read();
+  $("watch").textContent = "Begin with an experiment: one click starts it.";
+  await restart();
+  for (const id of ["go", "one", "rewind"]) $(id).disabled = false;
+}
+
+window.explainer = { ready: begin(), change: (changed) => change(changed), steps: (count) => send("steps", { count }), catalog: () => catalog, frame: () => frame };
