@@ -12,7 +12,7 @@ CPU := $(if $(filter cpu,$(TORCH)),--extra-index-url https://download.pytorch.or
 # every process compiles torch anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: figures test lint tests lab site playground explainer benchmarks audit links launch clean
+.PHONY: figures test lint tests documented lab site playground explainer benchmarks audit links launch clean
 
 # CHECK=1 compares with the committed figures instead, and names every number that has moved;
 # TIMEOUT=15 ends a notebook that takes longer than so many minutes, and names its cell;
@@ -57,6 +57,10 @@ explainer: .venv/installed
 
 benchmarks: .venv/installed
 	$(BIN)/python -m benchmarks
+
+# Every command that the pages document and that takes too long for `make test`.
+documented: .venv/installed
+	$(BIN)/python -m tests.documented
 
 # Known vulnerabilities of what is installed, and everyone's license in build/licenses.md.
 audit: .venv/installed build/tools/installed

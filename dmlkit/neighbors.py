@@ -308,7 +308,8 @@ def prepare(
 def _unit(gallery: Tensor, embeddings: Tensor | None = None) -> float:
     """See ``prepare``."""
     sizes = gallery.abs().amax(dim=1)  # (N,)
-    usual, most = sizes[sizes > 0].median().nan_to_num().item(), sizes.max().item()
+    usual = torch.where(sizes > 0, sizes, torch.nan).nanmedian().nan_to_num().item()
+    most = sizes.max().item()
     most = most if embeddings is None else max(most, embeddings.abs().max().item())
     if most > 2**90 * usual > 0:
         raise ValueError(

@@ -10,6 +10,7 @@ import inspect
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -201,6 +202,7 @@ class Backward:
     """A Fabric of one device, whose backward pass on a fake ``cuda`` only makes gradients' room."""
 
     global_rank, world_size = 0, 1
+    strategy = SimpleNamespace(precision=None)
 
     def __init__(self, device: str) -> None:
         self.device = torch.device(device)

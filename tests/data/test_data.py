@@ -82,7 +82,7 @@ def test_parts_that_do_not_fit_are_refused(changes, message):
     [
         (
             lambda: load("mnist"),
-            "data must be one of glyphs, omniglot, cub, cars, sop, inshop, grocery, folder, list, "
+            "data must be one of glyphs, omniglot, cub, cars, sop, inshop, grocery, grocery64, folder, list, "
             "features, but is 'mnist'",
         ),
         (lambda: load("glyphs", "dev"), "split must be one of train, val, test, but is 'dev'"),

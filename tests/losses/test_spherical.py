@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import dmlkit.spherical
 from benchmarks.sphere import alpha, gram_schmidt
 from dmlkit import losses
 from dmlkit.losses import NormalizedSoftmaxLoss
@@ -671,8 +670,3 @@ def test_free_embeddings_turn_by_the_laws_of_lesson_09(name, generator):
     close(turns(x, 100)[1], louder * turns(x)[1], 1e-4)
     if name == "Adam":
         assert (turns(x, make=lambda p: torch.optim.Adam(p, lr=1e-3))[0] < 1 - 1e-4).any()
-
-
-def test_sphere_has_its_own_address():
-    for name in dmlkit.spherical.__all__:
-        assert getattr(dmlkit.spherical, name) is getattr(losses.spherical, name)

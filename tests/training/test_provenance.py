@@ -20,7 +20,7 @@ from tests.training.tiny import TINY, run
 
 ONE_STEP = replace(TINY, steps=1, monitor=())
 # What these give is in the name itself, images and labels, or is only a path.
-LOADERS = {f"dmlkit.data.{name}" for name in ("benchmarks", "download", "folder", "images")}
+LOADERS = {f"dmlkit.data.{name}" for name in ("benchmarks", "download", "folder", "images", "own")}
 LOADERS |= {"dmlkit", "dmlkit.data"}
 
 
