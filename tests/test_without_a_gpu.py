@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lightning_fabric.plugins.precision import Precision
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
@@ -202,7 +203,7 @@ class Backward:
     """A Fabric of one device, whose backward pass on a fake ``cuda`` only makes gradients' room."""
 
     global_rank, world_size = 0, 1
-    strategy = SimpleNamespace(precision=None)
+    strategy = SimpleNamespace(precision=Precision())
 
     def __init__(self, device: str) -> None:
         self.device = torch.device(device)
@@ -211,6 +212,7 @@ class Backward:
 
     def setup(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Any, Any]:
         self.learned = [p for group in optimizer.param_groups for p in group["params"]]
+        optimizer.optimizer = optimizer  # as that around it has
         return model, optimizer
 
     def backward(self, value: Tensor) -> None:

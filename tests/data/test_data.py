@@ -82,8 +82,8 @@ def test_parts_that_do_not_fit_are_refused(changes, message):
     [
         (
             lambda: load("mnist"),
-            "data must be one of glyphs, omniglot, cub, cars, sop, inshop, grocery, grocery64, folder, list, "
-            "features, but is 'mnist'",
+            "data must be one of glyphs, omniglot, cub, cars, sop, inshop, grocery, grocery64, "
+            "folder, list, features, but is 'mnist'",
         ),
         (lambda: load("glyphs", "dev"), "split must be one of train, val, test, but is 'dev'"),
         (lambda: load("glyphs", size=3), "'glyphs' takes train_classes, .*seed, part; not size"),
