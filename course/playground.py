@@ -267,10 +267,11 @@ def _attempt(name: str, folder: Path) -> dict[str, Any]:
     try:
         return export(name, folder)
     except Exception as error:  # whatever an exporter raises, the page names the loss and why
-        return {"name": name, "title": losses.entry(name).title, "why": _reason(error)}
+        return {"name": name, "title": losses.entry(name).title, "why": reason(error)}
 
 
-def _reason(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
+    """Why a loss cannot be exported, from what the exporter raised."""
     while error.__cause__:
         error = error.__cause__
     if "_local_scalar_dense" in str(error) or "DynamicOutputShape" in type(error).__name__:
@@ -288,7 +289,7 @@ def write(folder: Path, names: Sequence[str] | None = None) -> dict[str, list[di
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         page = Path(scratch) / "page"
         shutil.copytree(PAGE, page)
-        _copy_runtime(Path(scratch), page / "ort")
+        copy_runtime(Path(scratch), page / "ort")
         (page / "models").mkdir()
         told = Parallel(n_jobs=-1)(delayed(_attempt)(name, page / "models") for name in names)
         catalog = {
@@ -301,11 +302,11 @@ def write(folder: Path, names: Sequence[str] | None = None) -> dict[str, list[di
     return catalog
 
 
-def _copy_runtime(scratch: Path, folder: Path) -> None:
+def copy_runtime(scratch: Path, folder: Path) -> None:
     """onnxruntime-web, at its version, from npm."""
     command = ["npm", "pack", RUNTIME, "--prefer-offline", "--silent"]
     subprocess.run(command, cwd=scratch, check=True, stdout=subprocess.DEVNULL)
-    (archive,) = scratch.glob("*.tgz")
+    (archive,) = scratch.resolve().glob("*.tgz")  # tar works in another folder
     if not check_integrity(archive, RUNTIME_MD5):
         raise RuntimeError(f"npm's {RUNTIME} is not the file whose MD5 is {RUNTIME_MD5}")
     folder.mkdir()
