@@ -119,9 +119,10 @@ def tour(reader: Reader) -> None:
         menu = reader.all("select")[0]
         assert reader.after(lambda: menu.send_keys(Keys.ARROW_DOWN))["choice"] != before
     if reader.all("button.main"):
-        label, button = reader.all("button.main")[0].text, reader.all("button.main")[0]
-        reader.after(lambda: button.send_keys(Keys.ENTER))
-        reader.wait.until(lambda _: button.text == label)
+        button, before = reader.all("button.main")[0], reader.question()["points"]
+        label = button.text
+        button.send_keys(Keys.ENTER)
+        reader.wait.until(lambda _: reader.question()["points"] != before and button.text == label)
         time.sleep(0.3)
         reader.check()
     reset = reader.all(".buttons button")[-1]
