@@ -40,8 +40,9 @@ _WEIGHT = Slider("weight η", 0.1, 8.0, 1.0, log=True)
 
 EXPLORABLE = Explorable(
     figure="14_race",
-    alt="Four embeddings as arrows from the origin, of norms 1 to 4, which must turn to 90 degrees. "
-    "Orange arrows are what the angular loss asks for, blue ones what the constraint adds.",
+    alt="Four embeddings as arrows from the origin, of norms 1 to 4, which must turn to 90 "
+    "degrees. Orange arrows are what the angular loss asks for, blue ones are what the "
+    "constraint adds.",
     discover="SEC pulls each embedding to the mean norm and leaves the mean where it is, so the "
     "short ones turn less than before and the long ones more: turning becomes equal, not faster. "
     "The L2 penalty pulls all to 0, and the race gets faster for another reason: a larger turn in "
@@ -57,7 +58,11 @@ EXPLORABLE = Explorable(
             "norm must it go so that the embedding of norm 2 is pulled neither in nor out?",
             (_WEIGHT,),
         ),
-        Choice("fixed", "fixed norm 2.5", "Drag all four inside norm 2. How does this differ from SEC?", (_WEIGHT,)),
+        Choice(
+            "fixed", "fixed norm 2.5",
+            "Drag all four inside norm 2. How does this differ from SEC?",
+            (_WEIGHT,),
+        ),
         Choice(
             "l2", "L2 penalty: to 0",
             "Start the race with η = 1, and compare the angles with those without a constraint.",

@@ -36,13 +36,13 @@ EXPLORABLE = Explorable(
     choices=(
         Choice(
             "sgd", "SGD",
-            "Pull the tip straight out, to three times the norm. By what factor does the turn fall? "
-            "Can you find a place from which the step shortens the embedding?",
+            "Pull the tip straight out, to three times the norm. By what factor does the turn "
+            "fall? Can you find a place from which the step shortens the embedding?",
             (_RATE,),
         ),
         Choice(
             "adam", "Adam, first step",
-            "Turn the tip around the origin at one norm. Where does the step shorten the embedding?",
+            "Turn the tip around the origin at one norm. Where does the step shorten f?",
             (_RATE,),
         ),
     ),
