@@ -36,7 +36,7 @@ EXPLORABLE = Explorable(
             "sphere", "sphere",
             "Raise the number of dimensions. Where do random points go? Then drag the handle: "
             "within which distance do you find one negative in a hundred?",
-            (Slider("dimensions d", 3.0, 512.0, 3.0, log=True),),
+            (Slider("dimensions d", 3.0, 512.0, 8.0, log=True),),
         ),
     ),
     points=lambda: [{"name": "distance", "label": ""}],
