@@ -50,11 +50,7 @@ class Choice:
     title: str
     question: str
     sliders: tuple[Slider, ...] = ()
-
-    def describe(self) -> dict[str, Any]:
-        """What the browser needs to know."""
-        said = {"name": self.name, "title": self.title, "question": self.question}
-        return {**said, "sliders": [slider.describe() for slider in self.sliders]}
+    start: tuple[tuple[float, ...], ...] = ()  # where this entry has places of its own
 
     def loss(self, numbers: Tensor, num_classes: int, dim: int = 2) -> nn.Module:
         """dmlkit's loss of this name with these numbers, which may be inputs of a graph."""
@@ -85,8 +81,13 @@ class Explorable:
 
     def describe(self) -> dict[str, Any]:
         """What the browser needs to know, and what does not change while a reader drags."""
-        own = {key: getattr(self, key) for key in ("alt", "discover", "start", "readouts", "menu")}
-        choices = [choice.describe() for choice in self.choices]
+        own = {key: getattr(self, key) for key in ("alt", "discover", "readouts", "menu")}
+        choices = [
+            {key: getattr(choice, key) for key in ("name", "title", "question")}
+            | {"sliders": [slider.describe() for slider in choice.sliders]}
+            | {"start": choice.start or self.start}
+            for choice in self.choices
+        ]
         return {**own, "choices": choices, "points": self.points(), "data": self.data()}
 
     def choice(self, name: str) -> Choice:
@@ -101,11 +102,11 @@ class Explorable:
         found = self.formula(self.choice(name), *given)
         return {key: tensor.tolist() for key, tensor in found.items()}
 
-    def first(self) -> tuple[str, list[float], list[list[float]]]:
-        """The question that stands at the beginning."""
-        choice = self.choices[0]
+    def begin(self, name: str = "") -> tuple[str, list[float], list[list[float]]]:
+        """The question that an entry of the menu begins with; without its name, the first one's."""
+        choice = self.choice(name) if name else self.choices[0]
         numbers = [slider.value for slider in choice.sliders]
-        return choice.name, numbers, [list(point) for point in self.start]
+        return choice.name, numbers, [list(point) for point in choice.start or self.start]
 
 
 def names() -> list[str]:

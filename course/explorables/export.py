@@ -17,9 +17,8 @@ from joblib import Parallel, delayed
 from torch import Tensor
 
 from course.explorables import HERE, Choice, Explorable, load, names
-from course.playground import TOLERANCE, difference, exported, reason
+from course.playground import LOOK, TOLERANCE, difference, exported, reason
 
-LOOK = HERE.parent / "site" / "static" / "look.css"
 #: By this a module says that it computes in a closed form: no graph is exported.
 CLOSED = "export function compute("
 
@@ -31,15 +30,15 @@ def graph(explorable: Explorable, choice: Choice) -> bytes:
     """
     import onnx
 
-    _, _, start = explorable.first()
-    numbers = torch.tensor([slider.value for slider in choice.sliders])
-    keys = list(explorable.formula(choice, numbers, torch.tensor(start)))
+    _, *given = explorable.begin(choice.name)
+    numbers, points = map(torch.tensor, given)
+    keys = list(explorable.formula(choice, numbers, points))
 
     def computed(numbers: Tensor, points: Tensor) -> tuple[Tensor, ...]:
         found = explorable.formula(choice, numbers, points)
         return tuple(found[key].clone() for key in keys)
 
-    model = exported(computed, [numbers, torch.tensor(start)], ["numbers", "points"])
+    model = exported(computed, [numbers, points], ["numbers", "points"])
     proto = onnx.load_model_from_string(model)
     for key, output in zip(keys, proto.graph.output, strict=True):
         proto.graph.node.append(onnx.helper.make_node("Identity", [output.name], [key]))
@@ -72,7 +71,7 @@ def sample(
         torch.tensor([getattr(s, end) for s in choice.sliders]) for end in ("low", "high")
     )
     numbers = low + (high - low) * torch.rand(len(low), generator=random)
-    start = torch.tensor(explorable.first()[2])
+    start = torch.tensor(explorable.begin(choice.name)[2])
     order = torch.rand(start.shape, generator=random).argsort(dim=0)
     mixed = start.gather(0, order)  # among the places that there are
     return numbers, mixed + 0.01 * start.abs().max() * torch.rand(start.shape, generator=random)
@@ -114,7 +113,7 @@ def write(folder: Path, most: int | None = None) -> dict[str, dict[str, Any]]:
             entries = {entry["name"]: entry for entry in settings[name]["choices"]}
             entries[choice.name].update(why)
         for name, known in settings.items():
-            first = load(name).answer(*load(name).first())
+            first = load(name).answer(*load(name).begin())
             known["first"] = json.loads(json.dumps(first), parse_float=lambda v: float(f"{float(v):.6g}"))
             text = json.dumps(known, ensure_ascii=False)
             (made / name / "settings.json").write_text(text, encoding="utf-8")

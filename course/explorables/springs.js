@@ -1,7 +1,7 @@
 // The springs of a pair loss: six images on a circle, and between any two a spring, as wide as it turns its ends.
-import { arrow, bar, circle, node, on, rad, short, spot, widget } from "./stage.js";
+import { bar, circle, follow, node, on, short, spot, turned, turnedText, widget } from "./stage.js";
 
-const WIDEST = 10, LONGEST = 46, PACE = 1.6; // of a spring and an arrow; degrees of a step
+const WIDEST = 10; // of a spring
 
 function springsOf({ strength }) {
   const pairs = strength.flatMap((row, i) => row.slice(i + 1).map((s, k) => ({ i, j: i + 1 + k, s: Math.abs(s), pulls: s < 0 })));
@@ -11,7 +11,7 @@ function springsOf({ strength }) {
 const drawing = (settings) => {
   const lines = node("g"), arrows = node("g"), names = settings.points.map(({ name }) => name);
   const below = node("g", { "aria-hidden": "true" }, node("circle", { class: "ring", r: 100 }), lines, arrows);
-  let peak = 0, paces, before;
+  let peak = 0;
 
   return {
     below, move: circle(),
@@ -24,19 +24,14 @@ const drawing = (settings) => {
         class: `spring ${pulls ? "pull" : "push"}`, x1: at[i][0], y1: at[i][1], x2: at[j][0], y2: at[j][1],
         "stroke-width": Math.max(0.9, (WIDEST * s) / unit).toFixed(2),
       })));
-      arrows.replaceChildren(...answer.turns.flatMap((turn, i) => {
-        const degrees = rad(points[i][0]), length = (LONGEST * turn) / unit;
-        return arrow(at[i], [-length * Math.sin(degrees), -length * Math.cos(degrees)]);
-      }));
+      arrows.replaceChildren(...turned(answer.turns, points, unit));
     },
     said(answer) {
       const [{ i, j, s, pulls }] = springsOf(answer);
       return s < 5e-4 ? "No spring turns a point: the loss is content."
         : `Widest: ${names[i]} and ${names[j]} ${pulls ? "pull together" : "push apart"}, ${short(s, 3)}.`;
     },
-    about({ turns }, i) {
-      return Math.abs(turns[i]) < 5e-4 ? "no force" : `force ${short(Math.abs(turns[i]), 3)} ${turns[i] > 0 ? "counter" : ""}clockwise`;
-    },
+    about: turnedText,
     tables(answer, { points }) {
       const shown = springsOf(answer).filter(({ s }) => s >= 5e-4);
       return [
@@ -46,18 +41,7 @@ const drawing = (settings) => {
     },
     key: [[bar("var(--pull)", "pulls together"), bar("var(--push)", "pushes apart")],
       "Width: how strongly a spring turns its ends, |w| sin θ. Arrow: the sum of a point’s springs."],
-    // Gradient descent on the angles, with shorter steps for a point that was carried too far.
-    play: {
-      label: "Follow the forces",
-      begin() { paces = names.map(() => PACE); before = names.map(() => 0); },
-      step({ turns }, { points }) {
-        const unit = Math.max(peak / 20, ...turns.map(Math.abs));
-        paces = paces.map((pace, i) => (turns[i] * before[i] < 0 ? pace / 2 : Math.min(PACE, pace * 1.1)));
-        before = turns;
-        const steps = turns.map((turn, i) => (paces[i] * turn) / unit);
-        return Math.max(...steps.map(Math.abs)) < 0.05 ? null : points.map(([degrees], i) => [degrees + steps[i]]);
-      },
-    },
+    play: follow(),
   };
 };
 

@@ -61,6 +61,33 @@ export function arrow([x, y], [dx, dy], from = 5.2) {
   return [node("path", { class: "arrow", d, transform: `translate(${x} ${y}) rotate(${(Math.atan2(dy, dx) * 180) / Math.PI})` })];
 }
 
+/** Arrows along the circle of `circle()`: how strongly each point is turned, + counterclockwise; `unit` is drawn longest. */
+export const turned = (turns, points, unit, longest = 46) => turns.flatMap((turn, i) => {
+  const degrees = rad(points[i][0]), length = (longest * turn) / unit;
+  return arrow(spot(points[i][0]), [-length * Math.sin(degrees), -length * Math.cos(degrees)]);
+});
+/** What is read out of such a point. */
+export const turnedText = ({ turns }, i) => (Math.abs(turns[i]) < 5e-4 ? "no force"
+  : `force ${short(Math.abs(turns[i]), 3)} ${turns[i] > 0 ? "counter" : ""}clockwise`);
+
+/** `play` of points on a circle: gradient descent on the angles, with shorter steps for a point that was carried too far. */
+export function follow(pace = 1.6) {
+  let peak, paces, before;
+  return {
+    label: "Follow the forces",
+    begin() { peak = 0; paces = null; },
+    step({ turns }, { points }) {
+      const most = Math.max(...turns.map(Math.abs));
+      paces ??= turns.map(() => pace);
+      peak = Math.max(peak, most);
+      paces = paces.map((each, i) => (turns[i] * (before?.[i] ?? 0) < 0 ? each / 2 : Math.min(pace, each * 1.1)));
+      before = turns;
+      const steps = turns.map((turn, i) => (paces[i] * turn) / Math.max(peak / 20, most, 1e-9));
+      return Math.max(...steps.map(Math.abs)) < 0.05 ? null : points.map(([degrees], i) => [degrees + steps[i]]);
+    },
+  };
+}
+
 /** A line of the key: a colored bar, and what it means. */
 export const bar = (own, text) => node("span", {}, node("i", { style: `--own: ${own}` }), text);
 
@@ -133,7 +160,7 @@ class Stage {
   constructor(el, compute, settings, drawing) {
     Object.assign(this, { el, compute, settings, drawing });
     const [first] = settings.choices;
-    this.state = { choice: first.name, numbers: first.sliders.map(({ value }) => value), points: structuredClone(settings.start) };
+    this.state = { choice: first.name, numbers: first.sliders.map(({ value }) => value), points: structuredClone(first.start) };
     Object.assign(this.state, settings.state);
     this.build();
     this.unwatch = followTheme(el);
@@ -194,7 +221,11 @@ class Stage {
     this.player = node("button", { type: "button", class: "main" }, play?.label ?? "");
     const reset = node("button", { type: "button" }, "Reset");
     this.player.addEventListener("click", () => this.run(!this.playing));
-    reset.addEventListener("click", () => { this.state.points = structuredClone(this.settings.start); this.choose(this.state.choice); });
+    reset.addEventListener("click", () => {
+      this.choose(this.state.choice);
+      this.state.points = structuredClone(this.chosen().start);
+      this.ask();
+    });
     return node("div", { class: "buttons" }, ...(play ? [this.player] : []), reset);
   }
 
@@ -325,7 +356,9 @@ class Stage {
   }
   choose(name) {
     this.run(false);
-    this.state.choice = name;
+    const before = JSON.stringify(this.chosen().start);
+    this.state.choice = name; // the points stay where they are, unless this choice has places of its own
+    if (JSON.stringify(this.chosen().start) !== before) this.state.points = structuredClone(this.chosen().start);
     this.state.numbers = this.chosen().sliders.map(({ value }) => value);
     this.drawing.begin?.();
     this.control();

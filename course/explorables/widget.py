@@ -38,11 +38,9 @@ class Widget(anywidget.AnyWidget):  # type: ignore[misc]  # anywidget's own type
 
     def __init__(self, name: str, choice: str = "", **given: Any) -> None:
         self.explorable = load(name)
-        first, _, points = self.explorable.first()
-        chosen = self.explorable.choice(choice or first)
-        state = {"numbers": [slider.value for slider in chosen.sliders], "points": points} | given
-        settings = self.explorable.describe()
-        super().__init__(_esm=bundle(name), settings=settings, choice=chosen.name, **state)
+        chosen, numbers, points = self.explorable.begin(choice)
+        known = {"settings": self.explorable.describe(), "numbers": numbers, "points": points}
+        super().__init__(_esm=bundle(name), choice=chosen, **(known | given))
         self.observe(self._compute, ["choice", "numbers", "points"])
         self._compute()
 

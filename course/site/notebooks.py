@@ -36,12 +36,13 @@ def picture(name: str, alt: str, up: str = "../") -> str:
     """
     place = f"{up}figures/{name}"
     still = (
-        f'<figure class="figure" id="fig-{name}"><a href="{place}.png"><img src="{place}.png" '
+        f'<figure class="figure"><a href="{place}.png"><img src="{place}.png" '
         f'alt="{escape(alt)}"></a><figcaption><a href="{place}.json">Numbers (JSON)</a>'
         "</figcaption></figure>"
     )
     moves = explorables.of_figures().get(name)
-    return f'<div data-explorable="{moves}">{still}</div>' if moves else still
+    about = f' data-explorable="{moves}"' if moves else ""
+    return f'<div id="fig-{name}"{about}>{still}</div>'
 
 
 def _here(found: re.Match[str]) -> str:

@@ -125,8 +125,12 @@ def tour(reader: Reader) -> None:
         reader.wait.until(lambda _: reader.question()["points"] != before and button.text == label)
         time.sleep(0.3)
         reader.check()
-    reset = reader.all(".buttons button")[-1]
-    assert reader.after(lambda: reset.send_keys(Keys.ENTER))["points"] == start["points"]
+    if reader.all(".handle"):
+        handle = reader.all(".handle")[0]
+        reader.after(lambda: handle.send_keys(Keys.ARROW_DOWN))
+        reset = reader.all(".buttons button")[-1]
+        end = reader.after(lambda: reset.send_keys(Keys.ENTER))
+        assert end["points"] == reader.known.begin(end["choice"])[2]
 
 
 def reached(reader: Reader) -> int:
@@ -231,8 +235,8 @@ def test_an_explorable_is_whole(name: str) -> None:
     known = explorables.load(name)
     assert known.figure in notebooks.figures()
     assert "import " not in bundle(name).replace("await import", "")
-    answer = known.answer(*known.first())
-    assert set(known.readouts) <= set(answer)
+    answer = known.answer(*known.begin())
+    assert {path.partition(".")[0] for path in known.readouts} <= set(answer)
     assert all(np.isfinite(np.asarray(part, dtype=float)).all() for part in answer.values())
 
 
