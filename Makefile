@@ -43,17 +43,23 @@ lab: .venv/installed
 	$(BIN)/jupyter lab $(LAB) --ServerApp.root_dir='$(CURDIR)' notebooks/index.ipynb
 
 # The course, its figures, claims and losses as a static site in build/site; nothing is executed.
-# `make playground site` has the playground, too.
-site: .venv/installed
+# Where npm is there, with what moves: the explorables of the lessons, the playground, the Explainer.
+site: .venv/installed $(if $(shell command -v npm),build/playground/losses.json)
 	$(BIN)/dmlkit site
 
-# Forces of every loss on points that can be dragged, in build/playground; needs npm.
+# Forces of every loss on points that can be dragged, in build/playground, and the graphs of the
+# lessons' pictures, in build/explorables; needs npm.
 playground: .venv/installed
+	$(BIN)/python -m course.explorables.export build/explorables
 	$(BIN)/python -m course.playground build/playground
 
 # A network that trains in the page, in build/explainer; needs npm.
 explainer: .venv/installed
 	$(BIN)/python -m course.explainer build/explainer
+
+build/playground/losses.json: $(wildcard course/playground.py course/playground_page/* \
+		course/explorables/* course/site/static/look.css dmlkit/losses/*.py)
+	$(MAKE) playground explainer
 
 benchmarks: .venv/installed
 	$(BIN)/python -m benchmarks

@@ -99,8 +99,10 @@ def site(
     folder: Annotated[Path | None, typer.Argument(help="To be written; else build/site.")] = None,
 ) -> None:
     """Write the course as a static site; what is wrong with it is an error."""
-    from course.site import build
+    from course.site import LIVE, build
 
     out = folder or ROOT / "build" / "site"
     build(out)
+    if lacks := [part for part in LIVE if not (ROOT / "build" / part).exists()]:
+        terminal.console.print(f"without {', '.join(lacks)}: make playground, which needs npm")
     terminal.console.print(f"{out / 'index.html'}")

@@ -55,8 +55,9 @@ def tags(cell: NotebookNode) -> list[str]:
 
 
 def bare(notebook: NotebookNode) -> NotebookNode:
-    """A copy without outputs."""
+    """A copy without outputs and without what widgets left."""
     empty = nbformat.from_dict(notebook)
+    empty.metadata.pop("widgets", None)
     for cell in code(empty):
         cell.outputs, cell.execution_count = [], None
         cell.metadata.pop("dmlkit", None)

@@ -48,6 +48,8 @@ ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "sphereface": {"lambda_max": 0.0},
 }
 PAGE = Path(__file__).parent / "playground_page"
+#: The look of all that moves.
+LOOK = Path(__file__).parent / "site" / "static" / "look.css"
 #: What runs the graphs, from npm: its version, the MD5 of its archive, and what the page needs.
 RUNTIME, RUNTIME_MD5 = "onnxruntime-web@1.30.0", "7677e2cac4b2d0a14154aef901cdab13"
 RUNTIME_FILES = ("ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm")
@@ -289,6 +291,7 @@ def write(folder: Path, names: Sequence[str] | None = None) -> dict[str, list[di
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         page = Path(scratch) / "page"
         shutil.copytree(PAGE, page)
+        shutil.copy(LOOK, page)
         copy_runtime(Path(scratch), page / "ort")
         (page / "models").mkdir()
         told = Parallel(n_jobs=-1)(delayed(_attempt)(name, page / "models") for name in names)

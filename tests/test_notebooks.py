@@ -11,7 +11,7 @@ from typing import Any
 import nbformat
 import pytest
 from nbformat import NotebookNode
-from nbformat.v4 import new_code_cell
+from nbformat.v4 import new_code_cell, new_output
 
 import dmlkit
 from course import book, check, outputs
@@ -142,6 +142,10 @@ def _widgets(notebook: NotebookNode) -> Iterator[str]:
     for name in map(_name, _calls(notebook.cells)):
         if re.search(r"\b(interact|interact_manual|interactive_output|Output)$", name):
             yield f"{name} captures what a cell shows: draw into an ipywidgets.HTML"
+    outputs = [output for cell in _code(notebook.cells) for output in cell.outputs]
+    kept = [kind for output in outputs for kind in output.get("data", {}) if "widget" in kind]
+    if kept or "widgets" in notebook.metadata:
+        yield "a widget is kept, which is nothing without its kernel: run dmlkit reproduce"
 
 
 def _exercises(notebook: NotebookNode) -> Iterator[str]:
@@ -224,6 +228,8 @@ def _append(**cell: Any) -> Callable[[NotebookNode], None]:
     return lambda notebook: notebook.cells.append(new_code_cell("x = 1", **cell))
 
 
+#: What JupyterLab saves of a widget: a view, whose state is not there.
+VIEW = new_output("display_data", {"application/vnd.jupyter.widget-view+json": {"model_id": "1"}})
 BROKEN: list[tuple[str, Callable[[NotebookNode], Any]]] = [
     ("is not a JSON literal", _replace("seeds: int = 5", "seeds: list = (1, 2)")),
     ("a comment holds '='", _replace("# smoke, ci or full", "# default=smoke")),
@@ -234,6 +240,8 @@ BROKEN: list[tuple[str, Callable[[NotebookNode], Any]]] = [
     ("has no alt", _replace("    alt=", "    other=")),
     ("0 exercises", _replace("SOLUTION", "ANSWER")),
     ("captures", lambda nb: nb.cells.append(new_code_cell("ipywidgets.interact(f, a=1)"))),
+    ("a widget is kept", lambda nb: nb.metadata.update(widgets={})),
+    ("a widget is kept", _append(execution_count=1, outputs=[VIEW])),
     ("a <details> is not closed", _replace("</details>", "")),
     ("asks no question", _replace("random directions?", "random directions")),
     ("2 predictions", _replace("**Predict.** From 2", "From 2")),

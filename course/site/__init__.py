@@ -8,6 +8,7 @@ words are in ``templates``.
 
 import re
 import shutil
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,14 +17,16 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from course import book, launch, ledger
+from course import book, explorables, launch, ledger
 from course.site import atlas, drawings, notebooks
 from dmlkit import ROOT, __version__, losses
 from studies import claims
 
 SITE = Path(__file__).parent
-#: What ``make playground`` writes; the site has it where it is there.
-PLAYGROUND = ROOT / "build" / "playground"
+#: What ``make playground`` leaves in build/: the site has each where it is there.
+LIVE = ("explorables", "playground", "explainer")
+#: Pages of one look, each a tab of the others: the folder, and what the tab says.
+TABS = {"playground": "Forces", "explainer": "Training", "losses": "Atlas"}
 #: On the front page, beside the README's.
 BEST_FIGURES = ("00_before_after", "02_force_field", "16_sphere", "19_groups")
 
@@ -58,8 +61,13 @@ def build(out: Path) -> None:
 def write(source: Path) -> None:
     """Write the sources of the site into a new folder."""
     shutil.copytree(ROOT / "figures", source / "_extra" / "figures")
-    if PLAYGROUND.exists():
-        shutil.copytree(PLAYGROUND, source / "_extra" / "playground")
+    there = [part for part in LIVE if (ROOT / "build" / part).exists()]
+    for part in there:
+        shutil.copytree(ROOT / "build" / part, source / "_extra" / part)
+    for part in {"playground", "explainer"} & set(there):
+        page = source / "_extra" / part / "index.html"
+        text = page.read_text(encoding="utf-8").replace("<!-- tabs -->", tabs(part, there))
+        page.write_text(text, encoding="utf-8")
     figures, course, frame = notebooks.figures(), book.course(), claims.ledger()
     facts = {name: book.facts(notebook) for name, notebook in course.items()}
     notebooks.write(source / "notebooks", course, figures)
@@ -78,11 +86,30 @@ def write(source: Path) -> None:
         "claims": len(claims.table()),
         "losses": len(losses.entries()),
         "cff": (ROOT / "CITATION.cff").read_text(encoding="utf-8"),
-        "playground": PLAYGROUND.exists(),
+        "live": there,
+        "moving": [
+            (name, book.number(name), facts[name].title, each.figure)
+            for each in map(explorables.load, explorables.names())
+            for name in [figures[each.figure]["provenance"]["notebook"]]
+        ],
         "version": __version__,
     }
     for name in ("index", "gallery", "play", "cite"):
         _set(source / f"{name}.md", f"{name}.md", **context)
+
+
+def tabs(current: str, there: Sequence[str]) -> str:
+    """Links between the pages that move and the atlas, as HTML.
+
+    >>> tabs("playground", ["playground"]).count("<a ")
+    2
+    """
+    links = [
+        f'<a href="../{part}/index.html"{" aria-current=page" * (part == current)}>{name}</a>'
+        for part, name in TABS.items()
+        if part in (*there, "losses")
+    ]
+    return f'<nav class="tabs" aria-label="Play">{"".join(links)}</nav>'
 
 
 def front(repository: str) -> str:

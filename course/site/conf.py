@@ -10,7 +10,7 @@ from typing import Any
 from docutils import nodes
 from latex2mathml.converter import convert
 
-from dmlkit import __version__
+from dmlkit import ROOT, __version__
 
 project, author, copyright = "dmlkit", "The dmlkit authors", "the dmlkit authors"
 version = release = __version__
@@ -23,6 +23,8 @@ _spec = find_spec("ziamath")  # which warns as it is imported
 _ziamath = Path(_spec.origin).parent if _spec and _spec.origin else Path()
 html_static_path = ["static", str(_ziamath / "fonts" / "STIXTwoMath-Regular.ttf")]
 html_css_files = ["site.css"]
+if (ROOT / "build" / "explorables").exists():
+    html_js_files = [("../explorables/site.js", {"type": "module"})]
 html_copy_source = html_show_sourcelink = False
 html_show_sphinx = False
 html_math_renderer = "mathml"  # as the page is built: nothing is fetched, no script runs

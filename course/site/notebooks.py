@@ -10,7 +10,7 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell, new_output
 
-from course import book, launch
+from course import book, explorables, launch
 from dmlkit import ROOT
 
 #: Where the site has what is a page of docs/.
@@ -30,13 +30,19 @@ def figures() -> dict[str, dict[str, Any]]:
 
 
 def picture(name: str, alt: str, up: str = "../") -> str:
-    """A committed figure, with an anchor; ``up`` leads from the page to the root of the site."""
+    """A committed figure, with an anchor; ``up`` leads from the page to the root of the site.
+
+    Where it moves, its explorable will stand in its place.
+    """
     place = f"{up}figures/{name}"
-    return (
-        f'<figure class="figure" id="fig-{name}"><a href="{place}.png"><img src="{place}.png" '
+    still = (
+        f'<figure class="figure"><a href="{place}.png"><img src="{place}.png" '
         f'alt="{escape(alt)}"></a><figcaption><a href="{place}.json">Numbers (JSON)</a>'
         "</figcaption></figure>"
     )
+    moves = explorables.of_figures().get(name)
+    about = f' data-explorable="{moves}"' if moves else ""
+    return f'<div id="fig-{name}"{about}>{still}</div>'
 
 
 def _here(found: re.Match[str]) -> str:

@@ -10,11 +10,12 @@ import io
 import json
 import os
 import platform
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import metadata
+from importlib import import_module, metadata, util
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -84,7 +85,8 @@ _LOOK = {
 
 __all__ = [
     "ARMS", "LOOKS", "MAX_BYTES", "RECALL_AXIS", "RIGHT", "WIDTH", "WRONG", "Look", "SavedFigure",
-    "bare", "begin_notebook", "contact_sheet", "curve", "differences", "dots", "example", "kept",
+    "bare", "begin_notebook", "contact_sheet", "curve", "differences", "dots", "example", "explore",
+    "kept",
     "letter", "live", "look", "neighbors", "sample", "save", "timing", "versions",
 ]  # fmt: skip
 
@@ -212,6 +214,26 @@ def kept(name: str) -> SavedFigure:
     with Image.open(io.BytesIO(png)) as picture:
         width = picture.width / picture.info["dpi"][0]
     return SavedFigure(name, record["alt"], record["caption"], png, width)
+
+
+def explore(name: str, picture: SavedFigure) -> Any:
+    """The explorable of this name, where a reader can move it; else the picture, as it is.
+
+    Run headless, or without the checkout, which has the explorables (``course.explorables``), a
+    notebook shows what it would show without this.
+    """
+    there = util.find_spec("course") and util.find_spec("course.explorables")
+    # By name: the library knows nothing above it.
+    return import_module("course.explorables.widget").Widget(name) if _seen() and there else picture
+
+
+def _seen() -> bool:
+    """Whether a reader's front end started this kernel; papermill, nbclient and nbval have none."""
+    if os.environ.get("DMLKIT_FIGURES"):  # figures are reproduced
+        return False
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    in_editor = "__vsc_ipynb_file__" in getattr(shell, "user_ns", {})
+    return "JPY_SESSION_NAME" in os.environ or "google.colab" in sys.modules or in_editor
 
 
 def _begun() -> dict[str, Any]:

@@ -1,9 +1,16 @@
 """Headless Chromium, a local server, and what a page may not do."""
 
 import json
+import os
+import re
 import shutil
+import subprocess
+import sys
 import threading
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -12,7 +19,17 @@ from urllib.parse import urlparse
 
 import pytest
 
+import dmlkit
+
 PHONE = (390, 844)
+RUN_ALL = """
+const panel = jupyterapp.shell.currentWidget;
+window.ran = null;
+panel.context.ready.then(() => panel.sessionContext.ready)
+  .then(() => jupyterapp.commands.execute("notebook:run-all-cells"))
+  .then(() => { window.ran = JSON.stringify(panel.content.model.sharedModel.toJSON()); },
+        (error) => { window.ran = JSON.stringify({error: String(error)}); });
+"""
 
 
 class _Quiet(SimpleHTTPRequestHandler):
@@ -76,3 +93,57 @@ def complaints(browser: Any) -> list[str]:
             if url.scheme in ("http", "https", "ws", "wss") and url.hostname != "127.0.0.1":
                 found.append(f"a request to {url.hostname}")
     return found
+
+
+@contextmanager
+def jupyterlab(folder: Path, **environment: str) -> Iterator[str]:
+    """The address of a JupyterLab with a folder as its root."""
+    settings = {
+        "ServerApp.ip": "127.0.0.1", "ServerApp.port": "0", "ServerApp.port_retries": "0",
+        "ServerApp.open_browser": "False", "ServerApp.allow_root": "True",
+        "IdentityProvider.token": "''", "LabApp.expose_app_in_browser": "True",
+        "LabApp.news_url": "None", "LabApp.check_for_updates_class":
+        "jupyterlab.NeverCheckForUpdate", "LabApp.workspaces_dir": str(folder.parent / "w"),
+    }  # fmt: skip
+    own = {
+        "PYTHONPATH": str(dmlkit.ROOT), "PYTHONUNBUFFERED": "1",
+        "JUPYTER_RUNTIME_DIR": str(folder.parent / "run"),
+        "JUPYTER_CONFIG_DIR": str(folder.parent / "config"),
+    }  # fmt: skip
+    command = [sys.executable, "-m", "jupyter", "lab", str(folder)]
+    with (folder.parent / "lab.log").open("w+") as log:
+        server = subprocess.Popen(
+            [*command, *(f"--{name}={value}" for name, value in settings.items())],
+            stdout=log, stderr=log, env=os.environ | own | environment,
+        )  # fmt: skip
+        try:
+            yield _address(folder.parent / "lab.log", limit=120)
+        finally:
+            server.terminate()
+            server.wait(timeout=30)
+
+
+def _address(log: Path, limit: float) -> str:
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        if found := re.search(r"http://127\.0\.0\.1:(\d+)/lab", log.read_text()):
+            address = found[0].removesuffix("/lab")
+            urllib.request.urlopen(f"{address}/api", timeout=10).close()
+            return address
+        time.sleep(0.5)
+    raise TimeoutError(f"JupyterLab did not start in {limit} s:\n{log.read_text()}")
+
+
+def run_all(browser: Any, lab: str, path: str, limit: float = 420) -> list[dict[str, Any]]:
+    """Open a notebook, run all of it, and give its code cells."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    complaints(browser)
+    browser.get(f"{lab}/lab/tree/{path}?reset")
+    ready = "return Boolean(window.jupyterapp?.shell.currentWidget?.context?.path === arguments[0])"
+    WebDriverWait(browser, 90).until(lambda b: b.execute_script(ready, path))
+    browser.execute_script(RUN_ALL)
+    ran = WebDriverWait(browser, limit, 1).until(lambda b: b.execute_script("return window.ran"))
+    notebook = json.loads(ran)
+    assert "error" not in notebook, notebook
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]

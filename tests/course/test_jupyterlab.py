@@ -1,12 +1,5 @@
 """JupyterLab as `make lab` opens it: figures, where a student stops, a slider."""
 
-import json
-import os
-import re
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,19 +11,11 @@ import dmlkit
 from course import smoke
 from course.student import copies
 
-from .conftest import complaints
+from .conftest import complaints, jupyterlab, run_all
 
 pytestmark = pytest.mark.timeout(900)
 
 SLIDER, WITH_A_SLIDER = "ipywidgets.interactive", "13_norms_and_gradients.ipynb"
-RUN_ALL = """
-const panel = jupyterapp.shell.currentWidget;
-window.ran = null;
-panel.context.ready.then(() => panel.sessionContext.ready)
-  .then(() => jupyterapp.commands.execute("notebook:run-all-cells"))
-  .then(() => { window.ran = JSON.stringify(panel.content.model.sharedModel.toJSON()); },
-        (error) => { window.ran = JSON.stringify({error: String(error)}); });
-"""
 SHOW = """
 const [test, done] = arguments, content = jupyterapp.shell.currentWidget.content;
 const i = content.widgets.findIndex((cell) => cell.model.id === test);
@@ -58,55 +43,8 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def lab(course: Path, chromium: Any) -> Iterator[str]:
     """The address of a JupyterLab with the course as its root."""
-    settings = {
-        "ServerApp.ip": "127.0.0.1", "ServerApp.port": "0", "ServerApp.port_retries": "0",
-        "ServerApp.open_browser": "False", "ServerApp.allow_root": "True",
-        "IdentityProvider.token": "''", "LabApp.expose_app_in_browser": "True",
-        "LabApp.news_url": "None", "LabApp.check_for_updates_class":
-        "jupyterlab.NeverCheckForUpdate", "LabApp.workspaces_dir": str(course.parent / "w"),
-    }  # fmt: skip
-    outputs = {
-        "DMLKIT_FIGURES": str(course.parent / "figures"), "PYTHONPATH": str(dmlkit.ROOT),
-        "JUPYTER_RUNTIME_DIR": str(course.parent / "run"), "PYTHONUNBUFFERED": "1",
-        "JUPYTER_CONFIG_DIR": str(course.parent / "config"),
-    }  # fmt: skip
-    command = [sys.executable, "-m", "jupyter", "lab", str(course)]
-    with (course.parent / "lab.log").open("w+") as log:
-        server = subprocess.Popen(
-            [*command, *(f"--{name}={value}" for name, value in settings.items())],
-            stdout=log, stderr=log, env=os.environ | outputs,
-        )  # fmt: skip
-        try:
-            yield _address(course.parent / "lab.log", limit=120)
-        finally:
-            server.terminate()
-            server.wait(timeout=30)
-
-
-def _address(log: Path, limit: float) -> str:
-    end = time.monotonic() + limit
-    while time.monotonic() < end:
-        if found := re.search(r"http://127\.0\.0\.1:(\d+)/lab", log.read_text()):
-            address = found[0].removesuffix("/lab")
-            urllib.request.urlopen(f"{address}/api", timeout=10).close()
-            return address
-        time.sleep(0.5)
-    raise TimeoutError(f"JupyterLab did not start in {limit} s:\n{log.read_text()}")
-
-
-def run_all(browser: Any, lab: str, path: str, limit: float = 420) -> list[dict[str, Any]]:
-    """Open a notebook, run all of it, and give its code cells."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    complaints(browser)
-    browser.get(f"{lab}/lab/tree/{path}?reset")
-    ready = "return Boolean(window.jupyterapp?.shell.currentWidget?.context?.path === arguments[0])"
-    WebDriverWait(browser, 90).until(lambda b: b.execute_script(ready, path))
-    browser.execute_script(RUN_ALL)
-    ran = WebDriverWait(browser, limit, 1).until(lambda b: b.execute_script("return window.ran"))
-    notebook = json.loads(ran)
-    assert "error" not in notebook, notebook
-    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    with jupyterlab(course, DMLKIT_FIGURES=str(course.parent / "figures")) as address:
+        yield address
 
 
 def errors(cells: list[dict[str, Any]]) -> list[tuple[int, dict[str, Any]]]:
