@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dmlkit import ROOT
 from dmlkit.checks import check_arguments, check_choice
-from dmlkit.data import benchmarks, folder, glyphs, grocery, omniglot
+from dmlkit.data import benchmarks, folder, glyphs, grocery, grocery64, omniglot
 from dmlkit.data.images import SPLITS, ImageSet
 from dmlkit.data.pictures import Pictures, stamp
 
@@ -23,6 +23,7 @@ LOADERS: dict[str, Callable[..., ImageSet]] = {
     "omniglot": omniglot.load,
     **{name: partial(benchmarks.load, name) for name in benchmarks.BENCHMARKS},
     "grocery": grocery.load,
+    "grocery64": grocery64.load,
     "folder": folder.load,
 }
 # The files that a set is read from, which may change while it is remembered.
@@ -54,7 +55,7 @@ def load(
     makes itself, are kept in ``$DMLKIT_CACHE`` unless ``root`` is given). ``check`` compares files
     and counts with the published ones. ``args`` are the set's own: see ``Recipe`` in
     ``dmlkit.data.glyphs``, and ``load`` in ``.omniglot``, ``.benchmarks`` (cub, cars, sop, inshop),
-    ``.grocery`` and ``.folder``.
+    ``.grocery``, ``.grocery64`` and ``.folder``.
 
     Raises ValueError for a name or split that does not exist, TypeError for such an argument,
     FileNotFoundError for a missing file.

@@ -10,6 +10,7 @@ from typing import Any
 
 import filelock
 import numpy as np
+from numpy.typing import NDArray
 
 from dmlkit import cache_folder
 from dmlkit.checks import check_choice
@@ -68,6 +69,18 @@ def load(
         raise ValueError(f"features are there already: they go without {', '.join(pictures)}")
     folder = Path() if features else located(root, check)
     every, vectors = kept.read("grocery", features) if features else (listed(folder), None)
+    found, rows = chosen(every, split, fold, validation, class_split, gallery)
+    paths = np.array([folder / path for path in found.paths])
+    images = found._replace(paths=paths).image_set(**{"keep_aspect": True} | pictures)
+    if vectors is not None:
+        images = replace(images, images=vectors[rows, :, None, None])
+    return replace(images, attributes={"list": every.parts[rows]})
+
+
+def chosen(
+    every: Listing, split: str, fold: int | None, validation: bool, class_split: int, gallery: str
+) -> tuple[Listing, NDArray[np.int64]]:
+    """What ``load`` takes of all that is listed, and its rows there (N,)."""
     photographs = every.subset(every.parts != "catalog")
     tested = np.isin(photographs.ids, np.arange(81) if fold is None else FOLDS[fold])
     halves = photographs._replace(parts=np.where(tested, "test", "train"))
@@ -79,12 +92,7 @@ def load(
             both = found.subset(other), every.subset(every.parts == "catalog")
             found = Listing._make(map(np.concatenate, zip(*both, strict=True)))
     place = {path: i for i, path in enumerate(every.paths)}
-    rows = np.array([place[path] for path in found.paths])
-    paths = np.array([folder / path for path in found.paths])
-    images = found._replace(paths=paths).image_set(**{"keep_aspect": True} | pictures)
-    if vectors is not None:
-        images = replace(images, images=vectors[rows, :, None, None])
-    return replace(images, attributes={"list": every.parts[rows]})
+    return found, np.array([place[path] for path in found.paths])
 
 
 def listed(folder: Path) -> Listing:
