@@ -78,12 +78,22 @@ def load(
 
 
 def chosen(
-    every: Listing, split: str, fold: int | None, validation: bool, class_split: int, gallery: str
+    every: Listing,
+    split: str,
+    fold: int | None,
+    validation: bool,
+    class_split: int,
+    gallery: str,
+    third: int | None = None,
 ) -> tuple[Listing, NDArray[np.int64]]:
     """What ``load`` takes of all that is listed, and its rows there (N,)."""
     photographs = every.subset(every.parts != "catalog")
     tested = np.isin(photographs.ids, np.arange(81) if fold is None else FOLDS[fold])
-    halves = photographs._replace(parts=np.where(tested, "test", "train"))
+    parts = np.where(tested, "test", "train")
+    if third is not None:
+        others = np.random.default_rng(class_split).permutation(np.unique(photographs.ids[~tested]))
+        parts[np.isin(photographs.ids, np.array_split(others, 3)[third])] = "val"
+    halves = photographs._replace(parts=parts)
     found = halves.split(split, validation, class_split)
     if split != "train" and gallery != "all":
         other = np.array([path.startswith("test/") for path in found.paths])

@@ -34,6 +34,7 @@ def load(
     fold: int | None = 0,
     validation: bool = False,
     class_split: int = 0,
+    third: int | None = None,
     gallery: str = "visit",
     side: int = SIDE,
     gray: bool = False,
@@ -45,7 +46,8 @@ def load(
 
     Classes, groups, lists, ``fold``, ``validation``, ``class_split`` and ``gallery`` ("visit" or
     "all") are those of ``dmlkit.data.grocery.load``: queries are searched for in photographs of
-    another visit. ``check`` compares the file with its MD5.
+    another visit. With a ``third``, 0 to 2, that third of the classes that would train is "val",
+    and the other two train. ``check`` compares the file with its MD5.
 
     Raises ValueError for a choice that does not exist or a damaged file. Source: Klasson, Zhang and
     Kjellström, "A Hierarchical Grocery Store Image Dataset with Visual and Semantic Labels" (2019),
@@ -55,7 +57,7 @@ def load(
     if side not in SIDES:
         raise ValueError(f"side must be one of {', '.join(map(str, SIDES))}, but is {side!r}")
     every, pixels = read(check)
-    found, rows = grocery.chosen(every, split, fold, validation, class_split, gallery)
+    found, rows = grocery.chosen(every, split, fold, validation, class_split, gallery, third)
     images = pixels[rows]
     if gray:
         weights = torch.tensor([299, 587, 114], dtype=torch.int32)
