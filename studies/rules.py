@@ -176,7 +176,17 @@ VISITS_ON = ("normalized_softmax", "proxy_anchor")
 _SEE_POINTS, _SEE_END_RATE, _SEE_WEIGHT = 8, 0.4, 0.2  # the authors' scripts
 _MEMBERS = 4  # of DREML: together they have the dimensions and the steps of one network
 _OF_ARM = (
-    *("of", "fields", "choices", "ranges", "off", "steps_factor", "members", "recipe_of", "factors"),
+    *(
+        "of",
+        "fields",
+        "choices",
+        "ranges",
+        "off",
+        "steps_factor",
+        "members",
+        "recipe_of",
+        "factors",
+    ),
 )
 
 _TAKEN = ("members", "choices", "off", "recipe_of", "factors")  # as they are
