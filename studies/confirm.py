@@ -210,8 +210,9 @@ def behind(found: Outcomes, arms: Sequence[str], seed: int = 0) -> pd.DataFrame:
     Columns: mean (percent); low and high, of the arm's score minus that of the best other one, all
     of them right together in 95 of 100 studies (Hsu 1984, Annals of Statistics 12:1136,
     "Constrained Simultaneous Confidence Intervals for Multiple Comparisons with the Best"); a low
-    of 0 says that it is the best, a high of 0 that it is not. ``quantile`` is what one difference must be of its
-    error, by draws of the estimated covariance (Dunnett's, for each arm as the control).
+    of 0 says that it is the best, a high of 0 that it is not. ``quantile`` is what one
+    difference must be of its error, by draws of the estimated covariance (Dunnett's, for each arm
+    as the control).
     """
     at, A = means([found.scores(arm) for arm in arms]), len(arms)
     values, vectors = np.linalg.eigh(at.parts[0] + at.parts[1] - at.parts[2])
