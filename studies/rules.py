@@ -27,13 +27,13 @@ class Tuning:
     """Numbers of a search, equal for all arms: ``data/studies/scratch.toml`` explains them."""
 
     candidates: int
+    short_steps: int
     steps: int
-    short_steps: int = 0
-    finalists: int = 0
-    rounds: int = 0
-    extra: int = 0
-    edge: float = 0.0
-    reach: float = 0.0
+    finalists: int
+    rounds: int
+    extra: int
+    edge: float
+    reach: float
     further: int = 0  # candidates of a second pass
     at_once: int = 1  # of a sealed study: candidates that all arms have before any has more
 

@@ -36,6 +36,12 @@ loss_lr_factor = ["log", 3.0, 30.0]
 [tuning]
 candidates = 2
 steps = 2
+short_steps = 0
+finalists = 0
+rounds = 0
+extra = 0
+edge = 0
+reach = 0
 [hypotheses.SEC]
 addition = " + SEC"
 against = ""
