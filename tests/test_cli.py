@@ -55,6 +55,13 @@ def test_train_prints_the_run_beside_its_baselines_and_loads_it_the_next_time(in
     assert "loaded from" in invoke(*args).output  # rates were constant so far: it is the same Run
 
 
+def test_a_score_on_photographs_of_the_package_is_told_beside_what_is_known_of_them(invoke):
+    result = invoke("train", "--recipe", "grocery64", "--steps", "2")
+    assert result.exit_code == 0, result.output
+    assert "color histogram" in result.output
+    assert re.search(r"beside: chance \d+\.\d, coarse class alone 86\.\d, unt", result.output)
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -71,7 +78,7 @@ def test_train_prints_the_run_beside_its_baselines_and_loads_it_the_next_time(in
         (["train", "--set", "hue=1"], "Experiment takes loss, loss_args"),
         (
             ["train", "--recipe", "nope"],
-            "no recipe 'nope': there are photos_grocery_lite0, sec_cars",
+            "no recipe 'nope': there are grocery64, photos_grocery_lite0, sec_cars",
         ),
         (["train", "--recipe", "see_cub_vit_s", "--root", "nowhere"], "`dmlkit data get cub"),
         (["train", "--data", "omniglot", "--root", "nowhere"], "images_background_small1.zip"),

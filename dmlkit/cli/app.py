@@ -59,7 +59,7 @@ def train(
     _use_root(root)
     from dmlkit import recipes, training
     from dmlkit.cli import practice
-    from dmlkit.data import load
+    from dmlkit.data import load, references
     from dmlkit.search import find_run
     from dmlkit.training.scoring import score
 
@@ -77,7 +77,9 @@ def train(
     before = training.untrained(experiment, device)
     if experiment.data in practice.PHOTOGRAPHS:
         terminal.console.print(practice.near_copies(images, before), soft_wrap=True)
-    columns = {name: score(experiment, images, x) for name, x in before.items()}
+    scores = {name: score(experiment, images, x) for name, x in before.items()}
+    known = references(experiment.data, experiment.split, experiment.data_args)
+    columns = {name: each for name, each in scores.items() if name not in known}
     done = training.run(experiment, device=device, start=find_run(start) if start else None)
     columns[f"{experiment.loss}, {experiment.steps} steps"] = done.scores
     trained = load(experiment.data, "train", **experiment.data_args).class_names
@@ -87,6 +89,9 @@ def train(
         (name, *(f"{100 * each[name]:.1f}" for each in columns.values())) for name in done.scores
     )
     print_table(title, ["score", *columns], rows, "right")
+    if known:  # in a line: more columns would not fit
+        beside = (f"{name} {100 * scores[name]['recall_at_1']:.1f}" for name in known)
+        terminal.console.print(f"recall_at_1 beside: {', '.join(beside)}", soft_wrap=True)
     if experiment.data in practice.PHOTOGRAPHS:
         line = practice.gain(images, before, done.embeddings)
         terminal.console.print(line, soft_wrap=True)
@@ -133,7 +138,8 @@ def search(
 @data.command()
 def check(
     name: Annotated[
-        str, typer.Argument(help="glyphs, omniglot, cub, cars, sop, inshop, grocery, folder.")
+        str,
+        typer.Argument(help="glyphs, omniglot, cub, cars, sop, inshop, grocery(64), folder."),
     ],
     root: Root = None,
     settings: Annotated[list[str] | None, set_option("an argument of the data set.")] = None,

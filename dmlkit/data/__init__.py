@@ -3,10 +3,14 @@
 import hashlib
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dmlkit import ROOT
 from dmlkit.checks import check_arguments, check_choice
@@ -14,7 +18,7 @@ from dmlkit.data import benchmarks, folder, glyphs, grocery, grocery64, omniglot
 from dmlkit.data.images import SPLITS, ImageSet
 from dmlkit.data.pictures import Pictures, stamp
 
-__all__ = ["LOADERS", "SPLITS", "ImageSet", "load"]
+__all__ = ["LOADERS", "SPLITS", "ImageSet", "load", "references"]
 
 #: Each data set by its name. To add one, write a file with a function of (split, root, check) and
 #: the set's own arguments that returns an ImageSet, and enter it here.
@@ -70,6 +74,11 @@ def load(
     files = _FILES[name](place) if place and name in _FILES else ()
     stamps = repr([(str(path), stamp(path)) for path in files])
     return _load(hashlib.sha256(stamps.encode()).digest(), name, split, place, check, **hashable)
+
+
+def references(name: str, split: str, args: Mapping[str, Any]) -> dict[str, NDArray[np.float32]]:
+    """Embeddings (N, d), by name, that a score on a split is read beside; of most sets none."""
+    return grocery64.references(split, **args) if name == "grocery64" else {}
 
 
 def default_root() -> Path:

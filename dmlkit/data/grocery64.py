@@ -2,9 +2,11 @@
 
 import io
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,6 +69,26 @@ def load(
         images = F.avg_pool2d(images.float(), SIDE // side).round().to(torch.uint8)
     lists = {"list": every.parts[rows]}
     return replace(found.image_set(), images=images, attributes=lists)
+
+
+def references(split: str, **args: Any) -> dict[str, NDArray[np.float32]]:
+    """What a score on a split is read beside, as embeddings (N, d) in its order, by name.
+
+    "chance" has random ones. "coarse class alone" knows the coarse class of each photograph and
+    nothing else: it finds a product by chance among those of its class. "untouched Lite0" is what
+    EfficientNet-Lite0, trained on ImageNet alone, makes of the same photographs at 128 pixels; it
+    is missing where ``data/features`` is, as in an installed wheel.
+    """
+    images = load(split, Path(), **args)
+    noise = np.random.default_rng(0).standard_normal((len(images), 64)).astype(np.float32)
+    classes = np.unique(images.groups, return_inverse=True)[1]
+    coarse = np.eye(classes.max() + 1, dtype=np.float32)[classes]
+    found = {"chance": noise, "coarse class alone": np.hstack([coarse, 1e-3 * noise])}
+    of_archive = {name: args[name] for name in args if name not in ("side", "gray")}
+    with suppress(FileNotFoundError):
+        kept = grocery.load(split, Path(), features="tf_efficientnet_lite0@128", **of_archive)
+        found["untouched Lite0"] = np.asarray(kept.images).reshape(len(images), -1)
+    return found
 
 
 @lru_cache(maxsize=1)

@@ -250,6 +250,39 @@ def recolor(images: Tensor, generator: Generator, strength: float) -> Tensor:
     return gray(x).lerp(x, s).clamp(0, 1)
 
 
+def mirror(images: Tensor, generator: Generator) -> Tensor:
+    """Each image mirrored, half of the time: (B, C, H, W) to the same, on the images' device.
+
+    The draws come from the generator's own device.
+
+    >>> mirror(torch.tensor([[[[1, 2]]]] * 4), Generator().manual_seed(0)).flatten(1).tolist()
+    [[2, 1], [1, 2], [2, 1], [2, 1]]
+    """
+    turned = torch.rand(len(images), 1, 1, 1, generator=generator, device=generator.device) < 0.5
+    return torch.where(turned.to(images.device, non_blocking=True), images.flip(3), images)
+
+
+def color_histogram(images: Tensor) -> Tensor:
+    """How much of an image has which color, and nothing of where: (N, 3, H, W) -> (N, 216).
+
+    Square roots of the shares of 6 × 6 × 6 bins, 43 of 256 levels wide: so vectors of unit length,
+    whose cosine is Bhattacharyya's coefficient. Images are uint8 0..255 or float 0..1.
+
+    >>> halves = torch.tensor([0, 255], dtype=torch.uint8).expand(1, 3, 1, 2)  # black and white
+    >>> color_histogram(halves).square().nonzero().tolist()
+    [[0, 0], [0, 215]]
+    """
+    found = []
+    for part in images.split(256):
+        levels = part if part.dtype == torch.uint8 else (255 * part).round()
+        red, green, blue = (levels.long() // 43).flatten(2).unbind(dim=1)  # (B, H W), 0..5
+        bins = 36 * red + 6 * green + blue
+        own = bins + 216 * torch.arange(len(part), device=part.device)[:, None]
+        counts = own.flatten().bincount(minlength=216 * len(part)).view(-1, 216)
+        found.append((counts / bins.shape[1]).sqrt())
+    return torch.cat(found)
+
+
 def suffixes() -> tuple[str, ...]:
     """Those of the picture files that are read here.
 

@@ -90,6 +90,7 @@ class Experiment:
     clip: float = _number(0.0, 0)  # the norm that the whole gradient is scaled down to; 0: never
     keep_best: bool = False  # the monitored step of the best Recall@1 on val, and not the last
     color: float = _number(0.0, 0, 1)  # how far each image's brightness, contrast, saturation go
+    mirror: bool = False  # each image, half of the time: of photographs, as letters are none then
 
     def __post_init__(self) -> None:
         for f in fields(self):

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 import dmlkit
 from dmlkit import data
 from dmlkit.data.images import to_float
+from dmlkit.data.pictures import color_histogram
 from dmlkit.files import StrPath, told, write_whole
 from dmlkit.models import Embedder
 from dmlkit.training.build import (
@@ -105,7 +106,8 @@ def baselines(experiment: Experiment, device: str = "auto") -> dict[str, dict[st
 
 def untrained(experiment: Experiment, device: str = "auto") -> dict[str, np.ndarray]:
     """Embeddings without training, by name, of the Experiment's split: raw pixels (or features that
-    are kept), and the network as it starts (on features, a head), a published one without its head.
+    are kept), a histogram of colors, and the network as it starts (on features, a head), a
+    published one without its head; then what is known of the set: see ``data.references``.
     """
     train = data.load(experiment.data, "train", **experiment.data_args)
     images = data.load(experiment.data, experiment.split, **experiment.data_args)
@@ -120,7 +122,11 @@ def untrained(experiment: Experiment, device: str = "auto") -> dict[str, np.ndar
     pixels = to_float(shown) if isinstance(shown, Tensor) else shown.thumbnails()
     if shown.shape[2:] == (1, 1):
         return {"untouched features": pixels.flatten(1).numpy(), "random head": x}
-    return {"raw pixels": pixels.flatten(1).numpy(), start: x}
+    found = {"raw pixels": pixels.flatten(1).numpy()}
+    if pixels.shape[1] == 3:
+        found["color histogram"] = color_histogram(pixels).numpy()
+    known = data.references(experiment.data, experiment.split, experiment.data_args)
+    return found | {start: x} | known
 
 
 class _Work(NamedTuple):

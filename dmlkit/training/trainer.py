@@ -162,6 +162,8 @@ class Trainer:
         images = glyphs.jitter(images, draws) if augment else to_float(images).float()
         if self.experiment.color:
             images = pictures.recolor(images, draws, self.experiment.color)
+        if self.experiment.mirror:
+            images = pictures.mirror(images, draws)
         return images.contiguous(memory_format=torch.channels_last), self.labels[index]
 
     def _gathered(self, embeddings: Tensor) -> Tensor:

@@ -1,14 +1,15 @@
 """Groceries at 64 pixels: the file in the package, beside what is known of the archive."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from dmlkit import data
-from dmlkit.data import grocery, grocery64
+from dmlkit import data, recipes, retrieval, training
+from dmlkit.data import features, grocery, grocery64
 from dmlkit.data.pictures import Pictures
 
 PUBLISHED = Path(os.environ.get("DMLKIT_DATA", "")) / "grocery"
@@ -67,6 +68,35 @@ def test_what_is_written_is_read(tmp_path):
     assert apart.max() < 8  # another photograph is some 60 away
     with pytest.raises(ValueError, match=r"few\.npz is not the published file: its MD5 is"):
         grocery64.read(path=path)
+
+
+def test_what_a_score_is_read_beside(monkeypatch, tmp_path):
+    """Color alone finds more than half; Recall@1 as docs/grocery64.md has it, by product."""
+    experiment = recipes.load("grocery64")
+    images, found = load(), training.untrained(experiment, "cpu")
+    recalls = {
+        name: 100 * retrieval.by_query(**images.retrieval_sets(x), metric="cosine")
+        .groupby("label").mean()["recall_at_1"].mean()
+        for name, x in found.items()
+    }  # fmt: skip
+    assert list(recalls) == [
+        "raw pixels", "color histogram", "untrained network",
+        "chance", "coarse class alone", "untouched Lite0",
+    ]  # fmt: skip
+    assert recalls["raw pixels"] == pytest.approx(21.1, abs=0.1)
+    assert recalls["color histogram"] == pytest.approx(54.1, abs=0.1)
+    assert recalls["untouched Lite0"] == pytest.approx(69.3, abs=0.1)
+    assert recalls["chance"] == pytest.approx(100 / 21, abs=2)
+    own, gallery = (images.labels[rows] for rows in (images.queries, ~images.queries))
+    kin = images.groups[images.queries][:, None] == images.groups[~images.queries]
+    share = ((own[:, None] == gallery) & kin).sum(axis=1) / kin.sum(axis=1)
+    expected = 100 * np.mean([share[own == label].mean() for label in range(images.num_classes)])
+    assert recalls["coarse class alone"] == pytest.approx(expected, abs=2)
+    monkeypatch.setattr(features, "FOLDER", tmp_path)
+    monkeypatch.setenv("DMLKIT_CACHE", str(tmp_path))
+    args = {"data_args": {"gray": True, "side": 32}}
+    small = training.untrained(replace(experiment, **args), "cpu")
+    assert not {"color histogram", "untouched Lite0"} & small.keys()
 
 
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="$DMLKIT_DATA names no folder of photographs")

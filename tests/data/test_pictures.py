@@ -377,3 +377,14 @@ def test_fresh_colors_are_torchvisions_in_turn(generator, channels):
         b, c, s = factors.tolist()
         image = reference.adjust_contrast(reference.adjust_brightness(image, b), c)
         torch.testing.assert_close(new, reference.adjust_saturation(image, s), rtol=0, atol=1e-3)
+
+
+def test_a_histogram_of_colors_counts_as_numpy_and_forgets_the_place(generator):
+    images = torch.randint(0, 256, (300, 3, 4, 5), generator=generator, dtype=torch.uint8)
+    found = pictures.color_histogram(images)
+    edges = [0, 43, 86, 129, 172, 215, 256]
+    for image, row in zip(images[::37], found[::37], strict=True):
+        counts, _ = np.histogramdd(image.flatten(1).T.numpy(), bins=[edges] * 3)
+        np.testing.assert_allclose(row.square(), counts.ravel() / 20, atol=1e-6)
+    assert torch.equal(pictures.color_histogram(images.flip(2).transpose(2, 3)), found)
+    assert torch.equal(pictures.color_histogram(images / 255), found)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from dmlkit import data, losses, models, training
+from dmlkit.data.images import to_float
 from tests.training.tiny import TINY, run
 
 
@@ -79,6 +80,12 @@ def test_each_image_of_each_step_has_colors_of_its_own(generator):
     first, again, later = (trainer._batch(seed)[0] for seed in (5, 5, 6))
     assert torch.equal(first, again)
     assert len(torch.unique(torch.cat([first, later]), dim=0)) == 8
+    trainer.experiment = replace(experiment, color=0.0, mirror=True)
+    turned = torch.cat([trainer._batch(seed)[0] for seed in range(20)])
+    plain = to_float(image).expand_as(turned)
+    as_it_is, mirrored = ((turned == each).all(dim=(1, 2, 3)) for each in (plain, plain.flip(3)))
+    assert (as_it_is ^ mirrored).all()
+    assert 20 < mirrored.sum() < 60  # of 80
 
 
 def test_features_of_a_frozen_network_are_computed_once(store, generator, monkeypatch):
