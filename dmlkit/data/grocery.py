@@ -40,6 +40,7 @@ def load(
     fold: int | None = 0,
     validation: bool = False,
     class_split: int = 0,
+    third: int | None = None,
     gallery: str = "visit",
     features: str | None = None,
     **pictures: Any,
@@ -47,8 +48,8 @@ def load(
     """Groceries: 5,421 photographs of 81 classes of fruit, vegetables and cartons, split by class.
 
     The classes of one ``fold``, 0 to 3, test, and the others train; with ``validation`` half of
-    those, drawn by ``class_split``, are the split "val". With ``fold=None`` all 81 test. Groups are
-    the 43 coarse classes, such as Apple; the attribute ``list`` is the authors' list that a
+    those, or one ``third``, 0 to 2, drawn by ``class_split``, are the split "val". With
+    ``fold=None`` all 81 test. Groups are the 43 coarse classes, such as Apple; the attribute ``list`` is the authors' list that a
     photograph is in: train and val are of one visit to a shop, test is of another.
 
     Photographs of one visit are near copies. So what the test list has of the classes of test or
@@ -69,7 +70,7 @@ def load(
         raise ValueError(f"features are there already: they go without {', '.join(pictures)}")
     folder = Path() if features else located(root, check)
     every, vectors = kept.read("grocery", features) if features else (listed(folder), None)
-    found, rows = chosen(every, split, fold, validation, class_split, gallery)
+    found, rows = chosen(every, split, fold, validation, class_split, gallery, third)
     paths = np.array([folder / path for path in found.paths])
     images = found._replace(paths=paths).image_set(**{"keep_aspect": True} | pictures)
     if vectors is not None:

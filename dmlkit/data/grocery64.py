@@ -46,10 +46,9 @@ def load(
     A photograph's central square, reduced; ``side=32`` is the mean of 2 × 2 pixels. ``gray`` leaves
     one channel, 0.299 R + 0.587 G + 0.114 B: color alone finds many products, so this is harder.
 
-    Classes, groups, lists, ``fold``, ``validation``, ``class_split`` and ``gallery`` ("visit" or
-    "all") are those of ``dmlkit.data.grocery.load``: queries are searched for in photographs of
-    another visit. With a ``third``, 0 to 2, that third of the classes that would train is "val",
-    and the other two train. ``check`` compares the file with its MD5.
+    Classes, groups, lists, ``fold``, ``validation``, ``class_split``, ``third`` and ``gallery``
+    ("visit" or "all") are those of ``dmlkit.data.grocery.load``: queries are searched for in photographs of
+    another visit. ``check`` compares the file with its MD5.
 
     Raises ValueError for a choice that does not exist or a damaged file. Source: Klasson, Zhang and
     Kjellström, "A Hierarchical Grocery Store Image Dataset with Visual and Semantic Labels" (2019),
