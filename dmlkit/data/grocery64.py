@@ -47,8 +47,8 @@ def load(
     one channel, 0.299 R + 0.587 G + 0.114 B: color alone finds many products, so this is harder.
 
     Classes, groups, lists, ``fold``, ``validation``, ``class_split``, ``third`` and ``gallery``
-    ("visit" or "all") are those of ``dmlkit.data.grocery.load``: queries are searched for in photographs of
-    another visit. ``check`` compares the file with its MD5.
+    ("visit" or "all") are those of ``dmlkit.data.grocery.load``: queries are searched for
+    in photographs of another visit. ``check`` compares the file with its MD5.
 
     Raises ValueError for a choice that does not exist or a damaged file. Source: Klasson, Zhang and
     Kjellström, "A Hierarchical Grocery Store Image Dataset with Visual and Semantic Labels" (2019),
