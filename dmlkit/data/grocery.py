@@ -50,7 +50,8 @@ def load(
     The classes of one ``fold``, 0 to 3, test, and the others train; with ``validation`` half of
     those, or one ``third``, 0 to 2, drawn by ``class_split``, are the split "val". With
     ``fold=None`` all 81 test. Groups are the 43 coarse classes, such as Apple; the
-    attribute ``list`` is the authors' list that a photograph is in: train and val are of one visit to a shop, test is of another.
+    attribute ``list`` is the authors' list that a photograph is in: train and val are of one visit
+    to a shop, test is of another.
 
     Photographs of one visit are near copies. So what the test list has of the classes of test or
     val is searched for in a ``gallery`` of another ``visit``; or in the 81 pictures of a shop's
