@@ -13,7 +13,10 @@ from dmlkit.cli.terminal import Device, Scheduler, set_option, use_scheduler
 def study(
     name: Annotated[str, typer.Argument(help="Its rules: the name of a file of data/studies.")],
     arms: Annotated[list[str] | None, typer.Option(help="A name, repeatable; else all.")] = None,
-    only: Annotated[str | None, typer.Option(help="search, further or repetitions.")] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(help="search, further or repetitions; of a sealed study unseal or cut."),
+    ] = None,
     status: Annotated[bool, typer.Option(help="Say what is done, and train nothing.")] = False,
     sample: Annotated[int, typer.Option(help="Rows of its evidence to train anew.")] = 0,
     key: Annotated[str, typer.Option(help="What draws them: a commit's hash.")] = "",
@@ -32,7 +35,8 @@ def study(
 def judge(
     loss: Annotated[str, typer.Argument(help="mylosses.py:MyLoss, or package.module:MyLoss.")],
     study: Annotated[
-        list[str] | None, typer.Option(help="scratch or transfer, repeatable; else both.")
+        list[str] | None,
+        typer.Option(help="scratch or transfer, repeatable, else both; or grocery64."),
     ] = None,
     folder: Annotated[Path, typer.Option(help="Of the page, judge_MyLoss.md.")] = Path(),
     device: Device = "auto",

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from studies import sealed
 from studies.check import sample
 from studies.rules import DEFAULTS, Arm, Fields, Protocol, arms, choices_of, protocol
 from studies.search import agreement, candidates, ends, recipes, search
@@ -162,6 +163,9 @@ def command(
     """What ``dmlkit study`` does, and the lines that it prints. Raises as ``follow`` does, and
     RuntimeError where rows that are trained anew are not as they were."""
     rules, (trials, evidence) = protocol(name), tables(name)
+    if rules.sealed:
+        yield from _sealed(rules, chosen_arms(names, rules), only, status, device)
+        return
     chosen = chosen_arms(names, rules)
     if sampled:
         found = sample(f"{name}_{only}" if only == "further" else name, sampled, key, device)
@@ -180,3 +184,24 @@ def command(
         numbers = f"{found['tau']:.2f} [{found['low']:.2f}, {found['high']:.2f}]"
         yield f"Kendall's tau of the searches, over {found['n']:.0f} arms: {numbers}"
         yield from ends(rules, chosen, frame)
+
+
+def _sealed(
+    rules: Protocol, chosen: Sequence[Arm], only: str | None, status: bool, device: str
+) -> Iterator[str]:
+    """What ``command`` does in a sealed study, and its lines."""
+    trials = sealed.table(rules.name)
+    if only in ("unseal", "cut"):
+        yield f"the seal is broken: {sealed.unseal(rules, trials, only == 'cut')}"
+        return
+    if only is not None:
+        raise ValueError(f"only must be unseal or cut, not {only!r}")
+    if not status:
+        sealed.follow(rules, chosen, trials, device=device, progress=True)
+    done, of = remaining(rules, chosen, trials, trials)["search"]
+    yield f"trainings: {done} of {of}; test classes are sealed until the last"
+    there = sealed.layers(rules, trials.frame())
+    first = sealed.primary(rules)
+    for part, names in (("hypotheses", first), ("others", [a for a in there if a not in first])):
+        least = min(there[name] for name in names)
+        yield f"{part}: {least} of {rules.tuning.candidates} candidates in all searches of all arms"

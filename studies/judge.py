@@ -27,6 +27,7 @@ from studies.rules import Protocol, arms, experiment, loss_arm, protocol, repeti
 from studies.search import candidates, recipes, search
 from studies.standing import standing
 from studies.trainings import TRIAL_KEY, Table, baselines, compare, tables
+from studies.verdict import Verdict, verdict
 
 # Before any training --------------------------------------------------------------------------
 
@@ -138,14 +139,15 @@ def judge(
     executor: Executor | None = None,
     device: str = "auto",
     progress: bool = True,
-) -> Judgment:
+) -> Judgment | Verdict:
     """Put a loss through a study, or several, and say where it stands among the study's losses.
 
     ``name`` is ``path/to/file.py:Class`` or ``package.module:Class``; its class may have a
     ``space`` of settings to tune and a ``family`` (see ``losses.entry``). ``study`` is
     ``"scratch"``, ``"transfer"`` or both; of these, one whose images are not here is left out, and
-    the page says so. The page is written to ``judge_Class.md`` in the ``folder``; None writes none.
-    What was trained is on disk: called again, it goes on from there.
+    the page says so; or ``"grocery64"`` alone (see ``verdict``). The page is written to
+    ``judge_Class.md`` in the ``folder``; None writes none. What was trained is on disk: called
+    again, it goes on from there.
 
     Raises:
         ValueError: see ``examine``; nothing was trained then. Or an unknown study.
@@ -153,6 +155,11 @@ def judge(
     args, entry, found = dict(loss_args or {}), losses.entry(name), {}
     notes = examine(name, args)
     studies = [protocol(each) for each in ([study] if isinstance(study, str) else study)]
+    if any(rules.sealed for rules in studies):
+        if len(studies) > 1:
+            raise ValueError(f"a sealed study judges alone: say one of {', '.join(study)}")
+        how = {"executor": executor, "device": device, "progress": progress}
+        return verdict(studies[0], name, args, folder, **how)
     for rules, evidence in [(rules, compared(rules)) for rules in studies]:
         try:
             price = cost(example(rules, name, args))

@@ -35,6 +35,7 @@ class Tuning:
     edge: float
     reach: float
     further: int = 0  # candidates of a second pass
+    at_once: int = 1  # of a sealed study: candidates that all arms have before any has more
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,26 @@ class Repetitions:
 
 
 @dataclass(frozen=True)
+class Hypothesis:
+    """That an addition gains, in the mean of ``losses``: each with the ``addition`` minus itself
+    with another one (``against``; "" is none). ``printed`` is the paper's own gain in points."""
+
+    addition: str
+    against: str
+    losses: Sequence[str]
+    printed: float
+    source: str
+
+
+@dataclass(frozen=True)
 class Protocol:
     """The rules of a study, as they stand in its file in ``data/studies``.
 
     A study ``like`` another has that one's rules. It may set fields on top of that one's ``base``,
     and have ``arms`` and ``contrasts`` of its own: ``data/studies/claims.toml`` explains them.
+
+    In a ``sealed`` study a training is scored twice: on validation classes and, out of sight, on
+    test classes. Its searches are its repetitions: ``data/studies/grocery64.toml`` explains them.
     """
 
     name: str
@@ -74,6 +90,9 @@ class Protocol:
     like: str | None = None
     arms: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     contrasts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sealed: bool = False
+    margin: float = 0.0  # points: a smaller gain is negligible
+    hypotheses: Mapping[str, Hypothesis] = field(default_factory=dict)
 
 
 def protocol(name: str, folder: Path = FOLDER) -> Protocol:
@@ -105,6 +124,7 @@ def protocol(name: str, folder: Path = FOLDER) -> Protocol:
             tuning=_made(Tuning, rules.tuning),
             searches=[_made(Search, table) for table in rules.searches],
             repetitions=_made(Repetitions, rules.repetitions),
+            hypotheses={name: _made(Hypothesis, told) for name, told in rules.hypotheses.items()},
         )
     for told in rules.contrasts.values():
         check_arguments("a contrast", ("effect", "metric", "mean"), told)
@@ -155,7 +175,21 @@ SEE_ON = ("normalized_softmax", "cosface", "arcface", "proxy_nca_pp", "proxy_anc
 VISITS_ON = ("normalized_softmax", "proxy_anchor")
 _SEE_POINTS, _SEE_END_RATE, _SEE_WEIGHT = 8, 0.4, 0.2  # the authors' scripts
 _MEMBERS = 4  # of DREML: together they have the dimensions and the steps of one network
-_OF_ARM = ("of", "fields", "choices", "ranges", "steps_factor", "members", "recipe_of", "factors")
+_OF_ARM = (
+    *(
+        "of",
+        "fields",
+        "choices",
+        "ranges",
+        "off",
+        "steps_factor",
+        "members",
+        "recipe_of",
+        "factors",
+    ),
+)
+
+_TAKEN = ("members", "choices", "off", "recipe_of", "factors")  # as they are
 
 
 @dataclass(frozen=True)
@@ -167,7 +201,7 @@ class Arm:
     space: Mapping[str, Range]  # of a setting, as "loss_args.margin"
     learns: bool = False  # the loss has parameters, and so a rate, of its own
     points: str = ""  # arms of the same draw the same candidates in the settings that they share
-    off: tuple[str, ...] = ()  # settings that are 0 in some candidates
+    off: Sequence[str] = ()  # settings that are 0 in some candidates
     per_step: str | None = None  # a setting that is the number of steps
     steps_factor: float = 1.0  # of the study's steps
     members: int = 1  # of an ensemble
@@ -254,13 +288,13 @@ def _expanded(plain: Arm, detach: bool) -> Arm:
 
 
 def _derived(name: str, known: Mapping[str, Arm], told: Mapping[str, Any]) -> Arm:
-    """An arm that is ``of`` a known one, but for what it says.
+    """An arm that is ``of`` a known one, else of the one of its name, but for what it says.
 
     Its ``fields`` are put on top; a setting that they fix is not tuned. ``ranges`` replace those of
     the same setting, ``choices`` those of the same name.
     """
     check_arguments(f"the arm {name!r}", _OF_ARM, told)
-    base, fields = known[told["of"]], told.get("fields", {})
+    base, fields = known[told.get("of", name)], told.get("fields", {})
     own = {key: tuple(bounds) for key, bounds in told.get("ranges", {}).items()}
     kept = {  # in the order of the known arm's, as that is which coordinate a setting draws
         key: bounds for key, bounds in base.space.items() if key in own or not is_set(fields, key)
@@ -271,7 +305,7 @@ def _derived(name: str, known: Mapping[str, Arm], told: Mapping[str, Any]) -> Ar
         fields=merged(base.fields, fields),
         space=kept | own,
         steps_factor=base.steps_factor * told.get("steps_factor", 1.0),
-        **{key: told[key] for key in ("members", "choices", "recipe_of", "factors") if key in told},
+        **{key: told[key] for key in _TAKEN if key in told},
     )
 
 

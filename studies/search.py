@@ -261,7 +261,8 @@ def trial(
     }  # fmt: skip
     steps = rules.tuning.short_steps if stage.endswith("short") else rules.tuning.steps
     where = searching(rules, number)
-    return Plan(facts, experiment(rules, arm, settings, steps, where), arm.members)
+    made = experiment(rules, arm, settings, steps, where)
+    return Plan(facts, made, arm.members, sealed=rules.sealed)
 
 
 def _of(trials: pd.DataFrame, arm: Arm, number: int) -> pd.DataFrame:

@@ -42,7 +42,7 @@ class Plan:
     """One row that a study asks for: what names it, what else it tells, and what is trained.
 
     Of an ensemble, ``experiment`` is what each of several ``members`` is made of; none are trained
-    where the arm is a ``baseline``.
+    where the arm is a ``baseline``. A ``sealed`` one is scored on test classes too: see ``sealed``.
     """
 
     facts: Mapping[str, Any]
@@ -50,6 +50,7 @@ class Plan:
     members: int = 1
     baseline: str | None = None
     by_class: bool = False
+    sealed: bool = False
 
     @property
     def hash(self) -> str:
@@ -141,10 +142,15 @@ def trained(plan: Plan, device: str = "auto", store: Path | None = None) -> dict
     try:
         runs = tuple(training.run(part, **how) for part in parts)
     except training.DivergedError:  # it found nothing
-        return told | {"diverged": True} | _rounded(dict.fromkeys(METRICS, 0.0))
+        nothing = {"hits": "", "sealed": ""} if plan.sealed else {}
+        return told | {"diverged": True} | _rounded(dict.fromkeys(METRICS, 0.0)) | nothing
     found = Ensemble(runs) if plan.members > 1 else runs[0]
     told |= {"code": runs[0].provenance["code"], "seconds": round(sum(r.seconds for r in runs), 2)}
     told |= _rounded({**found.scores, **_of_embeddings(images, found.embeddings)})
+    if plan.sealed:  # the same networks, on classes that no choice sees
+        tests = data.load(made.data, "test", **made.data_args)
+        told |= {"hits": _hits(made, images, found.embeddings)}
+        told |= {"sealed": _hits(made, tests, _embedded(runs, tests))}
     return told | (_by_class(made, images, found.embeddings) if plan.by_class else {})
 
 
@@ -160,6 +166,22 @@ def _of_embeddings(images: ImageSet, x: np.ndarray) -> dict[str, float]:
     z = geometry.normalize(torch.from_numpy(x).double())
     total = sum(float(torch.cdist(rows, z).sum()) for rows in z.split(1024))
     return dict(zip(_OWN, (recall, total / (len(z) * (len(z) - 1))), strict=True))
+
+
+def _embedded(runs: Sequence[training.Run], images: ImageSet) -> np.ndarray:
+    """What a Run, or the members of an ensemble, make of other images than those of their split."""
+    with training.repeatable_numerics(runs[0].experiment.threads):
+        parts = [training.embed(run.model(), images) for run in runs]
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate([geometry.normalize(torch.from_numpy(x)).numpy() for x in parts], axis=1)
+
+
+def _hits(made: Experiment, images: ImageSet, x: np.ndarray) -> str:
+    """How many queries of each class found their class first, in the classes' order."""
+    sets = images.retrieval_sets(x)
+    each = retrieval.by_query(**sets, scores=["recall_at_1"], metric=made.metric)["recall_at_1"]
+    return " ".join(map(str, each.groupby("label").sum().astype(int)))
 
 
 def _by_class(made: Experiment, images: ImageSet, x: np.ndarray) -> dict[str, str]:

@@ -40,6 +40,7 @@ def load(
     fold: int | None = 0,
     validation: bool = False,
     class_split: int = 0,
+    third: int | None = None,
     gallery: str = "visit",
     features: str | None = None,
     **pictures: Any,
@@ -47,9 +48,10 @@ def load(
     """Groceries: 5,421 photographs of 81 classes of fruit, vegetables and cartons, split by class.
 
     The classes of one ``fold``, 0 to 3, test, and the others train; with ``validation`` half of
-    those, drawn by ``class_split``, are the split "val". With ``fold=None`` all 81 test. Groups are
-    the 43 coarse classes, such as Apple; the attribute ``list`` is the authors' list that a
-    photograph is in: train and val are of one visit to a shop, test is of another.
+    those, or one ``third``, 0 to 2, drawn by ``class_split``, are the split "val". With
+    ``fold=None`` all 81 test. Groups are the 43 coarse classes, such as Apple; the
+    attribute ``list`` is the authors' list that a photograph is in: train and val are of one visit
+    to a shop, test is of another.
 
     Photographs of one visit are near copies. So what the test list has of the classes of test or
     val is searched for in a ``gallery`` of another ``visit``; or in the 81 pictures of a shop's
@@ -69,7 +71,7 @@ def load(
         raise ValueError(f"features are there already: they go without {', '.join(pictures)}")
     folder = Path() if features else located(root, check)
     every, vectors = kept.read("grocery", features) if features else (listed(folder), None)
-    found, rows = chosen(every, split, fold, validation, class_split, gallery)
+    found, rows = chosen(every, split, fold, validation, class_split, gallery, third)
     paths = np.array([folder / path for path in found.paths])
     images = found._replace(paths=paths).image_set(**{"keep_aspect": True} | pictures)
     if vectors is not None:
@@ -78,12 +80,22 @@ def load(
 
 
 def chosen(
-    every: Listing, split: str, fold: int | None, validation: bool, class_split: int, gallery: str
+    every: Listing,
+    split: str,
+    fold: int | None,
+    validation: bool,
+    class_split: int,
+    gallery: str,
+    third: int | None = None,
 ) -> tuple[Listing, NDArray[np.int64]]:
     """What ``load`` takes of all that is listed, and its rows there (N,)."""
     photographs = every.subset(every.parts != "catalog")
     tested = np.isin(photographs.ids, np.arange(81) if fold is None else FOLDS[fold])
-    halves = photographs._replace(parts=np.where(tested, "test", "train"))
+    parts = np.where(tested, "test", "train")
+    if third is not None:
+        others = np.random.default_rng(class_split).permutation(np.unique(photographs.ids[~tested]))
+        parts[np.isin(photographs.ids, np.array_split(others, 3)[third])] = "val"
+    halves = photographs._replace(parts=parts)
     found = halves.split(split, validation, class_split)
     if split != "train" and gallery != "all":
         other = np.array([path.startswith("test/") for path in found.paths])

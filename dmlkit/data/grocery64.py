@@ -36,6 +36,7 @@ def load(
     fold: int | None = 0,
     validation: bool = False,
     class_split: int = 0,
+    third: int | None = None,
     gallery: str = "visit",
     side: int = SIDE,
     gray: bool = False,
@@ -45,9 +46,9 @@ def load(
     A photograph's central square, reduced; ``side=32`` is the mean of 2 × 2 pixels. ``gray`` leaves
     one channel, 0.299 R + 0.587 G + 0.114 B: color alone finds many products, so this is harder.
 
-    Classes, groups, lists, ``fold``, ``validation``, ``class_split`` and ``gallery`` ("visit" or
-    "all") are those of ``dmlkit.data.grocery.load``: queries are searched for in photographs of
-    another visit. ``check`` compares the file with its MD5.
+    Classes, groups, lists, ``fold``, ``validation``, ``class_split``, ``third`` and ``gallery``
+    ("visit" or "all") are those of ``dmlkit.data.grocery.load``: queries are searched for
+    in photographs of another visit. ``check`` compares the file with its MD5.
 
     Raises ValueError for a choice that does not exist or a damaged file. Source: Klasson, Zhang and
     Kjellström, "A Hierarchical Grocery Store Image Dataset with Visual and Semantic Labels" (2019),
@@ -57,7 +58,7 @@ def load(
     if side not in SIDES:
         raise ValueError(f"side must be one of {', '.join(map(str, SIDES))}, but is {side!r}")
     every, pixels = read(check)
-    found, rows = grocery.chosen(every, split, fold, validation, class_split, gallery)
+    found, rows = grocery.chosen(every, split, fold, validation, class_split, gallery, third)
     images = pixels[rows]
     if gray:
         weights = torch.tensor([299, 587, 114], dtype=torch.int32)
