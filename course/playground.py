@@ -287,6 +287,7 @@ def write(folder: Path, names: Sequence[str] | None = None) -> dict[str, list[di
     That is ``losses``, those that the page has, and ``missing``, those that it has not.
     """
     names = [entry.name for entry in losses.entries()] if names is None else names
+    folder = folder.resolve()  # the workers may have another folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         page = Path(scratch) / "page"
@@ -307,14 +308,22 @@ def write(folder: Path, names: Sequence[str] | None = None) -> dict[str, list[di
 
 def copy_runtime(scratch: Path, folder: Path) -> None:
     """onnxruntime-web, at its version, from npm."""
-    command = ["npm", "pack", RUNTIME, "--prefer-offline", "--silent"]
-    subprocess.run(command, cwd=scratch, check=True, stdout=subprocess.DEVNULL)
-    (archive,) = scratch.resolve().glob("*.tgz")  # tar works in another folder
-    if not check_integrity(archive, RUNTIME_MD5):
-        raise RuntimeError(f"npm's {RUNTIME} is not the file whose MD5 is {RUNTIME_MD5}")
+    from_npm(RUNTIME, RUNTIME_MD5, [f"dist/{file}" for file in RUNTIME_FILES], scratch, folder)
+
+
+def from_npm(package: str, md5: str, files: Sequence[str], scratch: Path, folder: Path) -> None:
+    """Put files of a package, at its version, side by side into a new folder.
+
+    Raises RuntimeError if the archive is another one than expected.
+    """
+    command = ["npm", "pack", package, "--prefer-offline", "--silent"]
+    done = subprocess.run(command, cwd=scratch, check=True, capture_output=True, text=True)
+    archive = scratch.resolve() / done.stdout.split()[-1]  # tar works in another folder
+    if not check_integrity(archive, md5):
+        raise RuntimeError(f"npm's {package} is not the file whose MD5 is {md5}")
     folder.mkdir()
-    files = [f"package/dist/{file}" for file in RUNTIME_FILES]
-    subprocess.run(["tar", "-xzf", archive, "--strip-components=2", *files], cwd=folder, check=True)
+    parts = [f"--strip-components={1 + files[0].count('/')}", *(f"package/{f}" for f in files)]
+    subprocess.run(["tar", "-xzf", archive, *parts], cwd=folder, check=True)
 
 
 def main(folder: Path) -> None:

@@ -16,12 +16,12 @@ export function compute({ choice, numbers: [margin], points: [[D]] }, { data }) 
 
 const drawing = ({ data }) => {
   const disc = (color) => node("circle", { fill: color, "fill-opacity": 0.16 });
-  const ring = disc("var(--pull)"), inner = disc("var(--push)"), frames = node("g");
+  const ring = disc("var(--pull)"), inner = disc("var(--push)"), cover = node("circle", { fill: "var(--paper)" }), frames = node("g");
   const inks = KINDS.map(([name, color]) => node("filter", { id: `ink-${name}` },
     node("feFlood", { style: `flood-color: ${color}` }), node("feComposite", { in2: "SourceAlpha", operator: "in" })));
   const [anchor, ...others] = data.images.map((href) => node("image", { href, width: SIZE, height: SIZE }));
   for (const [name, value] of [["x", -11], ["y", -11], ["width", 22], ["height", 22], ["filter", "url(#ink)"]]) anchor.setAttribute(name, value);
-  const below = node("g", { "aria-hidden": "true" }, node("defs", {}, ...inks), ring, inner, ...others, frames, anchor);
+  const below = node("g", { "aria-hidden": "true" }, node("defs", {}, ...inks), ring, cover, inner, ...others, frames, anchor);
   let places = [], shown = "";
 
   /** Each negative at its distance, turned from the next nearer one, so that they keep off each other. */
@@ -36,7 +36,7 @@ const drawing = ({ data }) => {
     below, box: "-156 -156 312 312", move: along({ from: [0, 0], to: [0, -2 * UNIT], low: 0, high: 2, step: 0.01 }),
     draw({ taken }, { choice, numbers: [margin], points: [[D]] }) {
       if (choice !== shown) lay(choice);
-      inner.setAttribute("r", UNIT * D);
+      for (const edge of [cover, inner]) edge.setAttribute("r", UNIT * D);
       ring.setAttribute("r", UNIT * Math.sqrt(D * D + margin));
       others.forEach((image, i) => image.setAttribute("filter", `url(#ink-${KINDS[kind(data.D2_an[choice][i], D * D, margin)][0]})`));
       frames.replaceChildren(...taken.map((i, k) => node("circle", {

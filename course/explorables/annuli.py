@@ -67,7 +67,7 @@ EXPLORABLE = Explorable(
     choices=(
         Choice(
             "before", "before training",
-            "Raise the margin: does the framed negative, which the semi-hard rule takes, change? "
+            "Raise the margin: does the circled negative, which the semi-hard rule takes, change? "
             "Then drag the positive inwards and outwards.",
             (_MARGIN,), start=((measured()["before"]["D2_ap"] ** 0.5,),),
         ),

@@ -95,6 +95,7 @@ def write(folder: Path, most: int | None = None) -> dict[str, dict[str, Any]]:
 
     ``most`` graphs of each are exported; without it, all.
     """
+    folder = folder.resolve()  # the workers may have another folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     settings = {name: load(name).describe() for name in names()}
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:

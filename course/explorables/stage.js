@@ -23,7 +23,8 @@ svg text { fill: var(--soft); font-size: 13px; text-anchor: middle; pointer-even
 .handle .reach { fill: none; stroke: transparent; stroke-width: 44; stroke-linecap: round; }
 .handle .dot { fill: var(--own, var(--ink)); stroke: var(--paper); stroke-width: 1.5; }
 .handle .leader { stroke: var(--line); stroke-width: 1.2; }
-.handle .halo { fill: transparent; } .handle:hover .halo { fill: var(--panel); }
+.framed .dot { display: none; } .framed .halo { fill: var(--paper); stroke: var(--ink); stroke-width: 1.4; }
+.handle:not(.framed) .halo { fill: transparent; } .handle:hover .halo { fill: var(--panel); }
 .handle:focus-visible .halo { fill: var(--panel); stroke: var(--pull); stroke-width: 2.5; }
 feFlood { flood-color: var(--ink); }
 .value { display: flex; justify-content: space-between; align-items: baseline; gap: 1rem; margin: .3rem 0 0;
@@ -34,6 +35,7 @@ feFlood { flood-color: var(--ink); }
 .key { display: flex; flex-wrap: wrap; gap: 0 1.1rem; } .key i { display: inline-block; width: 1.4rem; height: .35rem;
   border-radius: .2rem; margin-right: .4rem; vertical-align: middle; background: var(--own); }
 summary { color: var(--soft); font-size: .86rem; }
+.frame > * { min-width: 0; } /* a wide table scrolls by itself */
 .tables { display: flex; flex-wrap: wrap; gap: .4rem 2.5rem; overflow-x: auto; align-items: start; }
 `;
 
@@ -203,7 +205,7 @@ class Stage {
     const { drawing, settings } = this;
     this.handles = settings.points.map(({ name, label, src, kind = "" }, i) => {
       const { low, high } = drawing.move, size = src ? 38 : 0;
-      const handle = node("g", { class: `handle ${kind}`, role: "slider", tabindex: 0, "aria-label": name, "aria-valuemin": low, "aria-valuemax": high },
+      const handle = node("g", { class: `handle ${kind} ${src && !drawing.move.beside ? "framed" : ""}`, role: "slider", tabindex: 0, "aria-label": name, "aria-valuemin": low, "aria-valuemax": high },
         node("path", { class: "reach" }), node("line", { class: "leader" }), node("circle", { class: "halo", r: src ? 23 : 11 }),
         node("image", { ...(src && { href: src }), width: size, height: size, filter: "url(#ink)" }),
         node("circle", { class: "dot", r: 5.2 }), node("text", {}, label ?? ""));
@@ -325,7 +327,7 @@ class Stage {
       return node(tag, scope, shown);
     };
     return node("table", {}, node("caption", {}, caption),
-      node("thead", {}, node("tr", {}, ...head.map((text) => cell("th", { scope: "col" }, text)))),
+      node("thead", {}, node("tr", {}, ...head.map((text) => (text ? cell("th", { scope: "col" }, text) : node("td"))))),
       node("tbody", {}, ...rows.map(([first, ...rest]) => node("tr", {}, cell("th", { scope: "row" }, first), ...rest.map((of) => cell("td", {}, of))))));
   }
 
