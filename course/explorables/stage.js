@@ -13,7 +13,7 @@ const CSS = `
   .frame { grid-template-columns: minmax(0, 1fr) 15.5rem; padding: 1rem 1.4rem; }
   .panel { align-self: center; } .wide { grid-column: 1 / -1; }
 }
-svg { display: block; width: 100%; max-width: 31rem; margin: 0 auto; overflow: visible; user-select: none; -webkit-user-select: none; }
+svg { display: block; align-self: center; width: 100%; max-width: 31rem; margin: 0 auto; overflow: visible; user-select: none; -webkit-user-select: none; }
 svg text { fill: var(--soft); font-size: 13px; text-anchor: middle; pointer-events: none; }
 .ring, .axis { fill: none; stroke: var(--line); stroke-width: 1.2; }
 .spring { stroke-linecap: round; opacity: .88; } .pull { stroke: var(--pull); } .push { stroke: var(--push); }
