@@ -20,6 +20,8 @@ from dmlkit import figures
 
 from .conftest import PHONE, complaints, fits, jupyterlab, run_all
 
+#: In JupyterLab a share of them, to save minutes: one stage and one widget serve all.
+IN_LAB = explorables.names()[::4]
 pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]  # the exporters'
 
 #: In a page and in JupyterLab, the shadow root of the explorable with this alt text.
@@ -198,20 +200,20 @@ def test_a_phone_shows_all_of_it(on_page: Any) -> None:
 
 @pytest.fixture(scope="module")
 def in_lab(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Any]:
-    """A notebook with all explorables, which has run in JupyterLab."""
+    """A notebook with some explorables, which has run in JupyterLab."""
     folder = tmp_path_factory.mktemp("lab") / "course"
     folder.mkdir()
     cells = [new_code_cell("from dmlkit import figures")]
-    cells += [new_code_cell(f"figures.explore({name!r}, None)") for name in explorables.names()]
+    cells += [new_code_cell(f"figures.explore({name!r}, None)") for name in IN_LAB]
     spec = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     nbformat.write(new_notebook(cells=cells, metadata=spec), folder / "all.ipynb")
     with jupyterlab(folder) as address:
-        ran = run_all(chromium, address, "all.ipynb", limit=120)
+        ran = run_all(chromium, address, "all.ipynb", limit=240)
         assert [o for c in ran for o in c["outputs"] if o["output_type"] == "error"] == []
         yield chromium
 
 
-@pytest.mark.parametrize("place, name", [*enumerate(explorables.names(), start=1)])
+@pytest.mark.parametrize("place, name", [*enumerate(IN_LAB, start=1)])
 def test_in_a_notebook(place: int, name: str, in_lab: Any) -> None:
     show = "jupyterapp.shell.currentWidget.content.scrollToItem(arguments[0], 'center')"
     in_lab.execute_script(show, place)
