@@ -3,14 +3,12 @@
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import numpy as np
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
 
 from course import explorables, playground
 from course.explorables import export
@@ -18,10 +16,8 @@ from course.explorables.widget import bundle
 from course.site import notebooks
 from dmlkit import figures
 
-from .conftest import PHONE, complaints, fits, jupyterlab, run_all
+from .conftest import PHONE, complaints, fits
 
-#: In JupyterLab a share of them, to save minutes: one stage and one widget serve all.
-IN_LAB = explorables.names()[::4]
 pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]  # the exporters'
 
 #: In a page and in JupyterLab, the shadow root of the explorable with this alt text.
@@ -175,9 +171,14 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def on_page(page: Path, chromium: Any, serve: Callable[[Path], str]) -> Any:
+def address(page: Path, serve: Callable[[Path], str]) -> str:
+    return serve(page)
+
+
+@pytest.fixture(scope="module")
+def on_page(address: str, chromium: Any) -> Any:
     complaints(chromium)
-    chromium.get(serve(page))
+    chromium.get(address)
     return chromium
 
 
@@ -193,32 +194,15 @@ def test_on_the_site(name: str, on_page: Any) -> None:
     assert complaints(on_page) == []
 
 
-def test_a_phone_shows_all_of_it(on_page: Any) -> None:
-    assert fits(on_page, PHONE)
-    on_page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-
-
-@pytest.fixture(scope="module")
-def in_lab(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Any]:
-    """A notebook with some explorables, which has run in JupyterLab."""
-    folder = tmp_path_factory.mktemp("lab") / "course"
-    folder.mkdir()
-    cells = [new_code_cell("from dmlkit import figures")]
-    cells += [new_code_cell(f"figures.explore({name!r}, None)") for name in IN_LAB]
-    spec = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    nbformat.write(new_notebook(cells=cells, metadata=spec), folder / "all.ipynb")
-    with jupyterlab(folder) as address:
-        ran = run_all(chromium, address, "all.ipynb", limit=240)
-        assert [o for c in ran for o in c["outputs"] if o["output_type"] == "error"] == []
-        yield chromium
-
-
-@pytest.mark.parametrize("place, name", [*enumerate(IN_LAB, start=1)])
-def test_in_a_notebook(place: int, name: str, in_lab: Any) -> None:
-    show = "jupyterapp.shell.currentWidget.content.scrollToItem(arguments[0], 'center')"
-    in_lab.execute_script(show, place)
-    tour(Reader(in_lab, name))
-    assert complaints(in_lab) == []
+def test_a_phone_shows_all_of_it(address: str, chromium: Any) -> None:
+    """The last in a browser: JupyterLab does not open where a phone was."""
+    chromium.get(address)
+    for name in explorables.names():
+        host = f"document.querySelector(`[data-explorable='{name}']`)"
+        chromium.execute_script(f"{host}.scrollIntoView()")
+        Reader(chromium, name)
+    assert fits(chromium, PHONE)
+    chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_headless_there_is_no_widget(monkeypatch: pytest.MonkeyPatch) -> None:
