@@ -1,4 +1,4 @@
-"""What a reader sees of explorables in JupyterLab is what torch computes, in a browser of its own."""
+"""What a reader sees of explorables in JupyterLab is what torch computes."""
 
 from collections.abc import Iterator
 from typing import Any
