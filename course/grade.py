@@ -61,7 +61,8 @@ class _HandIn:
 def exercises(notebook: NotebookNode) -> list[Exercise]:
     """The exercises of one of the course's notebooks, in order.
 
-    A check is a code cell below a solution, above the next exercise or heading.
+    A check is a code cell below a solution, above the next exercise, heading or box, or paragraph
+    that begins in bold.
     """
     found: list[Exercise] = []
     inside = False
@@ -74,7 +75,7 @@ def exercises(notebook: NotebookNode) -> list[Exercise]:
             found.append(Exercise(functions[0], cell.id, [], functions, names))
             inside = True
         elif cell.cell_type == "markdown":
-            inside = inside and not re.match(r"#+ |\*\*\d+\. ", cell.source)
+            inside = inside and not re.search(r"^#+ |^> |\A\*\*", cell.source, re.M)
         elif inside:
             found[-1].checks.append(cell.id)
     return found

@@ -307,7 +307,7 @@ def test_what_differs_from_the_start_is_named_and_nothing_is_left_behind(invoke,
 
 
 def test_names_are_printed_as_they_are(monkeypatch, capsys):
-    monkeypatch.setattr(terminal.console, "file", None)
+    monkeypatch.setattr(terminal, "console", Console(markup=False, emoji=False))
     terminal.print_table("of :apple: [b]", ["a"], [[":apple:/[b].png"]])
     shown = capsys.readouterr().out
     assert "of :apple: [b]" in shown

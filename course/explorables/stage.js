@@ -7,7 +7,7 @@ const LOOK = await fetch(new URL("look.css", import.meta.url)).then((reply) => r
 
 const CSS = `
 :host { display: block; container-type: inline-size; max-width: 56rem; margin: .6rem 0; }
-.frame { display: grid; gap: .5rem 1.75rem; padding: 1rem; border: 1px solid var(--line); border-radius: .6rem;
+.frame { display: grid; grid-template-columns: minmax(0, 1fr); gap: .5rem 1.75rem; padding: 1rem; border: 1px solid var(--line); border-radius: .6rem;
   background: var(--paper); color: var(--ink); font: 15px/1.45 system-ui, sans-serif; }
 @container (min-width: 38rem) {
   .frame { grid-template-columns: minmax(0, 1fr) 15.5rem; padding: 1rem 1.4rem; }
@@ -35,7 +35,6 @@ feFlood { flood-color: var(--ink); }
 .key { display: flex; flex-wrap: wrap; gap: 0 1.1rem; } .key i { display: inline-block; width: 1.4rem; height: .35rem;
   border-radius: .2rem; margin-right: .4rem; vertical-align: middle; background: var(--own); }
 summary { color: var(--soft); font-size: .86rem; }
-.frame > * { min-width: 0; } /* a wide table scrolls by itself */
 .tables { display: flex; flex-wrap: wrap; gap: .4rem 2.5rem; overflow-x: auto; align-items: start; }
 `;
 

@@ -26,7 +26,7 @@ class Widget(anywidget.AnyWidget):
     >>> seen = Widget("springs", choice="contrastive")
     >>> seen.points = [[20], [60], [140], [175], [255], [300]]  # moves them in the browser, too
     >>> round(seen.answer["value"], 3)
-    0.683
+    0.684
     """
 
     _esm = traitlets.Unicode().tag(sync=True)
