@@ -1,9 +1,11 @@
 """Every command that the project documents is known, and runs as it stands."""
 
 import os
+import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +36,16 @@ def test_another_test_runs_it(what, test):
 def test_what_is_not_run_here_says_why():
     assert all(TABLE[name][command] for name in ("weekly", "by_hand") for command in TABLE[name])
     assert "make documented" in (ROOT / ".github/workflows/weekly.yml").read_text()
+
+
+def test_what_pip_is_asked_for_is_an_extra_of_the_project():
+    """To install it wants a network; that its name is known does not."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    asked = {
+        extra for command in FOUND for extra in re.findall(r"pip install .*\[(\w+)\]", command)
+    }
+    assert "photos" in asked
+    assert asked <= project["optional-dependencies"].keys()
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ const drawing = (settings) => {
   const label = (x, y, text) => node("text", { x, y }, text);
   return {
     below, box: "-24 -290 330 318", move: plane({ unit: UNIT, low: 0, high: 4.5, step: 0.05 }),
-    draw({ norms, mean: mu, pulls, turns, steps }, { choice, points }) {
+    draw({ norms, mean: mu, pulls, turns }, { choice, points }) {
       const target = TARGET[choice] ?? (choice === "sec" ? mu : 0), r = UNIT * target;
       lines.replaceChildren(
         node("path", { class: "axis", d: `M0 0H290M0 0V${-4.4 * UNIT}`, "stroke-dasharray": "3 4" }), label(18, -4.45 * UNIT, "goal, 90°"),
@@ -35,7 +35,6 @@ const drawing = (settings) => {
           return [node("path", { class: "axis", d: `M0 0L${at}`, style: "stroke: var(--ink)" }),
             ...inked(at, [u[1] * across, -u[0] * across], SIDE), ...inked(at, u.map((v) => v * pull), ALONG)];
         }));
-      void steps;
     },
     said({ angles, norms }) {
       const first = angles.indexOf(Math.max(...angles)), last = angles.indexOf(Math.min(...angles));
