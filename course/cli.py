@@ -40,11 +40,12 @@ def student(
     folder: Annotated[Path, typer.Argument(help="To be written; can be taken anywhere.")] = Path(
         "student"
     ),
+    solved: Annotated[bool, typer.Option(help="Open the solutions, for a teacher.")] = False,
 ) -> None:
-    """Copy the course without its solutions: what is between the markers becomes a stub."""
+    """Copy the course without its solutions: each exercise becomes a stub."""
     from course.student import copies
 
-    for copy in copies(folder):
+    for copy in copies(folder, solved):
         terminal.console.print(str(copy))
 
 

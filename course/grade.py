@@ -23,11 +23,11 @@ import pandas as pd
 from nbformat import NotebookNode
 from tqdm.auto import tqdm
 
-from course import book
+from course import book, solutions
 from course.grading.answers import Asked, Heard
 from course.grading.lesson import Lesson
 from course.outputs import code
-from course.student import STUB
+from course.solutions import STUB
 
 _RIGHT = re.compile(r"(?:^|: )right(?=$|[:;.,])")
 _NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?|\b(?:nan|inf)\b")
@@ -67,8 +67,8 @@ def exercises(notebook: NotebookNode) -> list[Exercise]:
     found: list[Exercise] = []
     inside = False
     for cell in notebook.cells:
-        if "### BEGIN SOLUTION" in cell.source:
-            body = ast.parse(cell.source).body
+        if solutions.BEGIN in (text := solutions.opened(cell.source)):
+            body = ast.parse(text).body
             functions = [each.name for each in body if isinstance(each, ast.FunctionDef)]
             given = [each.targets for each in body if isinstance(each, ast.Assign)]
             names = [ast.unparse(target) for targets in given for target in targets]
@@ -116,7 +116,7 @@ def grade(
         for number, exercise in enumerate(exercises(sources[each.notebook]), start=1):
             answer = each.answers.get(exercise.cell, "")
             status = _status(exercise, answer, heard.get((key, exercise.cell)), ours)
-            equal = _equal(each, exercise, work, ours[exercise.cell].source)
+            equal = _equal(each, exercise, work, solutions.opened(ours[exercise.cell].source))
             rows.append((each.student, each.copy, number, exercise.name, *status, equal))
     columns = ["student", "notebook", "number", "exercise", "status", "said", "equal"]
     return pd.DataFrame(rows, columns=columns)
@@ -167,7 +167,7 @@ def _answers(path: Path, source: NotebookNode) -> dict[str, str]:
             others = [c.source for c in cells if exercise.name in _DEFINED.findall(c.source)]
             own = [text for text in others if STUB not in text][-1:] or own or others
         if own:
-            found[exercise.cell] = own[0]
+            found[exercise.cell] = solutions.own(own[0])
     return found
 
 
