@@ -14,7 +14,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,26 @@ from course.grading.answers import Asked, Heard
 from course.grading.lesson import Lesson
 from course.outputs import code
 from course.solutions import STUB
+from dmlkit.files import write_whole
 
 _RIGHT = re.compile(r"(?:^|: )right(?=$|[:;.,])")
 _NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?|\b(?:nan|inf)\b")
 _DEFINED = re.compile(r"^(?:def|class) (\w+)", re.MULTILINE)
+
+_PROGRESS = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{name}: exercises</title>
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 1rem/1.5 system-ui, sans-serif; margin: 2rem; }}
+table {{ border-collapse: collapse; }}
+th, td {{ border: 0; border-bottom: 1px solid #8888; padding: .3rem 1rem .3rem 0; }}
+th, td {{ text-align: left; vertical-align: top; }}
+</style>
+<h1>{name}</h1><p>{done}.</p>
+{rows}
+</html>
+"""
 
 
 @dataclass(frozen=True)
@@ -120,6 +137,23 @@ def grade(
             rows.append((each.student, each.copy, number, exercise.name, *status, equal))
     columns = ["student", "notebook", "number", "exercise", "status", "said", "equal"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def progress(found: pd.DataFrame, folder: Path) -> Iterator[Path]:
+    """Write a page for each student of what `grade` found: each exercise, and what to mend.
+
+    A student's page tells nothing of others.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for student, rows in found[found["number"] > 0].groupby("student", sort=False):
+        table = rows[["notebook", "number", "exercise", "status", "said"]]
+        done = f"{(rows['status'] == 'passed').sum()} of {len(rows)} exercises passed"
+        page = _PROGRESS.format(
+            name=escape(str(student)), done=done, rows=table.to_html(index=False)
+        )
+        path = folder / (re.sub(r"[^\w.-]+", "_", str(student)) + ".html")
+        write_whole({path: partial(Path.write_text, data=page, encoding="utf-8")})
+        yield path
 
 
 # --- What was handed in ---------------------------------------------------------------------------
