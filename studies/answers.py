@@ -9,17 +9,20 @@ found: its classes have the mean of the seeds that are there, one or two.
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from dmlkit import statistics
+from dmlkit import losses, statistics
+from dmlkit.statistics import Luck
 from studies import claims
 from studies.check import asked_for
-from studies.rules import DEFAULTS, Protocol, arms, is_part, protocol
+from studies.rules import DEFAULTS, Arm, Protocol, arms, is_part, protocol
 from studies.search import best, recipes
 from studies.trainings import tables
 
@@ -72,20 +75,26 @@ def scores(rules: Protocol, frame: pd.DataFrame, metric: str = "recall_at_1") ->
 # Conditions -----------------------------------------------------------------------------------
 
 
+def plain(names: Iterable[str]) -> list[str]:
+    """Of a study's arms, those that are a loss of the table, or DREML, with nothing added."""
+    known = {entry.name for entry in losses.entries()} | {"dreml"}
+    return [name for name in names if name in known]
+
+
 @dataclass(frozen=True)
 class Condition:
     """Evidence of one condition, by plain names of arms, and what the one test must know of it.
 
-    ``rows`` has the columns arm, repetition, search and the scores; ``sources`` tells which search
-    an arm's recipes are of, where it is not its own; ``better`` which restriction of an arm
-    validates better than the arm itself in a search.
+    ``rows`` has the columns arm, repetition, search and the scores; ``made`` tells what an arm is
+    made of; ``better`` which restriction of an arm validates better than the arm itself in a
+    search, and by how much.
     """
 
     name: str
     rows: pd.DataFrame
     overlap: float
-    sources: Mapping[str, str]
-    better: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    made: Mapping[str, Arm]
+    better: Mapping[tuple[str, int], tuple[str, float]] = field(default_factory=dict)
 
     def wide(self, metric: str = "recall_at_1") -> pd.DataFrame:
         """A score of all arms, (repetitions, arms)."""
@@ -96,7 +105,7 @@ class Condition:
         validates better, its repetitions of that search are the loss's. (An addition is compared
         with its loss as searched: both with equally many candidates.)"""
         wide, searches = self.wide(metric), self.searches()
-        for (arm, search), restricted in self.better.items():
+        for (arm, search), (restricted, _) in self.better.items():
             mine = searches[searches == search].index
             wide.loc[mine, arm] = wide.loc[mine, restricted]
         return wide
@@ -105,17 +114,99 @@ class Condition:
         """The search of each repetition."""
         return self.rows.drop_duplicates("repetition").set_index("repetition")["search"]
 
-    def luck(self, metric: str) -> float:
-        """τ of that score, over all tuned arms, see ``statistics.luck``."""
-        tuned = [arm for arm in self.rows["arm"].unique() if self.sources.get(arm, arm) == arm]
-        wide = self.wide(metric)[tuned].dropna(axis=1)
-        return statistics.luck(wide.to_numpy(), self.searches()[wide.index].to_numpy())
+    def source(self, arm: str) -> str:
+        """The arm whose recipes an arm has: its own, or another's."""
+        made = self.made.get(arm)
+        return (made and made.recipe_of) or arm
 
-    def row(self, claim: str, values: pd.Series, metric: str, recipes: float, **more: Any) -> Any:
-        """The row of the ledger that a measure's values give."""
-        luck, searches = self.luck(metric), self.searches().nunique()
-        how = {"overlap": self.overlap, "luck": luck, "searches": searches, "recipes": recipes}
-        return claims.row(claim, self.name, values, **how, **more)
+    def base(self, arm: str) -> str:
+        """The loss whose candidates an arm shares."""
+        made = self.made.get(arm)
+        return (made and made.points) or arm
+
+    def luck(self, metric: str = "recall_at_1") -> Luck:
+        """That of a difference between two losses, see ``statistics.luck``."""
+        wide = self.wide(metric).dropna(axis=1)
+        return statistics.luck(wide[plain(wide)].to_numpy(), self._of(wide))
+
+    @property
+    def failed(self) -> dict[tuple[str, int], str]:
+        """The searches that failed, and why: far below the arm's other searches (by Recall@1, see
+        ``statistics.failed``), or its restriction validates better, by twice the luck of a
+        difference or more."""
+        wide = self.wide().dropna(axis=1)
+        tuned = wide[[arm for arm in wide if self.source(arm) == arm]]
+        names = np.unique(self._of(wide))
+        far = np.argwhere(statistics.failed(tuned.to_numpy(), self._of(wide)))
+        found = {(tuned.columns[arm], int(names[s])): "far below its twin" for s, arm in far}
+        edge = 2 * self.luck().sd
+        below = {k: f"below {part}" for k, (part, by) in self.better.items() if by > edge}
+        return found | below
+
+    def kind(self, groups: Mapping[str, Mapping[str, float]], metric: str) -> tuple[Luck, float]:
+        """The luck of a sum of scores, and the sum of squared weights of its pairs.
+
+        ``groups`` holds the weights of arms by the loss whose candidates they share. Three kinds
+        are told apart: the same recipe on both sides; a loss against itself with an addition (SEC,
+        L2, SEE), each group a pair; and any others, two losses that were tuned apart. Pairs of one
+        loss have luck of their own, which is shrunk to their kind's, and that to the last one.
+        """
+        own: dict[str, dict[str, float]] = {}
+        for base, arms in groups.items():
+            for arm, weight in arms.items():
+                if (source := self.source(arm)) != DEFAULTS:  # which no search found
+                    mine = own.setdefault(base, {})
+                    mine[source] = mine.get(source, 0.0) + weight
+        sizes = {base: sum(w**2 for w in mine.values()) / 2 for base, mine in own.items()}
+        if sum(sizes.values()) < 1e-12:
+            whole = sum(sum(w**2 for w in mine.values()) / 2 for mine in groups.values())
+            return (self._same(metric), whole) if own else (Luck(), 0.0)
+        common, pairs = self.luck(metric), sum(sizes.values())
+        if any(abs(sum(mine.values())) > 1e-9 for mine in own.values()):
+            return common, pairs
+        wide = self.wide(metric)
+        each = {
+            base: sum(w * wide[arm] for arm, w in groups[base].items()) / math.sqrt(sizes[base])
+            for base in own
+        }
+        added = any(self._is_addition(arm) for mine in own.values() for arm in mine)
+        kind = self._additions(metric, common) if added else common
+        kept = pd.DataFrame(each).dropna(axis=1)
+        return statistics.pair_luck(kept.to_numpy(), self._of(kept), kind), pairs
+
+    def _of(self, wide: pd.DataFrame) -> np.ndarray:
+        return self.searches()[wide.index].to_numpy()
+
+    def _is_addition(self, arm: str) -> bool:
+        made = self.made.get(arm)
+        return bool(made and (made.off or made.per_step))
+
+    def _additions(self, metric: str, common: Luck) -> Luck:
+        """The luck of losses against themselves with SEC, L2 or SEE."""
+        wide, failed = self.wide(metric).dropna(axis=1), {arm for arm, _ in self.failed}
+        pairs = {
+            arm: self.base(arm)
+            for arm in wide
+            if self._is_addition(arm) and " + " in arm and arm.partition(" + ")[0] == self.base(arm)
+        }
+        pairs = {a: b for a, b in pairs.items() if b in wide and not {a, b} & failed}
+        d = np.array([wide[a] - wide[b] for a, b in pairs.items()]).T
+        return statistics.pair_luck(d, self._of(wide), common, list(pairs.values()))
+
+    def _same(self, metric: str) -> Luck:
+        """The luck of two trainings that have one recipe: what they differ in may suit it."""
+        wide, failed = self.wide(metric).dropna(axis=1), {arm for arm, _ in self.failed}
+        pairs = {a: self.source(a) for a in wide if self.source(a) in wide and self.source(a) != a}
+        d = np.array([wide[a] - wide[b] for a, b in pairs.items() if b not in failed]).T
+        return statistics.pair_luck(d, self._of(wide))
+
+    def measured(
+        self, values: pd.Series, groups: Mapping[str, Mapping[str, float]], metric: str
+    ) -> claims.Measured:
+        """Values in each repetition that are a sum of scores, for the one test."""
+        luck, pairs = self.kind(groups, metric)
+        of = self.searches()[values.index].to_numpy()
+        return claims.Measured(values.to_numpy(), self.overlap, luck, of, pairs)
 
 
 def conditions(evidence: Mapping[str, pd.DataFrame]) -> dict[str, Condition]:
@@ -140,16 +231,13 @@ def conditions(evidence: Mapping[str, pd.DataFrame]) -> dict[str, Condition]:
     for name, (study, rows) in parts.items():
         if len(rows):
             rules = protocol(study)
-            of = {name: arm.recipe_of or name for name, arm in arms(rules).items()}
-            if study == "scratch":
-                ours = arms(protocol("claims")).items()
-                of |= {arm: made.recipe_of or arm for arm, made in ours}
+            made = arms(rules) | (arms(protocol("claims")) if study == "scratch" else {})
             overlap = 0.0 if rules.repetitions.by_class else rules.repetitions.overlap
             better = {}
             if study == "scratch":
                 there, passes = set(rows["arm"]), TWICE if name == claims.AGAIN else TWICE[:1]
-                better = {k: r for k, r in restricted(*passes).items() if {k[0], r} <= there}
-            found[name] = Condition(name, rows, overlap, of, better)
+                better = {k: r for k, r in restricted(*passes).items() if {k[0], r[0]} <= there}
+            found[name] = Condition(name, rows, overlap, made, better)
     return found
 
 
@@ -165,24 +253,25 @@ def searched_twice(evidence: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     tuned = recipes(pd.concat([tables(name)[0].frame() for name in TWICE]))
     rows = pd.concat([evidence[name] for name in TWICE], ignore_index=True)
     fits = [tuned.get((r.arm, r.search)) in (None, json.loads(r.recipe)) for r in rows.itertuples()]
-    parts = evidence["claims"]["arm"].isin(set(restricted(*TWICE).values()))
+    parts = evidence["claims"]["arm"].isin({part for part, _ in restricted(*TWICE).values()})
     return complete(protocol("scratch"), pd.concat([rows[fits], evidence["claims"][parts]]))
 
 
 @cache
-def restricted(*passes: str) -> dict[tuple[str, int], str]:
+def restricted(*passes: str) -> dict[tuple[str, int], tuple[str, float]]:
     """The arm of ``claims`` that is a part of one from scratch and validates better in a search
-    than what these passes found, by the two."""
+    than what these passes found, and by how much, by the two."""
     whole, rules = arms(), protocol("claims")
     parts = arms(rules)
     trials = pd.concat([tables(name)[0].frame() for name in (*passes, "claims")])
     score = best(trials).set_index(["arm", "search"])["recall_at_1"]
-    better: dict[tuple[str, int], str] = {}
+    better: dict[tuple[str, int], tuple[str, float]] = {}
     for (part, search), value in score.items():
         arm: Any = rules.arms.get(part, {}).get("of")
-        part_of = arm and is_part(parts[part], whole[arm])
-        if part_of and value > score[better.get((arm, search), arm), search]:
-            better[arm, search] = part
+        if arm and is_part(parts[part], whole[arm]):
+            by = value - score[arm, search]
+            if by > better.get((arm, search), ("", 0.0))[1]:
+                better[arm, search] = part, float(by)
     return better
 
 
@@ -227,32 +316,95 @@ def stronger(evidence: Mapping[str, pd.DataFrame]) -> claims.Row:
     after, before = (
         scores(protocol(name), evidence[name])[list(SEVEN)] for name in ("wide", "transfer")
     )
-    # Two networks, margin loss and, in effect, one other: four recipes.
-    return at.row("C8", beyond(after, before), "recall_at_1", 4.0)
+    values, gains = beyond(after, before), (after - before).to_numpy()
+    of = at.searches()[values.index].to_numpy()
+    luck = statistics.pair_luck(gains, of, at.luck())
+    pairs = 1 + math.pi / 2 / (len(SEVEN) - 1)  # margin loss, and a median of six
+    return claims.row(
+        "C8", at.name, values, overlap=at.overlap, luck=luck, searches=of, pairs=pairs
+    )
+
+
+Groups = dict[str, dict[str, float]]  # weights of terms by the loss whose candidates they share
 
 
 def _contrast_row(claim: str, told: Mapping[str, Any], at: Condition) -> Iterator[claims.Row]:
     weights, usual = pd.Series(told["effect"], dtype=float), told.get("metric", "recall_at_1")
     metrics = {term: term.partition(" @ ")[2] or usual for term in weights.index}
-    there = set(at.rows["arm"])
+    there, broken = set(at.rows["arm"]), {arm for arm, _ in at.failed}
     lacking = {_loss(term) for term in weights.index if _arm(term) not in there}
-    if lacking and not told.get("mean"):
+    if (lacking and not told.get("mean")) or not set(metrics.values()) <= set(at.rows):
         return
-    known = [term for term in weights.index if _loss(term) not in lacking]
-    if not known or not set(metrics.values()) <= set(at.rows):
+    groups: Groups = {}
+    for term, weight in weights.items():
+        if _loss(term) not in lacking:
+            groups.setdefault(at.base(_arm(term)), {})[str(term)] = weight
+    if not groups:
         return
-    kept = weights[known] * weights.clip(lower=0).sum() / weights[known].clip(lower=0).sum()
+    failed = [base for base, terms in groups.items() if broken & {_arm(term) for term in terms}]
+    many = len(groups) > 2 and all(abs(sum(terms.values())) < 1e-9 for terms in groups.values())
+    kept = _without(groups, failed, weights) if many else _without(groups, [], weights)
     wide = {metric: at.wide(metric) for metric in set(metrics.values())}
-    values = sum(weight * wide[metrics[term]][_arm(term)] for term, weight in kept.items())
-    of: dict[str, float] = {}
-    for term, weight in kept.items():
-        source = at.sources.get(_arm(term), _arm(term))
-        if source != DEFAULTS:  # which no search found
-            of[source] = of.get(source, 0.0) + weight
-    which = ", ".join(dict.fromkeys(_loss(term) for term in known))
+    metric = metrics[weights.index[0]]
+
+    def measured(mine: Groups) -> claims.Measured:
+        terms = {term: w for part in mine.values() for term, w in part.items()}
+        values = sum(w * wide[metrics[term]][_arm(term)] for term, w in terms.items())
+        by_arm: Groups = {base: {} for base in mine}
+        for base, part in mine.items():
+            for term, w in part.items():
+                by_arm[base][_arm(term)] = by_arm[base].get(_arm(term), 0.0) + w
+        return at.measured(values, by_arm, metric)
+
+    whole = measured(kept)
+    more: dict[str, Any] = {}
+    if many:
+        each = {base: measured({base: terms}) for base, terms in kept.items()}
+        share = {base: sum(w for w in terms.values() if w > 0) for base, terms in kept.items()}
+        more["parts"] = {base: float(m.values.mean()) / share[base] for base, m in each.items()}
+        more["without"] = {
+            base: measured(rest)
+            for base in kept
+            if len(rest := _without(kept, [base], weights)) > 1
+        }
+        middle = np.median([m.values / share[base] for base, m in each.items()], axis=0)
+        if len({_side(terms, weights) for terms in kept.values()}) == 1:
+            more["center"] = replace(whole, values=middle, pairs=whole.pairs * math.pi / 2)
+    which = ", ".join(dict.fromkeys(_loss(term) for terms in kept.values() for term in terms))
     measure = f"{claims.table()[claim]['measure']}; here of {which}" if lacking else ""
-    recipes = sum(weight**2 for weight in of.values())
-    yield at.row(claim, values, metrics[known[0]], recipes, measure=measure)
+    how = {key: getattr(whole, key) for key in ("overlap", "luck", "searches", "pairs")}
+    found = claims.row(claim, at.name, whole.values, measure=measure, failed=failed, **more, **how)
+    yield found if many or not failed else replace(found, word=claims.FAILED)
+
+
+def _side(terms: Mapping[str, float], weights: pd.Series) -> bool:
+    """Whether a loss enters for or against: the sign of its first term."""
+    return weights[next(iter(terms))] > 0
+
+
+def _without(groups: Groups, out: Sequence[str], weights: pd.Series) -> Groups:
+    """Weights without some losses: those of each side are scaled to the sum that the side has in
+    the claim; nothing where a side has no loss left."""
+    total, left = {True: 0.0, False: 0.0}, {True: 0.0, False: 0.0}
+    whole = {}
+    for base, terms in groups.items():
+        size, side = sum(w for w in terms.values() if w > 0), _side(terms, weights)
+        total[side] += size
+        left[side] += size * (base not in out)
+        whole[base] = side
+    goal = weights.clip(lower=0).sum() * (np.array([total[True], total[False]]) > 0)
+    if any(total[side] and not left[side] for side in total):
+        return {}
+    if sum(total[side] > 0 for side in total) == 1:  # one side: all of the claim's weight
+        side = total[True] > 0
+        factor = {side: float(goal.max()) / left[side]}
+    else:
+        factor = {side: total[side] / left[side] for side in total}
+    return {
+        base: {term: w * factor[whole[base]] for term, w in terms.items()}
+        for base, terms in groups.items()
+        if base not in out
+    }
 
 
 def _extreme_row(claim: str, at: Condition) -> Iterator[claims.Row]:
@@ -262,13 +414,15 @@ def _extreme_row(claim: str, at: Condition) -> Iterator[claims.Row]:
     wide = sign * at.rivals(metric)
     known = [arm for arm in ELEVEN if arm in wide]
     if loss in known and len(known) > 2:
-        values = lead(wide[known], loss, at.searches()[wide.index])
+        of = at.searches()[wide.index]
+        values = lead(wide[known], loss, of)
         measure = (
             ""
             if len(known) == len(ELEVEN)
             else f"{claims.table()[claim]['measure']}; of {len(known) - 1} others"
         )
-        yield at.row(claim, values, metric, 2.0, measure=measure)
+        how = {"overlap": at.overlap, "luck": at.luck(metric), "searches": of.to_numpy()}
+        yield claims.row(claim, at.name, values, measure=measure, **how)
 
 
 def _arm(term: str) -> str:
