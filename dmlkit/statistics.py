@@ -15,6 +15,7 @@ from dmlkit.checks import check_choice, check_positive, check_range
 #: A search failed that brought its arm further below the arm's other searches than this many robust
 #: standard deviations (a modified z-score; Iglewicz and Hoaglin 1993).
 FAR = 3.5
+MANY = 20
 #: The common luck counts as much as this many pairs of a comparison's own.
 PRIOR = 2
 
@@ -109,9 +110,9 @@ def pair_luck(
     """The luck of one kind of comparison, from its own pairs, differences d (n, J).
 
     In one search the mean of m repetitions has the variance τ² + s²/m, s the spread within
-    searches: so τ² = Var_searches − s²/m, the mean over the pairs' ``bases`` (pairs that share an arm count
-    once). Few pairs tell little: their estimate is shrunk to ``common``, τ₀², as if that were k
-    pairs more:
+    searches: so τ² = Var_searches − s²/m, the mean over the pairs' ``bases`` (pairs that share an
+    arm count once). Few pairs tell little: their estimate is shrunk to ``common``, τ₀², as if that
+    were k pairs more:
 
         τ² = (J τ²_own + k τ₀²) / (J + k),   k = 2 (``PRIOR``)
 
@@ -145,10 +146,10 @@ def failed(scores: np.ndarray, searches: np.ndarray) -> np.ndarray:
     more than 3.5 (``FAR``) robust standard deviations below its other searches.
 
     Of all arms without what they share in a repetition, the median of |mean in a search − mean in
-    all| tells that deviation.
+    all| tells that deviation; fewer than 20 (``MANY``) arms tell none.
     """
     names = np.unique(searches)
-    if len(names) < 2:
+    if len(names) < 2 or scores.shape[1] < MANY:
         return np.zeros((len(names), scores.shape[1]), dtype=bool)
     rest = scores - np.median(scores, axis=1, keepdims=True)
     means = np.stack([rest[searches == name].mean(0) for name in names])  # (S, A)
@@ -182,9 +183,10 @@ def paired(
         Var(mean d) = s² (1/n + r/(1 − r)) + τ² w Σ m²/n²
 
     Repetitions are nested in ``searches`` (that of each repetition, or their number S, which take
-    turns): s is the spread within searches, r the ``overlap`` (see ``interval``), τ² the ``luck`` of this
-    kind of comparison, m the repetitions of a search, and w, ``pairs``, the sum of the squared
-    weights with which pairs of arms enter: 1 for one pair, 1/J for a mean over J, 1/2 for one arm.
+    turns): s is the spread within searches, r the ``overlap`` (see ``interval``), τ² the ``luck``
+    of this kind of comparison, m the repetitions of a search, and w, ``pairs``, the sum of the
+    squared weights with which pairs of arms enter: 1 for one pair, 1/J for a mean over J, 1/2 for
+    one arm.
     s² has n − S degrees of freedom, τ² those of its error; of the sum they are by Satterthwaite
     (1946, Biometrics Bulletin 2:110).
 
@@ -207,7 +209,9 @@ def paired(
     doubt = 2 * part**2 / (n - len(counts)) + (factor * luck.error) ** 2
     error = np.sqrt(variance)
     with np.errstate(divide="ignore", invalid="ignore"):
-        df = np.maximum(2 * variance**2 / doubt, max(1, len(counts) - 1))
+        # A luck below 0 narrows the sum, but tells no more of it than one of 0.
+        known = part + factor * max(0.0, luck.variance)
+        df = np.maximum(2 * known**2 / doubt, max(1, len(counts) - 1))
         p = 2 * stdtr(df, -np.abs(mean - null) / error)
     p = np.where(error > 0, p, np.where(mean == null, 1.0, 0.0))
     t = stdtrit(df, 0.975)

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from dmlkit import losses, statistics
-from dmlkit.statistics import Luck
+from dmlkit.statistics import NO_LUCK, Luck
 from studies import claims
 from studies.check import asked_for
 from studies.rules import DEFAULTS, Arm, Protocol, arms, is_part, protocol
@@ -152,15 +152,15 @@ class Condition:
         loss have luck of their own, which is shrunk to their kind's, and that to the last one.
         """
         own: dict[str, dict[str, float]] = {}
-        for base, arms in groups.items():
-            for arm, weight in arms.items():
+        for base, weights in groups.items():
+            for arm, weight in weights.items():
                 if (source := self.source(arm)) != DEFAULTS:  # which no search found
                     mine = own.setdefault(base, {})
                     mine[source] = mine.get(source, 0.0) + weight
         sizes = {base: sum(w**2 for w in mine.values()) / 2 for base, mine in own.items()}
         if sum(sizes.values()) < 1e-12:
             whole = sum(sum(w**2 for w in mine.values()) / 2 for mine in groups.values())
-            return (self._same(metric), whole) if own else (Luck(), 0.0)
+            return (self._same(metric), whole) if own else (NO_LUCK, 0.0)
         common, pairs = self.luck(metric), sum(sizes.values())
         if any(abs(sum(mine.values())) > 1e-9 for mine in own.values()):
             return common, pairs
@@ -362,11 +362,8 @@ def _contrast_row(claim: str, told: Mapping[str, Any], at: Condition) -> Iterato
         each = {base: measured({base: terms}) for base, terms in kept.items()}
         share = {base: sum(w for w in terms.values() if w > 0) for base, terms in kept.items()}
         more["parts"] = {base: float(m.values.mean()) / share[base] for base, m in each.items()}
-        more["without"] = {
-            base: measured(rest)
-            for base in kept
-            if len(rest := _without(kept, [base], weights)) > 1
-        }
+        rests = {base: _without(kept, [base], weights) for base in kept}
+        more["without"] = {base: measured(rest) for base, rest in rests.items() if len(rest) > 1}
         middle = np.median([m.values / share[base] for base, m in each.items()], axis=0)
         if len({_side(terms, weights) for terms in kept.values()}) == 1:
             more["center"] = replace(whole, values=middle, pairs=whole.pairs * math.pi / 2)

@@ -28,7 +28,7 @@ from matplotlib.figure import Figure
 
 from dmlkit import ROOT, statistics
 from dmlkit.files import StrPath
-from dmlkit.statistics import Luck
+from dmlkit.statistics import NO_LUCK, Luck
 
 TABLE = "the paper's own table"
 #: What repeats another condition's rows, on the same test classes.
@@ -57,13 +57,13 @@ _COLORS = dict(
 )
 #: Tables of papers that print the size of a claim: file, pairs of methods, metrics, and the column
 #: by which means over the pairs are taken.
-_SEC = ("Triplet", "Semihard", "NormNpair", "MS")
+_SEC_FILE, _SEC = "extra_sec_repo_results", ("Triplet", "Semihard", "NormNpair", "MS")
 _SEE = ("NSoftmax", "CosFace", "ArcFace", "ProxyNCA++", "PA")
 _PRINTED = {
-    "A1": ("extra_sec_repo_results", [(f"{m}+SEC", m) for m in _SEC], ("R@1",), "dataset"),
-    "A2": ("extra_sec_repo_results", [(f"{m}+SEC", f"{m}+L2-reg") for m in _SEC], ("R@1",), "dataset"),
-    "B4": ("see_table2", [(f"{m}+SEE", m) for m in _SEE], ("R@1",), "table"),
-    "B5": ("see_table2", [(f"{m}+SEE", m) for m in _SEE], ("R@2", "R@4", "R@8"), "table"),
+    "A1": (_SEC_FILE, [(f"{m}+SEC", m) for m in _SEC], ["R@1"], "dataset"),
+    "A2": (_SEC_FILE, [(f"{m}+SEC", f"{m}+L2-reg") for m in _SEC], ["R@1"], "dataset"),
+    "B4": ("see_table2", [(f"{m}+SEE", m) for m in _SEE], ["R@1"], "table"),
+    "B5": ("see_table2", [(f"{m}+SEE", m) for m in _SEE], ["R@2", "R@4", "R@8"], "table"),
 }  # fmt: skip
 
 
@@ -146,7 +146,7 @@ class Measured:
 
     values: np.ndarray
     overlap: float = 0.0
-    luck: Luck = Luck()
+    luck: Luck = NO_LUCK
     searches: int | np.ndarray = 1
     pairs: float = 1.0
 
@@ -321,9 +321,8 @@ def _draw(ax: Axes, y: float, row: Row, color: str) -> None:
     if row.low is not None and row.high is not None:
         ax.plot([100 * row.low, 100 * row.high], [y, y], color=color, lw=2.5, alpha=0.6)
     ax.plot(100 * row.effect, y, "o", color=color, ms=5)
-    ax.plot(
-        [100 * part for part in row.parts.values()], [y] * len(row.parts), ".", color="0.2", ms=3
-    )
+    for part in row.parts.values():
+        ax.plot(100 * part, y, ".", color="0.2", ms=3)
     if row.center is not None:
         ax.plot(100 * row.center[0], y, "D", mfc="white", mec="0.2", ms=4)
     if row.least is not None:
@@ -331,8 +330,8 @@ def _draw(ax: Axes, y: float, row: Row, color: str) -> None:
     for size, tick in ((row.margin, "0.2"), (row.printed, "#d55e00")):
         if size is not None:
             ax.plot([100 * size] * 2, [y - 0.3, y + 0.3], color=tick, lw=1.2)
-    word = (row.word or "a clock: no word") + f"; without {', '.join(row.failed)}" * bool(
-        row.failed
-    )
+    word = row.word or "a clock: no word"
+    if row.failed and row.word != FAILED:
+        word += f"\n(search failed: {', '.join(row.failed)})"
     across = ax.get_yaxis_transform()
     ax.text(1.01, y, word, transform=across, va="center", color=color, fontsize=8)
