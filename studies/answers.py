@@ -135,7 +135,7 @@ class Condition:
         ``statistics.failed``), or its restriction validates better, by twice the luck of a
         difference or more."""
         wide = self.wide().dropna(axis=1)
-        tuned = wide[[arm for arm in wide if self.source(arm) == arm]]
+        tuned = wide[[arm for arm in wide if arm in self.made and self.source(arm) == arm]]
         names = np.unique(self._of(wide))
         far = np.argwhere(statistics.failed(tuned.to_numpy(), self._of(wide)))
         found = {(tuned.columns[arm], int(names[s])): "far below its twin" for s, arm in far}
@@ -341,9 +341,11 @@ def _contrast_row(claim: str, told: Mapping[str, Any], at: Condition) -> Iterato
             groups.setdefault(at.base(_arm(term)), {})[str(term)] = weight
     if not groups:
         return
+    scale = _size(dict(weights)) / sum(map(_size, groups.values()))
+    groups = {base: {t: w * scale for t, w in terms.items()} for base, terms in groups.items()}
     failed = [base for base, terms in groups.items() if broken & {_arm(term) for term in terms}]
     many = len(groups) > 2 and all(abs(sum(terms.values())) < 1e-9 for terms in groups.values())
-    kept = _without(groups, failed, weights) if many else _without(groups, [], weights)
+    kept = _without(groups, failed) if many else groups
     wide = {metric: at.wide(metric) for metric in set(metrics.values())}
     metric = metrics[weights.index[0]]
 
@@ -360,12 +362,12 @@ def _contrast_row(claim: str, told: Mapping[str, Any], at: Condition) -> Iterato
     more: dict[str, Any] = {}
     if many:
         each = {base: measured({base: terms}) for base, terms in kept.items()}
-        share = {base: sum(w for w in terms.values() if w > 0) for base, terms in kept.items()}
+        share = {base: _size(terms) for base, terms in kept.items()}
         more["parts"] = {base: float(m.values.mean()) / share[base] for base, m in each.items()}
-        rests = {base: _without(kept, [base], weights) for base in kept}
+        rests = {base: _without(kept, [base]) for base in kept}
         more["without"] = {base: measured(rest) for base, rest in rests.items() if len(rest) > 1}
         middle = np.median([m.values / share[base] for base, m in each.items()], axis=0)
-        if len({_side(terms, weights) for terms in kept.values()}) == 1:
+        if len(set(map(_side, kept.values()))) == 1:
             more["center"] = replace(whole, values=middle, pairs=whole.pairs * math.pi / 2)
     which = ", ".join(dict.fromkeys(_loss(term) for terms in kept.values() for term in terms))
     measure = f"{claims.table()[claim]['measure']}; here of {which}" if lacking else ""
@@ -374,33 +376,28 @@ def _contrast_row(claim: str, told: Mapping[str, Any], at: Condition) -> Iterato
     yield found if many or not failed else replace(found, word=claims.FAILED)
 
 
-def _side(terms: Mapping[str, float], weights: pd.Series) -> bool:
+def _size(terms: Mapping[str, float]) -> float:
+    return sum(weight for weight in terms.values() if weight > 0)
+
+
+def _side(terms: Mapping[str, float]) -> bool:
     """Whether a loss enters for or against: the sign of its first term."""
-    return weights[next(iter(terms))] > 0
+    return next(iter(terms.values())) > 0
 
 
-def _without(groups: Groups, out: Sequence[str], weights: pd.Series) -> Groups:
-    """Weights without some losses: those of each side are scaled to the sum that the side has in
-    the claim; nothing where a side has no loss left."""
-    total, left = {True: 0.0, False: 0.0}, {True: 0.0, False: 0.0}
-    whole = {}
-    for base, terms in groups.items():
-        size, side = sum(w for w in terms.values() if w > 0), _side(terms, weights)
-        total[side] += size
-        left[side] += size * (base not in out)
-        whole[base] = side
-    goal = weights.clip(lower=0).sum() * (np.array([total[True], total[False]]) > 0)
+def _without(groups: Groups, out: Sequence[str]) -> Groups:
+    """Weights without some losses: those of each side are scaled to the sum that the side had;
+    nothing where a side has no loss left."""
+    kept = {base: terms for base, terms in groups.items() if base not in out}
+    total, left = (
+        {side: sum(_size(t) for t in some.values() if _side(t) == side) for side in (True, False)}
+        for some in (groups, kept)
+    )
     if any(total[side] and not left[side] for side in total):
         return {}
-    if sum(total[side] > 0 for side in total) == 1:  # one side: all of the claim's weight
-        side = total[True] > 0
-        factor = {side: float(goal.max()) / left[side]}
-    else:
-        factor = {side: total[side] / left[side] for side in total}
     return {
-        base: {term: w * factor[whole[base]] for term, w in terms.items()}
-        for base, terms in groups.items()
-        if base not in out
+        base: {term: w * total[_side(terms)] / left[_side(terms)] for term, w in terms.items()}
+        for base, terms in kept.items()
     }
 
 
