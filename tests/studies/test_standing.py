@@ -53,7 +53,7 @@ def test_shared_test_classes_widen_the_interval_as_nadeau_and_bengio_say():
 def test_better_than_the_best_is_better_than_each():
     frame = evidence(3)
     at = rule.standing(rows_of(frame, "loss 1", 0.1), frame, FAMILIES, "pairs")
-    assert at.p_best == at.arms["p"].max() < 0.01
+    assert at.p_best == at.arms["p"].max() < 0.05
     assert at.family_best is not None
     assert FAMILIES[at.family_best] == "pairs"
     same = rule.standing(rows_of(frame, at.best), frame, FAMILIES, "pairs")
