@@ -10,7 +10,7 @@ import numpy as np
 
 from dmlkit.statistics import Luck, luck, pair_luck, paired
 
-STUDIES = 2000
+STUDIES = 1000
 #: Of a design: searches, repetitions, luck of one arm, spread of a difference (points), arms, the
 #: comparison's own pairs, all bases of its kind, shared test classes.
 DESIGNS: dict[str, tuple[int, int, float, float, int, int, int, float]] = {

@@ -184,11 +184,8 @@ class Condition:
     def _additions(self, metric: str, common: Luck) -> Luck:
         """The luck of losses against themselves with SEC, L2 or SEE."""
         wide, failed = self.wide(metric).dropna(axis=1), {arm for arm, _ in self.failed}
-        pairs = {
-            arm: self.base(arm)
-            for arm in wide
-            if self._is_addition(arm) and " + " in arm and arm.partition(" + ")[0] == self.base(arm)
-        }
+        known = arms()  # no other setting of theirs is another
+        pairs = {a: self.base(a) for a in wide if a in known and self._is_addition(a)}
         pairs = {a: b for a, b in pairs.items() if b in wide and not {a, b} & failed}
         d = np.array([wide[a] - wide[b] for a, b in pairs.items()]).T
         return statistics.pair_luck(d, self._of(wide), common, list(pairs.values()))

@@ -52,9 +52,8 @@ def _settings(entry: Entry) -> Iterator[tuple[str, str, str]]:
 def results() -> dict[str, dict[str, dict[str, Any]]]:
     """What the studies say of each loss in each condition: ``found[condition][loss]``.
 
-    mean, low, high of Recall@1 (95 %), the group (0: not separated from the best), points behind it,
-    the chosen settings,
-    and what a blind choice of them costs.
+    mean, low, high of Recall@1 (95 %), the group (0: not separated from the
+    best), points behind it, the chosen settings, and what a blind choice of them costs.
     """
     known, found = conditions(kept()), {}
     for condition, passes in choice.SHOWN.items():
