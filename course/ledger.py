@@ -51,12 +51,14 @@ def _number(value: float | None) -> str:
 
 def _losses(row: pd.Series) -> str:
     """Each loss of a mean, their median, and what is left out."""
-    said = [f"{name} {100 * part:+.1f}" for name, part in (row["parts"] or {}).items()]
+    if not isinstance(row["parts"], dict):  # a table, or a check
+        return ""
+    said = [f"{name} {100 * part:+.1f}" for name, part in row["parts"].items()]
     if isinstance(row["center"], list | tuple):
         middle, low, high = (100 * end for end in row["center"])
         said.append(f"**median {middle:+.1f} [{low:+.1f}, {high:+.1f}]**")
-    said += [f"search failed: {name}" for name in row["failed"] or ()]
-    carried = row["carried"] or ()
+    said += [f"search failed: {name}" for name in row["failed"]]
+    carried = row["carried"]
     return ", ".join(said) + f"; another word without {', '.join(carried)}" * bool(len(carried))
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 #: What notebooks use, by the file that it is written in.
 _NAMES = {
-    "answers": "ELEVEN SEVEN by_class conditions kept plain rows scores stronger",
+    "answers": "ELEVEN SEVEN by_class conditions kept rows scores stronger",
+    "conditions": "plain",
     "check": "sample",
     "choice": "settings standings",
     "rules": "SEE_ON VISITS_ON arms protocol",

@@ -12,15 +12,16 @@ from scipy import stats
 
 from dmlkit import statistics
 from dmlkit.statistics import Luck
-from studies.answers import TWICE, Condition, plain, restricted
+from studies.answers import TWICE, restricted
 from studies.claims import AGAIN
+from studies.conditions import Condition, plain
 from studies.judgment import sensitivity
 from studies.rules import protocol
 from studies.search import recipes
 from studies.trainings import tables
 
 LEVEL = 0.05
-BAND = 0.02  # of Recall@1: the width of the bands behind the leading group
+BAND = 0.02  # of Recall@1: the width of the bands behind the best
 #: The conditions of a page, each with the tables that have its searches.
 SHOWN: Mapping[str, tuple[str, ...]] = {
     "photographs, fine-tuned": ("photos_whole",),
@@ -134,7 +135,8 @@ def _in_words(found: Mapping[str, Condition]) -> Iterator[str]:
             group, rank = (table["group"] == 0).sum(), ranks(found[name])
             yield (
                 f"**{name}**: {group} of {len(table)} losses cannot be separated from the best; a "
-                f"loss 3 points behind would be in {100 * power(table):.0f} of 100 such studies. "
+                f"loss 3 points behind would be found in {100 * power(table):.0f} of 100 such "
+                "studies. "
                 f"The 95 % interval of a rank spans {(rank['high'] - rank['low']).median():.0f} "
                 f"places in the median. Four in five losses have a Recall@1 of {low:.0f} to "
                 f"{high:.0f} %. {_floor(found[name])}"

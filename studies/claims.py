@@ -155,6 +155,11 @@ class Measured:
         how: Any = {"overlap": self.overlap, "luck": self.luck, "searches": self.searches}
         return statistics.paired(self.values[:, None], null, pairs=self.pairs, **how).iloc[0]
 
+    def ends(self) -> tuple[float, float, float]:
+        """The mean and its interval."""
+        mean, low, high = self.test()[["difference", "low", "high"]]
+        return float(mean), float(low), float(high)
+
 
 def row(
     claim: str,
@@ -186,31 +191,30 @@ def row(
     measured = Measured(x, **how)
     at = measured.test()
     found = _word(claim, at)
-    changed = [name for name, rest in (without or {}).items() if _word(claim, rest.test()) != found]
+    rests = without or {}
+    changed = [name for name, rest in rests.items() if _word(claim, rest.test()) != found]
     if found in DECIDED and changed:  # it is carried by one loss
-        tops = [rest.test()["high"] for rest in (without or {}).values()]
+        tops = [rest.test()["high"] for rest in rests.values()]
         excluded = size is not None and max(at["high"], *tops) < size
         found = "printed size excluded here" if excluded else _open(at, size or margin)
     far = -margin if about["rule"] == "equivalent" and at["difference"] < 0 else margin
     p = [at["p"], measured.test(far)["p"], None if size is None else measured.test(size)["p"]]
-    middle = None if center is None else center.test()[["difference", "low", "high"]]
+    effect, low, high = (float(at[key]) for key in ("difference", "low", "high"))
     return Row(
-        claim, condition, measure or about["measure"],
-        *(float(at[key]) for key in ("difference", "low", "high")),
-        n=len(x), effective=statistics.effective(len(x), measured.overlap), margin=margin,
-        word="" if timed else found, least=float(at["least"]), printed=size,
-        p=tuple(None if each is None else float(each) for each in p), values=tuple(x.tolist()),
-        timed=timed, parts=dict(parts or {}),
-        center=None if middle is None else tuple(map(float, middle)),
-        without={name: float(rest.values.mean()) for name, rest in (without or {}).items()},
-        carried=tuple(changed), failed=tuple(failed),
+        claim, condition, measure or about["measure"], effect, low, high, len(x),
+        statistics.effective(len(x), measured.overlap), margin, "" if timed else found,
+        float(at["least"]), size, tuple(None if each is None else float(each) for each in p),
+        tuple(x.tolist()), timed, dict(parts or {}), None if center is None else center.ends(),
+        {name: float(rest.values.mean()) for name, rest in rests.items()},
+        tuple(changed), tuple(failed),
     )  # fmt: skip
 
 
 def _word(claim: str, at: pd.Series) -> str:
     about, size = table()[claim], min(printed(claim).values(), default=None)
-    ends = (float(at[key]) for key in ("difference", "low", "high"))
-    return statistics.word(about["rule"], *ends, float(about["smallest"]), size, at["least"])
+    effect, low, high, least = (float(at[key]) for key in ("difference", "low", "high", "least"))
+    margin = float(about["smallest"])
+    return statistics.word(about["rule"], effect, low, high, margin, size, least)
 
 
 def _open(at: pd.Series, size: float) -> str:
