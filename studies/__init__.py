@@ -13,7 +13,7 @@ from typing import Any
 #: What notebooks use, by the file that it is written in.
 _NAMES = {
     "answers": "ELEVEN SEVEN by_class conditions kept rows scores stronger",
-    "conditions": "plain",
+    "condition": "plain",
     "check": "sample",
     "choice": "settings standings",
     "rules": "SEE_ON VISITS_ON arms protocol",

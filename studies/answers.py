@@ -21,7 +21,7 @@ import pandas as pd
 from dmlkit import statistics
 from studies import claims
 from studies.check import asked_for
-from studies.conditions import Condition
+from studies.condition import Condition
 from studies.rules import Protocol, arms, is_part, protocol
 from studies.search import best, recipes
 from studies.trainings import tables

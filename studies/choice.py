@@ -14,7 +14,7 @@ from dmlkit import statistics
 from dmlkit.statistics import Luck
 from studies.answers import TWICE, restricted
 from studies.claims import AGAIN
-from studies.conditions import Condition, plain
+from studies.condition import Condition, plain
 from studies.judgment import sensitivity
 from studies.rules import protocol
 from studies.search import recipes

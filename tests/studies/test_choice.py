@@ -7,7 +7,7 @@ import pytest
 import studies
 from dmlkit import ROOT, files, losses, statistics
 from studies import choice
-from studies.conditions import Condition
+from studies.condition import Condition
 from studies.rules import loss_arm
 
 COUNT = 12
