@@ -251,7 +251,7 @@ BROKEN: list[tuple[str, Callable[[NotebookNode], Any]]] = [
     ("asks no question", _replace("random directions?", "random directions")),
     ("2 predictions", _replace("**Predict.** From 2", "From 2")),
     ("no box '> **The idea.**'", _replace("> **The idea.**", "The idea.")),
-    ("no box '> **What the evidence", _replace("> **What the evidence says.**", "We know:")),
+    ("nor a box '> **What the evidence", _replace("> **What the evidence says.**", "We know:")),
     ("words before the first picture", _replace("**The picture.**", "word " * 400)),
     ("'arm' is not a word of the field", _replace("Recap", "Recap\n\nAn arm.\n\n## Recap")),
 ]

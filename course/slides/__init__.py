@@ -33,6 +33,7 @@ _PREDICT = re.compile(
     re.DOTALL,
 )
 _BOX = re.compile(r"^> \*\*(The idea|What the evidence says)\.\*\* (.+?)(?=\n[^>]|\Z)", re.M | re.S)
+_USE = re.compile(r"^\*\*(When would I use this)\?\*\* (.+?)(?=\n\n|\Z)", re.M | re.S)
 _LINK = re.compile(r"(?<!!)\[([^]]+)\]\((?!https?:)[^)]+\)")
 
 
@@ -83,7 +84,7 @@ def deck(name: str, notebook: NotebookNode, guide: str) -> Iterator[Slide]:
 
 def _told(text: str) -> Iterator[Slide]:
     """Guesses with their answers, the idea and the evidence, as they stand in a cell."""
-    found = [*_PREDICT.finditer(text), *_BOX.finditer(text)]
+    found = [each for part in (_PREDICT, _BOX, _USE) for each in part.finditer(text)]
     for each in sorted(found, key=re.Match.start):
         if each.re is _PREDICT:
             asked = f"<h2>What do you think?</h2>{_html(each['asked'])}"
