@@ -170,7 +170,7 @@ def apart(images: ImageSet, features: np.ndarray) -> ImageSet:
         queries[rows] = connected_components(links, directed=False)[1] % 2 == 1
     if not queries.any():
         raise ValueError(
-            f"all {images.num_classes} classes are one burst each, by near copies: expected a class "
-            "with two, of which one is searched for in the other"
+            f"all {images.num_classes} classes are one burst of near copies each: expected a "
+            "class with two, of which one is searched for in the other"
         )
     return replace(images, queries=queries)

@@ -4,7 +4,7 @@ import os
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,13 @@ from dmlkit.cli import terminal
 from dmlkit.cli.settings import literals
 from dmlkit.cli.terminal import Commands, Device, print_table, set_option
 from dmlkit.files import write_whole
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dmlkit.data import ImageSet
+    from dmlkit.training import Run
 
 app = typer.Typer(
     cls=Commands,
@@ -105,8 +112,145 @@ def train(
     if experiment.data in practice.PHOTOGRAPHS:
         line = practice.gain(images, before, done.embeddings)
         terminal.console.print(line, soft_wrap=True)
+        _expect(images, done, before.get("untouched features", done.embeddings))
     how = "loaded from" if done.loaded else f"trained in {done.seconds:.0f} s, kept in"
     line = f"Run {done.path.name}, {how} {done.path.parent}"
+    terminal.console.print(line, soft_wrap=True)
+    if experiment.data in practice.OWN and experiment.split == "test":
+        _next(done)
+
+
+def _expect(images: "ImageSet", run: "Run", features: "NDArray[np.float32]") -> None:
+    """Print what to expect among other numbers of products."""
+    from dmlkit.cli import practice
+
+    try:
+        found, word = practice.expectation(images, run.embeddings, features, run.experiment.metric)
+    except ValueError as error:  # too few pictures or classes, which end no training
+        terminal.console.print(f"what to expect of more products is not told: {error}")
+        return
+    columns = {"recall_at_1": "Recall@1", "strangers": "strangers answered", "right": "known right"}
+    rows = (
+        (f"{'~' * row.model}{row.products}", *(f"{100 * getattr(row, c):.0f}" for c in columns))
+        for row in found.itertuples()
+    )
+    print_table("what to expect, by products in the gallery (%)", ["products", *columns.values()],
+                rows, "right")  # fmt: skip
+    line = (
+        f"{word}The threshold lets one stranger in {1 / practice.SHARE:.0f} through as the gallery "
+        "is, chosen on other products; ~ is a model (openset.by_size), which further pictures test."
+    )
+    terminal.console.print(line, soft_wrap=True)
+
+
+def _next(run: "Run") -> None:
+    from dmlkit.cli import practice
+    from dmlkit.data import default_root
+
+    terminal.console.print("next:")
+    for command in practice.following(run, default_root()):
+        terminal.console.print(f"  {command}", soft_wrap=True)
+
+
+@app.command()
+def final(
+    run: Annotated[str, typer.Argument(help="A measured Run of your own pictures.")],
+    root: Root = None,
+    steps: Annotated[int | None, typer.Option(min=1, show_default="by validation")] = None,
+    device: Device = "auto",
+) -> None:
+    """Train on all products of your own, as long as validation says; first, what to expect."""
+    _use_root(root)
+    from dmlkit import training
+    from dmlkit.cli import practice
+    from dmlkit.data import load
+    from dmlkit.search import find_run
+
+    done = find_run(run)
+    practice.last(done, 1, 1.0)  # refuses what is not one's own
+    images = load(done.experiment.data, done.experiment.split, **done.experiment.data_args)
+    line = f"measured on {images.num_classes} classes that did not train: Recall@1"
+    terminal.console.print(f"{line} {100 * done.scores['recall_at_1']:.1f} %")
+    _expect(images, done, done.embeddings)
+    blend = 1.0
+    if steps is None:
+        terminal.console.print(f"{done.seconds:.0f} s that took; validation takes 4 times as long")
+        steps, blend, rows = practice.chosen(done, device)
+        head = ("steps", "share of what was learned", "Recall@1")
+        print_table("on validation classes (%)", head, rows, "right")
+    made = training.run(practice.last(done, steps, blend), device=device)
+    line = f"{steps} steps, {blend:g} of what was learned, on all {made.num_classes} classes"
+    terminal.console.print(f"{line}: Run {made.path.name}, kept in {made.path.parent}")
+    _next(made)
+
+
+@app.command()
+def serve(
+    run: Annotated[str, typer.Argument(help="A Run: its folder, or its name as `train` says it.")],
+    pictures: Annotated[
+        Path | None, typer.Option(help="The catalog, a folder per class; else the Run's data.")
+    ] = None,
+    root: Root = None,
+    share: Annotated[float, typer.Option(help="Of strangers, who may be answered.")] = 0.1,
+    strangers: Annotated[
+        Path | None, typer.Option(help="Pictures of what is not in the catalog, to choose by.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Whom to listen to; else this machine alone.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(help="0: any that is free.")] = 8008,
+    device: Device = "auto",
+) -> None:
+    """Answer pictures with products, or "not in the catalog": POST / of bytes, GET /health."""
+    _use_root(root)
+    try:
+        import uvicorn
+
+        from dmlkit import service
+    except ImportError as error:
+        how = "pip install --editable '.[service]'"
+        raise ImportError(f"a service needs starlette and uvicorn: {how}") from error
+    from dmlkit import search, training
+
+    done = search.find_run(run)
+    gallery = search.gallery(done, pictures)
+    path = cache_folder() / "indices" / f"{done.path.name}-{pictures.name if pictures else 'own'}"
+    made, new = search.index(done, gallery, path, device=device)
+    model = done.model().to(training.device_type(device))
+    least, asked = service.least_likeness(done, model, made, share, strangers)
+    catalog = service.Catalog(done, model, made, least)
+    found = catalog.health()
+    line = f"{found['pictures']} pictures of {found['products']} products, {new} of them new"
+    terminal.console.print(f"{line}; answers within {found['answers_within']} of {asked} strangers")
+    if done.experiment.split == "train" and strangers is None:
+        terminal.console.print(service.TRAINED, soft_wrap=True)
+    terminal.console.print(f"POST pictures to http://{host}:{port}/, GET /health; Ctrl+C ends it")
+    if host not in ("127.0.0.1", "localhost", "::1"):
+        terminal.console.print("whoever reaches this machine can ask: there is no password")
+    uvicorn.run(
+        service.app(catalog.answer, catalog.health), host=host, port=port, log_level="warning",
+        limit_concurrency=service.CONNECTIONS, timeout_keep_alive=5, server_header=False,
+    )  # fmt: skip
+
+
+@app.command()
+def export(
+    run: Annotated[str, typer.Argument(help="A Run: its folder, or its name as `train` says it.")],
+    file: Annotated[Path, typer.Argument(help="To be written, .onnx.")],
+) -> None:
+    """Write a Run's model, or its head on features, as one ONNX file, and compare what it gives."""
+    import torch
+
+    from dmlkit import models
+    from dmlkit.search import find_run
+
+    done = find_run(run)
+    model, features = done.model(), done.image_shape[1:] == (1, 1)
+    shape = (3, *done.image_shape)
+    images = torch.rand(shape) if features else torch.randint(256, shape, dtype=torch.uint8)
+    graph = models.to_onnx(model, images)
+    line = f"{file}: {len(graph) / 1e6:.1f} MB"
+    write_whole({file: lambda beside: beside.write_bytes(graph)})
     terminal.console.print(line, soft_wrap=True)
 
 

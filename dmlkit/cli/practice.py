@@ -1,18 +1,33 @@
-"""What the command line says to a practitioner with photographs."""
+"""What the command line says to a practitioner with photographs, and what it trains at the end."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 
-from dmlkit import diagnosis, retrieval, statistics
+from dmlkit import data, diagnosis, openset, recipes, retrieval, statistics, training
 from dmlkit.backbones import PACKAGED, packaged
 from dmlkit.data import ImageSet
+from dmlkit.data.pictures import Pictures
+from dmlkit.retrieval import Metric
+from dmlkit.training import Experiment, Run
 from dmlkit.training.scoring import searched
 
 #: Data sets of photographs, or of features of them.
 PHOTOGRAPHS = ("folder", "list", "grocery", "features")
+#: Those that are one's own: on all of them a last network is trained.
+OWN = ("folder", "list", "features")
+#: Products in a gallery for which it is told what to expect, beyond what there is by a model.
+SIZES = (5, 10, 20, 40, 80, 200, 500, 1000, 2000)
+#: Of strangers, who may be answered.
+SHARE = 0.1
+_SHARES = (0.25, 0.5, 0.75)  # of what was learned, see Experiment.blend
 _RECIPE, _NETWORK = "photos_grocery_lite0", next(iter(PACKAGED))
 
 
@@ -57,3 +72,92 @@ def gain(images: ImageSet, before: Mapping[str, np.ndarray], x: np.ndarray) -> s
         f"{len(after)} classes [{found['low']:.1f}, {found['high']:.1f}]. To choose settings, "
         "score validation classes: --set split=val --set data_args.validation=true"
     )
+
+
+def expectation(
+    images: ImageSet, x: np.ndarray, features: np.ndarray, metric: Metric
+) -> tuple[pd.DataFrame, str]:
+    """``openset.by_size`` of embeddings (N, d), and a word where no visits are known.
+
+    Then the nearest copies of pictures are told by the features (N, F).
+    """
+    word = ""
+    if images.queries is None:
+        images = diagnosis.apart(images, features)
+        word = (
+            "No visits are told (--set data_args.visit=…), so each picture stays on one side with "
+            "the nearest of its class. Expect less than this: on groceries such a split promised "
+            "65 to 70 % where another visit gave 61 %. "
+        )
+    met = openset.meet(**searched(images, x, metric), metric=metric)
+    there = met.others.shape[1] + 1
+    sizes = sorted({there, *SIZES} if there > 4 else {there})
+    return openset.by_size(met, sizes, SHARE), word
+
+
+class Choice(NamedTuple):
+    """What validation classes say of the last training."""
+
+    steps: int
+    blend: float
+    rows: list[tuple[str, str, str]]  # what was tried: steps, share of what was learned, Recall@1
+
+
+def chosen(run: Run, device: str) -> Choice:
+    """Steps and blend of the last training: the best on classes that train in the Run.
+
+    Half of these train, the others validate: for half, as many and twice the steps of the Run;
+    then, where the network was pretrained, for weights between those and the learned ones.
+    """
+    made, rows = {}, []
+    for steps in sorted(
+        {max(1, run.experiment.steps // 2), *(run.experiment.steps * k for k in (1, 2))}
+    ):
+        args = {**run.experiment.data_args, "validation": True}
+        asked = replace(run.experiment, split="val", data_args=args, steps=steps)
+        made[steps] = training.run(recipes.fitted(asked)[0], device=device)
+        rows.append((f"{steps}", "1", f"{100 * made[steps].scores['recall_at_1']:.1f}"))
+    best = max(made.values(), key=lambda one: one.scores["recall_at_1"])
+    steps, found = best.experiment.steps, {1.0: best.scores["recall_at_1"]}
+    if run.experiment.model_args.get("pretrained"):
+        images = data.load(best.experiment.data, "val", **best.experiment.data_args)
+        for share in _SHARES:
+            model = best.blended(share).to(training.device_type(device))
+            scores = training.scoring.score(best.experiment, images, training.embed(model, images))
+            found[share] = scores["recall_at_1"]
+            rows.append((f"{steps}", f"{share}", f"{100 * found[share]:.1f}"))
+    return Choice(steps, max(found, key=lambda share: found[share]), rows)
+
+
+def last(run: Run, steps: int, blend: float) -> Experiment:
+    """The training on all classes of a Run's own pictures; its embeddings are of all of them."""
+    if run.experiment.data not in OWN:
+        raise ValueError(
+            f"expected a Run of one's own pictures ({', '.join(OWN)}), but {run.path.name} is of "
+            f"{run.experiment.data}"
+        )
+    args = {**run.experiment.data_args, "test_share": 0, "validation": False}
+    made = replace(
+        run.experiment, split="train", data_args=args, steps=steps, blend=blend,
+        monitor=(), keep_best=False,
+    )  # fmt: skip
+    return recipes.fitted(made)[0]
+
+
+def following(run: Run, root: Path) -> list[str]:
+    """The two commands that come next, as they can be pasted."""
+    here = ["--root", str(root.resolve())]
+    name = str(run.path)
+    if run.experiment.split != "train":
+        lesson = ["--set", f"run={name}", "--set", f"photographs={here[1]}"]
+        found = [["final", name, *here]]
+        if find_spec("course"):  # which a wheel does not hold
+            found.insert(0, ["reproduce", "26", *lesson])
+    else:
+        images = data.load(run.experiment.data, "train", root, **run.experiment.data_args).images
+        found = [["serve", name, *here]]
+        if isinstance(images, Pictures):
+            found.insert(0, ["search", str(images.paths[0]), "--run", name, *here])
+        else:
+            found.append(["export", name, "head.onnx"])
+    return [shlex.join(["dmlkit", *words]) for words in found]
