@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import uvicorn
+from PIL import Image
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -103,7 +105,9 @@ def check_picture(body: bytes) -> None:
     try:
         with open_picture(io.BytesIO(body)) as image:
             kind, (width, height) = image.format, image.size
-    except ValueError:
+    except ValueError as error:
+        if isinstance(error.__cause__, Image.DecompressionBombError):  # its own bound is higher
+            raise ValueError(f"expected at most {MOST_PIXELS:,} pixels, got more") from None
         raise ValueError(f"expected a picture ({', '.join(KINDS)}), got another file") from None
     if kind not in KINDS:
         raise ValueError(f"expected a picture ({', '.join(KINDS)}), got {kind}")
@@ -137,6 +141,21 @@ def least_likeness(
             f"through, got {len(likeness)}"
         )
     return openset.threshold(likeness, share), len(likeness)
+
+
+def server(catalog: Catalog) -> uvicorn.Server:
+    """What serves a catalog on sockets: ``server(catalog).run(sockets=[...])``."""
+    config = uvicorn.Config(
+        app(catalog.answer, catalog.health),
+        log_level="warning",
+        limit_concurrency=CONNECTIONS,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=5,
+        server_header=False,
+        lifespan="off",
+        ws="none",
+    )
+    return uvicorn.Server(config)
 
 
 def app(

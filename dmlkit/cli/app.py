@@ -1,6 +1,7 @@
 """The command line: ``dmlkit train | data | search``, and the commands of the checkout."""
 
 import os
+import socket
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -204,8 +205,6 @@ def serve(
     """Answer pictures with products, or "not in the catalog": POST / of bytes, GET /health."""
     _use_root(root)
     try:
-        import uvicorn
-
         from dmlkit import service
     except ImportError as error:
         how = "pip install --editable '.[service]'"
@@ -224,13 +223,13 @@ def serve(
     terminal.console.print(f"{line}; answers within {found['answers_within']} of {asked} strangers")
     if done.experiment.split == "train" and strangers is None:
         terminal.console.print(service.TRAINED, soft_wrap=True)
-    terminal.console.print(f"POST pictures to http://{host}:{port}/, GET /health; Ctrl+C ends it")
     if host not in ("127.0.0.1", "localhost", "::1"):
         terminal.console.print("whoever reaches this machine can ask: there is no password")
-    uvicorn.run(
-        service.app(catalog.answer, catalog.health), host=host, port=port, log_level="warning",
-        limit_concurrency=service.CONNECTIONS, timeout_keep_alive=5, server_header=False,
-    )  # fmt: skip
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family) as listening:
+        where = f"http://{host}:{listening.getsockname()[1]}/"
+        terminal.console.print(f"POST pictures to {where}, GET {where}health; Ctrl+C ends it")
+        service.server(catalog).run(sockets=[listening])
 
 
 @app.command()
