@@ -177,11 +177,12 @@ def final(
     if steps is None:
         terminal.console.print(f"{done.seconds:.0f} s that took; validation takes 4 times as long")
         steps, blend, rows = practice.chosen(done, device)
-        head = ("steps", "share of what was learned", "Recall@1")
+        head = ("steps", "share of what was learned", "Recall@1", "more than without a change")
         print_table("on validation classes (%)", head, rows, "right")
     made = training.run(practice.last(done, steps, blend), device=device)
     line = f"{steps} steps, {blend:g} of what was learned, on all {made.num_classes} classes"
-    terminal.console.print(f"{line}: Run {made.path.name}, kept in {made.path.parent}")
+    line = f"{line}: Run {made.path.name}, kept in {made.path.parent}"
+    terminal.console.print(line, soft_wrap=True)
     _next(made)
 
 

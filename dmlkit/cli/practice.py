@@ -58,13 +58,7 @@ def near_copies(images: ImageSet, before: Mapping[str, np.ndarray]) -> str:
 def gain(images: ImageSet, before: Mapping[str, np.ndarray], x: np.ndarray) -> str:
     """Whether training beat what needs none, by the interval over classes of Recall@1."""
     name = "untouched features" if "untouched features" in before else "raw pixels"
-    labels = images.retrieval_sets(x)["labels"]
-    after, plain = (
-        retrieval.by_query(**searched(images, each), scores=["recall_at_1"], metric="cosine")
-        .groupby(labels)
-        .mean()["recall_at_1"]
-        for each in (x, before[name])
-    )
+    after, plain = by_class(images, x), by_class(images, before[name])
     found = statistics.interval(100 * (after - plain))
     word = "beats" if found["low"] > 0 else "does not beat"
     return (
@@ -72,6 +66,12 @@ def gain(images: ImageSet, before: Mapping[str, np.ndarray], x: np.ndarray) -> s
         f"{len(after)} classes [{found['low']:.1f}, {found['high']:.1f}]. To choose settings, "
         "score validation classes: --set split=val --set data_args.validation=true"
     )
+
+
+def by_class(images: ImageSet, x: np.ndarray) -> pd.Series:
+    """Recall@1 of each class, 0..1."""
+    found = retrieval.by_query(**searched(images, x), scores=["recall_at_1"], metric="cosine")
+    return found.groupby(images.retrieval_sets(x)["labels"])["recall_at_1"].mean()
 
 
 def expectation(
@@ -100,33 +100,41 @@ class Choice(NamedTuple):
 
     steps: int
     blend: float
-    rows: list[tuple[str, str, str]]  # what was tried: steps, share of what was learned, Recall@1
+    rows: list[tuple[str, str, str, str]]  # steps, share of what was learned, Recall@1, difference
 
 
 def chosen(run: Run, device: str) -> Choice:
-    """Steps and blend of the last training: the best on classes that train in the Run.
+    """Steps and blend of the last training, by classes that train in the Run.
 
     Half of these train, the others validate: for half, as many and twice the steps of the Run;
-    then, where the network was pretrained, for weights between those and the learned ones.
+    then, where the network was pretrained, for weights between those and the learned ones. What
+    the Run has stays, unless another is better by an interval over classes.
     """
+    args, own = {**run.experiment.data_args, "validation": True}, run.experiment.steps
+    images = data.load(run.experiment.data, "val", **args)
     made, rows = {}, []
-    for steps in sorted(
-        {max(1, run.experiment.steps // 2), *(run.experiment.steps * k for k in (1, 2))}
-    ):
-        args = {**run.experiment.data_args, "validation": True}
+
+    def better(x: np.ndarray, than: pd.Series, steps: int, share: float) -> float:
+        """By how many points, where that is no luck, else 0; a row is noted."""
+        found = by_class(images, x)
+        gain = statistics.interval(100 * (found - than))
+        told = f"{gain['mean']:+.1f} [{gain['low']:.1f}, {gain['high']:.1f}]"
+        rows.append((f"{steps}", f"{share:g}", f"{100 * found.mean():.1f}", told))
+        return gain["mean"] if gain["low"] > 0 else 0.0
+
+    for steps in dict.fromkeys((own, max(1, own // 2), 2 * own)):
         asked = replace(run.experiment, split="val", data_args=args, steps=steps)
         made[steps] = training.run(recipes.fitted(asked)[0], device=device)
-        rows.append((f"{steps}", "1", f"{100 * made[steps].scores['recall_at_1']:.1f}"))
-    best = max(made.values(), key=lambda one: one.scores["recall_at_1"])
-    steps, found = best.experiment.steps, {1.0: best.scores["recall_at_1"]}
+    plain = by_class(images, made[own].embeddings)
+    gains = {steps: better(one.embeddings, plain, steps, 1) for steps, one in made.items()}
+    best = made[steps := max(gains, key=lambda each: gains[each])]
+    shares = {1.0: 0.0}
     if run.experiment.model_args.get("pretrained"):
-        images = data.load(best.experiment.data, "val", **best.experiment.data_args)
+        plain = by_class(images, best.embeddings)
         for share in _SHARES:
             model = best.blended(share).to(training.device_type(device))
-            scores = training.scoring.score(best.experiment, images, training.embed(model, images))
-            found[share] = scores["recall_at_1"]
-            rows.append((f"{steps}", f"{share}", f"{100 * found[share]:.1f}"))
-    return Choice(steps, max(found, key=lambda share: found[share]), rows)
+            shares[share] = better(training.embed(model, images), plain, steps, share)
+    return Choice(steps, max(shares, key=lambda each: shares[each]), rows)
 
 
 def last(run: Run, steps: int, blend: float) -> Experiment:
