@@ -16,7 +16,7 @@ def test_the_defaults_are_what_they_were():
     assert asdict(Experiment()) == {
         "loss": "triplet_semihard", "loss_args": {}, "loss_lr_factor": 10.0, "constraint": None,
         "data": "glyphs", "data_args": {}, "split": "test", "augment": False,
-        "color": 0.0, "mirror": False,
+        "color": 0.0, "mirror": False, "blend": 1.0,
         "sampler": "pk", "sampler_args": {"classes": 32, "per_class": 4},
         "model": "convnet", "model_args": {}, "dim": 64, "metric": "cosine",
         "optimizer": "adam", "optimizer_args": {}, "lr": 5e-3, "backbone_lr_factor": 1.0,
