@@ -84,6 +84,7 @@ def train(
     given = {"data": data, "steps": steps, "seed": seed, "data_args.unreadable": unreadable}
     changes = {name: value for name, value in given.items() if value is not None}
     asked = recipes.nested(literals(settings))
+    own_steps = recipe is None and data in practice.OWN and steps is None and "steps" not in asked
     if recipe is None and data in practice.PHOTOGRAPHS and not {"model", "model_args"} & set(asked):
         recipe, line = practice.recipe(data)
         terminal.console.print(line, soft_wrap=True)
@@ -91,6 +92,9 @@ def train(
     if "classes" not in asked.get("sampler_args", {}):
         experiment, fewer = recipes.fitted(experiment)
         terminal.console.print(fewer, end="\n" if fewer else "", soft_wrap=True)
+    if own_steps:
+        experiment, line = practice.as_long(experiment)
+        terminal.console.print(line, soft_wrap=True)
     images = load(experiment.data, experiment.split, **experiment.data_args)
     before = training.untrained(experiment, device)
     if experiment.data in practice.PHOTOGRAPHS:
