@@ -242,18 +242,31 @@ def export(
     run: Annotated[str, typer.Argument(help="A Run: its folder, or its name as `train` says it.")],
     file: Annotated[Path, typer.Argument(help="To be written, .onnx.")],
 ) -> None:
-    """Write a Run's model, or its head on features, as one ONNX file, and compare what it gives."""
+    """Write a Run's model, or its head on features, as one ONNX file of the same numbers."""
     import torch
 
     from dmlkit import models
     from dmlkit.search import find_run
 
+    try:
+        import onnxscript  # noqa: F401 - which torch needs to make a graph
+        from onnxruntime import InferenceSession
+    except ImportError as error:
+        how = "pip install --editable '.[site]'"
+        raise ImportError(f"an export needs onnxscript and onnxruntime: {how}") from error
     done = find_run(run)
     model, features = done.model(), done.image_shape[1:] == (1, 1)
     shape = (3, *done.image_shape)
     images = torch.rand(shape) if features else torch.randint(256, shape, dtype=torch.uint8)
     graph = models.to_onnx(model, images)
-    line = f"{file}: {len(graph) / 1e6:.1f} MB"
+    (found,) = InferenceSession(graph).run(None, {"pixels": images.numpy()})
+    with torch.inference_mode():
+        apart = float((torch.from_numpy(found) - model(images)).abs().max())
+    if not apart < 1e-3:
+        raise ArithmeticError(
+            f"the graph differs from the model by {apart:.2g}: nothing is written"
+        )
+    line = f"{file}: {len(graph) / 1e6:.1f} MB, equal to the model within {apart:.1g}"
     write_whole({file: lambda beside: beside.write_bytes(graph)})
     terminal.console.print(line, soft_wrap=True)
 
