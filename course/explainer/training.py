@@ -27,12 +27,13 @@ class Settings:
 
 def embed(weights: Sequence[Tensor], dim: int, images: Tensor) -> Tensor:
     """Embeddings (B, DIM) of images (B, C, 16, 16) uint8, by torch's own convolutions."""
-    x = images.expand(-1, step.CHANNELS, -1, -1) / 255
+    x = images.expand(-1, step.CHANNELS, -1, -1).double() / 255
     x = x - x.mean((1, 2, 3), keepdim=True)
     x = x / (x.square().mean((1, 2, 3), keepdim=True) + step.FAINT).sqrt()
     for w, b in zip(weights[0:6:2], weights[1:6:2], strict=True):
-        x = F.conv2d(x, w.view(len(w), -1, 3, 3), b, stride=2, padding=1).relu()
-    last = F.linear(x.flatten(1), *weights[6:])
+        kernel = w.view(len(w), 3, 3, -1).permute(0, 3, 1, 2)
+        x = F.conv2d(x, kernel, b, stride=2, padding=1).relu()
+    last = F.linear(x.permute(0, 2, 3, 1).flatten(1), *weights[6:])
     return F.pad(last[:, :dim], (0, step.DIM - dim))
 
 
