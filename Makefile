@@ -44,7 +44,7 @@ lab: .venv/installed
 
 # The course, its figures, claims and losses as a static site in build/site; nothing is executed.
 # Where npm is there, with what moves: the explorables of the lessons, the playground, the Explainer.
-site: .venv/installed $(if $(shell command -v npm),build/playground/losses.json)
+site: .venv/installed $(if $(shell command -v npm),build/playground/losses.json build/explainer/explainer.json)
 	$(BIN)/dmlkit site
 
 # Forces of every loss on points that can be dragged, in build/playground, and the graphs of the
@@ -57,9 +57,14 @@ playground: .venv/installed
 explainer: .venv/installed
 	$(BIN)/python -m course.explainer build/explainer
 
-build/playground/losses.json: $(wildcard course/playground.py course/playground_page/* \
-		course/explorables/* course/site/static/look.css dmlkit/losses/*.py)
-	$(MAKE) playground explainer
+SHARED := $(wildcard course/exporting.py course/live.py course/site/static/look.css dmlkit/losses/*.py)
+
+build/playground/losses.json: $(SHARED) $(wildcard course/playground.py course/playground_page/* \
+		course/explorables/*)
+	$(MAKE) playground
+
+build/explainer/explainer.json: $(SHARED) $(wildcard course/explainer/*)
+	$(MAKE) explainer
 
 benchmarks: .venv/installed
 	$(BIN)/python -m benchmarks

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from course import live
-from course.explainer import graphs, images, step
-from course.explainer.film import film
+from course.explainer import film, graphs, images, step
 
 HERE = Path(__file__).parent
 #: What the browser reads as it is.
@@ -42,7 +41,7 @@ def write(folder: Path, names: Sequence[str] = tuple(graphs.LOSSES)) -> dict[str
         catalog = live.catalog(graphs.export_loss, names, page / "models")
         graphs.export_network(page / "models")
         data = write_images(page)
-        (page / "film.svg").write_text(film(images.glyphs()))
+        film.save(film.film(images.glyphs()), page / "film.webp")
         sizes = {
             "shapes": step.SHAPES,
             "classes": step.CLASSES,

@@ -62,4 +62,5 @@ def train(images: Images, settings: Settings) -> Iterator[tuple[float, Tensor]]:
         value.backward()
         optimizer.step()
         with torch.no_grad():
-            yield float(value), embed(weights, settings.dim, images.unseen)
+            points = embed(weights, settings.dim, images.unseen)
+        yield float(value.detach()), points
