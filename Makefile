@@ -57,13 +57,14 @@ playground: .venv/installed
 explainer: .venv/installed
 	$(BIN)/python -m course.explainer build/explainer
 
-SHARED := $(wildcard course/exporting.py course/live.py course/site/static/look.css dmlkit/losses/*.py)
+SHARED := $(wildcard course/exporting.py course/live.py course/playground.py course/site/static/look.css \
+	dmlkit/geometry.py dmlkit/losses/*.py)
 
-build/playground/losses.json: $(SHARED) $(wildcard course/playground.py course/playground_page/* \
-		course/explorables/*)
+build/playground/losses.json: $(SHARED) $(wildcard course/playground_page/* \
+		course/explorables/*.py course/explorables/*.js)
 	$(MAKE) playground
 
-build/explainer/explainer.json: $(SHARED) $(wildcard course/explainer/*)
+build/explainer/explainer.json: $(SHARED) $(wildcard course/explainer/*.*)
 	$(MAKE) explainer
 
 benchmarks: .venv/installed

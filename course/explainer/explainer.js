@@ -10,7 +10,7 @@ const PRESETS = [
   { title: "Hard mining collapses", set: { loss: "triplet_hard", margin: 0.2 },
     watch: "The same, but pushed from the very nearest stranger of all. That one is nearer than the friend, and what gives way at once is the distance of everything: watch all dots run into one place within ten steps. There every distance is 0, the loss stays at its margin, 0.2, both mean cosines are 1, and the search finds noise." },
   { title: "A scale too large stalls", set: { loss: "cosface", scale: 64, margin: 0.35, dim: 16 },
-    watch: "A softmax of cosines times 64 is certain of wrong answers, and pushes all images to one side: watch both cosines stay near 1, and the loss lie flat after its first fall. Then drag the scale to 4, train again, and compare with the thin lines: the classes part within 100 steps." },
+    watch: "A softmax of cosines times 64 is certain of wrong answers, and pushes all images to one side: watch both cosines stay near 1, and the loss lie flat after its first fall. Then drag the scale to 4, train again, and compare with the thin lines: the classes part within 150 steps." },
   { title: "SEC draws norms together", set: { loss: "triplet_semihard", margin: 0.2, dim: 16, sec: 1 },
     watch: "The loss sees only directions; SEC pulls each length to their mean. Watch the norms shrink to about 1 and keep a standard deviation of some 0.2. Then take SEC away: they grow to about 10, and stray by 2 to 4. What SEC does not do here: relative to their mean they stray little less, and Recall@1 climbs more slowly." },
 ];
@@ -164,13 +164,13 @@ let spoken = 0;
 /** The state in words; who listens hears it at a pause, and every few seconds meanwhile. */
 function say(now = false) {
   if (!frame) return;
-  const { same, different, recall, step } = frame, best = Object.entries(catalog.data[settings.data].lines).map(([name, v]) => `${name} ${percent(v)}`).join(", ");
+  const { sizes } = catalog, { same, different, recall, step } = frame, best = Object.entries(catalog.data[settings.data].lines).map(([name, v]) => `${name} ${percent(v)}`).join(", ");
   let state = "The classes part slowly.";
   if (!Number.isFinite(frame.value) && step > 0) state = "The loss is no longer a number: the learning rate is too high.";
-  else if (different > 0.98) state = "Collapsed: all images point the same way, so the nearest neighbor is chance.";
+  else if (different > 0.98) state = recall < 2 / sizes.unseen ? "Collapsed: all images point the same way, and the nearest neighbor is chance." : "All images point nearly the same way: what is left between them is small.";
   else if (step === 0) state = "Random weights: nothing is learned yet.";
   else if (same - different > 0.25) state = "Images of one class point more alike than those of different classes.";
-  $("said").textContent = `${state} Recall@1 ${percent(recall)} (${best}, chance about ${percent(1 / catalog.sizes.unseen)}). Mean cosine ${same.toFixed(2)} within a class, ${different.toFixed(2)} between classes.`;
+  $("said").textContent = `${state} Recall@1 ${percent(recall)} (${best}, chance about ${percent(1 / sizes.unseen)}). Mean cosine ${same.toFixed(2)} within a class, ${different.toFixed(2)} between classes.`;
   if (now || performance.now() - spoken > 6000) { spoken = performance.now(); $("live").textContent = `Step ${step}. ${$("said").textContent}`; }
 }
 
@@ -287,4 +287,4 @@ async function begin() {
   return null;
 }
 
-window.explainer = { ready: begin(), change: (changed) => change(changed), steps: (count) => send("steps", { count }), catalog: () => catalog, frame: () => frame };
+window.explainer = { ready: begin(), change: (changed) => change(changed), steps: (count) => send("steps", { count }), catalog: () => catalog, frame: () => frame, norms: () => norms(frame), presets: PRESETS.map(({ set }) => ({ ...FIRST, ...set })) };

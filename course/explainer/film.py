@@ -1,4 +1,4 @@
-"""Films: two trainings beside each other, for browsers that cannot train; the page, as it trains."""
+"""Films: of two trainings, for browsers that cannot train; and of the page, as it trains."""
 
 import io
 import math
@@ -29,7 +29,7 @@ def film(images: Images) -> list[Image.Image]:
         for name in TRAININGS
     ]
     return [
-        _frame(1 + _EVERY * k, [points for _, points in both])
+        _frame(1 + _EVERY * k, [unseen() for _, unseen in both])
         for k, both in enumerate(zip(*runs, strict=True))
     ]
 

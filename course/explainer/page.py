@@ -12,6 +12,8 @@ from course import live
 from course.explainer import film, graphs, images, step
 
 HERE = Path(__file__).parent
+#: What the page knows of its losses and images.
+CATALOG = "explainer.json"
 #: What the browser reads as it is.
 FILES = ("index.html", "explainer.css", "explainer.js", "draw.js", "random.js", "worker.js")
 
@@ -54,5 +56,5 @@ def write(folder: Path, names: Sequence[str] = tuple(graphs.LOSSES)) -> dict[str
             "proxyRate": step.PROXY_RATE,
         }
         told = {"sizes": sizes, "data": data} | catalog
-        (page / "explainer.json").write_text(json.dumps(told))
+        (page / CATALOG).write_text(json.dumps(told))
     return catalog

@@ -1,6 +1,6 @@
 """The page's training in torch alone: what its graphs must equal, and what the film shows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -37,8 +37,8 @@ def embed(weights: Sequence[Tensor], dim: int, images: Tensor) -> Tensor:
     return F.pad(last[:, :dim], (0, step.DIM - dim))
 
 
-def train(images: Images, settings: Settings) -> Iterator[tuple[float, Tensor]]:
-    """The loss of each step and the unseen images' embeddings after it, without an end."""
+def train(images: Images, settings: Settings) -> Iterator[tuple[float, Callable[[], Tensor]]]:
+    """The loss of each step, and what embeds the unseen images after it, without an end."""
     start = torch.from_numpy(step.begin(settings.seed, settings.dim))
     *parts, own = start.split([*step.SIZES, step.PROXIES])
     weights = [
@@ -51,6 +51,11 @@ def train(images: Images, settings: Settings) -> Iterator[tuple[float, Tensor]]:
     groups.append({"params": [*loss.parameters()], "lr": settings.lr * step.PROXY_RATE})
     optimizer = torch.optim.Adam([group for group in groups if group["params"]], eps=step.EPSILON)
     constraint, k = SphericalConstraint(settings.sec), 0
+
+    @torch.no_grad()
+    def unseen() -> Tensor:
+        return embed(weights, settings.dim, images.unseen)
+
     while True:
         k += 1
         per_class = step.BATCH // settings.classes
@@ -61,6 +66,4 @@ def train(images: Images, settings: Settings) -> Iterator[tuple[float, Tensor]]:
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
-        with torch.no_grad():
-            points = embed(weights, settings.dim, images.unseen)
-        yield float(value.detach()), points
+        yield float(value.detach()), unseen
