@@ -67,6 +67,10 @@ build/playground/losses.json: $(SHARED) $(wildcard course/playground_page/* \
 build/explainer/explainer.json: $(SHARED) $(wildcard course/explainer/*.*)
 	$(MAKE) explainer
 
+# The Explainer as it trains, a film of a minute's work; needs Chromium and its driver.
+figures/explainer.webp: build/explainer/explainer.json
+	$(BIN)/python -m course.explainer.film build/explainer $@
+
 benchmarks: .venv/installed
 	$(BIN)/python -m benchmarks
 

@@ -116,7 +116,7 @@ export function plane(canvas, { rows, dim, view, turn, ofEach, picture, chosen, 
     const own = spots.slice(c * ofEach, (c + 1) * ofEach);
     return [0, 1].map((k) => own.reduce((sum, spot) => sum + spot[k], 0) / ofEach - middle);
   });
-  const angles = apart(middles.map(([x, y]) => Math.atan2(y, x)), size * 1.15 / (side * 0.445));
+  const angles = apart(middles.map(([x, y]) => Math.atan2(y, x)), size * 1.4 / (side * 0.445));
   context.imageSmoothingEnabled = false;
   angles.forEach((angle, c) => {
     const x = middle + side * 0.445 * Math.cos(angle) - size / 2, y = middle + side * 0.445 * Math.sin(angle) - size / 2;

@@ -5,20 +5,20 @@ const $ = (id) => document.getElementById(id);
 const LAST = 1000; // a run pauses here
 const FIRST = { data: "glyphs", loss: "triplet_semihard", classes: 8, dim: 3, lr: 0.003, sec: 0, seed: 1 };
 const PRESETS = [
-  { title: "Semi-hard triplets: it works", set: { loss: "triplet_semihard", margin: 0.2, dim: 16 },
-    watch: "Each image is pushed from the nearest stranger that is farther than its friend. Watch the two mean cosines part: images of one class stay alike, strangers end at right angles, near 0, and Recall@1 climbs." },
+  { title: "Semi-hard triplets: it works", set: { loss: "triplet_semihard", margin: 0.2 },
+    watch: "Each picture is pulled to its friend, one of its own class, and pushed from a stranger, one of another class: the nearest that is farther than the friend. Watch the dots of a color gather while the colors part: the cosine of different classes falls, and Recall@1 rises to about a third. A sphere has little room: with 16 dimensions it comes to about a half." },
   { title: "Hard mining collapses", set: { loss: "triplet_hard", margin: 0.2 },
-    watch: "The same, but pushed from the very nearest stranger of all. That one is nearer than the friend, and what gives way at once is the distance of everything: watch all dots run into one place within ten steps. There every distance is 0, the loss stays at its margin, 0.2, both mean cosines are 1, and the search finds noise." },
+    watch: "The same, but pushed from the nearest stranger of all. That one is nearer than the friend, so the loss stands above its margin, 0.2, and the quickest way down is to shrink all distances: watch every dot run into one place within some ten steps. There each distance is 0, both cosines are 1, the loss stays at 0.2, and the search finds noise. Then choose semi-hard triplets again, and compare with the thin lines." },
   { title: "A scale too large stalls", set: { loss: "cosface", scale: 64, margin: 0.35, dim: 16 },
-    watch: "A softmax of cosines times 64 is certain of wrong answers, and pushes all images to one side: watch both cosines stay near 1, and the loss lie flat after its first fall. Then drag the scale to 4, train again, and compare with the thin lines: the classes part within 150 steps." },
+    watch: "A softmax of cosines times 64 is certain of wrong answers, and pushes all pictures to one side: watch both cosines stay near 1, and the loss lie flat after its first fall. Then drag the scale to 4, and compare with the thin lines: the classes part within 150 steps." },
   { title: "SEC draws norms together", set: { loss: "triplet_semihard", margin: 0.2, dim: 16, sec: 1 },
-    watch: "The loss sees only directions; SEC pulls each length to their mean. Watch the norms shrink to about 1 and keep a standard deviation of some 0.2. Then take SEC away: they grow to about 10, and stray by 2 to 4. What SEC does not do here: relative to their mean they stray little less, and Recall@1 climbs more slowly." },
+    watch: "The loss sees only directions; SEC pulls the length of each arrow to their mean. Watch the norms shrink to about 1 and keep a standard deviation of some 0.2. Then take SEC away: they grow to about 10, and stray by 2 to 4. What SEC does not do here: relative to their mean they stray little less, and Recall@1 climbs more slowly." },
 ];
 
-let catalog, worker, settings, frame = null, history = [], past = [], pastNorms = [], chosen = 5, spots = [], view, bytes, picture, waiting = new Map(), playing = false;
+let catalog, worker, settings, frame = null, history = [], past = [], pastNorms = [], chosen = 5, spots = [], view, bytes, picture, waiting = new Map(), playing = false, unseen = false;
 let yaw = 3.6, pitch = 0.35;
 const loss = () => catalog.losses.find(({ name }) => name === settings.loss);
-const short = (v) => (v === 0 || (Math.abs(v) >= 0.01 && Math.abs(v) < 1e4) ? Number(v.toPrecision(3)).toString() : v.toExponential(1));
+const short = (v) => (v === 0 || (Math.abs(v) >= 0.001 && Math.abs(v) < 1e4) ? Number(v.toPrecision(3)).toString() : v.toExponential(1));
 const percent = (v) => `${(100 * v).toFixed(0)} %`;
 
 // ---- settings, which the address holds
@@ -75,7 +75,7 @@ function heard({ data }) {
     for (const { fail } of waiting.values()) fail(new Error(data.message));
     return waiting.clear();
   }
-  if (data.settings.loss === settings.loss || data.step > 0) { frame = data; measure(); draw(); }
+  if (data.settings.loss === settings.loss || data.step > 0) { frame = data; measure(); if (!unseen) draw(); }
   if (playing && frame.step >= LAST) play(false);
   for (const { done } of waiting.values()) done(frame);
   return waiting.clear();
@@ -157,7 +157,7 @@ function curves() {
     chart("Recall@1, %", now.recall, old.recall, lines, [0, 100]),
     chart("Mean cosine", now.cosine, old.cosine, {}, [Math.min(0, ...history.map((at) => at.different)), 1]),
     chart("Loss of each batch", now.value, old.value, {}, [0]),
-    histogram("Norms of the embeddings", norms(frame), pastNorms));
+    histogram("Norms (lengths of the arrows)", norms(frame), pastNorms));
 }
 
 let spoken = 0;
@@ -197,8 +197,12 @@ function controls() {
   $("settings").replaceChildren(...loss().settings.flatMap(slider));
   if (focused?.startsWith("setting-")) $(focused)?.focus();
   $("about").textContent = catalog.data[settings.data].about;
-  $("rule").textContent = catalog.data[settings.data].visits ? "Green: the same product, from another visit. Choose any dot, or go through the queries." : "Green: the same character. Choose any dot, or go through the queries.";
-  [...$("presets").children].forEach((button, i) => button.setAttribute("aria-pressed", Object.entries({ ...FIRST, data: settings.data, seed: settings.seed, ...PRESETS[i].set }).every(([key, v]) => settings[key] === v)));
+  $("rule").textContent = catalog.data[settings.data].visits ? "Green: the same product, from another visit. Recall@1 counts how often the first one is green. Choose any dot, or go through the queries." : "Green: the same character. Recall@1 counts how often the first one is green. Choose any dot, or go through the queries.";
+  [...$("presets").children].forEach((button, i) => {
+    const chosen = Object.entries({ ...FIRST, data: settings.data, seed: settings.seed, ...PRESETS[i].set }).every(([key, v]) => settings[key] === v);
+    button.setAttribute("aria-pressed", chosen);
+    if (chosen) $("watch").textContent = PRESETS[i].watch;
+  });
 }
 /** A change by hand: it goes on training if it was. */
 async function again(changed) {
@@ -206,10 +210,15 @@ async function again(changed) {
   await change(changed);
   if (on) play(true);
 }
-function preset({ set, watch }) {
-  $("watch").textContent = watch;
+function preset({ set }) {
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  return change({ ...FIRST, data: settings.data, seed: settings.seed, ...set }).then(() => { if (!calm) play(true); else return send("steps", { count: 60 }); });
+  return change({ ...FIRST, data: settings.data, seed: settings.seed, ...set }).then(() => (calm ? ahead(100) : play(true)));
+}
+/** Where steps lead, in one picture: for readers to whom motion is unwelcome. */
+async function ahead(count) {
+  unseen = true;
+  try { for (let k = 0; k < count; k += 5) await send("steps", { count: 5 }); } finally { unseen = false; }
+  draw();
 }
 function fill() {
   $("data").replaceChildren(...Object.keys(catalog.data).map((name) => new Option(name, name)));

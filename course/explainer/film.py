@@ -2,9 +2,15 @@
 
 import io
 import math
+import shutil
+import sys
 from collections.abc import Sequence
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import torch
 from PIL import Image, ImageDraw, ImageFont
@@ -55,35 +61,63 @@ def save(frames: Sequence[Image.Image], path: Path, milliseconds: int = 120) -> 
     """Write pictures as an animated WebP that ends on its last for two seconds, and that as PNG."""
     holds = [milliseconds] * (len(frames) - 1) + [2000]
     first, *rest = frames
-    first.save(path, save_all=True, append_images=rest, duration=holds, loop=0, quality=60)
+    first.save(path, save_all=True, append_images=rest, duration=holds, loop=0, quality=45)
     frames[-1].quantize(64).save(path.with_suffix(".png"), optimize=True)
 
 
-def of_the_page(address: str, size: tuple[int, int] = (900, 760)) -> list[Image.Image]:
-    """The Explainer in a headless Chromium as it trains: first hard triplets, then semi-hard ones.
+#: Steps between the pictures of the page, in each training.
+_PACE = (1,) * 6 + (4,) * 6 + (12,) * 10
+
+
+def of_the_page(address: str) -> list[Image.Image]:
+    """The Explainer in a headless Chromium as it trains: hard triplets, then semi-hard ones.
 
     Needs selenium, Chromium and its driver.
     """
     from selenium import webdriver
 
+    binary, driver = (shutil.which(name) for name in ("chromium", "chromedriver"))
+    if binary is None or driver is None:
+        raise FileNotFoundError("expected chromium and chromedriver on the path, found not both")
+
+    def do(script: str, *arguments: Any) -> None:
+        end = "const done = arguments[arguments.length - 1]"
+        browser.execute_async_script(f"{end}; {script}.then(() => done())", *arguments)
+
     options = webdriver.ChromeOptions()
-    for argument in ("headless=new", "no-sandbox", f"window-size={size[0]},{size[1]}"):
+    options.binary_location = binary
+    for argument in ("headless=new", "no-sandbox", "window-size=1180,1100"):
         options.add_argument(f"--{argument}")
-    browser, frames = webdriver.Chrome(options), []
+    browser, frames = webdriver.Chrome(options, webdriver.ChromeService(driver)), []
     try:
         browser.set_script_timeout(120)
         browser.get(address)
-        browser.execute_async_script("explainer.ready.then(arguments[0])")
+        do("explainer.ready")
+        browser.execute_script("document.querySelector('.presets').scrollIntoView()")
         for name in TRAININGS:
-            wait = "const done = arguments[arguments.length - 1];"
-            change = "explainer.change({data: 'groceries', loss: arguments[0], margin: 0.2})"
-            browser.execute_async_script(f"{wait} {change}.then(() => done())", name)
-            for count in [1] * 6 + [4] * 12 + [10] * 6:
-                browser.execute_async_script(
-                    f"{wait} explainer.steps(arguments[0]).then(() => done())", count
-                )
-                shot = Image.open(io.BytesIO(browser.get_screenshot_as_png()))
-                frames.append(shot.convert("RGB"))
+            do("explainer.change({data: 'groceries', loss: arguments[0], margin: 0.2})", name)
+            for count in _PACE:
+                do("explainer.steps(arguments[0])", count)
+                shot = Image.open(io.BytesIO(browser.get_screenshot_as_png())).convert("RGB")
+                frames.append(shot.crop((0, 0, 870, 725)).resize((648, 540)))
     finally:
         browser.quit()
     return frames
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        """Nothing is to be said of what the browser fetches."""
+
+
+def main(page: Path, path: Path) -> None:
+    """Film a built page, into a WebP and a PNG of its end."""
+    handler = partial(_Quiet, directory=str(page))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        save(of_the_page(f"http://127.0.0.1:{server.server_port}"), path)
+        server.shutdown()
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

@@ -95,19 +95,19 @@ def test_fifty_steps_are_torch_s(reader: Any) -> None:
 def test_a_preset_shows_what_it_says(reader: Any) -> None:
     """On glyphs, from seed 1; in the page's documentation are the numbers of three seeds."""
     works, hard, large, sec = reader.execute_script("return explainer.presets")
-    start = trained(reader, 0, **works)
-    after = trained(reader, 100, **works)
+    start, after = (trained(reader, count, **works) for count in (0, 100))
     assert after["same"] - after["different"] > 0.3
-    assert after["recall"] > start["recall"] + 0.15
+    assert after["recall"] > start["recall"] + 0.1
     collapsed = trained(reader, 20, **hard)
     assert collapsed["different"] > 0.98
     assert collapsed["recall"] < 0.2
     assert collapsed["value"] > 0.2
     assert trained(reader, 150, **large)["different"] > 0.98
     assert trained(reader, 150, **large | {"scale": 4})["different"] < 0.2
-    gathered = trained(reader, 100, **sec)
-    assert np.std(gathered["norms"]) < 0.3 < 1.5 < np.std(after["norms"])
-    assert np.mean(gathered["norms"]) < 2 < 6 < np.mean(after["norms"])
+    gathered, astray = (trained(reader, 100, **sec | {"sec": weight}) for weight in (1, 0))
+    assert np.std(gathered["norms"]) < 0.3 < 1.5 < np.std(astray["norms"])
+    assert np.mean(gathered["norms"]) < 2 < 6 < np.mean(astray["norms"])
+    assert gathered["recall"] < astray["recall"]
 
 
 def test_keys_suffice_and_a_link_shares(reader: Any, axe: Callable[..., list[str]]) -> None:
