@@ -1,7 +1,7 @@
 """The rows of every lesson's verdict: ``python -m studies.lessons`` writes data/verdicts.csv.
 
-lessons.toml, beside it, says what a lesson shows: claims, all of whose rows in the ledger are shown,
-and comparisons of its own, in every condition that has them. A lesson reads the table by
+lessons.toml, beside it, says what a lesson shows: claims, with all of their rows in the ledger, and
+comparisons of its own, in every condition that has them. A lesson reads the table by
 ``dmlkit.figures.verdict`` and knows nothing of studies; of the ledger, the conditions and the one
 test only this module knows.
 """

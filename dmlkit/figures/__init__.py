@@ -45,6 +45,7 @@ from dmlkit.figures.drawing import (
     letter,
     neighbors,
     sample,
+    sweep,
     timing,
 )
 from dmlkit.figures.drawing import kind as kind
@@ -88,7 +89,7 @@ __all__ = [
     "ARMS", "LOOKS", "MAX_BYTES", "RECALL_AXIS", "RIGHT", "WIDTH", "WRONG", "Finding", "Look",
     "SavedFigure", "bare", "begin_notebook", "contact_sheet", "curve", "differences", "dots",
     "example", "explore", "findings", "kept", "letter", "live", "look", "neighbors", "sample",
-    "save", "timing", "verdict", "versions",
+    "save", "sweep", "timing", "verdict", "versions",
 ]  # fmt: skip
 
 provenance: dict[str, Any] | None = None
