@@ -83,7 +83,9 @@ def grade(
     print_table("who passed what", ("student", "notebook", *map(str, table.columns)), rows)
     for row in found[found["said"] != ""].itertuples():
         where = row.student
-        if row.number:
+        if not row.number and row.exercise:
+            where += f", {row.notebook}, {row.exercise}"
+        elif row.number:
             where += f", {row.notebook}, exercise {row.number} ({row.exercise})"
         terminal.console.print(f"{where}: {row.said}", highlight=False, soft_wrap=True)
     for (equal, number, exercise), rows in found[found["equal"] != ""].groupby(

@@ -24,7 +24,7 @@ import pandas as pd
 from nbformat import NotebookNode
 from tqdm.auto import tqdm
 
-from course import book, solutions
+from course import book, quiz, solutions
 from course.grading.answers import Asked, Heard
 from course.grading.lesson import Lesson
 from course.outputs import code
@@ -70,6 +70,7 @@ class _HandIn:
     notebook: str
     copy: str  # its name, where there are several of one notebook
     answers: dict[str, str]  # by the cell of the exercise
+    guesses: tuple[tuple[str, str, str], ...] = ()  # name, status and reason of each prediction
 
     def is_begun(self, cell: str) -> bool:
         return STUB not in self.answers.get(cell, STUB)
@@ -114,7 +115,8 @@ def grade(
     Columns: student, notebook, number, exercise, status (passed, failed, open: not begun, or not
     run: the lesson itself fails here), said, equal (the
     students who have this answer, by `normal`).
-    A place that is there without a notebook of the course has one row, with number 0. Warns where
+    A prediction is a row "guess: NAME" with number 0, which says why a wrong letter is wrong. A
+    place that is there without a notebook of the course has one row, with number 0. Warns where
     this system cannot refuse answers something.
 
     Raises ValueError for a place that is not there.
@@ -135,6 +137,8 @@ def grade(
             status = _status(exercise, answer, heard.get((key, exercise.cell)), ours)
             equal = _equal(each, exercise, work, solutions.opened(ours[exercise.cell].source))
             rows.append((each.student, each.copy, number, exercise.name, *status, equal))
+        for name, guessed, said in each.guesses:
+            rows.append((each.student, each.copy, 0, f"guess: {name}", guessed, said, ""))
     columns = ["student", "notebook", "number", "exercise", "status", "said", "equal"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -182,18 +186,24 @@ def _work(student: str, place: Path, sources: Mapping[str, Any]) -> Iterator[_Ha
     copies = Counter(name for _, name in found)
     for path, name in found:
         copy = name if copies[name] == 1 else path.stem
-        yield _HandIn(student, name, copy, _answers(path, sources[name]))
+        cells = _cells(path)
+        guesses = tuple(quiz.judged(name, cells))
+        yield _HandIn(student, name, copy, _answers(cells, sources[name]), guesses)
 
 
-def _answers(path: Path, source: NotebookNode) -> dict[str, str]:
+def _cells(path: Path) -> list[NotebookNode]:
+    """The code cells of a student's notebook; none of a broken file."""
+    try:
+        return list(code(nbformat.read(path, as_version=4)))
+    except Exception:  # of whatever a broken file makes nbformat raise
+        return []
+
+
+def _answers(cells: list[NotebookNode], source: NotebookNode) -> dict[str, str]:
     """What a student wrote for each exercise.
 
     It is in the exercise's cell; where that has the stub or is gone, in the last that defines it.
     """
-    try:
-        cells = code(nbformat.read(path, as_version=4))
-    except Exception:  # of whatever a broken file makes nbformat raise
-        return {}
     found = {}
     for exercise in exercises(source):
         own = [cell.source for cell in cells if cell.get("id") == exercise.cell]

@@ -45,12 +45,13 @@ from dmlkit.figures.drawing import (
     letter,
     neighbors,
     sample,
+    sweep,
     timing,
 )
 from dmlkit.figures.drawing import kind as kind
 from dmlkit.figures.drawing import parts as parts
 from dmlkit.figures.looks import ARMS, LOOKS, RECALL_AXIS, Look, look
-from dmlkit.figures.verdicts import verdict
+from dmlkit.figures.verdicts import Finding, findings, verdict
 from dmlkit.files import write_whole
 
 #: The largest PNG that is kept, in bytes.
@@ -85,10 +86,10 @@ _LOOK = {
 }
 
 __all__ = [
-    "ARMS", "LOOKS", "MAX_BYTES", "RECALL_AXIS", "RIGHT", "WIDTH", "WRONG", "Look", "SavedFigure",
-    "bare", "begin_notebook", "contact_sheet", "curve", "differences", "dots", "example", "explore",
-    "kept",
-    "letter", "live", "look", "neighbors", "sample", "save", "timing", "verdict", "versions",
+    "ARMS", "LOOKS", "MAX_BYTES", "RECALL_AXIS", "RIGHT", "WIDTH", "WRONG", "Finding", "Look",
+    "SavedFigure", "bare", "begin_notebook", "contact_sheet", "curve", "differences", "dots",
+    "example", "explore", "findings", "kept", "letter", "live", "look", "neighbors", "sample",
+    "save", "sweep", "timing", "verdict", "versions",
 ]  # fmt: skip
 
 provenance: dict[str, Any] | None = None
