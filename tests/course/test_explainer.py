@@ -75,6 +75,10 @@ def test_the_page_is_small_and_says_what_is_missing(folder: Path) -> None:
     assert "its steps depend on where the points are" in catalog["missing"][0]["why"]
 
 
+def test_the_film_of_the_readme_is_small() -> None:
+    assert (ROOT / "figures" / "explainer.webp").stat().st_size <= 600_000
+
+
 def test_fifty_steps_are_torch_s(reader: Any) -> None:
     sets = images.glyphs(), images.groceries()
     names = [loss["name"] for loss in reader.execute_script("return explainer.catalog().losses")]
