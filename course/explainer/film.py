@@ -76,9 +76,9 @@ def of_the_page(address: str) -> list[Image.Image]:
     """
     from selenium import webdriver
 
-    binary, driver = (shutil.which(name) for name in ("chromium", "chromedriver"))
-    if binary is None or driver is None:
-        raise FileNotFoundError("expected chromium and chromedriver on the path, found not both")
+    binary = shutil.which("chromium") or shutil.which("google-chrome")
+    if binary is None or (driver := shutil.which("chromedriver")) is None:
+        raise FileNotFoundError("expected Chromium and chromedriver on the path, found not both")
 
     def do(script: str, *arguments: Any) -> None:
         end = "const done = arguments[arguments.length - 1]"
