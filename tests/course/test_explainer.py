@@ -116,26 +116,29 @@ def test_a_preset_shows_what_it_says(reader: Any) -> None:
 
 def test_keys_suffice_and_a_link_shares(reader: Any, axe: Callable[..., list[str]]) -> None:
     from selenium.webdriver import Keys
+    from selenium.webdriver.support.ui import WebDriverWait
 
-    def wait() -> None:
-        reader.execute_async_script("setTimeout(arguments[0], 600)")
+    def until(holds: Callable[[], bool]) -> None:
+        WebDriverWait(reader, 30, 0.1).until(lambda _: holds())
+
+    def at() -> int:
+        return int(reader.find_element("id", "step").text)
 
     reader.find_element("css selector", "#presets button:nth-child(2)").send_keys(Keys.ENTER)
-    wait()
-    reader.find_element("id", "go").send_keys(Keys.SPACE)  # pause
-    wait()
-    before = int(reader.find_element("id", "step").text)
-    assert before > 0
+    until(lambda: at() > 0)
+    go = reader.find_element("id", "go")
+    go.send_keys(Keys.SPACE)
+    until(lambda: go.text == "Train")  # it rests
+    reader.execute_async_script("explainer.steps(0).then(arguments[0])")  # all that was begun ended
+    before = at()
     reader.find_element("id", "one").send_keys(Keys.ENTER)
-    wait()
-    assert int(reader.find_element("id", "step").text) == before + 1
+    until(lambda: at() == before + 1)
     picture = reader.find_element("id", "plane").screenshot_as_png
     reader.find_element("id", "plane").send_keys(Keys.ARROW_RIGHT)
     assert reader.find_element("id", "plane").screenshot_as_png != picture
     reader.find_element("id", "setting-margin").send_keys(Keys.END)
-    wait()
+    until(lambda: "margin=1" in reader.current_url)
     assert "loss=triplet_hard" in reader.current_url
-    assert "margin=1" in reader.current_url
     shared = reader.current_url
     reader.get("about:blank")
     reader.get(shared)
@@ -144,7 +147,7 @@ def test_keys_suffice_and_a_link_shares(reader: Any, axe: Callable[..., list[str
     for theme in ("light", "dark"):
         feature = {"name": "prefers-color-scheme", "value": theme}
         reader.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-        wait()
+        reader.execute_async_script("setTimeout(arguments[0], 600)")
         assert axe(reader, reader.find_element("css selector", "body")) == [], theme
     assert fits(reader, PHONE)
 
