@@ -120,5 +120,7 @@ def site(
     out = folder or ROOT / "build" / "site"
     build(out)
     if lacks := [part for part in LIVE if not (ROOT / "build" / part).exists()]:
-        terminal.console.print(f"without {', '.join(lacks)}: make playground, which needs npm")
+        terminal.console.print(
+            f"without {', '.join(lacks)}: make playground explainer, which needs npm"
+        )
     terminal.console.print(f"{out / 'index.html'}")

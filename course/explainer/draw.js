@@ -136,7 +136,7 @@ const nice = (v) => (Math.abs(v) >= 100 ? v.toFixed(0) : Number(v.toPrecision(2)
 export function chart(title, curves, past, lines, [low, high]) {
   const all = [...curves, ...past].flatMap(({ values }) => values), last = Math.max(100, ...all.map(([k]) => k));
   const seen = all.map(([, v]) => v).filter(Number.isFinite);
-  const top = high ?? Math.max(1e-3, ...seen) * 1.05, under = low ?? Math.min(0, ...seen);
+  const top = high ?? (seen.length ? Math.max(1e-3, ...seen) * 1.05 : 1), under = low ?? Math.min(0, ...seen);
   const x = (k) => LEFT + ((WIDE - LEFT) * k) / last, y = (v) => 4 + (HIGH - BOTTOM - 4) * (1 - (v - under) / (top - under));
   const svg = node("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", role: "img", "aria-label": `${title}, ${curves.map(({ name, values }) => `${name || "now"} ${values.length ? nice(values.at(-1)[1]) : "none yet"}`).join(", ")}` });
   const line = (values, kind) => node("polyline", { class: kind, points: values.filter(([, v]) => Number.isFinite(v)).map(([k, v]) => `${x(k).toFixed(1)},${y(v).toFixed(1)}`).join(" ") });

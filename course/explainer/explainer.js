@@ -290,7 +290,6 @@ async function begin() {
   worker.addEventListener("error", still);
   fill(); listen();
   settings = read();
-  $("watch").textContent = "Begin with an experiment: one click starts it.";
   await restart();
   for (const id of ["go", "one", "rewind"]) $(id).disabled = false;
   return null;

@@ -58,11 +58,11 @@ def _frame(step: int, both: Sequence[torch.Tensor]) -> Image.Image:
 
 
 def save(frames: Sequence[Image.Image], path: Path, milliseconds: int = 120) -> None:
-    """Write pictures as an animated WebP that ends on its last for two seconds, and that as PNG."""
+    """Write pictures as an animated WebP that rests on its last, and that as ``…_still.webp``."""
     holds = [milliseconds] * (len(frames) - 1) + [2000]
     first, *rest = frames
     first.save(path, save_all=True, append_images=rest, duration=holds, loop=0, quality=45)
-    frames[-1].quantize(64).save(path.with_suffix(".png"), optimize=True)
+    frames[-1].save(path.with_stem(f"{path.stem}_still"), quality=75)
 
 
 #: Steps between the pictures of the page, in each training.
@@ -76,9 +76,9 @@ def of_the_page(address: str) -> list[Image.Image]:
     """
     from selenium import webdriver
 
-    binary, driver = (shutil.which(name) for name in ("chromium", "chromedriver"))
-    if binary is None or driver is None:
-        raise FileNotFoundError("expected chromium and chromedriver on the path, found not both")
+    binary = shutil.which("chromium") or shutil.which("google-chrome")
+    if binary is None or (driver := shutil.which("chromedriver")) is None:
+        raise FileNotFoundError("expected Chromium and chromedriver on the path, found not both")
 
     def do(script: str, *arguments: Any) -> None:
         end = "const done = arguments[arguments.length - 1]"
@@ -111,7 +111,7 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 
 def main(page: Path, path: Path) -> None:
-    """Film a built page, into a WebP and a PNG of its end."""
+    """Film a built page, into a WebP and a still of its end."""
     handler = partial(_Quiet, directory=str(page))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()

@@ -23,7 +23,7 @@ from dmlkit import ROOT, __version__, losses
 from studies import claims
 
 SITE = Path(__file__).parent
-#: What ``make playground`` leaves in build/: the site has each where it is there.
+#: What ``make playground explainer`` leaves in build/: the site has each where it is there.
 LIVE = ("explorables", "playground", "explainer")
 #: Pages of one look, each a tab of the others: the folder, and what the tab says.
 TABS = {"playground": "Forces", "explainer": "Training", "losses": "Atlas"}

@@ -75,6 +75,10 @@ def test_the_page_is_small_and_says_what_is_missing(folder: Path) -> None:
     assert "its steps depend on where the points are" in catalog["missing"][0]["why"]
 
 
+def test_the_film_of_the_readme_is_small() -> None:
+    assert (ROOT / "figures" / "explainer.webp").stat().st_size <= 600_000
+
+
 def test_fifty_steps_are_torch_s(reader: Any) -> None:
     sets = images.glyphs(), images.groceries()
     names = [loss["name"] for loss in reader.execute_script("return explainer.catalog().losses")]
@@ -112,26 +116,29 @@ def test_a_preset_shows_what_it_says(reader: Any) -> None:
 
 def test_keys_suffice_and_a_link_shares(reader: Any, axe: Callable[..., list[str]]) -> None:
     from selenium.webdriver import Keys
+    from selenium.webdriver.support.ui import WebDriverWait
 
-    def wait() -> None:
-        reader.execute_async_script("setTimeout(arguments[0], 600)")
+    def until(holds: Callable[[], bool]) -> None:
+        WebDriverWait(reader, 30, 0.1).until(lambda _: holds())
+
+    def at() -> int:
+        return int(reader.find_element("id", "step").text)
 
     reader.find_element("css selector", "#presets button:nth-child(2)").send_keys(Keys.ENTER)
-    wait()
-    reader.find_element("id", "go").send_keys(Keys.SPACE)  # pause
-    wait()
-    before = int(reader.find_element("id", "step").text)
-    assert before > 0
+    until(lambda: at() > 0)
+    go = reader.find_element("id", "go")
+    go.send_keys(Keys.SPACE)
+    until(lambda: go.text == "Train")  # it rests
+    reader.execute_async_script("explainer.steps(0).then(arguments[0])")  # all that was begun ended
+    before = at()
     reader.find_element("id", "one").send_keys(Keys.ENTER)
-    wait()
-    assert int(reader.find_element("id", "step").text) == before + 1
+    until(lambda: at() == before + 1)
     picture = reader.find_element("id", "plane").screenshot_as_png
     reader.find_element("id", "plane").send_keys(Keys.ARROW_RIGHT)
     assert reader.find_element("id", "plane").screenshot_as_png != picture
     reader.find_element("id", "setting-margin").send_keys(Keys.END)
-    wait()
+    until(lambda: "margin=1" in reader.current_url)
     assert "loss=triplet_hard" in reader.current_url
-    assert "margin=1" in reader.current_url
     shared = reader.current_url
     reader.get("about:blank")
     reader.get(shared)
@@ -140,7 +147,7 @@ def test_keys_suffice_and_a_link_shares(reader: Any, axe: Callable[..., list[str
     for theme in ("light", "dark"):
         feature = {"name": "prefers-color-scheme", "value": theme}
         reader.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-        wait()
+        reader.execute_async_script("setTimeout(arguments[0], 600)")
         assert axe(reader, reader.find_element("css selector", "body")) == [], theme
     assert fits(reader, PHONE)
 
