@@ -46,6 +46,7 @@ MATERIAL = {
     "photographs, fine-tuned": "photographs, whole",
 }
 FAILED = "search failed"
+AGAINST = " (against)"  # of a loss whose gain is taken off the others'
 #: Of evidence: those that decide, and the others.
 DECIDED = (
     *("holds here", "smaller than claimed", "smaller here", "too small to see here"),
@@ -284,10 +285,11 @@ def forest(
 ) -> Figure:
     """Rows as intervals in points, with the smallest effect as a tick, and the word at the right.
 
-    Small dots are the losses of a mean, the diamond is their median; the gray bar below is the
-    difference that four of five such studies find, and a red tick the smallest size that the paper
-    prints. What does not stand after Holm's correction ``among`` all rows that were asked together
-    is gray. ``titles`` gives claims a few words; rows of one claim stand together.
+    Small dots are the losses of a mean (open: those whose gain is taken off), the diamond is their
+    median, and the ticks below are the mean without each. The gray bar above is the difference that
+    four of five such studies find, a red tick the smallest size that the paper prints. What does
+    not stand after Holm's correction ``among`` all rows that were asked together is gray.
+    ``titles`` gives claims a few words; rows of one claim stand together.
     """
     among = [*rows, *(row for row in among if row not in rows)]
     stands = _stand(pd.DataFrame([row.facts() for row in among]))
@@ -309,8 +311,13 @@ def forest(
     ax.axvline(0, color="0.6", lw=1, zorder=0)
     ax.set_yticks(list(drawn), [_title(row) for row in drawn.values()], fontsize=8)
     ax.set(ylim=(y - 0.5, -0.3))
-    about = "black: the smallest effect; red: the smallest printed size; gray: found in 4 of 5"
-    fig.supxlabel(f"points (95 % interval; {about})", fontsize="small")  # wider than the axes
+    about = "95 % interval; black: the smallest effect; gray bar: found in 4 of 5 studies"
+    if any(row.printed is not None for row in rows):
+        about += "; red: the smallest printed size"
+    if any(row.parts for row in rows):
+        about += "\ndots: each loss" + "; open: against" * any(map(_against, rows))
+        about += "; diamond: their median; ticks below: the mean without one loss"
+    fig.supxlabel(f"points ({about})", fontsize="small")  # wider than the axes
     ax.grid(axis="y", visible=False)
     return fig
 
@@ -321,12 +328,19 @@ def _title(row: Row) -> str:
     return row.condition + f" ({material})" * (material == "on drawings")
 
 
+def _against(row: Row) -> bool:
+    return any(name.endswith(AGAINST) for name in row.parts)
+
+
 def _draw(ax: Axes, y: float, row: Row, color: str) -> None:
     if row.low is not None and row.high is not None:
         ax.plot([100 * row.low, 100 * row.high], [y, y], color=color, lw=2.5, alpha=0.6)
     ax.plot(100 * row.effect, y, "o", color=color, ms=5)
-    for part in row.parts.values():
-        ax.plot(100 * part, y, ".", color="0.2", ms=3)
+    for name, part in row.parts.items():
+        face = "white" if name.endswith(AGAINST) else "0.2"
+        ax.plot(100 * part, y, "o", mfc=face, mec="0.2", mew=0.6, ms=2.5)
+    for mean in row.without.values():
+        ax.plot([100 * mean] * 2, [y - 0.36, y - 0.2], color="0.2", lw=0.8)
     if row.center is not None:
         ax.plot(100 * row.center[0], y, "D", mfc="white", mec="0.2", ms=4)
     if row.least is not None:

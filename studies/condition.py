@@ -102,10 +102,11 @@ class Condition:
         common, pairs = self.luck(metric), sum(sizes.values())
         if any(abs(sum(mine.values())) > 1e-9 for mine in own.values()):
             return common, pairs
-        wide = self.wide(metric)
-        each = {
+        wide, failed = self.wide(metric), {arm for arm, _ in self.failed}
+        each = {  # a search that failed tells nothing of luck
             base: sum(w * wide[arm] for arm, w in groups[base].items()) / math.sqrt(sizes[base])
             for base in own
+            if not failed & {*groups[base]}
         }
         added = any(self._is_addition(arm) for mine in own.values() for arm in mine)
         kind = self._additions(metric, common) if added else common
