@@ -63,6 +63,23 @@ def standings(at: Condition, luck: Luck | None = None) -> pd.DataFrame:
     return found.sort_values("mean", ascending=False, kind="stable")
 
 
+def title(group: float) -> str:
+    """A group in words.
+
+    >>> title(0), title(3), title(-1)
+    ('not separated from the best', '4 to 6 points behind', 'a search failed')
+    """
+    band = 100 * BAND
+    words = {0: "not separated from the best", -1: "a search failed"}
+    return words.get(int(group), f"{band * (group - 1):.0f} to {band * group:.0f} points behind")
+
+
+def by_group(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """The ``standings`` in groups with their titles, what failed last."""
+    parts = sorted(table.groupby("group"), key=lambda part: (part[0] < 0, part[0]))
+    return [(title(group), part) for group, part in parts]
+
+
 def power(table: pd.DataFrame, points: float = 0.03) -> float:
     """In which share of such studies a loss so far behind the best would be separated from it, at
     the first step of Holm's correction, by the median error of the ``standings``."""
@@ -152,14 +169,14 @@ def _floor(at: Condition) -> str:
 
 
 def _groups(at: Condition) -> str:
-    table = standings(at)
-    lines = ["| group | losses, by their mean | Recall@1 (%) |", "|---|---|---|"]
-    for number, part in table.groupby("group"):
-        band = f"{100 * BAND * (number - 1):.0f} to {100 * BAND * number:.0f} points behind"
-        title = {0: "not separated from the best", -1: "a search failed"}.get(number, band)
+    rank = ranks(at)
+    head = "losses, by their mean (95 % interval of the rank)"
+    lines = [f"| group | {head} | Recall@1 (%) |", "|---|---|---|"]
+    for words, part in by_group(standings(at)):
         ends = (f"{100 * mean:.0f}" for mean in (part["mean"].min(), part["mean"].max()))
         span = " to ".join(dict.fromkeys(ends))
-        lines.append(f"| {title} | {', '.join(f'`{name}`' for name in part.index)} | {span} |")
+        names = [f"`{name}` ({rank.low[name]}–{rank.high[name]})" for name in part.index]
+        lines.append(f"| {words} | {', '.join(names)} | {span} |")
     n, luck = len(at.wide()), at.luck().sd / np.sqrt(2)  # of one loss
     unit = "classes" if at.name.startswith("photographs") else "repetitions"
     return "\n".join(lines) + (

@@ -56,15 +56,14 @@ WORDS = (*DECIDED, "open", "cannot be decided here", FAILED)
 _COLORS = dict(
     zip(DECIDED, ("#0072b2", *["#3388bb"] * 2, *["#b07000"] * 2, *["#d55e00"] * 2), strict=True)
 )
-#: Tables of papers that print the size of a claim: file, pairs of methods, metrics, and the column
-#: by which means over the pairs are taken.
+#: Tables of papers that print the size of a claim: file, pairs of methods, metrics.
 _SEC_FILE, _SEC = "extra_sec_repo_results", ("Triplet", "Semihard", "NormNpair", "MS")
 _SEE = ("NSoftmax", "CosFace", "ArcFace", "ProxyNCA++", "PA")
 _PRINTED = {
-    "A1": (_SEC_FILE, [(f"{m}+SEC", m) for m in _SEC], ["R@1"], "dataset"),
-    "A2": (_SEC_FILE, [(f"{m}+SEC", f"{m}+L2-reg") for m in _SEC], ["R@1"], "dataset"),
-    "B4": ("see_table2", [(f"{m}+SEE", m) for m in _SEE], ["R@1"], "table"),
-    "B5": ("see_table2", [(f"{m}+SEE", m) for m in _SEE], ["R@2", "R@4", "R@8"], "table"),
+    "A1": (_SEC_FILE, [(f"{m}+SEC", m) for m in _SEC], ["R@1"]),
+    "A2": (_SEC_FILE, [(f"{m}+SEC", f"{m}+L2-reg") for m in _SEC], ["R@1"]),
+    "B4": ("see_table2", [(f"{m}+SEE", m) for m in _SEE], ["R@1"]),
+    "B5": ("see_table2", [(f"{m}+SEE", m) for m in _SEE], ["R@2", "R@4", "R@8"]),
 }  # fmt: skip
 
 
@@ -132,10 +131,10 @@ def printed(claim: str) -> dict[str, float]:
     """
     if claim not in _PRINTED:
         return {}
-    file, pairs, metrics, by = _PRINTED[claim]
+    file, pairs, metrics = _PRINTED[claim]
     table = pd.read_csv(ROOT / "data" / "reported" / f"{file}.csv")
     wide = table[table["metric"].isin(metrics)].pivot_table(
-        index=[by, "backbone", "metric"], columns="method", values="value"
+        index=["dataset", "backbone", "metric"], columns="method", values="value"
     )
     gains = pd.DataFrame({new: wide[new] - wide[old] for new, old in pairs})
     return {str(name): float(part.stack().mean()) / 100 for name, part in gains.groupby(level=0)}

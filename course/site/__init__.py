@@ -20,7 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from course import book, explorables, launch, ledger
 from course.site import atlas, drawings, notebooks
 from dmlkit import ROOT, __version__, losses
-from studies import claims
+from studies import choice, claims
 
 SITE = Path(__file__).parent
 #: What ``make playground`` leaves in build/: the site has each where it is there.
@@ -149,10 +149,10 @@ def ledger_by_conditions(frame: pd.DataFrame) -> str:
 def _write_atlas(folder: Path) -> None:
     known = atlas.atlas()
     families = list(dict.fromkeys(loss["entry"].family for loss in known))
-    conditions = list(known[0]["results"])
-    _set(
-        folder / "index.md", "losses.md", losses=known, families=families, conditions=conditions
-    )  # fmt: skip
+    results = [loss["results"] for loss in known]
+    powers = {name: row["power"] for each in results for name, row in each.items() if row}
+    shown = {"losses": known, "families": families, "conditions": list(results[0])}
+    _set(folder / "index.md", "losses.md", **shown, powers=powers)
     for loss in known:
         name = loss["entry"].name
         drawings.forces(name).savefig(folder / f"{name}.png", dpi=150)
@@ -166,7 +166,7 @@ def _templates() -> Environment:
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     found.filters["plain"] = plain
-    found.filters["group"] = atlas.group
+    found.filters["group"] = choice.title
     found.filters["number"] = book.number
     found.globals |= {"picture": notebooks.picture}
     return found
