@@ -8,7 +8,7 @@ import pandas as pd
 from dmlkit.files import write_between
 from studies import choice
 from studies.answers import conditions, kept
-from studies.claims import AGAIN, DECIDED, MATERIAL, WORDS, printed, table
+from studies.claims import AGAIN, DECIDED, WORDS, placed, printed, table
 
 #: Of ``rows``.
 COLUMNS = (
@@ -35,14 +35,10 @@ def rows(frame: pd.DataFrame) -> Iterator[tuple[str, ...]]:
         own = "" if row["measure"] == about["measure"] else f" ({row['measure']})"
         word = row["word"] or "a clock: no word"
         yield (
-            row["claim"], f"{row['condition']}{_material(row)}{own}",
+            row["claim"], f"{placed(row['condition'])}{own}",
             f"*{word}*" if holm == "falls" else word, f"{row['effect']:+.3g}", interval,
             _number(row["least"]), _number(row["printed"]), _losses(row), n, holm, row["figure"],
         )  # fmt: skip
-
-
-def _material(row: pd.Series) -> str:
-    return ", on drawings" * (MATERIAL.get(row["condition"]) == "on drawings")
 
 
 def _number(value: float | None) -> str:

@@ -175,7 +175,8 @@ def _groups(at: Condition) -> str:
     for words, part in by_group(standings(at)):
         ends = (f"{100 * mean:.0f}" for mean in (part["mean"].min(), part["mean"].max()))
         span = " to ".join(dict.fromkeys(ends))
-        names = [f"`{name}` ({rank.low[name]}–{rank.high[name]})" for name in part.index]
+        place = {name: f" ({rank.low[name]}–{rank.high[name]})" for name in part.index}
+        names = [f"`{name}`" + place[name] * (part["group"][name] >= 0) for name in part.index]
         lines.append(f"| {words} | {', '.join(names)} | {span} |")
     n, luck = len(at.wide()), at.luck().sd / np.sqrt(2)  # of one loss
     unit = "classes" if at.name.startswith("photographs") else "repetitions"

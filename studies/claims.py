@@ -38,13 +38,6 @@ CONDITIONS = (
     *("from scratch", AGAIN, "trained longer", "small batches", "fine-tuned"),
     *("photographs, head", "photographs, fine-tuned", TABLE, "check"),
 )
-#: What a condition is of, as it follows "here".
-MATERIAL = {
-    **dict.fromkeys(CONDITIONS[:4], "on drawings"),
-    "fine-tuned": "drawings, fine-tuned",
-    "photographs, head": "photographs, heads",
-    "photographs, fine-tuned": "photographs, whole",
-}
 FAILED = "search failed"
 AGAINST = " (against)"  # of a loss whose gain is taken off the others'
 #: Of evidence: those that decide, and the others.
@@ -308,7 +301,7 @@ def forest(
             _draw(ax, y, row, _COLORS[row.word] if stands[among.index(row)] else "0.5")
         y -= 0.2
     ax.axvline(0, color="0.6", lw=1, zorder=0)
-    ax.set_yticks(list(drawn), [_title(row) for row in drawn.values()], fontsize=8)
+    ax.set_yticks(list(drawn), [placed(row.condition) for row in drawn.values()], fontsize=8)
     ax.set(ylim=(y - 0.5, -0.3))
     about = "95 % interval; black: the smallest effect; gray bar: found in 4 of 5 studies"
     if any(row.printed is not None for row in rows):
@@ -321,10 +314,13 @@ def forest(
     return fig
 
 
-def _title(row: Row) -> str:
-    """The condition with its material."""
-    material = MATERIAL.get(row.condition, "")
-    return row.condition + f" ({material})" * (material == "on drawings")
+def placed(condition: str) -> str:
+    """A condition with its material.
+
+    >>> placed("from scratch"), placed("photographs, head")
+    ('from scratch, on drawings', 'photographs, head')
+    """
+    return condition + ", on drawings" * (condition in CONDITIONS[:5])
 
 
 def _against(row: Row) -> bool:

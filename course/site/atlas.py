@@ -53,7 +53,8 @@ def results() -> dict[str, dict[str, dict[str, Any]]]:
     """What the studies say of each loss in each condition: ``found[condition][loss]``.
 
     mean, low, high of Recall@1 (95 %), the group (see ``choice.title``), how far the loss lies
-    behind the best, how often 3 points are found (``choice.power``), the chosen settings, and what a blind choice of them costs.
+    behind the best, how often 3 points are found (``choice.power``), the chosen
+    settings, and what a blind choice of them costs.
     """
     known, found = conditions(kept()), {}
     for condition, passes in choice.SHOWN.items():
