@@ -74,9 +74,11 @@ def tally(frame: pd.DataFrame) -> str:
     parts = [f"{stands[word]} {word}" for word in DECIDED if word in stands]
     others = found[~decided]["word"].value_counts()
     rest = [f"{others[word]} {word}" for word in WORDS if word in others]
+    of_review = [table()[claim]["source"] == "sec_meta_review" for claim in found["claim"]]
     falls = int((decided & ~found["stands"]).sum())
     return (
-        f"Of {len(found)} rows of evidence, of {found['claim'].nunique()} claims, "
+        f"Of {len(found)} rows of evidence, of {found['claim'].nunique()} claims "
+        f"({sum(of_review)} rows of a meta-reviewer's sentences), "
         f"{int(stands.sum())} have a word that stands after Holm's correction over all rows: "
         f"{', '.join(parts) or 'none'}. {falls} more have one that does not stand; "
         f"{', '.join(rest) or 'none is open'}. {len(every) - len(found)} rows more repeat others "

@@ -21,6 +21,7 @@ from studies.search import recipes
 from studies.trainings import tables
 
 LEVEL = 0.05
+FEW = 5  # effective repetitions: fewer tell no group
 BAND = 0.02  # of Recall@1: the width of the bands behind the best
 #: The conditions of a page, each with the tables that have its searches.
 SHOWN: Mapping[str, tuple[str, ...]] = {
@@ -147,16 +148,17 @@ def markdown(found: Mapping[str, Condition]) -> str:
 def _in_words(found: Mapping[str, Condition]) -> Iterator[str]:
     for name in SHOWN:
         if name in found:
-            table = standings(found[name])
+            at, table, rank = found[name], standings(found[name]), ranks(found[name])
             low, high = 100 * table["mean"].quantile([0.1, 0.9])
-            group, rank = (table["group"] == 0).sum(), ranks(found[name])
+            n = statistics.effective(len(at.wide()), at.overlap)
+            few = f"repetitions share classes and count as {n:.1f}, so that no group is told: "
             yield (
-                f"**{name}**: {group} of {len(table)} losses cannot be separated from the best; a "
-                f"loss 3 points behind would be found in {100 * power(table):.0f} of 100 such "
-                "studies. "
+                f"**{name}**: {few * (n < FEW)}{(table['group'] == 0).sum()} of {len(table)} "
+                "losses cannot be separated from the best; a loss 3 points behind would be found "
+                f"in {100 * power(table):.0f} of 100 such studies. "
                 f"The 95 % interval of a rank spans {(rank['high'] - rank['low']).median():.0f} "
                 f"places in the median. Four in five losses have a Recall@1 of {low:.0f} to "
-                f"{high:.0f} %. {_floor(found[name])}"
+                f"{high:.0f} %. {_floor(at)}"
             )
 
 
