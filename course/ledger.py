@@ -16,7 +16,7 @@ COLUMNS = (
     *("its losses", "n", "Holm", "figure"),
 )
 _SOURCES = {
-    "sec_meta_review": "the meta-reviewer of SEC (the paper itself does not say it)",
+    "sec_meta_review": "the meta-reviewer of SEC (not the paper, in these words)",
     "see_extended_abstract": "SEE's extended abstract",
     "unbiased_evaluation": "the study of twelve losses",
 }

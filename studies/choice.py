@@ -153,7 +153,7 @@ def _in_words(found: Mapping[str, Condition]) -> Iterator[str]:
             n = statistics.effective(len(at.wide()), at.overlap)
             few = f"repetitions share classes and count as {n:.1f}, so that no group is told: "
             yield (
-                f"**{name}**: {few * (n < FEW)}{(table['group'] == 0).sum()} of {len(table)} "
+                f"**{name}**: {few if n < FEW else ''}{(table['group'] == 0).sum()} of {len(table)} "
                 "losses cannot be separated from the best; a loss 3 points behind would be found "
                 f"in {100 * power(table):.0f} of 100 such studies. "
                 f"The 95 % interval of a rank spans {(rank['high'] - rank['low']).median():.0f} "
@@ -177,8 +177,10 @@ def _groups(at: Condition) -> str:
     for words, part in by_group(standings(at)):
         ends = (f"{100 * mean:.0f}" for mean in (part["mean"].min(), part["mean"].max()))
         span = " to ".join(dict.fromkeys(ends))
-        place = {name: f" ({rank.low[name]}–{rank.high[name]})" for name in part.index}
-        names = [f"`{name}`" + place[name] * (part["group"][name] >= 0) for name in part.index]
+        place = {arm: f" ({low}–{high})" for arm, low, high in rank.itertuples()}
+        if words == title(-1):
+            place = dict.fromkeys(place, "")  # nothing is said of it
+        names = [f"`{name}`{place[name]}" for name in part.index]
         lines.append(f"| {words} | {', '.join(names)} | {span} |")
     n, luck = len(at.wide()), at.luck().sd / np.sqrt(2)  # of one loss
     unit = "classes" if at.name.startswith("photographs") else "repetitions"
