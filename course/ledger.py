@@ -77,13 +77,11 @@ def tally(frame: pd.DataFrame) -> str:
     of_review = [table()[claim]["source"] == "sec_meta_review" for claim in found["claim"]]
     falls = int((decided & ~found["stands"]).sum())
     return (
-        f"Of {len(found)} rows of evidence, of {found['claim'].nunique()} claims "
-        f"({sum(of_review)} rows of a meta-reviewer's sentences), "
-        f"{int(stands.sum())} have a word that stands after Holm's correction over all rows: "
-        f"{', '.join(parts) or 'none'}. {falls} more have one that does not stand; "
-        f"{', '.join(rest) or 'none is open'}. {len(every) - len(found)} rows more repeat others "
-        "after longer searches. Identities and printed tables are not counted. Every rule was "
-        "written with its data known."
+        f"Of {len(found)} rows of evidence ({found['claim'].nunique()} claims; {sum(of_review)} "
+        f"rows are a meta-reviewer's sentences) {int(stands.sum())} have a word that stands after "
+        f"Holm's correction: {', '.join(parts) or 'none'}. {falls} more have one that falls; "
+        f"{', '.join(rest) or 'none is open'}. {len(every) - len(found)} rows repeat others after "
+        "longer searches. Every rule was written with its data known."
     )
 
 
