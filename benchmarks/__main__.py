@@ -15,7 +15,7 @@ from dmlkit.files import write_between
 
 ON_A_CPU = (
     *("training", "retrieval", "sphere", "losses", "oracles", "defaults", "judge_alarms"),
-    *("check_power", "sizes", "coverage"),
+    *("check_power", "sizes", "coverage", "service"),
 )
 PARTS = (*ON_A_CPU, "gpu")
 DOCS = Path(__file__).parent.parent / "docs"

@@ -117,15 +117,14 @@ def _history(about: dict[str, str]) -> str:
 
 
 def write(page: Path, frame: pd.DataFrame) -> None:
-    """Write what a page has marks for: the ledger (``<!-- claims -->``), the ``<!-- tally -->``, or
-    the groups of losses (``<!-- which-loss -->``).
+    """Write what a page has marks for: the ledger (``<!-- claims -->``) or the
+    groups of losses (``<!-- which-loss -->``).
 
     Raises ValueError for a page that has none of them.
     """
     text = page.read_text(encoding="utf-8")
     makes = {
         "claims": lambda: markdown(frame),
-        "tally": lambda: tally(frame),
         "which-loss": lambda: choice.markdown(conditions(kept())),
     }
     marks = [mark for mark in makes if f"<!-- {mark} -->" in text]

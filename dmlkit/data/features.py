@@ -30,10 +30,11 @@ def load(
     """Features that were computed elsewhere, as images (N, F, 1, 1): ``root`` is an .npz file.
 
     Its arrays are ``features`` (N, F), of floats, and ``labels`` (N,), texts or whole numbers;
-    perhaps ``split`` (N,) of train, val and test, else classes are drawn as in a folder; ``visits``
-    (N,), of which each class's last is searched for in those before; and ``paths`` (N,), which
-    become an attribute. ``check`` looks for what is no finite number. Raises FileNotFoundError
-    where there is no such file, ValueError for one that holds something else.
+    perhaps ``split`` (N,) of train, val and test, else classes are drawn as in a folder (all train
+    by ``test_share=0``); ``visits`` (N,), of which each class's last is searched for in those
+    before; and ``paths`` (N,), which become an attribute. ``check`` looks for what is no finite
+    number. Raises FileNotFoundError where there is no such file, ValueError for one that holds
+    something else.
     """
     arrays = _arrays(root)
     x, N = arrays["features"], len(arrays["features"])
@@ -45,7 +46,7 @@ def load(
         raise ValueError(f"{root}: {len(bad)} of {N} features are not finite, as row {bad[0]}")
     names = np.array([own.class_name(label) for label in arrays["labels"].astype(str).tolist()])
     ids = np.unique(names, return_inverse=True)[1]
-    if "split" in arrays:
+    if "split" in arrays and test_share:
         said = [str(part).lower() for part in arrays["split"]]
         if unknown := set(said) - own.PARTS.keys():
             raise ValueError(f"{root}: split must be of {', '.join(own.PARTS)}, not {unknown}")
