@@ -11,7 +11,7 @@ def test_the_page_has_each_claim_with_its_rows_and_its_history(tmp_path):
     frame = claims.ledger(tmp_path)
     text = ledger.markdown(frame)
     assert text.startswith(
-        "Of 1 rows of evidence (1 claims; 0 rows are a meta-reviewer's sentences) 1 have a word "
+        "Of 1 rows of evidence (1 claims; 1 rows are a meta-reviewer's sentences) 1 have a word "
         "that stands after Holm's correction: 1 holds here."
     )
     assert text.count("\n## ") == len(claims.table())
