@@ -31,7 +31,7 @@ MOST_BYTES, MOST_PIXELS = 10_000_000, 50_000_000
 KINDS = "JPEG", "PNG", "WEBP"
 SECONDS = 10.0  # in which a body has to be there
 WAITING = 32  # queries at a time, of which one is computed; more are sent away with 503
-#: On the groceries 19 % of strangers passed a threshold for 10 %, chosen so: see docs/service.md.
+#: On the groceries 23 % of strangers passed a threshold for 10 %, chosen so: see docs/service.md.
 TRAINED = (
     "These products were trained on, so true strangers pass more often than asked, on groceries "
     "twice as often: give --strangers FOLDER, pictures of what you do not have, or half the --share"

@@ -199,7 +199,9 @@ def test_every_figure_has_one_notebook_and_is_committed(committed_figures: Path)
     assert len(names) == len(set(names))
     committed = {path.stem for path in committed_figures.glob("*.json")}
     pictures = {path.stem for path in committed_figures.glob("*.png")}
-    assert committed == pictures == set(names)
+    assert committed == set(names)
+    assert pictures - committed == {"explainer"}  # of no notebook: a still of the page's film
+    assert committed <= pictures
 
 
 @pytest.mark.parametrize("path", COURSE, ids=lambda path: path.stem)

@@ -225,15 +225,21 @@ def serve(
     catalog = service.Catalog(done, model, made, least)
     found = catalog.health()
     line = f"{found['pictures']} pictures of {found['products']} products, {new} of them new"
-    terminal.console.print(f"{line}; answers within {found['answers_within']} of {asked} strangers")
+    terminal.console.print(
+        f"{line}; answers within {found['answers_within']} of {asked} strangers", soft_wrap=True
+    )
     if done.experiment.split == "train" and strangers is None:
         terminal.console.print(service.TRAINED, soft_wrap=True)
     if host not in ("127.0.0.1", "localhost", "::1"):
-        terminal.console.print("whoever reaches this machine can ask: there is no password")
+        terminal.console.print(
+            "whoever reaches this machine can ask: there is no password", soft_wrap=True
+        )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as listening:
         where = f"http://{host}:{listening.getsockname()[1]}/"
-        terminal.console.print(f"POST pictures to {where}, GET {where}health; Ctrl+C ends it")
+        terminal.console.print(
+            f"POST pictures to {where}, GET {where}health; Ctrl+C ends it", soft_wrap=True
+        )
         service.server(catalog).run(sockets=[listening])
 
 
