@@ -79,9 +79,12 @@ def alarms_in_short(results: str) -> str:
 
 
 def coverage_in_short(results: str) -> str:
-    """The table of docs/statistics.md: a row for each design, a column for each comparison."""
+    """The table of docs/statistics.md: a row for each design, a column for each comparison; none
+    if not measured."""
     found: dict[str, dict[str, Any]] = {}
     for row in section(results, "coverage"):
+        if "design" not in row:
+            return ""
         told = {key: row[key] for key in ("design", "searches", "n", "luck", "spread", "shared")}
         mine = found.setdefault(row["design"], told | {"pairs": ""})
         mine["pairs"] = row["pairs"] if row["comparison"] == "additions" else mine["pairs"]

@@ -8,7 +8,7 @@ import pandas as pd
 from dmlkit.files import write_between
 from studies import choice
 from studies.answers import conditions, kept
-from studies.claims import AGAIN, DECIDED, MATERIAL, WORDS, printed, table
+from studies.claims import AGAIN, DECIDED, WORDS, placed, printed, table
 
 #: Of ``rows``.
 COLUMNS = (
@@ -16,7 +16,7 @@ COLUMNS = (
     *("its losses", "n", "Holm", "figure"),
 )
 _SOURCES = {
-    "sec_meta_review": "the meta-reviewer of SEC (the paper itself does not say it)",
+    "sec_meta_review": "the meta-reviewer of SEC (not the paper, in these words)",
     "see_extended_abstract": "SEE's extended abstract",
     "unbiased_evaluation": "the study of twelve losses",
 }
@@ -35,14 +35,10 @@ def rows(frame: pd.DataFrame) -> Iterator[tuple[str, ...]]:
         own = "" if row["measure"] == about["measure"] else f" ({row['measure']})"
         word = row["word"] or "a clock: no word"
         yield (
-            row["claim"], f"{row['condition']}{_material(row)}{own}",
+            row["claim"], f"{placed(row['condition'])}{own}",
             f"*{word}*" if holm == "falls" else word, f"{row['effect']:+.3g}", interval,
             _number(row["least"]), _number(row["printed"]), _losses(row), n, holm, row["figure"],
         )  # fmt: skip
-
-
-def _material(row: pd.Series) -> str:
-    return ", on drawings" * (MATERIAL.get(row["condition"]) == "on drawings")
 
 
 def _number(value: float | None) -> str:
@@ -78,14 +74,14 @@ def tally(frame: pd.DataFrame) -> str:
     parts = [f"{stands[word]} {word}" for word in DECIDED if word in stands]
     others = found[~decided]["word"].value_counts()
     rest = [f"{others[word]} {word}" for word in WORDS if word in others]
+    of_review = [table()[claim]["source"] == "sec_meta_review" for claim in found["claim"]]
     falls = int((decided & ~found["stands"]).sum())
     return (
-        f"Of {len(found)} rows of evidence, of {found['claim'].nunique()} claims, "
-        f"{int(stands.sum())} have a word that stands after Holm's correction over all rows: "
-        f"{', '.join(parts) or 'none'}. {falls} more have one that does not stand; "
-        f"{', '.join(rest) or 'none is open'}. {len(every) - len(found)} rows more repeat others "
-        "after longer searches. Identities and printed tables are not counted. Every rule was "
-        "written with its data known."
+        f"Of {len(found)} rows of evidence ({found['claim'].nunique()} claims; {sum(of_review)} "
+        f"rows are a meta-reviewer's sentences) {int(stands.sum())} have a word that stands after "
+        f"Holm's correction: {', '.join(parts) or 'none'}. {falls} more have one that falls; "
+        f"{', '.join(rest) or 'none is open'}. {len(every) - len(found)} rows repeat others after "
+        "longer searches. Every rule was written with its data known."
     )
 
 

@@ -83,9 +83,9 @@ class Luck(NamedTuple):
 NO_LUCK = Luck()
 
 
-def luck(scores: np.ndarray, searches: np.ndarray) -> Luck:
+def luck(scores: np.ndarray, searches: np.ndarray, lost: np.ndarray | None = None) -> Luck:
     """The luck of a difference between two arms that were tuned apart, from the scores (n, A) of
-    many arms, without those of which a search ``failed``.
+    many arms, without those that are ``lost`` (A,), as a search of theirs ``failed``.
 
     A score without what all arms share in its repetition has half a difference's luck.
 
@@ -93,7 +93,7 @@ def luck(scores: np.ndarray, searches: np.ndarray) -> Luck:
     >>> round(luck(scores, np.array([0, 1, 0, 1])).sd, 3)
     0.153
     """
-    kept = scores[:, ~failed(scores, searches).any(0)]
+    kept = scores[:, ~(failed(scores, searches).any(0) if lost is None else lost)]
     A = kept.shape[1]
     if A < 2:
         return NO_LUCK

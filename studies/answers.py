@@ -234,15 +234,19 @@ def _contrast_row(claim: str, told: Mapping[str, Any], at: Condition) -> Iterato
 
 
 def _of_many(kept: Groups, measured: Callable[[Groups], claims.Measured]) -> dict[str, Any]:
-    """Of a mean over losses: each of them, the mean without it, and, where all are on one side,
+    """Of a mean over losses: what each gains, the mean without it, and, where all are on one side,
     their median in each repetition."""
     each = {base: measured({base: terms}).values / _size(terms) for base, terms in kept.items()}
     rests = {base: _without(kept, [base]) for base in kept}
+    side = {base: 1 if _side(terms) else -1 for base, terms in kept.items()}
     found: dict[str, Any] = {
-        "parts": {base: float(values.mean()) for base, values in each.items()},
+        "parts": {
+            base + claims.AGAINST * (side[base] < 0): side[base] * float(values.mean())
+            for base, values in each.items()
+        },
         "without": {base: measured(rest) for base, rest in rests.items() if len(rest) > 1},
     }
-    if len(set(map(_side, kept.values()))) == 1:
+    if len({*side.values()}) == 1:
         whole, middle = measured(kept), np.median([*each.values()], axis=0)
         found["center"] = replace(whole, values=middle, pairs=whole.pairs * math.pi / 2)
     return found

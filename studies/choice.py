@@ -21,6 +21,7 @@ from studies.search import recipes
 from studies.trainings import tables
 
 LEVEL = 0.05
+FEW = 5  # effective repetitions: fewer tell no group
 BAND = 0.02  # of Recall@1: the width of the bands behind the best
 #: The conditions of a page, each with the tables that have its searches.
 SHOWN: Mapping[str, tuple[str, ...]] = {
@@ -61,6 +62,23 @@ def standings(at: Condition, luck: Luck | None = None) -> pd.DataFrame:
     failed = [arm for arm, search in at.failed if (arm, search) not in at.better]
     found.loc[found.index.isin(failed), "group"] = -1
     return found.sort_values("mean", ascending=False, kind="stable")
+
+
+def title(group: float) -> str:
+    """A group in words.
+
+    >>> title(0), title(3), title(-1)
+    ('not separated from the best', '4 to 6 points behind', 'a search failed')
+    """
+    band = 100 * BAND
+    words = {0: "not separated from the best", -1: "a search failed"}
+    return words.get(int(group), f"{band * (group - 1):.0f} to {band * group:.0f} points behind")
+
+
+def by_group(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """The ``standings`` in groups with their titles, what failed last."""
+    parts = sorted(table.groupby("group"), key=lambda part: (part[0] < 0, part[0]))
+    return [(title(group), part) for group, part in parts]
 
 
 def power(table: pd.DataFrame, points: float = 0.03) -> float:
@@ -130,16 +148,17 @@ def markdown(found: Mapping[str, Condition]) -> str:
 def _in_words(found: Mapping[str, Condition]) -> Iterator[str]:
     for name in SHOWN:
         if name in found:
-            table = standings(found[name])
+            at, table, rank = found[name], standings(found[name]), ranks(found[name])
             low, high = 100 * table["mean"].quantile([0.1, 0.9])
-            group, rank = (table["group"] == 0).sum(), ranks(found[name])
+            n = statistics.effective(len(at.wide()), at.overlap)
+            few = f"repetitions share classes and count as {n:.1f}, so that no group is told: "
+            group = f"{few if n < FEW else ''}{(table['group'] == 0).sum()} of {len(table)}"
             yield (
-                f"**{name}**: {group} of {len(table)} losses cannot be separated from the best; a "
-                f"loss 3 points behind would be found in {100 * power(table):.0f} of 100 such "
-                "studies. "
+                f"**{name}**: {group} losses cannot be separated from the best; a loss 3 points "
+                f"behind would be found in {100 * power(table):.0f} of 100 such studies. "
                 f"The 95 % interval of a rank spans {(rank['high'] - rank['low']).median():.0f} "
                 f"places in the median. Four in five losses have a Recall@1 of {low:.0f} to "
-                f"{high:.0f} %. {_floor(found[name])}"
+                f"{high:.0f} %. {_floor(at)}"
             )
 
 
@@ -152,14 +171,17 @@ def _floor(at: Condition) -> str:
 
 
 def _groups(at: Condition) -> str:
-    table = standings(at)
-    lines = ["| group | losses, by their mean | Recall@1 (%) |", "|---|---|---|"]
-    for number, part in table.groupby("group"):
-        band = f"{100 * BAND * (number - 1):.0f} to {100 * BAND * number:.0f} points behind"
-        title = {0: "not separated from the best", -1: "a search failed"}.get(number, band)
+    rank = ranks(at)
+    head = "losses, by their mean (95 % interval of the rank)"
+    lines = [f"| group | {head} | Recall@1 (%) |", "|---|---|---|"]
+    for words, part in by_group(standings(at)):
         ends = (f"{100 * mean:.0f}" for mean in (part["mean"].min(), part["mean"].max()))
         span = " to ".join(dict.fromkeys(ends))
-        lines.append(f"| {title} | {', '.join(f'`{name}`' for name in part.index)} | {span} |")
+        place = {arm: f" ({low}–{high})" for arm, low, high in rank.itertuples()}
+        if words == title(-1):
+            place = dict.fromkeys(place, "")  # nothing is said of it
+        names = [f"`{name}`{place[name]}" for name in part.index]
+        lines.append(f"| {words} | {', '.join(names)} | {span} |")
     n, luck = len(at.wide()), at.luck().sd / np.sqrt(2)  # of one loss
     unit = "classes" if at.name.startswith("photographs") else "repetitions"
     return "\n".join(lines) + (

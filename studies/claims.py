@@ -38,14 +38,8 @@ CONDITIONS = (
     *("from scratch", AGAIN, "trained longer", "small batches", "fine-tuned"),
     *("photographs, head", "photographs, fine-tuned", TABLE, "check"),
 )
-#: What a condition is of, as it follows "here".
-MATERIAL = {
-    **dict.fromkeys(CONDITIONS[:4], "on drawings"),
-    "fine-tuned": "drawings, fine-tuned",
-    "photographs, head": "photographs, heads",
-    "photographs, fine-tuned": "photographs, whole",
-}
 FAILED = "search failed"
+AGAINST = " (against)"  # of a loss whose gain is taken off the others'
 #: Of evidence: those that decide, and the others.
 DECIDED = (
     *("holds here", "smaller than claimed", "smaller here", "too small to see here"),
@@ -55,15 +49,14 @@ WORDS = (*DECIDED, "open", "cannot be decided here", FAILED)
 _COLORS = dict(
     zip(DECIDED, ("#0072b2", *["#3388bb"] * 2, *["#b07000"] * 2, *["#d55e00"] * 2), strict=True)
 )
-#: Tables of papers that print the size of a claim: file, pairs of methods, metrics, and the column
-#: by which means over the pairs are taken.
+#: Tables of papers that print the size of a claim: file, pairs of methods, metrics.
 _SEC_FILE, _SEC = "extra_sec_repo_results", ("Triplet", "Semihard", "NormNpair", "MS")
 _SEE = ("NSoftmax", "CosFace", "ArcFace", "ProxyNCA++", "PA")
 _PRINTED = {
-    "A1": (_SEC_FILE, [(f"{m}+SEC", m) for m in _SEC], ["R@1"], "dataset"),
-    "A2": (_SEC_FILE, [(f"{m}+SEC", f"{m}+L2-reg") for m in _SEC], ["R@1"], "dataset"),
-    "B4": ("see_table2", [(f"{m}+SEE", m) for m in _SEE], ["R@1"], "table"),
-    "B5": ("see_table2", [(f"{m}+SEE", m) for m in _SEE], ["R@2", "R@4", "R@8"], "table"),
+    "A1": (_SEC_FILE, [(f"{m}+SEC", m) for m in _SEC], ["R@1"]),
+    "A2": (_SEC_FILE, [(f"{m}+SEC", f"{m}+L2-reg") for m in _SEC], ["R@1"]),
+    "B4": ("see_table2", [(f"{m}+SEE", m) for m in _SEE], ["R@1"]),
+    "B5": ("see_table2", [(f"{m}+SEE", m) for m in _SEE], ["R@2", "R@4", "R@8"]),
 }  # fmt: skip
 
 
@@ -131,10 +124,10 @@ def printed(claim: str) -> dict[str, float]:
     """
     if claim not in _PRINTED:
         return {}
-    file, pairs, metrics, by = _PRINTED[claim]
+    file, pairs, metrics = _PRINTED[claim]
     table = pd.read_csv(ROOT / "data" / "reported" / f"{file}.csv")
     wide = table[table["metric"].isin(metrics)].pivot_table(
-        index=[by, "backbone", "metric"], columns="method", values="value"
+        index=["dataset", "backbone", "metric"], columns="method", values="value"
     )
     gains = pd.DataFrame({new: wide[new] - wide[old] for new, old in pairs})
     return {str(name): float(part.stack().mean()) / 100 for name, part in gains.groupby(level=0)}
@@ -284,10 +277,11 @@ def forest(
 ) -> Figure:
     """Rows as intervals in points, with the smallest effect as a tick, and the word at the right.
 
-    Small dots are the losses of a mean, the diamond is their median; the gray bar below is the
-    difference that four of five such studies find, and a red tick the smallest size that the paper
-    prints. What does not stand after Holm's correction ``among`` all rows that were asked together
-    is gray. ``titles`` gives claims a few words; rows of one claim stand together.
+    Small dots are the losses of a mean (open: those whose gain is taken off), the diamond is their
+    median, and the ticks below are the mean without each. The gray bar above is the difference that
+    four of five such studies find, a red tick the smallest size that the paper prints. What does
+    not stand after Holm's correction ``among`` all rows that were asked together is gray.
+    ``titles`` gives claims a few words; rows of one claim stand together.
     """
     among = [*rows, *(row for row in among if row not in rows)]
     stands = _stand(pd.DataFrame([row.facts() for row in among]))
@@ -307,26 +301,41 @@ def forest(
             _draw(ax, y, row, _COLORS[row.word] if stands[among.index(row)] else "0.5")
         y -= 0.2
     ax.axvline(0, color="0.6", lw=1, zorder=0)
-    ax.set_yticks(list(drawn), [_title(row) for row in drawn.values()], fontsize=8)
+    ax.set_yticks(list(drawn), [placed(row.condition) for row in drawn.values()], fontsize=8)
     ax.set(ylim=(y - 0.5, -0.3))
-    about = "black: the smallest effect; red: the smallest printed size; gray: found in 4 of 5"
-    fig.supxlabel(f"points (95 % interval; {about})", fontsize="small")  # wider than the axes
+    about = "95 % interval; black: the smallest effect; gray bar: found in 4 of 5 studies"
+    if any(row.printed is not None for row in rows):
+        about += "; red: the smallest printed size"
+    if any(row.parts for row in rows):
+        about += "\ndots: each loss" + "; open: against" * any(map(_against, rows))
+        about += "; diamond: their median; ticks below: the mean without one loss"
+    fig.supxlabel(f"points ({about})", fontsize="small")  # wider than the axes
     ax.grid(axis="y", visible=False)
     return fig
 
 
-def _title(row: Row) -> str:
-    """The condition with its material."""
-    material = MATERIAL.get(row.condition, "")
-    return row.condition + f" ({material})" * (material == "on drawings")
+def placed(condition: str) -> str:
+    """A condition with its material.
+
+    >>> placed("from scratch"), placed("photographs, head")
+    ('from scratch, on drawings', 'photographs, head')
+    """
+    return condition + ", on drawings" * (condition in CONDITIONS[:5])
+
+
+def _against(row: Row) -> bool:
+    return any(name.endswith(AGAINST) for name in row.parts)
 
 
 def _draw(ax: Axes, y: float, row: Row, color: str) -> None:
     if row.low is not None and row.high is not None:
         ax.plot([100 * row.low, 100 * row.high], [y, y], color=color, lw=2.5, alpha=0.6)
     ax.plot(100 * row.effect, y, "o", color=color, ms=5)
-    for part in row.parts.values():
-        ax.plot(100 * part, y, ".", color="0.2", ms=3)
+    for name, part in row.parts.items():
+        face = "white" if name.endswith(AGAINST) else "0.2"
+        ax.plot(100 * part, y, "o", mfc=face, mec="0.2", mew=0.6, ms=2.5)
+    for mean in row.without.values():
+        ax.plot([100 * mean] * 2, [y - 0.36, y - 0.2], color="0.2", lw=0.8)
     if row.center is not None:
         ax.plot(100 * row.center[0], y, "D", mfc="white", mec="0.2", ms=4)
     if row.least is not None:

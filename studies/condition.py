@@ -1,7 +1,7 @@
 """Evidence of one condition: its scores, its failed searches, and the luck of what it compares."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -63,9 +63,13 @@ class Condition:
         return (made and made.points) or arm
 
     def luck(self, metric: str = "recall_at_1") -> Luck:
-        """That of a difference between two losses, see ``statistics.luck``."""
+        """That of a difference between two losses, without those that ``failed``."""
+        return self._luck(metric, {arm for arm, _ in self.failed})
+
+    def _luck(self, metric: str, lost: Collection[str]) -> Luck:
         wide = self.wide(metric).dropna(axis=1)
-        return statistics.luck(wide[plain(wide)].to_numpy(), self._of(wide))
+        known = wide[plain(wide)]
+        return statistics.luck(known.to_numpy(), self._of(wide), known.columns.isin(lost))
 
     @property
     def failed(self) -> dict[tuple[str, int], str]:
@@ -77,7 +81,7 @@ class Condition:
         names = np.unique(self._of(wide))
         far = np.argwhere(statistics.failed(tuned.to_numpy(), self._of(wide)))
         found = {(tuned.columns[arm], int(names[s])): "far below its twin" for s, arm in far}
-        edge = 2 * self.luck().sd
+        edge = 2 * self._luck("recall_at_1", {arm for arm, _ in found}).sd
         below = {k: f"below {part}" for k, (part, by) in self.better.items() if by > edge}
         return found | below
 
@@ -102,10 +106,11 @@ class Condition:
         common, pairs = self.luck(metric), sum(sizes.values())
         if any(abs(sum(mine.values())) > 1e-9 for mine in own.values()):
             return common, pairs
-        wide = self.wide(metric)
-        each = {
+        wide, failed = self.wide(metric), {arm for arm, _ in self.failed}
+        each = {  # a search that failed tells nothing of luck
             base: sum(w * wide[arm] for arm, w in groups[base].items()) / math.sqrt(sizes[base])
             for base in own
+            if not failed & {*groups[base]}
         }
         added = any(self._is_addition(arm) for mine in own.values() for arm in mine)
         kind = self._additions(metric, common) if added else common

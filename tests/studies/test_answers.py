@@ -260,6 +260,23 @@ def test_a_failed_search_leaves_its_loss_out_of_a_mean_and_is_named(monkeypatch)
     assert row.without["cosface"] == pytest.approx(gains[1:].mean())
 
 
+def test_the_luck_of_losses_and_of_pairs_is_without_those_that_are_named_as_failed(monkeypatch):
+    arms = additions(SEE, "SEE, code")
+    frame = table({name: RNG.normal(0.7, 0.01, COUNT) for name in arms})
+    lost = (frame["arm"] == "arcface") & (frame["search"] == 1)
+    frame.loc[lost, "recall_at_1"] -= 0.3
+    broken = {("arcface", 1): ("normalized_softmax, minibatches", 0.9)}
+    monkeypatch.setattr("studies.answers.restricted", lambda *passes: broken)
+    part = table({"normalized_softmax, minibatches": RNG.normal(0.7, 0.01, COUNT)})
+    at = studies.conditions(kept(scratch=frame, claims=part))["from scratch"]
+    assert {arm for arm, _ in at.failed} == {"arcface"}
+    sound = wide(frame)[[name for name in SEE if name != "arcface"]]
+    of, none = np.arange(COUNT) % 2, np.zeros(len(sound.columns), dtype=bool)
+    assert at.luck() == pytest.approx(statistics.luck(sound.to_numpy(), of, none))
+    alone = at.kind({"arcface": {"arcface": -1.0, "arcface + SEE, code": 1.0}}, "recall_at_1")[0]
+    assert alone.sd < 0.02
+
+
 # Restrictions ---------------------------------------------------------------------------------
 
 
