@@ -117,8 +117,8 @@ def front(repository: str) -> str:
     text = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## The course")[0]
     text = re.sub(r" ?<!--.*?-->", "", launch.addressed(text, repository), flags=re.DOTALL)
     text = re.sub(r"\[([^]]+)\]\(figures/[\w.]+\.md\)", r"\1", text)
-    shown = r"!\[([^]]*)\]\(figures/(\w+)\.png\)"
-    small = r'<img src="figures/\2.png" alt="\1">'
+    shown = r"!\[([^]]*)\]\(figures/(\w+\.(?:png|webp))\)"
+    small = r'<img src="figures/\2" alt="\1">'
     return re.sub(shown, small, text).replace("\n## ", f"\n{_WAYS}\n## ", 1)
 
 

@@ -52,8 +52,8 @@ def _settings(entry: Entry) -> Iterator[tuple[str, str, str]]:
 def results() -> dict[str, dict[str, dict[str, Any]]]:
     """What the studies say of each loss in each condition: ``found[condition][loss]``.
 
-    mean, low, high of Recall@1 (95 %), the group (0 leads), points behind it, the chosen settings,
-    and what a blind choice of them costs.
+    mean, low, high of Recall@1 (95 %), the group (0: not separated from the
+    best), points behind it, the chosen settings, and what a blind choice of them costs.
     """
     known, found = conditions(kept()), {}
     for condition, passes in choice.SHOWN.items():
@@ -68,7 +68,13 @@ def group(row: dict[str, Any]) -> str:
     """In words, the group of a loss in a condition.
 
     >>> group({"group": 0.0}), group({"group": 3.0})
-    ('leading', '4 to 6 points behind')
+    ('not separated from the best', '4 to 6 points behind')
     """
+    if row["group"] < 0:
+        return "a search failed"
     last = round(100 * choice.BAND * row["group"])
-    return f"{last - round(100 * choice.BAND)} to {last} points behind" if last else "leading"
+    return (
+        f"{last - round(100 * choice.BAND)} to {last} points behind"
+        if last
+        else "not separated from the best"
+    )

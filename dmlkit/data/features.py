@@ -31,10 +31,11 @@ def load(
     """Features that were computed elsewhere, as images (N, F, 1, 1): ``root`` is an .npz file.
 
     Its arrays are ``features`` (N, F), of floats, and ``labels`` (N,), texts or whole numbers;
-    perhaps ``split`` (N,) of train, val and test, else classes are drawn as in a folder; ``visits``
-    (N,), of which each class's last is searched for in those before; and ``paths`` (N,), which
-    become an attribute. ``check`` looks for what is no finite number. Raises FileNotFoundError
-    where there is no such file, ValueError for one that holds something else.
+    perhaps ``split`` (N,) of train, val and test, else classes are drawn as in a folder (all train
+    by ``test_share=0``); ``visits`` (N,), of which each class's last is searched for in those
+    before; and ``paths`` (N,), which become an attribute. ``check`` looks for what is no finite
+    number. Raises FileNotFoundError where there is no such file, ValueError for one that holds
+    something else.
     """
     arrays = _arrays(root)
     x, N, labels = arrays["features"], len(arrays["features"]), arrays["labels"]
@@ -55,7 +56,7 @@ def load(
         )
     names = np.array([own.class_name(label) for label in labels.astype(str).tolist()])
     ids = np.unique(names, return_inverse=True)[1]
-    if "split" in arrays:
+    if "split" in arrays and test_share:
         said = [part.lower() for part in arrays["split"].astype(str).tolist()]
         if unknown := set(said) - own.PARTS.keys():
             raise ValueError(f"{root}: split must be of {', '.join(own.PARTS)}, not {unknown}")
