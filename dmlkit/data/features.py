@@ -1,5 +1,6 @@
 """Features that a network which does not learn makes of pictures: computed once, and kept small."""
 
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,17 +38,26 @@ def load(
     something else.
     """
     arrays = _arrays(root)
-    x, N = arrays["features"], len(arrays["features"])
+    x, N, labels = arrays["features"], len(arrays["features"]), arrays["labels"]
     if x.ndim != 2 or x.dtype.kind != "f":
         raise ValueError(f"{root}: features must be floats (N, F), but are {x.dtype} {x.shape}")
+    if labels.ndim != 1 or labels.dtype.kind not in "USiu":
+        raise ValueError(
+            f"{root}: labels must be texts or whole numbers (N,), but are {labels.dtype} "
+            f"{labels.shape}"
+        )
     if lengths := {name: each.shape for name, each in arrays.items() if each.shape[:1] != (N,)}:
         raise ValueError(f"{root}: expected one entry for each of {N} features: {lengths}")
+    with np.errstate(over="ignore"):
+        x = x.astype(np.float32)
     if check and len(bad := np.flatnonzero(~np.isfinite(x).all(axis=1))):
-        raise ValueError(f"{root}: {len(bad)} of {N} features are not finite, as row {bad[0]}")
-    names = np.array([own.class_name(label) for label in arrays["labels"].astype(str).tolist()])
+        raise ValueError(
+            f"{root}: {len(bad)} of {N} features are no finite float32, as row {bad[0]}"
+        )
+    names = np.array([own.class_name(label) for label in labels.astype(str).tolist()])
     ids = np.unique(names, return_inverse=True)[1]
     if "split" in arrays and test_share:
-        said = [str(part).lower() for part in arrays["split"]]
+        said = [part.lower() for part in arrays["split"].astype(str).tolist()]
         if unknown := set(said) - own.PARTS.keys():
             raise ValueError(f"{root}: split must be of {', '.join(own.PARTS)}, not {unknown}")
         parts = np.array([own.PARTS[part] for part in said])
@@ -58,7 +68,7 @@ def load(
         Listing(places, ids, names, names, parts), root, split, validation, class_split
     )
     images = Listing(places, ids, names, names, parts).subset(rows).image_set()
-    vectors = torch.from_numpy(x[rows].astype(np.float32))[:, :, None, None]
+    vectors = torch.from_numpy(x[rows])[:, :, None, None]
     about = {"path": arrays["paths"][rows]} if "paths" in arrays else {}
     images = replace(images, images=vectors, attributes=about)
     if "visits" not in arrays or split == "train":
@@ -71,15 +81,18 @@ def _arrays(root: Path) -> dict[str, NDArray[np.generic]]:
     if root.is_dir():
         raise ValueError(f"expected an .npz by root (--root FILE.npz), but {root} is a folder")
     try:
-        with root.open("rb") as file, np.load(file) as kept:
+        with root.open("rb") as file:
+            if not zipfile.is_zipfile(file):
+                raise ValueError("another kind of file, or one that was cut off")
+        with np.load(root) as kept:
             known = ("features", "labels", "split", "visits", "paths")
             arrays = {name: kept[name] for name in known if name in kept}
     except FileNotFoundError:
         raise
     except Exception as error:  # NumPy has a dozen kinds
         raise ValueError(
-            f"{root} is no .npz of plain arrays ({told(error)}): texts must be of NumPy's own "
-            "kind, np.array(labels, dtype=str)"
+            f"{root} is no .npz of plain arrays: {told(error)} (texts must be of NumPy's own "
+            "kind, np.array(labels, dtype=str))"
         ) from None
     if missing := {"features", "labels"} - arrays.keys():
         raise ValueError(f"{root}: expected arrays features and labels, without {min(missing)}")

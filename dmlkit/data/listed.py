@@ -1,8 +1,8 @@
 """Your own pictures: a list of files, one row each, as a CSV."""
 
 import csv
+import os
 import re
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dmlkit.checks import warn_once
 from dmlkit.data import own
 from dmlkit.data.images import ImageSet, Listing
 from dmlkit.data.pictures import Box
@@ -67,7 +68,7 @@ def load(
     if check:
         good = own.readable(list(found.paths), root, boxes, unreadable)
         for line in _remarks(found, root, good, boxes):
-            warnings.warn(line, stacklevel=2)
+            warn_once(line)
     rows = own.chosen(found, root, split, validation, class_split, good)
     shown = boxes and [boxes[row] for row in rows]
     images = found.subset(rows).image_set(boxes=shown, **pictures)
@@ -82,7 +83,12 @@ def _remarks(
     found: Listing, root: Path, good: NDArray[np.bool_], boxes: list[Box | None] | None
 ) -> list[str]:
     kept = boxes and [box for box, is_good in zip(boxes, good, strict=True) if is_good]
-    return [*own.remarks(found, root), *own.same_files(found.subset(good), root.parent, kept)]
+    lines = [*own.remarks(found, root), *own.same_files(found.subset(good), root.parent, kept)]
+    pictures = pd.DataFrame({"path": found.paths, "label": found.names, "box": boxes or ""})
+    if (again := pictures.duplicated()).any():
+        some = own.told([os.path.relpath(path, root.parent) for path in found.paths[again]])
+        lines.append(f"lines of {root} that say again what others say, {again.sum()}, of {some}")
+    return lines
 
 
 def files(root: Path) -> list[Path]:
@@ -101,7 +107,7 @@ def read(root: Path) -> pd.DataFrame:
             mark = max(",;\t", key=file.readline().count)
             file.seek(0)
             reader = csv.DictReader(file, delimiter=mark, restval="")
-            lines, rows = [], []
+            names, lines, rows = list(reader.fieldnames or ()), [], []
             for row in reader:
                 lines.append(reader.line_num)
                 rows.append(row)
@@ -110,11 +116,16 @@ def read(root: Path) -> pd.DataFrame:
     for line, row in zip(lines, rows, strict=True):
         if None in row:
             raise ValueError(f"{root}, line {line}: more cells than the first line has columns")
-    table = pd.DataFrame(rows, index=lines, columns=reader.fieldnames, dtype=object)
+    table = pd.DataFrame(rows, index=lines, columns=names, dtype=object)
     table = table.apply(lambda column: column.str.strip())
     table.columns = [COLUMNS.get(name.strip().lower(), name) for name in table.columns]
     if missing := [name for name in ("path", "label") if name not in table]:
-        raise ValueError(f"{root}: expected columns path and label, but {missing[0]!r} is missing")
+        raise ValueError(
+            f"{root}: expected columns path and label, but {missing[0]!r} is missing among "
+            f"{', '.join(names) or 'none'}"
+        )
+    if table.empty:
+        raise ValueError(f"{root}: expected a line for each picture below the names of columns")
     if twice := table.columns[table.columns.duplicated()].tolist():
         raise ValueError(f"{root}: the column {twice[0]!r} is there twice")
     _check(table, root, "path", bool, "a path")
@@ -145,7 +156,7 @@ def _with_boxes(table: pd.DataFrame, root: Path) -> pd.DataFrame:
         number = r"\d+(\.\d*)?"
         return not text or re.fullmatch(rf"{number}( {number}){{3}}", text) is not None
 
-    _check(table, root, "box", is_box, "four numbers x_1, y_1, x_2, y_2, or nothing")
+    _check(table, root, "box", is_box, "four numbers from 0, x_1, y_1, x_2, y_2, or nothing")
     boxes = [tuple(round(float(number)) for number in text.split()) for text in table["box"]]
     table["box"] = pd.Series([box or None for box in boxes], table.index, object)
     return table

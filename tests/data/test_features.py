@@ -46,9 +46,12 @@ def test_splits_visits_and_paths(tmp_path):
         ({"features": X[:, 0]}, r"features must be floats \(N, F\), but are float64 \(12,\)"),
         ({"features": X.astype(int)}, "but are int64"),
         ({"labels": NAMES[:5]}, r"one entry for each of 12 features: {'labels': \(5,\)}"),
-        ({"labels": NAMES.astype(object)}, "no .npz of plain arrays .*dtype=str"),
+        ({"labels": NAMES.astype(object)}, "no .npz of plain arrays: .*dtype=str"),
+        ({"labels": np.eye(12)}, r"labels must be texts or .* \(N,\), but are float64 \(12, 12\)"),
+        ({"labels": np.arange(12) / 2}, r"labels must be .* but are float64 \(12,\)"),
+        ({"features": 1e39 * X}, "12 of 12 features are no finite float32"),
         ({"split": np.repeat("dev", 12)}, "split must be of train, .* not {'dev'}"),
-        ({"features": np.where(X[3, 1] == X, np.nan, X)}, "1 of 12 features are not .* row 3"),
+        ({"features": np.where(X[3, 1] == X, np.nan, X)}, "1 of 12 features are no .* row 3"),
     ],
 )
 def test_other_arrays_are_refused(tmp_path, arrays, message):
@@ -59,7 +62,11 @@ def test_other_arrays_are_refused(tmp_path, arrays, message):
 def test_other_files_are_refused(tmp_path):
     np.savez(tmp_path / "x.npz", features=X)
     (tmp_path / "y.npz").write_text("features")
-    for name, message in (("x.npz", "without labels"), ("y.npz", "no .npz"), ("", "is a folder")):
+    for name, message in (
+        ("x.npz", "without labels"),
+        ("y.npz", "no .npz of plain arrays: another kind of file"),
+        ("", "is a folder"),
+    ):
         with pytest.raises(ValueError, match=message):
             load("features", "train", tmp_path / name)
     with pytest.raises(FileNotFoundError):
