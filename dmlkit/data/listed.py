@@ -65,7 +65,7 @@ def load(
     boxes, good = table["box"].tolist() if "box" in table else None, np.array(True)
     if check:
         good = own.readable(list(found.paths), root, boxes, unreadable)
-        for line in _remarks(found, root, good, boxes):
+        for line in (*_unused(table, root), *_remarks(found, root, good, boxes)):
             warnings.warn(line, stacklevel=2)
     rows = own.chosen(found, root, split, validation, class_split, good)
     shown = boxes and [boxes[row] for row in rows]
@@ -82,6 +82,12 @@ def _remarks(
 ) -> list[str]:
     kept = boxes and [box for box, is_good in zip(boxes, good, strict=True) if is_good]
     return [*own.remarks(found, root), *own.same_files(found.subset(good), root.parent, kept)]
+
+
+def _unused(table: pd.DataFrame, root: Path) -> list[str]:
+    """Columns by names that are not known; pandas writes an index that has none."""
+    names = [name for name in table if name and name not in COLUMNS.values()]
+    return [f"columns of {root} that are not used: {own.told(names)}"] if names else []
 
 
 def files(root: Path) -> list[Path]:
@@ -106,6 +112,8 @@ def read(root: Path) -> pd.DataFrame:
                 rows.append(row)
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{root} is no CSV in UTF-8: {told(error)}") from None
+    if not rows:
+        raise ValueError(f"{root}: expected a line of columns and one for each picture, found none")
     for line, row in zip(lines, rows, strict=True):
         if None in row:
             raise ValueError(f"{root}, line {line}: more cells than the first line has columns")
@@ -113,7 +121,10 @@ def read(root: Path) -> pd.DataFrame:
     table = table.apply(lambda column: column.str.strip())
     table.columns = [COLUMNS.get(name.strip().lower(), name) for name in table.columns]
     if missing := [name for name in ("path", "label") if name not in table]:
-        raise ValueError(f"{root}: expected columns path and label, but {missing[0]!r} is missing")
+        there = ", ".join(map(repr, reader.fieldnames or ()))
+        raise ValueError(
+            f"{root}: expected columns path and label, but {missing[0]!r} is missing, found {there}"
+        )
     if twice := table.columns[table.columns.duplicated()].tolist():
         raise ValueError(f"{root}: the column {twice[0]!r} is there twice")
     _check(table, root, "path", bool, "a path")
@@ -133,7 +144,9 @@ def read(root: Path) -> pd.DataFrame:
 
 def _with_boxes(table: pd.DataFrame, root: Path) -> pd.DataFrame:
     """The table with boxes as four whole numbers, None where there is no box."""
-    if set(_CORNERS) <= set(table):
+    if corners := set(_CORNERS) & set(table):
+        if len(corners) < 4 or "box" in table:
+            raise ValueError(f"{root}: expected a box as x_1, y_1, x_2 and y_2, or as one column")
         table["box"] = table[_CORNERS].agg(" ".join, axis=1)
     if "box" not in table:
         return table

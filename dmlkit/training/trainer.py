@@ -38,6 +38,7 @@ from dmlkit.training.scoring import (
     embed,
     embed_batches,
     embedding_of,
+    searched,
 )
 
 CHECKPOINT_SECONDS = 10.0
@@ -338,7 +339,7 @@ def _look(trainer: Trainer, monitor: Mapping[str, data.ImageSet], bar: tqdm) -> 
     for split, images in monitor.items() if due else ():
         recalls = trainer.monitored.setdefault(split, {})
         if step not in recalls:
-            x = images.retrieval_sets(trainer.embed(images))
+            x = searched(images, trainer.embed(images), experiment.metric)
             recall = retrieval.recall_at_k(**x, ks=[1], metric=experiment.metric)[1]
             if experiment.keep_best and split == "val":
                 trainer.keep_if_best(recall)
