@@ -104,7 +104,8 @@ CHEATS = {
     "is too deep a sum": "def number(x): return " + "0 + " * 9999 + "0",
     "is too deep a sign": "def number(x): return " + "-" * 99999 + "1",
     "forges a giant": "import os\n"
-    "head = b\"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,)}\"\nhead += b' ' * (117 - len(head)) + b'\\n'\n"
+    "head = b\"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,)}\"\n"
+    "head += b' ' * (117 - len(head)) + b'\\n'\n"
     "sent = b'\\x93NUMPY\\x01\\0' + bytes([118, 0]) + head\n"
     "for n in range(3, 64):\n    try: os.write(n, len(sent).to_bytes(4, 'big') + sent)\n"
     "    except OSError: pass",
