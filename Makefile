@@ -24,9 +24,10 @@ figures: .venv/installed
 test: .venv/installed
 	$(MAKE) --jobs=2 lint tests
 
-# The notebooks at their smallest and all tests at once, in the order of conftest.py: the long files
-# first, the many small ones last, so that no core waits at the end. They run side by side, so each
-# trains in its own process, as on a machine with one core.
+# The notebooks at their smallest, but for those that `make figures` has just run, and all tests at
+# once, in the order of conftest.py: the long files first, the many small ones last, so that no core
+# waits at the end. They run side by side, so each trains in its own process, as on a machine with
+# one core.
 tests: .venv/installed
 	$(BIN)/python -m course.smoke
 	LOKY_MAX_CPU_COUNT=1 $(BIN)/python -m pytest --numprocesses auto --dist loadscope --no-loadscope-reorder \

@@ -31,6 +31,7 @@ from course.outputs import code
 from course.solutions import STUB
 from dmlkit.files import write_whole
 
+_LONGEST = 500  # of what is said: an answer chooses the words of its error
 _RIGHT = re.compile(r"(?:^|: )right(?=$|[:;.,])")
 _NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?|\b(?:nan|inf)\b")
 #: A line for Jupyter alone, as %%time or !ls.
@@ -181,14 +182,18 @@ def _named(places: Sequence[Path]) -> dict[str, Path]:
 
 
 def _work(student: str, place: Path, sources: Mapping[str, Any]) -> Iterator[_HandIn]:
-    """A student's notebooks; a copy may have a longer name, such as anna_00_start_here."""
+    """A student's notebooks; a copy may have a longer name, such as anna_00_start_here.
+
+    What a link finds outside the place was not handed in: it may be the course's own, or another's.
+    """
     folder = place / "notebooks" if (place / "notebooks").is_dir() else place
     paths = [place] if place.is_file() else sorted(folder.glob("*.ipynb"))
     found = [(path, name) for path in paths for name in sources if name in path.stem]
     copies = Counter(name for _, name in found)
     for path, name in found:
         copy = name if copies[name] == 1 else path.stem
-        cells = _cells(path)
+        own = path.is_file() and path.resolve().is_relative_to(place.resolve())
+        cells = _cells(path) if own else []
         guesses = tuple(quiz.judged(name, cells))
         yield _HandIn(student, name, copy, _answers(cells, sources[name]), guesses)
 
@@ -241,9 +246,13 @@ def normal(answer: str) -> str:
     False
     """
     try:
-        tree = ast.parse(answer)
-    except (SyntaxError, ValueError):
+        return _tree(answer)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the latter two if it is deep
         return answer.strip()
+
+
+def _tree(answer: str) -> str:
+    tree = ast.parse(answer)
     own: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
@@ -346,7 +355,8 @@ def _status(
     if not heard.ran:
         return "not run", heard.error
     wrong = _wrong(exercise, heard, ours)
-    return ("failed", wrong) if wrong else ("passed", "")
+    plain = "".join(c if c.isprintable() else "\ufffd" for c in wrong[:_LONGEST])
+    return ("failed", plain) if wrong else ("passed", "")
 
 
 def _wrong(exercise: Exercise, heard: Heard, ours: Mapping[str, NotebookNode]) -> str:

@@ -15,7 +15,7 @@
 import base64
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import nbformat
@@ -24,6 +24,8 @@ from nbformat.v4 import new_output
 
 from course import solutions
 
+#: Tag of a cell whose words are the same in every profile, on every machine.
+CHECKED = "nbval-check-output"
 _KEPT = ("text/plain", "text/html", "text/markdown", "text/latex")
 _TIME = r"(?<![\w.])\d[\d.,]*\s?(?:ns|µs|us|ms|s|sec|seconds?|min|minutes?|h|hours?)\b|\bseconds\b"
 _PATH = r"""(?:^|[\s"'(=,\[])(?:/[\w.+-]+){2,}|\b[A-Za-z]:\\"""
@@ -36,8 +38,7 @@ def kept(source: NotebookNode, executed: NotebookNode, figures: Path) -> Noteboo
 
     Raises ValueError where the copy ran other code than the notebook holds now.
     """
-    ran = [cell for cell in code(executed) if "injected-parameters" not in tags(cell)]
-    written = bare(source)
+    ran, written = _ran(executed), bare(source)
     if [cell.source for cell in ran] != [cell.source for cell in code(written)]:
         raise ValueError("it was edited while it ran: run it once more")
     for number, (cell, run) in enumerate(zip(code(written), ran, strict=True), start=1):
@@ -48,6 +49,24 @@ def kept(source: NotebookNode, executed: NotebookNode, figures: Path) -> Noteboo
             cell.source = text
             cell.metadata.clear()  # it was folded, and is where a reader is to write
     return written
+
+
+def moved(notebook: NotebookNode, executed: NotebookNode, figures: Path) -> Iterator[str]:
+    """The cells tagged `CHECKED` that say something else in an executed copy, each in a line."""
+    for cell, run in zip(code(notebook), _ran(executed), strict=False):
+        if CHECKED in tags(cell):
+            told = [_words(outputs) for outputs in (cell.outputs, lasting(run.outputs, figures))]
+            if told[0] != told[1]:
+                yield f"{cell.source.splitlines()[-1]!r}: committed {told[0]!r}, now {told[1]!r}"
+
+
+def _words(outputs: Iterable[NotebookNode]) -> str:
+    return "".join(each.get("text") or each.data.get("text/plain", "") for each in outputs)
+
+
+def _ran(executed: NotebookNode) -> list[NotebookNode]:
+    """The notebook's own code cells, in a copy that papermill ran."""
+    return [cell for cell in code(executed) if "injected-parameters" not in tags(cell)]
 
 
 def code(notebook: NotebookNode) -> list[NotebookNode]:

@@ -143,7 +143,7 @@ def _alone(build: Path) -> Iterator[None]:
 
 def _make(jobs: Sequence[Job], workers: int | None, seconds: float, console: Console) -> list[Job]:
     """Run what has changed, say how each went, and give the jobs whose figures are there now."""
-    to_run = [job for job in jobs if _inputs(job.kept) != job.inputs]
+    to_run = [job for job in jobs if not is_run(job)]
     for job in jobs:
         if job not in to_run:
             console.print(Text(f"unchanged  {job.name}"))
@@ -168,6 +168,19 @@ def _inputs(folder: Path) -> str:
     """What was hashed for the run that left a folder; '' if there was none."""
     path = folder / "inputs"
     return path.read_text() if path.exists() else ""
+
+
+def moved(job: Job) -> Iterator[str]:
+    """What the last run says otherwise than the notebook: see ``outputs.moved``."""
+    source, ran = (
+        nbformat.read(path, as_version=4) for path in (job.source, job.kept / "executed.ipynb")
+    )
+    return outputs.moved(source, ran, job.kept / "figures")
+
+
+def is_run(job: Job) -> bool:
+    """Whether nothing that its figures depend on has changed since the last run."""
+    return _inputs(job.kept) == job.inputs
 
 
 def _records(folder: Path) -> dict[str, Any]:
@@ -216,6 +229,7 @@ def _agrees(jobs: Sequence[Job], figures: Path, console: Console) -> bool:
         notebook = nbformat.read(job.source, as_version=4)
         failures += pictures(_own(course, job), outputs.pictures(notebook), figures)
         failures += findings.problems(notebook, job.name, course)
+        failures += [f"{job.name}: {line}" for line in moved(job)]
     summary = f"{len(failures)} differences from figures/" if failures else "no drift"
     console.print(Text("\n".join([*failures, *notes, summary])), soft_wrap=True)
     return not failures

@@ -18,11 +18,13 @@ ROOT = Path(__file__).parent.parent
 TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 #: What a command begins with.
 PROGRAMS = (
-    *("dmlkit", "make", "python", "pip", "git", "cd", "source", "torchrun", "dask"),
-    *("docker", "npm", "npx", "jupyter", "papermill", "conda"),
+    *("dmlkit", "make", "python", "python3", "pip", "pip3", "git", "cd", "source", "torchrun"),
+    *("dask", "docker", "npm", "npx", "jupyter", "papermill", "conda", "uv", "bash", "curl"),
 )
-_FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
-_SPAN = re.compile(r"(?<!`)(`{1,2})(?!`)([^`]+)\1(?!`)")
+_FENCE = re.compile(r"^ *(```|~~~) *(\w*).*?\n(.*?)^ *\1", re.MULTILINE | re.DOTALL)
+_SPAN = re.compile(r"(?<!`)(?:`{1,2})(?!`)([^`]+)(?:`{1,2})(?!`)|<(?:code|pre)[^>]*>([^<]+)</")
+# What may stand before a program: a prompt, settings, a way to it.
+_BEFORE = re.compile(r"(?:[$!%] ?|\w+=\S+ +|(?:sudo|time|nice|uv run) +|[\w./]*bin/)*")
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -32,8 +34,9 @@ def pages() -> Iterator[tuple[str, str]]:
         text = (ROOT / name).read_text("utf-8")
         if name.endswith(".ipynb"):
             text = "\n\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"])
-        # The changelog tells of the past.
-        if not name.startswith("tests/") and name not in ("CHANGELOG.md", *TABLE["pages"]):
+        if name in TABLE["pages"]:
+            text = _FENCE.sub("", text)
+        if not name.startswith("tests/") and name != "CHANGELOG.md":  # which tells of the past
             yield name, text
 
 
@@ -52,15 +55,22 @@ def commands(text: str) -> Iterator[str]:
     >>> list(commands("Run `make test`, with `make`.\\n```sh\\ncd here  # first\\n```\\n"))
     ['cd here', 'make test']
     """
-    for language, block in _FENCE.findall(text):
-        if language in ("sh", "bash", "console"):
-            lines = block.replace("\\\n", " ").splitlines()
-            lines = [" ".join(re.split(r"(?:^|\s)#", line)[0].split()) for line in lines]
+    for _, language, block in _FENCE.findall(text):
+        lines = block.replace("\\\n", " ").splitlines()
+        lines = [" ".join(re.split(r"(?:^|\s)#", line)[0].split()) for line in lines]
+        if language in ("sh", "bash", "shell", "zsh", "console"):
             yield from filter(None, lines)
-    for _, span in _SPAN.findall(_FENCE.sub("", text)):
-        words = span.split()
-        if len(words) > 1 and words[0] in PROGRAMS and not re.search(r"[{|]", span):
-            yield " ".join(words)
+        elif not language:
+            yield from filter(_is_command, lines)
+    for pair in _SPAN.findall(_FENCE.sub("", text)):
+        span = " ".join("".join(pair).split())
+        if _is_command(span) and not re.search(r"[{|]", span):
+            yield span
+
+
+def _is_command(line: str) -> bool:
+    words = _BEFORE.sub("", line, count=1).split()
+    return len(words) > 1 and words[0] in PROGRAMS
 
 
 def documented() -> dict[str, list[str]]:

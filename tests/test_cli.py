@@ -252,6 +252,14 @@ def test_batches_fit_to_the_classes_of_a_folder(invoke, tmp_path, monkeypatch):
     assert "1 of 16 pictures is unreadable" in result.stderr
 
 
+def test_a_warning_of_every_split_is_printed_once(commands, tmp_path):
+    root = trees.classes(tmp_path / "pictures", "ant bee Ant")
+    command = ["-m", "dmlkit", "data", "check", "folder", "--root", str(root)]
+    done = commands.run(command, tmp_path, os.environ)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("spaces alone: 1 (Ant and ant)") == 1
+
+
 @pytest.mark.filterwarnings("ignore:1 of 16 pictures is unreadable")
 def test_neither_a_black_picture_nor_a_bad_file_ends_a_training(invoke, tmp_path, monkeypatch):
     monkeypatch.setenv("DMLKIT_CACHE", str(tmp_path / "cache"))

@@ -25,8 +25,6 @@ NOTEBOOKS = [path for path in sorted(FOLDER.glob("*.ipynb")) if path.stem not in
 COURSE = [path for path in NOTEBOOKS if path.stem[0].isdigit()]
 #: All notebooks with their pictures, photographs too, in bytes: a repository cloned in seconds.
 BUDGET = 10_000_000
-#: Tag of a cell whose output nbval compares word for word.
-CHECKED = "nbval-check-output"
 #: Notebooks that show evidence, for which the project's other packages may be imported.
 EVIDENCE = ("18", "19", "20", "21")
 ANNOTATIONS = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict}
@@ -97,7 +95,7 @@ def _parameters(notebook: NotebookNode) -> Iterator[str]:
 def _outputs(notebook: NotebookNode) -> Iterator[str]:
     for cell in _code(notebook.cells):
         first = cell.source.partition("\n")[0]
-        checked = CHECKED in cell.metadata.get("tags", [])
+        checked = outputs.CHECKED in cell.metadata.get("tags", [])
         if checked and not cell.outputs:
             yield f"{first!r} should keep its output, but has none"
         if cell.outputs and cell.execution_count is None:
@@ -239,7 +237,7 @@ BROKEN: list[tuple[str, Callable[[NotebookNode], Any]]] = [
     ("is not a JSON literal", _replace("seeds: int = 5", "seeds: list = (1, 2)")),
     ("a comment holds '='", _replace("# smoke, ci or full", "# default=smoke")),
     ("sizes are not looked up", _replace("}.get(profile, (", "}.get(name, (")),
-    ("keep its output, but has none", _append(metadata={"tags": [CHECKED]})),
+    ("keep its output, but has none", _append(metadata={"tags": [outputs.CHECKED]})),
     ("not called python3", lambda nb: nb.metadata.kernelspec.update(name="dml")),
     ("has 26 lines", lambda nb: nb.cells.append(new_code_cell("x = 1\n" * 26))),
     ("has no alt", _replace("    alt=", "    other=")),

@@ -31,6 +31,7 @@ _CALLS = {
     "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138),
     "rt_tgsigqueueinfo": (297, 240), "pidfd_send_signal": (424, 424), "pidfd_open": (434, 434),
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
+    "setsid": (112, 157), "setpgid": (109, 154),  # it ends with the group of its lesson
     "setpriority": (141, 140), "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119),
     # Landlock leaves these open.
     "chmod": (90, _ANY), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
@@ -38,8 +39,9 @@ _CALLS = {
     "setxattr": (188, 5), "lsetxattr": (189, 6), "removexattr": (197, 14), "utime": (132, _ANY),
     "lremovexattr": (198, 15), "utimes": (235, _ANY), "futimesat": (261, _ANY),
     "utimensat": (280, 88), "truncate": (76, 45),
-    "shmget": (29, 194), "msgget": (68, 186), "mq_open": (240, 180), "keyctl": (250, 219),
-    "add_key": (248, 217), "request_key": (249, 218),
+    "shmget": (29, 194), "msgget": (68, 186), "mq_open": (240, 180), "semget": (64, 190),
+    "memfd_create": (319, 279), "keyctl": (250, 219), "add_key": (248, 217),
+    "request_key": (249, 218),
 }  # fmt: skip
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _CLONE, _CLONE3, _PRLIMIT = (56, 220), 435, (302, 261)

@@ -18,6 +18,8 @@ from dmlkit.data.pictures import Pictures
 from dmlkit.files import write_whole
 from dmlkit.training.experiment import Experiment
 
+_STRANGERS = 17  # one more than the deepest of ``retrieval.evaluate``'s scores
+
 
 class DivergedError(FloatingPointError):
     """A loss, a gradient, a parameter, an embedding or its norm is no longer a finite number."""
@@ -146,4 +148,24 @@ def searched(
         "is a miss in Recall@K, and counts in no R-precision"
     )
     own = np.where(zero, -1 - np.arange(len(x)), images.labels)
-    return images.retrieval_sets(np.column_stack([x, zero.astype(x.dtype)]), own)
+    sets = images.retrieval_sets(np.column_stack([x, zero.astype(x.dtype)]), own)
+    labels = sets["labels"]
+    if "gallery" in sets:
+        left = bool(np.isin(labels, sets["gallery_labels"]).any())
+    else:
+        left = len(np.unique(labels)) < len(labels)
+    return sets if left else _missed(labels)
+
+
+def _missed(labels: np.ndarray) -> dict[str, Any]:
+    """Sets (Q,) of which no score is above 0: strangers are at each query, what it seeks opposite.
+
+    Without anything to find, as where a whole network is dead, there would be no score at all.
+    """
+    strangers = np.full(_STRANGERS, labels.max() + 1)
+    return {
+        "embeddings": np.ones((len(labels), 1), np.float32),
+        "labels": labels,
+        "gallery": np.repeat([[1.0], [-1.0]], [_STRANGERS, len(labels)], axis=0).astype("f4"),
+        "gallery_labels": np.concatenate([strangers, labels]),
+    }

@@ -92,6 +92,23 @@ CHEATS = {
     "fills the disk": "import os\nwith open('large', 'wb') as file:\n    file.truncate(1 << 40)",
     "gives too much": "def number(x): return b'1' * (1 << 27)",
     "recurs": "def number(x): return number(x)",
+    "leaves its lesson": "import ctypes, os\nctypes.CDLL(None).prctl(1, 0)\nos.setsid()",
+    "founds a group": "import os\nos.setpgid(0, 0)",
+    "keeps memory in files": "import os\nkept = [os.memfd_create('large') for _ in range(9)]",
+    "leaves a semaphore": "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+    "if libc.semget(0, 1, 0o600) < 0: raise PermissionError(ctypes.get_errno())",
+    "redraws the terminal": "def number(x): raise ValueError('\\x1b[2K\\x1b[1A\\u202epassed')",
+    "tells a novel": "def number(x): raise ValueError('right, ' * 10**6)",
+    "ends its words": "class Dumb(Exception):\n    def __str__(self): raise self\n"
+    "def number(x): raise Dumb()",
+    "is too deep a sum": "def number(x): return " + "0 + " * 9999 + "0",
+    "is too deep a sign": "def number(x): return " + "-" * 99999 + "1",
+    "forges a giant": "import os\n"
+    "head = b\"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,)}\"\n"
+    "head += b' ' * (117 - len(head)) + b'\\n'\n"
+    "sent = b'\\x93NUMPY\\x01\\0' + bytes([118, 0]) + head\n"
+    "for n in range(3, 64):\n    try: os.write(n, len(sent).to_bytes(4, 'big') + sent)\n"
+    "    except OSError: pass",
 }  # fmt: skip
 SAID = {
     "patched assert_close": "AssertionError: Scalars are not close!",
@@ -106,6 +123,10 @@ SAID = {
     "endless": "it did not end within the time", "forks": "PermissionError",
     "starts processes": "PermissionError", "takes all memory": "MemoryError",
     "fills the disk": "OSError", "recurs": "RecursionError",
+    "leaves its lesson": "PermissionError", "founds a group": "PermissionError",
+    "keeps memory in files": "PermissionError", "leaves a semaphore": "PermissionError",
+    "redraws the terminal": "ValueError: \ufffd[2K\ufffd[1A\ufffdpassed",
+    "tells a novel": "ValueError", "ends its words": "it ended its process",
 }  # fmt: skip
 
 
@@ -153,6 +174,11 @@ def graded(tmp_path_factory) -> pd.DataFrame:
         ]
         honest = f"def ordered(x):\n    {sorts}"
         zoe = hand_in(notebook, folder / "zoe", "def number(x): return x + x", honest)
+        (folder / "links").mkdir()
+        (folder / "links" / "00_class.ipynb").symlink_to(folder / "notebooks" / "00_class.ipynb")
+        (folder / "waits").mkdir()
+        os.mkfifo(folder / "waits" / "00_class.ipynb")
+        cheats += [folder / "links", folder / "waits"]
         before = places[0].stat()
         found = grade.grade([*cheats, zoe], minutes=0.15)
         assert places[0].stat() == before
@@ -165,6 +191,18 @@ def test_no_cheat_passes(graded, name):
     assert row["status"] == "failed"
     assert row["said"].startswith(SAID.get(name, ""))
     assert row["said"]
+
+
+@pytest.mark.parametrize("name", ["links", "waits"])
+def test_what_was_not_handed_in_is_not_read(graded, name):
+    """A link to the course's own notebook, and a pipe that nobody writes to."""
+    assert list(graded.loc[name, "status"]) == ["failed", "failed"]
+    assert graded.loc[name, 1]["said"] == "no cell that can be read defines number"
+
+
+def test_no_answer_draws_on_the_terminal(graded):
+    assert graded["said"].str.len().max() <= 500
+    assert all(map(str.isprintable, graded["said"]))
 
 
 def test_who_does_not_cheat_passes(graded):

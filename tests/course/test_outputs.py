@@ -125,3 +125,18 @@ def test_lines_printed_in_several_pieces_are_one_output(figures: Path) -> None:
     assert list(outputs.lasting(pieces, figures)) == [printed("a\nbc\nd\n")]
     error = new_output("error", ename="E", evalue="e", traceback=["/srv/a/b"])
     assert list(outputs.lasting([error], figures)) == []
+
+
+def test_what_a_checked_cell_says_otherwise_is_told(figures):
+    """A time that it took, a progress bar and a picture's bytes are no words."""
+    notebook = source()
+    outputs.code(notebook)[1].metadata["tags"] = [outputs.CHECKED]
+    ran = run(notebook)
+    committed = outputs.kept(notebook, ran, figures)
+    assert list(outputs.moved(committed, ran, figures)) == []
+    outputs.code(committed)[1].outputs.append(printed("and more\n"))
+    outputs.code(committed)[2].outputs.append(printed("not checked\n"))
+    (line,) = outputs.moved(committed, ran, figures)
+    assert line.startswith("'train()': committed ")
+    assert "and more" in line.partition("now")[0]
+    assert "and more" not in line.partition("now")[2]

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Iterable
@@ -19,7 +20,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from rich.console import Console
 
 import dmlkit
-from course import execution, outputs, reproduce
+from course import execution, outputs, reproduce, smoke
 
 PARAMETERS = """profile: str = "smoke"
 seeds: int = 1
@@ -96,6 +97,9 @@ def test_a_notebook_runs_once_is_published_and_checked(
     monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "0")
     monkeypatch.setenv("MPLBACKEND", "Agg")
     path = write(tmp_path, "00_toy", FIGURE.format("00_toy"))
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[-1].metadata["tags"] = [outputs.CHECKED]
+    nbformat.write(notebook, path)
     before, published = path.read_bytes(), tmp_path / "figures"
     assert run(tmp_path, profile="ci", parameters={"rates": [1e-05, 0.25]})[0]
     made = tmp_path / "build" / "ci" / "00_toy" / "figures" / "00_toy.json"
@@ -127,7 +131,11 @@ def test_a_notebook_runs_once_is_published_and_checked(
     done, page = again(check=True)
     assert done, page
     assert page.endswith("\nno drift\n")
+    assert smoke.has_run(path, tmp_path / "elsewhere" / "ci")
+    assert not smoke.has_run(path, tmp_path / "build" / "ci")
 
+    path.write_text(path.read_text().replace('"recall 0.8\\n"', '"recall 0.7\\n"'))
+    assert not smoke.has_run(path, tmp_path / "elsewhere" / "ci")
     record["numbers"]["recall"] = 0.93
     (published / "00_toy.json").write_text(json.dumps(record))
     (published / "00_toy.png").write_bytes(b"another picture")
@@ -136,7 +144,8 @@ def test_a_notebook_runs_once_is_published_and_checked(
     assert "00_toy: recall: committed 0.93, now 0.8\n" in page
     assert "00_toy.png is not the picture that its notebook keeps\n" in page
     assert "00_toy: 'It has 0.8': 0.8: 00_toy has 0.93 at recall\n" in page
-    assert page.endswith("3 differences from figures/\n")
+    assert re.search(r"00_toy: 'display.*': committed 'recall 0.7.*, now 'recall 0.8", page)
+    assert page.endswith("4 differences from figures/\n")
 
 
 def test_a_figure_that_was_not_made_stays_as_it_is(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Any model and loss train; a training goes on from whole steps; what blows up is seen."""
 
+import warnings
 from collections import OrderedDict
 from dataclasses import replace
 
@@ -221,8 +222,8 @@ def test_monitoring_names_what_diverged_and_not_a_score():
         )  # fmt: skip
 
 
-def test_embeddings_that_are_all_zero_are_finite():
-    """Their spread, std/mean, is 0/0 in the limit: no training has diverged."""
+def test_embeddings_that_are_all_zero_are_finite_and_misses():
+    """Their spread, std/mean, is 0/0 in the limit: no training has diverged, a look ends none."""
 
     class Zero(nn.Module):
         def __init__(self):
@@ -237,7 +238,10 @@ def test_embeddings_that_are_all_zero_are_finite():
             return embeddings.square().sum()
 
     train = data.load("glyphs", "train", **TINY.data_args)
-    history = training.fit(
-        Zero(), Square(), train, replace(TINY, steps=2), device="cpu", progress=False
-    )
+    experiment, how = replace(TINY, steps=2, monitor_every=1), {"device": "cpu", "progress": False}
+    with warnings.catch_warnings(record=True, action="default") as told:
+        history = training.fit(Zero(), Square(), train, experiment, monitor={"train": train}, **how)
     assert (history["norm_spread"] == 0).all()
+    assert (history["train_recall_at_1"] == 0).all()
+    (line,) = told
+    assert f"nothing but zeros is left: {len(train)} of {len(train)}, as row 0" in str(line.message)
