@@ -45,7 +45,7 @@ lab: .venv/installed
 
 # The course, its figures, claims and losses as a static site in build/site; nothing is executed.
 # Where npm is there, with what moves: the explorables of the lessons, the playground, the Explainer.
-site: .venv/installed $(if $(shell command -v npm),build/playground/losses.json)
+site: .venv/installed $(if $(shell command -v npm),build/playground/losses.json build/explainer/explainer.json)
 	$(BIN)/dmlkit site
 
 # Forces of every loss on points that can be dragged, in build/playground, and the graphs of the
@@ -58,9 +58,19 @@ playground: .venv/installed
 explainer: .venv/installed
 	$(BIN)/python -m course.explainer build/explainer
 
-build/playground/losses.json: $(wildcard course/playground.py course/playground_page/* \
-		course/explorables/* course/site/static/look.css dmlkit/losses/*.py)
-	$(MAKE) playground explainer
+SHARED := $(wildcard course/exporting.py course/live.py course/playground.py course/site/static/look.css \
+	dmlkit/geometry.py dmlkit/losses/*.py)
+
+build/playground/losses.json: $(SHARED) $(wildcard course/playground_page/* \
+		course/explorables/*.py course/explorables/*.js)
+	$(MAKE) playground
+
+build/explainer/explainer.json: $(SHARED) $(wildcard course/explainer/*.*)
+	$(MAKE) explainer
+
+# The Explainer as it trains, a film of a minute's work; needs Chromium and its driver.
+figures/explainer.webp: build/explainer/explainer.json
+	$(BIN)/python -m course.explainer.film build/explainer $@
 
 benchmarks: .venv/installed
 	$(BIN)/python -m benchmarks

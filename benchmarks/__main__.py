@@ -15,7 +15,7 @@ from dmlkit.files import write_between
 
 ON_A_CPU = (
     *("training", "retrieval", "sphere", "losses", "oracles", "defaults", "judge_alarms"),
-    *("check_power", "sizes"),
+    *("check_power", "sizes", "coverage", "service"),
 )
 PARTS = (*ON_A_CPU, "gpu")
 DOCS = Path(__file__).parent.parent / "docs"
@@ -78,8 +78,26 @@ def alarms_in_short(results: str) -> str:
     )
 
 
+def coverage_in_short(results: str) -> str:
+    """The table of docs/statistics.md: a row for each design, a column for each comparison; none
+    if not measured."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in section(results, "coverage"):
+        if "design" not in row:
+            return ""
+        told = {key: row[key] for key in ("design", "searches", "n", "luck", "spread", "shared")}
+        mine = found.setdefault(row["design"], told | {"pairs": ""})
+        mine["pairs"] = row["pairs"] if row["comparison"] == "additions" else mine["pairs"]
+        mine[row["comparison"]] = row["false alarms (%)"]
+    return table(list(found.values()))
+
+
 #: What this command writes into a page of docs/, between marks of these names.
-IN_DOCS = {"losses": ("losses.md", losses_in_short), "alarms": ("which_loss.md", alarms_in_short)}
+IN_DOCS = {
+    "losses": ("losses.md", losses_in_short),
+    "alarms": ("which_loss.md", alarms_in_short),
+    "coverage": ("statistics.md", coverage_in_short),
+}
 
 
 def _speed(row: dict[str, str]) -> list[str]:

@@ -17,7 +17,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell, new_notebook
 
 import dmlkit
-from course import outputs
+from course import minutes, outputs, quiz
 from dmlkit.files import write_between, write_whole
 
 #: Tag of a cell that is folded in the printed book; in JupyterLab ``jupyter.source_hidden`` is.
@@ -95,6 +95,17 @@ def linked(text: str, line: str) -> str:
     """
     title, _, rest = _LINKS.sub("", text).partition("\n")
     return f"{title}\n\n{line}\n\n{rest.lstrip()}"
+
+
+def timed(text: str, read: int, do: int) -> str:
+    """The source of a first cell with these minutes.
+
+    >>> timed("*Read 9 minutes, do 9; the machine works 1. Needs: 08.*", 20, 24)
+    '*Read 20 minutes, do 24; the machine works 1. Needs: 08.*'
+    """
+    return re.sub(
+        r"^\*Read \d+ minutes, do \d+;", f"*Read {read} minutes, do {do};", text, flags=re.M
+    )
 
 
 #: Parts of the course: the notebook that each begins with, and what is learned there.
@@ -332,10 +343,13 @@ def main() -> None:
     """Write what is made from the notebooks."""
     folder, notebooks = dmlkit.ROOT / "notebooks", course()
     titles = {name: facts(notebook).title for name, notebook in notebooks.items()}
-    pages = {"index": index(notebooks), **notebooks}
     for name, notebook in notebooks.items():
         first = notebook.cells[0]
         first.source = linked(first.source, navigation(name, titles))
+        if quiz.items(name):  # else it is not yet in the form of docs/lesson.md
+            quiz.write(name, notebook)
+            first.source = timed(first.source, *minutes.study(notebook))
+    pages = {"index": index(notebooks), **notebooks}
     texts = {folder / f"{name}.ipynb": nbformat.writes(each) + "\n" for name, each in pages.items()}
     for path in (folder / "glossary.ipynb", dmlkit.ROOT / "README.md"):
         texts[path] = renumbered(path.read_text(encoding="utf-8"))

@@ -18,7 +18,7 @@ measures them, and how large a shift is seen. The notes tell how many random num
 A figure that could not be made (``figures.kept``) is counted in the notes, and is no difference.
 What a clock judges (``figures.timing``, claims that are ``timed``) never fails, what one draw gave
 as an example only has to be there, and a word fails where it turns between *holds here* and *fails
-here*: the notes tell of other changes.
+here* or *reversed here*: the notes tell of other changes.
 """
 
 import math
@@ -41,7 +41,7 @@ RELATIVE, ABSOLUTE = 1e-5, 1e-9
 _SETTINGS = ("notebook", "profile", "seeds", "parameters")
 _SURROUNDINGS = ("device", "numerics", "datasets", "versions")
 _RANDOM = ("values", "mean", "effect", "low", "high", "p")  # of a sample and of a claim
-_TURNED = {"holds here", "fails here"}
+_TURNED = ({"holds here", "fails here"}, {"holds here", "reversed here"})
 
 Records = Mapping[str, Any]
 Blocks = Mapping[str, np.ndarray]
@@ -123,7 +123,7 @@ def _differences(old: Any, new: Any) -> Iterator[tuple[bool, str]]:
         elif rule == "clock" and not _close(a, b, 0.9, 1e-3):  # another order of magnitude
             yield False, line
         elif rule == "word" and a != b:
-            yield {a, b} == _TURNED, line
+            yield {a, b} in _TURNED, line
 
 
 def _leaves(value: Any, key: str = "", rule: str = "equal") -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""The course's commands: ``dmlkit reproduce | student | grade | claims | site``."""
+"""The course's commands: ``dmlkit reproduce | student | slides | grade | claims | site``."""
 
 from functools import partial
 from pathlib import Path
@@ -40,12 +40,23 @@ def student(
     folder: Annotated[Path, typer.Argument(help="To be written; can be taken anywhere.")] = Path(
         "student"
     ),
+    solved: Annotated[bool, typer.Option(help="Open the solutions, for a teacher.")] = False,
 ) -> None:
-    """Copy the course without its solutions: what is between the markers becomes a stub."""
+    """Copy the course without its solutions: each exercise becomes a stub."""
     from course.student import copies
 
-    for copy in copies(folder):
+    for copy in copies(folder, solved):
         terminal.console.print(str(copy))
+
+
+def slides(
+    folder: Annotated[Path, typer.Argument(help="To be written; can be taken anywhere.")],
+) -> None:
+    """Write a deck of slides for each lesson: HTML that needs no network."""
+    from course import slides
+
+    for deck in slides.write(folder):
+        terminal.console.print(str(deck))
 
 
 def grade(
@@ -54,6 +65,7 @@ def grade(
     minutes: Annotated[float, typer.Option(help="What one answer may take.")] = 3,
     workers: Annotated[int, typer.Option(min=1, help="Notebooks at a time.")] = 1,
     csv: Annotated[Path | None, typer.Option(help="A file to write: a row per exercise.")] = None,
+    pages: Annotated[Path | None, typer.Option(help="A folder to write: a page each.")] = None,
     settings: Parameters = None,
 ) -> None:
     """Judge students' answers, and print who passed which exercise, and what failed."""
@@ -62,6 +74,8 @@ def grade(
     found = grade.grade(places, only or (), minutes, workers, literals(settings))
     if csv:
         write_whole({csv: partial(found.to_csv, index=False)})
+    for page in grade.progress(found, pages) if pages else ():
+        terminal.console.print(str(page))
     judged = found[found["number"] > 0]
     table = judged.pivot(index=["student", "notebook"], columns="number", values="status")
     table = table.fillna("")
@@ -69,7 +83,9 @@ def grade(
     print_table("who passed what", ("student", "notebook", *map(str, table.columns)), rows)
     for row in found[found["said"] != ""].itertuples():
         where = row.student
-        if row.number:
+        if not row.number and row.exercise:
+            where += f", {row.notebook}, {row.exercise}"
+        elif row.number:
             where += f", {row.notebook}, exercise {row.number} ({row.exercise})"
         terminal.console.print(f"{where}: {row.said}", highlight=False, soft_wrap=True)
     for (equal, number, exercise), rows in found[found["equal"] != ""].groupby(
@@ -104,5 +120,7 @@ def site(
     out = folder or ROOT / "build" / "site"
     build(out)
     if lacks := [part for part in LIVE if not (ROOT / "build" / part).exists()]:
-        terminal.console.print(f"without {', '.join(lacks)}: make playground, which needs npm")
+        terminal.console.print(
+            f"without {', '.join(lacks)}: make playground explainer, which needs npm"
+        )
     terminal.console.print(f"{out / 'index.html'}")

@@ -14,7 +14,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,32 @@ import pandas as pd
 from nbformat import NotebookNode
 from tqdm.auto import tqdm
 
-from course import book
+from course import book, quiz, solutions
 from course.grading.answers import Asked, Heard
 from course.grading.lesson import Lesson
 from course.outputs import code
-from course.student import STUB
+from course.solutions import STUB
+from dmlkit.files import write_whole
 
 _LONGEST = 500  # of what is said: an answer chooses the words of its error
 _RIGHT = re.compile(r"(?:^|: )right(?=$|[:;.,])")
 _NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?|\b(?:nan|inf)\b")
 _DEFINED = re.compile(r"^(?:def|class) (\w+)", re.MULTILINE)
+
+_PROGRESS = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{name}: exercises</title>
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 1rem/1.5 system-ui, sans-serif; margin: 2rem; }}
+table {{ border-collapse: collapse; }}
+th, td {{ border: 0; border-bottom: 1px solid #8888; padding: .3rem 1rem .3rem 0; }}
+th, td {{ text-align: left; vertical-align: top; }}
+</style>
+<h1>{name}</h1><p>{done}.</p>
+{rows}
+</html>
+"""
 
 
 @dataclass(frozen=True)
@@ -54,6 +71,7 @@ class _HandIn:
     notebook: str
     copy: str  # its name, where there are several of one notebook
     answers: dict[str, str]  # by the cell of the exercise
+    guesses: tuple[tuple[str, str, str], ...] = ()  # name, status and reason of each prediction
 
     def is_begun(self, cell: str) -> bool:
         return STUB not in self.answers.get(cell, STUB)
@@ -68,8 +86,8 @@ def exercises(notebook: NotebookNode) -> list[Exercise]:
     found: list[Exercise] = []
     inside = False
     for cell in notebook.cells:
-        if "### BEGIN SOLUTION" in cell.source:
-            body = ast.parse(cell.source).body
+        if solutions.BEGIN in (text := solutions.opened(cell.source)):
+            body = ast.parse(text).body
             functions = [each.name for each in body if isinstance(each, ast.FunctionDef)]
             given = [each.targets for each in body if isinstance(each, ast.Assign)]
             names = [ast.unparse(target) for targets in given for target in targets]
@@ -98,7 +116,8 @@ def grade(
     Columns: student, notebook, number, exercise, status (passed, failed, open: not begun, or not
     run: the lesson itself fails here), said, equal (the
     students who have this answer, by `normal`).
-    A place that is there without a notebook of the course has one row, with number 0. Warns where
+    A prediction is a row "guess: NAME" with number 0, which says why a wrong letter is wrong. A
+    place that is there without a notebook of the course has one row, with number 0. Warns where
     this system cannot refuse answers something.
 
     Raises ValueError for a place that is not there.
@@ -117,10 +136,29 @@ def grade(
         for number, exercise in enumerate(exercises(sources[each.notebook]), start=1):
             answer = each.answers.get(exercise.cell, "")
             status = _status(exercise, answer, heard.get((key, exercise.cell)), ours)
-            equal = _equal(each, exercise, work, ours[exercise.cell].source)
+            equal = _equal(each, exercise, work, solutions.opened(ours[exercise.cell].source))
             rows.append((each.student, each.copy, number, exercise.name, *status, equal))
+        for name, guessed, said in each.guesses:
+            rows.append((each.student, each.copy, 0, f"guess: {name}", guessed, said, ""))
     columns = ["student", "notebook", "number", "exercise", "status", "said", "equal"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def progress(found: pd.DataFrame, folder: Path) -> Iterator[Path]:
+    """Write a page for each student of what `grade` found: each exercise, and what to mend.
+
+    A student's page tells nothing of others.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for student, rows in found[found["number"] > 0].groupby("student", sort=False):
+        table = rows[["notebook", "number", "exercise", "status", "said"]]
+        done = f"{(rows['status'] == 'passed').sum()} of {len(rows)} exercises passed"
+        page = _PROGRESS.format(
+            name=escape(str(student)), done=done, rows=table.to_html(index=False)
+        )
+        path = folder / (re.sub(r"[^\w.-]+", "_", str(student)) + ".html")
+        write_whole({path: partial(Path.write_text, data=page, encoding="utf-8")})
+        yield path
 
 
 # --- What was handed in ---------------------------------------------------------------------------
@@ -153,18 +191,24 @@ def _work(student: str, place: Path, sources: Mapping[str, Any]) -> Iterator[_Ha
     for path, name in found:
         copy = name if copies[name] == 1 else path.stem
         own = path.is_file() and path.resolve().is_relative_to(place.resolve())
-        yield _HandIn(student, name, copy, _answers(path, sources[name]) if own else {})
+        cells = _cells(path) if own else []
+        guesses = tuple(quiz.judged(name, cells))
+        yield _HandIn(student, name, copy, _answers(cells, sources[name]), guesses)
 
 
-def _answers(path: Path, source: NotebookNode) -> dict[str, str]:
+def _cells(path: Path) -> list[NotebookNode]:
+    """The code cells of a student's notebook; none of a broken file."""
+    try:
+        return list(code(nbformat.read(path, as_version=4)))
+    except Exception:  # of whatever a broken file makes nbformat raise
+        return []
+
+
+def _answers(cells: list[NotebookNode], source: NotebookNode) -> dict[str, str]:
     """What a student wrote for each exercise.
 
     It is in the exercise's cell; where that has the stub or is gone, in the last that defines it.
     """
-    try:
-        cells = code(nbformat.read(path, as_version=4))
-    except Exception:  # of whatever a broken file makes nbformat raise
-        return {}
     found = {}
     for exercise in exercises(source):
         own = [cell.source for cell in cells if cell.get("id") == exercise.cell]
@@ -172,7 +216,7 @@ def _answers(path: Path, source: NotebookNode) -> dict[str, str]:
             others = [c.source for c in cells if exercise.name in _DEFINED.findall(c.source)]
             own = [text for text in others if STUB not in text][-1:] or own or others
         if own:
-            found[exercise.cell] = own[0]
+            found[exercise.cell] = solutions.own(own[0])
     return found
 
 

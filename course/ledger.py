@@ -4,36 +4,62 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
-from scipy import stats
 
 from dmlkit.files import write_between
 from studies import choice
 from studies.answers import conditions, kept
-from studies.claims import AGAIN, WORDS, table
+from studies.claims import AGAIN, DECIDED, WORDS, placed, printed, table
 
 #: Of ``rows``.
-COLUMNS = ("claim", "condition", "", "effect", "95 % interval", "n", "Holm", "figure")
+COLUMNS = (
+    *("claim", "condition", "", "effect", "95 % interval", "found in 4 of 5", "printed"),
+    *("its losses", "n", "Holm", "figure"),
+)
+_SOURCES = {
+    "sec_meta_review": "the meta-reviewer of SEC (not the paper, in these words)",
+    "see_extended_abstract": "SEE's extended abstract",
+    "unbiased_evaluation": "the study of twelve losses",
+}
 
 
 def rows(frame: pd.DataFrame) -> Iterator[tuple[str, ...]]:
-    """Every row in the words of ``COLUMNS``; what is unknown is empty."""
+    """Every row in the words of ``COLUMNS``; what is unknown is empty. A word that falls after
+    Holm's correction is in italics."""
     for _, row in frame.iterrows():
         about = table()[row["claim"]]
         interval = "" if pd.isna(row["low"]) else f"[{row['low']:+.3g}, {row['high']:+.3g}]"
         n = str(row["n"])
         if row["effective"] < row["n"]:
             n += f" ({row['effective']:.1f})"
-        holm = {True: "stands", False: "falls"}[bool(row["stands"])]
+        holm = {True: "stands", False: "falls"}[bool(row["stands"])] * (row["word"] in DECIDED)
         own = "" if row["measure"] == about["measure"] else f" ({row['measure']})"
+        word = row["word"] or "a clock: no word"
         yield (
-            row["claim"], row["condition"] + own, row["word"] or "a clock: no word",
-            f"{row['effect']:+.3g}", interval, n,
-            holm if row["word"] in WORDS[:3] else "", row["figure"],
+            row["claim"], f"{placed(row['condition'])}{own}",
+            f"*{word}*" if holm == "falls" else word, f"{row['effect']:+.3g}", interval,
+            _number(row["least"]), _number(row["printed"]), _losses(row), n, holm, row["figure"],
         )  # fmt: skip
 
 
+def _number(value: float | None) -> str:
+    return "" if value is None or pd.isna(value) else f"{value:.3g}"
+
+
+def _losses(row: pd.Series) -> str:
+    """Each loss of a mean, their median, and what is left out."""
+    if not isinstance(row["parts"], dict):  # a table, or a check
+        return ""
+    said = [f"{name} {100 * part:+.1f}" for name, part in row["parts"].items()]
+    if isinstance(row["center"], list | tuple):
+        middle, low, high = (100 * end for end in row["center"])
+        said.append(f"**median {middle:+.1f} [{low:+.1f}, {high:+.1f}]**")
+    said += [f"search failed: {name}" for name in row["failed"]]
+    carried = row["carried"]
+    return ", ".join(said) + f"; another word without {', '.join(carried)}" * bool(len(carried))
+
+
 def tally(frame: pd.DataFrame) -> str:
-    """How many rows of evidence have which word, with binomial intervals.
+    """How many rows of evidence have which word that stands, and how many have none.
 
     >>> from studies import claims
     >>> tally(claims.ledger(claims.ROOT / "data"))  # where there are no figures
@@ -43,18 +69,19 @@ def tally(frame: pd.DataFrame) -> str:
     found = every[every["condition"] != AGAIN]
     if not len(found):
         return "No row of evidence yet."
-    parts = []
-    for word in WORDS:
-        k = int((found["word"] == word).sum())
-        ends = stats.binomtest(k, len(found)).proportion_ci(method="exact")
-        parts.append(f"{k} {word} ({100 * ends.low:.0f} to {100 * ends.high:.0f} %)")
-    decided = found[found["word"] != "open"]
+    stands = found[found["stands"]]["word"].value_counts()
+    decided = found["word"].isin(DECIDED)
+    parts = [f"{stands[word]} {word}" for word in DECIDED if word in stands]
+    others = found[~decided]["word"].value_counts()
+    rest = [f"{others[word]} {word}" for word in WORDS if word in others]
+    of_review = [table()[claim]["source"] == "sec_meta_review" for claim in found["claim"]]
+    falls = int((decided & ~found["stands"]).sum())
     return (
-        f"Of {len(found)} rows of evidence, of {found['claim'].nunique()} claims: "
-        f"{', '.join(parts)}. Of {len(decided)} words that decide, {int(decided['stands'].sum())} "
-        f"stand after Holm's correction over all rows. {len(every) - len(found)} more rows repeat "
-        "others after longer searches. Identities and printed tables are not counted; brackets are "
-        "binomial, as if rows were independent."
+        f"Of {len(found)} rows of evidence ({found['claim'].nunique()} claims; {sum(of_review)} "
+        f"rows are a meta-reviewer's sentences) {int(stands.sum())} have a word that stands after "
+        f"Holm's correction: {', '.join(parts) or 'none'}. {falls} more have one that falls; "
+        f"{', '.join(rest) or 'none is open'}. {len(every) - len(found)} rows repeat others after "
+        "longer searches. Every rule was written with its data known."
     )
 
 
@@ -65,7 +92,11 @@ def markdown(frame: pd.DataFrame) -> str:
         mine = frame[frame["claim"] == name]
         parts.append(f"## {name} · {about['claim']}")
         smallest = f"{about['smallest']} {about['unit']}"
-        parts.append(f"Measured: {about['measure']}; the smallest effect is {smallest}.")
+        sizes = [f"{100 * size:.1f} ({data})" for data, size in printed(name).items()]
+        parts.append(
+            f"Said by {_SOURCES[about['source']]}. Measured: {about['measure']}; the smallest "
+            f"effect is {smallest}." + f" Printed: {', '.join(sizes)} points." * bool(sizes)
+        )
         if len(mine):
             head = [column or "word" for column in COLUMNS[1:]]
             lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
@@ -86,15 +117,14 @@ def _history(about: dict[str, str]) -> str:
 
 
 def write(page: Path, frame: pd.DataFrame) -> None:
-    """Write what a page has marks for: the ledger (``<!-- claims -->``), the ``<!-- tally -->``, or
-    the groups of losses (``<!-- which-loss -->``).
+    """Write what a page has marks for: the ledger (``<!-- claims -->``) or the
+    groups of losses (``<!-- which-loss -->``).
 
     Raises ValueError for a page that has none of them.
     """
     text = page.read_text(encoding="utf-8")
     makes = {
         "claims": lambda: markdown(frame),
-        "tally": lambda: tally(frame),
         "which-loss": lambda: choice.markdown(conditions(kept())),
     }
     marks = [mark for mark in makes if f"<!-- {mark} -->" in text]

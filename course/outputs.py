@@ -8,7 +8,8 @@
 - no printed line and no table that tells a time, an absolute path, an address in memory, or how
   many trainings were "found on disk";
 - nothing at all of a cell that is tagged ``volatile``;
-- the n-th code cell is numbered n, wherever it keeps an output.
+- the n-th code cell is numbered n, wherever it keeps an output;
+- solutions are packed (``course.solutions``), and are no longer folded.
 """
 
 import base64
@@ -20,6 +21,8 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_output
+
+from course import solutions
 
 #: Tag of a cell whose words are the same in every profile, on every machine.
 CHECKED = "nbval-check-output"
@@ -42,6 +45,9 @@ def kept(source: NotebookNode, executed: NotebookNode, figures: Path) -> Noteboo
         if "volatile" not in tags(cell):
             cell.outputs = list(lasting(run.outputs, figures))
         cell.execution_count = number if cell.outputs else None
+        if (text := solutions.packed(cell.source)) != cell.source:
+            cell.source = text
+            cell.metadata.clear()  # it was folded, and is where a reader is to write
     return written
 
 

@@ -113,7 +113,11 @@ def plan(source: Path, profile: str, given: Mapping[str, Any], build: Path) -> J
         there = ", ".join(known) or "none"
         raise ValueError(f"{source.name} has no parameter {unknown.pop()!r}; it has: {there}")
     cells = [[cell.source, outputs.tags(cell)] for cell in outputs.code(notebook)]
-    around = [versions(), numerics.describe(), os.environ.get("DMLKIT_DATA")]
+    around = [
+        versions(),
+        numerics.describe(),
+        *map(os.environ.get, ("DMLKIT_DATA", "DMLKIT_VECTORS")),
+    ]
     digest = hashlib.sha256(json.dumps([cells, parameters, *around]).encode())
     for path in sorted(path for pattern in _INPUTS for path in dmlkit.ROOT.glob(pattern)):
         digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
@@ -202,7 +206,8 @@ def _publish(job: Job, figures: Path, console: Console) -> bool:
     before = [path for name in _own(_records(figures), job) for path in figures.glob(f"{name}.*")]
     new = job.kept / "figures"
     left = [name for name, record in _records(new).items() if not is_made(record)]
-    made = {figures / path.name: path for path in new.iterdir() if path.stem not in left}
+    files = [path for path in new.iterdir() if path.is_file()]  # vectors are not committed
+    made = {figures / path.name: path for path in files if path.stem not in left}
     copies = {target: partial(shutil.copyfile, path) for target, path in made.items()}
     text = nbformat.writes(notebook) + "\n"
     write_whole({**copies, job.source: partial(Path.write_text, data=text, encoding="utf-8")})

@@ -1,6 +1,5 @@
 """The course for students: the notebooks without their solutions and their outputs."""
 
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,14 +7,8 @@ from pathlib import Path
 import nbformat
 
 import dmlkit
-from course import launch, outputs
+from course import launch, outputs, solutions
 
-#: What a solution becomes; an exercise that still holds it was not begun.
-STUB = 'raise NotImplementedError("your turn: put your answer here, run this cell, then the next")'
-
-_SOLUTION = re.compile(
-    r"^([ \t]*)### BEGIN SOLUTION$.*?^[ \t]*### END SOLUTION$", re.MULTILINE | re.DOTALL
-)
 # What the notebooks show, link to or read, beside themselves; of data/ the published part.
 _BESIDE = (
     *("notebooks/index.ipynb", "notebooks/glossary.ipynb", "figures/*", "data/*.csv"),
@@ -24,19 +17,10 @@ _BESIDE = (
 )
 
 
-def without_solution(source: str) -> str:
-    """Code whose solution, marked as nbgrader marks it, has become a stub.
-
-    >>> print(without_solution("a\\n  ### BEGIN SOLUTION\\n  b\\n  ### END SOLUTION\\nc"))
-    a
-      raise NotImplementedError("your turn: put your answer here, run this cell, then the next")
-    c
-    """
-    return _SOLUTION.sub(rf"\1{STUB}", source)
-
-
-def copies(folder: Path) -> Iterator[Path]:
+def copies(folder: Path, solved: bool = False) -> Iterator[Path]:
     """Write each notebook without its solutions and outputs, and give its path.
+
+    With ``solved``, for a teacher, the solutions stand open instead.
 
     They lie in ``folder/notebooks``; what they refer to (the index, the reference pictures, the
     published data) goes with them, so that the folder can be taken anywhere. Where the project has
@@ -51,8 +35,9 @@ def copies(folder: Path) -> Iterator[Path]:
     for source in sorted((dmlkit.ROOT / "notebooks").glob("[0-9]*.ipynb")):
         notebook = outputs.bare(nbformat.read(source, as_version=4))
         for cell in outputs.code(notebook):
-            if (stub := without_solution(cell.source)) != cell.source:
-                cell.source = stub
+            text = (solutions.opened if solved else solutions.without)(cell.source)
+            if text != cell.source:
+                cell.source = text
                 cell.metadata.clear()  # it was folded, and is where the reader is to write
         if repository:
             notebook.cells.insert(1, launch.bootstrap(repository))

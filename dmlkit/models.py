@@ -283,6 +283,23 @@ def classifier_path(widths: Sequence[int]) -> Path:
     return PRETRAINED / f"glyphs_convnet_{'_'.join(map(str, widths))}.npz"
 
 
+def to_onnx(model: nn.Module, images: Tensor) -> bytes:
+    """A model as an ONNX graph ``pixels`` -> embeddings, for batches of any size of such images.
+
+    Images (B, C, H, W), B above 1, uint8 or float (see ``to_float``). Wants onnx and onnxscript.
+    """
+    graph = torch.onnx.export(
+        model.eval(),
+        (images,),
+        input_names=["pixels"],
+        dynamic_shapes=({0: torch.export.Dim("batch")},),
+        dynamo=True,
+        verbose=False,
+    )
+    assert graph is not None
+    return graph.model_proto.SerializeToString()
+
+
 _OWN: dict[str, Callable[..., nn.Module]] = {
     "convnet": ConvNet,
     "convnet_scales": MultiScaleConvNet,

@@ -2,12 +2,13 @@
 
 import json
 import math
+import os
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import index as whole
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import faiss
 import numpy as np
@@ -259,28 +260,45 @@ def gallery(run: Run, pictures: StrPath | None = None, split: str | None = None)
         images = data.load(run.experiment.data, split, **run.experiment.data_args)
     classes = [images.class_names[label] for label in images.labels]
     if isinstance(images.images, Tensor):
-        of_all = images.fingerprint
-        return Gallery(images, [(f"{split} {i}", each, of_all) for i, each in enumerate(classes)])
+        of_all, N = images.fingerprint, len(images)
+        told = images.attributes.get("path", [f"{split} {i}" for i in range(N)])  # of features
+        return Gallery(images, list(zip(map(str, told), classes, [of_all] * N, strict=True)))
     paths, boxes = images.images.paths, images.images.boxes
     stamps = [f"{stamp(path)}{boxes[i] if boxes else ''}" for i, path in enumerate(paths)]
     items: list[Item] = list(zip(map(str, paths), classes, stamps, strict=True))
     return Gallery(replace(images, images=as_seen(run, paths)) if pictures else images, items)
 
 
-def as_seen(run: Run, paths: Sequence[StrPath]) -> Tensor | Pictures:
-    """Picture files as the Run's data set gives its own: (N, C, H, W) uint8.
+def as_seen(run: Run, paths: Sequence[StrPath | BinaryIO]) -> Tensor | Pictures:
+    """Picture files, or their bytes, as the Run's data set gives its own: (N, C, H, W) uint8.
 
     Color is resized and cropped as the Run's pictures are. A Run of Glyphs or Omniglot sees gray
-    ink on 0; the more common half of the tones is taken for the paper.
+    ink on 0; the more common half of the tones is taken for the paper. For a Run of features a file
+    holds those of a picture, (F,) float32, as .npy or as mere bytes; ValueError for any other.
     """
     args = run.experiment.data_args
+    if run.image_shape[1:] == (1, 1):
+        return torch.stack([_vector(path, run.image_shape[0]) for path in paths])
     if run.experiment.data in ("glyphs", "omniglot"):
         return torch.stack([_ink(path, args.get("size", 32)) for path in paths])
     args = {"keep_aspect": run.experiment.data == "grocery", **args}  # by the loader's default
     return Pictures(paths, **{k: args[k] for k in ("crop", "resize", "keep_aspect") if k in args})
 
 
-def _ink(path: StrPath, side: int) -> Tensor:
+def _vector(path: StrPath | BinaryIO, F: int) -> Tensor:
+    content = Path(path).read_bytes() if isinstance(path, str | os.PathLike) else path.read()
+    if content[:6] == b"\x93NUMPY":  # whose header is not trusted with the size
+        content = content[10 + int.from_bytes(content[8:10], "little") :]
+    if len(content) != 4 * F:
+        raise ValueError(
+            f"expected the {F} features of a picture, {4 * F} bytes of float32, got {len(content)}"
+        )
+    if not np.isfinite(vector := np.frombuffer(content, "<f4").copy()).all():
+        raise ValueError(f"expected {F} finite features, got others")
+    return torch.from_numpy(vector)[:, None, None]
+
+
+def _ink(path: StrPath | BinaryIO, side: int) -> Tensor:
     gray = np.array(Image.fromarray(decode(path, side)).convert("L"))
     return torch.from_numpy(255 - gray if np.median(gray) > 127 else gray)[None]  # (1, H, W)
 

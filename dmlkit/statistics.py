@@ -1,15 +1,23 @@
-"""Statistics of paired repetitions: intervals, sign flips, hypotheses tested together, power."""
+"""Statistics of paired repetitions: intervals, the luck of a search, hypotheses tested together,
+power."""
 
 import math
 from collections.abc import Sequence
-from functools import cache
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy import stats
+from scipy.special import stdtr, stdtrit
 
 from dmlkit.checks import check_choice, check_positive, check_range
+
+#: A search failed that brought its arm further below the arm's other searches than this many robust
+#: standard deviations (a modified z-score; Iglewicz and Hoaglin 1993).
+FAR = 3.5
+MANY = 20
+#: The common luck counts as much as this many pairs of a comparison's own.
+PRIOR = 2
 
 
 def interval(
@@ -51,43 +59,112 @@ def effective(n: int, overlap: float = 0.0) -> float:
     return 1 / (1 / n + overlap / (1 - overlap))
 
 
-def sign_flips(
-    values: Sequence[float] | np.ndarray | pd.Series, alternative: str = "two-sided"
-) -> Any:
-    """The p-value of a sign-flip test that independent values (n,) are symmetric about 0; of the
-    columns of (n, A), one each.
+# The luck of a search -------------------------------------------------------------------------
 
-    p is the share of the 2ⁿ ways to flip the values' signs whose sum is as extreme as theirs
-    (``two-sided``) or as large (``greater``): exact for any symmetric distribution, where the
-    t-test wants a normal one (Fisher 1935, "The Design of Experiments", section 21). Above
-    n = 16, p is the share of 100,000: the values as they are, and flips drawn with a fixed seed.
 
-    Raises:
-        ValueError: another alternative, or values that are not finite.
+class Luck(NamedTuple):
+    """τ², the variance that another search brings to a difference of two arms (an unbiased
+    estimate, which may be below 0), and the standard error of this estimate.
 
-    >>> sign_flips([0.5, 0.25, 1.0]), sign_flips([0.5, 0.25, 1.0], "greater")
-    (0.25, 0.125)
+    >>> Luck(0.0004).sd
+    0.02
     """
-    check_choice(("two-sided", "greater"), alternative=alternative)
-    x = np.asarray(values, dtype=float)
-    if not np.isfinite(x).all():  # NaN, as no sum is as extreme, would have a p of 0
-        raise ValueError(f"values must be finite, but are {x.tolist()}")
-    sums, seen = _signs(len(x)) @ x, x.sum(0)
-    if alternative == "two-sided":
-        sums, seen = np.abs(sums), np.abs(seen)
-    # Equal sums may be rounded differently.
-    p = (sums >= seen - 1e-12 * np.abs(x).sum(0)).mean(0)
-    return float(p) if x.ndim == 1 else p
+
+    variance: float = 0.0
+    error: float = 0.0
+
+    @property
+    def sd(self) -> float:
+        """τ."""
+        return math.sqrt(max(0.0, self.variance))
 
 
-@cache
-def _signs(n: int) -> np.ndarray:
-    """All choices of n signs, or many: (F, n)."""
-    if n <= 16:
-        return 1.0 - 2.0 * (np.arange(2**n)[:, None] >> np.arange(n) & 1)
-    signs = np.random.default_rng(0).integers(0, 2, (100_000, n), dtype=np.int8) * 2 - 1
-    signs[0] = 1
-    return signs
+#: Of two trainings that no search came before.
+NO_LUCK = Luck()
+
+
+def luck(scores: np.ndarray, searches: np.ndarray, lost: np.ndarray | None = None) -> Luck:
+    """The luck of a difference between two arms that were tuned apart, from the scores (n, A) of
+    many arms, without those that are ``lost`` (A,), as a search of theirs ``failed``.
+
+    A score without what all arms share in its repetition has half a difference's luck.
+
+    >>> scores = np.array([[0.5, 0.5, 0.4], [0.7, 0.5, 0.3], [0.5, 0.5, 0.4], [0.7, 0.5, 0.3]])
+    >>> round(luck(scores, np.array([0, 1, 0, 1])).sd, 3)
+    0.153
+    """
+    kept = scores[:, ~(failed(scores, searches).any(0) if lost is None else lost)]
+    A = kept.shape[1]
+    if A < 2:
+        return NO_LUCK
+    rest = kept - kept.mean(1, keepdims=True)
+    return pair_luck(rest * math.sqrt(2 * A / (A - 1)), searches)
+
+
+def pair_luck(
+    d: np.ndarray,
+    searches: np.ndarray,
+    common: Luck | None = None,
+    bases: Sequence[object] | None = None,
+) -> Luck:
+    """The luck of one kind of comparison, from its own pairs, differences d (n, J).
+
+    In one search the mean of m repetitions has the variance τ² + s²/m, s the spread within
+    searches: so τ² = Var_searches − s²/m, the mean over the pairs' ``bases`` (pairs that share an
+    arm count once). Few pairs tell little: their estimate is shrunk to ``common``, τ₀², as if that
+    were k pairs more:
+
+        τ² = (J τ²_own + k τ₀²) / (J + k),   k = 2 (``PRIOR``)
+
+    The error is that of a mean of J variances between S searches, by their scatter, but no less
+    than that of χ² with S − 1 degrees of freedom each.
+
+    >>> d = np.array([[0.0], [3.0], [0.0], [3.0]])
+    >>> pair_luck(d, np.array([0, 1, 0, 1]), Luck(1.5)).variance
+    2.5
+    """
+    S = len(np.unique(searches))
+    if S < 2 or not d.size or len(d) < 2 * S:
+        return common or NO_LUCK
+    between, within, m = _nested(d, searches)
+    of = np.unique([str(base) for base in bases], return_inverse=True)[1] if bases else None
+    each, J = between - within / m, d.shape[1]
+    if of is not None:
+        each = np.bincount(of, each) / np.bincount(of)
+        J = len(each)
+    own, least = float(each.mean()), 2 * between.mean() ** 2 / (S - 1)
+    error = math.sqrt(max(least, each.var(ddof=1) if J > 1 else 0.0) / J)
+    if common is None:
+        return Luck(own, error)
+    both = np.array([J, PRIOR]) / (J + PRIOR)
+    shrunk = float(both @ [own, common.variance])
+    return Luck(shrunk, math.hypot(*(both * [error, common.error])))
+
+
+def failed(scores: np.ndarray, searches: np.ndarray) -> np.ndarray:
+    """Which searches of which arms failed, (S, A), from scores (n, A): those that brought an arm
+    more than 3.5 (``FAR``) robust standard deviations below its other searches.
+
+    Of all arms without what they share in a repetition, the median of |mean in a search − mean in
+    all| tells that deviation; fewer than 20 (``MANY``) arms tell none.
+    """
+    names = np.unique(searches)
+    if len(names) < 2 or scores.shape[1] < MANY:
+        return np.zeros((len(names), scores.shape[1]), dtype=bool)
+    rest = scores - np.median(scores, axis=1, keepdims=True)
+    means = np.stack([rest[searches == name].mean(0) for name in names])  # (S, A)
+    away = means - means.mean(0)
+    return away < -FAR * np.median(np.abs(away)) / stats.norm.ppf(0.75)
+
+
+def _nested(d: np.ndarray, searches: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Of differences d (n, J): variance between the means of searches, variance within searches,
+    (J,) each, and the (harmonic) number of repetitions in a search."""
+    groups = [d[searches == name] for name in np.unique(searches)]
+    counts = np.array([len(group) for group in groups])
+    between = np.var([group.mean(0) for group in groups], axis=0, ddof=1)
+    squares = sum(((group - group.mean(0)) ** 2).sum(0) for group in groups)
+    return between, squares / (len(d) - len(groups)), float(len(counts) / (1 / counts).sum())
 
 
 # One test -------------------------------------------------------------------------------------
@@ -97,91 +174,96 @@ def paired(
     d: np.ndarray,
     null: float = 0.0,
     overlap: float = 0.0,
-    luck: float = 0.0,
-    searches: int = 1,
-    recipes: float = 2.0,
+    luck: Luck = NO_LUCK,
+    searches: int | np.ndarray = 1,
+    pairs: float = 1.0,
 ) -> pd.DataFrame:
     """The one test of the studies, of differences d (n, A) in the same n repetitions: A rows.
 
-        Var(mean d) = s² (1/n + r/(1 − r)) + τ² w/S
+        Var(mean d) = s² (1/n + r/(1 − r)) + τ² w Σ m²/n²
 
-    s is the spread of d, r the ``overlap`` (see ``interval``), τ the ``luck`` of a recipe (see
-    ``luck``), S the number of ``searches`` that the repetitions share out, and w, ``recipes``, the
-    sum of the squared weights with which recipes enter: 2 for a difference of two arms that were
-    tuned apart, 0 where both sides have the same recipe.
+    Repetitions are nested in ``searches`` (that of each repetition, or their number S, which take
+    turns): s is the spread within searches, r the ``overlap`` (see ``interval``), τ² the ``luck``
+    of this kind of comparison, m the repetitions of a search, and w, ``pairs``, the sum of the
+    squared weights with which pairs of arms enter: 1 for one pair, 1/J for a mean over J, 1/2 for
+    one arm.
+    s² has n − S degrees of freedom, τ² those of its error; of the sum they are by Satterthwaite
+    (1946, Biometrics Bulletin 2:110).
 
-    Columns: difference; low, high (95 %, by Student's t); error (standard); p_t, flips and p, the
-    larger of these two, that the mean is ``null`` (two-sided).
+    Columns: difference; low, high (95 %, by Student's t); error (standard) and df; p that the mean
+    is ``null`` (two-sided); least, the difference from null that is found (p < 5 %) in four of five
+    such studies.
 
     >>> paired(np.array([[1.0], [2.0], [3.0]])).round(2).iloc[0].to_dict()
-    {'difference': 2.0, 'low': -0.48, 'high': 4.48, 'error': 0.58, 'p_t': 0.07, 'flips': 0.25, \
-'p': 0.25}
+    {'difference': 2.0, 'low': -0.48, 'high': 4.48, 'error': 0.58, 'df': 2.0, 'p': 0.07, \
+'least': 3.1}
     """
     n, mean = len(d), d.mean(0)
-    error = np.sqrt(d.var(0, ddof=1) / effective(n, overlap) + recipes * luck**2 / searches)
+    of = np.arange(n) % searches if np.ndim(searches) == 0 else np.asarray(searches)
+    counts = np.unique(of, return_counts=True)[1]
+    if len(counts) == n:  # each repetition has a search of its own: its spread is all there is
+        of, counts, luck = np.zeros(n), np.array([n]), NO_LUCK
+    within = _nested(d, of)[1] if len(counts) > 1 else d.var(0, ddof=1)
+    part, factor = within / effective(n, overlap), pairs * (counts**2).sum() / n**2
+    variance = np.maximum(part + factor * luck.variance, part / n)
+    doubt = 2 * part**2 / (n - len(counts)) + (factor * luck.error) ** 2
+    error = np.sqrt(variance)
     with np.errstate(divide="ignore", invalid="ignore"):
-        p_t = 2 * stats.t.sf(np.abs(mean - null) / error, n - 1)
-    p_t = np.where(error > 0, p_t, np.where(mean == null, 1.0, 0.0))
-    flips, half = sign_flips(d - null), stats.t.ppf(0.975, n - 1) * error
+        # A luck below 0 narrows the sum, but tells no more of it than one of 0.
+        known = part + factor * max(0.0, luck.variance)
+        df = np.maximum(2 * known**2 / doubt, max(1, len(counts) - 1))
+        p = 2 * stdtr(df, -np.abs(mean - null) / error)
+    p = np.where(error > 0, p, np.where(mean == null, 1.0, 0.0))
+    t = stdtrit(df, 0.975)
+    half, least = t * error, (t + stdtrit(df, 0.8)) * error
     return pd.DataFrame({
-        "difference": mean, "low": mean - half, "high": mean + half, "error": error,
-        "p_t": p_t, "flips": flips, "p": np.maximum(flips, p_t),
+        "difference": mean, "low": mean - half, "high": mean + half, "error": error, "df": df,
+        "p": p, "least": least,
     })  # fmt: skip
 
 
-def luck(scores: np.ndarray, searches: np.ndarray) -> float:
-    """τ: how far recipes of equal searches bring an arm apart, from scores (n, A) of all arms.
-
-    With m the mean of an arm over the repetitions of one search, without what all arms share in a
-    repetition: τ² = Var_searches(m) − s²/(repetitions of a search), at least 0. Of both terms the
-    median over arms counts, as a few of them fail with one of their recipes altogether.
-
-    >>> scores = np.array([[0.5, 0.5], [0.7, 0.5], [0.5, 0.5], [0.7, 0.5]])
-    >>> round(luck(scores, np.array([0, 1, 0, 1])), 3)
-    0.148
-    """
-    between, within = variances(scores, searches)
-    return float(np.sqrt(max(0.0, between - within)))
-
-
-def variances(scores: np.ndarray, searches: np.ndarray) -> tuple[float, float]:
-    """The variance of an arm's mean in one search, and how much of it repetitions explain."""
-    names, counts = np.unique(searches, return_counts=True)
-    S, A = len(names), scores.shape[1]
-    if S < 2 or counts.min() < 2 or A < 2:
-        return 0.0, 0.0
-    rest = scores - scores.mean(1, keepdims=True)
-    groups = [rest[searches == name] for name in names]
-    between = np.var([group.mean(0) for group in groups], axis=0, ddof=1)  # (A,)
-    within = np.mean([group.var(0, ddof=1) / len(group) for group in groups], axis=0)  # (A,)
-    # The median of such a variance is below its mean. Without what is shared, A − 1 of A parts of
-    # an arm's own variance are left.
-    of_mean, kept = stats.chi2.median(S - 1) / (S - 1), 1 - 1 / A
-    return float(np.median(between) / of_mean / kept), float(np.median(within) / kept)
-
-
-def word(rule: str, effect: float, low: float, high: float, margin: float) -> str:
+def word(
+    rule: str,
+    effect: float,
+    low: float,
+    high: float,
+    margin: float,
+    printed: float | None = None,
+    least: float = 0.0,
+) -> str:
     """What an effect with its 95 % interval says of a claim whose smallest effect is the margin m.
 
-    - ``positive``, an effect above 0: *holds here* if low > 0 and effect ≥ m, *smaller than
-      claimed* if low > 0 and effect < m, *fails here* if low ≤ 0 and high < m;
+    - ``positive``, an effect above 0. If low > 0: *holds here* if effect ≥ m, else *smaller than
+      claimed* if high lies below the size that the paper ``printed``, else *smaller here*. If
+      high ≤ 0: *reversed here*. Else, if high < m: *too small to see here*, a gain of m is ruled
+      out and a smaller one is not; if high < printed: *printed size excluded here*;
     - ``equivalent``, no difference: *holds here* inside ± m, *fails here* wholly outside;
     - ``below``, something stays under m: *holds here* if high < m, *fails here* if low > m;
 
-    else *open*.
+    else *open*, or *cannot be decided here* where the ``least`` difference that four of five such
+    studies find is larger than the claim: the printed size, or else m.
 
     >>> word("positive", 2.0, 0.5, 3.5, 1.0), word("positive", -0.1, -0.6, 0.4, 1.0)
-    ('holds here', 'fails here')
+    ('holds here', 'too small to see here')
+    >>> word("positive", 0.4, -0.8, 1.6, 1.0, least=1.7)
+    'cannot be decided here'
     """
     check_choice(("positive", "equivalent", "below"), rule=rule)
+    unknown = "open" if least <= (printed or margin) else "cannot be decided here"
     if rule == "positive":
+        if low > 0 and effect >= margin:
+            return "holds here"
         if low > 0:
-            return "holds here" if effect >= margin else "smaller than claimed"
-        return "fails here" if high < margin else "open"
-    least = -margin if rule == "equivalent" else -math.inf
-    if least < low and high < margin:
+            return "smaller than claimed" if printed and high < printed else "smaller here"
+        if high <= 0:
+            return "reversed here"
+        if high < margin:
+            return "too small to see here"
+        return "printed size excluded here" if printed and high < printed else unknown
+    end = -margin if rule == "equivalent" else -math.inf
+    if end < low and high < margin:
         return "holds here"
-    return "fails here" if low > margin or high < least else "open"
+    return "fails here" if low > margin or high < end else unknown
 
 
 def repetitions(sd: float, margin: float, power: float = 0.8) -> int:
@@ -219,13 +301,14 @@ def _powers(n: int, shift: float) -> float:
 
 
 def holm(p: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Holm's adjusted p-values of hypotheses asked together, (m,), or of pairs, (m, 2): those that
-    are at most 5 % stand, and any false one among them comes in at most 5 of 100 cases.
+    """Holm's adjusted p-values of hypotheses asked together, (m,), or in rows, (m, k): those
+    that are at most 5 % stand, and any false one among them comes in at most 5 of 100 cases.
 
-    The i-th smallest p is multiplied by the most hypotheses that can still be true. Of a pair, no
-    effect and an effect of the margin or more, only one can: so that is the smaller of m and the
-    number that is left (Shaffer 1986, Journal of the American Statistical Association 81:395). NaN
-    is no hypothesis.
+    The i-th smallest p is multiplied by the most rows in which one can still be true: the smaller
+    of m and the number that is left. For of a row (no effect; an effect of the margin or more; of
+    the printed size or more) either the first can be true or the others, and what rejects the
+    larger size rejects less than the smaller (Shaffer 1986, Journal of the American Statistical
+    Association 81:395). NaN is no hypothesis.
 
     >>> holm([0.01, 0.04, 1.0, 0.02]).tolist()
     [0.04, 0.08, 1.0, 0.06]

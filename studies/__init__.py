@@ -13,8 +13,9 @@ from typing import Any
 #: What notebooks use, by the file that it is written in.
 _NAMES = {
     "answers": "ELEVEN SEVEN by_class conditions kept rows scores stronger",
+    "condition": "plain",
     "check": "sample",
-    "choice": "plain settings standings",
+    "choice": "settings standings",
     "rules": "SEE_ON VISITS_ON arms protocol",
     "search": "agreement ends recipes",
     "trainings": "METRICS baselines tables",

@@ -9,17 +9,20 @@ found: its classes have the mean of the seeds that are there, one or two.
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from dmlkit import statistics
 from studies import claims
 from studies.check import asked_for
-from studies.rules import DEFAULTS, Protocol, arms, is_part, protocol
+from studies.condition import Condition
+from studies.rules import Protocol, arms, is_part, protocol
 from studies.search import best, recipes
 from studies.trainings import tables
 
@@ -72,52 +75,6 @@ def scores(rules: Protocol, frame: pd.DataFrame, metric: str = "recall_at_1") ->
 # Conditions -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Condition:
-    """Evidence of one condition, by plain names of arms, and what the one test must know of it.
-
-    ``rows`` has the columns arm, repetition, search and the scores; ``sources`` tells which search
-    an arm's recipes are of, where it is not its own; ``better`` which restriction of an arm
-    validates better than the arm itself in a search.
-    """
-
-    name: str
-    rows: pd.DataFrame
-    overlap: float
-    sources: Mapping[str, str]
-    better: Mapping[tuple[str, int], str] = field(default_factory=dict)
-
-    def wide(self, metric: str = "recall_at_1") -> pd.DataFrame:
-        """A score of all arms, (repetitions, arms)."""
-        return self.rows.pivot(index="repetition", columns="arm", values=metric)
-
-    def rivals(self, metric: str = "recall_at_1") -> pd.DataFrame:
-        """As ``wide``, for comparing losses: no loss loses to its own restriction. Where that one
-        validates better, its repetitions of that search are the loss's. (An addition is compared
-        with its loss as searched: both with equally many candidates.)"""
-        wide, searches = self.wide(metric), self.searches()
-        for (arm, search), restricted in self.better.items():
-            mine = searches[searches == search].index
-            wide.loc[mine, arm] = wide.loc[mine, restricted]
-        return wide
-
-    def searches(self) -> pd.Series:
-        """The search of each repetition."""
-        return self.rows.drop_duplicates("repetition").set_index("repetition")["search"]
-
-    def luck(self, metric: str) -> float:
-        """τ of that score, over all tuned arms, see ``statistics.luck``."""
-        tuned = [arm for arm in self.rows["arm"].unique() if self.sources.get(arm, arm) == arm]
-        wide = self.wide(metric)[tuned].dropna(axis=1)
-        return statistics.luck(wide.to_numpy(), self.searches()[wide.index].to_numpy())
-
-    def row(self, claim: str, values: pd.Series, metric: str, recipes: float, **more: Any) -> Any:
-        """The row of the ledger that a measure's values give."""
-        luck, searches = self.luck(metric), self.searches().nunique()
-        how = {"overlap": self.overlap, "luck": luck, "searches": searches, "recipes": recipes}
-        return claims.row(claim, self.name, values, **how, **more)
-
-
 def conditions(evidence: Mapping[str, pd.DataFrame]) -> dict[str, Condition]:
     """Every condition that has evidence, of the studies' tables as ``kept`` gives them."""
     whole = {
@@ -140,16 +97,13 @@ def conditions(evidence: Mapping[str, pd.DataFrame]) -> dict[str, Condition]:
     for name, (study, rows) in parts.items():
         if len(rows):
             rules = protocol(study)
-            of = {name: arm.recipe_of or name for name, arm in arms(rules).items()}
-            if study == "scratch":
-                ours = arms(protocol("claims")).items()
-                of |= {arm: made.recipe_of or arm for arm, made in ours}
+            made = arms(rules) | (arms(protocol("claims")) if study == "scratch" else {})
             overlap = 0.0 if rules.repetitions.by_class else rules.repetitions.overlap
             better = {}
             if study == "scratch":
                 there, passes = set(rows["arm"]), TWICE if name == claims.AGAIN else TWICE[:1]
-                better = {k: r for k, r in restricted(*passes).items() if {k[0], r} <= there}
-            found[name] = Condition(name, rows, overlap, of, better)
+                better = {k: r for k, r in restricted(*passes).items() if {k[0], r[0]} <= there}
+            found[name] = Condition(name, rows, overlap, made, better)
     return found
 
 
@@ -165,24 +119,25 @@ def searched_twice(evidence: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     tuned = recipes(pd.concat([tables(name)[0].frame() for name in TWICE]))
     rows = pd.concat([evidence[name] for name in TWICE], ignore_index=True)
     fits = [tuned.get((r.arm, r.search)) in (None, json.loads(r.recipe)) for r in rows.itertuples()]
-    parts = evidence["claims"]["arm"].isin(set(restricted(*TWICE).values()))
+    parts = evidence["claims"]["arm"].isin({part for part, _ in restricted(*TWICE).values()})
     return complete(protocol("scratch"), pd.concat([rows[fits], evidence["claims"][parts]]))
 
 
 @cache
-def restricted(*passes: str) -> dict[tuple[str, int], str]:
+def restricted(*passes: str) -> dict[tuple[str, int], tuple[str, float]]:
     """The arm of ``claims`` that is a part of one from scratch and validates better in a search
-    than what these passes found, by the two."""
+    than what these passes found, and by how much, by the two."""
     whole, rules = arms(), protocol("claims")
     parts = arms(rules)
     trials = pd.concat([tables(name)[0].frame() for name in (*passes, "claims")])
     score = best(trials).set_index(["arm", "search"])["recall_at_1"]
-    better: dict[tuple[str, int], str] = {}
+    better: dict[tuple[str, int], tuple[str, float]] = {}
     for (part, search), value in score.items():
         arm: Any = rules.arms.get(part, {}).get("of")
-        part_of = arm and is_part(parts[part], whole[arm])
-        if part_of and value > score[better.get((arm, search), arm), search]:
-            better[arm, search] = part
+        if arm and is_part(parts[part], whole[arm]):
+            by = value - score[arm, search]
+            if by > better.get((arm, search), ("", 0.0))[1]:
+                better[arm, search] = part, float(by)
     return better
 
 
@@ -227,32 +182,99 @@ def stronger(evidence: Mapping[str, pd.DataFrame]) -> claims.Row:
     after, before = (
         scores(protocol(name), evidence[name])[list(SEVEN)] for name in ("wide", "transfer")
     )
-    # Two networks, margin loss and, in effect, one other: four recipes.
-    return at.row("C8", beyond(after, before), "recall_at_1", 4.0)
+    values, gains = beyond(after, before), (after - before).to_numpy()
+    of = at.searches()[values.index].to_numpy()
+    luck = statistics.pair_luck(gains, of, at.luck())
+    pairs = 1 + math.pi / 2 / (len(SEVEN) - 1)  # margin loss, and a median of six
+    return claims.row(
+        "C8", at.name, values, overlap=at.overlap, luck=luck, searches=of, pairs=pairs
+    )
+
+
+Groups = dict[str, dict[str, float]]  # weights of terms by the loss whose candidates they share
 
 
 def _contrast_row(claim: str, told: Mapping[str, Any], at: Condition) -> Iterator[claims.Row]:
     weights, usual = pd.Series(told["effect"], dtype=float), told.get("metric", "recall_at_1")
     metrics = {term: term.partition(" @ ")[2] or usual for term in weights.index}
-    there = set(at.rows["arm"])
+    there, broken = set(at.rows["arm"]), {arm for arm, _ in at.failed}
     lacking = {_loss(term) for term in weights.index if _arm(term) not in there}
-    if lacking and not told.get("mean"):
+    if (lacking and not told.get("mean")) or not set(metrics.values()) <= set(at.rows):
         return
-    known = [term for term in weights.index if _loss(term) not in lacking]
-    if not known or not set(metrics.values()) <= set(at.rows):
+    groups: Groups = {}
+    for term, weight in weights.items():
+        if _loss(term) not in lacking:
+            groups.setdefault(at.base(_arm(term)), {})[str(term)] = weight
+    if not groups:
         return
-    kept = weights[known] * weights.clip(lower=0).sum() / weights[known].clip(lower=0).sum()
+    scale = _size(dict(weights)) / sum(map(_size, groups.values()))
+    groups = {base: {t: w * scale for t, w in terms.items()} for base, terms in groups.items()}
+    failed = [base for base, terms in groups.items() if broken & {_arm(term) for term in terms}]
+    many = len(groups) > 2 and all(abs(sum(terms.values())) < 1e-9 for terms in groups.values())
+    kept = _without(groups, failed) if many else groups
     wide = {metric: at.wide(metric) for metric in set(metrics.values())}
-    values = sum(weight * wide[metrics[term]][_arm(term)] for term, weight in kept.items())
-    of: dict[str, float] = {}
-    for term, weight in kept.items():
-        source = at.sources.get(_arm(term), _arm(term))
-        if source != DEFAULTS:  # which no search found
-            of[source] = of.get(source, 0.0) + weight
-    which = ", ".join(dict.fromkeys(_loss(term) for term in known))
+    metric = metrics[weights.index[0]]
+
+    def measured(mine: Groups) -> claims.Measured:
+        terms = {term: w for part in mine.values() for term, w in part.items()}
+        values = sum(w * wide[metrics[term]][_arm(term)] for term, w in terms.items())
+        by_arm: Groups = {base: {} for base in mine}
+        for base, part in mine.items():
+            for term, w in part.items():
+                by_arm[base][_arm(term)] = by_arm[base].get(_arm(term), 0.0) + w
+        return at.measured(values, by_arm, metric)
+
+    whole = measured(kept)
+    more = _of_many(kept, measured) if many else {}
+    which = ", ".join(dict.fromkeys(_loss(term) for terms in kept.values() for term in terms))
     measure = f"{claims.table()[claim]['measure']}; here of {which}" if lacking else ""
-    recipes = sum(weight**2 for weight in of.values())
-    yield at.row(claim, values, metrics[known[0]], recipes, measure=measure)
+    how = {key: getattr(whole, key) for key in ("overlap", "luck", "searches", "pairs")}
+    found = claims.row(claim, at.name, whole.values, measure=measure, failed=failed, **more, **how)
+    yield found if many or not failed else replace(found, word=claims.FAILED)
+
+
+def _of_many(kept: Groups, measured: Callable[[Groups], claims.Measured]) -> dict[str, Any]:
+    """Of a mean over losses: what each gains, the mean without it, and, where all are on one side,
+    their median in each repetition."""
+    each = {base: measured({base: terms}).values / _size(terms) for base, terms in kept.items()}
+    rests = {base: _without(kept, [base]) for base in kept}
+    side = {base: 1 if _side(terms) else -1 for base, terms in kept.items()}
+    found: dict[str, Any] = {
+        "parts": {
+            base + claims.AGAINST * (side[base] < 0): side[base] * float(values.mean())
+            for base, values in each.items()
+        },
+        "without": {base: measured(rest) for base, rest in rests.items() if len(rest) > 1},
+    }
+    if len({*side.values()}) == 1:
+        whole, middle = measured(kept), np.median([*each.values()], axis=0)
+        found["center"] = replace(whole, values=middle, pairs=whole.pairs * math.pi / 2)
+    return found
+
+
+def _size(terms: Mapping[str, float]) -> float:
+    return sum(weight for weight in terms.values() if weight > 0)
+
+
+def _side(terms: Mapping[str, float]) -> bool:
+    """Whether a loss enters for or against: the sign of its first term."""
+    return next(iter(terms.values())) > 0
+
+
+def _without(groups: Groups, out: Sequence[str]) -> Groups:
+    """Weights without some losses: those of each side are scaled to the sum that the side had;
+    nothing where a side has no loss left."""
+    kept = {base: terms for base, terms in groups.items() if base not in out}
+    total, left = (
+        {side: sum(_size(t) for t in some.values() if _side(t) == side) for side in (True, False)}
+        for some in (groups, kept)
+    )
+    if any(total[side] and not left[side] for side in total):
+        return {}
+    return {
+        base: {term: w * total[_side(terms)] / left[_side(terms)] for term, w in terms.items()}
+        for base, terms in kept.items()
+    }
 
 
 def _extreme_row(claim: str, at: Condition) -> Iterator[claims.Row]:
@@ -262,13 +284,15 @@ def _extreme_row(claim: str, at: Condition) -> Iterator[claims.Row]:
     wide = sign * at.rivals(metric)
     known = [arm for arm in ELEVEN if arm in wide]
     if loss in known and len(known) > 2:
-        values = lead(wide[known], loss, at.searches()[wide.index])
+        of = at.searches()[wide.index]
+        values = lead(wide[known], loss, of)
         measure = (
             ""
             if len(known) == len(ELEVEN)
             else f"{claims.table()[claim]['measure']}; of {len(known) - 1} others"
         )
-        yield at.row(claim, values, metric, 2.0, measure=measure)
+        how = {"overlap": at.overlap, "luck": at.luck(metric), "searches": of.to_numpy()}
+        yield claims.row(claim, at.name, values, measure=measure, **how)
 
 
 def _arm(term: str) -> str:

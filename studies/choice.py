@@ -8,17 +8,21 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
-from dmlkit import losses, statistics
-from studies.answers import TWICE, Condition, restricted
+from dmlkit import statistics
+from dmlkit.statistics import Luck
+from studies.answers import TWICE, restricted
 from studies.claims import AGAIN
+from studies.condition import Condition, plain
 from studies.judgment import sensitivity
 from studies.rules import protocol
 from studies.search import recipes
 from studies.trainings import tables
 
 LEVEL = 0.05
-BAND = 0.02  # of Recall@1: the width of the bands behind the leading group
+FEW = 5  # effective repetitions: fewer tell no group
+BAND = 0.02  # of Recall@1: the width of the bands behind the best
 #: The conditions of a page, each with the tables that have its searches.
 SHOWN: Mapping[str, tuple[str, ...]] = {
     "photographs, fine-tuned": ("photos_whole",),
@@ -28,18 +32,13 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def plain(names: pd.Index) -> list[str]:
-    """Of a study's arms, those that are a loss of the table, or DREML, with nothing added."""
-    known = {entry.name for entry in losses.entries()} | {"dreml"}
-    return [name for name in names if name in known]
-
-
-def standings(at: Condition, luck: float | None = None) -> pd.DataFrame:
+def standings(at: Condition, luck: Luck | None = None) -> pd.DataFrame:
     """Every loss of a condition against the best, the highest mean first.
 
-    Columns: mean, low, high of Recall@1 (95 %); behind (of the best, in Recall@1), p (of not being
-    behind, after Holm's correction over all losses) and group: 0 for the leading one, whose p is
-    above 5 %, else the number of the band.
+    Columns: mean, low, high of Recall@1 (95 %); behind (of the best, in Recall@1), error and df of
+    that difference, p (of not being behind, after Holm's correction over all losses) and group: 0
+    for the leading one, whose p is above 5 %, else the number of the band, and −1 for a loss whose
+    search failed, which nothing is said of.
 
     The best is chosen for each repetition by those of other searches, and the luck of a recipe
     counts on both sides: what leads by its own luck does not lead here. ``luck`` is the condition's
@@ -52,16 +51,61 @@ def standings(at: Condition, luck: float | None = None) -> pd.DataFrame:
     for s in np.unique(searches):
         best[searches == s] = wide.loc[searches == s, wide[searches != s].mean().idxmax()]
     d = best.to_numpy()[:, None] - wide.to_numpy()
-    luck = at.luck("recall_at_1") if luck is None else luck
-    how = {"overlap": at.overlap, "luck": luck, "searches": len(set(searches))}
-    tests = statistics.paired(d, **how)  # type: ignore[arg-type]
+    tests = statistics.paired(d, overlap=at.overlap, luck=luck or at.luck(), searches=searches)
     found = wide.apply(statistics.interval, overlap=at.overlap).T[["mean", "low", "high"]]
     found["behind"] = tests["difference"].to_numpy()
+    found[["error", "df"]] = tests[["error", "df"]].to_numpy()
     p = np.where(tests["difference"] > 0, tests["p"], 1.0)
     found["p"] = statistics.holm(p)
     behind = (found["behind"] / BAND).clip(lower=0).astype(int) + 1
     found["group"] = behind.where(found["p"] <= LEVEL, 0)
+    failed = [arm for arm, search in at.failed if (arm, search) not in at.better]
+    found.loc[found.index.isin(failed), "group"] = -1
     return found.sort_values("mean", ascending=False, kind="stable")
+
+
+def title(group: float) -> str:
+    """A group in words.
+
+    >>> title(0), title(3), title(-1)
+    ('not separated from the best', '4 to 6 points behind', 'a search failed')
+    """
+    band = 100 * BAND
+    words = {0: "not separated from the best", -1: "a search failed"}
+    return words.get(int(group), f"{band * (group - 1):.0f} to {band * group:.0f} points behind")
+
+
+def by_group(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """The ``standings`` in groups with their titles, what failed last."""
+    parts = sorted(table.groupby("group"), key=lambda part: (part[0] < 0, part[0]))
+    return [(title(group), part) for group, part in parts]
+
+
+def power(table: pd.DataFrame, points: float = 0.03) -> float:
+    """In which share of such studies a loss so far behind the best would be separated from it, at
+    the first step of Holm's correction, by the median error of the ``standings``."""
+    error, df = table["error"].median(), table["df"].median()
+    edge = stats.t.ppf(1 - LEVEL / 2 / (len(table) - 1), df)
+    return float(stats.nct.sf(edge, df, points / error))
+
+
+def ranks(at: Condition, draws: int = 2000) -> pd.DataFrame:
+    """95 % intervals of the losses' ranks: low, high. Repetitions are drawn with replacement within
+    each search, and the luck of each loss from a normal distribution."""
+    wide, rng = at.rivals(), np.random.default_rng(0)
+    wide = wide[plain(wide.columns)].dropna(axis=1)
+    searches = at.searches()[wide.index].to_numpy()
+    shares = np.zeros((draws, len(wide)))
+    for s in np.unique(searches):
+        mine = np.flatnonzero(searches == s)
+        shares[:, mine] = rng.multinomial(len(mine), np.full(len(mine), 1 / len(mine)), draws)
+    means = shares / len(wide) @ wide.to_numpy()  # (draws, A)
+    sd = at.luck().sd / np.sqrt(2 * len(np.unique(searches)))
+    means += sd * rng.standard_normal(means.shape)
+    rank = 1 + (-means).argsort(1).argsort(1)
+    ends = np.quantile(rank, [0.025, 0.975], axis=0).round().astype(int)
+    found = pd.DataFrame(ends.T, wide.columns, ["low", "high"])
+    return found.loc[wide.mean().sort_values(ascending=False).index]
 
 
 def settings(*passes: str) -> pd.DataFrame:
@@ -75,7 +119,7 @@ def settings(*passes: str) -> pd.DataFrame:
     tuned = recipes(trials)
     if "scratch" in passes:
         parts = recipes(tables("claims")[0].frame())
-        tuned |= {(arm, s): parts[part, s] for (arm, s), part in restricted(*passes).items()}
+        tuned |= {(arm, s): parts[part, s] for (arm, s), (part, _) in restricted(*passes).items()}
     chosen = {}
     for arm in plain(pd.Index(dict.fromkeys(name for name, _ in tuned))):
         mine = [recipe for (name, _), recipe in tuned.items() if name == arm]
@@ -104,12 +148,17 @@ def markdown(found: Mapping[str, Condition]) -> str:
 def _in_words(found: Mapping[str, Condition]) -> Iterator[str]:
     for name in SHOWN:
         if name in found:
-            table = standings(found[name])
+            at, table, rank = found[name], standings(found[name]), ranks(found[name])
             low, high = 100 * table["mean"].quantile([0.1, 0.9])
-            group = (table["group"] == 0).sum()
+            n = statistics.effective(len(at.wide()), at.overlap)
+            few = f"repetitions share classes and count as {n:.1f}, so that no group is told: "
+            group = f"{few if n < FEW else ''}{(table['group'] == 0).sum()} of {len(table)}"
             yield (
-                f"**{name}**: of {len(table)} losses, {group} are in the leading group; four in "
-                f"five have a Recall@1 of {low:.0f} to {high:.0f} %. {_floor(found[name])}"
+                f"**{name}**: {group} losses cannot be separated from the best; a loss 3 points "
+                f"behind would be found in {100 * power(table):.0f} of 100 such studies. "
+                f"The 95 % interval of a rank spans {(rank['high'] - rank['low']).median():.0f} "
+                f"places in the median. Four in five losses have a Recall@1 of {low:.0f} to "
+                f"{high:.0f} %. {_floor(at)}"
             )
 
 
@@ -122,15 +171,18 @@ def _floor(at: Condition) -> str:
 
 
 def _groups(at: Condition) -> str:
-    table = standings(at)
-    lines = ["| group | losses, by their mean | Recall@1 (%) |", "|---|---|---|"]
-    for number, part in table.groupby("group"):
-        band = f"{100 * BAND * (number - 1):.0f} to {100 * BAND * number:.0f} points behind"
-        title = "leading" if number == 0 else band
+    rank = ranks(at)
+    head = "losses, by their mean (95 % interval of the rank)"
+    lines = [f"| group | {head} | Recall@1 (%) |", "|---|---|---|"]
+    for words, part in by_group(standings(at)):
         ends = (f"{100 * mean:.0f}" for mean in (part["mean"].min(), part["mean"].max()))
         span = " to ".join(dict.fromkeys(ends))
-        lines.append(f"| {title} | {', '.join(f'`{name}`' for name in part.index)} | {span} |")
-    n, luck = len(at.wide()), at.luck("recall_at_1")
+        place = {arm: f" ({low}–{high})" for arm, low, high in rank.itertuples()}
+        if words == title(-1):
+            place = dict.fromkeys(place, "")  # nothing is said of it
+        names = [f"`{name}`{place[name]}" for name in part.index]
+        lines.append(f"| {words} | {', '.join(names)} | {span} |")
+    n, luck = len(at.wide()), at.luck().sd / np.sqrt(2)  # of one loss
     unit = "classes" if at.name.startswith("photographs") else "repetitions"
     return "\n".join(lines) + (
         f"\n\n{n} {unit} (effective {statistics.effective(n, at.overlap):.1f}), "

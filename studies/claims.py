@@ -8,24 +8,27 @@ A row is an effect, its interval by the one test (``dmlkit.statistics.paired``),
 - ``table``, about a published table: *holds there* or *fails there*, in the paper's own table;
 - what a clock says has no word: another machine has another clock.
 
-An evidence notebook puts its rows beside the figure that shows them; ``ledger`` reads them from
-there, and says which words stand after Holm's correction over all that were asked.
+A mean over losses has a word only if it keeps it without any one of them; a loss whose search
+failed is named and left out. An evidence notebook puts its rows beside the figure that shows them;
+``ledger`` reads them from there, and says which words stand after Holm's correction over all.
 """
 
 import csv
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dmlkit import ROOT, statistics
 from dmlkit.files import StrPath
+from dmlkit.statistics import NO_LUCK, Luck
 
 TABLE = "the paper's own table"
 #: What repeats another condition's rows, on the same test classes.
@@ -35,9 +38,26 @@ CONDITIONS = (
     *("from scratch", AGAIN, "trained longer", "small batches", "fine-tuned"),
     *("photographs, head", "photographs, fine-tuned", TABLE, "check"),
 )
-#: Of evidence.
-WORDS = ("holds here", "smaller than claimed", "fails here", "open")
-_COLORS = dict(zip(WORDS, ("#0072b2", "#3388bb", "#d55e00", "0.5"), strict=True))
+FAILED = "search failed"
+AGAINST = " (against)"  # of a loss whose gain is taken off the others'
+#: Of evidence: those that decide, and the others.
+DECIDED = (
+    *("holds here", "smaller than claimed", "smaller here", "too small to see here"),
+    *("printed size excluded here", "reversed here", "fails here"),
+)
+WORDS = (*DECIDED, "open", "cannot be decided here", FAILED)
+_COLORS = dict(
+    zip(DECIDED, ("#0072b2", *["#3388bb"] * 2, *["#b07000"] * 2, *["#d55e00"] * 2), strict=True)
+)
+#: Tables of papers that print the size of a claim: file, pairs of methods, metrics.
+_SEC_FILE, _SEC = "extra_sec_repo_results", ("Triplet", "Semihard", "NormNpair", "MS")
+_SEE = ("NSoftmax", "CosFace", "ArcFace", "ProxyNCA++", "PA")
+_PRINTED = {
+    "A1": (_SEC_FILE, [(f"{m}+SEC", m) for m in _SEC], ["R@1"]),
+    "A2": (_SEC_FILE, [(f"{m}+SEC", f"{m}+L2-reg") for m in _SEC], ["R@1"]),
+    "B4": ("see_table2", [(f"{m}+SEE", m) for m in _SEE], ["R@1"]),
+    "B5": ("see_table2", [(f"{m}+SEE", m) for m in _SEE], ["R@2", "R@4", "R@8"]),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -54,9 +74,17 @@ class Row:
     effective: float  # repetitions, see statistics.effective
     margin: float  # the smallest effect
     word: str
-    p: tuple[float | None, float | None] = (None, None)  # of no effect, of the margin or more
+    least: float | None = None  # the difference that four of five such studies find
+    printed: float | None = None  # the smallest size that the paper's own table has
+    #: Of no effect, of the margin or more, of the printed size or more.
+    p: tuple[float | None, ...] = (None, None, None)
     values: tuple[float, ...] | None = None  # one for each repetition
     timed: bool = False
+    parts: Mapping[str, float] = field(default_factory=dict)  # each loss of a mean
+    center: tuple[float, float, float] | None = None  # the median of the losses, and its interval
+    without: Mapping[str, float] = field(default_factory=dict)  # the mean without a loss
+    carried: tuple[str, ...] = ()  # losses without which the word is another
+    failed: tuple[str, ...] = ()  # losses that are left out, as a search failed
 
     def facts(self) -> dict[str, Any]:
         """The numbers to keep beside a figure: ``figures.save(..., data={"claims": [...]})``."""
@@ -86,23 +114,65 @@ def table() -> dict[str, dict[str, str]]:
         return {row["id"]: row for row in csv.DictReader(file)}
 
 
+@cache
+def printed(claim: str) -> dict[str, float]:
+    """The sizes that the paper's own table prints of a claim, by data set (as shares); none where
+    it prints none.
+
+    >>> {data: round(100 * size, 1) for data, size in printed("A1").items()}
+    {'CUB200': 4.2, 'Cars196': 4.4, 'InShop': 2.4, 'SOP': 3.6}
+    """
+    if claim not in _PRINTED:
+        return {}
+    file, pairs, metrics = _PRINTED[claim]
+    table = pd.read_csv(ROOT / "data" / "reported" / f"{file}.csv")
+    wide = table[table["metric"].isin(metrics)].pivot_table(
+        index=["dataset", "backbone", "metric"], columns="method", values="value"
+    )
+    gains = pd.DataFrame({new: wide[new] - wide[old] for new, old in pairs})
+    return {str(name): float(part.stack().mean()) / 100 for name, part in gains.groupby(level=0)}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A measure in each repetition, and what ``statistics.paired`` must know of it."""
+
+    values: np.ndarray
+    overlap: float = 0.0
+    luck: Luck = NO_LUCK
+    searches: int | np.ndarray = 1
+    pairs: float = 1.0
+
+    def test(self, null: float = 0.0) -> pd.Series:
+        """The one test."""
+        how: Any = {"overlap": self.overlap, "luck": self.luck, "searches": self.searches}
+        return statistics.paired(self.values[:, None], null, pairs=self.pairs, **how).iloc[0]
+
+    def ends(self) -> tuple[float, float, float]:
+        """The mean and its interval."""
+        mean, low, high = self.test()[["difference", "low", "high"]]
+        return float(mean), float(low), float(high)
+
+
 def row(
     claim: str,
     condition: str,
     values: Sequence[float] | np.ndarray | pd.Series,
     *,
     measure: str = "",
-    overlap: float = 0.0,
-    luck: float = 0.0,
-    searches: int = 1,
-    recipes: float = 2.0,
     timed: bool = False,
+    without: Mapping[str, Measured] | None = None,
+    center: Measured | None = None,
+    parts: Mapping[str, float] | None = None,
+    failed: Sequence[str] = (),
+    **how: Any,
 ) -> Row:
-    """A row from the claim's measure in each repetition; see ``statistics.paired``.
+    """A row from the claim's measure in each repetition; ``how`` is of ``statistics.paired``.
 
-    ``measure`` says what was measured where that is not quite what ``data/claims.csv`` has. Raises
-    ValueError for fewer than two values, as nothing tells their spread, or for values that are all
-    the same, as a count of none is.
+    ``measure`` says what was measured where that is not quite what ``data/claims.csv`` has. Of a
+    mean over losses: its ``parts``, the mean ``without`` each, their median (``center``), and which
+    ``failed`` and are not in it. Raises ValueError for fewer than two values, as nothing tells
+    their spread, or for values that are all the same, as a count of none is.
 
     >>> row("C18", "from scratch", [0.5, 0.6, 0.7, 0.55, 0.6]).word
     'holds here'
@@ -110,18 +180,38 @@ def row(
     about, x = table()[claim], np.asarray(values, dtype=float)
     if len(x) < 2 or not x.std():
         raise ValueError(f"{claim}: an interval needs values that differ, but these are {x}")
-    margin, n = float(about["smallest"]), len(x)
-    how = {"overlap": overlap, "luck": luck, "searches": searches, "recipes": recipes}
-    at = statistics.paired(x[:, None], **how).iloc[0]  # type: ignore[arg-type]
+    margin, size = float(about["smallest"]), min(printed(claim).values(), default=None)
+    measured = Measured(x, **how)
+    at = measured.test()
+    found = _word(claim, at)
+    rests = without or {}
+    changed = [name for name, rest in rests.items() if _word(claim, rest.test()) != found]
+    if found in DECIDED and changed:  # it is carried by one loss
+        tops = [rest.test()["high"] for rest in rests.values()]
+        excluded = size is not None and max(at["high"], *tops) < size
+        found = "printed size excluded here" if excluded else _open(at, size or margin)
     far = -margin if about["rule"] == "equivalent" and at["difference"] < 0 else margin
-    edge = statistics.paired(x[:, None], null=far, **how).iloc[0]["p"]  # type: ignore[arg-type]
+    p = [at["p"], measured.test(far)["p"], None if size is None else measured.test(size)["p"]]
     effect, low, high = (float(at[key]) for key in ("difference", "low", "high"))
-    word = "" if timed else statistics.word(about["rule"], effect, low, high, margin)
     return Row(
-        claim, condition, measure or about["measure"], effect, low, high, n,
-        statistics.effective(n, overlap), margin, word, (float(at["p"]), float(edge)),
-        tuple(x.tolist()), timed,
+        claim, condition, measure or about["measure"], effect, low, high, len(x),
+        statistics.effective(len(x), measured.overlap), margin, "" if timed else found,
+        float(at["least"]), size, tuple(None if each is None else float(each) for each in p),
+        tuple(x.tolist()), timed, dict(parts or {}), None if center is None else center.ends(),
+        {name: float(rest.values.mean()) for name, rest in rests.items()},
+        tuple(changed), tuple(failed),
     )  # fmt: skip
+
+
+def _word(claim: str, at: pd.Series) -> str:
+    about, size = table()[claim], min(printed(claim).values(), default=None)
+    effect, low, high, least = (float(at[key]) for key in ("difference", "low", "high", "least"))
+    margin = float(about["smallest"])
+    return statistics.word(about["rule"], effect, low, high, margin, size, least)
+
+
+def _open(at: pd.Series, size: float) -> str:
+    return "open" if at["least"] <= size else "cannot be decided here"
 
 
 def counted(claim: str, against: float, n: int = 1, *, measure: str = "") -> Row:
@@ -166,27 +256,38 @@ def _stand(frame: pd.DataFrame) -> np.ndarray:
     stands = np.zeros(len(frame), dtype=bool)
     at = np.flatnonzero(frame["word"].isin(WORDS).to_numpy())
     if len(at):
-        p = np.array([row or (np.nan, np.nan) for row in frame["p"].iloc[at]], dtype=float)
-        holds = frame["word"].iloc[at].isin(WORDS[:2]).to_numpy()
-        rules = [table()[claim]["rule"] for claim in frame["claim"].iloc[at]]
-        of_margin = ~holds | np.array([rule != "positive" for rule in rules])
-        adjusted = statistics.holm(p)[np.arange(len(at)), of_margin.astype(int)]
-        stands[at] = (adjusted <= 0.05) & (frame["word"].iloc[at] != "open").to_numpy()
+        p = np.array([row or [np.nan] * 3 for row in frame["p"].iloc[at]], dtype=float)
+        adjusted = statistics.holm(p)
+        for i, (place, claim) in enumerate(zip(at, frame["claim"].iloc[at], strict=True)):
+            word, positive = frame["word"].iloc[place], table()[claim]["rule"] == "positive"
+            asked = {
+                "too small to see here": [1],
+                "printed size excluded here": [2],
+                "smaller than claimed": [0, 2],
+            }.get(word, [0] if positive else [1])
+            stands[place] = word in DECIDED and bool((adjusted[i, asked] <= 0.05).all())
     return stands
 
 
 # Drawing --------------------------------------------------------------------------------------
 
 
-def forest(rows: Sequence[Row], titles: Mapping[str, str] | None = None) -> Figure:
+def forest(
+    rows: Sequence[Row], titles: Mapping[str, str] | None = None, among: Sequence[Row] = ()
+) -> Figure:
     """Rows as intervals in points, with the smallest effect as a tick, and the word at the right.
-    Shaded is the claim's side of the smallest effect.
 
+    Small dots are the losses of a mean (open: those whose gain is taken off), the diamond is their
+    median, and the ticks below are the mean without each. The gray bar above is the difference that
+    four of five such studies find, a red tick the smallest size that the paper prints. What does
+    not stand after Holm's correction ``among`` all rows that were asked together is gray.
     ``titles`` gives claims a few words; rows of one claim stand together.
     """
+    among = [*rows, *(row for row in among if row not in rows)]
+    stands = _stand(pd.DataFrame([row.facts() for row in among]))
     order = list(dict.fromkeys(row.claim for row in rows))
-    height = 0.9 + 0.21 * (len(rows) + 1.2 * len(order))
-    fig = Figure(figsize=(6.5, height), layout="constrained")
+    height = 1.0 + 0.24 * (len(rows) + 1.2 * len(order))
+    fig = Figure(figsize=(7.2, height), layout="constrained")
     ax = fig.subplots()
     y, drawn, across = 0.0, dict[float, Row](), ax.get_yaxis_transform()
     for claim in order:
@@ -196,24 +297,54 @@ def forest(rows: Sequence[Row], titles: Mapping[str, str] | None = None) -> Figu
         mine = [row for row in rows if row.claim == claim]
         for row in sorted(mine, key=lambda row: CONDITIONS.index(row.condition)):
             y -= 1
-            drawn[y], color = row, _COLORS.get(row.word, "0.5")
-            if row.low is not None and row.high is not None:
-                ax.plot([100 * row.low, 100 * row.high], [y, y], color=color, lw=2.5, alpha=0.6)
-            ax.plot(100 * row.effect, y, "o", color=color, ms=5)
-            ax.plot([100 * row.margin] * 2, [y - 0.3, y + 0.3], color="0.2", lw=1.2)
-            word = row.word or "a clock: no word"
-            ax.text(1.01, y, word, transform=across, va="center", color=color, fontsize=8)
+            drawn[y] = row
+            _draw(ax, y, row, _COLORS[row.word] if stands[among.index(row)] else "0.5")
         y -= 0.2
     ax.axvline(0, color="0.6", lw=1, zorder=0)
-    ax.set_yticks(list(drawn), [row.condition for row in drawn.values()], fontsize=8)
-    left, right = ax.get_xlim()
-    for height, row in drawn.items():
-        rule, margin = table()[row.claim]["rule"], 100 * row.margin
-        low = {"positive": margin, "equivalent": -margin}.get(rule, left)
-        low, high = max(low, left), right if rule == "positive" else margin
-        ax.barh(height, high - low, 0.8, low, color="#0072b2", alpha=0.08, lw=0, zorder=0)
-    about = "black tick: the smallest effect; shaded: the claim's side of it"
-    ax.set(xlim=(left, right), ylim=(y - 0.5, -0.3))
-    fig.supxlabel(f"points (95 % interval; {about})", fontsize="medium")  # wider than the axes
+    ax.set_yticks(list(drawn), [placed(row.condition) for row in drawn.values()], fontsize=8)
+    ax.set(ylim=(y - 0.5, -0.3))
+    about = "95 % interval; black: the smallest effect; gray bar: found in 4 of 5 studies"
+    if any(row.printed is not None for row in rows):
+        about += "; red: the smallest printed size"
+    if any(row.parts for row in rows):
+        about += "\ndots: each loss" + "; open: against" * any(map(_against, rows))
+        about += "; diamond: their median; ticks below: the mean without one loss"
+    fig.supxlabel(f"points ({about})", fontsize="small")  # wider than the axes
     ax.grid(axis="y", visible=False)
     return fig
+
+
+def placed(condition: str) -> str:
+    """A condition with its material.
+
+    >>> placed("from scratch"), placed("photographs, head")
+    ('from scratch, on drawings', 'photographs, head')
+    """
+    return condition + ", on drawings" * (condition in CONDITIONS[:5])
+
+
+def _against(row: Row) -> bool:
+    return any(name.endswith(AGAINST) for name in row.parts)
+
+
+def _draw(ax: Axes, y: float, row: Row, color: str) -> None:
+    if row.low is not None and row.high is not None:
+        ax.plot([100 * row.low, 100 * row.high], [y, y], color=color, lw=2.5, alpha=0.6)
+    ax.plot(100 * row.effect, y, "o", color=color, ms=5)
+    for name, part in row.parts.items():
+        face = "white" if name.endswith(AGAINST) else "0.2"
+        ax.plot(100 * part, y, "o", mfc=face, mec="0.2", mew=0.6, ms=2.5)
+    for mean in row.without.values():
+        ax.plot([100 * mean] * 2, [y - 0.36, y - 0.2], color="0.2", lw=0.8)
+    if row.center is not None:
+        ax.plot(100 * row.center[0], y, "D", mfc="white", mec="0.2", ms=4)
+    if row.least is not None:
+        ax.plot([0, 100 * row.least], [y + 0.32] * 2, color="0.75", lw=1.5, zorder=0)
+    for size, tick in ((row.margin, "0.2"), (row.printed, "#d55e00")):
+        if size is not None:
+            ax.plot([100 * size] * 2, [y - 0.3, y + 0.3], color=tick, lw=1.2)
+    word = row.word or "a clock: no word"
+    if row.failed and row.word != FAILED:
+        word += f"\n(search failed: {', '.join(row.failed)})"
+    across = ax.get_yaxis_transform()
+    ax.text(1.01, y, word, transform=across, va="center", color=color, fontsize=8)

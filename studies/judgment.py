@@ -121,6 +121,8 @@ class Judgment:
             f"classes, place {place} among {len(rivals)} losses. Against the best, "
             f"{self._against(regime, 'best', at.best)}"
         )
+        d, low, high = 100 * at.mean[["difference", "low", "high"]]
+        text += f" Minus the mean of all rivals: {d:+.1f} [{low:+.1f}, {high:+.1f}] points."
         if not at.family_best:
             return text
         family = self._against(regime, "family", at.family_best)
@@ -130,7 +132,7 @@ class Judgment:
         row = self.regimes[regime].standing.arms.loc[rival]
         p, adjusted = self.questions.loc[(regime, question)]
         return (
-            f"{rival}: {_difference(row)} points, sign-flip p = {row['flips']:.3g}; better than "
+            f"{rival}: {_difference(row)} points; better than "
             f"every one of them: p = {p:.3g}, {adjusted:.3g} after Holm's correction, which "
             f"{'stands' if adjusted <= LEVEL else 'does not stand'} at 5 %."
         )
@@ -152,8 +154,8 @@ class Judgment:
     def _limit(self, name: str, regime: Regime) -> str:
         """What a regime could have found: the smallest gain with a power of 80 %."""
         at, trials = regime.standing, regime.trials
-        quantile = stats.t(at.n - 1).ppf
-        least = at.error * (quantile(1 - LEVEL / len(self.questions) / 2) + quantile(0.8))
+        best, level = at.arms.loc[at.best], 1 - LEVEL / len(self.questions) / 2
+        least = best["error"] * stats.t.ppf([level, 0.8], best["df"]).sum()
         searches = trials["search"].nunique()
         return (
             f"- {name}: {at.n} repetitions, {searches} searches of "
@@ -161,7 +163,10 @@ class Judgment:
             f"{(regime.rows['recall_at_1'] == 0).sum()} of the repetitions diverged. The luck of "
             f"a recipe is {100 * at.luck:.2f} points (standard deviation over searches), and part "
             f"of the interval. A gain of {100 * least:.1f} points over one rival would be found "
-            "in four of five such studies; smaller ones mostly not.\n"
+            "in four of five such studies; smaller ones mostly not. Over the mean of all rivals "
+            f"it would be {100 * at.mean['least']:.1f} points (uncorrected): that one is a typical "
+            "loss, which is less than the best, and no luck of theirs is in it. Classes are no "
+            "units here: this study has kept its scores by repetition.\n"
         )
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from dmlkit.statistics import holm, interval, luck, paired, variances, word
+from dmlkit.statistics import holm, interval, luck, paired, word
 
 LEVEL = 0.05
 MARGIN = 0.01  # of Recall@1: a difference of one point either way is none
@@ -33,8 +33,8 @@ class Standing:
 
     ``arms`` has one row for each arm, best first: family (None: no rival, as raw pixels), mean,
     low, high (its score and 95 % t-interval), difference, difference_low, difference_high (the loss
-    minus the arm, at 95 %), and the p-values of ``statistics.paired``. ``own`` is the loss's score;
-    ``error`` the standard error against ``best``.
+    minus the arm, at 95 %), and error, df, p of ``statistics.paired``. ``own`` is the loss's score;
+    ``mean`` the test of the loss against the mean of all rivals.
     """
 
     arms: pd.DataFrame
@@ -43,8 +43,8 @@ class Standing:
     family_best: str | None
     p_best: float  # of "better than every rival"
     p_family: float  # of "better than every rival of its family"
-    luck: float  # τ
-    error: float
+    luck: float  # τ of one loss
+    mean: pd.Series
     n: int
 
     def verdict(self, adjusted_p: float) -> str:
@@ -72,8 +72,10 @@ def standing(
     wide = evidence.pivot(index="repetition", columns="arm", values="recall_at_1")
     wide = wide.reindex(new.index).dropna(axis=1)
     rivals = [arm for arm in wide if families.get(arm)]
-    tau, d = luck(wide[rivals].to_numpy(), searches), new.to_numpy()[:, None] - wide.to_numpy()
-    tests = paired(d, overlap=overlap, luck=tau, searches=len(np.unique(searches)))
+    lucky, d = luck(wide[rivals].to_numpy(), searches), new.to_numpy()[:, None] - wide.to_numpy()
+    how: Any = {"overlap": overlap, "luck": lucky, "searches": searches}
+    tests = paired(d, **how)
+    of_all = (new - wide[rivals].mean(axis=1)).to_numpy()[:, None]
     tests = tests.rename(columns={"low": "difference_low", "high": "difference_high"})
     own = wide.apply(interval, overlap=overlap).T[["mean", "low", "high"]]
     arms = own.join(tests.set_index(wide.columns))
@@ -82,14 +84,14 @@ def standing(
     others = arms.loc[arms.index.isin(rivals)]
     relatives = others[others["family"] == family]
     return Standing(
-        arms=arms.drop(columns="error"),
+        arms=arms,
         own=interval(new, overlap=overlap),
         best=str(others.index[0]),
         family_best=str(relatives.index[0]) if len(relatives) else None,
         p_best=_beats_all(others),
         p_family=_beats_all(relatives) if len(relatives) else np.nan,
-        luck=tau,
-        error=float(others["error"].iloc[0]),
+        luck=lucky.sd / np.sqrt(2),
+        mean=paired(of_all, pairs=(1 + 1 / len(rivals)) / 2, **how).iloc[0],
         n=len(new),
     )
 
@@ -138,14 +140,13 @@ class Model:
         self.means, self.shared = scores.mean(0), scores.mean(1) - scores.mean()
         rest = scores - self.means - self.shared[:, None]
         self.lucks, taken = np.zeros(1), 1
-        if tau := luck(scores, self.searches):
+        if tau := luck(scores, self.searches).sd / np.sqrt(2):  # of one arm
             names = np.unique(self.searches)
             taken = len(names)
             each = np.stack([rest[self.searches == name].mean(0) for name in names])  # (S, A)
             rest = rest - each[np.searchsorted(names, self.searches)]
-            part = tau / np.sqrt(variances(scores, self.searches)[0])  # the rest: repetitions
-            part *= np.sqrt(taken / (taken - 1) * A / (A - 1))
-            self.lucks = part * each[:, self.means >= np.median(self.means)].ravel()
+            better = each[:, self.means >= np.median(self.means)].ravel()
+            self.lucks = tau * better / np.sqrt(np.mean(better**2))  # repetitions move means, too
         self.rests = rest * np.sqrt(n / (n - taken) * A / (A - 1))
 
     def draw(self, rng: np.random.Generator, twin: int) -> tuple[np.ndarray, np.ndarray]:
@@ -195,7 +196,7 @@ def alarms(
             arm = each.names[int(each.means.argmax())] if of == "best" else drawn
             scores, own = each.draw(rng, each.names.index(arm))
             how: Any = {
-                "luck": luck(scores, each.searches), "searches": len(np.unique(each.searches)),
+                "luck": luck(scores, each.searches), "searches": each.searches,
                 "overlap": (overlaps or {}).get(regime, 0.0),
             }  # fmt: skip
             d = own[:, None] + gain - scores

@@ -25,7 +25,7 @@ from dmlkit.recipes import merged
 from dmlkit.statistics import holm
 from dmlkit.training import Experiment
 from studies import probes, sealed
-from studies.choice import plain
+from studies.condition import plain
 from studies.confirm import LEVEL, Outcomes, behind, means, outcomes
 from studies.rules import Protocol, loss_arm, searching
 from studies.search import candidates, trial

@@ -44,11 +44,14 @@ def problems(notebook: NotebookNode) -> Iterator[str]:
         yield "no box '> **The idea.**'"
     if (count := sum(len(_PREDICT.findall(text)) for text in prose)) < 3:
         yield f"{count} predictions with their answer folded below, expected 3"
-    if not (
+    verdict = re.search(r"^## Verdict$(.*?)(?=^## )", whole, re.M | re.S)
+    if verdict and "**When would I use this?**" not in verdict[1]:
+        yield "the verdict does not say '**When would I use this?**'"
+    if not verdict and not (
         box := re.search(r"^> \*\*What the evidence says\.\*\*(.+?)(?:\n\n|\Z)", whole, re.M | re.S)
     ):
-        yield "no box '> **What the evidence says.**'"
-    elif len(re.sub(r"<!--.*?-->", "", box[1], flags=re.S).split()) > BOX:
+        yield "neither '## Verdict' nor a box '> **What the evidence says.**'"
+    elif not verdict and len(re.sub(r"<!--.*?-->", "", box[1], flags=re.S).split()) > BOX:
         yield f"the box of evidence has more than {BOX} words"
     for heading in ("Exercises", "Recap", "Read on"):
         if not re.search(rf"^## {heading}", whole, re.M):

@@ -194,7 +194,6 @@ def of_scores() -> Part:
         found[f"{metric}/nmi"] = retrieval.nmi(x, y, 3, of["metric"])
     r = rng.standard_normal(20) + 0.3
     found["interval"] = [*statistics.interval(r), *statistics.interval(r, overlap=0.3)]
-    found["sign_flips"] = [statistics.sign_flips(r), statistics.sign_flips(r[:9], "greater")]
     found["repetitions"] = statistics.repetitions(0.02, 0.01)
     found["holm"] = statistics.holm(rng.random((6, 2)) ** 4)
     return fingerprints(found)

@@ -148,7 +148,8 @@ def test_python_runs_the_package_as_the_command(commands):
 def test_the_commands_are_these(invoke):
     commands = {command.name or command.callback.__name__ for command in app.registered_commands}
     groups = {group.name for group in app.registered_groups}
-    expected = "train data search reproduce student grade claims site study judge"
+    expected = "train final serve export data search"
+    expected += " reproduce student slides grade claims site study judge"
     assert commands | groups == set(expected.split())
 
 

@@ -1,9 +1,11 @@
 """Every Python block of docs/*.md is executed, in order, in one namespace for each file."""
 
+import json
 import os
 import re
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -173,3 +175,27 @@ def test_every_block_is_of_a_kind_that_is_executed(page):
 def test_every_local_link_leads_somewhere(page):
     targets = re.findall(r"\]\(((?!https?:)[^)#]+)\)", page.read_text())
     assert not [target for target in targets if not (page.parent / target).exists()]
+
+
+#: What several figures show of one test set: numbers that no training moves.
+LINES = ("raw pixels", "color histogram", "untouched")
+
+
+def _lines(numbers: object, name: str = "") -> Iterator[tuple[str, float]]:
+    """Every such number of a figure, in percent."""
+    if isinstance(numbers, dict):
+        for key, value in numbers.items():
+            yield from _lines(value, key)
+    elif name in LINES and isinstance(numbers, float):
+        yield name, round(numbers if numbers > 1 else 100 * numbers, 1)
+
+
+def test_what_stands_in_several_figures_is_one_number() -> None:
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for path in sorted((ROOT / "figures").glob("*.json")):
+        record = json.loads(path.read_text("utf-8"))
+        if test := record["provenance"]["datasets"].get("test"):
+            for name, value in _lines(record["numbers"]):
+                found.setdefault((name, test), {})[path.stem] = value
+    assert found
+    assert [each for each in found.values() if len(set(each.values())) > 1] == []

@@ -113,6 +113,15 @@ def test_a_film_that_is_too_large_is_refused_and_leaves_nothing(
     assert not folder.exists()
 
 
+def test_a_figure_is_there_as_svg_and_pdf_where_that_is_asked_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DMLKIT_VECTORS", "1")
+    figures.save(line(), "toy", {}, "A line.")
+    assert "</svg>" in (folder / "vectors" / "toy.svg").read_text(encoding="utf-8")
+    assert (folder / "vectors" / "toy.pdf").read_bytes().startswith(b"%PDF")
+
+
 def test_without_the_variable_figures_go_to_the_build_folder(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

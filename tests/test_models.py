@@ -390,6 +390,35 @@ def test_weights_of_a_package_make_timms_own_features(offline, generator):
     assert torch.equal(features(net, x), its.forward_head(its.forward_features(2 * x - 1), True))
 
 
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "googlenet_bn", "test_resnet"])
+@pytest.mark.parametrize("kept", ["plain.pth", "trainer.pth", "weights.safetensors"])
+def test_weights_of_a_file_are_taken_but_for_the_classifier(offline, generator, name, kept):
+    """A network whose classifier has other classes than ours, which go unread."""
+    own = {"googlenet_bn": "googlenet"}.get(name, name)
+    if name == "test_resnet":
+        its = timm.create_model(name, pretrained=False, num_classes=7)
+    else:
+        args = {"aux_logits": False, "init_weights": False} if own == "googlenet" else {}
+        its = torchvision.models.get_model(own, num_classes=7, **args)
+    state = {key: torch.rand(x.shape) if x.is_floating_point() else x
+             for key, x in its.state_dict().items()}  # fmt: skip
+    path = offline / kept
+    if kept == "weights.safetensors":
+        safetensors.torch.save_file(state, path)
+    else:
+        parallel = {f"module.{key}": x for key, x in state.items()}
+        torch.save({"state_dict": parallel, "epoch": 3} if "trainer" in kept else state, path)
+    net = made(name, pretrained=str(path))
+    mine = net.backbone.state_dict()
+    assert all(torch.equal(value, state[key]) for key, value in mine.items())
+    assert features(net.eval(), pixels(generator)).ndim == 2
+    other = "resnet50" if name != "resnet50" else "resnet18"
+    with pytest.raises(ValueError, match=r"has other weights than this network: \d+ of"):
+        made(other, pretrained=str(path))
+    with pytest.raises(OSError, match="nowhere"):
+        made(name, pretrained=str(offline / "nowhere.pth"))
+
+
 @pytest.mark.skipif(not GROCERY.is_dir(), reason="$DMLKIT_DATA has no photographs of groceries")
 def test_the_package_knows_imagenets_bananas(offline):
     """ImageNet's classes 948, 950 and 954 are Granny Smith, orange and banana."""

@@ -14,7 +14,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_output
 
 import dmlkit
-from course import book, check, outputs
+from course import book, check, outputs, solutions
 from dmlkit import checks
 from tests import lesson
 
@@ -149,7 +149,7 @@ def _widgets(notebook: NotebookNode) -> Iterator[str]:
 def _exercises(notebook: NotebookNode) -> Iterator[str]:
     exercises = 0
     for cell in _code(notebook.cells):
-        lines = [line.strip() for line in cell.source.splitlines()]
+        lines = [line.strip() for line in solutions.opened(cell.source).splitlines()]
         begins, ends = lines.count("### BEGIN SOLUTION"), lines.count("### END SOLUTION")
         exercises += begins
         if begins != ends:
@@ -163,6 +163,11 @@ def test_every_notebook_meets_the_standard(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     assert problems(notebook, path.stem) == []
+
+
+def test_no_solution_stands_open() -> None:
+    open_ = [path.stem for path in COURSE if solutions.BEGIN in path.read_text(encoding="utf-8")]
+    assert open_ == [], "dmlkit reproduce --profile ci packs them"
 
 
 @pytest.mark.parametrize("path", COURSE, ids=lambda path: path.stem)
@@ -244,7 +249,7 @@ BROKEN: list[tuple[str, Callable[[NotebookNode], Any]]] = [
     ("asks no question", _replace("random directions?", "random directions")),
     ("2 predictions", _replace("**Predict.** From 2", "From 2")),
     ("no box '> **The idea.**'", _replace("> **The idea.**", "The idea.")),
-    ("no box '> **What the evidence", _replace("> **What the evidence says.**", "We know:")),
+    ("nor a box '> **What the evidence", _replace("> **What the evidence says.**", "We know:")),
     ("words before the first picture", _replace("**The picture.**", "word " * 400)),
     ("'arm' is not a word of the field", _replace("Recap", "Recap\n\nAn arm.\n\n## Recap")),
 ]

@@ -63,6 +63,18 @@ def test_a_row_of_zeros_is_a_miss_and_costs_no_other_class(images):
         assert "Recall@1 -100.0 points" in practice.gain(images, {"raw pixels": x}, 0 * x)
 
 
+@pytest.mark.parametrize("count, steps", [(40, 100), (8_000, 625), (60_000, 2000)])
+def test_steps_follow_the_number_of_photographs(monkeypatch, count, steps):
+    labels = np.arange(count) % 20
+    names = tuple(map(str, range(20)))
+    made = ImageSet(torch.zeros(count, 1, 1, 1), labels, labels.astype(str), names)
+    monkeypatch.setattr(practice.data, "load", lambda *_, **__: made)
+    experiment = Experiment(data="features", sampler_args={"classes": 16, "per_class": 4})
+    found, told = practice.as_long(experiment)
+    assert found.steps == steps
+    assert f"{count} photographs of 20 classes train: {steps} steps of 64" in told
+
+
 def test_without_weights_a_word_says_what_is_missing(monkeypatch):
     monkeypatch.setattr(practice, "packaged", lambda name: None)
     name, told = practice.recipe("folder")

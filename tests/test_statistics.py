@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from benchmarks import coverage
 from dmlkit import statistics
 
 
@@ -16,30 +17,6 @@ def test_an_interval_of_repetitions_that_overlap_is_wider():
     assert wider == pytest.approx(np.sqrt((1 / 7 + 1 / 3) / (1 / 7)))
     with pytest.raises(ValueError, match="overlap must be a number from 0 to 1, but is nan"):
         statistics.interval(x, overlap=float("nan"))
-
-
-@pytest.mark.parametrize("alternative", ["two-sided", "greater"])
-def test_sign_flips_of_an_interval_of_values_are_exact_to_sixteen_and_drawn_above(alternative):
-    x = np.random.default_rng(4).normal(0.4, 1, size=17)
-    exact = stats.permutation_test(
-        (x[:13],), np.sum, permutation_type="samples", n_resamples=np.inf, alternative=alternative
-    ).pvalue
-    assert statistics.sign_flips(x[:13], alternative) == pytest.approx(exact)
-    every = stats.permutation_test(
-        (x,), np.sum, permutation_type="samples", n_resamples=np.inf, vectorized=True,
-        alternative=alternative, batch=4096,
-    ).pvalue  # fmt: skip
-    assert statistics.sign_flips(x, alternative) == pytest.approx(every, abs=5 * 0.5 / 100_000**0.5)
-    assert statistics.sign_flips(x, alternative) == statistics.sign_flips(x, alternative)
-    assert statistics.sign_flips(np.full(20, 0.1)) == 1e-5  # never 0
-    assert statistics.sign_flips([0.1, 0.2, 0.3] * 3) == 2 / 2**9  # though sums are rounded
-
-
-def test_sign_flips_refuse_what_they_cannot_test():
-    with pytest.raises(ValueError, match=r"alternative must be .* but is 'less'"):
-        statistics.sign_flips([0.1], "less")
-    with pytest.raises(ValueError, match="values must be finite"):
-        statistics.sign_flips([0.1, float("nan")])
 
 
 def decided(ratio: float, n: int) -> float:
@@ -69,46 +46,100 @@ def test_holm_is_that_of_the_pairs_of_which_one_can_be_true():
     assert np.isnan(statistics.holm(np.full((2, 2), np.nan))).all()
 
 
-def test_the_one_test_is_that_of_scipy_and_grows_by_shared_classes_and_the_luck_of_recipes():
+def test_the_one_test_is_that_of_scipy_and_grows_by_shared_classes_and_the_luck_of_searches():
     d = np.random.default_rng(2).normal(0.5, 1, size=(12, 3))
     found, theirs = statistics.paired(d, null=0.2), stats.ttest_1samp(d, 0.2)
-    np.testing.assert_allclose(found["p_t"], theirs.pvalue)
+    np.testing.assert_allclose(found["p"], theirs.pvalue)
     np.testing.assert_allclose(found[["low", "high"]].T, theirs.confidence_interval())
-    assert found["flips"].tolist() == [statistics.sign_flips(x - 0.2) for x in d.T]
-    assert (found["p"] == found[["p_t", "flips"]].max(axis=1)).all()
-    wider = statistics.paired(d, overlap=0.2, luck=0.3, searches=2, recipes=1.5)["error"]
-    np.testing.assert_allclose(wider**2, d.var(0, ddof=1) * (1 / 12 + 1 / 4) + 0.09 * 1.5 / 2)
+    lucky = statistics.Luck(0.09, 0.05)
+    wider = statistics.paired(d, overlap=0.2, luck=lucky, searches=2, pairs=0.5)
+    within = (d[::2].var(0, ddof=1) + d[1::2].var(0, ddof=1)) / 2 * (1 / 12 + 1 / 4)
+    luck = 0.5 / 2 * 0.09
+    np.testing.assert_allclose(wider["error"] ** 2, within + luck)
+    doubt = 2 * within**2 / 10 + (0.5 / 2 * 0.05) ** 2
+    np.testing.assert_allclose(wider["df"], 2 * (within + luck) ** 2 / doubt)
 
 
-def test_the_luck_of_recipes_is_found():
+def test_searches_of_one_repetition_each_are_an_ordinary_test():
+    d = np.random.default_rng(2).normal(size=(9, 1))
+    each = statistics.paired(d, luck=statistics.Luck(5.0), searches=9)
+    np.testing.assert_allclose(each["p"], stats.ttest_1samp(d, 0).pvalue)
+
+
+def test_the_luck_of_searches_is_found_and_is_that_of_a_difference():
     """Scores of twelve arms in twelve repetitions, which two searches share out."""
 
     def drawn(seed: int, luck: float) -> float:
         rng = np.random.default_rng(seed)
         scores = 0.045 * rng.standard_normal((12, 1)) + 0.015 * rng.standard_normal((12, 12))
         scores += luck * rng.standard_normal((2, 12))[np.arange(12) % 2]
-        return statistics.luck(scores, np.arange(12) % 2)
+        return statistics.luck(scores, np.arange(12) % 2).variance
 
-    none, some = ([drawn(seed, luck) for seed in range(20)] for luck in (0.0, 0.03))
-    assert np.sqrt(np.mean(np.square(none))) < 0.008
-    assert np.sqrt(np.mean(np.square(some))) == pytest.approx(0.03, rel=0.25)
+    none, some = ([drawn(seed, luck) for seed in range(40)] for luck in (0.0, 0.03))
+    assert abs(np.mean(none)) < 0.01**2
+    assert np.mean(some) == pytest.approx(2 * 0.03**2, rel=0.2)
+
+
+def test_few_pairs_are_shrunk_to_the_common_luck_and_pairs_of_one_base_count_once():
+    rng, of = np.random.default_rng(0), np.arange(12) % 2
+    d, common = (
+        rng.standard_normal((12, 4)) + 3 * rng.standard_normal((2, 4))[of],
+        statistics.Luck(1.0),
+    )
+    own = statistics.pair_luck(d, of)
+    shrunk = statistics.pair_luck(d, of, common)
+    assert shrunk.variance == pytest.approx((4 * own.variance + 2) / 6)
+    alone = [statistics.pair_luck(d[:, [j]], of).variance for j in range(4)]
+    grouped = statistics.pair_luck(d, of, None, ["a", "a", "b", "b"]).variance
+    assert grouped == pytest.approx(np.mean(alone))
+    unequal = statistics.pair_luck(d, of, None, ["a", "b", "b", "b"]).variance
+    assert unequal == pytest.approx((alone[0] + np.mean(alone[1:])) / 2)
+
+
+def test_a_search_that_failed_is_named_and_tells_nothing_of_luck():
+    of, others = np.arange(12) % 2, []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        scores = 0.01 * rng.standard_normal((2, 44))[of] + 0.005 * rng.standard_normal((12, 44))
+        sound = statistics.luck(scores[:, 1:], of)
+        scores[of == 1, 0] -= 0.3
+        found = statistics.failed(scores, of)
+        assert found[1, 0]
+        others.append(found.sum() - 1)
+        if not others[-1]:
+            assert statistics.luck(scores, of).variance == pytest.approx(sound.variance)
+        assert not statistics.failed(scores[:, :5], of).any()  # too few to tell
+    assert np.mean(others) < 0.3
+
+
+@pytest.mark.parametrize("design", ["drawings", "photographs, heads", "twelve searches"])
+def test_false_alarms_are_what_they_are_said_to_be(design):
+    """A short run of benchmarks/coverage.py: of losses and of additions."""
+    rng = np.random.default_rng(7)
+    p = np.array([list(coverage.study(rng, coverage.DESIGNS[design]))[:3:2] for _ in range(300)])
+    assert ((p < 0.05).mean(0) > 0.015).all()
+    assert ((p < 0.05).mean(0) < 0.095).all()
 
 
 @pytest.mark.parametrize(
-    "rule, interval, expected",
+    "rule, interval, more, expected",
     [
-        ("positive", (0.5, 1.5), "holds here"),
-        ("positive", (0.1, 0.9), "smaller than claimed"),
-        ("positive", (-0.4, 0.8), "fails here"),
-        ("positive", (-3.0, -2.0), "fails here"),
-        ("positive", (-0.4, 1.2), "open"),
-        ("equivalent", (-0.9, 0.8), "holds here"),
-        ("equivalent", (1.1, 3.0), "fails here"),
-        ("equivalent", (0.5, 3.0), "open"),
-        ("below", (-5.0, 0.9), "holds here"),
-        ("below", (1.1, 2.0), "fails here"),
-        ("below", (0.5, 2.0), "open"),
+        ("positive", (0.5, 1.5), {}, "holds here"),
+        ("positive", (0.1, 0.9), {}, "smaller here"),
+        ("positive", (0.1, 0.9), {"printed": 1.2}, "smaller than claimed"),
+        ("positive", (-0.4, 0.8), {}, "too small to see here"),
+        ("positive", (-3.0, -2.0), {}, "reversed here"),
+        ("positive", (-0.4, 1.2), {"printed": 2.0}, "printed size excluded here"),
+        ("positive", (-0.4, 1.2), {"printed": 1.1}, "open"),
+        ("positive", (-0.4, 1.2), {}, "open"),
+        ("positive", (-0.4, 1.2), {"least": 1.1}, "cannot be decided here"),
+        ("equivalent", (-0.9, 0.8), {}, "holds here"),
+        ("equivalent", (1.1, 3.0), {}, "fails here"),
+        ("equivalent", (0.5, 3.0), {}, "open"),
+        ("below", (-5.0, 0.9), {}, "holds here"),
+        ("below", (1.1, 2.0), {}, "fails here"),
+        ("below", (0.5, 2.0), {"least": 3.0}, "cannot be decided here"),
     ],
 )
-def test_a_word_follows_from_the_interval_and_the_smallest_effect(rule, interval, expected):
-    assert statistics.word(rule, sum(interval) / 2, *interval, margin=1.0) == expected
+def test_a_word_follows_from_the_interval_the_sizes_and_the_power(rule, interval, more, expected):
+    assert statistics.word(rule, sum(interval) / 2, *interval, margin=1.0, **more) == expected

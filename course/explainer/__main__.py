@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from course import live
 from course.explainer import page
 
-page.main(Path(sys.argv[1]))
+live.report(Path(sys.argv[1]), page.write(Path(sys.argv[1])))

@@ -5,7 +5,12 @@ const LIGHT = ["#0072b2", "#d55e00", "#009e73", "#b8508c", "#b07d00", "#3a8fc4",
 const DARK = ["#56b4e9", "#ff9a4d", "#3ccfa2", "#e39ac6", "#f0b93a", "#9cc2ff", "#b79cf0", "#c9ab6e", "#ff8f86", "#b4b4c0"];
 export const dark = matchMedia("(prefers-color-scheme: dark)");
 const colors = () => (dark.matches ? DARK : LIGHT);
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
+/** A color of look.css as a canvas takes it: resolved for light or dark. */
+function css(name) {
+  const canvas = document.getElementById("plane");
+  canvas.style.color = `var(${name})`;
+  return getComputedStyle(canvas).color;
+}
 
 export function node(tag, attributes = {}, ...children) {
   const drawn = ["svg", "line", "polyline", "text", "rect"].includes(tag);
@@ -111,7 +116,7 @@ export function plane(canvas, { rows, dim, view, turn, ofEach, picture, chosen, 
     const own = spots.slice(c * ofEach, (c + 1) * ofEach);
     return [0, 1].map((k) => own.reduce((sum, spot) => sum + spot[k], 0) / ofEach - middle);
   });
-  const angles = apart(middles.map(([x, y]) => Math.atan2(y, x)), size * 1.15 / (side * 0.445));
+  const angles = apart(middles.map(([x, y]) => Math.atan2(y, x)), size * 1.4 / (side * 0.445));
   context.imageSmoothingEnabled = false;
   angles.forEach((angle, c) => {
     const x = middle + side * 0.445 * Math.cos(angle) - size / 2, y = middle + side * 0.445 * Math.sin(angle) - size / 2;
@@ -131,7 +136,7 @@ const nice = (v) => (Math.abs(v) >= 100 ? v.toFixed(0) : Number(v.toPrecision(2)
 export function chart(title, curves, past, lines, [low, high]) {
   const all = [...curves, ...past].flatMap(({ values }) => values), last = Math.max(100, ...all.map(([k]) => k));
   const seen = all.map(([, v]) => v).filter(Number.isFinite);
-  const top = high ?? Math.max(1e-3, ...seen) * 1.05, under = low ?? Math.min(0, ...seen);
+  const top = high ?? (seen.length ? Math.max(1e-3, ...seen) * 1.05 : 1), under = low ?? Math.min(0, ...seen);
   const x = (k) => LEFT + ((WIDE - LEFT) * k) / last, y = (v) => 4 + (HIGH - BOTTOM - 4) * (1 - (v - under) / (top - under));
   const svg = node("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", role: "img", "aria-label": `${title}, ${curves.map(({ name, values }) => `${name || "now"} ${values.length ? nice(values.at(-1)[1]) : "none yet"}`).join(", ")}` });
   const line = (values, kind) => node("polyline", { class: kind, points: values.filter(([, v]) => Number.isFinite(v)).map(([k, v]) => `${x(k).toFixed(1)},${y(v).toFixed(1)}`).join(" ") });
@@ -147,8 +152,8 @@ export function chart(title, curves, past, lines, [low, high]) {
 export function histogram(title, values, past) {
   const top = Math.max(1e-6, ...values, ...past) * 1.02, bins = (list) => list.reduce((sum, v) => { sum[Math.floor((20 * v) / top)]++; return sum; }, Array(20).fill(0));
   const now = bins(values), most = Math.max(...now, ...bins(past)), mean = values.reduce((a, b) => a + b, 0) / values.length;
-  const spread = Math.sqrt(values.reduce((sum, v) => sum + (v - mean) ** 2, 0) / values.length) / mean;
-  const told = `mean ${nice(mean)}, standard deviation ${(100 * spread).toFixed(0)} % of it`;
+  const spread = Math.sqrt(values.reduce((sum, v) => sum + (v - mean) ** 2, 0) / values.length);
+  const told = `mean ${nice(mean)}, standard deviation ${nice(spread)} (${((100 * spread) / mean).toFixed(0)} % of it)`;
   const svg = node("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", role: "img", "aria-label": `${title}: ${told}` });
   const w = (WIDE - LEFT) / 20, h = (n) => ((HIGH - BOTTOM - 4) * n) / most;
   svg.append(...now.map((n, i) => node("rect", { x: LEFT + i * w + 0.5, width: w - 1, y: HIGH - BOTTOM - h(n), height: h(n) })),

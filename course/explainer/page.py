@@ -1,36 +1,21 @@
 """The page as a folder: graphs, images, film, and the files that read them."""
 
 import json
-import logging
 import shutil
-import tempfile
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from joblib import Parallel, delayed
 
-from course import playground
-from course.explainer import graphs, images, step
-from course.explainer.film import film
-from dmlkit import losses
+from course import live
+from course.explainer import film, graphs, images, step
 
 HERE = Path(__file__).parent
+#: What the page knows of its losses and images.
+CATALOG = "explainer.json"
 #: What the browser reads as it is.
 FILES = ("index.html", "explainer.css", "explainer.js", "draw.js", "random.js", "worker.js")
-
-
-def _attempt(name: str, folder: Path) -> dict[str, Any]:
-    """What ``graphs.export_loss`` says, or why the loss cannot be exported."""
-    warnings.simplefilter("ignore")  # the exporters', about themselves
-    logging.disable(logging.WARNING)
-    torch.set_num_threads(1)
-    try:
-        return graphs.export_loss(name, folder)
-    except Exception as error:  # whatever an exporter raises, the page names the loss and why
-        return {"name": name, "title": losses.entry(name).title, "why": playground.reason(error)}
 
 
 def write_images(folder: Path) -> dict[str, Any]:
@@ -50,49 +35,26 @@ def write_images(folder: Path) -> dict[str, Any]:
 
 
 def write(folder: Path, names: Sequence[str] = tuple(graphs.LOSSES)) -> dict[str, Any]:
-    """Build the page into a folder, whole or not at all, and give its catalog.
-
-    That has ``losses``, those of the page, and ``missing``, those that cannot be exported.
-    """
-    folder = folder.resolve()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-        page = Path(scratch) / "page"
-        (page / "models").mkdir(parents=True)
+    """Build the page into a folder, whole or not at all, and give its catalog of losses."""
+    with live.replaced(folder) as page:
         for file in FILES:
             shutil.copy(HERE / file, page)
-        playground.copy_runtime(Path(scratch), page / "ort")
-        jobs = [delayed(graphs.export_network)(page / "models")]
-        _, *told = Parallel(n_jobs=-1)(
-            jobs + [delayed(_attempt)(name, page / "models") for name in names]
-        )
+        live.copy_runtime(page)
+        catalog = live.catalog(graphs.export_loss, names, page / "models")
+        graphs.export_network(page / "models")
         data = write_images(page)
-        (page / "film.svg").write_text(film(images.glyphs()))
-        catalog = {
-            "sizes": {
-                "shapes": step.SHAPES,
-                "classes": step.CLASSES,
-                "images": step.IMAGES,
-                "unseen": images.UNSEEN,
-                "ofEach": images.OF_EACH,
-                "batch": step.BATCH,
-                "dim": step.DIM,
-                "side": step.SIDE,
-                "proxyRate": step.PROXY_RATE,
-            },
-            "data": data,
-            "losses": [loss for loss in told if "why" not in loss],
-            "missing": [loss for loss in told if "why" in loss],
+        film.save(film.film(images.glyphs()), page / "film.webp")
+        sizes = {
+            "shapes": step.SHAPES,
+            "classes": step.CLASSES,
+            "images": step.IMAGES,
+            "unseen": images.UNSEEN,
+            "ofEach": images.OF_EACH,
+            "batch": step.BATCH,
+            "dim": step.DIM,
+            "side": step.SIDE,
+            "proxyRate": step.PROXY_RATE,
         }
-        (page / "explainer.json").write_text(json.dumps(catalog))
-        shutil.rmtree(folder, ignore_errors=True)
-        page.rename(folder)
+        told = {"sizes": sizes, "data": data} | catalog
+        (page / CATALOG).write_text(json.dumps(told))
     return catalog
-
-
-def main(folder: Path) -> None:
-    """Build the page, and print what it has and what it lacks."""
-    catalog = write(folder)
-    print(f"{len(catalog['losses'])} losses in {folder}")  # noqa: T201
-    for loss in catalog["missing"]:
-        print(f"missing: {loss['name']}: {loss['why']}")  # noqa: T201

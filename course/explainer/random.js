@@ -16,7 +16,7 @@ export function draws(seed, stream, count) {
 /** All parameters before the first step, of stream 0; biases are 0. */
 export function begin(seed, dim, { shapes, classes, dim: all }) {
   const sizes = shapes.map((shape) => shape.reduce((a, b) => a * b)), weights = sizes.reduce((a, b) => a + b);
-  const p = Float32Array.from(draws(seed, 0, weights + classes * all), (v, i) => (i < weights || (i - weights) % all < dim ? 2 * v - 1 : 0));
+  const p = Float64Array.from(draws(seed, 0, weights + classes * all), (v, i) => (i < weights || (i - weights) % all < dim ? 2 * v - 1 : 0));
   let at = 0;
   shapes.forEach((shape, k) => {
     const scale = shape.length === 2 ? Math.sqrt(6 / shape[1]) : 0;

@@ -3,6 +3,10 @@
 All parameters are one vector, so that each part is a function of few tensors. Dimensions that are
 not trained in are masked: they stay 0, and the losses of the page are the same as without them. So
 one graph serves every dimension.
+
+All numbers are float64. Where a loss mines, training multiplies a difference by some million in 50
+steps: what two machines round otherwise in float32, 1e-7, becomes another training; in float64 it
+stays below what is seen. The browser's runtime has no convolution of float64, hence ``Patches``.
 """
 
 import math
@@ -13,14 +17,12 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-aten = torch.ops.aten
 #: Pixels of a side, channels, images of a batch, and the largest dimension.
 SIDE, CHANNELS, BATCH, DIM = 16, 3, 32, 16
 #: Classes that are trained on, and images of each.
 CLASSES, IMAGES = 50, 24
-#: The network's parameters: three convolutions of 3 x 3 with their biases, and a linear layer.
+#: The network's parameters: three convolutions of 3 x 3 (out, 9 in) with biases, a linear layer.
 SHAPES = ((16, 27), (16,), (32, 144), (32,), (32, 288), (32,), (DIM, 128), (DIM,))
 SIZES = tuple(math.prod(shape) for shape in SHAPES)
 #: All parameters: the network's, then a proxy for each class, which learns so many times as fast.
@@ -56,14 +58,14 @@ def draws(seed: int, stream: int, count: int) -> NDArray[np.float64]:
     return mixed(key + places) / 2**32
 
 
-def begin(seed: int, dim: int) -> NDArray[np.float32]:
+def begin(seed: int, dim: int) -> NDArray[np.float64]:
     """All parameters before the first step, of stream 0; biases are 0."""
     numbers = 2 * draws(seed, 0, WEIGHTS + PROXIES) - 1
     parts = np.split(numbers, np.cumsum(SIZES))
     for part, shape in zip(parts, SHAPES, strict=False):
         part *= math.sqrt(6 / shape[1]) if len(shape) == 2 else 0  # He et al. 2015, uniform
     parts[-1].reshape(CLASSES, DIM)[:, dim:] = 0
-    return np.concatenate(parts).astype(np.float32)
+    return np.concatenate(parts)
 
 
 def batch(seed: int, step: int, classes: int, per_class: int) -> tuple[Any, Any]:
@@ -78,29 +80,48 @@ def batch(seed: int, step: int, classes: int, per_class: int) -> tuple[Any, Any]
     return chosen.repeat(per_class), places[:, :per_class].ravel()
 
 
-# --- What ONNX lacks, said by what it has ---------------------------------------------------------
-
-
-def _convolution_backward(g: Tensor, x: Tensor, w: Tensor, *rest: Any) -> tuple[Any, ...]:
-    """The gradients of a convolution are convolutions, too: of input, weight and bias."""
-    _, stride, padding, *_, (wanted, *_) = rest
-    sides = zip(x.shape[2:], g.shape[2:], stride, padding, strict=True)
-    left = [n - (k - 1) * s + 2 * p - 3 for n, k, s, p in sides]
-    dx = F.conv_transpose2d(g, w, None, stride, padding, left) if wanted else None
-    dw = F.conv2d(x.transpose(0, 1), g.transpose(0, 1), None, 1, padding, stride)
-    return dx, dw[:, :, :3, :3].transpose(0, 1), g.sum((0, 2, 3))
-
-
-class Exportable(TorchDispatchMode):
-    """Answers by operations that ONNX has."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is aten.convolution_backward.default:
-            return _convolution_backward(*args)
-        return func(*args, **(kwargs or {}))
-
-
 # --- The parts of a step --------------------------------------------------------------------------
+
+
+def _read(side: int) -> Tensor:
+    """Which pixel each tap of each patch reads; side² stands for what lies beyond the border."""
+    at = 2 * torch.arange(side // 2)[:, None] + torch.arange(-1, 2)  # (side / 2, 3)
+    y, x = at[:, None, :, None], at[None, :, None, :]
+    return torch.where((y >= 0) & (x >= 0), y * side + x, side * side).flatten()
+
+
+def _readers(side: int) -> Tensor:
+    """Which taps, at most four, read each pixel; one beyond the last where there are fewer."""
+    read = _read(side)
+    order = read.argsort(stable=True)
+    count = read.bincount()[: side * side]
+    first = count.cumsum(0) - count
+    place = torch.arange(4)
+    which = (first[:, None] + place).clamp_max(len(order) - 1)
+    return torch.where(place < count[:, None], order[which], len(read)).flatten()
+
+
+_READ, _READERS = ({side**2: of(side) for side in (16, 8, 4)} for of in (_read, _readers))
+
+
+class Patches(torch.autograd.Function):
+    """What a convolution of 3 x 3, stride 2 and padding 1 reads: (B, HW, C) -> (B, 9 HW / 4, C).
+
+    Backward is a choice of places, too, where autograd would add up into them: four times as long.
+    """
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return F.pad(x, (0, 0, 0, 1)).index_select(1, _READ[x.shape[1]])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], _: Tensor) -> None:
+        ctx.pixels = inputs[0].shape[1]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        taps = F.pad(gradients[0], (0, 0, 0, 1)).index_select(1, _READERS[ctx.pixels])
+        return taps.unflatten(1, (-1, 4)).sum(dim=2)
 
 
 def forward(p: Tensor, mask: Tensor, x: Tensor) -> Tensor:
@@ -108,17 +129,18 @@ def forward(p: Tensor, mask: Tensor, x: Tensor) -> Tensor:
     parts = p.split(SIZES)
     w = [part.reshape(shape) for part, shape in zip(parts, SHAPES, strict=True)]
     x = x - x.mean((1, 2, 3), keepdim=True)
-    x = x / (x.square().mean((1, 2, 3), keepdim=True) + FAINT).sqrt()
+    x = x / (x.square().mean((1, 2, 3), keepdim=True) + p.new_tensor(FAINT)).sqrt()
+    x = x.flatten(2).transpose(1, 2)  # (B, HW, C)
     for i in range(0, 6, 2):
-        x = F.conv2d(x, w[i].view(-1, x.shape[1], 3, 3), w[i + 1], stride=2, padding=1).relu()
+        patches = Patches.apply(x).reshape(-1, w[i].shape[1])  # (B HW / 4, 9 C)
+        x = (patches @ w[i].T + w[i + 1]).relu().view(len(x), -1, len(w[i]))
     return (x.flatten(1) @ w[6].T + w[7]) * mask
 
 
 def backward(p: Tensor, mask: Tensor, x: Tensor, forces: Tensor) -> Tensor:
     """The gradient of all parameters of the network, from minus that of its embeddings."""
     q = p.detach().requires_grad_()
-    with Exportable():
-        return torch.autograd.grad(forward(q, mask, x), q, -forces)[0]
+    return torch.autograd.grad(forward(q, mask, x), q, -forces)[0]
 
 
 def adam(
@@ -128,7 +150,7 @@ def adam(
 
     ``lr`` (N,) has a learning rate for each of the parameters.
     """
-    a, b = BETAS
+    a, b = p.new_tensor(BETAS)  # tensors: the exporter keeps a number in float32
     m, v = a * m + (1 - a) * g, b * v + (1 - b) * g * g
-    root = v.sqrt() / (1 - b**step).sqrt() + EPSILON
+    root = v.sqrt() / (1 - b**step).sqrt() + p.new_tensor(EPSILON)
     return p - lr / (1 - a**step) * m / root, m, v

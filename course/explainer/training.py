@@ -1,6 +1,6 @@
 """The page's training in torch alone: what its graphs must equal, and what the film shows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -27,17 +27,18 @@ class Settings:
 
 def embed(weights: Sequence[Tensor], dim: int, images: Tensor) -> Tensor:
     """Embeddings (B, DIM) of images (B, C, 16, 16) uint8, by torch's own convolutions."""
-    x = images.expand(-1, step.CHANNELS, -1, -1) / 255
+    x = images.expand(-1, step.CHANNELS, -1, -1).double() / 255
     x = x - x.mean((1, 2, 3), keepdim=True)
     x = x / (x.square().mean((1, 2, 3), keepdim=True) + step.FAINT).sqrt()
     for w, b in zip(weights[0:6:2], weights[1:6:2], strict=True):
-        x = F.conv2d(x, w.view(len(w), -1, 3, 3), b, stride=2, padding=1).relu()
-    last = F.linear(x.flatten(1), *weights[6:])
+        kernel = w.view(len(w), 3, 3, -1).permute(0, 3, 1, 2)
+        x = F.conv2d(x, kernel, b, stride=2, padding=1).relu()
+    last = F.linear(x.permute(0, 2, 3, 1).flatten(1), *weights[6:])
     return F.pad(last[:, :dim], (0, step.DIM - dim))
 
 
-def train(images: Images, settings: Settings) -> Iterator[tuple[float, Tensor]]:
-    """The loss of each step and the unseen images' embeddings after it, without an end."""
+def train(images: Images, settings: Settings) -> Iterator[tuple[float, Callable[[], Tensor]]]:
+    """The loss of each step, and what embeds the unseen images after it, without an end."""
     start = torch.from_numpy(step.begin(settings.seed, settings.dim))
     *parts, own = start.split([*step.SIZES, step.PROXIES])
     weights = [
@@ -50,6 +51,11 @@ def train(images: Images, settings: Settings) -> Iterator[tuple[float, Tensor]]:
     groups.append({"params": [*loss.parameters()], "lr": settings.lr * step.PROXY_RATE})
     optimizer = torch.optim.Adam([group for group in groups if group["params"]], eps=step.EPSILON)
     constraint, k = SphericalConstraint(settings.sec), 0
+
+    @torch.no_grad()
+    def unseen() -> Tensor:
+        return embed(weights, settings.dim, images.unseen)
+
     while True:
         k += 1
         per_class = step.BATCH // settings.classes
@@ -60,5 +66,4 @@ def train(images: Images, settings: Settings) -> Iterator[tuple[float, Tensor]]:
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
-        with torch.no_grad():
-            yield float(value), embed(weights, settings.dim, images.unseen)
+        yield float(value.detach()), unseen

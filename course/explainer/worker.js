@@ -11,8 +11,8 @@ const graph = (name) => once(name, () => ort.InferenceSession.create(new URL(`./
 const fetched = (name) => fetch(new URL(name, import.meta.url));
 const catalog = once("catalog", async () => (await fetched("explainer.json")).json());
 const pixels = (name) => once(`${name}.bin`, async () => new Uint8Array(await (await fetched(`${name}.bin`)).arrayBuffer()));
-const tensor = (values, ...dims) => new ort.Tensor("float32", values, dims);
-const one = (value) => tensor(Float32Array.of(value));
+const tensor = (values, ...dims) => new ort.Tensor("float64", values, dims);
+const one = (value) => tensor(Float64Array.of(value));
 
 let run; // what is trained: settings, parameters, the step
 let pace = 0; // steps a second; 0: pause
@@ -26,15 +26,15 @@ async function start(settings) {
   const { sizes, losses, data } = await catalog;
   const images = await pixels(settings.data), loss = losses.find(({ name }) => name === settings.loss);
   const p = begin(settings.seed, settings.dim, sizes), weights = p.length - sizes.classes * sizes.dim;
-  const mask = Float32Array.from({ length: sizes.dim }, (_, i) => Number(i < settings.dim));
-  const rates = Float32Array.from(p, (_, i) => settings.lr * (i < weights ? 1 : sizes.proxyRate));
+  const mask = Float64Array.from({ length: sizes.dim }, (_, i) => Number(i < settings.dim));
+  const rates = Float64Array.from(p, (_, i) => settings.lr * (i < weights ? 1 : sizes.proxyRate));
   run = { settings, sizes, loss, images, channels: data[settings.data].channels, p, weights, k: 0, value: NaN,
-    m: new Float32Array(p.length), v: new Float32Array(p.length), mask: tensor(mask, sizes.dim), rates };
+    m: new Float64Array(p.length), v: new Float64Array(p.length), mask: tensor(mask, sizes.dim), rates };
 }
 
 /** Images by their places in the file, as the network takes them: a gray one has three equal channels. */
 function input(places) {
-  const { images, channels, sizes: { side } } = run, area = side * side, values = new Float32Array(places.length * 3 * area);
+  const { images, channels, sizes: { side } } = run, area = side * side, values = new Float64Array(places.length * 3 * area);
   places.forEach((place, i) => {
     for (let c = 0; c < 3; c++) {
       const from = (place * channels + (channels === 3 ? c : 0)) * area, to = (i * 3 + c) * area;
@@ -54,7 +54,7 @@ async function step() {
   if (loss.proxies) feed.proxies = tensor(p.subarray(weights), sizes.classes, sizes.dim);
   const [[value], forces, ofProxies] = await ask(loss.name, feed);
   const [gradient] = await ask("backward", { ...network, forces: tensor(forces, labels.length, sizes.dim) });
-  const g = new Float32Array(N);
+  const g = new Float64Array(N);
   g.set(gradient);
   ofProxies?.forEach((force, i) => { g[weights + i] = -force; });
   [run.p, run.m, run.v] = await ask("adam", { p: tensor(p, N), m: tensor(m, N), v: tensor(v, N), g: tensor(g, N), step: one(k), lr: tensor(rates, N) });
@@ -64,7 +64,7 @@ async function step() {
 /** Embeddings of all unseen images, a batch at a time. */
 async function unseen() {
   const { sizes, p, mask, weights } = run, first = sizes.classes * sizes.images, count = sizes.unseen * sizes.ofEach;
-  const found = new Float32Array(count * sizes.dim);
+  const found = new Float64Array(count * sizes.dim);
   for (let at = 0; at < count; at += sizes.batch) {
     const images = input(Array.from({ length: sizes.batch }, (_, i) => first + at + i));
     found.set((await ask("forward", { p: tensor(p.subarray(0, weights), weights), mask, images }))[0], at * sizes.dim);

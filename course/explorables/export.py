@@ -7,8 +7,6 @@ in what ``make playground`` fetches from npm.
 import json
 import shutil
 import sys
-import tempfile
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,8 @@ import torch
 from joblib import Parallel, delayed
 from torch import Tensor
 
+from course import exporting, live
 from course.explorables import HERE, Choice, Explorable, load, names
-from course.playground import LOOK, TOLERANCE, difference, exported, reason
 
 #: By this a module says that it computes in a closed form: no graph is exported.
 CLOSED = "export function compute("
@@ -38,7 +36,7 @@ def graph(explorable: Explorable, choice: Choice) -> bytes:
         found = explorable.formula(choice, numbers, points)
         return tuple(found[key].clone() for key in keys)
 
-    model = exported(computed, [numbers, points], ["numbers", "points"])
+    model = exporting.exported(computed, [numbers, points], ["numbers", "points"])
     proto = onnx.load_model_from_string(model)
     for key, output in zip(keys, proto.graph.output, strict=True):
         proto.graph.node.append(onnx.helper.make_node("Identity", [output.name], [key]))
@@ -51,16 +49,15 @@ def graph(explorable: Explorable, choice: Choice) -> bytes:
 
 def _compare(model: bytes, explorable: Explorable, choice: Choice) -> None:
     """Raise ValueError where a graph differs from torch, at other numbers and other points."""
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(model)
     random = torch.Generator().manual_seed(0)
-    for _ in range(20):
-        numbers, points = sample(explorable, choice, random)
-        given = {"numbers": numbers.numpy(), "points": points.numpy()}
-        expected = explorable.formula(choice, numbers, points).values()
-        if (apart := difference(expected, session.run(None, given))) > TOLERANCE:
-            raise ValueError(f"the exported graph differs from torch by {apart:.1e} of the largest")
+    drawn = [sample(explorable, choice, random) for _ in range(20)]
+    exporting.compared(
+        model,
+        [
+            ({"numbers": n, "points": p}, explorable.formula(choice, n, p).values())
+            for n, p in drawn
+        ],
+    )
 
 
 def sample(
@@ -75,14 +72,9 @@ def sample(
     return numbers, mixed + 0.01 * start.abs().max() * torch.rand(start.shape, generator=random)
 
 
-def _attempt(name: str, choice: Choice, folder: Path) -> dict[str, str]:
-    """Write a graph; or say why there is none."""
-    warnings.simplefilter("ignore")  # the exporter's, about itself
-    torch.set_num_threads(1)
-    try:
-        (folder / f"{choice.name}.onnx").write_bytes(graph(load(name), choice))
-    except Exception as error:  # whatever an exporter raises, the page says why
-        return {"why": reason(error)}
+def _save(name: str, choice: Choice, folder: Path) -> dict[str, str]:
+    """Write a graph; nothing is to be said of it."""
+    (folder / f"{choice.name}.onnx").write_bytes(graph(load(name), choice))
     return {}
 
 
@@ -95,13 +87,9 @@ def write(folder: Path, most: int | None = None) -> dict[str, dict[str, Any]]:
 
     ``most`` graphs of each are exported; without it, all.
     """
-    folder = folder.resolve()  # the workers may have another folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
     settings = {name: load(name).describe() for name in names()}
-    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-        made = Path(scratch) / "explorables"
-        made.mkdir()
-        for path in (*HERE.glob("*.js"), LOOK):
+    with live.replaced(folder) as made:
+        for path in (*HERE.glob("*.js"), live.LOOK):
             shutil.copy(path, made)
         work = []
         for name in settings:
@@ -111,7 +99,7 @@ def write(folder: Path, most: int | None = None) -> dict[str, dict[str, Any]]:
                 work += [(name, choice, made / name) for choice in wanted]
                 for entry in settings[name]["choices"][len(wanted) :]:
                     entry["why"] = "left out"
-        told = Parallel(n_jobs=-1)(delayed(_attempt)(*each) for each in work)
+        told = Parallel(n_jobs=-1)(delayed(exporting.attempt)(_save, *each) for each in work)
         for (name, choice, _), why in zip(work, told, strict=True):
             entries = {entry["name"]: entry for entry in settings[name]["choices"]}
             entries[choice.name].update(why)
@@ -120,8 +108,6 @@ def write(folder: Path, most: int | None = None) -> dict[str, dict[str, Any]]:
             known["first"] = json.loads(json.dumps(first), parse_float=_short)
             text = json.dumps(known, ensure_ascii=False)
             (made / name / "settings.json").write_text(text, encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
-        made.rename(folder)
     return settings
 
 

@@ -20,10 +20,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from course import book, explorables, launch, ledger
 from course.site import atlas, drawings, notebooks
 from dmlkit import ROOT, __version__, losses
-from studies import claims
+from studies import choice, claims
 
 SITE = Path(__file__).parent
-#: What ``make playground`` leaves in build/: the site has each where it is there.
+#: What ``make playground explainer`` leaves in build/: the site has each where it is there.
 LIVE = ("explorables", "playground", "explainer")
 #: Pages of one look, each a tab of the others: the folder, and what the tab says.
 TABS = {"playground": "Forces", "explainer": "Training", "losses": "Atlas"}
@@ -72,8 +72,8 @@ def write(source: Path) -> None:
     facts = {name: book.facts(notebook) for name, notebook in course.items()}
     notebooks.write(source / "notebooks", course, figures)
     _set(
-        source / "ledger" / "index.md", "ledger.md", text=ledger.markdown(frame),
-        table=ledger_by_conditions(frame),
+        source / "ledger" / "index.md", "ledger.md", head=ledger_head(),
+        text=ledger.markdown(frame), table=ledger_by_conditions(frame),
     )  # fmt: skip
     _write_atlas(source / "losses")
     (source / "teach.md").write_text(teach(), encoding="utf-8")
@@ -117,8 +117,8 @@ def front(repository: str) -> str:
     text = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## The course")[0]
     text = re.sub(r" ?<!--.*?-->", "", launch.addressed(text, repository), flags=re.DOTALL)
     text = re.sub(r"\[([^]]+)\]\(figures/[\w.]+\.md\)", r"\1", text)
-    shown = r"!\[([^]]*)\]\(figures/(\w+)\.png\)"
-    small = r'<img src="figures/\2.png" alt="\1">'
+    shown = r"!\[([^]]*)\]\(figures/(\w+\.(?:png|webp))\)"
+    small = r'<img src="figures/\2" alt="\1">'
     return re.sub(shown, small, text).replace("\n## ", f"\n{_WAYS}\n## ", 1)
 
 
@@ -128,15 +128,22 @@ def teach() -> str:
     return text.replace("](../notebooks/", "](notebooks/").replace("(ledger.md", "(ledger/index.md")
 
 
+def ledger_head() -> str:
+    """What docs/ledger.md says before its rows, without links to pages that the site has not."""
+    head = (ROOT / "docs" / "ledger.md").read_text(encoding="utf-8").partition("<!-- claims -->")[0]
+    return re.sub(r"\[([^]]+)\]\(\w+\.md\)", r"\1", head).strip()
+
+
 def ledger_by_conditions(frame: pd.DataFrame) -> str:
     """A table of words: a row for each claim, a column for each condition."""
     shown = frame[frame["word"].isin(claims.WORDS)]
     wide = list(dict.fromkeys(shown.sort_values("claim", kind="stable")["condition"]))
-    lines = ["| claim | " + " | ".join(wide) + " |", "|---" * (len(wide) + 1) + "|"]
+    heads = map(claims.placed, wide)
+    lines = ["| claim | " + " | ".join(heads) + " |", "|---" * (len(wide) + 1) + "|"]
     for name, rows in shown.groupby("claim", sort=False):
         words = {
             at: " ".join(
-                f'<span class="word {row.word.split()[0]}">{row.word}</span>' + "*" * row.stands
+                f'<span class="word {_look(row.word, row.stands)}">{row.word}</span>'
                 for row in rows[rows["condition"] == at].itertuples()
             )
             for at in wide
@@ -146,13 +153,17 @@ def ledger_by_conditions(frame: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
+def _look(word: str, stands: bool) -> str:
+    return word.split()[0] if stands or word not in claims.DECIDED else "falls"
+
+
 def _write_atlas(folder: Path) -> None:
     known = atlas.atlas()
     families = list(dict.fromkeys(loss["entry"].family for loss in known))
-    conditions = list(known[0]["results"])
-    _set(
-        folder / "index.md", "losses.md", losses=known, families=families, conditions=conditions
-    )  # fmt: skip
+    results = [loss["results"] for loss in known]
+    powers = {name: row["power"] for each in results for name, row in each.items() if row}
+    shown = {"losses": known, "families": families, "conditions": list(results[0])}
+    _set(folder / "index.md", "losses.md", **shown, powers=powers)
     for loss in known:
         name = loss["entry"].name
         drawings.forces(name).savefig(folder / f"{name}.png", dpi=150)
@@ -166,7 +177,7 @@ def _templates() -> Environment:
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     found.filters["plain"] = plain
-    found.filters["group"] = atlas.group
+    found.filters["group"] = choice.title
     found.filters["number"] = book.number
     found.globals |= {"picture": notebooks.picture}
     return found

@@ -52,23 +52,15 @@ def _settings(entry: Entry) -> Iterator[tuple[str, str, str]]:
 def results() -> dict[str, dict[str, dict[str, Any]]]:
     """What the studies say of each loss in each condition: ``found[condition][loss]``.
 
-    mean, low, high of Recall@1 (95 %), the group (0 leads), points behind it, the chosen settings,
-    and what a blind choice of them costs.
+    mean, low, high of Recall@1 (95 %), the group (see ``choice.title``), how far the loss lies
+    behind the best, how often 3 points are found (``choice.power``), the chosen
+    settings, and what a blind choice of them costs.
     """
     known, found = conditions(kept()), {}
     for condition, passes in choice.SHOWN.items():
         if condition in known:
             table = choice.standings(known[condition]).join(choice.settings(*passes))
+            table["power"] = choice.power(table)
             table["chosen"] = table["chosen"].fillna("")
             found[condition] = table.to_dict("index")
     return found
-
-
-def group(row: dict[str, Any]) -> str:
-    """In words, the group of a loss in a condition.
-
-    >>> group({"group": 0.0}), group({"group": 3.0})
-    ('leading', '4 to 6 points behind')
-    """
-    last = round(100 * choice.BAND * row["group"])
-    return f"{last - round(100 * choice.BAND)} to {last} points behind" if last else "leading"

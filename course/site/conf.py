@@ -38,7 +38,7 @@ myst_enable_extensions = ["dollarmath", "attrs_inline", "deflist"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # the notebooks hold their outputs
 nb_merge_streams = True
-nb_code_prompt_show = "Show the code"
+nb_code_prompt_show = "Code of this picture"
 nb_code_prompt_hide = "Hide the code"
 
 apidoc_modules = [

@@ -10,7 +10,7 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell, new_output
 
-from course import book, explorables, launch
+from course import book, explorables, launch, outputs, solutions
 from dmlkit import ROOT
 
 #: Where the site has what is a page of docs/.
@@ -66,6 +66,7 @@ def write(folder: Path, course: dict[str, NotebookNode], known: dict[str, dict[s
         badges = launch.badges(f"notebooks/{name}.ipynb", repository)
         first.source = book.linked(first.source, badges)  # the page has links to its neighbors
     for name, notebook in (course | pages).items():
+        notebook.cells = pictures_first(notebook.cells)
         for cell in notebook.cells:
             if cell.cell_type == "code":
                 _show(cell, known)
@@ -77,13 +78,44 @@ def write(folder: Path, course: dict[str, NotebookNode], known: dict[str, dict[s
         nbformat.write(notebook, folder / f"{name}.ipynb")
 
 
+def pictures_first(cells: list[NotebookNode]) -> list[NotebookNode]:
+    """The cells of a page: code that prepares a picture is a part of that picture's folded code.
+
+    So no page begins with settings and imports, and each picture has one line to unfold. What
+    prepares nothing that is shown stays where it is.
+    """
+    found: list[NotebookNode] = []
+    waiting: list[NotebookNode] = []
+    for cell in cells:
+        marks = outputs.tags(cell) if cell.cell_type == "code" else []
+        solves = cell.cell_type == "code" and solutions.opened(cell.source) != cell.source
+        if solves or not {book.HIDDEN, "parameters"} & {*marks}:
+            found.append(cell)
+        elif cell.outputs:
+            cell.source = "\n\n".join(each.source for each in (*waiting, cell))
+            found.append(cell)
+            waiting = []
+        else:
+            waiting.append(cell)
+    for cell in waiting:
+        cell.metadata["tags"] = [*outputs.tags(cell), book.HIDDEN]
+    return found + waiting
+
+
 def _show(cell: NotebookNode, known: dict[str, dict[str, Any]]) -> None:
-    """Fold what solves; a picture is the file that the gallery has, too."""
-    if "### BEGIN SOLUTION" in cell.source:
+    """Fold what solves; say what a fold hides; a picture is the file that the gallery has, too."""
+    if solutions.BEGIN in (text := solutions.opened(cell.source)):
+        cell.source = text
         cell.metadata["tags"] = sorted({*cell.metadata.get("tags", []), book.HIDDEN})
-        cell.metadata["mystnb"] = {"code_prompt_show": "Show the solution"}
+        _prompt(cell, "Show the solution")
+    elif not any("image/png" in output.get("data", {}) for output in cell.outputs):
+        _prompt(cell, "Code")
     for i, output in enumerate(cell.outputs):
         about = output.get("metadata", {}).get("image/png", {})
         if name := about.get("figure"):
             html = picture(name, known[name]["alt"])
             cell.outputs[i] = new_output("display_data", {"text/html": html})
+
+
+def _prompt(cell: NotebookNode, text: str) -> None:
+    cell.metadata["mystnb"] = {"code_prompt_show": text}

@@ -1,10 +1,11 @@
 """The command line: ``dmlkit train | data | search``, and the commands of the checkout."""
 
 import os
+import socket
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +14,13 @@ from dmlkit.cli import terminal
 from dmlkit.cli.settings import literals
 from dmlkit.cli.terminal import Commands, Device, print_table, set_option
 from dmlkit.files import write_whole
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dmlkit.data import ImageSet
+    from dmlkit.training import Run
 
 app = typer.Typer(
     cls=Commands,
@@ -76,6 +84,7 @@ def train(
     given = {"data": data, "steps": steps, "seed": seed, "data_args.unreadable": unreadable}
     changes = {name: value for name, value in given.items() if value is not None}
     asked = recipes.nested(literals(settings))
+    own_steps = recipe is None and data in practice.OWN and steps is None and "steps" not in asked
     if recipe is None and data in practice.PHOTOGRAPHS and not {"model", "model_args"} & set(asked):
         recipe, line = practice.recipe(data)
         terminal.console.print(line, soft_wrap=True)
@@ -83,6 +92,9 @@ def train(
     if "classes" not in asked.get("sampler_args", {}):
         experiment, fewer = recipes.fitted(experiment)
         terminal.console.print(fewer, end="\n" if fewer else "", soft_wrap=True)
+    if own_steps:
+        experiment, line = practice.as_long(experiment)
+        terminal.console.print(line, soft_wrap=True)
     images = load(experiment.data, experiment.split, **experiment.data_args)
     before = training.untrained(experiment, device)
     if experiment.data in practice.PHOTOGRAPHS:
@@ -105,8 +117,163 @@ def train(
     if experiment.data in practice.PHOTOGRAPHS:
         line = practice.gain(images, before, done.embeddings)
         terminal.console.print(line, soft_wrap=True)
+        _expect(images, done, before.get("untouched features", done.embeddings))
     how = "loaded from" if done.loaded else f"trained in {done.seconds:.0f} s, kept in"
     line = f"Run {done.path.name}, {how} {done.path.parent}"
+    terminal.console.print(line, soft_wrap=True)
+    if experiment.data in practice.OWN and experiment.split == "test":
+        _next(done)
+
+
+def _expect(images: "ImageSet", run: "Run", features: "NDArray[np.float32]") -> None:
+    """Print what to expect among other numbers of products."""
+    from dmlkit.cli import practice
+
+    try:
+        found, word = practice.expectation(images, run.embeddings, features, run.experiment.metric)
+    except ValueError as error:  # too few pictures or classes, which end no training
+        terminal.console.print(f"what to expect of more products is not told: {error}")
+        return
+    columns = {"recall_at_1": "Recall@1", "strangers": "strangers answered", "right": "known right"}
+    rows = (
+        (f"{'~' * row.model}{row.products}", *(f"{100 * getattr(row, c):.0f}" for c in columns))
+        for row in found.itertuples()
+    )
+    print_table("what to expect, by products in the gallery (%)", ["products", *columns.values()],
+                rows, "right")  # fmt: skip
+    line = (
+        f"{word}The threshold lets one stranger in {1 / practice.SHARE:.0f} through as the gallery "
+        "is, chosen on other products; ~ is a model (openset.by_size), which further pictures test."
+    )
+    terminal.console.print(line, soft_wrap=True)
+
+
+def _next(run: "Run") -> None:
+    from dmlkit.cli import practice
+    from dmlkit.data import default_root
+
+    terminal.console.print("next:")
+    for command in practice.following(run, default_root()):
+        terminal.console.print(f"  {command}", soft_wrap=True)
+
+
+@app.command()
+def final(
+    run: Annotated[str, typer.Argument(help="A measured Run of your own pictures.")],
+    root: Root = None,
+    steps: Annotated[int | None, typer.Option(min=1, show_default="by validation")] = None,
+    device: Device = "auto",
+) -> None:
+    """Train on all products of your own, as long as validation says; first, what to expect."""
+    _use_root(root)
+    from dmlkit import training
+    from dmlkit.cli import practice
+    from dmlkit.data import load
+    from dmlkit.search import find_run
+
+    done = find_run(run)
+    practice.last(done, 1, 1.0)  # refuses what is not one's own
+    images = load(done.experiment.data, done.experiment.split, **done.experiment.data_args)
+    line = f"measured on {images.num_classes} classes that did not train: Recall@1"
+    terminal.console.print(f"{line} {100 * done.scores['recall_at_1']:.1f} %")
+    _expect(images, done, done.embeddings)
+    blend = 1.0
+    if steps is None:
+        terminal.console.print(f"{done.seconds:.0f} s that took; validation takes 4 times as long")
+        steps, blend, rows = practice.chosen(done, device)
+        head = ("steps", "share of what was learned", "Recall@1", "more than without a change")
+        print_table("on validation classes (%)", head, rows, "right")
+    made = training.run(practice.last(done, steps, blend), device=device)
+    line = f"{steps} steps, {blend:g} of what was learned, on all {made.num_classes} classes"
+    line = f"{line}: Run {made.path.name}, kept in {made.path.parent}"
+    terminal.console.print(line, soft_wrap=True)
+    _next(made)
+
+
+@app.command()
+def serve(
+    run: Annotated[str, typer.Argument(help="A Run: its folder, or its name as `train` says it.")],
+    pictures: Annotated[
+        Path | None, typer.Option(help="The catalog, a folder per class; else the Run's data.")
+    ] = None,
+    root: Root = None,
+    share: Annotated[float, typer.Option(help="Of strangers, who may be answered.")] = 0.1,
+    strangers: Annotated[
+        Path | None, typer.Option(help="Pictures of what is not in the catalog, to choose by.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Whom to listen to; else this machine alone.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(help="0: any that is free.")] = 8008,
+    device: Device = "auto",
+) -> None:
+    """Answer pictures with products, or "not in the catalog": POST / of bytes, GET /health."""
+    _use_root(root)
+    try:
+        from dmlkit import service
+    except ImportError as error:
+        how = "pip install --editable '.[service]'"
+        raise ImportError(f"a service needs starlette and uvicorn: {how}") from error
+    from dmlkit import search, training
+
+    done = search.find_run(run)
+    gallery = search.gallery(done, pictures)
+    path = cache_folder() / "indices" / f"{done.path.name}-{pictures.name if pictures else 'own'}"
+    made, new = search.index(done, gallery, path, device=device)
+    model = done.model().to(training.device_type(device))
+    least, asked = service.least_likeness(done, model, made, share, strangers)
+    catalog = service.Catalog(done, model, made, least)
+    found = catalog.health()
+    line = f"{found['pictures']} pictures of {found['products']} products, {new} of them new"
+    terminal.console.print(
+        f"{line}; answers within {found['answers_within']} of {asked} strangers", soft_wrap=True
+    )
+    if done.experiment.split == "train" and strangers is None:
+        terminal.console.print(service.TRAINED, soft_wrap=True)
+    if host not in ("127.0.0.1", "localhost", "::1"):
+        terminal.console.print(
+            "whoever reaches this machine can ask: there is no password", soft_wrap=True
+        )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family) as listening:
+        where = f"http://{host}:{listening.getsockname()[1]}/"
+        terminal.console.print(
+            f"POST pictures to {where}, GET {where}health; Ctrl+C ends it", soft_wrap=True
+        )
+        service.server(catalog).run(sockets=[listening])
+
+
+@app.command()
+def export(
+    run: Annotated[str, typer.Argument(help="A Run: its folder, or its name as `train` says it.")],
+    file: Annotated[Path, typer.Argument(help="To be written, .onnx.")],
+) -> None:
+    """Write a Run's model, or its head on features, as one ONNX file of the same numbers."""
+    import torch
+
+    from dmlkit import models
+    from dmlkit.search import find_run
+
+    try:
+        import onnxscript  # noqa: F401 - which torch needs to make a graph
+        from onnxruntime import InferenceSession
+    except ImportError as error:
+        how = "pip install --editable '.[site]'"
+        raise ImportError(f"an export needs onnxscript and onnxruntime: {how}") from error
+    done = find_run(run)
+    model, features = done.model(), done.image_shape[1:] == (1, 1)
+    shape = (3, *done.image_shape)
+    images = torch.rand(shape) if features else torch.randint(256, shape, dtype=torch.uint8)
+    graph = models.to_onnx(model, images)
+    (found,) = InferenceSession(graph).run(None, {"pixels": images.numpy()})
+    with torch.inference_mode():
+        apart = float((torch.from_numpy(found) - model(images)).abs().max())
+    if not apart < 1e-3:
+        raise ArithmeticError(
+            f"the graph differs from the model by {apart:.2g}: nothing is written"
+        )
+    line = f"{file}: {len(graph) / 1e6:.1f} MB, equal to the model within {apart:.1g}"
+    write_whole({file: lambda beside: beside.write_bytes(graph)})
     terminal.console.print(line, soft_wrap=True)
 
 

@@ -33,7 +33,8 @@ def load(
     ``class_split`` draws the order of the classes: the first ``test_share`` of them test, the
     others train; with ``validation`` half of those are the split "val" instead. Or the folders say
     it, ``root/train/CLASS/…`` beside ``root/test/CLASS/…`` and, perhaps, ``root/val/CLASS/…``: then
-    there is nothing to draw; without ``test``, ``val`` tests. What counts as a picture, see
+    there is nothing to draw; without ``test``, ``val`` tests. But ``test_share=0`` trains on all.
+    What counts as a picture, see
     ``listing``. ``pictures`` are arguments of ``Pictures``, which the images are; groups are the
     classes. ``join`` makes one class of names that differ by case, form or spaces alone.
 
@@ -83,7 +84,9 @@ def listing(
         )
     ids = np.repeat(np.arange(len(classes)), [len(paths) for paths in classes.values()])
     parts, names = (np.array(column)[ids] for column in zip(*classes, strict=True))
-    if not parts[0]:
+    if not test_share:
+        ids = np.unique(names, return_inverse=True)[1]  # one class, on whatever side it lies
+    if not parts[0] or not test_share:
         parts = own.drawn(ids, test_share, class_split)
     paths = np.array([path for paths in classes.values() for path in paths])
     made = Listing(paths, ids, names, names, parts)

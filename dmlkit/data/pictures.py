@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from threading import Lock
-from typing import Any
+from typing import Any, BinaryIO
 
 import joblib
 import numpy as np
@@ -72,7 +72,7 @@ class Pictures:
     torch.Size([2, 3, 32, 32])
     """
 
-    paths: Sequence[StrPath]
+    paths: Sequence[Any]  # of files, or their bytes where they are only embedded
     crop: int = 224
     resize: int = 256
     keep_aspect: bool = False
@@ -315,8 +315,8 @@ def stamp(path: StrPath) -> str:
 
 
 @contextmanager
-def open_picture(path: StrPath) -> Iterator[Image.Image]:
-    """Open a picture file; errors, also of the block, name it.
+def open_picture(path: StrPath | BinaryIO) -> Iterator[Image.Image]:
+    """Open a picture file, or its bytes; errors, also of the block, name it.
 
     >>> with open_picture("nothing.jpg"):
     ...     pass
@@ -331,8 +331,10 @@ def open_picture(path: StrPath) -> Iterator[Image.Image]:
         raise ValueError(f"{path} cannot be read: {str(error) or type(error).__name__}") from error
 
 
-def decode(path: StrPath, size: int, keep_aspect: bool = False, box: Box | None = None) -> Pixels:
-    """A picture file as RGB, ``size`` pixels a side, or a shorter side: (H, W, 3) uint8.
+def decode(
+    path: StrPath | BinaryIO, size: int, keep_aspect: bool = False, box: Box | None = None
+) -> Pixels:
+    """A picture file, or its bytes, as RGB, its sides, or shorter side, ``size``: (H, W, 3) uint8.
 
     It is turned upright as its camera says, then cut to its ``box``. Gray-scale, CMYK and palettes
     become RGB; what is transparent becomes white; of 16 bits the upper 8 are kept, of several

@@ -45,11 +45,13 @@ from dmlkit.figures.drawing import (
     letter,
     neighbors,
     sample,
+    sweep,
     timing,
 )
 from dmlkit.figures.drawing import kind as kind
 from dmlkit.figures.drawing import parts as parts
 from dmlkit.figures.looks import ARMS, LOOKS, RECALL_AXIS, Look, look
+from dmlkit.figures.verdicts import Finding, findings, verdict
 from dmlkit.files import write_whole
 
 #: The largest PNG that is kept, in bytes.
@@ -84,10 +86,10 @@ _LOOK = {
 }
 
 __all__ = [
-    "ARMS", "LOOKS", "MAX_BYTES", "RECALL_AXIS", "RIGHT", "WIDTH", "WRONG", "Look", "SavedFigure",
-    "bare", "begin_notebook", "contact_sheet", "curve", "differences", "dots", "example", "explore",
-    "kept",
-    "letter", "live", "look", "neighbors", "sample", "save", "timing", "versions",
+    "ARMS", "LOOKS", "MAX_BYTES", "RECALL_AXIS", "RIGHT", "WIDTH", "WRONG", "Finding", "Look",
+    "SavedFigure", "bare", "begin_notebook", "contact_sheet", "curve", "differences", "dots",
+    "example", "explore", "findings", "kept", "letter", "live", "look", "neighbors", "sample",
+    "save", "sweep", "timing", "verdict", "versions",
 ]  # fmt: skip
 
 provenance: dict[str, Any] | None = None
@@ -179,7 +181,8 @@ def save(
     ``sample`` (or draw them with ``curve`` and ``differences``), times by ``timing``, what one draw
     happened to give by ``example``. ``data["claims"]`` is a list of ``studies.claims.Row.facts()``.
 
-    A ``film`` of the same numbers is kept beside it as ``NAME.gif``, five frames a second.
+    A ``film`` of the same numbers is kept beside it as ``NAME.gif``, five frames a second. With
+    ``$DMLKIT_VECTORS`` the folder's ``vectors`` has the figure as SVG and PDF, too.
 
     Equal input gives equal bytes. A PNG above 150 kB is stored with fewer colors or pixels; where
     that does not suffice, and for a film above 600 kB, ``ValueError``.
@@ -195,6 +198,8 @@ def save(
     contents = {f"{name}.png": png, f"{name}.json": text.encode()}
     if film is not None:
         contents[f"{name}.gif"] = _gif(film, name)
+    if os.environ.get("DMLKIT_VECTORS"):
+        contents |= {f"vectors/{name}.{kind}": _vectors(fig, kind) for kind in ("svg", "pdf")}
     _write(contents)
     width = float(fig.get_figwidth())
     plt.close(fig)  # else the notebook would show it a second time, without its alt text
@@ -310,6 +315,12 @@ def _png(fig: Figure, name: str) -> bytes:
         f"figure {name!r} is {buffer.tell() // 1000} kB at {dpi} dpi and {colors} colors, above "
         f"{MAX_BYTES // 1000} kB: make it smaller, or draw fewer points or pictures"
     )
+
+
+def _vectors(fig: Figure, kind: str) -> bytes:
+    buffer = io.BytesIO()
+    fig.savefig(buffer, format=kind, dpi=200)  # of what is an image in it
+    return buffer.getvalue()
 
 
 def _gif(film: Animation, name: str) -> bytes:

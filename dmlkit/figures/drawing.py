@@ -249,3 +249,37 @@ def neighbors(queries: Tensor, found: Tensor, right: ArrayLike, rows: Sequence[s
     fig.set_figheight(fig.get_figheight() + 0.3)
     fig.legend(handles=keys, loc="outside lower center", ncols=2)
     return fig
+
+
+def sweep(
+    axes: Axes,
+    scores: Mapping[Any, ArrayLike],
+    floor: Mapping[str, float],
+    color: str = RIGHT,
+    unit: str = "%",
+) -> dict[str, Any]:
+    """Draw what a sweep found: scores {setting: (seeds,)}, settings side by side, as they come.
+
+    A dot is a training, a thick dash the mean of a setting, which is written above it. Dotted lines
+    are what needs no training, {name: score}. Returns a ``sample`` for each setting, and the floor.
+
+    >>> _, axes = plt.subplots()
+    >>> sweep(axes, {0.0: [60, 62], 0.3: [63, 65]}, {"raw pixels": 20.0})["scores"]["0.3"]["values"]
+    [63, 65]
+    """
+    found = {}
+    for place, (setting, values) in enumerate(scores.items()):
+        each = np.asarray(values, float)
+        axes.plot([place] * len(each), each, "o", color=color, alpha=0.5, ms=4.5, mew=0)
+        axes.plot([place - 0.2, place + 0.2], [each.mean()] * 2, color=color, lw=2.5)
+        said = f"{each.mean():.0f} {unit}"
+        axes.annotate(said, (place, each.max()), (0, 6), textcoords="offset points", ha="center")
+        found[f"{setting}"] = sample(values)
+    end = len(scores) - 0.45
+    for name, value in floor.items():
+        look = LOOKS[name].color if name in LOOKS else "0.5"
+        axes.axhline(value, color=look, ls=":", lw=1.4, zorder=0)
+        axes.text(end, value, f" {name}", va="center", fontsize=8, color="0.35")
+    axes.set(xlim=(-0.55, end), xticks=range(len(scores)), xticklabels=[f"{s}" for s in scores])
+    axes.grid(False, axis="x")
+    return {"scores": found, "floor": example(dict(floor))}

@@ -4,7 +4,7 @@ import inspect
 import math
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -103,6 +103,23 @@ def model_for(experiment: Experiment, image: Tensor) -> nn.Module:
         return models.build(
             experiment.model, dim=experiment.dim, image=image, **experiment.model_args
         )
+
+
+def between(
+    start: Mapping[str, Tensor], end: Mapping[str, Tensor], share: float
+) -> dict[str, Tensor]:
+    """Weights on the line between two states of one model: (1 − s) start + s end.
+
+    Counts, as BatchNorm has one, are those of the end. Source: Wortsman et al. 2022, "Robust
+    Fine-Tuning of Zero-Shot Models" (WiSE-FT).
+
+    >>> between({"w": torch.tensor([0.0])}, {"w": torch.tensor([4.0])}, 0.25)
+    {'w': tensor([1.])}
+    """
+    return {
+        name: torch.lerp(start[name], value, share) if value.is_floating_point() else value
+        for name, value in end.items()
+    }
 
 
 def build_objective(experiment: Experiment, train: data.ImageSet) -> Objective:

@@ -91,6 +91,7 @@ class Experiment:
     keep_best: bool = False  # the monitored step of the best Recall@1 on val, and not the last
     color: float = _number(0.0, 0, 1)  # how far each image's brightness, contrast, saturation go
     mirror: bool = False  # each image, half of the time: of photographs, as letters are none then
+    blend: float = _number(1.0, 0, 1)  # share of what was learned in the weights that are kept
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -112,6 +113,8 @@ class Experiment:
             check_choice(data.SPLITS, split=split)
         if self.keep_best and "val" not in self.monitor:
             raise ValueError(f"keep_best needs 'val' in monitor, but that is {self.monitor!r}")
+        if self.keep_best and self.blend < 1:
+            raise ValueError("keep_best keeps weights as they are: blend must be 1 with it")
         if imported.is_imported(self.loss):
             imported.check_name(self.loss)  # it is read when it is built: this is only data
         else:

@@ -26,6 +26,7 @@ from dmlkit.files import StrPath, told, write_whole
 from dmlkit.models import Embedder
 from dmlkit.training.build import (
     Objective,
+    between,
     build_model,
     build_objective,
     model_for,
@@ -81,6 +82,13 @@ class Run:
         with warnings.catch_warnings(action="ignore"):  # of random weights, which do not stay
             model = model_for(experiment, torch.zeros(self.image_shape))
         return self._restored(model, "model")
+
+    def blended(self, share: float) -> nn.Module:
+        """The model with a share, 0..1, of what it has learned: see ``build.between``."""
+        model = self.model()
+        start = model_for(self.experiment, torch.zeros(self.image_shape)).state_dict()
+        model.load_state_dict(between(start, model.state_dict(), share))
+        return model
 
     def objective(self) -> Objective:
         """What it was trained with, on the CPU, with its learned state: proxies, a memory."""

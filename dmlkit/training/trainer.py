@@ -23,6 +23,7 @@ from dmlkit.files import StrPath, told, write_whole
 from dmlkit.training import devices
 from dmlkit.training.build import (
     Objective,
+    between,
     build_optimizer,
     build_sampler,
     lr_factor,
@@ -87,6 +88,7 @@ class Trainer:
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.record = torch.full((experiment.steps, len(HISTORY)), torch.nan, device=device)
         self.monitored: dict[str, dict[int, float]] = {}
+        self.start = copy.deepcopy(self.plain_model.state_dict()) if experiment.blend < 1 else {}
         self.best: dict[str, Any] | None = None  # see keep_best
         self.step = 0
         self.within_step = False  # begun and not ended: no state to keep
@@ -280,7 +282,8 @@ class Trainer:
         if state.get("scaler"):  # of half precision
             self.precision.load_state_dict(state["scaler"])
         self.record[:step] = state["record"][:step]
-        self.monitored, self.best, self.step = state["monitored"], state["best"], step
+        self.monitored, self.step = state["monitored"], step
+        self.best = state["best"] if self.experiment.keep_best else None  # a blend is made anew
         if self.sampler in self.refreshed:
             self.sampler.load_state_dict(state["sampler"])
 
@@ -291,8 +294,14 @@ class Trainer:
             states = {name: part.state_dict() for name, part in parts.items()}
             self.best = {"recall": recall, "step": self.step, **copy.deepcopy(states)}
 
+    def keep_blend(self) -> None:
+        """Remember the weights between those at the start and those that were learned."""
+        if self.start:
+            model = between(self.start, self.plain_model.state_dict(), self.experiment.blend)
+            self.best = {"model": model, "objective": self.objective.state_dict()}
+
     def take_best(self) -> None:
-        """Make model and objective what they were at the best step, on every device."""
+        """Make model and objective what is kept of them, on every device: the best, or a blend."""
         if (best := self.fabric.broadcast(self.best)) is not None:
             self.plain_model.load_state_dict(best["model"])
             self.objective.load_state_dict(best["objective"])
@@ -367,6 +376,7 @@ def _take_steps(
                 trainer.save(checkpoint)
             raise
     trainer.check_last_update()
+    trainer.keep_blend()
     if checkpoint is not None:
         trainer.save(checkpoint)  # from which a longer training may go on
 

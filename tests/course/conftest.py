@@ -20,8 +20,17 @@ from urllib.parse import urlparse
 import pytest
 
 import dmlkit
+from course import live
 
 PHONE = (390, 844)
+AXE = """
+const done = arguments[1];
+axe.run(arguments[0], {resultTypes: ["violations"]}).then(
+  ({violations}) => done(violations.map((v) => v.id + ": " + v.nodes.map((n) => n.html).join(" "))),
+  (error) => done([String(error)]));
+"""
+#: The checker of accessibility, from npm: its version and the MD5 of its archive.
+AXE_CORE, AXE_MD5 = "axe-core@4.10.3", "d207912d8fd85eb733c60e41a3787b86"
 RUN_ALL = """
 const panel = jupyterapp.shell.currentWidget;
 window.ran = null;
@@ -72,6 +81,21 @@ def chromium() -> Iterator[Any]:
     browser.set_script_timeout(60)
     yield browser
     browser.quit()
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str]]:
+    """What is wrong, for readers with handicaps, with a part of a page: names, contrast."""
+    folder = tmp_path_factory.mktemp("axe") / "files"
+    live.from_npm(AXE_CORE, AXE_MD5, ["axe.min.js"], folder)
+    source = (folder / "axe.min.js").read_text(encoding="utf-8")
+
+    def violations(browser: Any, root: Any) -> list[str]:
+        if not browser.execute_script("return Boolean(window.axe)"):
+            browser.execute_script(source)
+        return list(browser.execute_async_script(AXE, root))
+
+    return violations
 
 
 def fits(browser: Any, size: tuple[int, int]) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from course import explorables, playground
+from course import explorables, live
 from course.explorables import export
 from course.explorables.widget import bundle
 from course.site import notebooks
@@ -37,14 +37,6 @@ return [...arguments[0].querySelectorAll("select, input, button, summary, [tabin
   .filter((el) => el.checkVisibility())
   .map((el) => el.ariaLabel || el.labels?.[0]?.textContent || el.textContent);
 """
-AXE = """
-const done = arguments[1];
-axe.run(arguments[0], {resultTypes: ["violations"]}).then(
-  ({violations}) => done(violations.map((v) => v.id + ": " + v.nodes.map((n) => n.html).join(" "))),
-  (error) => done([String(error)]));
-"""
-#: The checker of accessibility, from npm: its version and the MD5 of its archive.
-AXE_CORE, AXE_MD5 = "axe-core@4.10.3", "d207912d8fd85eb733c60e41a3787b86"
 
 
 class Reader:
@@ -160,8 +152,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     missing = {c["why"] for s in settings.values() for c in s["choices"] if "why" in c}
     assert missing <= {"left out"}, "what a module does not compute itself can be exported"
     (folder / "playground").mkdir()
-    playground.copy_runtime(folder, folder / "playground" / "ort")
-    playground.from_npm(AXE_CORE, AXE_MD5, ["axe.min.js"], folder, folder / "axe")
+    live.copy_runtime(folder / "playground")
     known = notebooks.figures()
     pictures = [
         notebooks.picture(each.figure, known[each.figure]["alt"], up="")
@@ -182,12 +173,11 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def on_page(page: Path, chromium: Any, serve: Callable[[Path], str]) -> Any:
     complaints(chromium)
     chromium.get(serve(page))
-    chromium.execute_script((page / "axe" / "axe.min.js").read_text(encoding="utf-8"))
     return chromium
 
 
 @pytest.mark.parametrize("name", explorables.names())
-def test_on_the_site(name: str, on_page: Any) -> None:
+def test_on_the_site(name: str, on_page: Any, axe: Callable[..., list[str]]) -> None:
     host = "document.querySelector(`[data-explorable='${arguments[0]}']`)"
     on_page.execute_script(f"{host}.scrollIntoView()", name)
     reader = Reader(on_page, name)
@@ -198,7 +188,7 @@ def test_on_the_site(name: str, on_page: Any) -> None:
     for theme in ("light", "dark"):
         on_page.execute_script("document.body.dataset.theme = arguments[0]", theme)
         host = on_page.execute_script(FIND, reader.known.alt)
-        assert on_page.execute_async_script(AXE, host) == [], theme
+        assert axe(on_page, host) == [], theme
     assert complaints(on_page) == []
 
 

@@ -220,6 +220,7 @@ def test_the_command_prints_a_row_for_each_student(hand_in, tmp_path, monkeypatc
     monkeypatch.setattr(terminal, "console", Console(markup=False, width=200))
     places = [hand_in("anna", twice="return 8"), hand_in("bert", twice="return 16")]
     args = [*map(str, places), "--only", "00", "--csv", str(tmp_path / "grades.csv")]
+    args += ["--pages", str(tmp_path / "pages")]
     result = CliRunner().invoke(app, ["grade", *args])
     assert result.exit_code == 0, result.output
     assert re.search(r"anna +│ +00_tiny +│ +passed +│ +open", result.output)
@@ -227,6 +228,10 @@ def test_the_command_prints_a_row_for_each_student(hand_in, tmp_path, monkeypatc
     assert list(pd.read_csv(tmp_path / "grades.csv")["status"]) == [
         "passed", "open", "failed", "open",
     ]  # fmt: skip
+    page = (tmp_path / "pages" / "bert.html").read_text()
+    assert "0 of 2 exercises passed" in page
+    assert "not right: that is the square" in page
+    assert "anna" not in page
 
 
 @pytest.mark.parametrize("name", COURSE)

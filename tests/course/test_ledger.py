@@ -11,14 +11,16 @@ def test_the_page_has_each_claim_with_its_rows_and_its_history(tmp_path):
     frame = claims.ledger(tmp_path)
     text = ledger.markdown(frame)
     assert text.startswith(
-        "Of 1 rows of evidence, of 1 claims: 1 holds here (3 to 100 %), 0 smaller"
+        "Of 1 rows of evidence (1 claims; 1 rows are a meta-reviewer's sentences) 1 have a word "
+        "that stands after Holm's correction: 1 holds here."
     )
     assert text.count("\n## ") == len(claims.table())
-    assert "| fine-tuned (of one loss) | holds here | +0.03 [" not in text  # two columns
+    assert "(of one loss) | holds here | +0.03 [" not in text  # two columns
     (line,) = [each for each in text.splitlines() if each.startswith("| fine-tuned")]
     cells = [cell.strip() for cell in line.strip("|").split("|")]
-    assert cells[:3] == ["fine-tuned (of one loss)", "holds here", "+0.03"]
-    assert cells[4] == "12 (3.0)"
+    assert cells[:3] == ["fine-tuned, on drawings (of one loss)", "holds here", "+0.03"]
+    assert cells[5] == "0.0241"
+    assert cells[7] == "12 (3.0)"
     assert "| check | passed | +1e-15 |" in text
     assert "Not tested." in text
     assert "the smallest effect is 0.01 Recall@1." in text

@@ -12,7 +12,7 @@ import torch
 pytest.importorskip("onnxscript", reason="the exporter (dmlkit[site]) is not installed")
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
-from course import playground  # noqa: E402
+from course import exporting, playground  # noqa: E402
 from dmlkit import losses  # noqa: E402
 
 from .conftest import PHONE, complaints, fits  # noqa: E402
@@ -64,8 +64,8 @@ def test_a_setting_is_an_input_only_where_that_gives_the_same_loss() -> None:
 
 def test_a_difference_that_is_not_finite_counts() -> None:
     nan = torch.tensor([torch.nan])
-    assert playground.difference([torch.ones(1)], [nan]) == float("inf")
-    assert playground.difference([torch.ones(2)], [torch.tensor([1.0, 1.5])]) == 0.5
+    assert exporting.difference([torch.ones(1)], [nan]) == float("inf")
+    assert exporting.difference([torch.ones(2)], [torch.tensor([1.0, 1.5])]) == 0.5
 
 
 #: What the page computes for one loss: its graph on our inputs.
@@ -76,7 +76,9 @@ playground.evaluate(entry, settings, points, proxies).then(done, (error) => done
 """
 
 
-def test_in_a_browser(folder: Path, chromium: Any, serve: Callable[[Path], str]) -> None:
+def test_in_a_browser(
+    folder: Path, chromium: Any, serve: Callable[[Path], str], axe: Callable[..., list[str]]
+) -> None:
     from selenium.webdriver import ActionChains, Keys
 
     complaints(chromium)
@@ -92,7 +94,7 @@ def test_in_a_browser(folder: Path, chromium: Any, serve: Callable[[Path], str])
         told = chromium.execute_async_script(EVALUATE, *arguments)
         assert not isinstance(told, str), f"{name}: {told}"
         expected = playground.formula(module)(*inputs)
-        assert playground.difference(expected, map(torch.tensor, told)) < 1e-4, name
+        assert exporting.difference(expected, map(torch.tensor, told)) < 1e-4, name
 
     def value() -> str:
         chromium.execute_async_script("setTimeout(arguments[0], 500)")
@@ -109,5 +111,6 @@ def test_in_a_browser(folder: Path, chromium: Any, serve: Callable[[Path], str])
     chromium.find_element("id", "setting-temperature").send_keys(Keys.HOME)
     values.append(value())
     assert len(set(values)) == 5
+    assert axe(chromium, chromium.find_element("css selector", "body")) == []
     assert fits(chromium, PHONE)
     assert complaints(chromium) == []

@@ -161,6 +161,20 @@ def test_train_and_test_folders_of_ones_own(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:identical files:UserWarning")
+@pytest.mark.filterwarnings("ignore:1 .ant. in .* both train and test:UserWarning")
+def test_a_share_of_0_trains_on_all_whatever_the_folders_say(root, tmp_path_factory):
+    own = tmp_path_factory.mktemp("own")
+    every = load("folder", "train", root, test_share=0)
+    assert every.class_names == folder.listing(root).image_set().class_names
+    classes(own / "train", "ant bee")
+    classes(own / "test", "ant cat", each=3, side=30)
+    every = load("folder", "train", own, test_share=0)
+    assert every.class_names == ("ant", "bee", "cat")
+    assert np.bincount(every.labels).tolist() == [7, 4, 3]
+    with pytest.raises(ValueError, match="the split 'test' is empty"):
+        load("folder", "test", own, test_share=0)
+
+
 def test_one_class_or_folders_of_classes_by_other_names_are_told(tmp_path):
     with pytest.raises(
         ValueError, match=r"'test' is empty: .* of 1 \(ant\) .* 1 can train .* 0 test"

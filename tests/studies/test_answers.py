@@ -103,15 +103,18 @@ def test_shared_classes_and_the_luck_of_recipes_widen_a_row():
     rules = studies.protocol("transfer").repetitions
     (row,) = studies.rows(studies.conditions(kept(transfer=frame)))
     at = studies.conditions(kept(transfer=frame))["fine-tuned"]
-    how = {"overlap": rules.overlap, "luck": at.luck("recall_at_1"), "searches": 2}
-    expected = statistics.paired(np.array(row.values)[:, None], recipes=0.5, **how).iloc[0]
+    wide, of = at.wide(), np.arange(COUNT) % 2
+    d = np.array([wide[f"{name} + SEC"] - wide[name] for name in SEC]).T
+    kind = statistics.pair_luck(d, of, at.luck())
+    how = {"overlap": rules.overlap, "luck": statistics.pair_luck(d, of, kind), "searches": 2}
+    expected = statistics.paired(np.array(row.values)[:, None], pairs=0.25, **how).iloc[0]
     assert (row.low, row.high) == pytest.approx((expected["low"], expected["high"]))
 
 
 def test_arms_of_one_recipe_have_no_luck_between_them():
     arms = ["dreml, 12 members of 12", "dreml, one network of 144"]
     (row,) = studies.rows(studies.conditions(kept(claims=table(arms))))
-    alone = statistics.paired(np.array(row.values)[:, None]).iloc[0]
+    alone = statistics.paired(np.array(row.values)[:, None], searches=2).iloc[0]
     assert (row.claim, row.low) == ("C15", pytest.approx(alone["low"]))
 
 
@@ -241,6 +244,39 @@ def test_rows_that_the_rules_do_not_ask_for_are_left_out():
     assert list(studies.scores(fewer, table(["a"])).index) == list(range(COUNT - 1))
 
 
+def test_a_failed_search_leaves_its_loss_out_of_a_mean_and_is_named(monkeypatch):
+    frame = table({name: RNG.random(COUNT) for name in additions(SEE, "SEE, code")})
+    broken = {("normalized_softmax", 1): ("normalized_softmax, minibatches", 0.9)}
+    monkeypatch.setattr("studies.answers.restricted", lambda *passes: broken)
+    part = table({"normalized_softmax, minibatches": RNG.random(COUNT)})
+    at = studies.conditions(kept(scratch=frame, claims=part))
+    (row,) = [r for r in studies.rows(at) if (r.claim, r.condition) == ("B4", "from scratch")]
+    at_1 = wide(frame)
+    gains = np.array([at_1[f"{name} + SEE, code"] - at_1[name] for name in SEE[1:]])
+    assert row.failed == ("normalized_softmax",)
+    assert row.values == pytest.approx(gains.mean(0))
+    assert row.center[0] == pytest.approx(np.median(gains, axis=0).mean())
+    assert list(row.without) == list(row.parts) == list(SEE[1:])
+    assert row.without["cosface"] == pytest.approx(gains[1:].mean())
+
+
+def test_the_luck_of_losses_and_of_pairs_is_without_those_that_are_named_as_failed(monkeypatch):
+    arms = additions(SEE, "SEE, code")
+    frame = table({name: RNG.normal(0.7, 0.01, COUNT) for name in arms})
+    lost = (frame["arm"] == "arcface") & (frame["search"] == 1)
+    frame.loc[lost, "recall_at_1"] -= 0.3
+    broken = {("arcface", 1): ("normalized_softmax, minibatches", 0.9)}
+    monkeypatch.setattr("studies.answers.restricted", lambda *passes: broken)
+    part = table({"normalized_softmax, minibatches": RNG.normal(0.7, 0.01, COUNT)})
+    at = studies.conditions(kept(scratch=frame, claims=part))["from scratch"]
+    assert {arm for arm, _ in at.failed} == {"arcface"}
+    sound = wide(frame)[[name for name in SEE if name != "arcface"]]
+    of, none = np.arange(COUNT) % 2, np.zeros(len(sound.columns), dtype=bool)
+    assert at.luck() == pytest.approx(statistics.luck(sound.to_numpy(), of, none))
+    alone = at.kind({"arcface": {"arcface": -1.0, "arcface + SEE, code": 1.0}}, "recall_at_1")[0]
+    assert alone.sd < 0.02
+
+
 # Restrictions ---------------------------------------------------------------------------------
 
 
@@ -248,7 +284,7 @@ def test_no_loss_loses_to_its_own_restriction_but_additions_are_compared_as_sear
     frame = table(
         {"normalized_softmax": [0.5] * COUNT, "normalized_softmax, minibatches": [0.9] * COUNT}
     )
-    better = {("normalized_softmax", 1): "normalized_softmax, minibatches"}
+    better = {("normalized_softmax", 1): ("normalized_softmax, minibatches", 0.1)}
     monkeypatch.setattr("studies.answers.restricted", lambda *passes: better)
     at = studies.conditions(kept(scratch=frame))["from scratch"]
     assert at.rivals()["normalized_softmax"].tolist() == [0.5, 0.9] * (COUNT // 2)
@@ -258,7 +294,7 @@ def test_no_loss_loses_to_its_own_restriction_but_additions_are_compared_as_sear
 def test_searched_twice_takes_of_both_passes_what_the_better_recipe_made(monkeypatch):
     best = {("dreml", 0): {"lr": 0.1}, ("dreml", 1): {"lr": 0.2}}
     monkeypatch.setattr("studies.answers.recipes", lambda trials: best)
-    monkeypatch.setattr("studies.answers.restricted", lambda *passes: {("dreml", 1): "part"})
+    monkeypatch.setattr("studies.answers.restricted", lambda *passes: {("dreml", 1): ("part", 0.1)})
     first = table({"dreml": [0.5] * COUNT, "raw pixels": [0.1] * COUNT})
     first["recipe"] = [json.dumps({"lr": 0.1})] * COUNT + ["{}"] * COUNT
     second = table({"dreml": [0.9] * COUNT}).query("search == 1")

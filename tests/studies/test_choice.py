@@ -7,7 +7,8 @@ import pytest
 import studies
 from dmlkit import ROOT, files, losses, statistics
 from studies import choice
-from studies.answers import Condition
+from studies.condition import Condition
+from studies.rules import loss_arm
 
 COUNT = 12
 NAMES = [entry.name for entry in losses.entries()][:12]
@@ -58,10 +59,31 @@ def test_p_values_are_those_of_the_one_test_after_holms_correction():
     at = condition(dict.fromkeys(NAMES[1:], 0.7) | {NAMES[0]: 0.75}, overlap=0.2)
     found, wide = choice.standings(at), at.wide()
     d = wide[[NAMES[0]]].to_numpy() - wide.to_numpy()
-    how = {"overlap": 0.2, "luck": at.luck("recall_at_1"), "searches": 2}
+    how = {"overlap": 0.2, "luck": at.luck(), "searches": 2}
     tests = statistics.paired(d, **how)
     expected = statistics.holm(np.where(tests["difference"] > 0, tests["p"], 1.0))
     assert found.loc[list(wide), "p"].to_numpy() == pytest.approx(expected)
+
+
+def test_a_loss_whose_search_failed_is_named_and_leads_nothing():
+    names = [entry.name for entry in losses.entries()][:25]
+    at = condition(dict.fromkeys(names, 0.7), 0.004, 0.005)
+    broken = (at.rows["arm"] == names[0]) & (at.rows["search"] == 1)
+    at.rows.loc[broken, "recall_at_1"] -= 0.3
+    made = {name: loss_arm(name) for name in names}
+    found = choice.standings(Condition(at.name, at.rows, 0.0, made))
+    assert found.index[found["group"] == -1].tolist() == [names[0]]
+
+
+def test_a_group_has_its_power_and_ranks_have_intervals():
+    levels = dict.fromkeys(NAMES, 0.67) | {NAMES[0]: 0.70}
+    at = condition(levels, 0.02)
+    ranks = choice.ranks(at)
+    assert ranks.loc[NAMES[0]].max() <= 2
+    assert (ranks["high"] - ranks["low"]).iloc[1:].min() > 4
+    table = choice.standings(at)
+    assert choice.power(table, 0.0) < 0.01
+    assert choice.power(table, 0.2) > 0.99
 
 
 def test_settings_are_those_that_the_searches_chose():

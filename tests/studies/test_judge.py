@@ -342,7 +342,7 @@ def invented(own, monkeypatch):
 
 @pytest.mark.parametrize(
     ("gain", "verdict", "place"),
-    [(0.05, "holds here", 1), (-0.05, "fails here", 2), (0.0, "fails here", None)],
+    [(0.05, "holds here", 1), (-0.05, "reversed here", 2), (0.0, "too small to see here", None)],
 )
 def test_the_page_says_the_words_of_the_ledger(own, invented, gain, verdict, place):
     invented(gain)

@@ -35,33 +35,33 @@ def test_the_t_test_and_its_interval_are_those_of_scipy_where_there_is_no_luck()
     theirs = stats.ttest_1samp(d, 0)
     low, high = theirs.confidence_interval()
     row = at.arms.loc["loss 3"]
-    assert row["p_t"] == pytest.approx(theirs.pvalue)
+    assert row["p"] == pytest.approx(theirs.pvalue)
     assert (row["difference_low"], row["difference_high"]) == pytest.approx((low, high))
-    assert row["p"] == max(row["flips"], row["p_t"])
+    rest = wide["loss 0"] + 0.01 - wide.mean(axis=1)
+    assert at.mean["p"] == pytest.approx(stats.ttest_1samp(rest, 0).pvalue)
 
 
 def test_shared_test_classes_widen_the_interval_as_nadeau_and_bengio_say():
     frame = evidence(0)
     frame["search"] = 0
     rows = rows_of(frame, "loss 0", 0.01)
-    errors = [
-        rule.standing(rows, frame, FAMILIES, "proxies", overlap).error for overlap in (0.0, 0.2)
-    ]
+    found = [rule.standing(rows, frame, FAMILIES, "proxies", r) for r in (0.0, 0.2)]
+    errors = [at.arms.loc[at.best, "error"] for at in found]
     assert errors[1] / errors[0] == pytest.approx(np.sqrt((1 / 12 + 0.25) / (1 / 12)))
 
 
 def test_better_than_the_best_is_better_than_each():
     frame = evidence(3)
     at = rule.standing(rows_of(frame, "loss 1", 0.1), frame, FAMILIES, "pairs")
-    assert at.p_best == at.arms["p"].max() < 0.01
+    assert at.p_best == at.arms["p"].max() < 0.05
     assert at.family_best is not None
     assert FAMILIES[at.family_best] == "pairs"
     same = rule.standing(rows_of(frame, at.best), frame, FAMILIES, "pairs")
     assert same.p_best == 1, "its own copy is not beaten"
     assert at.verdict(at.p_best) == "holds here"
-    assert at.verdict(0.06) == "open", "not every rival is beaten"
+    assert at.verdict(0.06) != "holds here", "not every rival is beaten"
     worse = rule.standing(rows_of(frame, "loss 1", -0.1), frame, FAMILIES, "pairs")
-    assert worse.verdict(1.0) == "fails here"
+    assert worse.verdict(1.0) == "reversed here"
 
 
 def test_what_is_no_rival_has_no_say():

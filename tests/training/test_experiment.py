@@ -16,7 +16,7 @@ def test_the_defaults_are_what_they_were():
     assert asdict(Experiment()) == {
         "loss": "triplet_semihard", "loss_args": {}, "loss_lr_factor": 10.0, "constraint": None,
         "data": "glyphs", "data_args": {}, "split": "test", "augment": False,
-        "color": 0.0, "mirror": False,
+        "color": 0.0, "mirror": False, "blend": 1.0,
         "sampler": "pk", "sampler_args": {"classes": 32, "per_class": 4},
         "model": "convnet", "model_args": {}, "dim": 64, "metric": "cosine",
         "optimizer": "adam", "optimizer_args": {}, "lr": 5e-3, "backbone_lr_factor": 1.0,
@@ -41,7 +41,7 @@ def test_every_field_is_in_the_name():
     changes = {
         "loss": "angular", "loss_args": {"margin": 0.3}, "loss_lr_factor": 1, "constraint": {},
         "data": "cub", "data_args": {"seed": 1}, "split": "val", "augment": True,
-        "color": 0.1, "mirror": True,
+        "color": 0.1, "mirror": True, "blend": 0.5,
         "sampler": "uniform", "sampler_args": {}, "model": "resnet18", "model_args": {"depth": 1},
         "dim": 8, "metric": "euclidean", "optimizer": "sgd", "optimizer_args": {"momentum": 0.9},
         "lr": 1, "backbone_lr_factor": 0.1, "frozen_steps": 1, "lr_decay": 0, "steps": 1, "seed": 1,

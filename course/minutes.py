@@ -1,0 +1,55 @@
+"""How long a lesson takes, counted for a student from another country."""
+
+import re
+
+from nbformat import NotebookNode
+
+from course.outputs import tags
+
+#: Words a minute, and minutes for a line of visible code.
+WORDS, LINE = 100, 20 / 60
+#: Heading of what need not be read.
+MORE = "More"
+_ASKED = re.compile(r"\((\d+) minutes?\)")
+_HIDDEN = re.compile(r"<!--.*?-->", re.DOTALL)
+
+
+def core(notebook: NotebookNode) -> list[NotebookNode]:
+    """The cells that everybody reads: all but those under "## More"."""
+    kept, inside = [], True
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            for heading in re.findall(r"^## (.+)", cell.source, re.MULTILINE):
+                inside = heading.split(" (")[0] != MORE
+        kept += [cell] * inside
+    return kept
+
+
+def words(cells: list[NotebookNode]) -> int:
+    """Words of the prose; comments with the places of numbers do not count."""
+    prose = (cell.source for cell in cells if cell.cell_type == "markdown")
+    return sum(len(re.sub(_HIDDEN, "", text).split()) for text in prose)
+
+
+def lines(cells: list[NotebookNode]) -> int:
+    """Lines of code that are in sight: not folded, not empty, not the parameters."""
+    seen = [
+        cell.source
+        for cell in cells
+        if cell.cell_type == "code"
+        and not cell.metadata.get("jupyter", {}).get("source_hidden")
+        and "parameters" not in tags(cell)
+    ]
+    return sum(bool(line.strip()) for text in seen for line in text.splitlines())
+
+
+def study(notebook: NotebookNode) -> tuple[int, int]:
+    """Minutes to read the core and to do it.
+
+    Reading is 100 words a minute and 20 seconds for a line of visible code. Doing is what the core
+    asks for in words such as "(10 minutes)": exercises and tasks, by trial.
+    """
+    there = core(notebook)
+    prose = (cell.source for cell in there if cell.cell_type == "markdown")
+    asked = sum(int(found) for text in prose for found in _ASKED.findall(text))
+    return round(words(there) / WORDS + lines(there) * LINE), asked

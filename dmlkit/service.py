@@ -1,0 +1,213 @@
+"""A search as a service: a picture's bytes in, products and distances out (extra ``service``)."""
+
+import asyncio
+import io
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import uvicorn
+from PIL import Image
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from torch import nn
+
+from dmlkit import openset, search, training
+from dmlkit.data.pictures import open_picture, suffixes
+from dmlkit.files import StrPath
+from dmlkit.neighbors import metric_of
+from dmlkit.search import Index
+from dmlkit.training import Run
+
+#: What a query may be: bytes, pixels (a bomb is refused by its header), Pillow's names of kinds.
+MOST_BYTES, MOST_PIXELS = 10_000_000, 50_000_000
+KINDS = "JPEG", "PNG", "WEBP"
+SECONDS = 10.0  # in which a body has to be there
+WAITING = 32  # queries at a time, of which one is computed; more are sent away with 503
+#: On the groceries 23 % of strangers passed a threshold for 10 %, chosen so: see docs/service.md.
+TRAINED = (
+    "These products were trained on, so true strangers pass more often than asked, on groceries "
+    "twice as often: give --strangers FOLDER, pictures of what you do not have, or half the --share"
+)
+NOT_THERE = "not in the catalog"
+CONNECTIONS = 100  # of any kind at a time
+_NEAR = 50  # pictures that are looked at for the nearest products
+
+
+class _Sent(io.BytesIO):
+    """Bytes of a query, by the name that errors give it."""
+
+    def __str__(self) -> str:
+        return "the picture"
+
+
+@dataclass(eq=False)
+class Catalog:
+    """What a service searches, and from which likeness on it answers.
+
+    ``least`` is a cosine, or minus a distance: see ``openset``.
+    """
+
+    run: Run
+    model: nn.Module
+    index: Index
+    least: float
+    products: int = 5  # that are told
+
+    def __post_init__(self) -> None:
+        gone = self.index.removed
+        kept = [item[1] for i, item in enumerate(self.index.items) if i not in gone]
+        self.count = len(set(kept))
+
+    def answer(self, body: bytes) -> dict[str, Any]:
+        """The nearest products, and the first one's name if it is near enough.
+
+        A distance is 1 − cosine, or the Euclidean one. Raises ValueError for what is no picture.
+        """
+        features = self.run.image_shape[1:] == (1, 1)
+        if not features:
+            check_picture(body)
+        x = training.embed(self.model, search.as_seen(self.run, [_Sent(body)]))
+        places, values = self.index.search(x, min(_NEAR, len(self.index)))
+        likeness = metric_of(self.index.metric).sign * np.asarray(values)[0].astype(float)
+        nearest: dict[str, float] = {}  # each product once, by its nearest picture
+        for place, value in zip(places[0], likeness, strict=True):
+            nearest.setdefault(self.index.items[place][1], self.distance(value))
+        known = bool(likeness[0] > self.least)
+        told = [{"product": p, "distance": d} for p, d in list(nearest.items())[: self.products]]
+        return {"answer": told[0]["product"] if known else NOT_THERE, "nearest": told}
+
+    def distance(self, likeness: float) -> float:
+        """As it is told."""
+        plus = 1 if self.index.metric == "cosine" else 0
+        return round(plus - float(likeness), 4)
+
+    def health(self) -> dict[str, Any]:
+        """What is searched."""
+        return {
+            "status": "ok",
+            "run": self.run.path.name,
+            "pictures": len(self.index),
+            "products": self.count,
+            "answers_within": self.distance(self.least),
+        }
+
+
+def check_picture(body: bytes) -> None:
+    """ValueError for what is no picture of ``KINDS``, or is one of more than ``MOST_PIXELS``."""
+    try:
+        with open_picture(io.BytesIO(body)) as image:
+            kind, (width, height) = image.format, image.size
+    except ValueError as error:
+        if isinstance(error.__cause__, Image.DecompressionBombError):  # its own bound is higher
+            raise ValueError(f"expected at most {MOST_PIXELS:,} pixels, got more") from None
+        raise ValueError(f"expected a picture ({', '.join(KINDS)}), got another file") from None
+    if kind not in KINDS:
+        raise ValueError(f"expected a picture ({', '.join(KINDS)}), got {kind}")
+    if width * height > MOST_PIXELS:
+        raise ValueError(f"expected at most {MOST_PIXELS:,} pixels, got {width} x {height}")
+
+
+def least_likeness(
+    run: Run, model: nn.Module, index: Index, share: float, strangers: StrPath | None = None
+) -> tuple[float, int]:
+    """From which likeness on at most a share of strangers is answered, and how many were asked.
+
+    They are the pictures in a folder of what is not for sale; else every picture of the index,
+    its own product taken out. Raises ValueError for fewer strangers than 1/share.
+    """
+    gone = index.removed
+    rows = [i for i in range(len(index.items)) if i not in gone]
+    x = index.faiss.reconstruct_n()[rows]
+    labels = np.unique([index.items[i][1] for i in rows], return_inverse=True)[1]
+    if strangers is None:
+        likeness = openset.meet(x, labels, metric=index.metric).stranger
+    else:
+        paths = sorted(p for p in Path(strangers).rglob("*") if p.suffix.lower() in suffixes())
+        if not paths:
+            raise ValueError(f"expected pictures of strangers in {strangers}, found none")
+        found = index.search(training.embed(model, search.as_seen(run, paths)), 1)[1]
+        likeness = metric_of(index.metric).sign * np.asarray(found)[:, 0].astype(float)
+    if len(likeness) * share < 1:
+        raise ValueError(
+            f"expected {math.ceil(1 / share)} strangers or more to let {share:.2g} of them "
+            f"through, got {len(likeness)}"
+        )
+    return openset.threshold(likeness, share), len(likeness)
+
+
+def server(catalog: Catalog) -> uvicorn.Server:
+    """What serves a catalog on sockets: ``server(catalog).run(sockets=[...])``."""
+    config = uvicorn.Config(
+        app(catalog.answer, catalog.health),
+        log_level="warning",
+        limit_concurrency=CONNECTIONS,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=5,
+        server_header=False,
+        lifespan="off",
+        ws="none",
+    )
+    return uvicorn.Server(config)
+
+
+def app(
+    answer: Callable[[bytes], dict[str, Any]], health: Callable[[], dict[str, Any]]
+) -> Starlette:
+    """POST / takes a picture's bytes, GET /health tells what is searched.
+
+    Answers are JSON: 400 for what is no picture, 408 for a body that does not come, 413 for one
+    that is too large, 415 for another kind, 503 where too many wait.
+    """
+    turn, waiting = asyncio.Semaphore(1), 0
+
+    async def post(request: Request) -> JSONResponse:
+        nonlocal waiting
+        kind = request.headers.get("content-type", "application/octet-stream").split(";")[0]
+        if not (kind.startswith("image/") or kind == "application/octet-stream"):
+            raise HTTPException(415, f"send a picture's bytes as they are, not {kind[:40]}")
+        if waiting >= WAITING:
+            raise HTTPException(503, "too many wait: ask again", {"Retry-After": "1"})
+        waiting += 1
+        try:
+            body = await asyncio.wait_for(_body(request), SECONDS)
+            async with turn:
+                return JSONResponse(await run_in_threadpool(answer, body))
+        except ClientDisconnect:
+            return JSONResponse({"error": "gone"}, 400)  # nobody reads it
+        except TimeoutError:
+            raise HTTPException(408, f"the picture did not come in {SECONDS:.0f} s") from None
+        except ValueError as error:
+            raise HTTPException(400, str(error)) from None
+        finally:
+            waiting -= 1
+
+    async def told(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+    async def get(_: Request) -> JSONResponse:
+        return JSONResponse(health())
+
+    routes = [Route("/", post, methods=["POST"]), Route("/health", get)]
+    return Starlette(routes=routes, exception_handlers={HTTPException: told})
+
+
+async def _body(request: Request) -> bytes:
+    """All of it, unless it is too large, which its header or its own length says."""
+    too_large = HTTPException(413, f"expected at most {MOST_BYTES:,} bytes")
+    if int(request.headers.get("content-length", 0)) > MOST_BYTES:
+        raise too_large
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_BYTES:
+            raise too_large
+    return bytes(body)

@@ -1,0 +1,149 @@
+"""Evidence of one condition: its scores, its failed searches, and the luck of what it compares."""
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from dmlkit import losses, statistics
+from dmlkit.statistics import NO_LUCK, Luck
+from studies import claims
+from studies.rules import DEFAULTS, Arm, arms
+
+
+def plain(names: Iterable[str]) -> list[str]:
+    """Of a study's arms, those that are a loss of the table, or DREML, with nothing added."""
+    known = {entry.name for entry in losses.entries()} | {"dreml"}
+    return [name for name in names if name in known]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Evidence of one condition, by plain names of arms, and what the one test must know of it.
+
+    ``rows`` has the columns arm, repetition, search and the scores; ``made`` tells what an arm is
+    made of; ``better`` which restriction of an arm validates better than the arm itself in a
+    search, and by how much.
+    """
+
+    name: str
+    rows: pd.DataFrame
+    overlap: float
+    made: Mapping[str, Arm]
+    better: Mapping[tuple[str, int], tuple[str, float]] = field(default_factory=dict)
+
+    def wide(self, metric: str = "recall_at_1") -> pd.DataFrame:
+        """A score of all arms, (repetitions, arms)."""
+        return self.rows.pivot(index="repetition", columns="arm", values=metric)
+
+    def rivals(self, metric: str = "recall_at_1") -> pd.DataFrame:
+        """As ``wide``, for comparing losses: no loss loses to its own restriction. Where that one
+        validates better, its repetitions of that search are the loss's. (An addition is compared
+        with its loss as searched: both with equally many candidates.)"""
+        wide, searches = self.wide(metric), self.searches()
+        for (arm, search), (restricted, _) in self.better.items():
+            mine = searches[searches == search].index
+            wide.loc[mine, arm] = wide.loc[mine, restricted]
+        return wide
+
+    def searches(self) -> pd.Series:
+        """The search of each repetition."""
+        return self.rows.drop_duplicates("repetition").set_index("repetition")["search"]
+
+    def source(self, arm: str) -> str:
+        """The arm whose recipes an arm has: its own, or another's."""
+        made = self.made.get(arm)
+        return (made and made.recipe_of) or arm
+
+    def base(self, arm: str) -> str:
+        """The loss whose candidates an arm shares."""
+        made = self.made.get(arm)
+        return (made and made.points) or arm
+
+    def luck(self, metric: str = "recall_at_1") -> Luck:
+        """That of a difference between two losses, without those that ``failed``."""
+        return self._luck(metric, {arm for arm, _ in self.failed})
+
+    def _luck(self, metric: str, lost: Collection[str]) -> Luck:
+        wide = self.wide(metric).dropna(axis=1)
+        known = wide[plain(wide)]
+        return statistics.luck(known.to_numpy(), self._of(wide), known.columns.isin(lost))
+
+    @property
+    def failed(self) -> dict[tuple[str, int], str]:
+        """The searches that failed, and why: far below the arm's other searches (by Recall@1, see
+        ``statistics.failed``), or its restriction validates better, by twice the luck of a
+        difference or more."""
+        wide = self.wide().dropna(axis=1)
+        tuned = wide[[arm for arm in wide if arm in self.made and self.source(arm) == arm]]
+        names = np.unique(self._of(wide))
+        far = np.argwhere(statistics.failed(tuned.to_numpy(), self._of(wide)))
+        found = {(tuned.columns[arm], int(names[s])): "far below its twin" for s, arm in far}
+        edge = 2 * self._luck("recall_at_1", {arm for arm, _ in found}).sd
+        below = {k: f"below {part}" for k, (part, by) in self.better.items() if by > edge}
+        return found | below
+
+    def kind(self, groups: Mapping[str, Mapping[str, float]], metric: str) -> tuple[Luck, float]:
+        """The luck of a sum of scores, and the sum of squared weights of its pairs.
+
+        ``groups`` holds the weights of arms by the loss whose candidates they share. Three kinds
+        are told apart: the same recipe on both sides; a loss against itself with an addition (SEC,
+        L2, SEE), each group a pair; and any others, two losses that were tuned apart. Pairs of one
+        loss have luck of their own, which is shrunk to their kind's, and that to the last one.
+        """
+        own: dict[str, dict[str, float]] = {}
+        for base, weights in groups.items():
+            for arm, weight in weights.items():
+                if (source := self.source(arm)) != DEFAULTS:  # which no search found
+                    mine = own.setdefault(base, {})
+                    mine[source] = mine.get(source, 0.0) + weight
+        sizes = {base: sum(w**2 for w in mine.values()) / 2 for base, mine in own.items()}
+        if sum(sizes.values()) < 1e-12:
+            whole = sum(sum(w**2 for w in mine.values()) / 2 for mine in groups.values())
+            return (self._same(metric), whole) if own else (NO_LUCK, 0.0)
+        common, pairs = self.luck(metric), sum(sizes.values())
+        if any(abs(sum(mine.values())) > 1e-9 for mine in own.values()):
+            return common, pairs
+        wide, failed = self.wide(metric), {arm for arm, _ in self.failed}
+        each = {  # a search that failed tells nothing of luck
+            base: sum(w * wide[arm] for arm, w in groups[base].items()) / math.sqrt(sizes[base])
+            for base in own
+            if not failed & {*groups[base]}
+        }
+        added = any(self._is_addition(arm) for mine in own.values() for arm in mine)
+        kind = self._additions(metric, common) if added else common
+        kept = pd.DataFrame(each).dropna(axis=1)
+        return statistics.pair_luck(kept.to_numpy(), self._of(kept), kind), pairs
+
+    def _of(self, wide: pd.DataFrame) -> np.ndarray:
+        return self.searches()[wide.index].to_numpy()
+
+    def _is_addition(self, arm: str) -> bool:
+        made = self.made.get(arm)
+        return bool(made and (made.off or made.per_step))
+
+    def _additions(self, metric: str, common: Luck) -> Luck:
+        """The luck of losses against themselves with SEC, L2 or SEE."""
+        wide, failed = self.wide(metric).dropna(axis=1), {arm for arm, _ in self.failed}
+        known = arms()  # no other setting of theirs is another
+        pairs = {a: self.base(a) for a in wide if a in known and self._is_addition(a)}
+        pairs = {a: b for a, b in pairs.items() if b in wide and not {a, b} & failed}
+        d = np.array([wide[a] - wide[b] for a, b in pairs.items()]).T
+        return statistics.pair_luck(d, self._of(wide), common, list(pairs.values()))
+
+    def _same(self, metric: str) -> Luck:
+        """The luck of two trainings that have one recipe: what they differ in may suit it."""
+        wide, failed = self.wide(metric).dropna(axis=1), {arm for arm, _ in self.failed}
+        pairs = {a: self.source(a) for a in wide if self.source(a) in wide and self.source(a) != a}
+        d = np.array([wide[a] - wide[b] for a, b in pairs.items() if b not in failed]).T
+        return statistics.pair_luck(d, self._of(wide))
+
+    def measured(
+        self, values: pd.Series, groups: Mapping[str, Mapping[str, float]], metric: str
+    ) -> claims.Measured:
+        """Values in each repetition that are a sum of scores, for the one test."""
+        luck, pairs = self.kind(groups, metric)
+        of = self.searches()[values.index].to_numpy()
+        return claims.Measured(values.to_numpy(), self.overlap, luck, of, pairs)

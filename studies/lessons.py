@@ -1,0 +1,146 @@
+"""The rows of every lesson's verdict: ``python -m studies.lessons`` writes data/verdicts.csv.
+
+lessons.toml, beside it, says what a lesson shows: claims, with all of their rows in the ledger, and
+comparisons of its own, in every condition that has them. A lesson reads the table by
+``dmlkit.figures.verdict`` and knows nothing of studies; of the ledger, the conditions and the one
+test only this module knows.
+"""
+
+import math
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dmlkit import ROOT, statistics
+from dmlkit.figures import Finding
+from dmlkit.figures.verdicts import FILE
+from dmlkit.files import write_whole
+from studies import claims
+from studies.answers import conditions, kept
+from studies.condition import Condition, plain
+
+ALL = "losses"  # all others of a condition
+PLAN = Path(__file__).with_suffix(".toml")
+#: How a student reads a condition; any other stays as it is.
+PLACES = {
+    "from scratch": "drawings, from scratch",
+    claims.AGAIN: "drawings, searched twice",
+    "trained longer": "drawings, trained longer",
+    "small batches": "drawings, small batches",
+    "fine-tuned": "drawings, fine-tuned",
+    "photographs, fine-tuned": "photographs, whole network",
+}
+#: Data sets that tables of papers name otherwise.
+_SETS = {"CUB200": "CUB", "CUB200-2011": "CUB", "CARS196": "Cars", "Cars196": "Cars"}
+#: Units of claims that are shares, which are shown in points.
+_SHARES = ("Recall@1", "Recall@K", "NMI")
+
+
+def table(
+    plan: Mapping[str, list[dict[str, Any]]], ledger: pd.DataFrame, found: Iterable[Condition]
+) -> pd.DataFrame:
+    """The rows of all lessons of a plan, with the columns of ``Finding`` and ``lesson``."""
+    rows = [
+        {"lesson": lesson, **asdict(row)}
+        for lesson, parts in plan.items()
+        for part in parts
+        for row in _rows(part, ledger, list(found))
+    ]
+    columns = ["lesson", *(each.name for each in fields(Finding) if each.name != "values")]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _rows(part: Mapping[str, Any], ledger: pd.DataFrame, found: list[Condition]) -> list[Finding]:
+    of = part["of"]
+    if "claim" in part:
+        own = list(_of_claim(of, part["claim"], ledger))
+    else:
+        own = [row for at in found if (row := _compared(of, part, at))]
+    return [*_printed(of, part.get("printed")), *own]
+
+
+def _of_claim(of: str, claim: str, ledger: pd.DataFrame) -> Iterator[Finding]:
+    about = claims.table()[claim]
+    share = about["unit"] in _SHARES
+    unit = f"points of {about['unit']}" if share else about["unit"]
+    scale = 100 if share else 1
+    for row in ledger[ledger["claim"] == claim].to_dict("records"):
+        if row["low"] is None or math.isnan(row["low"]):
+            continue  # an identity or a printed table: no effect to draw
+        effect, low, high = (scale * float(row[key]) for key in ("effect", "low", "high"))
+        yield Finding(
+            of, "study", PLACES.get(row["condition"], row["condition"]), effect, low, high,
+            _n(row["n"], row["effective"], "photographs" in row["condition"]),
+            row["word"] or "a clock: no word", bool(row["stands"]), scale * row["margin"], unit,
+        )  # fmt: skip
+
+
+def _compared(of: str, part: Mapping[str, Any], at: Condition) -> Finding | None:
+    """A comparison in one condition; nothing where a side is missing there."""
+    losses = plain(at.wide().dropna(axis=1))
+    plus, minus = part["plus"], part["minus"]
+    if minus == ALL:
+        minus = [loss for loss in losses if loss not in plus]
+    # No loss loses to its own restriction; an addition is compared with its loss as searched.
+    scores = (at.rivals() if {*plus, *minus} <= {*losses} else at.wide()).dropna(axis=1)
+    if not minus or not {*plus, *minus} <= {*scores}:
+        return None
+    row = tested(scores, plus, minus, at)
+    effect, low, high = (100 * float(row[key]) for key in ("difference", "low", "high"))
+    label, n = PLACES.get(at.name, at.name), len(scores)
+    count = _n(n, statistics.effective(n, at.overlap), "photographs" in at.name)
+    word = "ahead" if low > 0 else "behind" if high < 0 else "not separated"
+    margin = 100 * part["smallest"]
+    return Finding(of, "study", label, effect, low, high, count, word, margin=margin)
+
+
+def tested(
+    scores: pd.DataFrame, plus: Sequence[str], minus: Sequence[str], at: Condition
+) -> pd.Series:
+    """The mean of some arms minus that of others, (n, arms) -> the row of the one test."""
+    groups: dict[str, dict[str, float]] = {}
+    for names, sign in ((plus, 1.0), (minus, -1.0)):
+        for arm in names:
+            groups.setdefault(at.base(arm), {})[arm] = sign / len(names)
+    values = scores[[*plus]].mean(axis=1) - scores[[*minus]].mean(axis=1)
+    return at.measured(values, groups, "recall_at_1").test()
+
+
+def _n(n: int, effective: float, classes: bool) -> str:
+    if classes:
+        return f"{n} products"
+    return f"n = {n}" + f" (worth {effective:.1f})" * (effective < n)
+
+
+def _printed(of: str, told: Mapping[str, Any] | None) -> Iterator[Finding]:
+    """What a paper prints, in points: of each data set, over the networks that have both."""
+    if told is None:
+        return
+    reported = ROOT / "data" / "reported"
+    frame = pd.concat(pd.read_csv(reported / f"{file}.csv") for file in told["files"])
+    frame = frame[frame["metric"].isin(told["metrics"])]
+    keys = ["dataset", "backbone", "metric"]
+    wide = frame.pivot_table(index=keys, columns="method", values="value", sort=False)
+    gains = pd.DataFrame({new: wide[new] - wide[old] for new, old in told["pairs"]})
+    for name, part in gains.dropna(how="all").groupby(level="dataset", sort=False):
+        size = float(np.nanmean(part.to_numpy()))
+        label = _SETS.get(str(name), str(name).partition(" (")[0])
+        yield Finding(of, "printed", label, size, n=told["by"])
+
+
+def main(file: Path = FILE) -> None:
+    """Write the table of all lessons."""
+    plan = tomllib.loads(PLAN.read_text(encoding="utf-8"))
+    made = table(plan, claims.ledger(), list(conditions(kept()).values()))
+    text = made.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+    write_whole({file: partial(Path.write_text, data=text, encoding="utf-8")})
+
+
+if __name__ == "__main__":
+    main()

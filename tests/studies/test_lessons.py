@@ -1,0 +1,78 @@
+"""What a verdict shows of the ledger, of conditions and of printed tables."""
+
+import tomllib
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import studies
+from dmlkit.figures import Finding
+from dmlkit.figures.verdicts import FILE
+from studies import claims, lessons
+from studies.answers import Condition
+from tests.studies.test_claims import around, written
+
+RNG = np.random.default_rng(0)
+
+
+def condition(name, **arms):
+    rows = [
+        {"arm": arm, "repetition": k, "search": k % 2, "recall_at_1": value}
+        for arm, values in arms.items()
+        for k, value in enumerate(values)
+    ]
+    return Condition(name, pd.DataFrame(rows), 0.0, {})
+
+
+def test_all_rows_of_a_claim_are_shown_in_points(tmp_path):
+    written(
+        tmp_path,
+        claims.row("A1", "from scratch", around(0.03)),
+        claims.row("A1", "photographs, head", around(-0.02, n=81)),
+        claims.row("A2", "from scratch", around(0.0)),
+    )
+    plan = {"14_x": [{"claim": "A1", "of": "SEC"}]}
+    found = lessons.table(plan, claims.ledger(tmp_path), [])
+    assert found["label"].tolist() == ["drawings, from scratch", "photographs, head"]
+    assert found["effect"].tolist() == pytest.approx([3.0, -2.0])
+    assert found["n"].tolist() == ["n = 12", "81 products"]
+    assert found["stands"].tolist() == [True, True]
+
+
+def test_a_comparison_is_shown_where_both_sides_are_and_never_stands():
+    values = RNG.random(12)
+    both = condition("from scratch", a=values + 0.05 + 0.001 * RNG.random(12), b=values)
+    lacking = condition("fine-tuned", a=values)
+    plan = {"09_x": [{"of": "a minus b", "plus": ["a"], "minus": ["b"], "smallest": 0.01}]}
+    (row,) = lessons.table(plan, pd.DataFrame(columns=["claim"]), [both, lacking]).to_dict(
+        "records"
+    )
+    assert row["label"] == "drawings, from scratch"
+    assert row["effect"] == pytest.approx(5.0, abs=0.2)
+    assert row["word"] == "ahead"
+    assert not row["stands"]
+
+
+def test_a_printed_size_is_the_mean_over_networks_of_each_data_set():
+    printed = {
+        "by": "its authors", "files": ["extra_sec_repo_results"], "metrics": ["R@1"],
+        "pairs": [[f"{m}+SEC", m] for m in ("Triplet", "Semihard", "NormNpair", "MS")],
+    }  # fmt: skip
+    part = {"of": "SEC", "plus": ["a"], "minus": ["b"], "smallest": 0.01, "printed": printed}
+    found = lessons.table({"14_x": [part]}, pd.DataFrame(columns=["claim"]), [])
+    sizes = dict(zip(found["label"], found["effect"].round(1), strict=True))
+    assert sizes == {"CUB": 4.2, "Cars": 4.4, "SOP": 3.6, "InShop": 2.4}
+    assert (found["kind"] == "printed").all()
+
+
+def test_the_kept_table_is_that_of_the_evidence(committed_figures):
+    plan = tomllib.loads(lessons.PLAN.read_text(encoding="utf-8"))
+    found = list(studies.conditions(studies.kept()).values())
+    made = lessons.table(plan, claims.ledger(committed_figures), found)
+    kept = pd.read_csv(FILE, keep_default_na=False, na_values={"low": "", "high": "", "margin": ""})
+    assert [*kept] == ["lesson", *(f for f in Finding.__dataclass_fields__ if f != "values")]
+    pd.testing.assert_frame_equal(
+        made.fillna({"n": ""}), kept, rtol=1e-4, check_dtype=False,
+        obj="python -m studies.lessons makes it anew; data/verdicts.csv",
+    )  # fmt: skip

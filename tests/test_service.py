@@ -1,0 +1,271 @@
+"""A service on loopback, asked by a real client: pictures, broken ones, huge and malicious ones."""
+
+import io
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from http.client import HTTPConnection
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dmlkit import openset, search, training
+from dmlkit.training import Experiment
+from tests.data import trees
+
+service = pytest.importorskip("dmlkit.service", reason="needs starlette and uvicorn")
+
+PICTURES = {"crop": 16, "resize": 18}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return trees.classes(tmp_path_factory.mktemp("shop"), "ant bee cat dog", each=8)
+
+
+@pytest.fixture(scope="module")
+def run(folder, tmp_path_factory):
+    experiment = Experiment(
+        data="folder", data_args=PICTURES, model_args={"widths": [4, 8]}, dim=8, steps=4,
+        sampler_args={"classes": 2, "per_class": 2},
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DMLKIT_DATA", str(folder))
+        store = tmp_path_factory.mktemp("runs")
+        return training.run(experiment, store=store, device="cpu", progress=False)
+
+
+@pytest.fixture(scope="module")
+def catalog(run, folder, tmp_path_factory):
+    gallery = search.gallery(run, folder)
+    path = tmp_path_factory.mktemp("index") / "shop"
+    index, _ = search.index(run, gallery, path, device="cpu")
+    model = run.model()
+    least, _ = service.least_likeness(run, model, index, 0.1)
+    return service.Catalog(run, model, index, least)
+
+
+@pytest.fixture
+def port(catalog):
+    """Of a server that is up."""
+    server = service.server(catalog)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        serving = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        serving.start()
+        while not server.started:
+            time.sleep(0.01)
+        yield listening.getsockname()[1]
+        server.should_exit = True
+        serving.join()
+
+
+def ask(port, body=None, path="/", kind="image/png", **headers):
+    """Status and answer."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=30)
+    how = {"Content-Type": kind} | headers if body is not None else headers
+    with closing(connection):
+        connection.request("GET" if body is None else "POST", path, body, how)
+        reply = connection.getresponse()
+        return reply.status, json.loads(reply.read())
+
+
+def png(width=20, height=20, color=(200, 10, 10)):
+    file = io.BytesIO()
+    Image.new("RGB", (width, height), color).save(file, "PNG")
+    return file.getvalue()
+
+
+def bomb(side):
+    """A PNG of some kilobytes that says it has so many pixels a side."""
+
+    def chunk(name, content):
+        check = struct.pack(">I", zlib.crc32(name + content))
+        return struct.pack(">I", len(content)) + name + content + check
+
+    head = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
+    body = zlib.compress(bytes(5001) * 4000, 9)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        chunk(*each) for each in ((b"IHDR", head), (b"IDAT", body), (b"IEND", b""))
+    )
+
+
+def test_a_picture_of_the_catalog_is_found_at_distance_0(port, folder, catalog):
+    for name in ("ant", "dog"):
+        status, reply = ask(port, (folder / name / "3.png").read_bytes())
+        assert status == 200
+        assert reply["answer"] == reply["nearest"][0]["product"] == name
+        distances = [each["distance"] for each in reply["nearest"]]
+        assert distances[0] == pytest.approx(0, abs=1e-4)
+        assert distances == sorted(distances)
+        assert len({each["product"] for each in reply["nearest"]}) == 4
+    status, health = ask(port, path="/health")
+    assert (status, health["status"], health["pictures"], health["products"]) == (200, "ok", 32, 4)
+    assert health["answers_within"] == pytest.approx(1 - catalog.least, abs=1e-4)
+
+
+def test_what_is_farther_than_the_threshold_is_not_in_the_catalog(folder, catalog):
+    body = (folder / "ant" / "3.png").read_bytes()
+    never = service.Catalog(catalog.run, catalog.model, catalog.index, least=1.1)
+    assert never.answer(body)["answer"] == "not in the catalog"
+    assert never.answer(body)["nearest"] == catalog.answer(body)["nearest"]
+
+
+@pytest.mark.parametrize(
+    "body, kind, status, told",
+    [
+        (b"", "image/png", 400, "expected a picture"),
+        (b"a photograph", "image/jpeg", 400, "expected a picture (JPEG, PNG, WEBP), got another"),
+        (os.urandom(5000), "application/octet-stream", 400, "expected a picture"),
+        (png()[:40], "image/png", 400, "picture"),
+        (png(3000, 2000)[:9000], "image/png", 400, "the picture cannot be read"),
+        (bomb(40_000), "image/png", 400, "expected at most 50,000,000 pixels, got more"),
+        (bomb(8_000), "image/png", 400, "expected at most 50,000,000 pixels, got 8000 x 8000"),
+        (b"<svg onload='alert(1)'/>", "image/svg+xml", 400, "expected a picture"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "image/x-eps", 400, "expected a"),
+        (b"GIF89a" + bytes(20), "image/gif", 400, "expected a picture"),
+        (b"{}", "application/json", 415, "send a picture's bytes as they are, not application/js"),
+        (b"--x", "multipart/form-data; boundary=x", 415, "not multipart/form-data"),
+        (bytes(10_000_001), "image/png", 413, "expected at most 10,000,000 bytes"),
+    ],
+)  # fmt: skip
+def test_what_is_no_picture_is_refused_and_the_service_goes_on(port, body, kind, status, told):
+    before = time.monotonic()
+    found, reply = ask(port, body, kind=kind)
+    assert (found, told in reply["error"]) == (status, True), reply
+    assert "BytesIO" not in reply["error"]
+    assert time.monotonic() - before < 5  # a bomb is not decoded
+    assert ask(port, png())[0] == 200
+
+
+def test_a_body_without_an_end_is_refused_when_it_is_too_large(port):
+    def parts():
+        for _ in range(200):
+            yield bytes(100_000)
+
+    try:
+        status, reply = ask(port, parts(), **{"Transfer-Encoding": "chunked"})
+    except (BrokenPipeError, ConnectionResetError):  # it hangs up while we send
+        status, reply = 413, {"error": "10,000,000"}
+    assert status == 413
+    assert "10,000,000" in reply["error"]
+    assert ask(port, png())[0] == 200
+
+
+def test_a_body_that_does_not_come_is_waited_for_some_seconds(port, monkeypatch):
+    monkeypatch.setattr(service, "SECONDS", 0.2)
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as slow:
+        slow.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
+        assert b" 408 " in slow.recv(1000).partition(b"\r\n")[0]
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as rude:
+        rude.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as odd:
+        odd.sendall(b"\x16\x03\x01" + bytes(200) + b"\r\n\r\n")  # TLS, to a port without it
+        assert b" 400 " in odd.recv(1000).partition(b"\r\n")[0]
+    assert ask(port, png())[0] == 200
+
+
+def test_other_pages_and_methods_do_not_exist(port):
+    assert ask(port, path="/../../etc/passwd")[0] == 404
+    assert ask(port, path="/")[0] == 405
+    assert ask(port, png(), path="/health")[0] == 405
+
+
+def test_under_load_each_is_answered_or_sent_away(port, monkeypatch):
+    monkeypatch.setattr(service, "WAITING", 4)
+    with ThreadPoolExecutor(16) as clients:
+        replies = list(clients.map(lambda _: ask(port, png()), range(64)))
+    statuses = [status for status, _ in replies]
+    assert set(statuses) <= {200, 503}
+    assert statuses.count(200) >= 4
+    answers = [reply for status, reply in replies if status == 200]
+    assert all(answer == answers[0] for answer in answers)  # whoever else asks meanwhile
+    assert ask(port, png())[0] == 200
+
+
+def test_the_threshold_lets_the_share_of_strangers_through(run, catalog, folder, tmp_path):
+    index, model = catalog.index, catalog.model
+    x = index.faiss.reconstruct_n()
+    labels = np.repeat(np.arange(4), 8)
+    strangers = [max(x[labels != k] @ row) for row, k in zip(x, labels, strict=True)]
+    for share in (0.05, 0.25):
+        least, asked = service.least_likeness(run, model, index, share)
+        assert asked == 32
+        assert least == pytest.approx(sorted(strangers)[-1 - int(share * 32)], abs=1e-6)
+    for i in range(10):
+        trees.picture(tmp_path / "street" / f"{i}.png", 1000 + i)
+    least, asked = service.least_likeness(run, model, index, 0.2, tmp_path / "street")
+    passed = [
+        service.Catalog(run, model, index, least).answer(path.read_bytes())["answer"]
+        for path in (tmp_path / "street").iterdir()
+    ]
+    # The third is at the threshold itself, where a batch of another size has other last bits.
+    assert sum(answer != service.NOT_THERE for answer in passed) in (2, 3)
+    assert asked == 10
+    with pytest.raises(ValueError, match="expected 100 strangers or more to let"):
+        service.least_likeness(run, model, index, 0.01)
+    with pytest.raises(ValueError, match="expected pictures of strangers in"):
+        service.least_likeness(run, model, index, 0.1, tmp_path / "nowhere")
+
+
+def test_the_command_serves_this_machine_alone_until_it_is_interrupted(run, folder, tmp_path):
+    environment = os.environ | {"DMLKIT_CACHE": str(tmp_path), "COLUMNS": "200"}
+    command = ["serve", str(run.path), "--pictures", str(folder), "--port", "0", "--device", "cpu"]
+    with subprocess.Popen(
+        [sys.executable, "-u", "-m", "dmlkit", *command],
+        env=environment, stdout=subprocess.PIPE, text=True,
+    ) as done:  # fmt: skip
+        said = []
+        for line in done.stdout:
+            said.append(line)
+            if "POST pictures to http://127.0.0.1:" in line:
+                break
+        port = int(line.split("127.0.0.1:")[1].split("/")[0])
+        status, reply = ask(port, (folder / "bee" / "2.png").read_bytes())
+        done.send_signal(signal.SIGINT)
+    assert "32 pictures of 4 products, 32 of them new" in "".join(said)
+    assert (status, reply["answer"]) == (200, "bee")
+
+
+def test_features_come_as_numbers(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    labels = np.repeat([f"c{k}" for k in range(8)], 6)
+    x = np.repeat(rng.normal(size=(8, 5)), 6, axis=0) + 0.1 * rng.normal(size=(48, 5))
+    np.savez(tmp_path / "mine.npz", features=x, labels=labels)
+    monkeypatch.setenv("DMLKIT_DATA", str(tmp_path / "mine.npz"))
+    experiment = Experiment(
+        data="features", model="linear", dim=4, steps=3,
+        sampler_args={"classes": 2, "per_class": 2},
+    )  # fmt: skip
+    run = training.run(experiment, store=tmp_path, device="cpu", progress=False)
+    gallery = search.gallery(run)
+    index, _ = search.index(run, gallery, tmp_path / "index", device="cpu")
+    catalog = service.Catalog(run, run.model(), index, -1.0)
+    vector = gallery.images.images[7].numpy().astype("<f4")
+    file = io.BytesIO()
+    np.save(file, vector.ravel())
+    for body in (vector.tobytes(), file.getvalue()):
+        found = catalog.answer(body)
+        assert found["answer"] == gallery.items[7][1]
+        assert found["nearest"][0]["distance"] == pytest.approx(0, abs=1e-4)
+    for bad, told in (
+        (
+            vector.tobytes()[:-4],
+            "expected the 5 features of a picture, 20 bytes of float32, got 16",
+        ),
+        (vector.astype("<f8").tobytes(), "got 40"),
+        (np.full(5, np.nan, "<f4").tobytes(), "expected 5 finite features"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            catalog.answer(bad)
+    met = openset.meet(index.faiss.reconstruct_n(), gallery.images.labels)
+    assert met.others.shape == (24, 3)
