@@ -54,6 +54,8 @@ def commands(text: str) -> Iterator[str]:
 
     >>> list(commands("Run `make test`, with `make`.\\n```sh\\ncd here  # first\\n```\\n"))
     ['cd here', 'make test']
+    >>> list(commands("~~~\\nmake lab\\nDone.\\n~~~\\n`A=1 bin/pip install x` <code>!git log</code>"))
+    ['make lab', 'A=1 bin/pip install x', '!git log']
     """
     for _, language, block in _FENCE.findall(text):
         lines = block.replace("\\\n", " ").splitlines()

@@ -34,6 +34,7 @@ def load(
     perhaps ``split`` (N,) of train, val and test, else classes are drawn as in a folder (all train
     by ``test_share=0``); ``visits`` (N,), of which each class's last is searched for in those
     before; and ``paths`` (N,), which become an attribute. ``check`` looks for what is no finite
+<<<<<<< HEAD
     number. Raises FileNotFoundError where there is no such file, ValueError for one that holds
     something else.
     """
@@ -61,6 +62,20 @@ def load(
         if unknown := set(said) - own.PARTS.keys():
             raise ValueError(f"{root}: split must be of {', '.join(own.PARTS)}, not {unknown}")
         parts = np.array([own.PARTS[part] for part in said])
+=======
+    number, and for classes that are not as they may seem, which a warning names; ``join``: see
+    ``folder.load``. Raises FileNotFoundError where there is no such file, ValueError for one that
+    holds something else.
+    """
+    arrays = _arrays(root)
+    _check(arrays, root, check)
+    x, N = arrays["features"], len(arrays["features"])
+    names = [own.class_name(label) for label in arrays["labels"].astype(str).tolist()]
+    named = own.joined(names) if join else np.array(names, dtype=str)
+    ids = np.unique(named, return_inverse=True)[1]
+    if "split" in arrays and test_share:
+        parts = np.array([own.PARTS[str(part).lower()] for part in arrays["split"]])
+>>>>>>> trial
     else:
         parts = own.drawn(ids, test_share, class_split)
     places = np.arange(N).astype(object)
