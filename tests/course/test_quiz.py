@@ -24,7 +24,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_a_cell_is_written_from_its_source_each_time(folder):
-    notebook = new_notebook(cells=[new_markdown_cell("<!-- quiz: turn --> old")])
+    notebook = new_notebook(cells=[new_markdown_cell("<!-- quiz turn --> old")])
     for _ in range(2):
         quiz.write("00_toy", notebook)
         text = notebook.cells[0].source
@@ -35,7 +35,7 @@ def test_a_cell_is_written_from_its_source_each_time(folder):
 
 def test_a_question_without_a_cell_or_a_source_is_refused(folder):
     with pytest.raises(ValueError, match=r"has no \[lost\]"):
-        quiz.write("00_toy", new_notebook(cells=[new_markdown_cell("<!-- quiz: lost -->")]))
+        quiz.write("00_toy", new_notebook(cells=[new_markdown_cell("<!-- quiz lost -->")]))
     with pytest.raises(ValueError, match="but there are turn"):
         quiz.write("00_toy", new_notebook())
 
