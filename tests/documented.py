@@ -54,7 +54,7 @@ def commands(text: str) -> Iterator[str]:
 
     >>> list(commands("Run `make test`, with `make`.\\n```sh\\ncd here  # first\\n```\\n"))
     ['cd here', 'make test']
-    >>> list(commands("~~~\\nmake lab\\nDone.\\n~~~\\n`A=1 bin/pip install x` <code>!git log</code>"))
+    >>> list(commands("~~~\\nmake lab\\n~~~\\n`A=1 bin/pip install x` <code>!git log</code>"))
     ['make lab', 'A=1 bin/pip install x', '!git log']
     """
     for _, language, block in _FENCE.findall(text):
