@@ -18,6 +18,7 @@ from unittest import mock
 import pytest
 
 import dmlkit  # sets the instruction set that NumPy and torch are to use, before either is loaded
+from dmlkit.checks import warn_once
 from tests.commands import Commands
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def _names_of_doctests(doctest_namespace: dict) -> None:
 @pytest.fixture(autouse=True)
 def _environment() -> Iterator[None]:
     """What a test changes in the environment, the command line's --root too, ends with it, and so
-    does a working folder of its own."""
+    does a working folder of its own; what was said once may be said again."""
+    warn_once.cache_clear()
     with mock.patch.dict(os.environ), contextlib.chdir(Path.cwd()):
         yield
 

@@ -34,6 +34,8 @@ from dmlkit.files import write_whole
 _LONGEST = 500  # of what is said: an answer chooses the words of its error
 _RIGHT = re.compile(r"(?:^|: )right(?=$|[:;.,])")
 _NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?|\b(?:nan|inf)\b")
+#: A line for Jupyter alone, as %%time or !ls.
+_MAGIC = re.compile(r"^(?:%%?[a-z]|!).*$", re.MULTILINE)
 _DEFINED = re.compile(r"^(?:def|class) (\w+)", re.MULTILINE)
 
 _PROGRESS = """<!doctype html>
@@ -216,7 +218,7 @@ def _answers(cells: list[NotebookNode], source: NotebookNode) -> dict[str, str]:
             others = [c.source for c in cells if exercise.name in _DEFINED.findall(c.source)]
             own = [text for text in others if STUB not in text][-1:] or own or others
         if own:
-            found[exercise.cell] = solutions.own(own[0])
+            found[exercise.cell] = _MAGIC.sub("", solutions.own(own[0]))
     return found
 
 
@@ -359,6 +361,8 @@ def _status(
 
 def _wrong(exercise: Exercise, heard: Heard, ours: Mapping[str, NotebookNode]) -> str:
     """What is wrong with an answer by what its check said; '' where that is "right"."""
+    if heard.error.startswith("NameError"):
+        return f"{heard.error}; of a student's notebook only the cells of exercises are run"
     if heard.error:
         return heard.error
     expected = [line for i in exercise.checks for line in _printed(ours[i]).splitlines()]

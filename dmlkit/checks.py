@@ -1,7 +1,9 @@
-"""What is refused, in words that name the argument, what was expected and what came."""
+"""What is refused, in words that name the argument, what was expected and what came; warnings."""
 
 import math
+import warnings
 from collections.abc import Collection, Iterable
+from functools import cache
 from numbers import Integral, Real
 from typing import Any
 
@@ -74,3 +76,12 @@ def listed(values: Any) -> list[Any]:
     """
     one = isinstance(values, str | Real) or getattr(values, "ndim", 1) == 0
     return [values] if one else list(values)
+
+
+@cache
+def warn_once(line: str) -> None:
+    """Warn of what has not been said yet, as each split of a folder, and each look, finds it anew.
+
+    (Python's own filter "once" forgets what it said wherever a library changes the filters.)
+    """
+    warnings.warn(line, stacklevel=3)

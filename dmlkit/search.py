@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
@@ -22,6 +23,7 @@ from dmlkit import cache_folder, data, figures, training
 from dmlkit.arrays import Array
 from dmlkit.checks import check_choice, check_gallery, listed
 from dmlkit.data import ImageSet, folder
+from dmlkit.data.own import readable
 from dmlkit.data.pictures import Pictures, decode, stamp
 from dmlkit.files import StrPath, told, write_whole
 from dmlkit.neighbors import Metric, Sets, as_matrix, by_faiss, metric_of
@@ -312,8 +314,8 @@ def index(
 ) -> tuple[Index, int]:
     """The index of a gallery in a file, and how many pictures were embedded for it now.
 
-    What is new in the gallery is added, what is gone is removed. Raises ValueError for the index of
-    another Run.
+    What is new in the gallery is added, what is gone is removed, and what cannot be read is left
+    out, with a warning. Raises ValueError for the index of another Run.
     """
     made, there = None, dict[Item, int]()
     if Path(path).exists():
@@ -327,17 +329,30 @@ def index(
             there = {item: i for i, item in enumerate(made.items) if i not in made.removed}
     kept = there.keys() & set(gallery.items)
     new = [i for i, item in enumerate(gallery.items) if item not in kept]
+    images, good = _readable(gallery.images.images, new, Path(path))
+    items = [gallery.items[i] for i, is_good in zip(new, good, strict=True) if is_good]
+    if not (items or kept):
+        raise ValueError(f"expected pictures, but of {len(good)} none can be read")
     if made is None or not kept:
-        x = _embed(run, gallery.images.images, device)
-        made = Index.build(x, kind, run.experiment.metric)
-        made.run, made.items = run.path.name, list(gallery.items)
+        made = Index.build(_embed(run, images, device), kind, run.experiment.metric)
+        made.run, made.items = run.path.name, items
     else:
         made.remove(there[item] for item in there.keys() - kept)
-        if new:
-            x = _embed(run, gallery.images.images[new], device)
-            made.add(x, (gallery.items[i] for i in new))
+        if items:
+            made.add(_embed(run, images, device), items)
     made.save(path)
-    return made, len(new)
+    return made, len(items)
+
+
+def _readable(
+    images: Tensor | Pictures, rows: list[int], path: Path
+) -> tuple[Tensor | Pictures, NDArray[np.bool_]]:
+    """Some pictures without those that cannot be read, and which of the rows these are."""
+    if isinstance(images, Tensor):
+        return images[rows], np.ones(len(rows), dtype=bool)
+    some = images.subset(rows)
+    good = readable(some.paths, path, some.boxes, "skip")
+    return some.subset(np.flatnonzero(good)), good
 
 
 def nearest(

@@ -1,4 +1,5 @@
-"""Every Python block of docs/*.md is executed, in order, in one namespace for each file."""
+"""Every Python block of docs/*.md and of notebooks' text is executed, in order, in one namespace
+for each file."""
 
 import json
 import os
@@ -13,8 +14,9 @@ import pytest
 import torch
 from torch import nn
 
-from dmlkit import losses, models
+from dmlkit import data, losses, models, training
 from dmlkit.search import Index
+from tests import documented
 from tests.data import trees
 
 ROOT = Path(__file__).parent.parent
@@ -23,6 +25,11 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ALONE = {
     "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1",
     "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0",  # 0: any that is free
+}  # fmt: skip
+# README's and CONTRIBUTING's are executed by tests of their own.
+OTHERS = {
+    name: text for name, text in documented.pages()
+    if re.search(r"^ *```python", text, re.M) and not name.startswith(("docs/", "README.md"))
 }  # fmt: skip
 every_page = pytest.mark.parametrize("page", DOCS, ids=lambda page: page.stem)
 
@@ -69,7 +76,9 @@ def offline(monkeypatch, tmp_path):
 
     create = timm.create_model
 
-    def create_tiny(name, pretrained=False, **args):  # timm's own smallest, with random weights
+    def create_tiny(
+        name, pretrained=False, img_size=None, **args
+    ):  # timm's own smallest, with random weights
         assert timm.is_model(name)
         return create("test_resnet.r160_in1k", pretrained=False, **args)
 
@@ -80,10 +89,10 @@ def offline(monkeypatch, tmp_path):
         monkeypatch.setenv(name, value)
 
 
-def execute(page: Path) -> dict:
+def execute(page: Path, text: str | None = None, **names: object) -> dict:
     """The namespace that the page's blocks leave, an error's traceback with the page's lines."""
-    namespace: dict = {"__name__": "page"}
-    text = page.read_text()
+    namespace: dict = {"__name__": "page", **names}
+    text = text or page.read_text()
     for found in BLOCK.finditer(text):
         if found[1] == "python":
             above = "\n" * text.count("\n", 0, found.start(2))
@@ -102,6 +111,14 @@ def test_python_blocks(page, offline):
     namespace = execute(page)
     if page.stem == "other_tools":
         check_other_tools(namespace)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_python_blocks_of_other_pages(name, offline, monkeypatch, tmp_path):
+    """With what the page says that they are given."""
+    monkeypatch.setenv("DMLKIT_CACHE", str(tmp_path / "cache"))
+    photographs = data.load("folder", "train", tmp_path / "photos", crop=32, resize=32)
+    execute(ROOT / name, OTHERS[name], training=training, photographs=photographs)
 
 
 def check_other_tools(namespace: dict) -> None:

@@ -375,6 +375,27 @@ def test_the_index_follows_the_pictures(runs, pictures, tmp_path):
     assert list(sizes()) == [(3, 1), (3, 0)]
 
 
+def test_what_cannot_be_read_is_left_out_of_an_index(runs, pictures, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(pictures, folder)
+    trees.truncate(folder / "ant" / "0.png")
+    arguments = (folder / "ant" / "1.png", "--pictures", folder, "--device", "cpu")
+    arguments += ("--run", runs[0].path, "--index", tmp_path / "my.index")
+    with pytest.warns(
+        UserWarning, match=r"1 of 24 pictures is unreadable: .*ant/0\.png.* left out"
+    ):
+        result = invoke(*arguments)
+    assert "flat index of 23 pictures, 23 of them new" in result.output
+    (folder / "bee" / "9.png").write_bytes(b"")
+    with pytest.warns(UserWarning, match=r"2 of 2 pictures are unreadable: .* left out"):
+        result = invoke(*arguments)
+    assert "flat index of 23 pictures, 0 of them new" in result.output
+    for path in folder.rglob("*.png"):
+        path.write_bytes(b"")
+    with pytest.warns(UserWarning, match="25 of 25"):
+        assert "of 25 none can be read" in invoke(*arguments[1:], pictures / "ant" / "1.png").stderr
+
+
 def test_a_folder_is_read_as_training_reads_it(runs, pictures, tmp_path):
     folder = tmp_path / "pictures"
     shutil.copytree(pictures / "ant", folder / "train" / "ant" / "below")

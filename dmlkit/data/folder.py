@@ -1,6 +1,5 @@
 """Your own pictures: a folder that holds one folder per class."""
 
-import warnings
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dmlkit.checks import warn_once
 from dmlkit.data import own
 from dmlkit.data.images import SPLITS, ImageSet, Listing
 from dmlkit.data.pictures import suffixes
@@ -52,7 +52,7 @@ def load(
     if check:
         good = own.readable(list(found.paths), root, None, unreadable)
         for line in own.same_files(found.subset(good), root):
-            warnings.warn(line, stacklevel=2)
+            warn_once(line)
     rows = found.subset(own.chosen(found, root, split, validation, class_split, good))
     images = rows.image_set(**pictures)
     if visit is None or split == "train":
@@ -91,7 +91,7 @@ def listing(
     paths = np.array([path for paths in classes.values() for path in paths])
     made = Listing(paths, ids, names, names, parts)
     for line in (*_remarks(root, found, classes), *own.remarks(made, root)):
-        warnings.warn(line, stacklevel=2)
+        warn_once(line)
     return made
 
 

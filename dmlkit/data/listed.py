@@ -1,8 +1,8 @@
 """Your own pictures: a list of files, one row each, as a CSV."""
 
 import csv
+import os
 import re
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dmlkit.checks import warn_once
 from dmlkit.data import own
 from dmlkit.data.images import ImageSet, Listing
 from dmlkit.data.pictures import Box
@@ -66,8 +67,8 @@ def load(
     boxes, good = table["box"].tolist() if "box" in table else None, np.array(True)
     if check:
         good = own.readable(list(found.paths), root, boxes, unreadable)
-        for line in (*_unused(table, root), *_remarks(found, root, good, boxes)):
-            warnings.warn(line, stacklevel=2)
+        for line in _remarks(found, root, good, boxes):
+            warn_once(line)
     rows = own.chosen(found, root, split, validation, class_split, good)
     shown = boxes and [boxes[row] for row in rows]
     images = found.subset(rows).image_set(boxes=shown, **pictures)
@@ -82,13 +83,12 @@ def _remarks(
     found: Listing, root: Path, good: NDArray[np.bool_], boxes: list[Box | None] | None
 ) -> list[str]:
     kept = boxes and [box for box, is_good in zip(boxes, good, strict=True) if is_good]
-    return [*own.remarks(found, root), *own.same_files(found.subset(good), root.parent, kept)]
-
-
-def _unused(table: pd.DataFrame, root: Path) -> list[str]:
-    """Columns by names that are not known; pandas writes an index that has none."""
-    names = [name for name in table if name and name not in COLUMNS.values()]
-    return [f"columns of {root} that are not used: {own.told(names)}"] if names else []
+    lines = [*own.remarks(found, root), *own.same_files(found.subset(good), root.parent, kept)]
+    pictures = pd.DataFrame({"path": found.paths, "label": found.names, "box": boxes or ""})
+    if (again := pictures.duplicated()).any():
+        some = own.told([os.path.relpath(path, root.parent) for path in found.paths[again]])
+        lines.append(f"lines of {root} that say again what others say, {again.sum()}, of {some}")
+    return lines
 
 
 def files(root: Path) -> list[Path]:
@@ -107,25 +107,25 @@ def read(root: Path) -> pd.DataFrame:
             mark = max(",;\t", key=file.readline().count)
             file.seek(0)
             reader = csv.DictReader(file, delimiter=mark, restval="")
-            lines, rows = [], []
+            names, lines, rows = list(reader.fieldnames or ()), [], []
             for row in reader:
                 lines.append(reader.line_num)
                 rows.append(row)
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{root} is no CSV in UTF-8: {told(error)}") from None
-    if not rows:
-        raise ValueError(f"{root}: expected a line of columns and one for each picture, found none")
     for line, row in zip(lines, rows, strict=True):
         if None in row:
             raise ValueError(f"{root}, line {line}: more cells than the first line has columns")
-    table = pd.DataFrame(rows, index=lines, columns=reader.fieldnames, dtype=object)
+    table = pd.DataFrame(rows, index=lines, columns=names, dtype=object)
     table = table.apply(lambda column: column.str.strip())
     table.columns = [COLUMNS.get(name.strip().lower(), name) for name in table.columns]
     if missing := [name for name in ("path", "label") if name not in table]:
-        there = ", ".join(map(repr, reader.fieldnames or ()))
         raise ValueError(
-            f"{root}: expected columns path and label, but {missing[0]!r} is missing, found {there}"
+            f"{root}: expected columns path and label, but {missing[0]!r} is missing among "
+            f"{', '.join(names) or 'none'}"
         )
+    if table.empty:
+        raise ValueError(f"{root}: expected a line for each picture below the names of columns")
     if twice := table.columns[table.columns.duplicated()].tolist():
         raise ValueError(f"{root}: the column {twice[0]!r} is there twice")
     _check(table, root, "path", bool, "a path")
@@ -145,9 +145,7 @@ def read(root: Path) -> pd.DataFrame:
 
 def _with_boxes(table: pd.DataFrame, root: Path) -> pd.DataFrame:
     """The table with boxes as four whole numbers, None where there is no box."""
-    if corners := set(_CORNERS) & set(table):
-        if len(corners) < 4 or "box" in table:
-            raise ValueError(f"{root}: expected a box as x_1, y_1, x_2 and y_2, or as one column")
+    if set(_CORNERS) <= set(table):
         table["box"] = table[_CORNERS].agg(" ".join, axis=1)
     if "box" not in table:
         return table
@@ -158,7 +156,7 @@ def _with_boxes(table: pd.DataFrame, root: Path) -> pd.DataFrame:
         number = r"\d+(\.\d*)?"
         return not text or re.fullmatch(rf"{number}( {number}){{3}}", text) is not None
 
-    _check(table, root, "box", is_box, "four numbers x_1, y_1, x_2, y_2, or nothing")
+    _check(table, root, "box", is_box, "four numbers from 0, x_1, y_1, x_2, y_2, or nothing")
     boxes = [tuple(round(float(number)) for number in text.split()) for text in table["box"]]
     table["box"] = pd.Series([box or None for box in boxes], table.index, object)
     return table

@@ -4,7 +4,6 @@ import csv
 import hashlib
 import os
 import unicodedata
-import warnings
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dmlkit import cache_folder
-from dmlkit.checks import check_choice, check_range
+from dmlkit.checks import check_choice, check_range, warn_once
 from dmlkit.data.images import SPLITS, Listing
 from dmlkit.data.pictures import Box, complaints, sha256, threads
 from dmlkit.files import StrPath, write_whole
@@ -118,7 +117,12 @@ def readable(
 
         def write(beside: Path) -> None:
             with beside.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-                csv.writer(file).writerows([("path", "reason"), *bad])
+                csv.writer(file).writerows(
+                    [
+                        ("path", "reason"),
+                        *((path, line.removeprefix(f"{path} ")) for path, line in bad),
+                    ]
+                )
 
         write_whole({table: write})
         be = "is" if len(bad) == 1 else "are"
@@ -126,7 +130,7 @@ def readable(
         line = f"{len(bad)} of {len(paths)} pictures {be} unreadable: {some}. All are in {table}"
         if unreadable == "refuse":
             raise ValueError(f'{line}; unreadable="skip" (--unreadable skip) leaves them out')
-        warnings.warn(f"{line}, and left out", stacklevel=3)
+        warn_once(f"{line}, and left out")
     return np.array([not line for line in found])
 
 

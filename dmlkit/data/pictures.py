@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from threading import Lock
 from typing import Any, BinaryIO
@@ -110,6 +110,11 @@ class Pictures:
         chosen = np.arange(len(self))[index.cpu().numpy() if isinstance(index, Tensor) else index]
         batch = self._start(threads(), np.atleast_1d(chosen))()
         return batch if np.ndim(chosen) else batch[0]
+
+    def subset(self, rows: Sequence[int] | NDArray[np.integer]) -> "Pictures":
+        """Some of the pictures, still as files."""
+        boxes = self.boxes and [self.boxes[row] for row in rows]
+        return replace(self, paths=[self.paths[row] for row in rows], boxes=boxes)
 
     def split(self, size: int) -> Iterator[Tensor]:
         """Center crops of all pictures, ``size`` at a time, as Tensor.split gives them."""

@@ -1,6 +1,5 @@
 """What a model makes of images: embeddings, and how well they are found again."""
 
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from dmlkit import cache_folder, data, geometry, models, retrieval
+from dmlkit.checks import warn_once
 from dmlkit.data.images import check_pictures, to_float
 from dmlkit.data.pictures import Pictures
 from dmlkit.files import write_whole
@@ -117,6 +117,19 @@ def score(experiment: Experiment, images: data.ImageSet, x: np.ndarray) -> dict[
     return retrieval.evaluate(**searched(images, x, metric), metric=metric)
 
 
+def recall_at_1(experiment: Experiment, images: data.ImageSet, x: np.ndarray) -> float:
+    """That of a look during training, which ends none: 0, and a warning, where there is no score.
+
+    So it is where all rows are zero, as behind a ReLU that died.
+    """
+    try:
+        found = searched(images, x, experiment.metric)
+        return retrieval.recall_at_k(**found, ks=[1], metric=experiment.metric)[1]
+    except ValueError as error:
+        warn_once(f"a look during training finds no Recall@1, and counts 0: {error}")
+        return 0.0
+
+
 def searched(
     images: data.ImageSet, x: np.ndarray, metric: retrieval.Metric = "cosine"
 ) -> dict[str, Any]:
@@ -130,10 +143,9 @@ def searched(
         return images.retrieval_sets(x)
     first = int(np.flatnonzero(zero)[0])
     which = images.images.paths[first] if isinstance(images.images, Pictures) else f"row {first}"
-    warnings.warn(
+    warn_once(
         f"pictures of which nothing but zeros is left: {zero.sum()} of {len(x)}, as {which}; each "
-        "is a miss",
-        stacklevel=1,
+        "is a miss in Recall@K, and counts in no R-precision"
     )
     own = np.where(zero, -1 - np.arange(len(x)), images.labels)
     sets = images.retrieval_sets(np.column_stack([x, zero.astype(x.dtype)]), own)

@@ -16,7 +16,7 @@ from lightning_fabric.utilities import move_data_to_device
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from dmlkit import data, geometry, retrieval
+from dmlkit import data, geometry
 from dmlkit.data import glyphs, pictures
 from dmlkit.data.images import to_float
 from dmlkit.files import StrPath, told, write_whole
@@ -39,7 +39,7 @@ from dmlkit.training.scoring import (
     embed,
     embed_batches,
     embedding_of,
-    searched,
+    recall_at_1,
 )
 
 CHECKPOINT_SECONDS = 10.0
@@ -348,8 +348,7 @@ def _look(trainer: Trainer, monitor: Mapping[str, data.ImageSet], bar: tqdm) -> 
     for split, images in monitor.items() if due else ():
         recalls = trainer.monitored.setdefault(split, {})
         if step not in recalls:
-            x = searched(images, trainer.embed(images), experiment.metric)
-            recall = retrieval.recall_at_k(**x, ks=[1], metric=experiment.metric)[1]
+            recall = recall_at_1(experiment, images, trainer.embed(images))
             if experiment.keep_best and split == "val":
                 trainer.keep_if_best(recall)
             recalls[step] = recall

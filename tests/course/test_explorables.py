@@ -39,6 +39,10 @@ return [...arguments[0].querySelectorAll("select, input, button, summary, [tabin
 """
 
 
+#: Between them these have all that a stage can have; JupyterLab sees the whole of no other.
+WHOLE_IN_LAB = ("norm_race", "springs")
+
+
 class Reader:
     """What a reader of an explorable does and sees."""
 
@@ -127,6 +131,17 @@ def tour(reader: Reader) -> None:
         assert end["points"] == reader.known.begin(end["choice"])[2]
 
 
+def first_step(reader: Reader) -> None:
+    """One key on the first thing that can be moved: it reaches the stage, and numbers answer it."""
+    from selenium.webdriver import Keys
+
+    reader.check()
+    if movable := reader.all(".handle") + reader.all("input"):
+        reader.after(lambda: movable[0].send_keys(Keys.ARROW_UP))
+    else:
+        reader.after(lambda: reader.all("select, button.main")[0].send_keys(Keys.ARROW_DOWN))
+
+
 def reached(reader: Reader) -> int:
     """How many controls the Tab key reaches, from the first one on."""
     from selenium.webdriver import ActionChains, Keys
@@ -209,9 +224,12 @@ def in_lab(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[
 
 @pytest.mark.parametrize("place, name", [*enumerate(explorables.names(), start=1)])
 def test_in_a_notebook(place: int, name: str, in_lab: Any) -> None:
+    """On the stage of the site, where each is tried whole; numbers are Python's, keys those that
+    JupyterLab leaves."""
     show = "jupyterapp.shell.currentWidget.content.scrollToItem(arguments[0], 'center')"
     in_lab.execute_script(show, place)
-    tour(Reader(in_lab, name))
+    act = tour if name in WHOLE_IN_LAB else first_step
+    act(Reader(in_lab, name))
     assert complaints(in_lab) == []
 
 

@@ -118,7 +118,11 @@ def test_who_passed_what_and_what_the_checks_said(hand_in):
             ("failed", "of 3: right for two only"),
         ],
         "raises": [
-            ("failed", "NameError: name 'y' is not defined"),
+            (
+                "failed",
+                "NameError: name 'y' is not defined; of a student's notebook only the cells of "
+                "exercises are run",
+            ),
             ("failed", "AssertionError: nothing is returned"),
         ],
         "endless": [("failed", "it did not end within the time"), ("passed", "")],
@@ -145,12 +149,15 @@ def test_only_the_answer_counts_of_what_was_handed_in(hand_in):
 
 
 def test_an_answer_below_its_stub_counts(hand_in):
-    """The stub was left in place: the last cell that defines the function without it is meant."""
+    """The stub was left in place: the last cell that defines the function without it is meant.
+
+    Lines for Jupyter alone are no part of it.
+    """
     place = hand_in("anna")
     path = place / "notebooks" / "00_tiny.ipynb"
     notebook = nbformat.read(path, as_version=4)
     for body in ("return 16", "return 2 * x"):
-        notebook.cells.append(new_code_cell(f"def twice(x):\n    {body}"))
+        notebook.cells.append(new_code_cell(f"%%time\n!ls\ndef twice(x):\n    {body}"))
     nbformat.write(notebook, path)
     assert outcomes(grade.grade([place])) == {"anna": [("passed", ""), ("open", "")]}
 

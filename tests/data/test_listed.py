@@ -1,5 +1,8 @@
 """A list of pictures: its columns, what they mean, and what is wrong with them, by line."""
 
+import re
+import warnings
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -75,6 +78,7 @@ def test_visits_validation_and_absolute_paths(root, tmp_path_factory):
     assert found["test"].images.paths[0] == away
 
 
+@pytest.mark.filterwarnings("ignore:lines of .* say again")
 def test_boxes_in_one_column_and_a_whole_picture_where_there_is_none(root):
     boxes = ["1,2,9,12", "[1 2 9 12]", "", "(3, 4, 5, 6)"]
     lines = [f'cat/0.png,{"cat" if i < 2 else "dog"},"{box}"' for i, box in enumerate(boxes)]
@@ -86,18 +90,20 @@ def test_boxes_in_one_column_and_a_whole_picture_where_there_is_none(root):
 @pytest.mark.parametrize(
     "lines, message",
     [
-        (["path,class", "ant/0.png,ant"], "'label' is missing, found 'path', 'class'"),
-        ([""], "expected a line of columns and one for each picture, found none"),
-        (["path,label"], "expected a line of columns and one for each picture, found none"),
-        (["path,label,x_1,y_1", "a.png,a,1,1"], "a box as x_1, y_1, x_2 and y_2, or as one col"),
-        (["path,label,box,x1,y1,x2,y2", "a.png,a,,1,1,9,9"], "a box as x_1, .* or as one column"),
+        (
+            ["path,class", "ant/0.png,ant"],
+            "columns path and label, but 'label' is missing among path, class",
+        ),
         (["path,label", "ant/0.png,ant", "", ",ant"], "line 4, column path: .* a path, found ''"),
         (["path,label", "a.png,", "b.png,"], "line 2, column label: .*found ''; and 1 more line"),
         (["path,label,split", "a.png,a,dev"], "line 2, column split: .*train, .*, found 'dev'"),
         (["path,label,query", "a.png,a,maybe"], "column query: .* true or false, found 'maybe'"),
         (["path,label,box", "a.png,a,1 2 3"], "column box: expected four numbers .* '1 2 3'"),
         (["path,label,x1,y1,x2,y2", "a,a,1,,3,4"], "column box: expected four numbers"),
+        (["path,label,box", "a.png,a,-1 0 2 3"], "column box: expected four numbers from 0"),
         (["path,label", "a.png,a,b"], "line 2: more cells than"),
+        (["path,label"], "a line for each picture below the names"),
+        ([], "'path' is missing among none"),
         (["path,label,path", "a.png,a,b"], "the column 'path' is there twice"),
     ],
 )
@@ -118,12 +124,6 @@ def test_a_picture_is_query_or_gallery(root, line, message):
     assert load("list", "test", both, test_share=1.0).queries is None
 
 
-def test_columns_by_unknown_names_are_told(root):
-    path = written(root, "path,label,splt,Score", *rows(root, lambda *_: "train", lambda *_: 1))
-    with pytest.warns(UserWarning, match=r"columns of .* that are not used: 2 \(splt, Score\)"):
-        load("list", "train", path, **SMALL)
-
-
 def test_missing_files_boxes_outside_and_other_files_are_named(root):
     lines = [*rows(root, lambda *_: ""), "gone.png,ant,", 'ant/2.png,ant,"0,0,99,9"']
     path = written(root, "path,label,box", *lines)
@@ -138,6 +138,18 @@ def test_missing_files_boxes_outside_and_other_files_are_named(root):
         load("list", "train", root / "ant" / "0.png")
     with pytest.raises(FileNotFoundError, match="nothing"):
         load("list", "train", root / "nothing.csv")
+
+
+def test_what_is_listed_twice_or_wrong_is_told_once_for_all_splits(root):
+    lines = [*rows(root), "ant/0.png,ant", "cat/0.png,cat", "cat/0.png,dog"]
+    path = written(root, "path,label", *lines)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for split in ("train", "test"):
+            load("list", split, path, **SMALL)
+    same, again = (str(each.message) for each in told)
+    assert re.search("identical files in .*: 1 in two classes", same)
+    assert re.search(r"list.csv that say again what others say, 2, of 2 \(ant/0.*, cat/0", again)
 
 
 def test_a_list_is_trained_on_and_searched_in_its_boxes(root, tmp_path):

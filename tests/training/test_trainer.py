@@ -1,5 +1,6 @@
 """One step: its precision, and no wait for the device."""
 
+import warnings
 from dataclasses import replace
 from functools import partial
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins.precision.amp import MixedPrecision
+from torch import nn
 
 from dmlkit import data, losses, models, training
 from dmlkit.data.images import to_float
@@ -29,6 +31,33 @@ def test_monitoring_is_in_the_precision_of_training_and_scoring_in_that_of_the_m
     result = run(experiment, store)
     again = training.embed(result.model(), data.load("glyphs", "test", **TINY.data_args))
     np.testing.assert_allclose(again, result.embeddings, rtol=1e-5, atol=1e-6)
+
+
+class Black(nn.Module):
+    """Gives zeros, but for the brightest of images, when it is not trained."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share, self.head = share, nn.Linear(1024, 8)
+
+    def forward(self, x):
+        bright = x.mean(dim=(1, 2, 3)).argsort().argsort() >= self.share * len(x)
+        return self.head(x.flatten(1)) * (bright[:, None] | self.training)
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_rows_of_zeros_are_misses_of_a_look_and_end_no_training(share):
+    train, val = (data.load("glyphs", split, **TINY.data_args) for split in ("train", "val"))
+    asked = replace(TINY, steps=4, monitor_every=2)
+    how = {"monitor": {"val": val}, "device": "cpu", "progress": False}
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        history = training.fit(Black(share), losses.TripletLoss(), train, asked, **how)
+    assert [str(each.message)[:7] for each in told] == ["picture"]  # once, of two looks
+    recalls = history["val_recall_at_1"].dropna()
+    assert len(recalls) == 2
+    assert (recalls <= 1 - share).all()
+    assert (recalls > 0).all() == (share < 1)
 
 
 def half_precision(experiment, device, growth_interval=2):
