@@ -1,15 +1,18 @@
 """Features that a network which does not learn makes of pictures: computed once, and kept small."""
 
-import zipfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 from torch import Tensor
 
 from dmlkit import ROOT, cache_folder
+from dmlkit.checks import warn_once
 from dmlkit.data import own
 from dmlkit.data.images import ImageSet, Listing
 from dmlkit.data.visits import last_visit
@@ -17,6 +20,7 @@ from dmlkit.files import told, write_whole
 
 #: The committed ones; those of one's own are in ``features`` of the cache.
 FOLDER = ROOT / "data" / "features"
+_ARRAYS = ("features", "labels", "split", "visits", "paths")
 LARGEST = 63  # of a code: with 127 a file is a sixth larger, and no score is better
 
 
@@ -27,6 +31,7 @@ def load(
     test_share: float = 0.5,
     validation: bool = False,
     class_split: int = 0,
+    join: bool = False,
 ) -> ImageSet:
     """Features that were computed elsewhere, as images (N, F, 1, 1): ``root`` is an .npz file.
 
@@ -34,35 +39,6 @@ def load(
     perhaps ``split`` (N,) of train, val and test, else classes are drawn as in a folder (all train
     by ``test_share=0``); ``visits`` (N,), of which each class's last is searched for in those
     before; and ``paths`` (N,), which become an attribute. ``check`` looks for what is no finite
-<<<<<<< HEAD
-    number. Raises FileNotFoundError where there is no such file, ValueError for one that holds
-    something else.
-    """
-    arrays = _arrays(root)
-    x, N, labels = arrays["features"], len(arrays["features"]), arrays["labels"]
-    if x.ndim != 2 or x.dtype.kind != "f":
-        raise ValueError(f"{root}: features must be floats (N, F), but are {x.dtype} {x.shape}")
-    if labels.ndim != 1 or labels.dtype.kind not in "USiu":
-        raise ValueError(
-            f"{root}: labels must be texts or whole numbers (N,), but are {labels.dtype} "
-            f"{labels.shape}"
-        )
-    if lengths := {name: each.shape for name, each in arrays.items() if each.shape[:1] != (N,)}:
-        raise ValueError(f"{root}: expected one entry for each of {N} features: {lengths}")
-    with np.errstate(over="ignore"):
-        x = x.astype(np.float32)
-    if check and len(bad := np.flatnonzero(~np.isfinite(x).all(axis=1))):
-        raise ValueError(
-            f"{root}: {len(bad)} of {N} features are no finite float32, as row {bad[0]}"
-        )
-    names = np.array([own.class_name(label) for label in labels.astype(str).tolist()])
-    ids = np.unique(names, return_inverse=True)[1]
-    if "split" in arrays and test_share:
-        said = [part.lower() for part in arrays["split"].astype(str).tolist()]
-        if unknown := set(said) - own.PARTS.keys():
-            raise ValueError(f"{root}: split must be of {', '.join(own.PARTS)}, not {unknown}")
-        parts = np.array([own.PARTS[part] for part in said])
-=======
     number, and for classes that are not as they may seem, which a warning names; ``join``: see
     ``folder.load``. Raises FileNotFoundError where there is no such file, ValueError for one that
     holds something else.
@@ -75,15 +51,14 @@ def load(
     ids = np.unique(named, return_inverse=True)[1]
     if "split" in arrays and test_share:
         parts = np.array([own.PARTS[str(part).lower()] for part in arrays["split"]])
->>>>>>> trial
     else:
         parts = own.drawn(ids, test_share, class_split)
-    places = np.arange(N).astype(object)
-    rows = own.chosen(
-        Listing(places, ids, names, names, parts), root, split, validation, class_split
-    )
-    images = Listing(places, ids, names, names, parts).subset(rows).image_set()
-    vectors = torch.from_numpy(x[rows])[:, :, None, None]
+    found = Listing(np.arange(N).astype(object), ids, named, named, parts)
+    for line in own.remarks(found, root) if check else ():
+        warn_once(line)
+    rows = own.chosen(found, root, split, validation, class_split)
+    images = found.subset(rows).image_set()
+    vectors = torch.from_numpy(x[rows].astype(np.float32))[:, :, None, None]
     about = {"path": arrays["paths"][rows]} if "paths" in arrays else {}
     images = replace(images, images=vectors, attributes=about)
     if "visits" not in arrays or split == "train":
@@ -96,22 +71,42 @@ def _arrays(root: Path) -> dict[str, NDArray[np.generic]]:
     if root.is_dir():
         raise ValueError(f"expected an .npz by root (--root FILE.npz), but {root} is a folder")
     try:
-        with root.open("rb") as file:
-            if not zipfile.is_zipfile(file):
-                raise ValueError("another kind of file, or one that was cut off")
-        with np.load(root) as kept:
-            known = ("features", "labels", "split", "visits", "paths")
-            arrays = {name: kept[name] for name in known if name in kept}
+        with root.open("rb") as file, NpzFile(file) as kept:
+            arrays = {name: kept[name] for name in _ARRAYS if name in kept}
+            unused = sorted(set(kept) - arrays.keys())
     except FileNotFoundError:
         raise
     except Exception as error:  # NumPy has a dozen kinds
         raise ValueError(
-            f"{root} is no .npz of plain arrays: {told(error)} (texts must be of NumPy's own "
-            "kind, np.array(labels, dtype=str))"
+            f"{root} is no .npz of plain arrays ({told(error)}): texts must be of NumPy's own "
+            "kind, np.array(labels, dtype=str)"
         ) from None
     if missing := {"features", "labels"} - arrays.keys():
         raise ValueError(f"{root}: expected arrays features and labels, without {min(missing)}")
+    if unused:
+        warn_once(f"arrays of {root} that are not used: {own.told(unused)}")
     return arrays
+
+
+def _check(arrays: Mapping[str, NDArray[Any]], root: Path, check: bool) -> None:
+    """Refuse arrays of another kind or length and, on ``check``, features that cannot be scored."""
+    x, N = arrays["features"], len(arrays["features"])
+    if x.ndim != 2 or not x.shape[1] or x.dtype.kind != "f":
+        raise ValueError(f"{root}: features must be floats (N, F), but are {x.dtype} {x.shape}")
+    others = {name: each.shape for name, each in arrays.items() if name != "features"}
+    if wrong := {name: shape for name, shape in others.items() if shape != (N,)}:
+        raise ValueError(f"{root}: expected one entry for each of {N} features: {wrong}")
+    if (kind := arrays["labels"].dtype).kind not in "USiu":
+        raise ValueError(f"{root}: labels must be texts or whole numbers (N,), but are {kind}")
+    if unknown := {str(part).lower() for part in arrays.get("split", ())} - own.PARTS.keys():
+        raise ValueError(f"{root}: split must be of {', '.join(own.PARTS)}, not {unknown}")
+    with np.errstate(over="ignore"):
+        norms = np.linalg.norm(x.astype(np.float32), axis=1)
+    if check and len(bad := np.flatnonzero(~np.isfinite(norms))):
+        raise ValueError(
+            f"{root}: {len(bad)} of {N} features are not finite, or too large for float32, as row "
+            f"{bad[0]}"
+        )
 
 
 def write(path: Path, listing: Listing, features: NDArray[np.float32]) -> None:

@@ -45,13 +45,14 @@ def test_splits_visits_and_paths(tmp_path):
     [
         ({"features": X[:, 0]}, r"features must be floats \(N, F\), but are float64 \(12,\)"),
         ({"features": X.astype(int)}, "but are int64"),
+        ({"features": X[:, :0]}, r"but are float64 \(12, 0\)"),
+        ({"labels": NAMES[:, None]}, r"one entry for each of 12 features: {'labels': \(12, 1\)}"),
+        ({"features": X * 1e25}, "12 of 12 features are not finite, or too large for float32"),
+        ({"labels": np.full(12, np.nan)}, r"texts or whole numbers \(N,\), but are float64"),
         ({"labels": NAMES[:5]}, r"one entry for each of 12 features: {'labels': \(5,\)}"),
-        ({"labels": NAMES.astype(object)}, "no .npz of plain arrays: .*dtype=str"),
-        ({"labels": np.eye(12)}, r"labels must be texts or .* \(N,\), but are float64 \(12, 12\)"),
-        ({"labels": np.arange(12) / 2}, r"labels must be .* but are float64 \(12,\)"),
-        ({"features": 1e39 * X}, "12 of 12 features are no finite float32"),
+        ({"labels": NAMES.astype(object)}, "no .npz of plain arrays .*dtype=str"),
         ({"split": np.repeat("dev", 12)}, "split must be of train, .* not {'dev'}"),
-        ({"features": np.where(X[3, 1] == X, np.nan, X)}, "1 of 12 features are no .* row 3"),
+        ({"features": np.where(X[3, 1] == X, np.nan, X)}, "1 of 12 features are not .* row 3"),
     ],
 )
 def test_other_arrays_are_refused(tmp_path, arrays, message):
@@ -62,12 +63,26 @@ def test_other_arrays_are_refused(tmp_path, arrays, message):
 def test_other_files_are_refused(tmp_path):
     np.savez(tmp_path / "x.npz", features=X)
     (tmp_path / "y.npz").write_text("features")
+    np.save(tmp_path / "x.npy", X)
     for name, message in (
-        ("x.npz", "without labels"),
-        ("y.npz", "no .npz of plain arrays: another kind of file"),
-        ("", "is a folder"),
+        *(("x.npz", "without labels"), ("y.npz", "no .npz"), ("", "is a folder")),
+        ("x.npy", "no .npz of plain arrays .File is not a zip file"),
     ):
         with pytest.raises(ValueError, match=message):
             load("features", "train", tmp_path / name)
     with pytest.raises(FileNotFoundError):
         load("features", "train", tmp_path / "z.npz")
+
+
+def test_what_is_not_as_it_seems_is_told(tmp_path):
+    names = np.repeat(["Ant", "ant ", "A\u0308", "\u00c4"], 3)
+    path = written(tmp_path, labels=names, splits=names)
+    with (
+        pytest.warns(UserWarning, match=r"arrays of .* that are not used: 1 \(splits\)"),
+        pytest.warns(UserWarning, match=r"spaces alone: 1 \(Ant and ant \); join=True"),
+    ):
+        train = load("features", "train", path, test_share=0)
+    assert train.class_names == ("Ant", "ant ", "\u00c4")
+    with pytest.warns(UserWarning, match="not used"):
+        joined = load("features", "train", path, test_share=0, join=True)
+    assert joined.class_names == ("Ant", "\u00c4")

@@ -175,6 +175,7 @@ def test_a_share_of_0_trains_on_all_whatever_the_folders_say(root, tmp_path_fact
         load("folder", "test", own, test_share=0)
 
 
+@pytest.mark.filterwarnings("ignore:identical files:UserWarning")
 def test_one_class_or_folders_of_classes_by_other_names_are_told(tmp_path):
     with pytest.raises(
         ValueError, match=r"'test' is empty: .* of 1 \(ant\) .* 1 can train .* 0 test"
