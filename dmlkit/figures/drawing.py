@@ -262,7 +262,8 @@ def sweep(
     """Draw what a sweep found: scores {setting: (seeds,)}, settings side by side, as they come.
 
     A dot is a training, a thick dash the mean of a setting, which is written above it with its
-    ``unit`` and ``digits``. Dotted lines are what needs no training, {name: score}. Returns a ``sample`` for each setting, and the floor.
+    ``unit`` and ``digits``. Dotted lines are what needs no training, {name: score}. Returns a
+    ``sample`` for each setting, and the floor.
 
     >>> _, axes = plt.subplots()
     >>> sweep(axes, {0.0: [60, 62], 0.3: [63, 65]}, {"raw pixels": 20.0})["scores"]["0.3"]["values"]
