@@ -34,8 +34,9 @@ def circle(
     wrong = (_angles(x, proxies).argmin(dim=1) != labels).numpy()
     off = (1.05 + 0.18 * (np.arange(len(x)) * 0.618 % 1))[:, None]  # so that no dot hides another
     places, inks = off * x.numpy(), np.array(INKS)[labels]
-    axes.scatter(*places[~wrong].T, s=6, c=inks[~wrong], lw=0)
-    axes.scatter(*places[wrong].T, s=26, c=inks[wrong], marker="x", lw=1.4)
+    for mine, style in ((~wrong, {"s": 6, "lw": 0}), (wrong, {"s": 26, "lw": 1.4, "marker": "x"})):
+        x1, x2 = places[mine].T
+        axes.scatter(x1, x2, c=inks[mine], **style)
     for k, (a, b) in enumerate(proxies.tolist()):
         arrow = {"arrowstyle": "-|>", "color": "black", "lw": 0.9, "shrinkA": 0, "shrinkB": 0}
         axes.annotate("", (0.98 * a, 0.98 * b), (0, 0), arrowprops=arrow)
