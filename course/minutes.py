@@ -4,6 +4,7 @@ import re
 
 from nbformat import NotebookNode
 
+from course import solutions
 from course.outputs import tags
 
 #: Words a minute, and minutes for a line of visible code.
@@ -32,13 +33,14 @@ def words(cells: list[NotebookNode]) -> int:
 
 
 def lines(cells: list[NotebookNode]) -> int:
-    """Lines of code that are in sight: not folded, not empty, not the parameters."""
+    """Lines of code to read: not folded, not empty, neither the parameters nor an exercise."""
     seen = [
         cell.source
         for cell in cells
         if cell.cell_type == "code"
         and not cell.metadata.get("jupyter", {}).get("source_hidden")
         and "parameters" not in tags(cell)
+        and solutions.own(cell.source) == cell.source  # an exercise asks for its own minutes
     ]
     return sum(bool(line.strip()) for text in seen for line in text.splitlines())
 
