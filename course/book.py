@@ -133,7 +133,6 @@ PATHS = {
 #: Where the first figure of a notebook is not the one that a reader recognizes when it is small.
 PICTURES = {
     "00_start_here": "00_triplet",
-    "07_clustering": "07_cone",
     "09_margins": "09_wedges",
     "10_memory": "10_trails",
     "18_reading_papers": "18_see_tables",

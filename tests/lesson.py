@@ -5,6 +5,12 @@ from collections.abc import Iterator
 
 from nbformat import NotebookNode
 
+from course import minutes, quiz
+
+#: Lessons that are in the form of docs/lesson.md: claim, guess, try, verdict.
+LIVED = ("06_prototypes", "09_margins")
+#: Of these, without "More".
+CORE_WORDS, CORE_LINES, MINUTES = 1600, 90, 50
 #: The most words and code cells before "Going deeper", words of it, and of the box of evidence.
 WORDS, CELLS, DEEPER, BOX = 2000, 30, 800, 60
 EVIDENCE = 3000  # words of a notebook in which claims are settled
@@ -42,9 +48,10 @@ def problems(notebook: NotebookNode) -> Iterator[str]:
         yield f"{count} words before the first picture, above {FIRST_SCREEN}"
     if not re.search(r"^> \*\*The idea\.\*\*", whole, re.M):
         yield "no box '> **The idea.**'"
-    if (count := sum(len(_PREDICT.findall(text)) for text in prose)) < 3:
-        yield f"{count} predictions with their answer folded below, expected 3"
-    verdict = re.search(r"^## Verdict$(.*?)(?=^## )", whole, re.M | re.S)
+    asked = sum(bool(_PREDICT.search(t) or quiz.MARK.match(t)) for t in prose)
+    if asked < 3:
+        yield f"{asked} predictions with their answer folded below, expected 3"
+    verdict = re.search(r"^## .*Verdict$(.*?)(?=^## )", whole, re.M | re.S)
     if verdict and "**When would I use this?**" not in verdict[1]:
         yield "the verdict does not say '**When would I use this?**'"
     if not verdict and not (
@@ -67,12 +74,45 @@ def problems(notebook: NotebookNode) -> Iterator[str]:
                 yield f"{word!r} is not a word of the field: {cell.source.splitlines()[0]!r}"
 
 
+def lived(notebook: NotebookNode, name: str) -> Iterator[str]:
+    """What a lesson lacks of the form of docs/lesson.md."""
+    sources = [cell.source for cell in notebook.cells]
+    prose = "\n\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
+    core = minutes.core(notebook)
+    if (count := minutes.words(core)) > CORE_WORDS:
+        yield f"{count} words in the core, above {CORE_WORDS}"
+    if (count := minutes.lines(core)) > CORE_LINES:
+        yield f"{count} visible lines of code in the core, above {CORE_LINES}"
+    if sum(study := minutes.study(notebook)) > MINUTES:
+        yield f"{sum(study)} minutes to read and to do, above {MINUTES}"
+    if f"*Read {study[0]} minutes, do {study[1]};" not in sources[0]:
+        yield "the minutes in the first cell are not those counted: python -m course.book"
+    for said in ("**The claim.**", "> **The idea.**", "**When would I use this?**", "## More"):
+        if said not in prose:
+            yield f"nothing says {said!r}"
+    if "**The claim.**" not in sources[0]:
+        yield "the claim is not in the first cell"
+    if not re.search(r"^\*\*\d\. .+ \(10 minutes\)\.?\*\*", prose, re.M):
+        yield "no exercise '**1. … (10 minutes).**'"
+    asked = [found[1] for text in sources if (found := quiz.MARK.match(text))]
+    known = quiz.items(name)
+    if len(asked) < 3 or sorted(asked) != sorted(known):
+        yield f"the predictions {asked} are not three or more of course/quiz/{name}.toml"
+    if any(known[each].markdown() not in sources for each in asked if each in known):
+        yield "a prediction is not as its source has it: python -m course.book"
+    if not any(f"{quiz.GUESSES} = {{" in text for text in sources):
+        yield f"no cell '{quiz.GUESSES} = {{…}}' takes a student's letters"
+    for call in (f'figures.verdict("{name}"', "figures.sweep(", "figures.explore("):
+        if not any(call in text for text in sources):
+            yield f"nothing calls {call}"
+
+
 def _split(notebook: NotebookNode) -> tuple[list[NotebookNode], list[NotebookNode]]:
     """The cells of the core, to which what follows "Going deeper" belongs, and those of that."""
     core, deeper, inside = [], [], False
     for cell in notebook.cells:
         for heading in re.findall(r"^## (.+)", cell.source, re.M) * (cell.cell_type == "markdown"):
-            inside = heading.startswith("Going deeper")
+            inside = heading.startswith(("Going deeper", "More"))
         (deeper if inside else core).append(cell)
     return core, deeper
 

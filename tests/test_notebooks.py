@@ -170,6 +170,42 @@ def test_no_solution_stands_open() -> None:
     assert open_ == [], "dmlkit reproduce --profile ci packs them"
 
 
+@pytest.mark.parametrize("name", lesson.LIVED)
+def test_a_lived_lesson_has_the_form(name: str) -> None:
+    notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+    assert list(lesson.lived(notebook, name)) == []
+
+
+@pytest.fixture(scope="module")
+def margins() -> NotebookNode:
+    return nbformat.read(FOLDER / "09_margins.ipynb", as_version=4)
+
+
+@pytest.mark.parametrize(
+    "expected, old, new",
+    [
+        ("words in the core", "## Recap", "word " * 1600 + "\n\n## Recap"),
+        ("visible lines of code", "def train_once(", "x = 1\n" * 90 + "def train_once("),
+        ("minutes to read and to do", "(10 minutes)", "(10 minutes) (30 minutes)"),
+        ("not those counted", "*Read ", "*Read 1"),
+        ("the claim is not in the first cell", "**The claim.**", "The claim."),
+        ("nothing says '**When would", "**When would I use this?**", "When?"),
+        ("no exercise", "(10 minutes)", "(9 minutes)"),
+        ("are not three or more", "<!-- quiz rise -->", "<!-- quiz fall -->"),
+        ("not as its source has it", "**Not so.**", "**No.**"),
+        ("takes a student's letters", "guesses = {", "letters = {"),
+        ("nothing calls figures.verdict", "figures.verdict(", "figures.other("),
+        ("nothing calls figures.sweep", "figures.sweep(", "figures.other("),
+    ],
+)
+def test_what_a_lived_lesson_lacks_is_seen(
+    margins: NotebookNode, expected: str, old: str, new: str
+) -> None:
+    notebook = copy.deepcopy(margins)
+    _replace(old, new)(notebook)
+    assert any(expected in problem for problem in lesson.lived(notebook, "09_margins"))
+
+
 @pytest.mark.parametrize("path", COURSE, ids=lambda path: path.stem)
 def test_a_lesson_imports_dmlkit_and_no_other_package_of_the_project(path: Path) -> None:
     if path.stem[:2] not in EVIDENCE:

@@ -1,7 +1,7 @@
 """The questions of the lessons: one source for notebook, site and ``grade``.
 
 ``NAME.toml`` beside this file holds the predictions of lesson NAME. ``course.book`` writes each
-into the cell of the lesson that begins with ``<!-- quiz: ITEM -->``: every choice is a fold, with a
+into the cell of the lesson that begins with ``<!-- quiz ITEM -->``: every choice is a fold, with a
 reason below it, so that it answers on every page, without a kernel. A student writes the letters
 into ``guesses``, a dict of the lesson, which ``grade`` reads and never runs.
 """
@@ -18,7 +18,7 @@ from nbformat import NotebookNode
 
 HERE = Path(__file__).parent
 #: The line that a cell with a question begins with.
-MARK = re.compile(r"\A<!-- quiz: (\w+) -->")
+MARK = re.compile(r"\A<!-- quiz (\w+) -->")
 #: What a student fills in: ``guesses = {"ITEM": "a"}``.
 GUESSES = "guesses"
 
@@ -50,8 +50,7 @@ class Item:
                 zip("abcdefgh", self.choices, strict=False)
             )
         ]
-        about = f'Write your letter into `{GUESSES}["{self.name}"]`, then open it.'
-        head = f"<!-- quiz: {self.name} -->\n**Predict.** {self.question} {about}"
+        head = f"<!-- quiz {self.name} -->\n**Predict** ({self.name}). {self.question}"
         return "\n\n".join([head, *folds])
 
     def judged(self, letter: str) -> tuple[str, str]:

@@ -32,6 +32,7 @@ from torch import Tensor
 import dmlkit
 from dmlkit import numerics
 from dmlkit.data import ImageSet
+from dmlkit.figures.circles import circle
 from dmlkit.figures.drawing import (
     RIGHT,
     WIDTH,
@@ -87,9 +88,9 @@ _LOOK = {
 
 __all__ = [
     "ARMS", "LOOKS", "MAX_BYTES", "RECALL_AXIS", "RIGHT", "WIDTH", "WRONG", "Finding", "Look",
-    "SavedFigure", "bare", "begin_notebook", "contact_sheet", "curve", "differences", "dots",
-    "example", "explore", "findings", "kept", "letter", "live", "look", "neighbors", "sample",
-    "save", "sweep", "timing", "verdict", "versions",
+    "SavedFigure", "bare", "begin_notebook", "circle", "contact_sheet", "curve", "differences",
+    "dots", "example", "explore", "findings", "kept", "letter", "live", "look", "neighbors",
+    "sample", "save", "sweep", "timing", "verdict", "versions",
 ]  # fmt: skip
 
 provenance: dict[str, Any] | None = None

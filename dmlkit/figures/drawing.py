@@ -256,12 +256,14 @@ def sweep(
     scores: Mapping[Any, ArrayLike],
     floor: Mapping[str, float],
     color: str = RIGHT,
-    unit: str = "%",
+    unit: str = " %",
+    digits: int = 0,
 ) -> dict[str, Any]:
     """Draw what a sweep found: scores {setting: (seeds,)}, settings side by side, as they come.
 
-    A dot is a training, a thick dash the mean of a setting, which is written above it. Dotted lines
-    are what needs no training, {name: score}. Returns a ``sample`` for each setting, and the floor.
+    A dot is a training, a thick dash the mean of a setting, which is written above it with its
+    ``unit`` and ``digits``. Dotted lines are what needs no training, {name: score}. Returns a
+    ``sample`` for each setting, and the floor.
 
     >>> _, axes = plt.subplots()
     >>> sweep(axes, {0.0: [60, 62], 0.3: [63, 65]}, {"raw pixels": 20.0})["scores"]["0.3"]["values"]
@@ -272,7 +274,7 @@ def sweep(
         each = np.asarray(values, float)
         axes.plot([place] * len(each), each, "o", color=color, alpha=0.5, ms=4.5, mew=0)
         axes.plot([place - 0.2, place + 0.2], [each.mean()] * 2, color=color, lw=2.5)
-        said = f"{each.mean():.0f} {unit}"
+        said = f"{each.mean():.{digits}f}{unit}".replace("-", "−")
         axes.annotate(said, (place, each.max()), (0, 6), textcoords="offset points", ha="center")
         found[f"{setting}"] = sample(values)
     end = len(scores) - 0.45
@@ -281,5 +283,6 @@ def sweep(
         axes.axhline(value, color=look, ls=":", lw=1.4, zorder=0)
         axes.text(end, value, f" {name}", va="center", fontsize=8, color="0.35")
     axes.set(xlim=(-0.55, end), xticks=range(len(scores)), xticklabels=[f"{s}" for s in scores])
+    axes.margins(y=0.15)
     axes.grid(False, axis="x")
     return {"scores": found, "floor": example(dict(floor))}

@@ -13,7 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import dmlkit
-from course import book, grade
+from course import book, grade, quiz
 from course.student import copies
 from dmlkit.cli import terminal
 from dmlkit.cli.app import app
@@ -264,3 +264,24 @@ def test_a_wrong_answer_is_told_something(name):
         assert called & {"print", "check"}, exercise.name
         silent = [n for n in nodes if isinstance(n, ast.Assert) and n.msg is None]
         assert not silent, f"{exercise.name}: {ast.unparse(silent[0])}"
+
+
+def test_a_guess_is_a_row_with_the_reason_why_it_is_wrong(hand_in, tmp_path, monkeypatch):
+    toml = (
+        '[way]\nquestion = "?"\nchoices = [{ text = "left", reason = "It is not." },\n'
+        '{ text = "right", right = true, reason = "Yes." }]\n'
+    )
+    (tmp_path / "00_tiny.toml").write_text(toml)
+    monkeypatch.setattr(quiz.items, "__defaults__", (tmp_path,))
+    places = []
+    for letter in "ab":
+        places.append(hand_in(letter))
+        path = places[-1] / "notebooks" / "00_tiny.ipynb"
+        notebook = nbformat.read(path, as_version=4)
+        notebook.cells.append(new_code_cell(f'guesses = {{"way": "{letter}"}}'))
+        nbformat.write(notebook, path)
+    found = grade.grade(places)
+    guessed = found[found["exercise"] == "guess: way"]
+    assert guessed["status"].tolist() == ["failed", "passed"]
+    assert guessed["said"].tolist() == ["It is not.", ""]
+    assert (found[found["number"] > 0]["status"] == "open").all()
