@@ -127,6 +127,6 @@ def _letters(cells: list[NotebookNode]) -> dict[str, Any]:
                 if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == GUESSES:
                     value = ast.literal_eval(node.value)
                     found = value if isinstance(value, dict) else found
-        except (SyntaxError, ValueError):
-            continue
+        except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+            continue  # no Python, no key of a dict, or too deep
     return found

@@ -67,7 +67,7 @@ def load(
     boxes, good = table["box"].tolist() if "box" in table else None, np.array(True)
     if check:
         good = own.readable(list(found.paths), root, boxes, unreadable)
-        for line in _remarks(found, root, good, boxes):
+        for line in (*_unused(table, root), *_remarks(found, root, good, boxes)):
             warn_once(line)
     rows = own.chosen(found, root, split, validation, class_split, good)
     shown = boxes and [boxes[row] for row in rows]
@@ -89,6 +89,12 @@ def _remarks(
         some = own.told([os.path.relpath(path, root.parent) for path in found.paths[again]])
         lines.append(f"lines of {root} that say again what others say, {again.sum()}, of {some}")
     return lines
+
+
+def _unused(table: pd.DataFrame, root: Path) -> list[str]:
+    """Columns by names that are not known; pandas writes an index that has none."""
+    names = [name for name in table if name and name not in COLUMNS.values()]
+    return [f"columns of {root} that are not used: {own.told(names)}"] if names else []
 
 
 def files(root: Path) -> list[Path]:
@@ -145,7 +151,9 @@ def read(root: Path) -> pd.DataFrame:
 
 def _with_boxes(table: pd.DataFrame, root: Path) -> pd.DataFrame:
     """The table with boxes as four whole numbers, None where there is no box."""
-    if set(_CORNERS) <= set(table):
+    if corners := set(_CORNERS) & set(table):
+        if len(corners) < 4 or "box" in table:
+            raise ValueError(f"{root}: expected a box as x_1, y_1, x_2 and y_2, or as one column")
         table["box"] = table[_CORNERS].agg(" ".join, axis=1)
     if "box" not in table:
         return table

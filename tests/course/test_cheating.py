@@ -103,6 +103,7 @@ CHEATS = {
     "def number(x): raise Dumb()",
     "is too deep a sum": "def number(x): return " + "0 + " * 9999 + "0",
     "is too deep a sign": "def number(x): return " + "-" * 99999 + "1",
+    "has no key": "guesses = {[]: 'a'}",
     "forges a giant": "import os\n"
     "head = b\"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,)}\"\n"
     "head += b' ' * (117 - len(head)) + b'\\n'\n"

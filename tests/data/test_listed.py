@@ -104,6 +104,8 @@ def test_boxes_in_one_column_and_a_whole_picture_where_there_is_none(root):
         (["path,label", "a.png,a,b"], "line 2: more cells than"),
         (["path,label"], "a line for each picture below the names"),
         ([], "'path' is missing among none"),
+        (["path,label,x_1,y_1", "a.png,a,1,1"], "a box as x_1, y_1, x_2 and y_2, or as one col"),
+        (["path,label,box,x1,y1,x2,y2", "a.png,a,,1,1,9,9"], "a box as x_1, .* or as one column"),
         (["path,label,path", "a.png,a,b"], "the column 'path' is there twice"),
     ],
 )
@@ -122,6 +124,12 @@ def test_a_picture_is_query_or_gallery(root, line, message):
         load("list", "test", path, test_share=1.0)
     both = written(root, "path,label,query,gallery", "ant/0.png,ant,1,1", "ant/1.png,ant,1,1")
     assert load("list", "test", both, test_share=1.0).queries is None
+
+
+def test_columns_by_unknown_names_are_told(root):
+    path = written(root, "path,label,splt,Score", *rows(root, lambda *_: "train", lambda *_: 1))
+    with pytest.warns(UserWarning, match=r"columns of .* that are not used: 2 \(splt, Score\)"):
+        load("list", "train", path, **SMALL)
 
 
 def test_missing_files_boxes_outside_and_other_files_are_named(root):
