@@ -229,7 +229,9 @@ def _contrast_row(claim: str, told: Mapping[str, Any], at: Condition) -> Iterato
     which = ", ".join(dict.fromkeys(_loss(term) for terms in kept.values() for term in terms))
     measure = f"{claims.table()[claim]['measure']}; here of {which}" if lacking else ""
     how = {key: getattr(whole, key) for key in ("overlap", "luck", "searches", "pairs")}
-    found = claims.row(claim, at.name, whole.values, measure=measure, failed=failed, **more, **how)
+    found = claims.row(
+        claim, at.name, whole.values, measure=measure, failed=failed, losses=[*kept], **more, **how
+    )
     yield found if many or not failed else replace(found, word=claims.FAILED)
 
 
@@ -292,7 +294,9 @@ def _extreme_row(claim: str, at: Condition) -> Iterator[claims.Row]:
             else f"{claims.table()[claim]['measure']}; of {len(known) - 1} others"
         )
         how = {"overlap": at.overlap, "luck": at.luck(metric), "searches": of.to_numpy()}
-        yield claims.row(claim, at.name, values, measure=measure, **how)
+        found = claims.row(claim, at.name, values, measure=measure, **how)
+        # Not the worst, or not the best: nothing is shown the other way round.
+        yield replace(found, word=found.word.replace("reversed", "fails"))
 
 
 def _arm(term: str) -> str:

@@ -50,13 +50,21 @@ _COLORS = dict(
     zip(DECIDED, ("#0072b2", *["#3388bb"] * 2, *["#b07000"] * 2, *["#d55e00"] * 2), strict=True)
 )
 #: Tables of papers that print the size of a claim: file, pairs of methods, metrics.
-_SEC_FILE, _SEC = "extra_sec_repo_results", ("Triplet", "Semihard", "NormNpair", "MS")
-_SEE = ("NSoftmax", "CosFace", "ArcFace", "ProxyNCA++", "PA")
+_SEC_FILE = "extra_sec_repo_results"
+#: How these tables call our losses.
+_SEC: Mapping[str, str] = {
+    "triplet_all": "Triplet", "triplet_semihard": "Semihard", "n_pairs_normalized": "NormNpair",
+    "multi_similarity": "MS",
+}  # fmt: skip
+_SEE: Mapping[str, str] = {
+    "normalized_softmax": "NSoftmax", "cosface": "CosFace", "arcface": "ArcFace",
+    "proxy_nca_pp": "ProxyNCA++", "proxy_anchor": "PA",
+}  # fmt: skip
 _PRINTED = {
-    "A1": (_SEC_FILE, [(f"{m}+SEC", m) for m in _SEC], ["R@1"]),
-    "A2": (_SEC_FILE, [(f"{m}+SEC", f"{m}+L2-reg") for m in _SEC], ["R@1"]),
-    "B4": ("see_table2", [(f"{m}+SEE", m) for m in _SEE], ["R@1"]),
-    "B5": ("see_table2", [(f"{m}+SEE", m) for m in _SEE], ["R@2", "R@4", "R@8"]),
+    "A1": (_SEC_FILE, _SEC, "+SEC", "", ["R@1"], "dataset"),
+    "A2": (_SEC_FILE, _SEC, "+SEC", "+L2-reg", ["R@1"], "dataset"),
+    "B4": ("see_table2", _SEE, "+SEE", "", ["R@1"], "dataset"),
+    "B5": ("see_table2", _SEE, "+SEE", "", ["R@2", "R@4", "R@8"], "dataset"),
 }  # fmt: skip
 
 
@@ -115,21 +123,24 @@ def table() -> dict[str, dict[str, str]]:
 
 
 @cache
-def printed(claim: str) -> dict[str, float]:
-    """The sizes that the paper's own table prints of a claim, by data set (as shares); none where
-    it prints none.
+def printed(claim: str, losses: tuple[str, ...] = ()) -> dict[str, float]:
+    """The sizes that the paper's own table prints of a claim, by data set (as shares), means over
+    these losses, or all of its; none where it prints none.
 
     >>> {data: round(100 * size, 1) for data, size in printed("A1").items()}
     {'CUB200': 4.2, 'Cars196': 4.4, 'InShop': 2.4, 'SOP': 3.6}
+    >>> {data: round(100 * size, 2) for data, size in printed("B4", ("proxy_anchor",)).items()}
+    {'Cars (inferred)': 0.45}
     """
     if claim not in _PRINTED:
         return {}
-    file, pairs, metrics = _PRINTED[claim]
+    file, names, new, old, metrics, by = _PRINTED[claim]
     table = pd.read_csv(ROOT / "data" / "reported" / f"{file}.csv")
     wide = table[table["metric"].isin(metrics)].pivot_table(
-        index=["dataset", "backbone", "metric"], columns="method", values="value"
+        index=[by, "backbone", "metric"], columns="method", values="value"
     )
-    gains = pd.DataFrame({new: wide[new] - wide[old] for new, old in pairs})
+    methods = [name for loss, name in names.items() if not losses or loss in losses]
+    gains = pd.DataFrame({name: wide[name + new] - wide[name + old] for name in methods})
     return {str(name): float(part.stack().mean()) / 100 for name, part in gains.groupby(level=0)}
 
 
@@ -165,13 +176,15 @@ def row(
     center: Measured | None = None,
     parts: Mapping[str, float] | None = None,
     failed: Sequence[str] = (),
+    losses: Sequence[str] = (),
     **how: Any,
 ) -> Row:
     """A row from the claim's measure in each repetition; ``how`` is of ``statistics.paired``.
 
     ``measure`` says what was measured where that is not quite what ``data/claims.csv`` has. Of a
     mean over losses: its ``parts``, the mean ``without`` each, their median (``center``), and which
-    ``failed`` and are not in it. Raises ValueError for fewer than two values, as nothing tells
+    ``failed`` and are not in it. The printed size is that of the ``losses`` that the row has.
+    Raises ValueError for fewer than two values, as nothing tells
     their spread, or for values that are all the same, as a count of none is.
 
     >>> row("C18", "from scratch", [0.5, 0.6, 0.7, 0.55, 0.6]).word
@@ -180,12 +193,13 @@ def row(
     about, x = table()[claim], np.asarray(values, dtype=float)
     if len(x) < 2 or not x.std():
         raise ValueError(f"{claim}: an interval needs values that differ, but these are {x}")
-    margin, size = float(about["smallest"]), min(printed(claim).values(), default=None)
+    margin = float(about["smallest"])
+    size = min(printed(claim, tuple(losses)).values(), default=None)
     measured = Measured(x, **how)
     at = measured.test()
-    found = _word(claim, at)
+    found = _word(claim, at, size)
     rests = without or {}
-    changed = [name for name, rest in rests.items() if _word(claim, rest.test()) != found]
+    changed = [name for name, rest in rests.items() if _word(claim, rest.test(), size) != found]
     if found in DECIDED and changed:  # it is carried by one loss
         tops = [rest.test()["high"] for rest in rests.values()]
         excluded = size is not None and max(at["high"], *tops) < size
@@ -203,8 +217,8 @@ def row(
     )  # fmt: skip
 
 
-def _word(claim: str, at: pd.Series) -> str:
-    about, size = table()[claim], min(printed(claim).values(), default=None)
+def _word(claim: str, at: pd.Series, size: float | None) -> str:
+    about = table()[claim]
     effect, low, high, least = (float(at[key]) for key in ("difference", "low", "high", "least"))
     margin = float(about["smallest"])
     return statistics.word(about["rule"], effect, low, high, margin, size, least)
