@@ -66,7 +66,7 @@ def verdict(
     >>> verdict(0.842, 48.237, usual)
     'not yet: this is in radians'
     >>> verdict([1, 2], [1, 3])
-    'not yet: [1. 2.] is not [1. 3.]'
+    'not yet: [1. 2.] is not it'
     >>> verdict([1, 2, 3], [1, 3])
     'not yet: the shape is (3,), expected (2,)'
     >>> verdict([None], [1])
@@ -86,7 +86,7 @@ def verdict(
             return f"not yet: {sentence}"
     if found.shape != truth.shape:
         return f"not yet: the shape is {found.shape}, expected {truth.shape}"
-    return f"not yet: {found.round(4)} is not {truth.round(4)}"
+    return f"not yet: {found.round(4)} is not it"
 
 
 def _array(value: Any) -> np.ndarray:

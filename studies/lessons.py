@@ -25,7 +25,7 @@ from studies import claims
 from studies.answers import conditions, kept
 from studies.condition import Condition, plain
 
-ALL = "losses"  # all others of a condition
+ALL = "losses"  # the median of all others of a condition
 PLAN = Path(__file__).with_suffix(".toml")
 #: How a student reads a condition; any other stays as it is.
 PLACES = {
@@ -91,7 +91,7 @@ def _compared(of: str, part: Mapping[str, Any], at: Condition) -> Finding | None
     scores = (at.rivals() if {*plus, *minus} <= {*losses} else at.wide()).dropna(axis=1)
     if not minus or not {*plus, *minus} <= {*scores}:
         return None
-    row = tested(scores, plus, minus, at)
+    row = tested(scores, plus, minus, at, middle=part["minus"] == ALL)
     effect, low, high = (100 * float(row[key]) for key in ("difference", "low", "high"))
     label, n = PLACES.get(at.name, at.name), len(scores)
     count = _n(n, statistics.effective(n, at.overlap), "photographs" in at.name)
@@ -101,14 +101,17 @@ def _compared(of: str, part: Mapping[str, Any], at: Condition) -> Finding | None
 
 
 def tested(
-    scores: pd.DataFrame, plus: Sequence[str], minus: Sequence[str], at: Condition
+    scores: pd.DataFrame, plus: Sequence[str], minus: Sequence[str], at: Condition, middle: bool
 ) -> pd.Series:
-    """The mean of some arms minus that of others, (n, arms) -> the row of the one test."""
+    """The mean of some arms minus that of others, or minus their median, which losses that did not
+    train do not move: (n, arms) -> the row of the one test."""
     groups: dict[str, dict[str, float]] = {}
     for names, sign in ((plus, 1.0), (minus, -1.0)):
         for arm in names:
             groups.setdefault(at.base(arm), {})[arm] = sign / len(names)
-    values = scores[[*plus]].mean(axis=1) - scores[[*minus]].mean(axis=1)
+    against = scores[[*minus]]
+    values = scores[[*plus]].mean(axis=1)
+    values -= against.median(axis=1) if middle else against.mean(axis=1)
     return at.measured(values, groups, "recall_at_1").test()
 
 
