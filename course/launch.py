@@ -88,7 +88,7 @@ def absolute(text: str, folder: str, repository: str) -> str:
         path = posixpath.normpath(posixpath.join(folder, found[2]))
         if path.endswith(".ipynb"):
             return found[1] + colab(path, repository)
-        if path.endswith((".png", ".gif", ".svg")):
+        if path.endswith((".png", ".gif", ".svg", ".webp")):
             return f"{found[1]}https://raw.githubusercontent.com/{repository}/HEAD/{path}"
         return f"{found[1]}https://github.com/{repository}/blob/HEAD/{path}"
 

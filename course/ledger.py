@@ -93,8 +93,9 @@ def markdown(frame: pd.DataFrame) -> str:
         parts.append(f"## {name} · {about['claim']}")
         smallest = f"{about['smallest']} {about['unit']}"
         sizes = [f"{100 * size:.1f} ({data})" for data, size in printed(name).items()]
+        source = _SOURCES.get(about["source"], about["source"])
         parts.append(
-            f"Said by {_SOURCES[about['source']]}. Measured: {about['measure']}; the smallest "
+            f"Said by {source}. Measured: {about['measure']}; the smallest "
             f"effect is {smallest}." + f" Printed: {', '.join(sizes)} points." * bool(sizes)
         )
         if len(mine):

@@ -58,6 +58,7 @@ CHANGED: dict[str, str] = {
     "names/dmlkit.losses:EmbeddingLoss": "settings are fields, and this one has none",
     "names/dmlkit.losses:Entry": "title, year and equation are in the table",
     "scores/*/opis": "nothing of the course measured the consistency of thresholds: it left",
+    "scores/sign_flips": "repetitions share the luck of their search: signs cannot be flipped",
     "scores/*/thresholds": "as above",
     "scores/*/utilities": "as above",
     "names/dmlkit.verification:Consistency*": "as above",

@@ -9,6 +9,7 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
@@ -96,7 +97,8 @@ def execute(page: Path, text: str | None = None, **names: object) -> dict:
     for found in BLOCK.finditer(text):
         if found[1] == "python":
             above = "\n" * text.count("\n", 0, found.start(2))
-            exec(compile(above + found[2], page, "exec"), namespace)
+            with mpl.rc_context():  # a page may set the look of figures
+                exec(compile(above + found[2], page, "exec"), namespace)
     return namespace
 
 

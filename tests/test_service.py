@@ -200,7 +200,7 @@ def test_the_threshold_lets_the_share_of_strangers_through(run, catalog, folder,
     for share in (0.05, 0.25):
         least, asked = service.least_likeness(run, model, index, share)
         assert asked == 32
-        assert least == pytest.approx(sorted(strangers)[-1 - int(share * 32)], abs=1e-6)
+        assert least == pytest.approx(float(sorted(strangers)[-1 - int(share * 32)]), abs=1e-6)
     for i in range(10):
         trees.picture(tmp_path / "street" / f"{i}.png", 1000 + i)
     least, asked = service.least_likeness(run, model, index, 0.2, tmp_path / "street")

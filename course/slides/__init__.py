@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 from nbformat import NotebookNode
 
-from course import book, explorables
+from course import book, explorables, quiz
 from course.explorables.export import CLOSED
 from course.explorables.widget import bundle
 from course.site.conf import mathml
@@ -74,12 +74,23 @@ def deck(name: str, notebook: NotebookNode, guide: str) -> Iterator[Slide]:
     yield Slide(f"<p>{number}</p><h1>{_html(facts.title)}</h1>", "title", _minutes(facts))
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
+            if mark := quiz.MARK.match(cell.source):
+                yield from _asked(quiz.items(name)[mark[1]])
             yield from _told(cell.source)
         else:
             yield from _shown(cell)
     yield Slide(f"<h2>In one sentence</h2>{_html(facts.sentence)}")
     asked = "".join(f"<li>{_html(each)}</li>" for each in questions)
     yield Slide(f"<h2>To discuss</h2><ol>{asked}</ol>")
+
+
+def _asked(item: quiz.Item) -> Iterator[Slide]:
+    """A guess with choices, and again with the right one and its reason."""
+    choices = "".join(f"<li>{_html(text)}</li>" for text, _ in item.choices)
+    asked = f'<h2>What do you think?</h2>{_html(item.question)}<ol type="a">{choices}</ol>'
+    reason = _html(f"({item.letter}) {item.choices[item.right][1]}")
+    yield Slide(asked, notes=reason)
+    yield Slide(f'{asked}<div class="answer">{reason}</div>')
 
 
 def _told(text: str) -> Iterator[Slide]:

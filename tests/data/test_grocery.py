@@ -71,7 +71,8 @@ def test_other_galleries_and_validation(root):
 
 def test_a_search_sees_them_as_training_does(root):
     test = load(root)
-    run = SimpleNamespace(experiment=training.Experiment(data="grocery", data_args=SMALL))
+    experiment = training.Experiment(data="grocery", data_args=SMALL)
+    run = SimpleNamespace(experiment=experiment, image_shape=tuple(test[0].shape))
     assert torch.equal(search.as_seen(run, test.images.paths)[:], test.images[:])
 
 
