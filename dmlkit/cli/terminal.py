@@ -48,14 +48,7 @@ class Commands(typer.core.TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         for stream in (sys.stdout, sys.stderr):  # not every name of a file can be printed
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-        said: set[str] = set()  # by one split of a set; the others would say the same
-
-        def line(message: Warning | str, *_: Any, **__: Any) -> str:
-            new = str(message) not in said
-            said.add(str(message))
-            return f"warning: {message}\n" * new
-
-        warnings.formatwarning = line
+        warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
         try:
             return super().invoke(ctx)
         except (typer.Exit, typer.Abort):  # which are RuntimeErrors
