@@ -70,6 +70,20 @@ def _picture(side: int = 1000) -> bytes:
 
 
 @contextmanager
+def serving(catalog: service.Catalog) -> Iterator[int]:
+    """The port on which a catalog is served meanwhile."""
+    server = service.server(catalog)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        yield listening.getsockname()[1]
+        server.should_exit = True
+        thread.join()
+
+
+@contextmanager
 def _served(folder: Path) -> Iterator[int]:
     """The port of a service, whose Run is two steps on pictures that are made up."""
     for k, name in enumerate("abcd"):
@@ -88,12 +102,5 @@ def _served(folder: Path) -> Iterator[int]:
     x = np.random.default_rng(0).normal(size=(GALLERY, 128)).astype(np.float32)
     index = search.Index.build(x)
     index.items = [(f"{i}", f"product {i % 500}", "") for i in range(GALLERY)]
-    server = service.server(service.Catalog(run, run.model(), index, 0.5))
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        serving = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        serving.start()
-        while not server.started:
-            time.sleep(0.01)
-        yield listening.getsockname()[1]
-        server.should_exit = True
-        serving.join()
+    with serving(service.Catalog(run, run.model(), index, 0.5)) as port:
+        yield port

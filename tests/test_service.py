@@ -8,7 +8,6 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from dmlkit.training import Experiment
 from tests.data import trees
 
 service = pytest.importorskip("dmlkit.service", reason="needs starlette and uvicorn")
+from benchmarks.service import serving  # noqa: E402
 
 PICTURES = {"crop": 16, "resize": 18}
 
@@ -58,15 +58,8 @@ def catalog(run, folder, tmp_path_factory):
 @pytest.fixture
 def port(catalog):
     """Of a server that is up."""
-    server = service.server(catalog)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        serving = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        serving.start()
-        while not server.started:
-            time.sleep(0.01)
-        yield listening.getsockname()[1]
-        server.should_exit = True
-        serving.join()
+    with serving(catalog) as port:
+        yield port
 
 
 def ask(port, body=None, path="/", kind="image/png", **headers):
