@@ -33,21 +33,22 @@ from dmlkit.statistics import NO_LUCK, Luck
 TABLE = "the paper's own table"
 #: What repeats another condition's rows, on the same test classes.
 AGAIN = "from scratch, searched twice"
+WHOLE = "photographs, fine-tuned"
 #: In their order.
 CONDITIONS = (
-    *("from scratch", AGAIN, "trained longer", "small batches", "fine-tuned"),
-    *("photographs, head", "photographs, fine-tuned", TABLE, "check"),
+    *("from scratch", AGAIN, "from scratch, equal images", "trained longer", "small batches"),
+    *("fine-tuned", "photographs, head", WHOLE, TABLE, "check"),
 )
 FAILED = "search failed"
 AGAINST = " (against)"  # of a loss whose gain is taken off the others'
 #: Of evidence: those that decide, and the others.
 DECIDED = (
-    *("holds here", "smaller than claimed", "smaller here", "too small to see here"),
-    *("printed size excluded here", "reversed here", "fails here"),
+    *("holds here", "smaller than claimed", "smaller here", "above 0 here"),
+    *("too small to see here", "printed size excluded here", "reversed here", "fails here"),
 )
 WORDS = (*DECIDED, "open", "cannot be decided here", FAILED)
 _COLORS = dict(
-    zip(DECIDED, ("#0072b2", *["#3388bb"] * 2, *["#b07000"] * 2, *["#d55e00"] * 2), strict=True)
+    zip(DECIDED, ("#0072b2", *["#3388bb"] * 3, *["#b07000"] * 2, *["#d55e00"] * 2), strict=True)
 )
 #: Tables of papers that print the size of a claim: file, pairs of methods, metrics.
 _SEC_FILE = "extra_sec_repo_results"
@@ -278,6 +279,7 @@ def _stand(frame: pd.DataFrame) -> np.ndarray:
                 "too small to see here": [1],
                 "printed size excluded here": [2],
                 "smaller than claimed": [0, 2],
+                "smaller here": [0, 1],
             }.get(word, [0] if positive else [1])
             stands[place] = word in DECIDED and bool((adjusted[i, asked] <= 0.05).all())
     return stands
@@ -329,12 +331,14 @@ def forest(
 
 
 def placed(condition: str) -> str:
-    """A condition with its material.
+    """A condition with its material, and with what was unequal in it.
 
     >>> placed("from scratch"), placed("photographs, head")
     ('from scratch, on drawings', 'photographs, head')
     """
-    return condition + ", on drawings" * (condition in CONDITIONS[:5])
+    if condition == WHOLE:
+        return f"{WHOLE} (78 of 120 repetitions; a candidate by hand)"
+    return condition + ", on drawings" * (condition in CONDITIONS[:6])
 
 
 def _against(row: Row) -> bool:
