@@ -4,6 +4,7 @@ A ranking to a tenth of a point says more than a study can. So losses come in gr
 one, whose members are not separated from the best, and then bands of two points.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -13,7 +14,7 @@ from scipy import stats
 from dmlkit import statistics
 from dmlkit.statistics import Luck
 from studies.answers import TWICE, restricted
-from studies.claims import AGAIN
+from studies.claims import AGAIN, WHOLE, unequal
 from studies.condition import Condition, plain
 from studies.judgment import sensitivity
 from studies.rules import protocol
@@ -25,7 +26,7 @@ FEW = 5  # effective repetitions: fewer tell no group
 BAND = 0.02  # of Recall@1: the width of the bands behind the best
 #: The conditions of a page, each with the tables that have its searches.
 SHOWN: Mapping[str, tuple[str, ...]] = {
-    "photographs, fine-tuned": ("photos_whole",),
+    WHOLE: ("photos_whole",),
     "photographs, head": ("photos",),
     "fine-tuned": ("transfer",),
     AGAIN: TWICE,
@@ -90,8 +91,10 @@ def power(table: pd.DataFrame, points: float = 0.03) -> float:
 
 
 def ranks(at: Condition, draws: int = 2000) -> pd.DataFrame:
-    """95 % intervals of the losses' ranks: low, high. Repetitions are drawn with replacement within
-    each search, and the luck of each loss from a normal distribution."""
+    """95 % intervals of the losses' ranks, each for itself: low, high. Repetitions are drawn with
+    replacement within each search, widened to the effective number of repetitions and to n − S
+    degrees of freedom as ``statistics.paired`` has them, and the luck of each loss from a normal
+    distribution."""
     wide, rng = at.rivals(), np.random.default_rng(0)
     wide = wide[plain(wide.columns)].dropna(axis=1)
     searches = at.searches()[wide.index].to_numpy()
@@ -99,9 +102,11 @@ def ranks(at: Condition, draws: int = 2000) -> pd.DataFrame:
     for s in np.unique(searches):
         mine = np.flatnonzero(searches == s)
         shares[:, mine] = rng.multinomial(len(mine), np.full(len(mine), 1 / len(mine)), draws)
-    means = shares / len(wide) @ wide.to_numpy()  # (draws, A)
-    sd = at.luck().sd / np.sqrt(2 * len(np.unique(searches)))
-    means += sd * rng.standard_normal(means.shape)
+    n, S = len(wide), len(np.unique(searches))
+    wider = n / math.sqrt((n - S) * statistics.effective(n, at.overlap))
+    moved = (shares / n - 1 / n) @ wide.to_numpy()  # (draws, A)
+    means = wide.mean().to_numpy() + wider * moved
+    means += at.luck().sd / math.sqrt(2 * S) * rng.standard_normal(means.shape)
     rank = 1 + (-means).argsort(1).argsort(1)
     ends = np.quantile(rank, [0.025, 0.975], axis=0).round().astype(int)
     found = pd.DataFrame(ends.T, wide.columns, ["low", "high"])
@@ -154,9 +159,9 @@ def _in_words(found: Mapping[str, Condition]) -> Iterator[str]:
             few = f"repetitions share classes and count as {n:.1f}, so that no group is told: "
             group = f"{few if n < FEW else ''}{(table['group'] == 0).sum()} of {len(table)}"
             yield (
-                f"**{name}**: {group} losses cannot be separated from the best; a loss 3 points "
+                f"**{name}**{unequal(name)}: {group} losses cannot be separated from the best; a loss 3 points "
                 f"behind would be found in {100 * power(table):.0f} of 100 such studies. "
-                f"The 95 % interval of a rank spans {(rank['high'] - rank['low']).median():.0f} "
+                f"The 95 % interval of a rank (each for itself) spans {(rank['high'] - rank['low']).median():.0f} "
                 f"places in the median. Four in five losses have a Recall@1 of {low:.0f} to "
                 f"{high:.0f} %. {_floor(at)}"
             )
@@ -172,7 +177,7 @@ def _floor(at: Condition) -> str:
 
 def _groups(at: Condition) -> str:
     rank = ranks(at)
-    head = "losses, by their mean (95 % interval of the rank)"
+    head = "losses, by their mean (95 % interval of the rank, not corrected for many)"
     lines = [f"| group | {head} | Recall@1 (%) |", "|---|---|---|"]
     for words, part in by_group(standings(at)):
         ends = (f"{100 * mean:.0f}" for mean in (part["mean"].min(), part["mean"].max()))

@@ -336,9 +336,12 @@ def placed(condition: str) -> str:
     >>> placed("from scratch"), placed("photographs, head")
     ('from scratch, on drawings', 'photographs, head')
     """
-    if condition == WHOLE:
-        return f"{WHOLE} (78 of 120 repetitions; a candidate by hand)"
-    return condition + ", on drawings" * (condition in CONDITIONS[:6])
+    return condition + ", on drawings" * (condition in CONDITIONS[:6]) + unequal(condition)
+
+
+def unequal(condition: str) -> str:
+    """What was not the same for all in a condition, in parentheses: it goes beside its numbers."""
+    return " (78 of 120 repetitions; one of six candidates by hand)" * (condition == WHOLE)
 
 
 def _against(row: Row) -> bool:
