@@ -93,7 +93,7 @@ def conditions(evidence: Mapping[str, pd.DataFrame]) -> dict[str, Condition]:
         "photographs, head": ("photos", by_class(whole["photos"])),
         "photographs, fine-tuned": ("photos_whole", by_class(evidence["photos_whole"])),
     }
-    found = {}
+    found: dict[str, Condition] = {}
     for name, (study, rows) in parts.items():
         if len(rows):
             rules = protocol(study)

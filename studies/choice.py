@@ -159,10 +159,10 @@ def _in_words(found: Mapping[str, Condition]) -> Iterator[str]:
             few = f"repetitions share classes and count as {n:.1f}, so that no group is told: "
             group = f"{few if n < FEW else ''}{(table['group'] == 0).sum()} of {len(table)}"
             yield (
-                f"**{name}**{unequal(name)}: {group} losses cannot be separated from the best; a loss 3 points "
-                f"behind would be found in {100 * power(table):.0f} of 100 such studies. "
-                f"The 95 % interval of a rank (each for itself) spans {(rank['high'] - rank['low']).median():.0f} "
-                f"places in the median. Four in five losses have a Recall@1 of {low:.0f} to "
+                f"**{name}**{unequal(name)}: {group} losses cannot be separated from the best; a "
+                f"loss 3 points behind would be found in {100 * power(table):.0f} of 100 such "
+                "studies. The 95 % interval of a rank (not corrected for many) spans "
+                f"{(rank['high'] - rank['low']).median():.0f} places in the median. Four in five losses have a Recall@1 of {low:.0f} to "
                 f"{high:.0f} %. {_floor(at)}"
             )
 
