@@ -297,6 +297,7 @@ def _extreme_row(claim: str, at: Condition) -> Iterator[claims.Row]:
         out = {*failed} - {arm for arm, _ in at.better}
         sound = loss not in out and len(known) - len(out) > 2
         kept = [arm for arm in known if not sound or arm not in out]
+        failed = [arm for arm in failed if arm == loss or arm in out]
         measure = claims.table()[claim]["measure"]
         measure += f"; of {len(kept) - 1} others" * (len(kept) < len(ELEVEN))
         how = {"overlap": at.overlap, "luck": at.luck(metric), "searches": of.to_numpy()}
