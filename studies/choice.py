@@ -162,8 +162,8 @@ def _in_words(found: Mapping[str, Condition]) -> Iterator[str]:
                 f"**{name}**{unequal(name)}: {group} losses cannot be separated from the best; a "
                 f"loss 3 points behind would be found in {100 * power(table):.0f} of 100 such "
                 "studies. The 95 % interval of a rank (not corrected for many) spans "
-                f"{(rank['high'] - rank['low']).median():.0f} places in the median. Four in five losses have a Recall@1 of {low:.0f} to "
-                f"{high:.0f} %. {_floor(at)}"
+                f"{(rank['high'] - rank['low']).median():.0f} places in the median. Four in "
+                f"five losses have a Recall@1 of {low:.0f} to {high:.0f} %. {_floor(at)}"
             )
 
 
