@@ -317,7 +317,7 @@ def forest(
             _draw(ax, y, row, _COLORS[row.word] if stands[among.index(row)] else "0.5")
         y -= 0.2
     ax.axvline(0, color="0.6", lw=1, zorder=0)
-    ax.set_yticks(list(drawn), [placed(row.condition) for row in drawn.values()], fontsize=8)
+    ax.set_yticks(list(drawn), [_ticked(row) for row in drawn.values()], fontsize=8)
     ax.set(ylim=(y - 0.5, -0.3))
     about = "95 % interval; black: the smallest effect; gray bar: found in 4 of 5 studies"
     if any(row.printed is not None for row in rows):
@@ -341,7 +341,11 @@ def placed(condition: str) -> str:
 
 def unequal(condition: str) -> str:
     """What was not the same for all in a condition, in parentheses: it goes beside its numbers."""
-    return " (78 of 120 repetitions; one of six candidates by hand)" * (condition == WHOLE)
+    return " (78 of 120 runs, 1 of 6 candidates by hand)" * (condition == WHOLE)
+
+
+def _ticked(row: Row) -> str:
+    return placed(row.condition).replace(" (", "\n(")
 
 
 def _against(row: Row) -> bool:
