@@ -258,7 +258,8 @@ class Stage {
   // -- asking, one question at a time: the latest counts
   ask() {
     this.again = true;
-    this.asking ??= this.asked().finally(() => { this.asking = null; });
+    this.frame.ariaBusy = "true";
+    this.asking ??= this.asked().finally(() => { this.asking = null; this.frame.ariaBusy = "false"; });
     return this.asking;
   }
   async asked() {

@@ -22,7 +22,7 @@ import pytest
 import dmlkit
 from course import live
 
-PHONE = (390, 844)
+PHONE = 390, 844
 AXE = """
 const done = arguments[1];
 axe.run(arguments[0], {resultTypes: ["violations"]}).then(
@@ -46,7 +46,7 @@ class _Quiet(SimpleHTTPRequestHandler):
         """The test's own output is enough."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def serve() -> Iterator[Callable[[Path], str]]:
     """Serve a folder on this machine, and give its address."""
     servers = []
@@ -63,7 +63,7 @@ def serve() -> Iterator[Callable[[Path], str]]:
         server.server_close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
     """A browser that keeps a log of its console and of its requests."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
@@ -98,10 +98,22 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str]]:
     return violations
 
 
-def fits(browser: Any, size: tuple[int, int]) -> bool:
-    """Whether the page is no wider than a screen of this size, in CSS pixels."""
-    metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 0, "mobile": True}
+@contextmanager
+def phone(browser: Any) -> Iterator[None]:
+    """The browser as a phone: its size in CSS pixels, and fingers."""
+    metrics = dict(zip(("width", "height"), PHONE, strict=True))
+    metrics |= {"deviceScaleFactor": 0, "mobile": True}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    try:
+        yield
+    finally:
+        browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def fits(browser: Any) -> bool:
+    """Whether the page is no wider than the screen."""
     page = "document.documentElement"
     return bool(browser.execute_script(f"return {page}.scrollWidth <= {page}.clientWidth"))
 

@@ -18,7 +18,7 @@ pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 from course.explainer import graphs, images, page, step, training
 from dmlkit import ROOT
 
-from .conftest import PHONE, complaints, fits
+from .conftest import complaints, fits, phone
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]  # the exporters'
 
@@ -149,7 +149,8 @@ def test_keys_suffice_and_a_link_shares(reader: Any, axe: Callable[..., list[str
         reader.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
         reader.execute_async_script("setTimeout(arguments[0], 600)")
         assert axe(reader, reader.find_element("css selector", "body")) == [], theme
-    assert fits(reader, PHONE)
+    with phone(reader):
+        assert fits(reader)
 
 
 def test_without_webassembly_there_is_a_film(reader: Any) -> None:
@@ -160,7 +161,8 @@ def test_without_webassembly_there_is_a_film(reader: Any) -> None:
     film = reader.find_element("css selector", "#film img")
     assert reader.execute_async_script("arguments[0].decode().then(() => arguments[1](true))", film)
     assert film.is_displayed()
-    assert fits(reader, PHONE)
+    with phone(reader):
+        assert fits(reader)
     reader.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
 
 

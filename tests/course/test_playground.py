@@ -15,7 +15,7 @@ onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not inst
 from course import exporting, playground  # noqa: E402
 from dmlkit import losses  # noqa: E402
 
-from .conftest import PHONE, complaints, fits  # noqa: E402
+from .conftest import complaints, fits, phone  # noqa: E402
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]  # the exporters'
 
@@ -112,5 +112,6 @@ def test_in_a_browser(
     values.append(value())
     assert len(set(values)) == 5
     assert axe(chromium, chromium.find_element("css selector", "body")) == []
-    assert fits(chromium, PHONE)
+    with phone(chromium):
+        assert fits(chromium)
     assert complaints(chromium) == []
