@@ -1,6 +1,5 @@
 """What a reader of an explorable does and sees: by pointer, by keys, by touch."""
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,18 +19,19 @@ return frame.ariaBusy === "true" || !frame.dataset.of ? null : [JSON.parse(frame
   [...frame.querySelectorAll("[data-of]")].filter((el) => el.matches("output, span"))
     .map((el) => [el.dataset.of, el.textContent])];
 """
-#: What can be reached by keys, and what each is called.
-CONTROLS = """
-return [...arguments[0].querySelectorAll("select, input, button, summary, [tabindex]")]
+#: What keys must reach, and what each is called.
+KEYED = "select, input, button, summary, [tabindex]"
+CALLED = """
+return [...arguments[0].querySelectorAll(arguments[1])]
   .filter((el) => el.checkVisibility())
   .map((el) => el.ariaLabel || el.labels?.[0]?.textContent || el.textContent);
 """
 FOCUS = """
-const root = arguments[0];
+const [root, css] = arguments;
 root.activeElement?.blur();
 window.reached = new Set();
-root.addEventListener("focusin", (event) => window.reached.add(event.target));
-root.querySelector("select, input, button, summary, [tabindex]").focus();
+root.addEventListener("focusin", ({target}) => target.matches(css) && window.reached.add(target));
+root.querySelector(css).focus();
 """
 MIDDLE = """
 const box = arguments[0].getBoundingClientRect(), part = arguments[1];
@@ -146,7 +146,7 @@ def _play(reader: Reader) -> None:
 
 
 def touched(reader: Reader) -> None:
-    """A finger drags the first handle, and the page stays where it is; it moves the first slider."""
+    """A finger drags the first handle while the page stays, and moves the first slider."""
     scrolled = "return scrollY"
     if handles := reader.all(".handle .halo"):
         before = reader.check()["points"][0], reader.browser.execute_script(scrolled)
@@ -170,12 +170,12 @@ def first_step(reader: Reader) -> None:
         reader.after(lambda: reader.all("select, button.main")[0].send_keys(Keys.ARROW_DOWN))
 
 
-def reached(reader: Reader) -> int:
-    """How many controls the Tab key reaches, from the first one on."""
+def every_control_by_keys(reader: Reader) -> None:
+    """The Tab key reaches each control, from the first one on, and each has a name."""
     from selenium.webdriver import ActionChains, Keys
 
-    called = reader.browser.execute_script(CONTROLS, reader.root)
+    called = reader.browser.execute_script(CALLED, reader.root, KEYED)
     assert all(called), called
-    reader.browser.execute_script(FOCUS, reader.root)
+    reader.browser.execute_script(FOCUS, reader.root, KEYED)
     ActionChains(reader.browser).send_keys(Keys.TAB * (len(called) + 2)).perform()
-    return int(reader.browser.execute_script("return window.reached.size"))
+    assert reader.browser.execute_script("return window.reached.size") == len(called), called

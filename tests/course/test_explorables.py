@@ -15,7 +15,7 @@ from course.site import notebooks
 from dmlkit import figures
 
 from .conftest import complaints, fits, phone
-from .reader import CONTROLS, Reader, reached, touch, touched, tour
+from .reader import Reader, every_control_by_keys, touch, touched, tour
 
 HOST = "document.querySelector(`[data-explorable='${arguments[0]}']`)"
 pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]  # the exporters'
@@ -61,8 +61,7 @@ def test_on_the_site(name: str, on_page: Any) -> None:
     on_page.execute_script(f"{HOST}.scrollIntoView()", name)
     reader = Reader(on_page, name)
     tour(reader)
-    controls = on_page.execute_script(CONTROLS, reader.root)
-    assert reached(reader) == len(controls), "each control can be reached by keys"
+    every_control_by_keys(reader)
     assert complaints(on_page) == []
 
 
