@@ -112,6 +112,17 @@ def phone(browser: Any) -> Iterator[None]:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+@contextmanager
+def without_webassembly(browser: Any) -> Iterator[None]:
+    """Pages that are opened meanwhile find no WebAssembly."""
+    source = {"source": "delete globalThis.WebAssembly"}
+    added = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", source)
+    try:
+        yield
+    finally:
+        browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
+
+
 def fits(browser: Any) -> bool:
     """Whether the page is no wider than the screen."""
     page = "document.documentElement"

@@ -14,7 +14,7 @@ from course.explorables.widget import bundle
 from course.site import notebooks
 from dmlkit import figures
 
-from .conftest import complaints, fits, phone
+from .conftest import complaints, fits, phone, without_webassembly
 from .reader import Reader, every_control_by_keys, touch, touched, tour
 
 HOST = "document.querySelector(`[data-explorable='${arguments[0]}']`)"
@@ -87,6 +87,19 @@ def test_a_finger_moves_it_on_a_phone(on_page: Any) -> None:
         touch(on_page, reader.all(".frame > .try")[0], down=80)
         assert on_page.execute_script("return scrollY") < before, "beside a handle the page scrolls"
     assert complaints(on_page) == []
+
+
+def test_without_webassembly_the_still_picture_says_so(
+    page: Path, chromium: Any, serve: Callable[[Path], str]
+) -> None:
+    with without_webassembly(chromium):
+        chromium.get(serve(page))
+        reader = Reader(chromium, "annuli")  # a closed form needs none
+        chromium.execute_script(f"{HOST}.scrollIntoView()", "springs")
+        still = chromium.find_element("css selector", "[data-explorable=springs]")
+        reader.wait.until(lambda _: "lacks WebAssembly" in still.text)
+        assert still.find_element("css selector", "img").is_displayed()
+    assert complaints(chromium) == []
 
 
 def test_headless_there_is_no_widget(monkeypatch: pytest.MonkeyPatch) -> None:
