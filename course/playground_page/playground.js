@@ -170,7 +170,7 @@ function choose(name) {
   proxies = firstProxies(loss.proxies);
   $("summary").textContent = gone ? `${gone.title} cannot be shown here: ${gone.why}. In its place, ${loss.title}.` : loss.summary;
   $("settings").replaceChildren(...loss.settings.map(settingControl));
-  const fixed = Object.entries(loss.fixed).map(([key, value]) => `${key} = ${JSON.stringify(value)}`);
+  const fixed = Object.entries(loss.fixed).filter(([, value]) => value !== null).map(([key, value]) => `${key} = ${JSON.stringify(value)}`);
   $("fixed").textContent = [loss.wraps && `Around ${loss.wraps}.`, fixed.length && `Fixed here: ${fixed.join(", ")}.`].filter(Boolean).join(" ");
   $("legend").textContent = `Circles are embeddings, two of each class A, B and C.${loss.proxies.length ? " Diamonds are proxies: drag them too." : ""} The dashed circle has radius 1. All arrows share one scale, set by the longest.`;
   makeHandles();
