@@ -31,6 +31,7 @@ axe.run(arguments[0], {resultTypes: ["violations"]}).then(
 """
 #: The checker of accessibility, from npm: its version and the MD5 of its archive.
 AXE_CORE, AXE_MD5 = "axe-core@4.10.3", "d207912d8fd85eb733c60e41a3787b86"
+OPEN = "jupyterapp.commands.execute('docmanager:open', {path: arguments[0]})"
 RUN_ALL = """
 const panel = jupyterapp.shell.currentWidget;
 window.ran = null;
@@ -186,7 +187,10 @@ def run_all(browser: Any, lab: str, path: str, limit: float = 420) -> list[dict[
     from selenium.webdriver.support.ui import WebDriverWait
 
     complaints(browser)
-    browser.get(f"{lab}/lab/tree/{path}?reset")
+    if browser.current_url.startswith(lab):
+        browser.execute_script(OPEN, path)
+    else:
+        browser.get(f"{lab}/lab/tree/{path}?reset")
     ready = "return Boolean(window.jupyterapp?.shell.currentWidget?.context?.path === arguments[0])"
     WebDriverWait(browser, 90).until(lambda b: b.execute_script(ready, path))
     browser.execute_script(RUN_ALL)
