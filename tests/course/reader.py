@@ -29,8 +29,8 @@ return [...arguments[0].querySelectorAll(arguments[1])]
 FOCUS = """
 const [root, css] = arguments;
 root.activeElement?.blur();
-window.reached = new Set();
-root.addEventListener("focusin", ({target}) => target.matches(css) && window.reached.add(target));
+const reached = window.reached = new Set();
+root.addEventListener("focusin", ({target}) => target.matches(css) && reached.add(target));
 root.querySelector(css).focus();
 """
 MIDDLE = """
@@ -178,4 +178,6 @@ def every_control_by_keys(reader: Reader) -> None:
     assert all(called), called
     reader.browser.execute_script(FOCUS, reader.root, KEYED)
     ActionChains(reader.browser).send_keys(Keys.TAB * (len(called) + 2)).perform()
-    assert reader.browser.execute_script("return window.reached.size") == len(called), called
+    found = "return [...window.reached].map((el) => el.ariaLabel || el.id || el.textContent)"
+    found = reader.browser.execute_script(found)
+    assert len(found) == len(called), (found, called)

@@ -78,6 +78,7 @@ def test_names_and_contrast(theme: str, on_page: Any, axe: Callable[..., list[st
 def test_a_finger_moves_it_on_a_phone(on_page: Any) -> None:
     """It drags a handle while the page stays; elsewhere on the picture it scrolls the page."""
     with phone(on_page):
+        on_page.refresh()
         for name in explorables.names():
             on_page.execute_script(f"{HOST}.scrollIntoView()", name)
             reader = Reader(on_page, name)
