@@ -150,6 +150,7 @@ def test_keys_suffice_and_a_link_shares(reader: Any, axe: Callable[..., list[str
         reader.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
         reader.execute_async_script("setTimeout(arguments[0], 600)")
         assert axe(reader, reader.find_element("css selector", "body")) == [], theme
+    reader.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     with phone(reader):
         assert fits(reader)
         _by_touch(reader)

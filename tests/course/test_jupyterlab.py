@@ -46,6 +46,8 @@ def lab(course: Path, chromium: Any) -> Iterator[str]:
     """The address of a JupyterLab with the course as its root."""
     with jupyterlab(course, DMLKIT_FIGURES=str(course.parent / "figures")) as address:
         yield address
+        chromium.get("about:blank")  # what it complains of as it is left is no other test's
+        complaints(chromium)
 
 
 def errors(cells: list[dict[str, Any]]) -> list[tuple[int, dict[str, Any]]]:
