@@ -164,8 +164,9 @@ def _write_atlas(folder: Path, there: Sequence[str]) -> None:
     results = [loss["results"] for loss in known]
     powers = {name: row["power"] for each in results for name, row in each.items() if row}
     shown = {"losses": known, "families": families, "conditions": list(results[0])}
-    shown["tabs"] = tabs("losses", there)
-    _set(folder / "index.md", "losses.md", **shown, powers=powers)
+    _set(
+        folder / "index.md", "losses.md", **shown, powers=powers, tabs=tabs("losses", there)
+    )  # fmt: skip
     for loss in known:
         name = loss["entry"].name
         drawings.forces(name).savefig(folder / f"{name}.png", dpi=150)
