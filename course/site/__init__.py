@@ -66,7 +66,8 @@ def write(source: Path) -> None:
         shutil.copytree(ROOT / "build" / part, source / "_extra" / part)
     for part in {"playground", "explainer"} & set(there):
         page = source / "_extra" / part / "index.html"
-        text = page.read_text(encoding="utf-8").replace("<!-- tabs -->", tabs(part, there))
+        linked = '<link rel="stylesheet" href="../_static/tabs.css">' + tabs(part, there)
+        text = page.read_text(encoding="utf-8").replace("<!-- tabs -->", linked)
         page.write_text(text, encoding="utf-8")
     figures, course, frame = notebooks.figures(), book.course(), claims.ledger()
     facts = {name: book.facts(notebook) for name, notebook in course.items()}
@@ -75,7 +76,7 @@ def write(source: Path) -> None:
         source / "ledger" / "index.md", "ledger.md", head=ledger_head(),
         text=ledger.markdown(frame), table=ledger_by_conditions(frame),
     )  # fmt: skip
-    _write_atlas(source / "losses")
+    _write_atlas(source / "losses", there)
     (source / "teach.md").write_text(teach(), encoding="utf-8")
     context = {
         "front": front(launch.repository()),
@@ -102,9 +103,9 @@ def tabs(current: str, there: Sequence[str]) -> str:
     """Links between the pages that move and the atlas, as HTML.
 
     >>> tabs("playground", ["playground"]).count("<a ")
-    2
+    3
     """
-    links = [
+    links = ['<a href="../index.html">dmlkit</a>'] + [
         f'<a href="../{part}/index.html"{" aria-current=page" * (part == current)}>{name}</a>'
         for part, name in TABS.items()
         if part in (*there, "losses")
@@ -157,17 +158,19 @@ def _look(word: str, stands: bool) -> str:
     return word.split()[0] if stands or word not in claims.DECIDED else "falls"
 
 
-def _write_atlas(folder: Path) -> None:
+def _write_atlas(folder: Path, there: Sequence[str]) -> None:
     known = atlas.atlas()
     families = list(dict.fromkeys(loss["entry"].family for loss in known))
     results = [loss["results"] for loss in known]
     powers = {name: row["power"] for each in results for name, row in each.items() if row}
     shown = {"losses": known, "families": families, "conditions": list(results[0])}
-    _set(folder / "index.md", "losses.md", **shown, powers=powers)
+    _set(
+        folder / "index.md", "losses.md", **shown, powers=powers, tabs=tabs("losses", there)
+    )  # fmt: skip
     for loss in known:
         name = loss["entry"].name
         drawings.forces(name).savefig(folder / f"{name}.png", dpi=150)
-        _set(folder / f"{name}.md", "loss.md", **loss)
+        _set(folder / f"{name}.md", "loss.md", **loss, live=there)
 
 
 @cache

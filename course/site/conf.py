@@ -22,7 +22,7 @@ html_title = "dmlkit"
 _spec = find_spec("ziamath")  # which warns as it is imported
 _ziamath = Path(_spec.origin).parent if _spec and _spec.origin else Path()
 html_static_path = ["static", str(_ziamath / "fonts" / "STIXTwoMath-Regular.ttf")]
-html_css_files = ["site.css"]
+html_css_files = ["site.css", "tabs.css"]
 if (ROOT / "build" / "explorables").exists():
     html_js_files = [("../explorables/site.js", {"type": "module"})]
 html_copy_source = html_show_sourcelink = False

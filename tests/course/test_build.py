@@ -23,7 +23,7 @@ from course import launch, site  # noqa: E402
 from course.site import notebooks  # noqa: E402
 from course.site.conf import mathml  # noqa: E402
 
-from .conftest import PHONE, complaints, fits  # noqa: E402
+from .conftest import complaints, fits, phone  # noqa: E402
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -159,7 +159,8 @@ def test_in_a_browser(built: Path, chromium: Any, serve: Callable[[Path], str]) 
     widths = chromium.execute_script(pictures)
     assert len(widths) == 1 + len(site.BEST_FIGURES)  # the README's is the first
     assert all(widths)
-    assert fits(chromium, PHONE)
+    with phone(chromium):
+        assert fits(chromium)
     chromium.get(f"{address}/search.html?q=semihard")
     chromium.execute_async_script("setTimeout(arguments[0], 2000)")
     assert chromium.find_elements("css selector", "#search-results li a")
