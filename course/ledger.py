@@ -15,6 +15,8 @@ COLUMNS = (
     *("claim", "condition", "", "effect", "95 % interval", "found in 4 of 5", "printed"),
     *("its losses", "n", "Holm", "figure"),
 )
+#: Words of an effect that is there, if not as large as printed.
+_FOUND = ("holds here", "smaller than claimed", "smaller here")
 _SOURCES = {
     "sec_meta_review": "the meta-reviewer of SEC (not the paper, in these words)",
     "see_extended_abstract": "SEE's extended abstract",
@@ -58,8 +60,30 @@ def _losses(row: pd.Series) -> str:
     return ", ".join(said) + f"; another word without {', '.join(carried)}" * bool(len(carried))
 
 
+def counts(frame: pd.DataFrame) -> dict[str, int]:
+    """How many rows of evidence found what was claimed, ruled it out, or could not tell.
+
+    A word counts where it stands after Holm's correction; rows of longer searches repeat others.
+    """
+    found = frame[frame["word"].isin(WORDS) & (frame["condition"] != AGAIN)]
+    stands = found[found["stands"] & found["word"].isin(DECIDED)]["word"]
+    good = int(stands.isin(_FOUND).sum())
+    return {"found": good, "ruled out": len(stands) - good, "open": len(found) - len(stands)}
+
+
+def in_short(frame: pd.DataFrame) -> str:
+    """The ledger in one sentence."""
+    all_of_it = counts(frame)
+    found, out, neither = all_of_it.values()
+    claims = frame[frame["word"].isin(WORDS)]["claim"].nunique()
+    return (
+        f"Of {sum(all_of_it.values())} tests of {claims} claims {found} found what was claimed, "
+        f"{out} ruled it out or its printed size, and {neither} could not tell."
+    )
+
+
 def tally(frame: pd.DataFrame) -> str:
-    """How many rows of evidence have which word that stands, and how many have none.
+    """The ledger in one sentence, and which words these are.
 
     >>> from studies import claims
     >>> tally(claims.ledger(claims.ROOT / "data"))  # where there are no figures
@@ -77,11 +101,11 @@ def tally(frame: pd.DataFrame) -> str:
     of_review = [table()[claim]["source"] == "sec_meta_review" for claim in found["claim"]]
     falls = int((decided & ~found["stands"]).sum())
     return (
-        f"Of {len(found)} rows of evidence ({found['claim'].nunique()} claims; {sum(of_review)} "
-        f"rows are a meta-reviewer's sentences) {int(stands.sum())} have a word that stands after "
-        f"Holm's correction: {', '.join(parts) or 'none'}. {falls} more have one that falls; "
-        f"{', '.join(rest) or 'none is open'}. {len(every) - len(found)} rows repeat others after "
-        "longer searches. Every rule was written with its data known."
+        f"{in_short(frame)} After Holm's correction these words stand: "
+        f"{', '.join(parts) or 'none'}. {falls} more have one that falls; "
+        f"{', '.join(rest) or 'none is open'}. {sum(of_review)} rows are a meta-reviewer's "
+        f"sentences; {len(every) - len(found)} repeat others after longer searches. "
+        "Every rule was written with its data known."
     )
 
 
