@@ -75,7 +75,7 @@ def in_short(frame: pd.DataFrame) -> str:
     """The ledger in one sentence."""
     all_of_it = counts(frame)
     found, out, neither = all_of_it.values()
-    claims = frame[frame["word"].isin(WORDS)]["claim"].nunique()
+    claims = frame[frame["word"].isin(WORDS) & (frame["condition"] != AGAIN)]["claim"].nunique()
     return (
         f"Of {sum(all_of_it.values())} tests of {claims} claims {found} found what was claimed, "
         f"{out} ruled it out or its printed size, and {neither} could not tell."
@@ -142,14 +142,15 @@ def _history(about: dict[str, str]) -> str:
 
 
 def write(page: Path, frame: pd.DataFrame) -> None:
-    """Write what a page has marks for: the ledger (``<!-- claims -->``) or the
-    groups of losses (``<!-- which-loss -->``).
+    """Write what a page has marks for: the ledger (``<!-- claims -->``), its one sentence
+    (``<!-- in-short -->``) or the groups of losses (``<!-- which-loss -->``).
 
     Raises ValueError for a page that has none of them.
     """
     text = page.read_text(encoding="utf-8")
     makes = {
         "claims": lambda: markdown(frame),
+        "in-short": lambda: in_short(frame),
         "which-loss": lambda: choice.markdown(conditions(kept())),
     }
     marks = [mark for mark in makes if f"<!-- {mark} -->" in text]

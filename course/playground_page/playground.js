@@ -225,6 +225,7 @@ function fillPage() {
 }
 
 async function start() {
+  document.body.classList.toggle("embed", location.search === "?embed"); // on a page of its own loss
   drawGrid();
   reset();
   try {

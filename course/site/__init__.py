@@ -16,8 +16,10 @@ from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markdown_it import MarkdownIt
+from PIL import Image
 
-from course import book, explorables, launch, ledger
+from course import book, explorables, launch, ledger, poster
 from course.site import atlas, drawings, notebooks
 from dmlkit import ROOT, __version__, losses
 from studies import choice, claims
@@ -27,20 +29,6 @@ SITE = Path(__file__).parent
 LIVE = ("explorables", "playground", "explainer")
 #: Pages of one look, each a tab of the others: the folder, and what the tab says.
 TABS = {"playground": "Forces", "explainer": "Training", "losses": "Atlas"}
-#: On the front page, beside the README's.
-BEST_FIGURES = ("00_before_after", "02_force_field", "16_sphere", "19_groups")
-
-
-#: The three ways on the first screen, which are told below.
-_WAYS = """
-<div class="doors">
-<a href="#three-ways-to-begin"><b>Run it</b>git clone, make lab</a>
-<a href="#three-ways-to-begin"><b>Use it</b>Five lines of Python</a>
-<a href="notebooks/index.html"><b>Read it</b>Here, or in Colab</a>
-</div>
-"""
-
-
 def build(out: Path) -> None:
     """Make the site in a folder.
 
@@ -75,13 +63,17 @@ def write(source: Path) -> None:
         source / "ledger" / "index.md", "ledger.md", head=ledger_head(),
         text=ledger.markdown(frame), table=ledger_by_conditions(frame),
     )  # fmt: skip
-    _write_atlas(source / "losses")
+    _write_atlas(source / "losses", "playground" in there)
     (source / "teach.md").write_text(teach(), encoding="utf-8")
-    context = {
-        "front": front(launch.repository()),
+    still = Image.open(ROOT / "figures" / "explainer_still.webp").size
+    context = front(launch.repository()) | {
         "figures": figures,
-        "best": {name: figures[name] for name in BEST_FIGURES},
-        "tally": ledger.tally(frame),
+        "still": still,
+        "curves": [(e.name, e.title, drawings.curve(e.name)) for e in losses.entries()],
+        "dots": drawings.dots(ledger.counts(frame)),
+        "parts": {
+            part: [name for name in course if book.part_of(name) == part] for part in book.PARTS
+        },
         "facts": facts,
         "claims": len(claims.table()),
         "losses": len(losses.entries()),
@@ -112,14 +104,26 @@ def tabs(current: str, there: Sequence[str]) -> str:
     return f'<nav class="tabs" aria-label="Play">{"".join(links)}</nav>'
 
 
-def front(repository: str) -> str:
-    """The README up to the course, as the first page has it."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## The course")[0]
+def front(repository: str) -> dict[str, str]:
+    """What the first page takes from the README: its film, two paragraphs and first commands."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
     text = re.sub(r" ?<!--.*?-->", "", launch.addressed(text, repository), flags=re.DOTALL)
-    text = re.sub(r"\[([^]]+)\]\(figures/[\w.]+\.md\)", r"\1", text)
-    shown = r"!\[([^]]*)\]\(figures/(\w+\.(?:png|webp))\)"
-    small = r'<img src="figures/\2" alt="\1">'
-    return re.sub(shown, small, text).replace("\n## ", f"\n{_WAYS}\n## ", 1)
+    text = text.replace("(notebooks/24_photographs.ipynb)", "(notebooks/24_photographs.html)")
+    _, film, lead, number, commands, *_ = text.split("\n\n")
+    shares = re.findall(r"([\d.]+) %", number)
+    return {
+        "film": film[2:].partition("]")[0],
+        "lead": _html(lead),
+        "number": _html(number),
+        "after": shares[0],
+        "before": shares[1],
+        "commands": commands.removeprefix("```sh\n").removesuffix("\n```"),
+    }
+
+
+def _html(text: str) -> str:
+    html: str = MarkdownIt().renderInline(text)
+    return html
 
 
 def teach() -> str:
@@ -128,10 +132,17 @@ def teach() -> str:
     return text.replace("](../notebooks/", "](notebooks/").replace("(ledger.md", "(ledger/index.md")
 
 
+def which_loss() -> str:
+    """The recommendation of docs/which_loss.md, without what it rests on."""
+    text = (ROOT / "docs" / "which_loss.md").read_text(encoding="utf-8")
+    text = text.partition("\n\n")[2].partition("\n## ")[0]
+    return re.sub(r" ?<!--.*?-->", "", text)
+
+
 def ledger_head() -> str:
     """What docs/ledger.md says before its rows, without links to pages that the site has not."""
     head = (ROOT / "docs" / "ledger.md").read_text(encoding="utf-8").partition("<!-- claims -->")[0]
-    return re.sub(r"\[([^]]+)\]\(\w+\.md\)", r"\1", head).strip()
+    return re.sub(r"\[([^]]+)\]\(\w+\.md\)", r"\1", head).partition("\n")[2].strip()
 
 
 def ledger_by_conditions(frame: pd.DataFrame) -> str:
@@ -157,17 +168,17 @@ def _look(word: str, stands: bool) -> str:
     return word.split()[0] if stands or word not in claims.DECIDED else "falls"
 
 
-def _write_atlas(folder: Path) -> None:
+def _write_atlas(folder: Path, live: bool) -> None:
     known = atlas.atlas()
     families = list(dict.fromkeys(loss["entry"].family for loss in known))
     results = [loss["results"] for loss in known]
     powers = {name: row["power"] for each in results for name, row in each.items() if row}
     shown = {"losses": known, "families": families, "conditions": list(results[0])}
+    shown |= {"which": which_loss(), "symbols": poster.SYMBOLS}
     _set(folder / "index.md", "losses.md", **shown, powers=powers)
     for loss in known:
         name = loss["entry"].name
-        drawings.forces(name).savefig(folder / f"{name}.png", dpi=150)
-        _set(folder / f"{name}.md", "loss.md", **loss)
+        _set(folder / f"{name}.md", "loss.md", **loss, springs=drawings.springs(name), live=live)
 
 
 @cache

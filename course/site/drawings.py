@@ -114,3 +114,18 @@ def _row(y: float, condition: str, all_of_it: Mapping[str, Mapping[str, Any]], n
         yield f'<text class="score" x="660" y="{y + 5:.0f}">{100 * own["mean"]:.1f} %</text>'
 
     return "".join(parts())
+
+
+def dots(counts: Mapping[str, int]) -> str:
+    """How many tests found what was claimed, ruled it out, or could not tell: a dot for each."""
+    words = {
+        "found": "found what was claimed",
+        "ruled out": "ruled it out, or the size that its paper prints",
+        "open": "could not tell",
+    }
+    lines = [
+        f'<li class="{key.replace(" ", "-")}"><span aria-hidden="true">{"<i></i>" * counts[key]}</span>'
+        f"<b>{counts[key]}</b> {said}</li>"
+        for key, said in words.items()
+    ]
+    return f'<ul class="dots">{"".join(lines)}</ul>'

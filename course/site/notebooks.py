@@ -10,7 +10,7 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell, new_output
 
-from course import book, explorables, launch, outputs, solutions
+from course import book, explorables, launch, outputs, quiz, solutions
 from dmlkit import ROOT
 
 #: Where the site has what is a page of docs/.
@@ -20,6 +20,8 @@ _PAGES = {
     "which_loss.md": "losses/index.md",
 }
 _BESIDE = re.compile(r"(?<!!)\[([^]]+)\]\(\.\./(?!figures/)(?:docs/)?([^)#]+)(?:#[^)]*)?\)")
+#: A guess with its folded answer, which the page sets apart.
+_GUESS = re.compile(r"^\*\*Predict\.\*\* .+?</details>", re.MULTILINE | re.DOTALL)
 _REFERENCE = re.compile(r"!\[([^\]]*)\]\((\.\./figures/\w+\.(?:png|gif))\)")
 
 
@@ -50,6 +52,18 @@ def _here(found: re.Match[str]) -> str:
     return f"[{found[1]}](../{_PAGES[found[2]]})" if found[2] in _PAGES else found[1]
 
 
+def _facts(found: re.Match[str]) -> str:
+    """A lesson's line of minutes and needs."""
+    read, do, works, needs = found.groups()
+    minutes = f"<li>Read <b>{read}</b> min</li><li>Do <b>{do}</b> min</li>"
+    machine = f"<li>The machine works {works} min</li>"
+    return f'<ul class="facts">{minutes}{machine}<li>Needs {escape(needs)[:-1]}</li></ul>'
+
+
+def _apart(found: re.Match[str]) -> str:
+    return f'<div class="predict">\n\n{found[0]}\n\n</div>'
+
+
 def write(folder: Path, course: dict[str, NotebookNode], known: dict[str, dict[str, Any]]) -> None:
     """Write each notebook, the index and the glossary into a folder of the sources.
 
@@ -65,6 +79,7 @@ def write(folder: Path, course: dict[str, NotebookNode], known: dict[str, dict[s
         first = notebook.cells[0]
         badges = launch.badges(f"notebooks/{name}.ipynb", repository)
         first.source = book.linked(first.source, badges)  # the page has links to its neighbors
+        first.source = book.STUDY.sub(_facts, first.source)
     for name, notebook in (course | pages).items():
         notebook.cells = pictures_first(notebook.cells)
         for cell in notebook.cells:
@@ -75,6 +90,8 @@ def write(folder: Path, course: dict[str, NotebookNode], known: dict[str, dict[s
                     lambda found: f'<img src="{found[2]}" alt="{escape(found[1])}">', cell.source
                 )
                 cell.source = _BESIDE.sub(_here, cell.source)
+                guess = re.compile(".+", re.DOTALL) if quiz.MARK.match(cell.source) else _GUESS
+                cell.source = guess.sub(_apart, cell.source)
         nbformat.write(notebook, folder / f"{name}.ipynb")
 
 
