@@ -234,20 +234,27 @@ def renumbered(text: str) -> str:
 def guide(text: str, notebooks: Mapping[str, NotebookNode]) -> str:
     """The teacher's guide with title, minutes and needs of each notebook as they are now.
 
-    Below its heading each has a line of these, and then questions that people write.
+    Below its heading each has a line of these, and then questions that people write. A week of the
+    plan has the minutes of its lessons.
     """
 
     def head(found: re.Match[str]) -> str:
         name = found[1]
         if name not in known:
             return found[0]
-        each = known[name]
         needs = f"; needs {', '.join(map(number, direct[name]))}" * bool(direct[name])
-        title = f"### [{number(name)} · {each.title}](../notebooks/{name}.ipynb)"
-        return f"{title}\n\nRead {each.read} minutes, do {each.do}{needs}."
+        title = f"### [{number(name)} · {known[name].title}](../notebooks/{name}.ipynb)"
+        return f"{title}\n\nRead {read[name]} minutes, do {known[name].do}{needs}."
+
+    def week(found: re.Match[str]) -> str:
+        names = re.findall(r"notebooks/(\w+)\.ipynb", found[1])
+        minutes_ = sum(read[name] + known[name].do for name in names if name in known)
+        return f"{found[1]}| {minutes_} |"
 
     known = {name: facts(notebook) for name, notebook in notebooks.items()}
+    read = {name: minutes.study(notebook)[0] for name, notebook in notebooks.items()}
     direct = reduced(known)
+    text = re.sub(r"^(\| \d+ \| .+? )\| \d+ \|", week, text, flags=re.M)
     return re.sub(r"^### \[.+\]\(\.\./notebooks/(\w+)\.ipynb\)\n\n.+$", head, text, flags=re.M)
 
 

@@ -60,6 +60,12 @@ def _facts(found: re.Match[str]) -> str:
     return f'<ul class="facts">{minutes}{machine}<li>Needs {escape(needs)[:-1]}</li></ul>'
 
 
+def _of_copies(cell: NotebookNode) -> bool:
+    """Whether a cell is for those alone who work in the notebook: their guesses, its imports."""
+    told = ("Write your letters here", "The imports, and one call")
+    return bool(cell.source.startswith((f"{quiz.GUESSES} = ", *told)))
+
+
 def _apart(found: re.Match[str]) -> str:
     return f'<div class="predict">\n\n{found[0]}\n\n</div>'
 
@@ -81,7 +87,7 @@ def write(folder: Path, course: dict[str, NotebookNode], known: dict[str, dict[s
         first.source = book.linked(first.source, badges)  # the page has links to its neighbors
         first.source = book.STUDY.sub(_facts, first.source)
     for name, notebook in (course | pages).items():
-        notebook.cells = pictures_first(notebook.cells)
+        notebook.cells = pictures_first([cell for cell in notebook.cells if not _of_copies(cell)])
         for cell in notebook.cells:
             if cell.cell_type == "code":
                 _show(cell, known)
