@@ -60,15 +60,22 @@ def _losses(row: pd.Series) -> str:
     return ", ".join(said) + f"; another word without {', '.join(carried)}" * bool(len(carried))
 
 
-def counts(frame: pd.DataFrame) -> dict[str, int]:
-    """How many rows of evidence found what was claimed, ruled it out, or could not tell.
+def outcome(word: str, stands: bool) -> str:
+    """Whether a test found what was claimed, ruled it out, or is open: its word fell, or is none.
 
-    A word counts where it stands after Holm's correction; rows of longer searches repeat others.
+    >>> outcome("fails here", True), outcome("fails here", False)
+    ('ruled out', 'open')
     """
-    found = frame[frame["word"].isin(WORDS) & (frame["condition"] != AGAIN)]
-    stands = found[found["stands"] & found["word"].isin(DECIDED)]["word"]
-    good = int(stands.isin(_FOUND).sum())
-    return {"found": good, "ruled out": len(stands) - good, "open": len(found) - len(stands)}
+    if not stands or word not in DECIDED:
+        return "open"
+    return "found" if word in _FOUND else "ruled out"
+
+
+def counts(frame: pd.DataFrame) -> dict[str, int]:
+    """How many rows of evidence have which ``outcome``; rows of longer searches repeat others."""
+    rows = frame[frame["word"].isin(WORDS) & (frame["condition"] != AGAIN)]
+    found = [outcome(*row) for row in rows[["word", "stands"]].itertuples(index=False)]
+    return {each: found.count(each) for each in ("found", "ruled out", "open")}
 
 
 def in_short(frame: pd.DataFrame) -> str:

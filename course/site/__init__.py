@@ -10,6 +10,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from functools import cache
+from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -61,10 +62,12 @@ def write(source: Path) -> None:
     notebooks.write(source / "notebooks", course, figures)
     _set(
         source / "ledger" / "index.md", "ledger.md", head=ledger_head(),
-        text=ledger.markdown(frame), table=ledger_by_conditions(frame),
+        text=re.sub(r"^## (\w+) · ", _target, ledger.markdown(frame), flags=re.M), table=ledger_by_conditions(frame),
+        dots=drawings.dots(ledger.counts(frame)),
     )  # fmt: skip
     _write_atlas(source / "losses", "playground" in there)
-    (source / "teach.md").write_text(teach(), encoding="utf-8")
+    for page in ("teach.md", "plans.md"):
+        (source / page).write_text(teach(page), encoding="utf-8")
     still = Image.open(ROOT / "figures" / "explainer_still.webp").size
     context = front(launch.repository()) | {
         "figures": figures,
@@ -117,7 +120,7 @@ def front(repository: str) -> dict[str, str]:
         "number": _html(number),
         "after": shares[0],
         "before": shares[1],
-        "commands": commands.removeprefix("```sh\n").removesuffix("\n```"),
+        "commands": re.sub(r" +# .+", "", commands.removeprefix("```sh\n").removesuffix("\n```")),
     }
 
 
@@ -126,9 +129,9 @@ def _html(text: str) -> str:
     return html
 
 
-def teach() -> str:
-    """The teacher's guide of docs/, whose links lead to pages of the site."""
-    text = (ROOT / "docs" / "teach.md").read_text(encoding="utf-8")
+def teach(page: str) -> str:
+    """A page of docs/ for teachers, whose links lead to pages of the site."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     return text.replace("](../notebooks/", "](notebooks/").replace("(ledger.md", "(ledger/index.md")
 
 
@@ -146,26 +149,36 @@ def ledger_head() -> str:
 
 
 def ledger_by_conditions(frame: pd.DataFrame) -> str:
-    """A table of words: a row for each claim, a column for each condition."""
+    """A table as HTML: a row for each claim, a column for each condition, a sign for each word."""
     shown = frame[frame["word"].isin(claims.WORDS)]
     wide = list(dict.fromkeys(shown.sort_values("claim", kind="stable")["condition"]))
-    heads = map(claims.placed, wide)
-    lines = ["| claim | " + " | ".join(heads) + " |", "|---" * (len(wide) + 1) + "|"]
+    heads = "".join(f'<th scope="col"><span>{claims.placed(at)}</span></th>' for at in wide)
+    lines = [f'<tr><th scope="col">Claim</th>{heads}</tr>']
     for name, rows in shown.groupby("claim", sort=False):
-        words = {
-            at: " ".join(
-                f'<span class="word {_look(row.word, row.stands)}">{row.word}</span>'
-                for row in rows[rows["condition"] == at].itertuples()
-            )
+        cells = (
+            " ".join(map(_sign, rows[rows["condition"] == at].itertuples(index=False)))
             for at in wide
-        }
-        about = plain(claims.table()[name]["claim"])
-        lines.append(f"| **{name}** {about} | " + " | ".join(words.values()) + " |")
-    return "\n".join(lines)
+        )
+        about = escape(claims.table()[name]["claim"])
+        lines.append(
+            f'<tr><th scope="row"><a href="#{name.lower()}"><b>{name}</b> {about}</a></th>'
+            + "".join(f"<td>{cell}</td>" for cell in cells)
+            + "</tr>"
+        )
+    return f'<div class="wide"><table class="claims">{"".join(lines)}</table></div>'
 
 
-def _look(word: str, stands: bool) -> str:
-    return word.split()[0] if stands or word not in claims.DECIDED else "falls"
+def _target(found: re.Match[str]) -> str:
+    return f"({found[1].lower()})=\n{found[0]}"
+
+
+def _sign(row: Any) -> str:
+    """What stands for a word, and the word for those who hover or listen."""
+    found = ledger.outcome(row.word, row.stands).replace(" ", "-")
+    word = row.word + ", but not after correction" * (
+        row.word in claims.DECIDED and not row.stands
+    )
+    return f'<span class="sign {found}" title="{word}"><span class="away">{word}</span></span>'
 
 
 def _write_atlas(folder: Path, live: bool) -> None:

@@ -15,7 +15,7 @@ _DIM = 12
 #: Degrees of six points on the circle, two of each class.
 _BATCH = np.array([0.0, 50.0, 110.0, 160.0, 230.0, 300.0])
 #: Of a row of evidence, in pixels, and points behind the best at its left end.
-_LEFT, _WIDE, _ROW, _FAR = 190, 330, 44, 12
+_LEFT, _WIDE, _ROW, _FAR = 225, 310, 44, 12
 
 
 def field(name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -58,11 +58,13 @@ def springs(name: str) -> str:
 
 def curve(name: str) -> str:
     """The force that turns a sample back to its class against its angle, without words."""
-    x, y = poster.ANGLES / 90 * 100, 24 - 20 * poster.forces(name)
+    force = poster.forces(name)
+    tall = 42 / (1 - min(0, force.min()))
+    x, y = poster.ANGLES / 90 * 100, 3 + tall * (1 - force)
     line = " ".join(f"{a:.0f} {b:.1f}" for a, b in zip(x, y, strict=True))
     return (
         '<svg class="curve" viewBox="0 0 100 48" preserveAspectRatio="none" aria-hidden="true">'
-        f'<path class="zero" d="M0 24H100"/><path class="line" d="M{line}"/></svg>'
+        f'<path class="zero" d="M0 {3 + tall:.1f}H100"/><path class="line" d="M{line}"/></svg>'
     )
 
 
@@ -124,8 +126,8 @@ def dots(counts: Mapping[str, int]) -> str:
         "open": "could not tell",
     }
     lines = [
-        f'<li class="{key.replace(" ", "-")}"><span aria-hidden="true">{"<i></i>" * counts[key]}</span>'
-        f"<b>{counts[key]}</b> {said}</li>"
+        f'<li class="{key.replace(" ", "-")}"><b>{counts[key]}</b> {said}'
+        f'<span aria-hidden="true">{"<i></i>" * counts[key]}</span></li>'
         for key, said in words.items()
     ]
     return f'<ul class="dots">{"".join(lines)}</ul>'
