@@ -17,7 +17,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell, new_notebook
 
 import dmlkit
-from course import minutes, outputs, quiz
+from course import minutes, quiz
 from dmlkit.files import write_between, write_whole
 
 #: Tag of a cell that is folded in the printed book; in JupyterLab ``jupyter.source_hidden`` is.
@@ -130,9 +130,9 @@ PATHS = {
         "19_fair_comparison",
     ),
 }  # fmt: skip
-#: Words of an answer in the index: at most, if it has a pause before; at least, before a semicolon.
+#: Words of an answer in the index: at most, if it can pause before; at least, before a semicolon.
 _ANSWER, _CLAUSE = 22, 10
-#: Where a sentence may pause, outside of brackets; the comma only where it goes on with another one.
+#: Where a sentence may pause, outside of brackets; at a comma only where another one follows.
 _PAUSE = re.compile(r"([;:.](?= |$)|,(?= (?:and|but|so|where|which|while|as) ))(?![^(]*\))")
 
 
@@ -183,14 +183,15 @@ def index(notebooks: Mapping[str, NotebookNode]) -> NotebookNode:
         rows = [f"## {part}", "", "| | |", "|---|---|"]
         for name in (name for name in known if part_of(name) == part):
             each = known[name]
-            shown = f'<img src="../figures/small_{number(name)}.svg" width="200" height="120" alt="">'
+            picture = f"../figures/small_{number(name)}.svg"
+            shown = f'<img src="{picture}" width="200" height="120" alt="">'
             after = f"; after {', '.join(map(number, direct[name]))}" * bool(direct[name])
             rows.append(
                 f"| {shown} | **[{number(name)} · {each.title}]({name}.ipynb)**<br>"
                 f"{answer(each.sentence)}<br>*Read {each.read}, do {each.do}{after}.* |"
             )
         parts.append("\n".join(rows))
-    picture = b64encode(drawing(direct).encode()).decode()
+    drawn = b64encode(drawing(direct).encode()).decode()
     sources = [
         "# The course\n\nEach lesson asks one question, and takes about an hour; below it are the "
         "minutes to read it and to do it, and what to know before. Words and symbols are in the "
@@ -199,7 +200,7 @@ def index(notebooks: Mapping[str, NotebookNode]) -> NotebookNode:
         "[teacher's guide](../docs/teach.md).",
         "## Three ways through\n\n" + "\n".join(ways),
         "## What builds on what\n\n"
-        f'<img src="data:image/svg+xml;base64,{picture}" alt="A drawing of the course: each lesson '
+        f'<img src="data:image/svg+xml;base64,{drawn}" alt="A drawing of the course: each lesson '
         'stands to the right of those that it builds on, which are named below, too.">',
         *parts,
     ]

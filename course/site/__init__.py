@@ -30,6 +30,8 @@ SITE = Path(__file__).parent
 LIVE = ("explorables", "playground", "explainer")
 #: Pages of one look, each a tab of the others: the folder, and what the tab says.
 TABS = {"playground": "Forces", "explainer": "Training", "losses": "Atlas"}
+
+
 def build(out: Path) -> None:
     """Make the site in a folder.
 
@@ -60,14 +62,16 @@ def write(source: Path) -> None:
     figures, course, frame = notebooks.figures(), book.course(), claims.ledger()
     facts = {name: book.facts(notebook) for name, notebook in course.items()}
     notebooks.write(source / "notebooks", course, figures)
-    _set(
-        source / "ledger" / "index.md", "ledger.md", head=ledger_head(),
-        text=re.sub(r"^## (\w+) · ", _target, ledger.markdown(frame), flags=re.M), table=ledger_by_conditions(frame),
-        dots=drawings.dots(ledger.counts(frame)),
-    )  # fmt: skip
+    told = {
+        "head": ledger_head(),
+        "dots": drawings.dots(ledger.counts(frame)),
+        "table": ledger_by_conditions(frame),
+        "text": re.sub(r"^## (\w+) · ", _target, ledger.markdown(frame), flags=re.M),
+    }
+    _set(source / "ledger" / "index.md", "ledger.md", **told)
     _write_atlas(source / "losses", "playground" in there)
-    for page in ("teach.md", "plans.md"):
-        (source / page).write_text(teach(page), encoding="utf-8")
+    for name in ("teach.md", "plans.md"):
+        (source / name).write_text(teach(name), encoding="utf-8")
     still = Image.open(ROOT / "figures" / "explainer_still.webp").size
     context = front(launch.repository()) | {
         "figures": figures,
@@ -175,9 +179,7 @@ def _target(found: re.Match[str]) -> str:
 def _sign(row: Any) -> str:
     """What stands for a word, and the word for those who hover or listen."""
     found = ledger.outcome(row.word, row.stands).replace(" ", "-")
-    word = row.word + ", but not after correction" * (
-        row.word in claims.DECIDED and not row.stands
-    )
+    word = row.word + ", but not after correction" * (row.word in claims.DECIDED and not row.stands)
     return f'<span class="sign {found}" title="{word}"><span class="away">{word}</span></span>'
 
 
@@ -186,7 +188,7 @@ def _write_atlas(folder: Path, live: bool) -> None:
     families = list(dict.fromkeys(loss["entry"].family for loss in known))
     results = [loss["results"] for loss in known]
     powers = {name: row["power"] for each in results for name, row in each.items() if row}
-    shown = {"losses": known, "families": families, "conditions": list(results[0])}
+    shown: dict[str, Any] = {"losses": known, "families": families, "conditions": list(results[0])}
     shown |= {"which": which_loss(), "symbols": poster.SYMBOLS}
     _set(folder / "index.md", "losses.md", **shown, powers=powers)
     for loss in known:

@@ -17,8 +17,9 @@ from studies import choice
 from studies.answers import conditions, kept
 from studies.rules import protocol
 
-#: Whose settings a reader's own photographs are trained with: the tables, and the command's options.
+#: Tables whose settings are for photographs, and how the command is told of a reader's own.
 _OWN = {"photos_whole": "--data folder --root PHOTOS", "photos": "--data features --root FILE.npz"}
+
 
 def atlas() -> list[dict[str, Any]]:
     """Every registered loss in the course's order, as its page shows it."""

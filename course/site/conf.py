@@ -28,7 +28,9 @@ if (ROOT / "build" / "explorables").exists():
     html_js_files += [("../explorables/site.js", {"type": "module"})]
 templates_path = ["theme"]
 html_sidebars = {
-    "**": [f"sidebar/{part}.html" for part in ("scroll-start", "search", "navigation", "scroll-end")]
+    "**": [
+        f"sidebar/{part}.html" for part in ("scroll-start", "search", "navigation", "scroll-end")
+    ]
 }
 html_copy_source = html_show_sourcelink = False
 html_show_sphinx = False

@@ -78,7 +78,8 @@ def evidence(name: str, results: Mapping[str, Mapping[str, Mapping[str, Any]]]) 
     end = _ROW * len(there) + 8
     ticks = [
         f'<path class="grid" d="M{_at(points):.0f} 4V{end}"/>'
-        f'<text class="tick" x="{_at(points):.0f}" y="{end + 16}">{f"−{points}" * bool(points) or "best"}</text>'
+        f'<text class="tick" x="{_at(points):.0f}" y="{end + 16}">'
+        f"{f'−{points}' if points else 'best'}</text>"
         for points in range(0, _FAR + 1, 3)
     ]
     rows = [
