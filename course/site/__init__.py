@@ -10,12 +10,13 @@ import re
 import shutil
 from collections.abc import Sequence
 from functools import cache
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
+from fontTools import subset
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from PIL import Image
@@ -47,6 +48,28 @@ def build(out: Path) -> None:
         options += ["-D", f"html_extra_path={source / '_extra'}", "-d", str(source / "_doctrees")]
         if status := build_main([*options, str(source), str(out)]):
             raise ValueError(f"Sphinx ended with status {status}: see what it printed above")
+    _finish(out)
+
+
+def _finish(out: Path) -> None:
+    """Say to screen readers what Sphinx's pages leave out; keep the letters of formulas alone."""
+    letters: set[str] = set()
+    for page in out.rglob("*.html"):
+        if page.relative_to(out).parts[0] in LIVE:
+            continue
+        text = page.read_text(encoding="utf-8")
+        for formula in re.findall(r"<math\b.*?</math>", text, re.DOTALL):
+            letters |= {*unescape(formula)}
+        text = text.replace('class="caption" role="heading"', 'class="caption"')
+        text = text.replace('<summary aria-label="Toggle hidden content">', "<summary>")
+        page.write_text(text, encoding="utf-8")
+    (path,) = (out / "_static").glob("STIX*.ttf")
+    options = subset.Options(layout_features=["*"])
+    with subset.load_font(path, options) as font:
+        cut = subset.Subsetter(options)
+        cut.populate(text="".join(letters))
+        cut.subset(font)
+        subset.save_font(font, path, options)
 
 
 def write(source: Path) -> None:
@@ -82,7 +105,7 @@ def write(source: Path) -> None:
             part: [name for name in course if book.part_of(name) == part] for part in book.PARTS
         },
         "facts": facts,
-        "claims": len(claims.table()),
+        "in_short": ledger.in_short(frame),
         "losses": len(losses.entries()),
         "cff": (ROOT / "CITATION.cff").read_text(encoding="utf-8"),
         "live": there,

@@ -22,6 +22,7 @@ html_title = "dmlkit"
 _spec = find_spec("ziamath")  # which warns as it is imported
 _ziamath = Path(_spec.origin).parent if _spec and _spec.origin else Path()
 html_static_path = ["static", str(_ziamath / "fonts" / "STIXTwoMath-Regular.ttf")]
+html_favicon = "static/mark.svg"
 html_css_files = ["site.css"]
 html_js_files = [("site.js", {"type": "module"})]
 if (ROOT / "build" / "explorables").exists():

@@ -9,6 +9,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell, new_output
+from PIL import Image
 
 from course import book, explorables, launch, outputs, quiz, solutions
 from dmlkit import ROOT
@@ -37,10 +38,12 @@ def picture(name: str, alt: str, up: str = "../") -> str:
     Where it moves, its explorable will stand in its place.
     """
     place = f"{up}figures/{name}"
+    with Image.open(ROOT / "figures" / f"{name}.png") as drawn:
+        wide, high = drawn.size
     still = (
-        f'<figure class="figure"><a href="{place}.png"><img src="{place}.png" '
-        f'alt="{escape(alt)}"></a><figcaption><a href="{place}.json">Numbers (JSON)</a>'
-        "</figcaption></figure>"
+        f'<figure class="figure"><a href="{place}.png"><img src="{place}.png" width="{wide}" '
+        f'height="{high}" loading="lazy" alt="{escape(alt)}"></a><figcaption>'
+        f'<a href="{place}.json">Numbers (JSON)</a></figcaption></figure>'
     )
     moves = explorables.of_figures().get(name)
     about = f' data-explorable="{moves}"' if moves else ""
