@@ -18,7 +18,7 @@ from tests.training.tiny import share_glyphs
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 # Some stand in a list.
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README.replace("\n   ", "\n"), re.M | re.S)
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README.replace("\n  ", "\n"), re.M | re.S)
 COMMANDS = [
     line.split("#")[0].strip()
     for language, block in BLOCKS

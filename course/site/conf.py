@@ -126,7 +126,8 @@ def _signature(
 
 def setup(app: Any) -> None:
     """Sphinx calls this."""
-    logging.getLogger("faiss").setLevel(logging.WARNING)
+    for talkative in ("faiss", "fontTools"):
+        logging.getLogger(talkative).setLevel(logging.WARNING)
     app.add_html_math_renderer("mathml", (_visit_inline, None), (_visit_block, None))
     app.connect("autodoc-process-docstring", _docstring)
     app.connect("autodoc-process-signature", _signature)
