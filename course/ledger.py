@@ -84,8 +84,8 @@ def in_short(frame: pd.DataFrame) -> str:
     found, out, neither = all_of_it.values()
     claims = frame[frame["word"].isin(WORDS) & (frame["condition"] != AGAIN)]["claim"].nunique()
     return (
-        f"Of {sum(all_of_it.values())} tests of {claims} claims {found} found what was claimed, "
-        f"{out} ruled it out or its printed size, and {neither} could not tell."
+        f"Of {sum(all_of_it.values())} tests of {claims} claims, {found} found what was claimed, "
+        f"{out} ruled it out, or its printed size, and {neither} could not tell."
     )
 
 
