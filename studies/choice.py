@@ -6,6 +6,8 @@ one, whose members are not separated from the best, and then bands of two points
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -135,6 +137,13 @@ def settings(*passes: str) -> pd.DataFrame:
         )
     blind = sensitivity(trials)["median_loss"]
     return pd.DataFrame({"chosen": pd.Series(chosen), "blind": blind}).dropna()
+
+
+@cache
+def first(table: str) -> dict[str, Mapping[str, Any]]:
+    """The settings that the first search of a table chose for each loss."""
+    tuned = recipes(tables(table)[0].frame())
+    return {arm: recipe for (arm, search), recipe in tuned.items() if search == 0}
 
 
 def _short(value: object) -> str:

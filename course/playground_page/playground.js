@@ -232,6 +232,7 @@ function fillPage() {
 }
 
 async function start() {
+  document.body.classList.toggle("embed", location.search === "?embed"); // on a page of its own loss
   drawGrid();
   reset();
   if (typeof WebAssembly === "undefined") {
