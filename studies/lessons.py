@@ -6,6 +6,7 @@ comparisons of its own, in every condition that has them. A lesson reads the tab
 test only this module knows.
 """
 
+import json
 import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -60,6 +61,8 @@ def _rows(part: Mapping[str, Any], ledger: pd.DataFrame, found: list[Condition])
     of = part["of"]
     if "claim" in part:
         own = list(_of_claim(of, part["claim"], ledger))
+    elif "evidence" in part:
+        own = [_of_products(of, part)]
     else:
         own = [row for at in found if (row := _compared(of, part, at))]
     return [*_printed(of, part.get("printed")), *own]
@@ -81,6 +84,27 @@ def _of_claim(of: str, claim: str, ledger: pd.DataFrame) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def _of_products(of: str, part: Mapping[str, Any]) -> Finding:
+    """A comparison of Recall@1 by product, in evidence of its own: one training in each fold."""
+    rows = pd.read_csv(ROOT / "data" / "evidence" / f"{part['evidence']}.csv")
+    rows = rows[rows["measure"] == "recall_at_1"]
+    plus, minus = (
+        pd.concat(
+            [pd.Series(json.loads(each)) for each in rows.loc[rows["arm"] == arm, "by_class"]]
+        )
+        for arm in (part["plus"], part["minus"])
+    )
+    effect, low, high, n = statistics.interval(100 * (plus - minus))
+    count, margin = _n(int(n), n, classes=True), 100 * part["smallest"]
+    return Finding(
+        of, "study", part["label"], effect, low, high, count, _apart(low, high), margin=margin
+    )
+
+
+def _apart(low: float, high: float) -> str:
+    return "ahead" if low > 0 else "behind" if high < 0 else "not separated"
+
+
 def _compared(of: str, part: Mapping[str, Any], at: Condition) -> Finding | None:
     """A comparison in one condition; nothing where a side is missing there."""
     losses = plain(at.wide().dropna(axis=1))
@@ -95,9 +119,8 @@ def _compared(of: str, part: Mapping[str, Any], at: Condition) -> Finding | None
     effect, low, high = (100 * float(row[key]) for key in ("difference", "low", "high"))
     label, n = PLACES.get(at.name, at.name), len(scores)
     count = _n(n, statistics.effective(n, at.overlap), "photographs" in at.name)
-    word = "ahead" if low > 0 else "behind" if high < 0 else "not separated"
     margin = 100 * part["smallest"]
-    return Finding(of, "study", label, effect, low, high, count, word, margin=margin)
+    return Finding(of, "study", label, effect, low, high, count, _apart(low, high), margin=margin)
 
 
 def tested(
