@@ -35,7 +35,7 @@ def views(choice: Choice, numbers: Tensor, points: Tensor) -> dict[str, Tensor]:
     return {"value": value.detach(), "gradient": gradient, "angles": angle.detach().rad2deg()}
 
 
-_CHANGE = Slider("change of color", 0.0, 1.0, 0.0, step=0.05)
+_CHANGE = Slider("change of color", 0.0, 1.0, 0.2, step=0.05)
 
 EXPLORABLE = Explorable(
     figure="27_landscape",
