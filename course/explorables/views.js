@@ -2,7 +2,7 @@
 import { arrow, bar, node, on, plane, short, widget } from "./stage.js";
 
 const COLOR = [-1.5, -0.5, 0.5, 1.5], SHAPE = [0.5, -1.5, 1.5, -0.5], SIGNS = [[1, 1, -1, -1], [1, -1, 1, -1]];
-const SHAPE_CHANGE = 0.3, TEMPERATURE = 0.5, UNIT = 62, HIGH = 1.8, CENTER = 265, RADIUS = 92, RATE = 0.06;
+const SHAPE_CHANGE = 0.3, TEMPERATURE = 0.5, UNIT = 62, HIGH = 1.8, CENTER = 232, RADIUS = 92, RATE = 0.06;
 const OTHER = (i) => (i + 4) % 8;
 
 export function compute({ choice, numbers: [change], points: [w] }) {
@@ -29,7 +29,7 @@ const drawing = () => {
   const text = (x, y, words) => node("text", { x, y, "text-anchor": "middle" }, words);
   const spot = (degrees, r = RADIUS) => { const a = (degrees * Math.PI) / 180; return [CENTER + r * Math.cos(a), -r * Math.sin(a)]; };
   return {
-    below, box: "-150 -140 530 290", move: plane({ unit: UNIT, low: -HIGH, high: HIGH, step: 0.02 }),
+    below, box: "-122 -138 456 282", move: plane({ unit: UNIT, low: -HIGH, high: HIGH, step: 0.02 }),
     draw({ gradient, angles }, { points: [w] }) {
       lines.replaceChildren(
         node("path", { class: "axis", d: `M${-end} 0H${end}M0 ${end}V${-end}` }), node("circle", { class: "axis", cx: CENTER, cy: 0, r: RADIUS, style: "fill: none" }),
@@ -44,7 +44,7 @@ const drawing = () => {
     },
     about: (_, i) => (i ? "" : "weights of color and of shape"),
     tables: () => [["Angles of the views (°)", ["photograph", "first view", "second view"], COLOR.map((_, i) => [`${i + 1}`, [`angles.${i}`], [`angles.${i + 4}`]])],
-      ["Gradient", ["by the weight of color", "by the weight of shape"], [[["gradient.0"], ["gradient.1"]]]]],
+      ["Gradient", ["weight of color", "of shape"], [[["gradient.0"], ["gradient.1"]]]]],
     key: [INKS.map((ink, i) => bar(ink, `photograph ${i + 1}`)), "Full and hollow: its two views. The arrow: where the loss falls."],
     play: {
       label: "Train",

@@ -53,7 +53,7 @@ EXPLORABLE = Explorable(
         ),
         Choice(
             "pull", "pull alone",
-            "Press play with a change of color of 0, then of 0.5. What becomes of the photographs "
+            "Press Train with a change of color of 0, then of 0.5. What becomes of the photographs "
             "on the circle?",
             (_CHANGE,),
         ),
