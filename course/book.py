@@ -117,7 +117,7 @@ PARTS = {
     "The sphere": ("13_norms_and_gradients", "norms, the constraint SEC, SEE's synthetic points"),
     "Evidence": ("18_reading_papers", "papers' tables, a fair comparison, what else matters"),
     "Look": ("22_embedding_maps", "UMAP maps, failures, hubs"),
-    "Practice on photographs": ("24_photographs", "fine-tuning, search, what came after"),
+    "Practice on photographs": ("24_photographs", "fine-tuning, search, without labels, words"),
 }
 #: Ways through the course.
 PATHS = {

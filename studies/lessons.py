@@ -6,6 +6,7 @@ comparisons of its own, in every condition that has them. A lesson reads the tab
 test only this module knows.
 """
 
+import json
 import math
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -62,6 +63,8 @@ def _rows(part: Mapping[str, Any], ledger: pd.DataFrame, found: list[Condition])
     of = part["of"]
     if "claim" in part:
         own = list(_of_claim(of, part["claim"], ledger))
+    elif "evidence" in part:
+        own = [_of_products(of, part)]
     else:
         own = [row for at in found if (row := _compared(of, part, at))]
     return [*_printed(of, part.get("printed")), *own]
@@ -83,6 +86,27 @@ def _of_claim(of: str, claim: str, ledger: pd.DataFrame) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def _of_products(of: str, part: Mapping[str, Any]) -> Finding:
+    """A comparison of Recall@1 by product, in evidence of its own: one training in each fold."""
+    rows = pd.read_csv(ROOT / "data" / "evidence" / f"{part['evidence']}.csv")
+    rows = rows[rows["measure"] == "recall_at_1"]
+    plus, minus = (
+        pd.concat(
+            [pd.Series(json.loads(each)) for each in rows.loc[rows["arm"] == arm, "by_class"]]
+        )
+        for arm in (part["plus"], part["minus"])
+    )
+    effect, low, high, n = statistics.interval(100 * (plus - minus))
+    count, margin = f"{n:.0f} products", 100 * part["smallest"]
+    return Finding(
+        of, "study", part["label"], effect, low, high, count, _apart(low, high), margin=margin
+    )
+
+
+def _apart(low: float, high: float) -> str:
+    return "ahead" if low > 0 else "behind" if high < 0 else "not separated"
+
+
 def _compared(of: str, part: Mapping[str, Any], at: Condition) -> Finding | None:
     """A comparison in one condition; nothing where a side is missing there, or where it is not
     asked for. Of a mean over losses those of which a search failed are left out and named."""
@@ -102,9 +126,8 @@ def _compared(of: str, part: Mapping[str, Any], at: Condition) -> Finding | None
     effect, low, high = (100 * float(row[key]) for key in ("difference", "low", "high"))
     n, left = len(scores), len(kept[0]) if kept else 0
     count = _n(n, statistics.effective(n, at.overlap), at.name, left, plus[left:] if left else ())
-    word = "ahead" if low > 0 else "behind" if high < 0 else "not separated"
     label, margin = PLACES.get(at.name, at.name), 100 * part["smallest"]
-    word = word if kept else claims.FAILED
+    word = _apart(low, high) if kept else claims.FAILED
     return Finding(of, "study", label, effect, low, high, count, word, margin=margin)
 
 

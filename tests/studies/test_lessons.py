@@ -1,6 +1,7 @@
 """What a verdict shows of the ledger, of conditions and of printed tables."""
 
 import dataclasses
+import json
 import tomllib
 
 import numpy as np
@@ -79,6 +80,26 @@ def test_losses_may_be_told_apart_by_their_year():
     )
     older = (arms["contrastive"] + arms["triplet_semihard"]) / 2
     assert row["effect"] == pytest.approx(100 * (arms["proxy_anchor"] - older).mean())
+
+
+def test_a_comparison_by_product_pairs_the_products_of_all_folds(tmp_path, monkeypatch):
+    rows = [
+        {"arm": arm, "measure": "recall_at_1", "by_class": json.dumps({f"{fold}": 0.5 + more})}
+        for arm, more in (("a", 0.1), ("b", 0.0))
+        for fold, more in ((0, 2 * more), (1, 3 * more))
+    ]
+    folder = tmp_path / "data" / "evidence"
+    folder.mkdir(parents=True)
+    pd.DataFrame(rows).to_csv(folder / "own.csv", index=False)
+    monkeypatch.setattr(lessons, "ROOT", tmp_path)
+    part = {"of": "a minus b", "evidence": "own", "plus": "a", "minus": "b", "label": "there",
+            "smallest": 0.01}  # fmt: skip
+    (row,) = lessons.table({"27_x": [part]}, pd.DataFrame(), []).to_dict("records")
+    assert (row["effect"], row["n"], row["word"]) == (
+        pytest.approx(25.0),
+        "2 products",
+        "not separated",
+    )
 
 
 def test_a_printed_size_is_the_mean_over_networks_of_each_data_set():
