@@ -99,7 +99,7 @@ def evidence(name: str, results: Mapping[str, Mapping[str, Mapping[str, Any]]]) 
 
 def _at(points: float) -> float:
     """Where so many points behind the best lie."""
-    return _LEFT + _WIDE * float(np.clip(1 - points / _FAR, 0, 1.06))
+    return _LEFT + _WIDE * float(np.clip(1 - points / _FAR, 0, 1.18))
 
 
 def _row(y: float, condition: str, all_of_it: Mapping[str, Mapping[str, Any]], name: str) -> str:
