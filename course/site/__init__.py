@@ -28,7 +28,7 @@ LIVE = ("explorables", "playground", "explainer")
 #: Pages of one look, each a tab of the others: the folder, and what the tab says.
 TABS = {"playground": "Forces", "explainer": "Training", "losses": "Atlas"}
 #: On the front page, beside the README's.
-BEST_FIGURES = ("00_before_after", "02_force_field", "16_sphere", "19_groups")
+BEST_FIGURES = ("00_map", "02_force_field", "16_sphere", "19_groups")
 
 
 #: The three ways on the first screen, which are told below.
