@@ -8,13 +8,13 @@ of this size learn (twenty trainings without SEE, on validation classes of lesso
 - Glyphs. In each of eight repetitions 100 classes train a network, whose first layers then rest:
   all learns on top of them. 200 other classes, or 20 of those, train a head of two layers and its
   proxies by normalized softmax. Each repetition is tested on 100 classes of its own.
-- Dimensions 3, 8, 16, 64. SEE as in its authors' code: detached, a mean, λ = 0.2, eight points (in d
-  dimensions at most d − 1), a share of the batch that rises to 0.4 by half a cosine.
+- Dimensions 3, 8, 16, 64. SEE as in its authors' code: detached, a mean, λ = 0.2, eight points (at
+  most d − 1), for a share of the batch that rises to 0.4 by half a cosine.
 - In each cell the plain loss and SEE have a search each, over the same six recipes, on validation
   classes of a part of Glyphs that has no test class. λ is not searched, so that it cannot become 0.
-- What is asked: SEE minus the same recipe without points. Controls have SEE's recipe, too: each point
-  replaced by its sample, and random places on the same circle of latitude. The plain loss with
-  the recipe of its own search stands beside them.
+- What is asked: SEE minus the same recipe without points. Controls have SEE's recipe, too: each
+  point replaced by its sample, and random places on the same circle of latitude. The plain loss
+  with the recipe of its own search stands beside them.
 """
 
 import itertools
@@ -61,19 +61,21 @@ class Material(NamedTuple):
 def material(repetition: int) -> Material:
     """Features of a network that learned 100 other classes; repetition −1 is for the searches."""
     searches = repetition < 0
-    part = {"part": "develop"} if searches else {"part": "evaluate", "val_classes": 0}
-    load = partial(data.load, "glyphs", class_split=max(repetition, 0), **part)
-    train, scored = load("train"), load("val" if searches else "test")
+    args: dict[str, Any] = {"part": "evaluate", "val_classes": 0, "class_split": repetition}
+    if searches:
+        args = {"part": "develop", "test_classes": 0}
+    train = data.load("glyphs", "train", **args)
+    scored = data.load("glyphs", "val" if searches else "test", **args)
     labels = torch.from_numpy(train.labels)
     first = labels < 100
     torch.manual_seed(repetition + 1)
     network = models.ConvNet(dim=64, widths=(8, 16, 32)).to(memory_format=torch.channels_last)
-    images = train.images.float() / 255
+    images = train.images[:].float() / 255
     fit(network, images[first], labels[first], 0.01, 16.0, repetition + 1)
     rest = nn.Sequential(*list(network)[:-1], nn.Flatten()).eval()
     with torch.no_grad():
         x = torch.cat([rest(part) for part in images[~first].split(1000)])
-        z = rest(scored.images.float() / 255)
+        z = rest(scored.images[:].float() / 255)
     mean, spread = x.mean(dim=0), x.std()
     return Material((x - mean) / spread, labels[~first] - 100, (z - mean) / spread, scored.labels)
 
@@ -83,13 +85,16 @@ def fit(
     directions: str | None = None,
 ) -> None:  # fmt: skip
     """Train a model and its proxies by normalized softmax, with SEE's points or without."""
-    dim, classes = model(x[:2]).shape[1], int(y.max()) + 1
+    dim, classes = list(model.parameters())[-1].shape[0], int(y.max()) + 1
     loss: nn.Module = losses.NormalizedSoftmaxLoss(classes, dim, temperature=1 / scale)
     if directions:
-        see = {"detach": True, "directions": directions, "steps": STEPS}
-        loss = SphericalExpansion(loss, points=min(8, dim - 1), weight=0.2, **see)
-    own = {"params": loss.parameters(), "lr": 10 * lr}
-    optimizer = torch.optim.Adam([{"params": model.parameters()}, own], lr=lr)
+        n = min(8, dim - 1)
+        loss = SphericalExpansion(
+            loss, n, weight=0.2, detach=True, directions=directions, steps=STEPS
+        )
+    groups: list[dict[str, Any]] = [{"params": [*model.parameters()]}]
+    groups += [{"params": [*loss.parameters()], "lr": 10 * lr}]
+    optimizer = torch.optim.Adam(groups, lr=lr)
     fall = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min(1, (1 - s / STEPS) / 0.3))
     generator = torch.Generator().manual_seed(seed)
     for _ in range(STEPS):
@@ -109,7 +114,8 @@ def trained(row: dict[str, Any]) -> float:
     torch.manual_seed(seed)
     first = [nn.Linear(x.shape[1], 256, bias=False), nn.BatchNorm1d(256), nn.ReLU()]
     model = nn.Sequential(*first, nn.Linear(256, row["dim"]))
-    fit(model, x, y, *RECIPES[row["recipe"]], seed, ARMS[row["arm"]][1])
+    lr, scale = RECIPES[row["recipe"]]
+    fit(model, x, y, lr, scale, seed, ARMS[row["arm"]][1])
     with torch.no_grad():
         z = model.eval()(found.unseen)
     return retrieval.recall_at_k(z, found.unseen_labels, ks=(1,), metric="cosine")[1]
