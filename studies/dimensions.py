@@ -131,7 +131,7 @@ def waiting(table: pd.DataFrame) -> list[dict[str, Any]]:
     there = set(table[KEYS].itertuples(index=False, name=None))
     missing = [key for key in asked if key not in there]
     if not missing:
-        searched = table[table["repetition"] < 0].set_index(KEYS[1:])["recall_at_1"]
+        searched = table[table["repetition"] < 0].set_index(KEYS[1:])["recall_at_1"].sort_index()
         best = {(*cell, s): searched[*cell, a].idxmax() for cell in cells for s, a in sides.items()}
         missing = [
             key
