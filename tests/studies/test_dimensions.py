@@ -8,15 +8,15 @@ from studies import dimensions
 def test_searches_come_first_and_decide_the_recipes():
     searches = dimensions.waiting(pd.DataFrame(columns=[*dimensions.KEYS, "recall_at_1"]))
     assert {row["repetition"] for row in searches} == {-1}
-    assert {row["arm"] for row in searches} == {"plain, own recipe", "SEE"}
+    assert {row["variant"] for row in searches} == {"plain, own recipe", "SEE"}
     assert len(searches) == 2 * 8 * len(dimensions.RECIPES)
 
     best = {"plain, own recipe": 1, "SEE": 4}
     table = pd.DataFrame(searches)
-    table["recall_at_1"] = table["recipe"] == table["arm"].map(best)
+    table["recall_at_1"] = table["recipe"] == table["variant"].map(best)
     repetitions = pd.DataFrame(dimensions.waiting(table.astype({"recall_at_1": float})))
-    assert len(repetitions) == dimensions.REPETITIONS * 8 * len(dimensions.ARMS)
-    recipes = repetitions.groupby("arm")["recipe"].unique().explode().to_dict()
+    assert len(repetitions) == dimensions.REPETITIONS * 8 * len(dimensions.VARIANTS)
+    recipes = repetitions.groupby("variant")["recipe"].unique().explode().to_dict()
     assert recipes.pop("plain, own recipe") == 1
     assert set(recipes.values()) == {4}, "what is compared with SEE has SEE's recipe"
 
