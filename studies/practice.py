@@ -28,7 +28,6 @@ from dmlkit.training import Experiment
 FOLDER = dmlkit.ROOT / "data" / "evidence"
 #: Of the gallery: what the model is fitted to, and what it is held against.
 FITTED, TOLD = (20, 40, 81), (81, 200, 500, 600, 1000)
-STEPS = (50, 100, 200, 400, 800, 1600)
 DRAWS, SHARE = 20, 0.1
 KEPT = "tf_efficientnet_lite0@224"
 Rows = Iterator[dict[str, Any]]
@@ -143,18 +142,20 @@ def steps(there: set[tuple[str, ...]]) -> Rows:
         "network": ("grocery64", validation | {"side": 32}, "grocery64", {}),
         "glyphs": ("glyphs", characters, None, {"loss": "proxy_anchor"}),
     }
-    sizes = {
-        "head": product((5, 10, 20, 40), (2, 10, 40), STEPS, range(3)),
-        "network": product((5, 10, 20, 40), (2, 10, 40), STEPS, range(1)),
-        "glyphs": product((30, 100, 300, 1000), (10, 40), STEPS[1:], range(1)),
+    thin = list(product((5, 10, 20, 40), (2, 10, 40)))
+    sizes: dict[str, Any] = {
+        "network": product(thin, (50, 200, 800)),
+        "head": product(thin, (50, 100, 200, 400, 800, 1600)),
+        "glyphs": product(product((30, 100, 300), (10, 40)), (100, 400, 1600)),
     }
-    for kind, (name, args, recipe, more) in kinds.items():
+    for kind, grid in sizes.items():
+        name, args, recipe, more = kinds[kind]
         pool, val = (data.load(name, half, **args) for half in ("train", "val"))
-        for classes, each, length, seed in sizes[kind]:
-            row = {"kind": kind, "classes": classes, "each": each, "steps": length, "seed": seed}
+        for (classes, each), length in grid:
+            row = {"kind": kind, "classes": classes, "each": each, "steps": length}
             if tuple(map(str, row.values())) not in there:
-                e = recipes.load(recipe, settings=more | {"steps": length, "seed": seed})
-                yield row | fitted(e, thinned(pool, classes, each, seed), val)
+                e = recipes.load(recipe, settings=more | {"steps": length})
+                yield row | fitted(e, thinned(pool, classes, each, 0), val)
 
 
 def thinned(images: data.ImageSet, classes: int, each: int, seed: int) -> data.ImageSet:
@@ -187,7 +188,7 @@ def fitted(experiment: Experiment, train: data.ImageSet, test: data.ImageSet) ->
 STUDIES: Mapping[str, Any] = {
     "gallery_size": (gallery_size, ("set", "network", "fitted", "draw")),
     "trained_products": (trained_products, ("seed",)),
-    "practice_steps": (steps, ("kind", "classes", "each", "steps", "seed")),
+    "practice_steps": (steps, ("kind", "classes", "each", "steps")),
 }
 
 

@@ -144,9 +144,9 @@ def test_steps_stay_unless_others_are_better_beyond_luck(invoke, photographs, mo
 
     for good, steps in (({6}, 6), ({1}, 1), ({3, 6}, 3), (set(), 3)):
         monkeypatch.setattr(practice.training, "run", made_up(good))
-        choice = practice.chosen(run, "cpu")
-        assert (choice.steps, choice.blend) == (steps, 1.0)
-        assert [row[0] for row in choice.rows] == ["3", "1", "6"]
+        found, share, rows = practice.chosen(run, "cpu")
+        assert (found, share) == (steps, 1.0)
+        assert [row[0] for row in rows] == ["3", "1", "6"]
 
 
 def test_expectations_without_visits_are_of_pictures_apart():

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from dmlkit.cli.practice import Rows
     from dmlkit.data import ImageSet
     from dmlkit.training import Run
 
@@ -65,6 +66,13 @@ def train(
     start: Annotated[str | None, typer.Option(help="A Run of fewer steps, to go on from.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, show_default="0")] = None,
     device: Device = "auto",
+    blend: Annotated[
+        bool,
+        typer.Option(
+            "--blend",
+            help="Keep weights between pretrained and learned ones if validation classes say so.",
+        ),
+    ] = False,
     unreadable: Annotated[
         str | None,
         typer.Option(
@@ -95,6 +103,9 @@ def train(
     if own_steps:
         experiment, line = practice.as_long(experiment)
         terminal.console.print(line, soft_wrap=True)
+    if blend:
+        experiment, rows = practice.blended(experiment, device)
+        _choice(rows)
     images = load(experiment.data, experiment.split, **experiment.data_args)
     before = training.untrained(experiment, device)
     if experiment.data in practice.PHOTOGRAPHS:
@@ -115,14 +126,22 @@ def train(
         beside = (f"{name} {100 * scores[name]['recall_at_1']:.1f}" for name in known)
         terminal.console.print(f"recall_at_1 beside: {', '.join(beside)}", soft_wrap=True)
     if experiment.data in practice.PHOTOGRAPHS:
-        line = practice.gain(images, before, done.embeddings)
-        terminal.console.print(line, soft_wrap=True)
+        for line in practice.gain(images, before, done.embeddings):
+            terminal.console.print(line, soft_wrap=True)
         _expect(images, done, before.get("untouched features", done.embeddings))
     how = "loaded from" if done.loaded else f"trained in {done.seconds:.0f} s, kept in"
     line = f"Run {done.path.name}, {how} {done.path.parent}"
     terminal.console.print(line, soft_wrap=True)
     if experiment.data in practice.OWN and experiment.split == "test":
         _next(done)
+
+
+def _choice(rows: "Rows") -> None:
+    """Print what validation classes say of steps and shares."""
+    head = ["steps", "share of what was learned", "Recall@1", "more than without a change"]
+    if rows[0][-1]:
+        head.append("nearest other product of the same category")
+    print_table("on validation classes (%)", head, (row[: len(head)] for row in rows), "right")
 
 
 def _expect(images: "ImageSet", run: "Run", features: "NDArray[np.float32]") -> None:
@@ -177,12 +196,11 @@ def final(
     line = f"measured on {images.num_classes} classes that did not train: Recall@1"
     terminal.console.print(f"{line} {100 * done.scores['recall_at_1']:.1f} %")
     _expect(images, done, done.embeddings)
-    blend = 1.0
+    blend = done.experiment.blend
     if steps is None:
         terminal.console.print(f"{done.seconds:.0f} s that took; validation takes 4 times as long")
         steps, blend, rows = practice.chosen(done, device)
-        head = ("steps", "share of what was learned", "Recall@1", "more than without a change")
-        print_table("on validation classes (%)", head, rows, "right")
+        _choice(rows)
     made = training.run(practice.last(done, steps, blend), device=device)
     line = f"{steps} steps, {blend:g} of what was learned, on all {made.num_classes} classes"
     line = f"{line}: Run {made.path.name}, kept in {made.path.parent}"
