@@ -78,13 +78,20 @@ def png(width=20, height=20, color=(200, 10, 10)):
     return file.getvalue()
 
 
+def chunk(name, content):
+    """Of a PNG."""
+    check = struct.pack(">I", zlib.crc32(name + content))
+    return struct.pack(">I", len(content)) + name + content + check
+
+
+def stuffed(name):
+    """A small PNG with a text, or a profile of colors, that unpacks to 100 MB."""
+    whole = png()
+    return whole[:33] + chunk(name, b"a\0\0" + zlib.compress(bytes(100_000_000), 9)) + whole[33:]
+
+
 def bomb(side):
     """A PNG of some kilobytes that says it has so many pixels a side."""
-
-    def chunk(name, content):
-        check = struct.pack(">I", zlib.crc32(name + content))
-        return struct.pack(">I", len(content)) + name + content + check
-
     head = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
     body = zlib.compress(bytes(5001) * 4000, 9)
     return b"\x89PNG\r\n\x1a\n" + b"".join(
@@ -122,7 +129,9 @@ def test_what_is_farther_than_the_threshold_is_not_in_the_catalog(folder, catalo
         (png()[:40], "image/png", 400, "picture"),
         (png(3000, 2000)[:9000], "image/png", 400, "the picture cannot be read"),
         (bomb(40_000), "image/png", 400, "expected at most 50,000,000 pixels, got more"),
-        (bomb(8_000), "image/png", 400, "expected at most 50,000,000 pixels, got 8000 x 8000"),
+        (bomb(8_000), "image/png", 400, "at most 12,500,000 pixels of PNG, got 8000 x 8000"),
+        (stuffed(b"zTXt"), "image/png", 400, "expected a picture"),
+        (stuffed(b"iCCP"), "image/png", 400, "expected a picture"),
         (b"<svg onload='alert(1)'/>", "image/svg+xml", 400, "expected a picture"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "image/x-eps", 400, "expected a"),
         (b"GIF89a" + bytes(20), "image/gif", 400, "expected a picture"),
@@ -138,6 +147,15 @@ def test_what_is_no_picture_is_refused_and_the_service_goes_on(port, body, kind,
     assert "BytesIO" not in reply["error"]
     assert time.monotonic() - before < 5  # a bomb is not decoded
     assert ask(port, png())[0] == 200
+
+
+def test_what_telephones_write_is_a_picture(port):
+    file, turned = io.BytesIO(), Image.Exif()
+    turned[274] = 6
+    views = [Image.new("RGB", (30, 20), color) for color in ("red", "blue")]
+    views[0].save(file, "MPO", save_all=True, append_images=views[1:], exif=turned)
+    status, reply = ask(port, file.getvalue(), kind="image/jpeg")
+    assert (status, len(reply["nearest"])) == (200, 4), reply
 
 
 def test_a_body_without_an_end_is_refused_when_it_is_too_large(port):
