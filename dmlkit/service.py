@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import uvicorn
@@ -33,6 +33,8 @@ MOST_PIXELS = {"JPEG": 50_000_000, "MPO": 50_000_000, "PNG": 12_500_000, "WEBP":
 _KINDS = "JPEG, PNG, WEBP"  # a telephone's MPO begins with a JPEG, and is named one
 SECONDS = 10.0  # in which a body has to be there
 WAITING = 32  # queries at a time, of which one is computed; more are sent away with 503
+#: Of products that did not train, to choose a threshold by their strangers alone.
+FEWEST = 4
 #: On the groceries 23 % of strangers passed a threshold for 10 %, chosen so: see docs/service.md.
 TRAINED = (
     "These products were trained on, so true strangers pass more often than asked, on groceries "
@@ -118,32 +120,50 @@ def check_picture(body: bytes) -> None:
         raise ValueError(f"expected at most {most:,} pixels of {kind}, got {width} x {height}")
 
 
-def least_likeness(
-    run: Run, model: nn.Module, index: Index, share: float, strangers: StrPath | None = None
-) -> tuple[float, int]:
-    """From which likeness on at most a share of strangers is answered, and how many were asked.
+class Threshold(NamedTuple):
+    """From which likeness on it is answered, and what says so."""
 
-    They are the pictures in a folder of what is not for sale; else every picture of the index,
-    its own product taken out. Raises ValueError for fewer strangers than 1/share.
+    least: float
+    strangers: int
+    products: int  # of which these are
+    low: float  # of further products' strangers so many pass, 0..1: see openset.spread
+    high: float
+    trained: bool  # on these products
+
+
+def threshold(
+    run: Run, model: nn.Module, index: Index, share: float, strangers: StrPath | None = None
+) -> Threshold:
+    """The likeness that at most a share of strangers exceeds.
+
+    They are the pictures in a folder of what is not for sale, each of a product of its own; else
+    those in the index, their own product taken out: of products that did not train, if there are
+    ``FEWEST``, else of all. Raises ValueError for fewer strangers than 1/share.
     """
-    gone = index.removed
-    rows = [i for i in range(len(index.items)) if i not in gone]
-    x = index.faiss.reconstruct_n()[rows]
-    labels = np.unique([index.items[i][1] for i in rows], return_inverse=True)[1]
+    trained = False
     if strangers is None:
-        likeness = openset.meet(x, labels, metric=index.metric).stranger
+        rows = [i for i in range(len(index.items)) if i not in index.removed]
+        x, names = index.faiss.reconstruct_n()[rows], np.array([index.items[i][1] for i in rows])
+        y = np.unique(names, return_inverse=True)[1]
+        apart = ~np.isin(names, run.class_names)
+        trained = len(np.unique(y[apart])) < FEWEST or not run.class_names
+        asked = apart | trained
+        met = openset.meet(x[asked], y[asked], x, y, metric=index.metric)
+        likeness, of = met.stranger, met.product
     else:
         paths = sorted(p for p in Path(strangers).rglob("*") if p.suffix.lower() in suffixes())
         if not paths:
             raise ValueError(f"expected pictures of strangers in {strangers}, found none")
         found = index.search(training.embed(model, search.as_seen(run, paths)), 1)[1]
         likeness = metric_of(index.metric).sign * np.asarray(found)[:, 0].astype(float)
+        of = np.arange(len(paths))
     if len(likeness) * share < 1:
         raise ValueError(
             f"expected {math.ceil(1 / share)} strangers or more to let {share:.2g} of them "
             f"through, got {len(likeness)}"
         )
-    return openset.threshold(likeness, share), len(likeness)
+    least, (low, high) = openset.threshold(likeness, share), openset.spread(likeness, of, share)
+    return Threshold(least, len(likeness), len(np.unique(of)), low, high, trained)
 
 
 def server(catalog: Catalog) -> uvicorn.Server:

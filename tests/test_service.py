@@ -12,6 +12,7 @@ import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from http.client import HTTPConnection
 
 import numpy as np
@@ -51,7 +52,7 @@ def catalog(run, folder, tmp_path_factory):
     path = tmp_path_factory.mktemp("index") / "shop"
     index, _ = search.index(run, gallery, path, device="cpu")
     model = run.model()
-    least, _ = service.least_likeness(run, model, index, 0.1)
+    least = service.threshold(run, model, index, 0.1).least
     return service.Catalog(run, model, index, least)
 
 
@@ -209,23 +210,41 @@ def test_the_threshold_lets_the_share_of_strangers_through(run, catalog, folder,
     labels = np.repeat(np.arange(4), 8)
     strangers = [max(x[labels != k] @ row) for row, k in zip(x, labels, strict=True)]
     for share in (0.05, 0.25):
-        least, asked = service.least_likeness(run, model, index, share)
-        assert asked == 32
-        assert least == pytest.approx(float(sorted(strangers)[-1 - int(share * 32)]), abs=1e-6)
+        found = service.threshold(run, model, index, share)
+        assert (found.strangers, found.products, found.trained) == (32, 4, True)  # of 4, 2 trained
+        expected = float(sorted(strangers)[-1 - int(share * 32)])
+        assert found.least == pytest.approx(expected, abs=1e-6)
+        assert 0 <= found.low <= share <= found.high
     for i in range(10):
         trees.picture(tmp_path / "street" / f"{i}.png", 1000 + i)
-    least, asked = service.least_likeness(run, model, index, 0.2, tmp_path / "street")
+    found = service.threshold(run, model, index, 0.2, tmp_path / "street")
     passed = [
-        service.Catalog(run, model, index, least).answer(path.read_bytes())["answer"]
+        service.Catalog(run, model, index, found.least).answer(path.read_bytes())["answer"]
         for path in (tmp_path / "street").iterdir()
     ]
     # The third is at the threshold itself, where a batch of another size has other last bits.
     assert sum(answer != service.NOT_THERE for answer in passed) in (2, 3)
-    assert asked == 10
+    assert (found.strangers, found.products, found.trained) == (10, 10, False)
     with pytest.raises(ValueError, match="expected 100 strangers or more to let"):
-        service.least_likeness(run, model, index, 0.01)
+        service.threshold(run, model, index, 0.01)
     with pytest.raises(ValueError, match="expected pictures of strangers in"):
-        service.least_likeness(run, model, index, 0.1, tmp_path / "nowhere")
+        service.threshold(run, model, index, 0.1, tmp_path / "nowhere")
+
+
+def test_products_that_did_not_train_choose_the_threshold(run, catalog, monkeypatch):
+    index, model = catalog.index, catalog.model
+    x, names = index.faiss.reconstruct_n(), np.array([item[1] for item in index.items])
+    assert len(run.class_names) == 2
+    apart = ~np.isin(names, run.class_names)
+    strangers = [
+        max(x[names != name] @ row) for row, name in zip(x[apart], names[apart], strict=True)
+    ]
+    monkeypatch.setattr(service, "FEWEST", 2)
+    found = service.threshold(run, model, index, 0.25)
+    assert (found.strangers, found.products, found.trained) == (16, 2, False)
+    assert found.least == pytest.approx(float(sorted(strangers)[-5]), abs=1e-6)
+    older = replace(run, class_names=())  # which does not say what it was trained on
+    assert service.threshold(older, model, index, 0.25).trained
 
 
 def test_the_command_serves_this_machine_alone_until_it_is_interrupted(run, folder, tmp_path):

@@ -181,9 +181,15 @@ def final(
     run: Annotated[str, typer.Argument(help="A measured Run of your own pictures.")],
     root: Root = None,
     steps: Annotated[int | None, typer.Option(min=1, show_default="by validation")] = None,
+    apart: Annotated[
+        float, typer.Option(min=0, max=0.5, help="Of products, which only choose the threshold.")
+    ] = 0.2,
     device: Device = "auto",
 ) -> None:
-    """Train on all products of your own, as long as validation says; first, what to expect."""
+    """Train on nearly all products of your own, as long as validation says; first, what to expect.
+
+    Without products apart a threshold lets twice as many strangers through as are asked for.
+    """
     _use_root(root)
     from dmlkit import training
     from dmlkit.cli import practice
@@ -201,9 +207,9 @@ def final(
         terminal.console.print(f"{done.seconds:.0f} s that took; validation takes 4 times as long")
         steps, blend, rows = practice.chosen(done, device)
         _choice(rows)
-    made = training.run(practice.last(done, steps, blend), device=device)
-    line = f"{steps} steps, {blend:g} of what was learned, on all {made.num_classes} classes"
-    line = f"{line}: Run {made.path.name}, kept in {made.path.parent}"
+    made = training.run(practice.last(done, steps, blend, apart), device=device)
+    line = f"{steps} steps, {blend:g} of what was learned, on {made.num_classes} classes"
+    line = f"{line}, all but {100 * apart:g} %: Run {made.path.name}, kept in {made.path.parent}"
     terminal.console.print(line, soft_wrap=True)
     _next(made)
 
@@ -239,14 +245,17 @@ def serve(
     path = cache_folder() / "indices" / f"{done.path.name}-{pictures.name if pictures else 'own'}"
     made, new = search.index(done, gallery, path, device=device)
     model = done.model().to(training.device_type(device))
-    least, asked = service.least_likeness(done, model, made, share, strangers)
-    catalog = service.Catalog(done, model, made, least)
+    chosen = service.threshold(done, model, made, share, strangers)
+    catalog = service.Catalog(done, model, made, chosen.least)
     found = catalog.health()
     line = f"{found['pictures']} pictures of {found['products']} products, {new} of them new"
-    terminal.console.print(
-        f"{line}; answers within {found['answers_within']} of {asked} strangers", soft_wrap=True
+    terminal.console.print(f"{line}; answers within {found['answers_within']}", soft_wrap=True)
+    line = (
+        f"chosen by {chosen.strangers} strangers of {chosen.products} products; of further "
+        f"products' strangers {100 * chosen.low:.0f} to {100 * chosen.high:.0f} % pass (95 %)"
     )
-    if done.experiment.split == "train" and strangers is None:
+    terminal.console.print(line, soft_wrap=True)
+    if chosen.trained:
         terminal.console.print(service.TRAINED, soft_wrap=True)
     if host not in ("127.0.0.1", "localhost", "::1"):
         terminal.console.print(

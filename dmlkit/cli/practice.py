@@ -208,14 +208,14 @@ def better(images: ImageSet, found: Mapping[T, np.ndarray], own: T) -> tuple[T, 
     return max(gains, key=lambda each: gains[each]), rows
 
 
-def last(run: Run, steps: int, blend: float) -> Experiment:
-    """The training on all classes of a Run's own pictures; its embeddings are of all of them."""
+def last(run: Run, steps: int, blend: float, apart: float = 0) -> Experiment:
+    """The training on all classes of a Run's own pictures, but for a share that is kept apart."""
     if run.experiment.data not in OWN:
         raise ValueError(
             f"expected a Run of one's own pictures ({', '.join(OWN)}), but {run.path.name} is of "
             f"{run.experiment.data}"
         )
-    args = {**run.experiment.data_args, "test_share": 0, "validation": False}
+    args = {**run.experiment.data_args, "given": False, "test_share": apart, "validation": False}
     made = replace(
         run.experiment, split="train", data_args=args, steps=steps, blend=blend,
         monitor=(), keep_best=False,
