@@ -21,6 +21,8 @@ Floats = NDArray[np.float64]
 _Z, _WEIGHTS = np.polynomial.hermite_e.hermegauss(61)  # the mean over a normal number
 _WEIGHTS /= _WEIGHTS.sum()
 _DRAWS = 500
+#: Of products that did not train, to choose a threshold by their strangers alone.
+FEWEST = 4
 
 
 class Met(NamedTuple):

