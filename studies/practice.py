@@ -151,8 +151,8 @@ def steps(there: set[tuple[str, ...]]) -> Rows:
     }
     thin = list(product((5, 10, 20, 40), (2, 10, 40)))
     sizes: dict[str, Any] = {
-        "network": product(thin, (50, 200, 800)),
         "head": product(thin, (50, 100, 200, 400, 800, 1600)),
+        "network": product(thin, (50, 200, 800)),
     }
     for kind, grid in sizes.items():
         name, args, recipe = kinds[kind]

@@ -45,9 +45,12 @@ def test_the_gain_is_the_mean_over_classes_with_its_interval(images):
 def test_near_copies_are_told_before_any_score(images, features):
     images.images[1] = images.images[0]  # a query's in the gallery
     x = images.images.flatten(1).numpy() - 0.5
-    told = practice.near_copies(images, {"untouched features": x} if features else {})
-    assert told.startswith("near copies: 1 of 12 queries")
-    assert "data_args.visit" in told
+    before = {"untouched features": x} if features else {}
+    told = "near copies: 1 of 12 queries have one where they are searched for"
+    assert practice.near_copies(images, before) == told  # visits are known
+    unknown = practice.near_copies(replace(images, queries=None), before)
+    assert unknown.startswith("near copies: 2 of 24 queries")
+    assert "data_args.visit" in unknown
 
 
 def test_a_row_of_zeros_is_a_miss_and_costs_no_other_class(images):

@@ -28,6 +28,7 @@ OWN = ("folder", "list", "features")
 SIZES = (5, 10, 20, 40, 80, 200, 500, 1000, 2000)
 #: Of strangers, who may be answered.
 SHARE = 0.1
+_VISITS = "--set data_args.visit=…, of a list a column visit, of features an array visits"
 T = TypeVar("T", int, float)
 _SHARES = (0.25, 0.5, 0.75)  # of what was learned, see Experiment.blend
 #: Of the photographs in a training, and the fewest and most steps; those of a network from nothing.
@@ -82,9 +83,10 @@ def near_copies(images: ImageSet, before: Mapping[str, np.ndarray]) -> str:
         images = replace(images, images=torch.from_numpy(features)[:, :, None, None])
     count, of = len(diagnosis.near_copies(images)), len(images)
     of = of if images.queries is None else int(images.queries.sum())
-    advice = "; --set data_args.visit=… (of a list a column: see docs/commands.md) searches another"
-    advice = f"{advice} visit" * (count > 0)
-    return f"near copies: {count} of {of} queries have one where they are searched for{advice}"
+    told = f"near copies: {count} of {of} queries have one where they are searched for"
+    return (
+        f"{told}; to search another visit: {_VISITS}" if count and images.queries is None else told
+    )
 
 
 def gain(images: ImageSet, before: Mapping[str, np.ndarray], x: np.ndarray) -> Iterator[str]:
@@ -124,8 +126,8 @@ def expectation(
     if images.queries is None:
         images = diagnosis.apart(images, features)
         word = (
-            "No visits are told (--set data_args.visit=…), so each picture stays on one side with "
-            "the nearest of its class. Expect less than this: on groceries such a split promised "
+            f"No visits are told ({_VISITS}), so each picture stays on one side with the nearest of its "
+            "class. Expect less than this: on groceries such a split promised "
             "65 to 70 % where another visit gave 61 %. "
         )
     met = openset.meet(**searched(images, x, metric), metric=metric)
