@@ -156,9 +156,19 @@ def test_expectations_without_visits_are_of_pictures_apart():
     images = data.load("glyphs", "test", test_classes=20, test_per_class=8)
     x = images.images.flatten(1).numpy().astype(np.float32)
     x[1] = x[0]  # a burst of two
-    found, word = practice.expectation(images, x, x, "cosine")
+    apart, word = practice.unlinked(images, x)
     assert "Expect less" in word
-    apart = diagnosis.apart(images, x)
+    found = practice.expectation(apart, x, "cosine")
+    np.testing.assert_array_equal(apart.queries, diagnosis.apart(images, x).queries)
+    assert practice.unlinked(apart, x) == (apart, "")
+    one = images.labels < 0  # a class of two pictures, twice
+    one[[0, 1, 8, 9]] = True
+    few = data.ImageSet(
+        images.images[one], images.labels[one] // images.labels[8], images.groups[one], ("a", "b")
+    )
+    same, why = practice.unlinked(few, x[one])
+    assert same is few
+    assert "near copies count" in why
     assert apart.queries[0] == apart.queries[1]
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     for label in range(20):

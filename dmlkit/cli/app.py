@@ -16,9 +16,6 @@ from dmlkit.cli.terminal import Commands, Device, print_table, set_option
 from dmlkit.files import write_whole
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from dmlkit.cli.practice import Rows
     from dmlkit.data import ImageSet
     from dmlkit.training import Run
@@ -126,9 +123,12 @@ def train(
         beside = (f"{name} {100 * scores[name]['recall_at_1']:.1f}" for name in known)
         terminal.console.print(f"recall_at_1 beside: {', '.join(beside)}", soft_wrap=True)
     if experiment.data in practice.PHOTOGRAPHS:
-        for line in practice.gain(images, before, done.embeddings):
-            terminal.console.print(line, soft_wrap=True)
-        _expect(images, done, before.get("untouched features", done.embeddings))
+        features = before.get("untouched features", done.embeddings)
+        shown, word = practice.unlinked(images, features)
+        for line in practice.gain(shown, before, done.embeddings):
+            terminal.console.print(f"{word}{line}", soft_wrap=True)
+            word = ""
+        _expect(shown, done)
     how = "loaded from" if done.loaded else f"trained in {done.seconds:.0f} s, kept in"
     line = f"Run {done.path.name}, {how} {done.path.parent}"
     terminal.console.print(line, soft_wrap=True)
@@ -144,12 +144,12 @@ def _choice(rows: "Rows") -> None:
     print_table("on validation classes (%)", head, (row[: len(head)] for row in rows), "right")
 
 
-def _expect(images: "ImageSet", run: "Run", features: "NDArray[np.float32]") -> None:
+def _expect(images: "ImageSet", run: "Run") -> None:
     """Print what to expect among other numbers of products."""
     from dmlkit.cli import practice
 
     try:
-        found, word = practice.expectation(images, run.embeddings, features, run.experiment.metric)
+        found = practice.expectation(images, run.embeddings, run.experiment.metric)
     except ValueError as error:  # too few pictures or classes, which end no training
         terminal.console.print(f"what to expect of more products is not told: {error}")
         return
@@ -161,7 +161,7 @@ def _expect(images: "ImageSet", run: "Run", features: "NDArray[np.float32]") -> 
     print_table("what to expect, by products in the gallery (%)", ["products", *columns.values()],
                 rows, "right")  # fmt: skip
     line = (
-        f"{word}The threshold lets one stranger in {1 / practice.SHARE:.0f} through as the gallery "
+        f"The threshold lets one stranger in {1 / practice.SHARE:.0f} through as the gallery "
         "is, chosen on other products; ~ is a model (openset.by_size), which further pictures test."
     )
     terminal.console.print(line, soft_wrap=True)
@@ -199,9 +199,10 @@ def final(
     done = find_run(run)
     practice.last(done, 1, 1.0, 0)  # refuses what is not one's own
     images = load(done.experiment.data, done.experiment.split, **done.experiment.data_args)
-    line = f"measured on {images.num_classes} classes that did not train: Recall@1"
-    terminal.console.print(f"{line} {100 * done.scores['recall_at_1']:.1f} %")
-    _expect(images, done, done.embeddings)
+    shown, word = practice.unlinked(images, done.embeddings)
+    line = f"measured on {images.num_classes} classes that did not train. {word}"
+    terminal.console.print(line, soft_wrap=True)
+    _expect(shown, done)
     blend = done.experiment.blend
     if steps is None:
         terminal.console.print(f"{done.seconds:.0f} s that took; validation takes 4 times as long")

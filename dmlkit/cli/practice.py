@@ -115,25 +115,30 @@ def by_class(images: ImageSet, x: np.ndarray) -> pd.Series:
     return found.groupby(images.retrieval_sets(x)["labels"])["recall_at_1"].mean()
 
 
-def expectation(
-    images: ImageSet, x: np.ndarray, features: np.ndarray, metric: Metric
-) -> tuple[pd.DataFrame, str]:
-    """``openset.by_size`` of embeddings (N, d), and a word where no visits are known.
+def unlinked(images: ImageSet, features: np.ndarray) -> tuple[ImageSet, str]:
+    """The set, near copies not searched for each other, and a word where no visits are known.
 
-    Then the nearest copies of pictures are told by the features (N, F).
+    Then the nearest copies of pictures are told by features (N, F): see ``diagnosis.apart``.
     """
-    word = ""
-    if images.queries is None:
+    if images.queries is not None:
+        return images, ""
+    try:
         images = diagnosis.apart(images, features)
-        word = (
-            f"No visits are told ({_VISITS}), so each picture stays on one side with the nearest of its "
-            "class. Expect less than this: on groceries such a split promised "
-            "65 to 70 % where another visit gave 61 %. "
-        )
+    except ValueError as error:
+        return images, f"No visits are told ({_VISITS}), and {error}: near copies count. "
+    return images, (
+        f"No visits are told ({_VISITS}), so each picture stays on one side with the nearest of "
+        "its class. Expect less than this: on groceries such a split promised 65 to 70 % where "
+        "another visit gave 61 %. "
+    )
+
+
+def expectation(images: ImageSet, x: np.ndarray, metric: Metric) -> pd.DataFrame:
+    """``openset.by_size`` of embeddings (N, d)."""
     met = openset.meet(**searched(images, x, metric), metric=metric)
     there = met.others.shape[1] + 1
     sizes = sorted({there, *SIZES} if there > 4 else {there})
-    return openset.by_size(met, sizes, SHARE), word
+    return openset.by_size(met, sizes, SHARE)
 
 
 Rows = list[tuple[str, ...]]  # steps, share of what was learned, Recall@1, difference, category
@@ -145,10 +150,12 @@ def category(images: ImageSet, x: np.ndarray) -> float | None:
     A category is a group, what is forgotten of which fine-tuning does not say. Each product counts
     the same; None where no two products that are searched have one.
     """
+    groups = dict(zip(images.labels, images.groups, strict=True))
+    if len(set(groups.values())) == len(groups):
+        return None
     found = searched(images, x)
     met = openset.meet(**found)
     there = np.unique(found.get("gallery_labels", found["labels"]))  # the order of met.others
-    groups = dict(zip(images.labels, images.groups, strict=True))
     of = np.array([groups.get(label, "") for label in there])
     own, nearest = np.searchsorted(there, met.product), met.others.argmax(axis=1)
     same = of[nearest + (nearest >= own)] == of[own]
@@ -211,6 +218,7 @@ def share(run: Run, images: ImageSet, device: str) -> tuple[float, Rows]:
 
 def better(images: ImageSet, found: Mapping[T, np.ndarray], own: T) -> tuple[T, Rows]:
     """The best of embeddings (N, d) where that is no luck, else one's own; a row for each."""
+    images, _ = unlinked(images, found[own])
     plain, gains, rows = by_class(images, found[own]), {own: 0.0}, []
     for name, x in found.items():
         recalls, same = by_class(images, x), category(images, x)
