@@ -36,7 +36,8 @@ WAITING = 32  # queries at a time, of which one is computed; more are sent away 
 #: On the groceries 23 % of strangers passed a threshold for 10 %, chosen so: see docs/service.md.
 TRAINED = (
     "These products were trained on, so true strangers pass more often than asked, on groceries "
-    "twice as often: give --strangers FOLDER, pictures of what you do not have, or half the --share"
+    "twice as often: `dmlkit final` keeps some apart; or give --strangers FOLDER, pictures of what "
+    "you do not have, or half the --share"
 )
 NOT_THERE = "not in the catalog"
 CONNECTIONS = 100  # of any kind at a time

@@ -169,6 +169,8 @@ def test_expectations_without_visits_are_of_pictures_apart():
     same, why = practice.unlinked(few, x[one])
     assert same is few
     assert "near copies count" in why
+    with pytest.raises(ValueError, match="near copies are all"):
+        practice.expectation(same, x[one], "cosine")
     assert apart.queries[0] == apart.queries[1]
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     for label in range(20):

@@ -134,7 +134,9 @@ def unlinked(images: ImageSet, features: np.ndarray) -> tuple[ImageSet, str]:
 
 
 def expectation(images: ImageSet, x: np.ndarray, metric: Metric) -> pd.DataFrame:
-    """``openset.by_size`` of embeddings (N, d)."""
+    """``openset.by_size`` of embeddings (N, d). Raises ValueError where near copies would count."""
+    if images.queries is None:
+        raise ValueError("near copies are all that there is to find")
     met = openset.meet(**searched(images, x, metric), metric=metric)
     there = met.others.shape[1] + 1
     sizes = sorted({there, *SIZES} if there > 4 else {there})
