@@ -6,7 +6,7 @@ taken out of the gallery. Each product counts the same, however many pictures it
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,9 @@ Floats = NDArray[np.float64]
 
 _Z, _WEIGHTS = np.polynomial.hermite_e.hermegauss(61)  # the mean over a normal number
 _WEIGHTS /= _WEIGHTS.sum()
+_DRAWS = 500
+#: Of products that did not train, to choose a threshold by their strangers alone.
+FEWEST = 4
 
 
 class Met(NamedTuple):
@@ -84,6 +87,24 @@ def threshold(likeness: Floats, share: float) -> float:
     0.5
     """
     return float(-np.sort(-likeness)[int(share * len(likeness))])
+
+
+def spread(likeness: Floats, product: NDArray[Any], share: float) -> tuple[float, float]:
+    """How many strangers of further products pass a ``threshold`` of these, 0..1: a 95 % interval.
+
+    By the bootstrap over products: of strangers (S,), each of a product (S,). It says how far a
+    threshold of so few products can be trusted, not how other strangers differ from these.
+
+    >>> spread(np.arange(90.0), np.repeat(np.arange(9), 10), share=0.1)
+    (0.0, 0.32222222222222224)
+    """
+    products, place = np.unique(product, return_inverse=True)
+    P, order = len(products), np.argsort(-likeness)
+    drawn = np.random.default_rng(0).multinomial(P, np.full(P, 1 / P), size=_DRAWS)  # (D, P)
+    passed = drawn[:, place[order]].cumsum(axis=1)  # (D, S)
+    shares = (passed <= share * passed[:, -1:]).mean(axis=1)
+    low, high = np.quantile(shares, [0.025, 0.975])
+    return float(low), float(high)
 
 
 def cuts(met: Met, share: float) -> Floats:

@@ -253,13 +253,15 @@ def find_run(name: StrPath) -> Run:
 def gallery(run: Run, pictures: StrPath | None = None, split: str | None = None) -> Gallery:
     """All pictures of a folder that holds one folder per class, else of a split of the Run's data.
 
-    The split is the Run's own, if none is given.
+    The split is the Run's own, if none is given; where that trains, of a ``final`` training, it is
+    all that one has, and what was kept apart, too.
     """
     if pictures:
         images = folder.listing(Path(pictures)).image_set()
     else:
-        split = split or run.experiment.split
-        images = data.load(run.experiment.data, split, **run.experiment.data_args)
+        split, args = split or run.experiment.split, run.experiment.data_args
+        args = args | {"test_share": 0} if split == "train" and "given" in args else args
+        images = data.load(run.experiment.data, split, **args)
     classes = [images.class_names[label] for label in images.labels]
     if isinstance(images.images, Tensor):
         of_all, N = images.fingerprint, len(images)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import uvicorn
@@ -26,15 +26,18 @@ from dmlkit.neighbors import metric_of
 from dmlkit.search import Index
 from dmlkit.training import Run
 
-#: What a query may be: bytes, pixels (a bomb is refused by its header), Pillow's names of kinds.
-MOST_BYTES, MOST_PIXELS = 10_000_000, 50_000_000
-KINDS = "JPEG", "PNG", "WEBP"
+#: What a query may be: bytes, and by Pillow's names of kinds pixels (a bomb is refused by its
+#: header). A JPEG is decoded at the size that is needed, others in full: 150 MB of 12 million.
+MOST_BYTES = 10_000_000
+MOST_PIXELS = {"JPEG": 50_000_000, "MPO": 50_000_000, "PNG": 12_500_000, "WEBP": 12_500_000}
+_KINDS = "JPEG, PNG, WEBP"  # a telephone's MPO begins with a JPEG, and is named one
 SECONDS = 10.0  # in which a body has to be there
 WAITING = 32  # queries at a time, of which one is computed; more are sent away with 503
 #: On the groceries 23 % of strangers passed a threshold for 10 %, chosen so: see docs/service.md.
 TRAINED = (
     "These products were trained on, so true strangers pass more often than asked, on groceries "
-    "twice as often: give --strangers FOLDER, pictures of what you do not have, or half the --share"
+    "twice as often: `dmlkit final` keeps some apart; or give --strangers FOLDER, pictures of what "
+    "you do not have, or half the --share"
 )
 NOT_THERE = "not in the catalog"
 CONNECTIONS = 100  # of any kind at a time
@@ -101,46 +104,65 @@ class Catalog:
 
 
 def check_picture(body: bytes) -> None:
-    """ValueError for what is no picture of ``KINDS``, or is one of more than ``MOST_PIXELS``."""
+    """ValueError for what is no picture of a kind of ``MOST_PIXELS``, or has more than these."""
     try:
         with open_picture(io.BytesIO(body)) as image:
-            kind, (width, height) = image.format, image.size
+            kind, (width, height) = str(image.format), image.size
     except ValueError as error:
         if isinstance(error.__cause__, Image.DecompressionBombError):  # its own bound is higher
-            raise ValueError(f"expected at most {MOST_PIXELS:,} pixels, got more") from None
-        raise ValueError(f"expected a picture ({', '.join(KINDS)}), got another file") from None
-    if kind not in KINDS:
-        raise ValueError(f"expected a picture ({', '.join(KINDS)}), got {kind}")
-    if width * height > MOST_PIXELS:
-        raise ValueError(f"expected at most {MOST_PIXELS:,} pixels, got {width} x {height}")
+            most = max(MOST_PIXELS.values())
+            raise ValueError(f"expected at most {most:,} pixels, got more") from None
+        raise ValueError(f"expected a picture ({_KINDS}), got another file") from None
+    if kind not in MOST_PIXELS:
+        raise ValueError(f"expected a picture ({_KINDS}), got {kind}")
+    if width * height > (most := MOST_PIXELS[kind]):
+        raise ValueError(f"expected at most {most:,} pixels of {kind}, got {width} x {height}")
 
 
-def least_likeness(
+class Threshold(NamedTuple):
+    """From which likeness on it is answered, and what says so."""
+
+    least: float
+    strangers: int
+    products: int  # of which these are
+    low: float  # of further products' strangers so many pass, 0..1: see openset.spread
+    high: float
+    trained: bool  # on these products
+
+
+def threshold(
     run: Run, model: nn.Module, index: Index, share: float, strangers: StrPath | None = None
-) -> tuple[float, int]:
-    """From which likeness on at most a share of strangers is answered, and how many were asked.
+) -> Threshold:
+    """The likeness that at most a share of strangers exceeds.
 
-    They are the pictures in a folder of what is not for sale; else every picture of the index,
-    its own product taken out. Raises ValueError for fewer strangers than 1/share.
+    They are the pictures in a folder of what is not for sale, each of a product of its own; else
+    those in the index, their own product taken out: of products that did not train, if there are
+    ``openset.FEWEST``, else of all. Raises ValueError for fewer strangers than 1/share.
     """
-    gone = index.removed
-    rows = [i for i in range(len(index.items)) if i not in gone]
-    x = index.faiss.reconstruct_n()[rows]
-    labels = np.unique([index.items[i][1] for i in rows], return_inverse=True)[1]
+    trained = False
     if strangers is None:
-        likeness = openset.meet(x, labels, metric=index.metric).stranger
+        rows = [i for i in range(len(index.items)) if i not in index.removed]
+        x, names = index.faiss.reconstruct_n()[rows], np.array([index.items[i][1] for i in rows])
+        y = np.unique(names, return_inverse=True)[1]
+        apart = ~np.isin(names, run.class_names)
+        trained = len(np.unique(y[apart])) < openset.FEWEST or not run.class_names
+        asked = apart | trained
+        met = openset.meet(x[asked], y[asked], x, y, metric=index.metric)
+        likeness, of = met.stranger, met.product
     else:
         paths = sorted(p for p in Path(strangers).rglob("*") if p.suffix.lower() in suffixes())
         if not paths:
             raise ValueError(f"expected pictures of strangers in {strangers}, found none")
         found = index.search(training.embed(model, search.as_seen(run, paths)), 1)[1]
         likeness = metric_of(index.metric).sign * np.asarray(found)[:, 0].astype(float)
+        of = np.arange(len(paths))
     if len(likeness) * share < 1:
         raise ValueError(
             f"expected {math.ceil(1 / share)} strangers or more to let {share:.2g} of them "
             f"through, got {len(likeness)}"
         )
-    return openset.threshold(likeness, share), len(likeness)
+    least, (low, high) = openset.threshold(likeness, share), openset.spread(likeness, of, share)
+    return Threshold(least, len(likeness), len(np.unique(of)), low, high, trained)
 
 
 def server(catalog: Catalog) -> uvicorn.Server:

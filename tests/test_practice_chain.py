@@ -59,7 +59,7 @@ def test_each_command_that_is_printed_runs(invoke, photographs, tmp_path, monkey
     assert any(name.startswith("fine-tuned, ") for name in found["at one in ten"])
     done = invoke(*final, "--device", "cpu")
     assert "on validation classes" in done.output
-    assert f"on all {CLASSES} classes" in done.output
+    assert "on 35 classes (20 % stay apart, to choose a threshold)" in done.output
     look, serve = printed(done)
     seen = invoke(*look)
     assert seen.exit_code == 0, seen.output
@@ -75,7 +75,8 @@ def test_each_command_that_is_printed_runs(invoke, photographs, tmp_path, monkey
     monkeypatch.setattr(service, "server", server)
     served = invoke(*serve, "--port", "0")
     assert served.exit_code == 0, served.output
-    assert "These products were trained on" in served.output
+    assert "chosen by 72 strangers of 9 products" in served.output
+    assert "These products were trained on" not in served.output
     ((health, answer),) = asked
     assert (health["products"], health["pictures"]) == (CLASSES, 8 * CLASSES)
     assert answer["nearest"][0]["product"] == "p00"
@@ -98,7 +99,7 @@ def test_what_comes_after_features(invoke, tmp_path):
     assert "No visits are told" not in trained.output
     *_, final = printed(trained)
     done = invoke(*final, "--device", "cpu", "--steps", 20)
-    assert "on all 16 classes" in done.output  # those of the file's own test, too
+    assert "on 16 classes: Run" in done.output  # those of the file's own test, too; none apart
     serve, export = printed(done)
     assert serve[0] == "serve"
     onnx = pytest.importorskip("onnxruntime", reason="needs onnx")
@@ -144,9 +145,9 @@ def test_steps_stay_unless_others_are_better_beyond_luck(invoke, photographs, mo
 
     for good, steps in (({6}, 6), ({1}, 1), ({3, 6}, 3), (set(), 3)):
         monkeypatch.setattr(practice.training, "run", made_up(good))
-        choice = practice.chosen(run, "cpu")
-        assert (choice.steps, choice.blend) == (steps, 1.0)
-        assert [row[0] for row in choice.rows] == ["3", "1", "6"]
+        found, share, rows = practice.chosen(run, "cpu")
+        assert (found, share) == (steps, 1.0)
+        assert [row[0] for row in rows] == ["3", "1", "6"]
 
 
 def test_expectations_without_visits_are_of_pictures_apart():
@@ -155,9 +156,21 @@ def test_expectations_without_visits_are_of_pictures_apart():
     images = data.load("glyphs", "test", test_classes=20, test_per_class=8)
     x = images.images.flatten(1).numpy().astype(np.float32)
     x[1] = x[0]  # a burst of two
-    found, word = practice.expectation(images, x, x, "cosine")
+    apart, word = practice.unlinked(images, x)
     assert "Expect less" in word
-    apart = diagnosis.apart(images, x)
+    found = practice.expectation(apart, x, "cosine")
+    np.testing.assert_array_equal(apart.queries, diagnosis.apart(images, x).queries)
+    assert practice.unlinked(apart, x) == (apart, "")
+    one = images.labels < 0  # a class of two pictures, twice
+    one[[0, 1, 8, 9]] = True
+    few = data.ImageSet(
+        images.images[one], images.labels[one] // images.labels[8], images.groups[one], ("a", "b")
+    )
+    same, why = practice.unlinked(few, x[one])
+    assert same is few
+    assert "near copies count" in why
+    with pytest.raises(ValueError, match="near copies are all"):
+        practice.expectation(same, x[one], "cosine")
     assert apart.queries[0] == apart.queries[1]
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     for label in range(20):

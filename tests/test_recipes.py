@@ -187,7 +187,7 @@ def test_changes_are_entry_by_entry_but_for_another_loss_sampler_or_optimizer(tm
         (
             'base = "nothing"',
             ValueError,
-            "no recipe 'nothing': there are grocery64, photos_features, photos_grocery_lite0, sec",
+            "there are grocery64, photos_features, photos_grocery_lite0, photos_scratch",
         ),
     ],
 )

@@ -12,6 +12,7 @@ import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from http.client import HTTPConnection
 
 import numpy as np
@@ -51,7 +52,7 @@ def catalog(run, folder, tmp_path_factory):
     path = tmp_path_factory.mktemp("index") / "shop"
     index, _ = search.index(run, gallery, path, device="cpu")
     model = run.model()
-    least, _ = service.least_likeness(run, model, index, 0.1)
+    least = service.threshold(run, model, index, 0.1).least
     return service.Catalog(run, model, index, least)
 
 
@@ -78,13 +79,20 @@ def png(width=20, height=20, color=(200, 10, 10)):
     return file.getvalue()
 
 
+def chunk(name, content):
+    """Of a PNG."""
+    check = struct.pack(">I", zlib.crc32(name + content))
+    return struct.pack(">I", len(content)) + name + content + check
+
+
+def stuffed(name):
+    """A small PNG with a text, or a profile of colors, that unpacks to 100 MB."""
+    whole = png()
+    return whole[:33] + chunk(name, b"a\0\0" + zlib.compress(bytes(100_000_000), 9)) + whole[33:]
+
+
 def bomb(side):
     """A PNG of some kilobytes that says it has so many pixels a side."""
-
-    def chunk(name, content):
-        check = struct.pack(">I", zlib.crc32(name + content))
-        return struct.pack(">I", len(content)) + name + content + check
-
     head = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
     body = zlib.compress(bytes(5001) * 4000, 9)
     return b"\x89PNG\r\n\x1a\n" + b"".join(
@@ -122,7 +130,9 @@ def test_what_is_farther_than_the_threshold_is_not_in_the_catalog(folder, catalo
         (png()[:40], "image/png", 400, "picture"),
         (png(3000, 2000)[:9000], "image/png", 400, "the picture cannot be read"),
         (bomb(40_000), "image/png", 400, "expected at most 50,000,000 pixels, got more"),
-        (bomb(8_000), "image/png", 400, "expected at most 50,000,000 pixels, got 8000 x 8000"),
+        (bomb(8_000), "image/png", 400, "at most 12,500,000 pixels of PNG, got 8000 x 8000"),
+        (stuffed(b"zTXt"), "image/png", 400, "expected a picture"),
+        (stuffed(b"iCCP"), "image/png", 400, "expected a picture"),
         (b"<svg onload='alert(1)'/>", "image/svg+xml", 400, "expected a picture"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "image/x-eps", 400, "expected a"),
         (b"GIF89a" + bytes(20), "image/gif", 400, "expected a picture"),
@@ -138,6 +148,15 @@ def test_what_is_no_picture_is_refused_and_the_service_goes_on(port, body, kind,
     assert "BytesIO" not in reply["error"]
     assert time.monotonic() - before < 5  # a bomb is not decoded
     assert ask(port, png())[0] == 200
+
+
+def test_what_telephones_write_is_a_picture(port):
+    file, turned = io.BytesIO(), Image.Exif()
+    turned[274] = 6
+    views = [Image.new("RGB", (30, 20), color) for color in ("red", "blue")]
+    views[0].save(file, "MPO", save_all=True, append_images=views[1:], exif=turned)
+    status, reply = ask(port, file.getvalue(), kind="image/jpeg")
+    assert (status, len(reply["nearest"])) == (200, 4), reply
 
 
 def test_a_body_without_an_end_is_refused_when_it_is_too_large(port):
@@ -191,23 +210,41 @@ def test_the_threshold_lets_the_share_of_strangers_through(run, catalog, folder,
     labels = np.repeat(np.arange(4), 8)
     strangers = [max(x[labels != k] @ row) for row, k in zip(x, labels, strict=True)]
     for share in (0.05, 0.25):
-        least, asked = service.least_likeness(run, model, index, share)
-        assert asked == 32
-        assert least == pytest.approx(float(sorted(strangers)[-1 - int(share * 32)]), abs=1e-6)
+        found = service.threshold(run, model, index, share)
+        assert (found.strangers, found.products, found.trained) == (32, 4, True)  # of 4, 2 trained
+        expected = float(sorted(strangers)[-1 - int(share * 32)])
+        assert found.least == pytest.approx(expected, abs=1e-6)
+        assert 0 <= found.low <= share <= found.high
     for i in range(10):
         trees.picture(tmp_path / "street" / f"{i}.png", 1000 + i)
-    least, asked = service.least_likeness(run, model, index, 0.2, tmp_path / "street")
+    found = service.threshold(run, model, index, 0.2, tmp_path / "street")
     passed = [
-        service.Catalog(run, model, index, least).answer(path.read_bytes())["answer"]
+        service.Catalog(run, model, index, found.least).answer(path.read_bytes())["answer"]
         for path in (tmp_path / "street").iterdir()
     ]
     # The third is at the threshold itself, where a batch of another size has other last bits.
     assert sum(answer != service.NOT_THERE for answer in passed) in (2, 3)
-    assert asked == 10
+    assert (found.strangers, found.products, found.trained) == (10, 10, False)
     with pytest.raises(ValueError, match="expected 100 strangers or more to let"):
-        service.least_likeness(run, model, index, 0.01)
+        service.threshold(run, model, index, 0.01)
     with pytest.raises(ValueError, match="expected pictures of strangers in"):
-        service.least_likeness(run, model, index, 0.1, tmp_path / "nowhere")
+        service.threshold(run, model, index, 0.1, tmp_path / "nowhere")
+
+
+def test_products_that_did_not_train_choose_the_threshold(run, catalog, monkeypatch):
+    index, model = catalog.index, catalog.model
+    x, names = index.faiss.reconstruct_n(), np.array([item[1] for item in index.items])
+    assert len(run.class_names) == 2
+    apart = ~np.isin(names, run.class_names)
+    strangers = [
+        max(x[names != name] @ row) for row, name in zip(x[apart], names[apart], strict=True)
+    ]
+    monkeypatch.setattr(openset, "FEWEST", 2)
+    found = service.threshold(run, model, index, 0.25)
+    assert (found.strangers, found.products, found.trained) == (16, 2, False)
+    assert found.least == pytest.approx(float(sorted(strangers)[-5]), abs=1e-6)
+    older = replace(run, class_names=())  # which does not say what it was trained on
+    assert service.threshold(older, model, index, 0.25).trained
 
 
 def test_the_command_serves_this_machine_alone_until_it_is_interrupted(run, folder, tmp_path):

@@ -16,9 +16,7 @@ from dmlkit.cli.terminal import Commands, Device, print_table, set_option
 from dmlkit.files import write_whole
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from dmlkit.cli.practice import Rows
     from dmlkit.data import ImageSet
     from dmlkit.training import Run
 
@@ -65,6 +63,13 @@ def train(
     start: Annotated[str | None, typer.Option(help="A Run of fewer steps, to go on from.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, show_default="0")] = None,
     device: Device = "auto",
+    blend: Annotated[
+        bool,
+        typer.Option(
+            "--blend",
+            help="Keep weights between pretrained and learned ones if validation classes say so.",
+        ),
+    ] = False,
     unreadable: Annotated[
         str | None,
         typer.Option(
@@ -95,6 +100,9 @@ def train(
     if own_steps:
         experiment, line = practice.as_long(experiment)
         terminal.console.print(line, soft_wrap=True)
+    if blend:
+        experiment, rows = practice.blended(experiment, device)
+        _choice(rows)
     images = load(experiment.data, experiment.split, **experiment.data_args)
     before = training.untrained(experiment, device)
     if experiment.data in practice.PHOTOGRAPHS:
@@ -115,9 +123,12 @@ def train(
         beside = (f"{name} {100 * scores[name]['recall_at_1']:.1f}" for name in known)
         terminal.console.print(f"recall_at_1 beside: {', '.join(beside)}", soft_wrap=True)
     if experiment.data in practice.PHOTOGRAPHS:
-        line = practice.gain(images, before, done.embeddings)
-        terminal.console.print(line, soft_wrap=True)
-        _expect(images, done, before.get("untouched features", done.embeddings))
+        features = before.get("untouched features", done.embeddings)
+        shown, word = practice.unlinked(images, features)
+        for line in practice.gain(shown, before, done.embeddings):
+            terminal.console.print(f"{word}{line}", soft_wrap=True)
+            word = ""
+        _expect(shown, done)
     how = "loaded from" if done.loaded else f"trained in {done.seconds:.0f} s, kept in"
     line = f"Run {done.path.name}, {how} {done.path.parent}"
     terminal.console.print(line, soft_wrap=True)
@@ -125,12 +136,20 @@ def train(
         _next(done)
 
 
-def _expect(images: "ImageSet", run: "Run", features: "NDArray[np.float32]") -> None:
+def _choice(rows: "Rows") -> None:
+    """Print what validation classes say of steps and shares."""
+    head = ["steps", "share of what was learned", "Recall@1", "more than without a change"]
+    if rows[0][-1]:
+        head.append("nearest other product of the same category")
+    print_table("on validation classes (%)", head, (row[: len(head)] for row in rows), "right")
+
+
+def _expect(images: "ImageSet", run: "Run") -> None:
     """Print what to expect among other numbers of products."""
     from dmlkit.cli import practice
 
     try:
-        found, word = practice.expectation(images, run.embeddings, features, run.experiment.metric)
+        found = practice.expectation(images, run.embeddings, run.experiment.metric)
     except ValueError as error:  # too few pictures or classes, which end no training
         terminal.console.print(f"what to expect of more products is not told: {error}")
         return
@@ -142,7 +161,7 @@ def _expect(images: "ImageSet", run: "Run", features: "NDArray[np.float32]") -> 
     print_table("what to expect, by products in the gallery (%)", ["products", *columns.values()],
                 rows, "right")  # fmt: skip
     line = (
-        f"{word}The threshold lets one stranger in {1 / practice.SHARE:.0f} through as the gallery "
+        f"The threshold lets one stranger in {1 / practice.SHARE:.0f} through as the gallery "
         "is, chosen on other products; ~ is a model (openset.by_size), which further pictures test."
     )
     terminal.console.print(line, soft_wrap=True)
@@ -162,9 +181,15 @@ def final(
     run: Annotated[str, typer.Argument(help="A measured Run of your own pictures.")],
     root: Root = None,
     steps: Annotated[int | None, typer.Option(min=1, show_default="by validation")] = None,
+    apart: Annotated[
+        float, typer.Option(min=0, max=0.5, help="Of products, which only choose the threshold.")
+    ] = 0.2,
     device: Device = "auto",
 ) -> None:
-    """Train on all products of your own, as long as validation says; first, what to expect."""
+    """Train on nearly all products of your own, as long as validation says; first, what to expect.
+
+    Without products apart a threshold lets twice as many strangers through as are asked for.
+    """
     _use_root(root)
     from dmlkit import training
     from dmlkit.cli import practice
@@ -172,19 +197,22 @@ def final(
     from dmlkit.search import find_run
 
     done = find_run(run)
-    practice.last(done, 1, 1.0)  # refuses what is not one's own
+    practice.last(done, 1, 1.0, 0)  # refuses what is not one's own
     images = load(done.experiment.data, done.experiment.split, **done.experiment.data_args)
-    line = f"measured on {images.num_classes} classes that did not train: Recall@1"
-    terminal.console.print(f"{line} {100 * done.scores['recall_at_1']:.1f} %")
-    _expect(images, done, done.embeddings)
-    blend = 1.0
+    shown, word = practice.unlinked(images, done.embeddings)
+    line = f"measured on {images.num_classes} classes that did not train. {word}"
+    terminal.console.print(line, soft_wrap=True)
+    _expect(shown, done)
+    blend = done.experiment.blend
     if steps is None:
         terminal.console.print(f"{done.seconds:.0f} s that took; validation takes 4 times as long")
         steps, blend, rows = practice.chosen(done, device)
-        head = ("steps", "share of what was learned", "Recall@1", "more than without a change")
-        print_table("on validation classes (%)", head, rows, "right")
-    made = training.run(practice.last(done, steps, blend), device=device)
-    line = f"{steps} steps, {blend:g} of what was learned, on all {made.num_classes} classes"
+        _choice(rows)
+    wanted = practice.last(done, steps, blend, apart)
+    made = training.run(wanted, device=device)
+    line = f"{steps} steps, {blend:g} of what was learned, on {made.num_classes} classes"
+    if apart := wanted.data_args["test_share"]:
+        line = f"{line} ({100 * apart:g} % stay apart, to choose a threshold)"
     line = f"{line}: Run {made.path.name}, kept in {made.path.parent}"
     terminal.console.print(line, soft_wrap=True)
     _next(made)
@@ -221,14 +249,17 @@ def serve(
     path = cache_folder() / "indices" / f"{done.path.name}-{pictures.name if pictures else 'own'}"
     made, new = search.index(done, gallery, path, device=device)
     model = done.model().to(training.device_type(device))
-    least, asked = service.least_likeness(done, model, made, share, strangers)
-    catalog = service.Catalog(done, model, made, least)
+    chosen = service.threshold(done, model, made, share, strangers)
+    catalog = service.Catalog(done, model, made, chosen.least)
     found = catalog.health()
     line = f"{found['pictures']} pictures of {found['products']} products, {new} of them new"
-    terminal.console.print(
-        f"{line}; answers within {found['answers_within']} of {asked} strangers", soft_wrap=True
+    terminal.console.print(f"{line}; answers within {found['answers_within']}", soft_wrap=True)
+    line = (
+        f"chosen by {chosen.strangers} strangers of {chosen.products} products; of further "
+        f"products' strangers {100 * chosen.low:.0f} to {100 * chosen.high:.0f} % pass (95 %)"
     )
-    if done.experiment.split == "train" and strangers is None:
+    terminal.console.print(line, soft_wrap=True)
+    if chosen.trained:
         terminal.console.print(service.TRAINED, soft_wrap=True)
     if host not in ("127.0.0.1", "localhost", "::1"):
         terminal.console.print(

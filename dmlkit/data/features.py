@@ -29,6 +29,7 @@ def load(
     root: Path,
     check: bool = True,
     test_share: float = 0.5,
+    given: bool = True,
     validation: bool = False,
     class_split: int = 0,
     join: bool = False,
@@ -36,12 +37,12 @@ def load(
     """Features that were computed elsewhere, as images (N, F, 1, 1): ``root`` is an .npz file.
 
     Its arrays are ``features`` (N, F), of floats, and ``labels`` (N,), texts or whole numbers;
-    perhaps ``split`` (N,) of train, val and test, else classes are drawn as in a folder (all train
-    by ``test_share=0``); ``visits`` (N,), of which each class's last is searched for in those
-    before; and ``paths`` (N,), which become an attribute. ``check`` looks for what is no finite
-    number, and for classes that are not as they may seem, which a warning names; ``join``: see
-    ``folder.load``. Raises FileNotFoundError where there is no such file, ValueError for one that
-    holds something else.
+    perhaps ``split`` (N,) of train, val and test, else, or with ``given=False``, classes are
+    drawn as in a folder (all train by ``test_share=0``); ``visits`` (N,), of which each class's
+    last is searched for in those before; and ``paths`` (N,), which become an attribute. ``check``
+    looks for what is no finite number, and for classes that are not as they may seem, which a
+    warning names; ``join``: see ``folder.load``. Raises FileNotFoundError where there is no such
+    file, ValueError for one that holds something else.
     """
     arrays = _arrays(root)
     _check(arrays, root, check)
@@ -49,7 +50,7 @@ def load(
     names = [own.class_name(label) for label in arrays["labels"].astype(str).tolist()]
     named = own.joined(names) if join else np.array(names, dtype=str)
     ids = np.unique(named, return_inverse=True)[1]
-    if "split" in arrays and test_share:
+    if "split" in arrays and given and test_share:
         parts = np.array([own.PARTS[str(part).lower()] for part in arrays["split"]])
     else:
         parts = own.drawn(ids, test_share, class_split)

@@ -21,6 +21,7 @@ def load(
     root: Path,
     check: bool = True,
     test_share: float = 0.5,
+    given: bool = True,
     validation: bool = False,
     class_split: int = 0,
     visit: str | None = None,
@@ -33,8 +34,8 @@ def load(
     ``class_split`` draws the order of the classes: the first ``test_share`` of them test, the
     others train; with ``validation`` half of those are the split "val" instead. Or the folders say
     it, ``root/train/CLASS/…`` beside ``root/test/CLASS/…`` and, perhaps, ``root/val/CLASS/…``: then
-    there is nothing to draw; without ``test``, ``val`` tests. But ``test_share=0`` trains on all.
-    What counts as a picture, see
+    there is nothing to draw; without ``test``, ``val`` tests. But ``given=False`` draws among all,
+    and ``test_share=0`` trains on all. What counts as a picture, see
     ``listing``. ``pictures`` are arguments of ``Pictures``, which the images are; groups are the
     classes. ``join`` makes one class of names that differ by case, form or spaces alone.
 
@@ -48,7 +49,7 @@ def load(
     Raises FileNotFoundError where there is no such folder, ValueError where it does not hold one
     folder per class, or no class for the split, or an unreadable picture.
     """
-    found, good = listing(root, test_share, class_split, join), np.array(True)
+    found, good = listing(root, test_share, class_split, join, given), np.array(True)
     if check:
         good = own.readable(list(found.paths), root, None, unreadable)
         for line in own.same_files(found.subset(good), root):
@@ -61,7 +62,11 @@ def load(
 
 
 def listing(
-    root: Path, test_share: float = 0.5, class_split: int = 0, join: bool = False
+    root: Path,
+    test_share: float = 0.5,
+    class_split: int = 0,
+    join: bool = False,
+    given: bool = True,
 ) -> Listing:
     """All pictures of a folder, class after class, each with its part: train, val or test.
 
@@ -84,9 +89,10 @@ def listing(
         )
     ids = np.repeat(np.arange(len(classes)), [len(paths) for paths in classes.values()])
     parts, names = (np.array(column)[ids] for column in zip(*classes, strict=True))
-    if not test_share:
+    drawn = not (given and test_share and parts[0])
+    if drawn and parts[0]:
         ids = np.unique(names, return_inverse=True)[1]  # one class, on whatever side it lies
-    if not parts[0] or not test_share:
+    if drawn:
         parts = own.drawn(ids, test_share, class_split)
     paths = np.array([path for paths in classes.values() for path in paths])
     made = Listing(paths, ids, names, names, parts)

@@ -37,6 +37,7 @@ def load(
     root: Path,
     check: bool = True,
     test_share: float = 0.5,
+    given: bool = True,
     validation: bool = False,
     class_split: int = 0,
     join: bool = False,
@@ -46,12 +47,12 @@ def load(
     """Pictures that a CSV lists: ``root`` is that file, with columns path and label at least.
 
     Paths are absolute, or below the file's folder. Others, which may be left out: ``split`` (train,
-    val, test), else classes are drawn as in a folder (all train by ``test_share=0``); ``is_query``
-    and ``is_gallery``, of what tests (true, false), else a ``visit``, of which each class's last is
-    searched for in those before, else every picture is searched for in all others; ``category``,
-    which becomes the group; and a box, in pixels of the upright picture, as ``x_1, y_1, x_2, y_2``
-    or as ``box`` in that order. Names of columns are those of Open Metric Learning, or without
-    ``is_`` and ``_``.
+    val, test), else, or with ``given=False``, classes are drawn as in a folder (all train by
+    ``test_share=0``); ``is_query`` and ``is_gallery``, of what tests (true, false), else a
+    ``visit``, of which each class's last is searched for in those before, else every picture is
+    searched for in all others; ``category``, which becomes the group; and a box, in pixels of the
+    upright picture, as ``x_1, y_1, x_2, y_2`` or as ``box`` in that order. Names of columns are
+    those of Open Metric Learning, or without ``is_`` and ``_``.
 
     ``join``, ``unreadable`` and all else: see ``folder.load``. Raises FileNotFoundError where there
     is no such file, ValueError with line and column for what cannot be understood.
@@ -60,7 +61,7 @@ def load(
     names = own.joined(table["label"]) if join else table["label"].to_numpy(str)
     ids = np.unique(names, return_inverse=True)[1]
     parts = table["split"].to_numpy(str) if "split" in table else None
-    if parts is None or not test_share:
+    if parts is None or not (given and test_share):
         parts = own.drawn(ids, test_share, class_split)
     groups = table["group"].to_numpy(str) if "group" in table else names
     found = Listing(table["path"].to_numpy(), ids, names, groups, parts)

@@ -72,6 +72,7 @@ class Run:
     loaded: bool
     image_shape: tuple[int, ...]  # of the images that it was trained on, (C, H, W)
     num_classes: int  # of those
+    class_names: tuple[str, ...] = ()  # of those; older Runs do not say
 
     def model(self) -> nn.Module:
         """The trained model, on the CPU, ready to embed. Raises OSError where it is damaged."""
@@ -253,6 +254,7 @@ def _train(work: _Work, first: bool, **how: Any) -> None:
         "provenance": work.provenance,
         "image_shape": list(train[0].shape),
         "num_classes": train.num_classes,
+        "class_names": train.class_names,
     }
     if first and work.start is not None and not checkpoint.exists():
         write_whole({checkpoint: partial(shutil.copy, work.start)})
@@ -323,6 +325,7 @@ def load_run(path: StrPath) -> Run:
             raise ValueError("run.json or history.csv is not as it was written")
         facts["experiment"] = Experiment(**facts["experiment"])
         facts["image_shape"] = tuple(facts["image_shape"])
+        facts["class_names"] = tuple(facts.get("class_names", ()))
         # NumPy sees a byte that was flipped in these.
         with (path / "embeddings.npz").open("rb") as file, np.load(file) as arrays:
             facts |= {"embeddings": arrays["embeddings"], "labels": arrays["labels"]}

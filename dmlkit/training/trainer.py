@@ -341,10 +341,10 @@ def _look(trainer: Trainer, monitor: Mapping[str, data.ImageSet], bar: tqdm) -> 
     experiment, step = trainer.experiment, trainer.step
     if step == 0:
         return
+    bar.update(step - bar.n)
     due = step == experiment.steps or step % experiment.monitor_every == 0
     if due or step % CHECK_EVERY == 0:
         bar.set_postfix(loss=f"{trainer.check_finite():.3f}")
-        bar.update(step - bar.n)
     for split, images in monitor.items() if due else ():
         recalls = trainer.monitored.setdefault(split, {})
         if step not in recalls:
