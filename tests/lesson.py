@@ -8,7 +8,7 @@ from nbformat import NotebookNode
 from course import minutes, quiz
 
 #: Lessons that are in the form of docs/lesson.md: claim, guess, try, verdict.
-LIVED = ("06_prototypes", "09_margins")
+LIVED = ("06_prototypes", "09_margins", "13_norms_and_gradients", "14_spherical_constraint")
 #: Of these, without "More".
 CORE_WORDS, CORE_LINES, MINUTES = 1600, 90, 50
 #: The most words and code cells before "Going deeper", words of it, and of the box of evidence.
