@@ -221,7 +221,8 @@ def share(run: Run, images: ImageSet, device: str) -> tuple[float, Rows]:
 def better(images: ImageSet, found: Mapping[T, np.ndarray], own: T) -> tuple[T, Rows]:
     """The best of embeddings (N, d) where that is no luck, else one's own; a row for each."""
     images, _ = unlinked(images, found[own])
-    plain, gains, rows = by_class(images, found[own]), {own: 0.0}, []
+    plain, gains = by_class(images, found[own]), {own: 0.0}
+    rows: Rows = []
     for name, x in found.items():
         recalls, same = by_class(images, x), category(images, x)
         gain = statistics.interval(100 * (recalls - plain))
