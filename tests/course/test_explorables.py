@@ -90,6 +90,25 @@ def test_a_finger_moves_it_on_a_phone(on_page: Any) -> None:
     assert complaints(on_page) == []
 
 
+def test_where_motion_is_unwelcome_play_shows_its_end_at_once(on_page: Any) -> None:
+    """Nothing runs by itself: the numbers of the end stand there, and the button waits again."""
+    unwelcome = [{"name": "prefers-reduced-motion", "value": "reduce"}]
+    on_page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": unwelcome})
+    try:
+        on_page.refresh()
+        on_page.execute_script(f"{HOST}.scrollIntoView()", "norm_race")
+        reader = Reader(on_page, "norm_race")
+        button = reader.all("button.main")[0]
+        label, start = button.text, reader.check()["points"]
+        end = reader.after(button.click)["points"]
+        assert end != start
+        assert button.text == label
+        on_page.execute_async_script("setTimeout(arguments[0], 300)")
+        assert reader.check()["points"] == end
+    finally:
+        on_page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
 def test_without_webassembly_the_still_picture_says_so(
     page: Path, chromium: Any, serve: Callable[[Path], str]
 ) -> None:
