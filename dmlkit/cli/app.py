@@ -101,8 +101,8 @@ def train(
         experiment, line = practice.as_long(experiment)
         terminal.console.print(line, soft_wrap=True)
     if blend:
-        experiment, rows = practice.blended(experiment, device)
-        _choice(rows)
+        experiment, told = practice.blended(experiment, device)
+        _choice(told)
     images = load(experiment.data, experiment.split, **experiment.data_args)
     before = training.untrained(experiment, device)
     if experiment.data in practice.PHOTOGRAPHS:
