@@ -49,8 +49,8 @@ def serve(
     line = f"{found['pictures']} pictures of {found['products']} products, {new} of them new"
     terminal.console.print(f"{line}; answers within {found['answers_within']}", soft_wrap=True)
     line = (
-        f"chosen by {chosen.strangers} strangers of {chosen.products} products; of as many "
-        f"further products' strangers {100 * chosen.low:.0f} to {100 * chosen.high:.0f} % pass (95 %)"
+        f"chosen by {chosen.strangers} strangers of {chosen.products} products; of those of as "
+        f"many further ones {100 * chosen.low:.0f} to {100 * chosen.high:.0f} % pass (95 %)"
     )
     terminal.console.print(line, soft_wrap=True)
     if chosen.trained:
