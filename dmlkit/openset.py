@@ -90,20 +90,24 @@ def threshold(likeness: Floats, share: float) -> float:
 
 
 def spread(likeness: Floats, product: NDArray[Any], share: float) -> tuple[float, float]:
-    """How many strangers of further products pass a ``threshold`` of these, 0..1: a 95 % interval.
+    """How many strangers of as many further products pass a ``threshold`` of these, 0..1: 95 %.
 
-    By the bootstrap over products: of strangers (S,), each of a product (S,). It says how far a
-    threshold of so few products can be trusted, not how other strangers differ from these.
+    By the bootstrap over products, of which one draw chooses and another asks: of strangers (S,),
+    each of a product (S,). It knows nothing of strangers of another kind.
 
-    >>> spread(np.arange(90.0), np.repeat(np.arange(9), 10), share=0.1)
-    (0.0, 0.32222222222222224)
+    >>> low, high = spread(np.arange(90.0), np.repeat(np.arange(9), 10), share=0.1)
+    >>> f"{low:.2f} to {high:.2f}"
+    '0.00 to 0.46'
     """
     products, place = np.unique(product, return_inverse=True)
     P, order = len(products), np.argsort(-likeness)
-    drawn = np.random.default_rng(0).multinomial(P, np.full(P, 1 / P), size=_DRAWS)  # (D, P)
-    passed = drawn[:, place[order]].cumsum(axis=1)  # (D, S)
-    shares = (passed <= share * passed[:, -1:]).mean(axis=1)
-    low, high = np.quantile(shares, [0.025, 0.975])
+    rng, chance = np.random.default_rng(0), np.full(len(products), 1 / len(products))
+    choose, ask = (  # (D, S): how many were drawn of those that are as near
+        rng.multinomial(P, chance, size=_DRAWS)[:, place[order]].cumsum(axis=1) for _ in range(2)
+    )
+    passed = (choose <= share * choose[:, -1:]).sum(axis=1)  # (D,) places in the order
+    asked = np.where(passed > 0, ask[np.arange(_DRAWS), passed - 1], 0) / ask[:, -1]
+    low, high = np.quantile(asked, [0.025, 0.975])
     return float(low), float(high)
 
 

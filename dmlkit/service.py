@@ -194,7 +194,8 @@ def app(
         nonlocal waiting
         kind = request.headers.get("content-type", "application/octet-stream").split(";")[0]
         if not (kind.startswith("image/") or kind == "application/octet-stream"):
-            raise HTTPException(415, f"send a picture's bytes as they are, not {kind[:40]}")
+            line = f"send a picture's bytes as they are, not {kind[:40]}"
+            raise HTTPException(415, f"{line}; as a header, Content-Type: image/jpeg")
         if waiting >= WAITING:
             raise HTTPException(503, "too many wait: ask again", {"Retry-After": "1"})
         waiting += 1

@@ -111,3 +111,15 @@ def test_beyond_what_is_there_the_model_is_right_where_it_holds():
 def test_where_all_are_right_or_none_is_the_model_says_so(k, expected):
     found = openset.none_of(k, 19, np.array([19, 499]), np.full(50, 0.02))
     np.testing.assert_allclose(found, expected, atol=0.02)
+
+
+def test_as_many_further_products_keep_within_the_spread():
+    rng, within, sizes = np.random.default_rng(0), 0, (12, 20)  # products, strangers of each
+    product = np.repeat(np.arange(12), 20)
+    for _ in range(100):
+        chose, asked = (
+            (rng.normal(size=(12, 1)) + rng.normal(size=sizes)).ravel() for _ in range(2)
+        )
+        low, high = openset.spread(chose, product, 0.1)
+        within += low <= (asked > openset.threshold(chose, 0.1)).mean() <= high
+    assert within >= 85

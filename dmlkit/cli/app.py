@@ -1,7 +1,5 @@
 """The command line: ``dmlkit train | data | search``, and the commands of the checkout."""
 
-import os
-import socket
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -10,12 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dmlkit import cache_folder
-from dmlkit.cli import terminal
+from dmlkit.cli import deploy, terminal
 from dmlkit.cli.settings import literals
-from dmlkit.cli.terminal import Commands, Device, print_table, set_option
+from dmlkit.cli.terminal import Commands, Device, Root, print_table, set_option, use_root
 from dmlkit.files import write_whole
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from dmlkit.cli.practice import Rows
     from dmlkit.data import ImageSet
     from dmlkit.training import Run
@@ -28,18 +29,9 @@ app = typer.Typer(
 )
 data = typer.Typer(no_args_is_help=True, help="Check data sets, and put them in place.")
 app.add_typer(data, name="data")
-Root = Annotated[
-    Path | None,
-    typer.Option(help="Folder of the data sets, or your own; else $DMLKIT_DATA, else data/."),
-]
 Settings = Annotated[
     list[str] | None, set_option("a field of Experiment, or an entry of one: data_args.crop.")
 ]
-
-
-def _use_root(root: Path | None) -> None:
-    if root is not None:
-        os.environ["DMLKIT_DATA"] = str(root.resolve())
 
 
 @app.command()
@@ -79,12 +71,11 @@ def train(
     settings: Settings = None,
 ) -> None:
     """Train one Experiment (or load its Run), and score it on unseen classes beside baselines."""
-    _use_root(root)
+    use_root(root)
     from dmlkit import recipes, training
     from dmlkit.cli import practice
-    from dmlkit.data import load, references
+    from dmlkit.data import load
     from dmlkit.search import find_run
-    from dmlkit.training.scoring import score
 
     given = {"data": data, "steps": steps, "seed": seed, "data_args.unreadable": unreadable}
     changes = {name: value for name, value in given.items() if value is not None}
@@ -101,20 +92,38 @@ def train(
         experiment, line = practice.as_long(experiment)
         terminal.console.print(line, soft_wrap=True)
     if blend:
-        experiment, rows = practice.blended(experiment, device)
-        _choice(rows)
+        experiment, told = practice.blended(experiment, device)
+        _choice(told)
     images = load(experiment.data, experiment.split, **experiment.data_args)
     before = training.untrained(experiment, device)
     if experiment.data in practice.PHOTOGRAPHS:
         terminal.console.print(practice.near_copies(images, before), soft_wrap=True)
+    done = training.run(experiment, device=device, start=find_run(start) if start else None)
+    _report(images, before, done)
+    how = "loaded from" if done.loaded else f"trained in {done.seconds:.0f} s, kept in"
+    line = f"Run {done.path.name}, {how} {done.path.parent}"
+    terminal.console.print(line, soft_wrap=True)
+    if experiment.data in practice.OWN and experiment.split == "test":
+        _next(done)
+
+
+def _report(images: "ImageSet", before: dict[str, "NDArray[np.float32]"], done: "Run") -> None:
+    """Print the scores of a Run beside those of what needs no training."""
+    from dmlkit.cli import practice
+    from dmlkit.data import load, references
+    from dmlkit.training.scoring import score
+
+    experiment = done.experiment
     scores = {name: score(experiment, images, x) for name, x in before.items()}
     known = references(experiment.data, experiment.split, experiment.data_args)
     columns = {name: each for name, each in scores.items() if name not in known}
-    done = training.run(experiment, device=device, start=find_run(start) if start else None)
     columns[f"{experiment.loss}, {experiment.steps} steps"] = done.scores
     trained = load(experiment.data, "train", **experiment.data_args).class_names
     unseen = ", never seen in training" if set(trained).isdisjoint(images.class_names) else ""
-    title = f"{experiment.data}, {experiment.split} classes{unseen} (%)"
+    copies = ", near copies counted" * (
+        experiment.data in practice.PHOTOGRAPHS and images.queries is None
+    )
+    title = f"{experiment.data}, {experiment.split} classes{unseen}{copies} (%)"
     by_score = (
         (name, *(f"{100 * each[name]:.1f}" for each in columns.values())) for name in done.scores
     )
@@ -129,11 +138,6 @@ def train(
             terminal.console.print(f"{word}{line}", soft_wrap=True)
             word = ""
         _expect(shown, done)
-    how = "loaded from" if done.loaded else f"trained in {done.seconds:.0f} s, kept in"
-    line = f"Run {done.path.name}, {how} {done.path.parent}"
-    terminal.console.print(line, soft_wrap=True)
-    if experiment.data in practice.OWN and experiment.split == "test":
-        _next(done)
 
 
 def _choice(rows: "Rows") -> None:
@@ -190,7 +194,7 @@ def final(
 
     Without products apart a threshold lets twice as many strangers through as are asked for.
     """
-    _use_root(root)
+    use_root(root)
     from dmlkit import training
     from dmlkit.cli import practice
     from dmlkit.data import load
@@ -218,94 +222,8 @@ def final(
     _next(made)
 
 
-@app.command()
-def serve(
-    run: Annotated[str, typer.Argument(help="A Run: its folder, or its name as `train` says it.")],
-    pictures: Annotated[
-        Path | None, typer.Option(help="The catalog, a folder per class; else the Run's data.")
-    ] = None,
-    root: Root = None,
-    share: Annotated[float, typer.Option(help="Of strangers, who may be answered.")] = 0.1,
-    strangers: Annotated[
-        Path | None, typer.Option(help="Pictures of what is not in the catalog, to choose by.")
-    ] = None,
-    host: Annotated[str, typer.Option(help="Whom to listen to; else this machine alone.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(help="0: any that is free.")] = 8008,
-    device: Device = "auto",
-) -> None:
-    """Answer pictures with products, or "not in the catalog": POST / of bytes, GET /health."""
-    _use_root(root)
-    try:
-        from dmlkit import service
-    except ImportError as error:
-        how = "pip install --editable '.[service]'"
-        raise ImportError(f"a service needs starlette and uvicorn: {how}") from error
-    from dmlkit import search, training
-
-    done = search.find_run(run)
-    gallery = search.gallery(done, pictures)
-    path = cache_folder() / "indices" / f"{done.path.name}-{pictures.name if pictures else 'own'}"
-    made, new = search.index(done, gallery, path, device=device)
-    model = done.model().to(training.device_type(device))
-    chosen = service.threshold(done, model, made, share, strangers)
-    catalog = service.Catalog(done, model, made, chosen.least)
-    found = catalog.health()
-    line = f"{found['pictures']} pictures of {found['products']} products, {new} of them new"
-    terminal.console.print(f"{line}; answers within {found['answers_within']}", soft_wrap=True)
-    line = (
-        f"chosen by {chosen.strangers} strangers of {chosen.products} products; of further "
-        f"products' strangers {100 * chosen.low:.0f} to {100 * chosen.high:.0f} % pass (95 %)"
-    )
-    terminal.console.print(line, soft_wrap=True)
-    if chosen.trained:
-        terminal.console.print(service.TRAINED, soft_wrap=True)
-    if host not in ("127.0.0.1", "localhost", "::1"):
-        terminal.console.print(
-            "whoever reaches this machine can ask: there is no password", soft_wrap=True
-        )
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, port), family=family) as listening:
-        where = f"http://{host}:{listening.getsockname()[1]}/"
-        terminal.console.print(
-            f"POST pictures to {where}, GET {where}health; Ctrl+C ends it", soft_wrap=True
-        )
-        service.server(catalog).run(sockets=[listening])
-
-
-@app.command()
-def export(
-    run: Annotated[str, typer.Argument(help="A Run: its folder, or its name as `train` says it.")],
-    file: Annotated[Path, typer.Argument(help="To be written, .onnx.")],
-) -> None:
-    """Write a Run's model, or its head on features, as one ONNX file of the same numbers."""
-    import torch
-
-    from dmlkit import models
-    from dmlkit.search import find_run
-
-    try:
-        import onnxscript  # noqa: F401 - which torch needs to make a graph
-        from onnxruntime import InferenceSession
-    except ImportError as error:
-        how = "pip install --editable '.[site]'"
-        raise ImportError(f"an export needs onnxscript and onnxruntime: {how}") from error
-    done = find_run(run)
-    model, features = done.model(), done.image_shape[1:] == (1, 1)
-    shape = (3, *done.image_shape)
-    images = torch.rand(shape) if features else torch.randint(256, shape, dtype=torch.uint8)
-    graph = models.to_onnx(model, images)
-    (found,) = InferenceSession(graph).run(None, {"pixels": images.numpy()})
-    with torch.inference_mode():
-        apart = float((torch.from_numpy(found) - model(images)).abs().max())
-    if not apart < 1e-3:
-        raise ArithmeticError(
-            f"the graph differs from the model by {apart:.2g}: nothing is written"
-        )
-    line = f"{file}: {len(graph) / 1e6:.1f} MB, equal to the model within {apart:.1g}"
-    write_whole({file: lambda beside: beside.write_bytes(graph)})
-    terminal.console.print(line, soft_wrap=True)
+app.command()(deploy.serve)
+app.command()(deploy.export)
 
 
 @app.command()
@@ -324,7 +242,7 @@ def search(
     device: Device = "auto",
 ) -> None:
     """Find the pictures most like one, by the model of a Run; they are indexed the first time."""
-    _use_root(root)
+    use_root(root)
     from dmlkit import search
 
     done = search.find_run(run)

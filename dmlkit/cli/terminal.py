@@ -4,6 +4,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +20,10 @@ _EXPECTED = (ValueError, TypeError, OSError, ArithmeticError, RuntimeError, Impo
 
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Root = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the data sets, or your own; else $DMLKIT_DATA, else data/."),
+]
 Scheduler = Annotated[
     str | None,
     typer.Option(
@@ -26,6 +31,12 @@ Scheduler = Annotated[
         help="Address of a Dask scheduler: sweeps train on its workers, which share data/.",
     ),
 ]
+
+
+def use_root(root: Path | None) -> None:
+    """Take a folder for that of the data sets."""
+    if root is not None:
+        os.environ["DMLKIT_DATA"] = str(root.resolve())
 
 
 def set_option(what: str) -> Any:
