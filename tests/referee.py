@@ -345,12 +345,14 @@ def _takes_more(was: str, now: str) -> bool:
 
     >>> _takes_more("(x, labels, k=2)", "(x, labels=None, k=2, *, positive=None)")
     True
-    >>> _takes_more("(x, *, k=2)", "(x, *, k=2, m=3)")
+    >>> _takes_more("(x, *, k=2)", "(x, *, k=2, m=())")
     True
     >>> _takes_more("(x, k=2)", "(x, k=3)") or _takes_more("(x)", "(x, y)")
     False
     """
-    (before, old), (after, new) = (text.rstrip(")").rsplit("(", 1) for text in (was, now))
+    (before, _, old), (after, _, new) = (
+        text.removesuffix(")").partition("(") for text in (was, now)
+    )
     theirs, ours = ([x for x in each.split(", ") if x not in ("", "*")] for each in (old, new))
     same = all(b in (a, f"{a}=None") for a, b in zip(theirs, ours, strict=False))
     more = all("=" in extra for extra in ours[len(theirs) :])
