@@ -48,14 +48,19 @@ lab: .venv/installed
 site: .venv/installed $(if $(shell command -v npm),build/playground/losses.json build/explainer/explainer.json)
 	$(BIN)/dmlkit site
 
+# What runs in a page comes from npm.
+NPM = @command -v npm > /dev/null || { echo 'make $@ needs npm, of Node.js: none is on the path' >&2; exit 1; }
+
 # Forces of every loss on points that can be dragged, in build/playground, and the graphs of the
 # lessons' pictures, in build/explorables; needs npm.
 playground: .venv/installed
+	$(NPM)
 	$(BIN)/python -m course.explorables.export build/explorables
 	$(BIN)/python -m course.playground build/playground
 
 # A network that trains in the page, in build/explainer; needs npm.
 explainer: .venv/installed
+	$(NPM)
 	$(BIN)/python -m course.explainer build/explainer
 
 SHARED := $(wildcard course/exporting.py course/live.py course/playground.py course/site/static/look.css \

@@ -17,7 +17,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell, new_notebook
 
 import dmlkit
-from course import minutes, outputs, quiz
+from course import minutes, quiz
 from dmlkit.files import write_between, write_whole
 
 #: Tag of a cell that is folded in the printed book; in JupyterLab ``jupyter.source_hidden`` is.
@@ -28,8 +28,8 @@ _LINKS = re.compile(r"^.*\]\(index\.ipynb\).*$\n*", re.MULTILINE)
 
 
 #: "*Read 15 minutes, do 35; the machine works 1. Needs: 00, 02.*"
-_STUDY = re.compile(
-    r"^\*Read (?P<read>\d+) minutes, do (?P<do>\d+); the machine works [\d.]+\. "
+STUDY = re.compile(
+    r"^\*Read (?P<read>\d+) minutes, do (?P<do>\d+); the machine works (?P<works>[\d.]+)\. "
     r"Needs: (?P<needs>.+)\*$",
     re.MULTILINE,
 )
@@ -64,7 +64,7 @@ def facts(notebook: NotebookNode) -> Facts:
     text, prose = notebook.cells[0].source, "\n".join(cell.source for cell in notebook.cells)
     title = re.match(r"# (?:\d+ · )?(.+)", text)
     sentence = re.search(r"\*\*In one sentence\.\*\* (.+)", prose)
-    study = _STUDY.search(text)
+    study = STUDY.search(text)
     if not (title and sentence and study):
         raise ValueError(f"{text[:40]!r} lacks a title, its sentence or the minutes of study")
     needs = tuple(dict.fromkeys(re.findall(r"\b\d\d\b", study["needs"])))
@@ -117,7 +117,7 @@ PARTS = {
     "The sphere": ("13_norms_and_gradients", "norms, the constraint SEC, SEE's synthetic points"),
     "Evidence": ("18_reading_papers", "papers' tables, a fair comparison, what else matters"),
     "Look": ("22_embedding_maps", "UMAP maps, failures, hubs"),
-    "Practice on photographs": ("24_photographs", "fine-tuning, search, what came after"),
+    "Practice on photographs": ("24_photographs", "fine-tuning, search, without labels, words"),
 }
 #: Ways through the course.
 PATHS = {
@@ -130,18 +130,10 @@ PATHS = {
         "19_fair_comparison",
     ),
 }  # fmt: skip
-#: Where the first figure of a notebook is not the one that a reader recognizes when it is small.
-PICTURES = {
-    "00_start_here": "00_triplet",
-    "09_margins": "09_wedges",
-    "10_memory": "10_trails",
-    "18_reading_papers": "18_see_tables",
-    "21_sphere": "21_see",
-    "23_failures_and_hubs": "23_hub_pictures",
-    "24_photographs": "24_photograph",
-}
-#: Words of an answer in the index: at most, if it has a pause before; at least, before a semicolon.
-_ANSWER, _CLAUSE = 30, 10
+#: Words of an answer in the index: at most, if it can pause before; at least, before a semicolon.
+_ANSWER, _CLAUSE = 22, 10
+#: Where a sentence may pause, outside of brackets; at a comma only where another one follows.
+_PAUSE = re.compile(r"([;:.](?= |$)|,(?= (?:and|but|so|where|which|while|as) ))(?![^(]*\))")
 
 
 def number(name: str) -> str:
@@ -165,13 +157,15 @@ def answer(sentence: str) -> str:
 
     >>> answer("It falls in most trainings, but not in all of them (see: 3); so " + 30 * "wait ")
     'It falls in most trainings, but not in all of them (see: 3).'
+    >>> answer("It grows with the batch, as long as that has " + 30 * "many " + "classes.")
+    'It grows with the batch.'
     """
-    ends = [m.start() for m in re.finditer(r"[;:.](?= |$)(?![^(]*\))", sentence)]
-    ends = [
-        end for end in ends if sentence[end] != ";" or len(sentence[:end].split()) >= _CLAUSE
-    ] or [len(sentence)]
-    fit = [end for end in ends if len(sentence[:end].split()) <= _ANSWER] or ends[:1]
-    said = sentence[: fit[-1]]
+    pauses = {m.start(): len(sentence[: m.start()].split()) for m in _PAUSE.finditer(sentence)}
+    least = {".": 1, ":": 2, ";": _CLAUSE, ",": _CLAUSE}
+    whole = {at: words for at, words in pauses.items() if words >= least[sentence[at]]}
+    fit = [at for at, words in whole.items() if words <= _ANSWER and sentence[at] != ","]
+    fit = fit or [at for at, words in pauses.items() if words <= _ANSWER and sentence[at] == ","]
+    said = sentence[: fit[-1] if fit else min(whole, default=len(sentence))]
     return said + "." * (not said.endswith("?"))
 
 
@@ -182,21 +176,22 @@ def index(notebooks: Mapping[str, NotebookNode]) -> NotebookNode:
     ways = []
     for way, path in PATHS.items():
         there = [name for name in path if name in known]
-        links = " → ".join(f"[{number(n)} {known[n].title}]({n}.ipynb)" for n in there)
+        links = " → ".join(f"[{number(n)} {n[3:].replace('_', ' ')}]({n}.ipynb)" for n in there)
         ways.append(f"- **{way}** ({_minutes(known[n] for n in there)} minutes): {links}")
     parts = []
     for part in PARTS:
         rows = [f"## {part}", "", "| | |", "|---|---|"]
         for name in (name for name in known if part_of(name) == part):
-            each, picture = known[name], _picture(name, notebooks[name])
-            shown = f'<img src="../figures/{picture}.png" width="200" alt="">' * bool(picture)
+            each = known[name]
+            picture = f"../figures/small_{number(name)}.svg"
+            shown = f'<img src="{picture}" width="200" height="120" alt="">'
             after = f"; after {', '.join(map(number, direct[name]))}" * bool(direct[name])
             rows.append(
                 f"| {shown} | **[{number(name)} · {each.title}]({name}.ipynb)**<br>"
                 f"{answer(each.sentence)}<br>*Read {each.read}, do {each.do}{after}.* |"
             )
         parts.append("\n".join(rows))
-    picture = b64encode(drawing(direct).encode()).decode()
+    drawn = b64encode(drawing(direct).encode()).decode()
     sources = [
         "# The course\n\nEach lesson asks one question, and takes about an hour; below it are the "
         "minutes to read it and to do it, and what to know before. Words and symbols are in the "
@@ -205,7 +200,7 @@ def index(notebooks: Mapping[str, NotebookNode]) -> NotebookNode:
         "[teacher's guide](../docs/teach.md).",
         "## Three ways through\n\n" + "\n".join(ways),
         "## What builds on what\n\n"
-        f'<img src="data:image/svg+xml;base64,{picture}" alt="A drawing of the course: each lesson '
+        f'<img src="data:image/svg+xml;base64,{drawn}" alt="A drawing of the course: each lesson '
         'stands to the right of those that it builds on, which are named below, too.">',
         *parts,
     ]
@@ -215,12 +210,6 @@ def index(notebooks: Mapping[str, NotebookNode]) -> NotebookNode:
 
 def _minutes(known: Iterable[Facts]) -> int:
     return sum(each.read + each.do for each in known)
-
-
-def _picture(name: str, notebook: NotebookNode) -> str:
-    """A figure that a notebook shows, PICTURES' or its first one; '' if it shows none."""
-    found = [*outputs.pictures(notebook)]
-    return PICTURES[name] if PICTURES.get(name) in found else [*found, ""][0]
 
 
 def table(notebooks: Mapping[str, NotebookNode]) -> str:
@@ -246,20 +235,27 @@ def renumbered(text: str) -> str:
 def guide(text: str, notebooks: Mapping[str, NotebookNode]) -> str:
     """The teacher's guide with title, minutes and needs of each notebook as they are now.
 
-    Below its heading each has a line of these, and then questions that people write.
+    Below its heading each has a line of these, and then questions that people write. A week of the
+    plan has the minutes of its lessons.
     """
 
     def head(found: re.Match[str]) -> str:
         name = found[1]
         if name not in known:
             return found[0]
-        each = known[name]
         needs = f"; needs {', '.join(map(number, direct[name]))}" * bool(direct[name])
-        title = f"### [{number(name)} · {each.title}](../notebooks/{name}.ipynb)"
-        return f"{title}\n\nRead {each.read} minutes, do {each.do}{needs}."
+        title = f"### [{number(name)} · {known[name].title}](../notebooks/{name}.ipynb)"
+        return f"{title}\n\nRead {read[name]} minutes, do {known[name].do}{needs}."
+
+    def week(found: re.Match[str]) -> str:
+        names = re.findall(r"notebooks/(\w+)\.ipynb", found[1])
+        minutes_ = sum(read[name] + known[name].do for name in names if name in known)
+        return f"{found[1]}| {minutes_} |"
 
     known = {name: facts(notebook) for name, notebook in notebooks.items()}
+    read = {name: minutes.study(notebook)[0] for name, notebook in notebooks.items()}
     direct = reduced(known)
+    text = re.sub(r"^(\| \d+ \| .+? )\| \d+ \|", week, text, flags=re.M)
     return re.sub(r"^### \[.+\]\(\.\./notebooks/(\w+)\.ipynb\)\n\n.+$", head, text, flags=re.M)
 
 

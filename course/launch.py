@@ -71,7 +71,7 @@ def addressed(text: str, repository: str) -> str:
     if not repository:
         return text
     text = text.replace(
-        "git clone ADDRESS dmlkit   # of this repository",
+        "git clone ADDRESS dmlkit   # the address of this page",
         f"git clone https://github.com/{repository}.git dmlkit",
     )
     return _WHERE.sub(f"[Colab]({colab('notebooks/index.ipynb', repository)})", text)

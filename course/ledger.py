@@ -15,6 +15,8 @@ COLUMNS = (
     *("claim", "condition", "", "effect", "95 % interval", "found in 4 of 5", "printed"),
     *("its losses", "n", "Holm", "figure"),
 )
+#: Words of an effect that is there, if not as large as printed.
+_FOUND = ("holds here", "smaller than claimed", "smaller here")
 _SOURCES = {
     "sec_meta_review": "the meta-reviewer of SEC (not the paper, in these words)",
     "see_extended_abstract": "SEE's extended abstract",
@@ -58,8 +60,37 @@ def _losses(row: pd.Series) -> str:
     return ", ".join(said) + f"; another word without {', '.join(carried)}" * bool(len(carried))
 
 
+def outcome(word: str, stands: bool) -> str:
+    """Whether a test found what was claimed, ruled it out, or is open: its word fell, or is none.
+
+    >>> outcome("fails here", True), outcome("fails here", False)
+    ('ruled out', 'open')
+    """
+    if not stands or word not in DECIDED:
+        return "open"
+    return "found" if word in _FOUND else "ruled out"
+
+
+def counts(frame: pd.DataFrame) -> dict[str, int]:
+    """How many rows of evidence have which ``outcome``; rows of longer searches repeat others."""
+    rows = frame[frame["word"].isin(WORDS) & (frame["condition"] != AGAIN)]
+    found = [outcome(*row) for row in rows[["word", "stands"]].itertuples(index=False)]
+    return {each: found.count(each) for each in ("found", "ruled out", "open")}
+
+
+def in_short(frame: pd.DataFrame) -> str:
+    """The ledger in one sentence."""
+    all_of_it = counts(frame)
+    found, out, neither = all_of_it.values()
+    claims = frame[frame["word"].isin(WORDS) & (frame["condition"] != AGAIN)]["claim"].nunique()
+    return (
+        f"Of {sum(all_of_it.values())} tests of {claims} claims, {found} found what was claimed, "
+        f"{out} ruled it out, or its printed size, and {neither} could not tell."
+    )
+
+
 def tally(frame: pd.DataFrame) -> str:
-    """How many rows of evidence have which word that stands, and how many have none.
+    """The ledger in one sentence, and which words these are.
 
     >>> from studies import claims
     >>> tally(claims.ledger(claims.ROOT / "data"))  # where there are no figures
@@ -77,11 +108,11 @@ def tally(frame: pd.DataFrame) -> str:
     of_review = [table()[claim]["source"] == "sec_meta_review" for claim in found["claim"]]
     falls = int((decided & ~found["stands"]).sum())
     return (
-        f"Of {len(found)} rows of evidence ({found['claim'].nunique()} claims; {sum(of_review)} "
-        f"rows are a meta-reviewer's sentences) {int(stands.sum())} have a word that stands after "
-        f"Holm's correction: {', '.join(parts) or 'none'}. {falls} more have one that falls; "
-        f"{', '.join(rest) or 'none is open'}. {len(every) - len(found)} rows repeat others after "
-        "longer searches. Every rule was written with its data known."
+        f"{in_short(frame)} After Holm's correction these words stand: "
+        f"{', '.join(parts) or 'none'}. {falls} more have one that falls; "
+        f"{', '.join(rest) or 'none is open'}. {sum(of_review)} rows are a meta-reviewer's "
+        f"sentences; {len(every) - len(found)} repeat others after longer searches. "
+        "Every rule was written with its data known."
     )
 
 
@@ -118,14 +149,15 @@ def _history(about: dict[str, str]) -> str:
 
 
 def write(page: Path, frame: pd.DataFrame) -> None:
-    """Write what a page has marks for: the ledger (``<!-- claims -->``) or the
-    groups of losses (``<!-- which-loss -->``).
+    """Write what a page has marks for: the ledger (``<!-- claims -->``), its one sentence
+    (``<!-- in-short -->``) or the groups of losses (``<!-- which-loss -->``).
 
     Raises ValueError for a page that has none of them.
     """
     text = page.read_text(encoding="utf-8")
     makes = {
         "claims": lambda: markdown(frame),
+        "in-short": lambda: in_short(frame),
         "which-loss": lambda: choice.markdown(conditions(kept())),
     }
     marks = [mark for mark in makes if f"<!-- {mark} -->" in text]

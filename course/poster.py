@@ -26,17 +26,20 @@ ANGLES = np.arange(1.3, 90, 2.6)
 #: Norm of all embeddings; losses that normalize do not feel it.
 NORM = 3.0
 _DIM, _DRAWS, _COLUMNS = 24, 8, 5
-_HOW = (
-    "A sample is turned from its class (0°) to another one (90°): how strongly does the loss draw "
-    "it back? Below 0 it drives the sample on. Computed by autograd at the default settings; each "
-    "curve is scaled by its largest force.\n"
-    r"$\times$: time of forward and backward over that of contrastive (512 embeddings of 128 "
-    "dimensions, 1,000 proxies, two cores).  "
+#: Of the equations.
+SYMBOLS = (
     r"$s$ cosine, $D$ distance, $f$ raw embedding, $a$ anchor, $p$ positive, $n$ negative, "
     "\n"
     r"$y$ own class, $z$ any class, $\theta$ angle to a proxy, $\sigma$ temperature, $\alpha$ "
     r"scale, $m$ margin, $[\,\cdot\,]_+=\max(\cdot,\,0)$, sig sigmoid, LSE log-sum-exp. "
     "Means over anchors are left out."
+)
+_HOW = (
+    "A sample is turned from its class (0°) to another one (90°): how strongly does the loss draw "
+    "it back? Below 0 it drives the sample on. Computed by autograd at the default settings; each "
+    "curve is scaled by its largest force.\n"
+    r"$\times$: time of forward and backward over that of contrastive (512 embeddings of 128 "
+    f"dimensions, 1,000 proxies, two cores).  {SYMBOLS}"
 )
 # Losses that look at the first two images of a class alone, and those that draw at random.
 _OF_TWO = {"n_pairs", "n_pairs_normalized", "symmetrical_synthesis"}

@@ -259,8 +259,8 @@ def gallery(run: Run, pictures: StrPath | None = None, split: str | None = None)
     if pictures:
         images = folder.listing(Path(pictures)).image_set()
     else:
-        split, args = split or run.experiment.split, dict(run.experiment.data_args)
-        args = args | {"test_share": 0} if split == "train" and "given" in args else args
+        split, args = split or run.experiment.split, run.experiment.data_args
+        args = {**args, "test_share": 0} if split == "train" and "given" in args else args
         images = data.load(run.experiment.data, split, **args)
     classes = [images.class_names[label] for label in images.labels]
     if isinstance(images.images, Tensor):

@@ -234,9 +234,10 @@ def word(
     """What an effect with its 95 % interval says of a claim whose smallest effect is the margin m.
 
     - ``positive``, an effect above 0. If low > 0: *holds here* if effect ≥ m, else *smaller than
-      claimed* if high lies below the size that the paper ``printed``, else *smaller here*. If
-      high ≤ 0: *reversed here*. Else, if high < m: *too small to see here*, a gain of m is ruled
-      out and a smaller one is not; if high < printed: *printed size excluded here*;
+      claimed* if high lies below the size that the paper ``printed``, *smaller here* if high < m,
+      else *above 0 here*: whether it reaches m is not told. If high ≤ 0: *reversed here*. Else, if
+      high < m: *too small to see here*, a gain of m is ruled out and a smaller one is not; if
+      high < printed: *printed size excluded here*;
     - ``equivalent``, no difference: *holds here* inside ± m, *fails here* wholly outside;
     - ``below``, something stays under m: *holds here* if high < m, *fails here* if low > m;
 
@@ -253,8 +254,10 @@ def word(
     if rule == "positive":
         if low > 0 and effect >= margin:
             return "holds here"
+        if low > 0 and printed and high < printed:
+            return "smaller than claimed"
         if low > 0:
-            return "smaller than claimed" if printed and high < printed else "smaller here"
+            return "smaller here" if high < margin else "above 0 here"
         if high <= 0:
             return "reversed here"
         if high < margin:

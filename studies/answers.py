@@ -93,7 +93,7 @@ def conditions(evidence: Mapping[str, pd.DataFrame]) -> dict[str, Condition]:
         "photographs, head": ("photos", by_class(whole["photos"])),
         "photographs, fine-tuned": ("photos_whole", by_class(evidence["photos_whole"])),
     }
-    found = {}
+    found: dict[str, Condition] = {}
     for name, (study, rows) in parts.items():
         if len(rows):
             rules = protocol(study)
@@ -103,7 +103,10 @@ def conditions(evidence: Mapping[str, pd.DataFrame]) -> dict[str, Condition]:
             if study == "scratch":
                 there, passes = set(rows["arm"]), TWICE if name == claims.AGAIN else TWICE[:1]
                 better = {k: r for k, r in restricted(*passes).items() if {k[0], r[0]} <= there}
-            found[name] = Condition(name, rows, overlap, made, better)
+            borrowed = {}
+            if name == "trained longer" and "from scratch" in found:
+                borrowed = found["from scratch"].failed
+            found[name] = Condition(name, rows, overlap, made, better, borrowed)
     return found
 
 
@@ -170,9 +173,9 @@ def rows(found: Mapping[str, Condition]) -> Iterator[claims.Row]:
     contrasts = protocol("claims").contrasts
     for claim in claims.table():
         for at in found.values():
-            if claim in contrasts:
-                yield from _contrast_row(claim, contrasts[claim], at)
-            elif claim in _EXTREMES:
+            for told in (contrasts[name] for name in contrasts if name.split(", ")[0] == claim):
+                yield from _contrast_row(claim, told, at)
+            if claim in _EXTREMES:
                 yield from _extreme_row(claim, at)
 
 
@@ -197,7 +200,7 @@ Groups = dict[str, dict[str, float]]  # weights of terms by the loss whose candi
 def _contrast_row(claim: str, told: Mapping[str, Any], at: Condition) -> Iterator[claims.Row]:
     weights, usual = pd.Series(told["effect"], dtype=float), told.get("metric", "recall_at_1")
     metrics = {term: term.partition(" @ ")[2] or usual for term in weights.index}
-    there, broken = set(at.rows["arm"]), {arm for arm, _ in at.failed}
+    there = set(at.rows["arm"])
     lacking = {_loss(term) for term in weights.index if _arm(term) not in there}
     if (lacking and not told.get("mean")) or not set(metrics.values()) <= set(at.rows):
         return
@@ -209,7 +212,7 @@ def _contrast_row(claim: str, told: Mapping[str, Any], at: Condition) -> Iterato
         return
     scale = _size(dict(weights)) / sum(map(_size, groups.values()))
     groups = {base: {t: w * scale for t, w in terms.items()} for base, terms in groups.items()}
-    failed = [base for base, terms in groups.items() if broken & {_arm(term) for term in terms}]
+    failed = [base for base, terms in groups.items() if at.lost(map(_arm, terms))]
     many = len(groups) > 2 and all(abs(sum(terms.values())) < 1e-9 for terms in groups.values())
     kept = _without(groups, failed) if many else groups
     wide = {metric: at.wide(metric) for metric in set(metrics.values())}
@@ -227,11 +230,14 @@ def _contrast_row(claim: str, told: Mapping[str, Any], at: Condition) -> Iterato
     whole = measured(kept)
     more = _of_many(kept, measured) if many else {}
     which = ", ".join(dict.fromkeys(_loss(term) for terms in kept.values() for term in terms))
-    measure = f"{claims.table()[claim]['measure']}; here of {which}" if lacking else ""
+    measure = told.get("measure", claims.table()[claim]["measure"])
+    measure += f"; here of {which}" * bool(lacking)
+    condition = told.get("condition", at.name)
     how = {key: getattr(whole, key) for key in ("overlap", "luck", "searches", "pairs")}
     found = claims.row(
-        claim, at.name, whole.values, measure=measure, failed=failed, losses=[*kept], **more, **how
-    )
+        claim, condition, whole.values, measure=measure, failed=failed, losses=[*kept],
+        **more, **how,
+    )  # fmt: skip
     yield found if many or not failed else replace(found, word=claims.FAILED)
 
 
@@ -286,17 +292,20 @@ def _extreme_row(claim: str, at: Condition) -> Iterator[claims.Row]:
     wide = sign * at.rivals(metric)
     known = [arm for arm in ELEVEN if arm in wide]
     if loss in known and len(known) > 2:
-        of = at.searches()[wide.index]
-        values = lead(wide[known], loss, of)
-        measure = (
-            ""
-            if len(known) == len(ELEVEN)
-            else f"{claims.table()[claim]['measure']}; of {len(known) - 1} others"
-        )
+        of, failed = at.searches()[wide.index], at.lost(known)
+        # For some a restriction stands in; another is no rival, unless too few are left.
+        out = {*failed} - {arm for arm, _ in at.better}
+        sound = loss not in out and len(known) - len(out) > 2
+        kept = [arm for arm in known if not sound or arm not in out]
+        failed = [arm for arm in failed if arm == loss or arm in out]
+        measure = claims.table()[claim]["measure"]
+        measure += f"; of {len(kept) - 1} others" * (len(kept) < len(ELEVEN))
         how = {"overlap": at.overlap, "luck": at.luck(metric), "searches": of.to_numpy()}
-        found = claims.row(claim, at.name, values, measure=measure, **how)
+        values = lead(wide[kept], loss, of)
+        found = claims.row(claim, at.name, values, measure=measure, failed=failed, **how)
         # Not the worst, or not the best: nothing is shown the other way round.
-        yield replace(found, word=found.word.replace("reversed", "fails"))
+        word = found.word.replace("reversed", "fails") if sound else claims.FAILED
+        yield replace(found, word=word)
 
 
 def _arm(term: str) -> str:

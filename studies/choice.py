@@ -4,7 +4,10 @@ A ranking to a tenth of a point says more than a study can. So losses come in gr
 one, whose members are not separated from the best, and then bands of two points.
 """
 
+import math
 from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +16,7 @@ from scipy import stats
 from dmlkit import statistics
 from dmlkit.statistics import Luck
 from studies.answers import TWICE, restricted
-from studies.claims import AGAIN
+from studies.claims import AGAIN, WHOLE, unequal
 from studies.condition import Condition, plain
 from studies.judgment import sensitivity
 from studies.rules import protocol
@@ -25,7 +28,7 @@ FEW = 5  # effective repetitions: fewer tell no group
 BAND = 0.02  # of Recall@1: the width of the bands behind the best
 #: The conditions of a page, each with the tables that have its searches.
 SHOWN: Mapping[str, tuple[str, ...]] = {
-    "photographs, fine-tuned": ("photos_whole",),
+    WHOLE: ("photos_whole",),
     "photographs, head": ("photos",),
     "fine-tuned": ("transfer",),
     AGAIN: TWICE,
@@ -90,8 +93,10 @@ def power(table: pd.DataFrame, points: float = 0.03) -> float:
 
 
 def ranks(at: Condition, draws: int = 2000) -> pd.DataFrame:
-    """95 % intervals of the losses' ranks: low, high. Repetitions are drawn with replacement within
-    each search, and the luck of each loss from a normal distribution."""
+    """95 % intervals of the losses' ranks, each for itself: low, high. Repetitions are drawn with
+    replacement within each search, widened to the effective number of repetitions and to n − S
+    degrees of freedom as ``statistics.paired`` has them, and the luck of each loss from a normal
+    distribution."""
     wide, rng = at.rivals(), np.random.default_rng(0)
     wide = wide[plain(wide.columns)].dropna(axis=1)
     searches = at.searches()[wide.index].to_numpy()
@@ -99,9 +104,11 @@ def ranks(at: Condition, draws: int = 2000) -> pd.DataFrame:
     for s in np.unique(searches):
         mine = np.flatnonzero(searches == s)
         shares[:, mine] = rng.multinomial(len(mine), np.full(len(mine), 1 / len(mine)), draws)
-    means = shares / len(wide) @ wide.to_numpy()  # (draws, A)
-    sd = at.luck().sd / np.sqrt(2 * len(np.unique(searches)))
-    means += sd * rng.standard_normal(means.shape)
+    n, S = len(wide), len(np.unique(searches))
+    wider = n / math.sqrt((n - S) * statistics.effective(n, at.overlap))
+    moved = (shares / n - 1 / n) @ wide.to_numpy()  # (draws, A)
+    means = wide.mean().to_numpy() + wider * moved
+    means += at.luck().sd / math.sqrt(2 * S) * rng.standard_normal(means.shape)
     rank = 1 + (-means).argsort(1).argsort(1)
     ends = np.quantile(rank, [0.025, 0.975], axis=0).round().astype(int)
     found = pd.DataFrame(ends.T, wide.columns, ["low", "high"])
@@ -132,6 +139,13 @@ def settings(*passes: str) -> pd.DataFrame:
     return pd.DataFrame({"chosen": pd.Series(chosen), "blind": blind}).dropna()
 
 
+@cache
+def first(table: str) -> dict[str, Mapping[str, Any]]:
+    """The settings that the first search of a table chose for each loss."""
+    tuned = recipes(tables(table)[0].frame())
+    return {arm: recipe for (arm, search), recipe in tuned.items() if search == 0}
+
+
 def _short(value: object) -> str:
     return f"{value:.2g}" if isinstance(value, float) else str(value)
 
@@ -154,11 +168,11 @@ def _in_words(found: Mapping[str, Condition]) -> Iterator[str]:
             few = f"repetitions share classes and count as {n:.1f}, so that no group is told: "
             group = f"{few if n < FEW else ''}{(table['group'] == 0).sum()} of {len(table)}"
             yield (
-                f"**{name}**: {group} losses cannot be separated from the best; a loss 3 points "
-                f"behind would be found in {100 * power(table):.0f} of 100 such studies. "
-                f"The 95 % interval of a rank spans {(rank['high'] - rank['low']).median():.0f} "
-                f"places in the median. Four in five losses have a Recall@1 of {low:.0f} to "
-                f"{high:.0f} %. {_floor(at)}"
+                f"**{name}**{unequal(name)}: {group} losses cannot be separated from the best; a "
+                f"loss 3 points behind would be found in {100 * power(table):.0f} of 100 such "
+                "studies. The 95 % interval of a rank (not corrected for many) spans "
+                f"{(rank['high'] - rank['low']).median():.0f} places in the median. Four in "
+                f"five losses have a Recall@1 of {low:.0f} to {high:.0f} %. {_floor(at)}"
             )
 
 
@@ -172,7 +186,7 @@ def _floor(at: Condition) -> str:
 
 def _groups(at: Condition) -> str:
     rank = ranks(at)
-    head = "losses, by their mean (95 % interval of the rank)"
+    head = "losses, by their mean (95 % interval of the rank, not corrected for many)"
     lines = [f"| group | {head} | Recall@1 (%) |", "|---|---|---|"]
     for words, part in by_group(standings(at)):
         ends = (f"{100 * mean:.0f}" for mean in (part["mean"].min(), part["mean"].max()))

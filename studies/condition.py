@@ -25,7 +25,7 @@ class Condition:
 
     ``rows`` has the columns arm, repetition, search and the scores; ``made`` tells what an arm is
     made of; ``better`` which restriction of an arm validates better than the arm itself in a
-    search, and by how much.
+    search, and by how much; ``borrowed`` which searches failed where recipes are from elsewhere.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Condition:
     overlap: float
     made: Mapping[str, Arm]
     better: Mapping[tuple[str, int], tuple[str, float]] = field(default_factory=dict)
+    borrowed: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
     def wide(self, metric: str = "recall_at_1") -> pd.DataFrame:
         """A score of all arms, (repetitions, arms)."""
@@ -83,7 +84,12 @@ class Condition:
         found = {(tuned.columns[arm], int(names[s])): "far below its twin" for s, arm in far}
         edge = 2 * self._luck("recall_at_1", {arm for arm, _ in found}).sd
         below = {k: f"below {part}" for k, (part, by) in self.better.items() if by > edge}
-        return found | below
+        return {**self.borrowed, **found, **below}
+
+    def lost(self, names: Iterable[str]) -> list[str]:
+        """Of these arms, those of which a search failed, or one whose recipe they have."""
+        broken = {arm for arm, _ in self.failed}
+        return [arm for arm in names if {arm, self.source(arm)} & broken]
 
     def kind(self, groups: Mapping[str, Mapping[str, float]], metric: str) -> tuple[Luck, float]:
         """The luck of a sum of scores, and the sum of squared weights of its pairs.

@@ -157,13 +157,15 @@ class Judgment:
         best, level = at.arms.loc[at.best], 1 - LEVEL / len(self.questions) / 2
         least = best["error"] * stats.t.ppf([level, 0.8], best["df"]).sum()
         searches = trials["search"].nunique()
+        lucky = min(1.0, 2 * at.luck**2 / searches / best["error"] ** 2)
         return (
             f"- {name}: {at.n} repetitions, {searches} searches of "
             f"{(trials['stage'] == 'short').sum() / searches:.0f} candidates, "
             f"{(regime.rows['recall_at_1'] == 0).sum()} of the repetitions diverged. The luck of "
-            f"a recipe is {100 * at.luck:.2f} points (standard deviation over searches), and part "
-            f"of the interval. A gain of {100 * least:.1f} points over one rival would be found "
-            "in four of five such studies; smaller ones mostly not. Over the mean of all rivals "
+            f"a recipe is {100 * at.luck:.2f} points (standard deviation over searches): "
+            f"{lucky:.0%} of the variance of a difference, which no repetition narrows. A gain of "
+            f"{100 * least:.1f} points over one rival would be found in four of five such studies; "
+            "smaller ones mostly not. Over the mean of all rivals "
             f"it would be {100 * at.mean['least']:.1f} points (uncorrected): that one is a typical "
             "loss, which is less than the best, and no luck of theirs is in it. Classes are no "
             "units here: this study has kept its scores by repetition.\n"

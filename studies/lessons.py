@@ -6,9 +6,10 @@ comparisons of its own, in every condition that has them. A lesson reads the tab
 test only this module knows.
 """
 
+import json
 import math
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from dmlkit import ROOT, statistics
 from dmlkit.figures import Finding
 from dmlkit.figures.verdicts import FILE
 from dmlkit.files import write_whole
+from dmlkit.losses import entries
 from studies import claims
 from studies.answers import conditions, kept
 from studies.condition import Condition, plain
@@ -31,15 +33,16 @@ PLAN = Path(__file__).with_suffix(".toml")
 PLACES = {
     "from scratch": "drawings, from scratch",
     claims.AGAIN: "drawings, searched twice",
+    "from scratch, equal images": "drawings, equal images",
     "trained longer": "drawings, trained longer",
     "small batches": "drawings, small batches",
     "fine-tuned": "drawings, fine-tuned",
-    "photographs, fine-tuned": "photographs, whole network",
+    claims.WHOLE: "photographs, whole network",
 }
 #: Data sets that tables of papers name otherwise.
 _SETS = {"CUB200": "CUB", "CUB200-2011": "CUB", "CARS196": "Cars", "Cars196": "Cars"}
 #: Units of claims that are shares, which are shown in points.
-_SHARES = ("Recall@1", "Recall@K", "NMI")
+_SHARES = ("Recall@1", "Recall@K", "NMI", "share of variance")
 
 
 def table(
@@ -60,6 +63,8 @@ def _rows(part: Mapping[str, Any], ledger: pd.DataFrame, found: list[Condition])
     of = part["of"]
     if "claim" in part:
         own = list(_of_claim(of, part["claim"], ledger))
+    elif "evidence" in part:
+        own = [_of_products(of, part)]
     else:
         own = [row for at in found if (row := _compared(of, part, at))]
     return [*_printed(of, part.get("printed")), *own]
@@ -76,28 +81,78 @@ def _of_claim(of: str, claim: str, ledger: pd.DataFrame) -> Iterator[Finding]:
         effect, low, high = (scale * float(row[key]) for key in ("effect", "low", "high"))
         yield Finding(
             of, "study", PLACES.get(row["condition"], row["condition"]), effect, low, high,
-            _n(row["n"], row["effective"], "photographs" in row["condition"]),
+            _n(row["n"], row["effective"], row["condition"], len(row["parts"]), row["failed"]),
             row["word"] or "a clock: no word", bool(row["stands"]), scale * row["margin"], unit,
         )  # fmt: skip
 
 
+def _of_products(of: str, part: Mapping[str, Any]) -> Finding:
+    """A comparison of Recall@1 by product, in evidence of its own: one training in each fold."""
+    rows = pd.read_csv(ROOT / "data" / "evidence" / f"{part['evidence']}.csv")
+    rows = rows[rows["measure"] == "recall_at_1"]
+    plus, minus = (
+        pd.concat(
+            [pd.Series(json.loads(each)) for each in rows.loc[rows["arm"] == arm, "by_class"]]
+        )
+        for arm in (part["plus"], part["minus"])
+    )
+    effect, low, high, n = statistics.interval(100 * (plus - minus))
+    count, margin = f"{n:.0f} products", 100 * part["smallest"]
+    return Finding(
+        of, "study", part["label"], effect, low, high, count, _apart(low, high), margin=margin
+    )
+
+
+def _apart(low: float, high: float) -> str:
+    return "ahead" if low > 0 else "behind" if high < 0 else "not separated"
+
+
 def _compared(of: str, part: Mapping[str, Any], at: Condition) -> Finding | None:
-    """A comparison in one condition; nothing where a side is missing there."""
+    """A comparison in one condition; nothing where a side is missing there, or where it is not
+    asked for. Of a mean over losses those of which a search failed are left out and named."""
+    if at.name not in part.get("where", [at.name]):
+        return None
     losses = plain(at.wide().dropna(axis=1))
-    plus, minus = part["plus"], part["minus"]
-    if minus == ALL:
-        minus = [loss for loss in losses if loss not in plus]
+    plus = _side(part["plus"], losses)
+    minus = [x for x in _side(part["minus"], losses) if part["minus"] != ALL or x not in plus]
     # No loss loses to its own restriction; an addition is compared with its loss as searched.
-    scores = (at.rivals() if {*plus, *minus} <= {*losses} else at.wide()).dropna(axis=1)
+    own = {*plus, *minus} <= {*losses}
+    scores = (at.rivals() if own else at.wide()).dropna(axis=1)
     if not minus or not {*plus, *minus} <= {*scores}:
         return None
-    row = tested(scores, plus, minus, at, middle=part["minus"] == ALL)
+    lost = {*at.lost([*plus, *minus])} - ({arm for arm, _ in at.better} if own else set())
+    kept = _without(plus, minus, lost)
+    row = tested(scores, *(kept or (plus, minus)), at, middle=part["minus"] == ALL)
     effect, low, high = (100 * float(row[key]) for key in ("difference", "low", "high"))
-    label, n = PLACES.get(at.name, at.name), len(scores)
-    count = _n(n, statistics.effective(n, at.overlap), "photographs" in at.name)
-    word = "ahead" if low > 0 else "behind" if high < 0 else "not separated"
-    margin = 100 * part["smallest"]
+    n, left = len(scores), len(kept[0]) if kept else 0
+    count = _n(n, statistics.effective(n, at.overlap), at.name, left, plus[left:] if left else ())
+    label, margin = PLACES.get(at.name, at.name), 100 * part["smallest"]
+    word = _apart(low, high) if kept else claims.FAILED
     return Finding(of, "study", label, effect, low, high, count, word, margin=margin)
+
+
+def _side(told: Any, there: Sequence[str]) -> list[str]:
+    """Arms by name; all losses of a condition, or those "since" or "before" a year."""
+    if told == ALL:
+        return [*there]
+    if not isinstance(told, str):
+        return [*told]
+    when, year = told.split()
+    known = {entry.name: entry.year for entry in entries() if entry.name in there}
+    return [name for name, of in known.items() if (of >= int(year)) == (when == "since")]
+
+
+def _without(
+    plus: Sequence[str], minus: Sequence[str], lost: Collection[str]
+) -> tuple[list[str], list[str]] | None:
+    """Both sides without what is lost, pair by pair where each loss is on both; None where a side
+    is empty then."""
+    if len(plus) == len(minus):
+        pairs = [pair for pair in zip(plus, minus, strict=True) if not {*pair} & {*lost}]
+        left, right = [a for a, _ in pairs], [b for _, b in pairs]
+    else:
+        left, right = ([arm for arm in side if arm not in lost] for side in (plus, minus))
+    return (left, right) if left and right else None
 
 
 def tested(
@@ -115,8 +170,13 @@ def tested(
     return at.measured(values, groups, "recall_at_1").test()
 
 
-def _n(n: int, effective: float, classes: bool) -> str:
-    if classes:
+def _n(n: int, effective: float, condition: str, left: int = 0, out: Sequence[str] = ()) -> str:
+    """What was repeated, and of how many losses a search had not failed."""
+    if out:
+        return f"{left} of {left + len(out)} losses"
+    if claims.unequal(condition):
+        return "78 of 120 runs"
+    if "photographs" in condition:
         return f"{n} products"
     return f"n = {n}" + f" (worth {effective:.1f})" * (effective < n)
 

@@ -8,7 +8,12 @@ from nbformat import NotebookNode
 from course import minutes, quiz
 
 #: Lessons that are in the form of docs/lesson.md: claim, guess, try, verdict.
-LIVED = ("06_prototypes", "09_margins")
+LIVED = (
+    "00_start_here", "01_measuring_retrieval", "06_prototypes", "09_margins",
+    "13_norms_and_gradients", "14_spherical_constraint", "15_norms_and_groups",
+    "16_expansion_geometry", "17_expansion_training", "27_contrast_without_labels",
+    "28_pictures_and_words",
+)  # fmt: skip
 #: Of these, without "More".
 CORE_WORDS, CORE_LINES, MINUTES = 1600, 90, 50
 #: The most words and code cells before "Going deeper", words of it, and of the box of evidence.

@@ -126,6 +126,8 @@ def test_false_alarms_are_what_they_are_said_to_be(design):
     [
         ("positive", (0.5, 1.5), {}, "holds here"),
         ("positive", (0.1, 0.9), {}, "smaller here"),
+        ("positive", (0.1, 1.1), {}, "above 0 here"),
+        ("positive", (0.1, 1.1), {"printed": 1.2}, "smaller than claimed"),
         ("positive", (0.1, 0.9), {"printed": 1.2}, "smaller than claimed"),
         ("positive", (-0.4, 0.8), {}, "too small to see here"),
         ("positive", (-3.0, -2.0), {}, "reversed here"),

@@ -37,6 +37,10 @@ function graphs(name) {
 async function show(el) {
   const name = el.dataset.explorable;
   const [settings, module] = await Promise.all([fetch(here(`${name}/settings.json`)).then((reply) => reply.json()), import(`./${name}.js`)]);
+  if (!module.compute && typeof WebAssembly === "undefined") {
+    el.append(Object.assign(document.createElement("p"), { textContent: "This picture does not move here: the browser lacks WebAssembly." }));
+    return;
+  }
   const compute = module.compute ? async (question) => module.compute(question, settings) : graphs(name);
   module.mount(el, compute, settings);
 }

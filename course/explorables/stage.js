@@ -19,7 +19,7 @@ svg text { fill: var(--soft); font-size: 13px; text-anchor: middle; pointer-even
 .spring { stroke-linecap: round; opacity: .88; } .pull { stroke: var(--pull); } .push { stroke: var(--push); }
 .arrow { fill: var(--ink); stroke: var(--ink); stroke-width: 1.7; stroke-linejoin: round; }
 .c0 { --own: var(--a); } .c1 { --own: var(--b); } .c2 { --own: var(--c); }
-.handle { cursor: grab; outline: none; touch-action: none; } .handle:active { cursor: grabbing; }
+.handle { cursor: grab; outline: none; } .handle:active { cursor: grabbing; }
 .handle .reach { fill: none; stroke: transparent; stroke-width: 44; stroke-linecap: round; }
 .handle .dot { fill: var(--own, var(--ink)); stroke: var(--paper); stroke-width: 1.5; }
 .handle .leader { stroke: var(--line); stroke-width: 1.2; }
@@ -237,6 +237,7 @@ class Stage {
       const { x, y } = new DOMPoint(clientX, clientY).matrixTransform(this.svg.getScreenCTM().inverse());
       return [x, y];
     };
+    handle.addEventListener("touchstart", (event) => event.preventDefault(), { passive: false }); // parts of a drawing have no touch-action
     handle.addEventListener("pointerdown", (event) => {
       handle.setPointerCapture(event.pointerId);
       handle.focus({ preventScroll: true, focusVisible: false });
@@ -258,7 +259,8 @@ class Stage {
   // -- asking, one question at a time: the latest counts
   ask() {
     this.again = true;
-    this.asking ??= this.asked().finally(() => { this.asking = null; });
+    this.frame.ariaBusy = "true";
+    this.asking ??= this.asked().finally(() => { this.asking = null; this.frame.ariaBusy = "false"; });
     return this.asking;
   }
   async asked() {

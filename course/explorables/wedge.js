@@ -52,7 +52,7 @@ const drawing = () => {
     said: ({ apart, wedge, crossed, asked }) => (wedge > apart - 0.2 ? "The wedge fills all of the arc: no image between the proxies can content its class. " : "")
       + `${crossed} of 40 images lie across the border; the loss asks ${asked} to move.`,
     about: (_, i) => `proxy of class ${i + 1}`,
-    tables: () => [],
+    tables: ({ spots }) => [["Held-out images, degrees", ["", "class 1", "class 2"], spots[0].map((_, k) => [`${k + 1}`, [`spots.0.${k}`], [`spots.1.${k}`]])]],
     key: [[bar("var(--a)", "class 1 content"), bar("var(--b)", "class 2 content"), bar(FREE, "none content")], "Dots outside: held-out images of each class, normally spread around its proxy."],
   };
 };

@@ -91,6 +91,7 @@ function makeHandles() {
     g.append("proxy" in h ? svg("path", { class: "shape", d: "M0-.13.13 0 0 .13-.13 0z" })
       : svg("circle", { class: "shape", r: 0.1 }));
     g.append(svg("text", {}, LETTERS[h.owner]));
+    g.addEventListener("touchstart", (event) => event.preventDefault(), { passive: false }); // parts of a drawing have no touch-action
     g.addEventListener("pointerdown", (event) => { g.setPointerCapture(event.pointerId); g.focus(); });
     g.addEventListener("pointermove", (event) => {
       if (!g.hasPointerCapture(event.pointerId)) return;
@@ -163,12 +164,13 @@ function settingControl(s) {
 
 function choose(name) {
   loss = catalog.losses.find((entry) => entry.name === name) ?? catalog.losses[0];
+  const gone = catalog.missing.find((entry) => entry.name === name);
   $("loss").value = loss.name;
   settings = defaults(loss);
   proxies = firstProxies(loss.proxies);
-  $("summary").textContent = loss.summary;
+  $("summary").textContent = gone ? `${gone.title} cannot be shown here: ${gone.why}. In its place, ${loss.title}.` : loss.summary;
   $("settings").replaceChildren(...loss.settings.map(settingControl));
-  const fixed = Object.entries(loss.fixed).map(([key, value]) => `${key} = ${JSON.stringify(value)}`);
+  const fixed = Object.entries(loss.fixed).filter(([, value]) => value !== null).map(([key, value]) => `${key} = ${JSON.stringify(value)}`);
   $("fixed").textContent = [loss.wraps && `Around ${loss.wraps}.`, fixed.length && `Fixed here: ${fixed.join(", ")}.`].filter(Boolean).join(" ");
   $("legend").textContent = `Circles are embeddings, two of each class A, B and C.${loss.proxies.length ? " Diamonds are proxies: drag them too." : ""} The dashed circle has radius 1. All arrows share one scale, set by the longest.`;
   makeHandles();
@@ -207,11 +209,16 @@ function drawGrid() {
 }
 
 function fillPage() {
-  const families = [...new Set(catalog.losses.map((entry) => entry.family))];
+  const families = [...new Set([...catalog.losses, ...catalog.missing].map((entry) => entry.family))];
   $("loss").replaceChildren(...families.map((family) => {
     const group = document.createElement("optgroup");
     group.label = family;
     group.append(...catalog.losses.filter((e) => e.family === family).map((e) => new Option(e.title, e.name)));
+    for (const { title } of catalog.missing.filter((e) => e.family === family)) {
+      const option = new Option(`${title} (not here: see below)`);
+      option.disabled = true;
+      group.append(option);
+    }
     return group;
   }));
   $("loss").disabled = false;
@@ -225,8 +232,13 @@ function fillPage() {
 }
 
 async function start() {
+  document.body.classList.toggle("embed", location.search === "?embed"); // on a page of its own loss
   drawGrid();
   reset();
+  if (typeof WebAssembly === "undefined") {
+    $("status").textContent = "This browser lacks WebAssembly, which computes the forces. The atlas and the lessons show them as pictures.";
+    return;
+  }
   try {
     catalog = await (await fetch("./losses.json")).json();
   } catch {

@@ -10,14 +10,18 @@ import re
 import shutil
 from collections.abc import Sequence
 from functools import cache
+from html import escape, unescape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
+from fontTools import subset
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markdown_it import MarkdownIt
+from PIL import Image
 
-from course import book, explorables, launch, ledger
+from course import book, explorables, launch, ledger, poster
 from course.site import atlas, drawings, notebooks
 from dmlkit import ROOT, __version__, losses
 from studies import choice, claims
@@ -27,18 +31,6 @@ SITE = Path(__file__).parent
 LIVE = ("explorables", "playground", "explainer")
 #: Pages of one look, each a tab of the others: the folder, and what the tab says.
 TABS = {"playground": "Forces", "explainer": "Training", "losses": "Atlas"}
-#: On the front page, beside the README's.
-BEST_FIGURES = ("00_before_after", "02_force_field", "16_sphere", "19_groups")
-
-
-#: The three ways on the first screen, which are told below.
-_WAYS = """
-<div class="doors">
-<a href="#three-ways-to-begin"><b>Run it</b>git clone, make lab</a>
-<a href="#three-ways-to-begin"><b>Use it</b>Five lines of Python</a>
-<a href="notebooks/index.html"><b>Read it</b>Here, or in Colab</a>
-</div>
-"""
 
 
 def build(out: Path) -> None:
@@ -56,6 +48,28 @@ def build(out: Path) -> None:
         options += ["-D", f"html_extra_path={source / '_extra'}", "-d", str(source / "_doctrees")]
         if status := build_main([*options, str(source), str(out)]):
             raise ValueError(f"Sphinx ended with status {status}: see what it printed above")
+    _finish(out)
+
+
+def _finish(out: Path) -> None:
+    """Say to screen readers what Sphinx's pages leave out; keep the letters of formulas alone."""
+    letters: set[str] = set()
+    for page in out.rglob("*.html"):
+        if page.relative_to(out).parts[0] in LIVE:
+            continue
+        text = page.read_text(encoding="utf-8")
+        for formula in re.findall(r"<math\b.*?</math>", text, re.DOTALL):
+            letters |= {*unescape(formula)}
+        text = text.replace('class="caption" role="heading"', 'class="caption"')
+        text = text.replace('<summary aria-label="Toggle hidden content">', "<summary>")
+        page.write_text(text, encoding="utf-8")
+    (path,) = (out / "_static").glob("STIX*.ttf")
+    options = subset.Options(layout_features=["*"])
+    with subset.load_font(path, options) as font:
+        cut = subset.Subsetter(options)
+        cut.populate(text="".join(letters))
+        cut.subset(font)
+        subset.save_font(font, path, options)
 
 
 def write(source: Path) -> None:
@@ -66,24 +80,33 @@ def write(source: Path) -> None:
         shutil.copytree(ROOT / "build" / part, source / "_extra" / part)
     for part in {"playground", "explainer"} & set(there):
         page = source / "_extra" / part / "index.html"
-        text = page.read_text(encoding="utf-8").replace("<!-- tabs -->", tabs(part, there))
+        linked = '<link rel="stylesheet" href="../_static/tabs.css">' + tabs(part, there)
+        text = page.read_text(encoding="utf-8").replace("<!-- tabs -->", linked)
         page.write_text(text, encoding="utf-8")
     figures, course, frame = notebooks.figures(), book.course(), claims.ledger()
     facts = {name: book.facts(notebook) for name, notebook in course.items()}
     notebooks.write(source / "notebooks", course, figures)
-    _set(
-        source / "ledger" / "index.md", "ledger.md", head=ledger_head(),
-        text=ledger.markdown(frame), table=ledger_by_conditions(frame),
-    )  # fmt: skip
-    _write_atlas(source / "losses")
-    (source / "teach.md").write_text(teach(), encoding="utf-8")
-    context = {
-        "front": front(launch.repository()),
+    told = {
+        "head": ledger_head(),
+        "dots": drawings.dots(ledger.counts(frame)),
+        "table": ledger_by_conditions(frame),
+        "text": re.sub(r"^## (\w+) · ", _target, ledger.markdown(frame), flags=re.M),
+    }
+    _set(source / "ledger" / "index.md", "ledger.md", **told)
+    _write_atlas(source / "losses", there)
+    for name in ("teach.md", "plans.md"):
+        (source / name).write_text(teach(name), encoding="utf-8")
+    still = Image.open(ROOT / "figures" / "explainer_still.webp").size
+    context = front(launch.repository()) | {
         "figures": figures,
-        "best": {name: figures[name] for name in BEST_FIGURES},
-        "tally": ledger.tally(frame),
+        "still": still,
+        "curves": [(e.name, e.title, drawings.curve(e.name)) for e in losses.entries()],
+        "dots": drawings.dots(ledger.counts(frame)),
+        "parts": {
+            part: [name for name in course if book.part_of(name) == part] for part in book.PARTS
+        },
         "facts": facts,
-        "claims": len(claims.table()),
+        "in_short": ledger.in_short(frame),
         "losses": len(losses.entries()),
         "cff": (ROOT / "CITATION.cff").read_text(encoding="utf-8"),
         "live": there,
@@ -102,9 +125,9 @@ def tabs(current: str, there: Sequence[str]) -> str:
     """Links between the pages that move and the atlas, as HTML.
 
     >>> tabs("playground", ["playground"]).count("<a ")
-    2
+    3
     """
-    links = [
+    links = ['<a href="../index.html">dmlkit</a>'] + [
         f'<a href="../{part}/index.html"{" aria-current=page" * (part == current)}>{name}</a>'
         for part, name in TABS.items()
         if part in (*there, "losses")
@@ -112,62 +135,90 @@ def tabs(current: str, there: Sequence[str]) -> str:
     return f'<nav class="tabs" aria-label="Play">{"".join(links)}</nav>'
 
 
-def front(repository: str) -> str:
-    """The README up to the course, as the first page has it."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## The course")[0]
+def front(repository: str) -> dict[str, str]:
+    """What the first page takes from the README: its film, two paragraphs and first commands."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
     text = re.sub(r" ?<!--.*?-->", "", launch.addressed(text, repository), flags=re.DOTALL)
-    text = re.sub(r"\[([^]]+)\]\(figures/[\w.]+\.md\)", r"\1", text)
-    shown = r"!\[([^]]*)\]\(figures/(\w+\.(?:png|webp))\)"
-    small = r'<img src="figures/\2" alt="\1">'
-    return re.sub(shown, small, text).replace("\n## ", f"\n{_WAYS}\n## ", 1)
+    text = text.replace("(notebooks/24_photographs.ipynb)", "(notebooks/24_photographs.html)")
+    _, film, lead, number, commands, *_ = text.split("\n\n")
+    shares = re.findall(r"([\d.]+) %", number)
+    return {
+        "film": film[2:].partition("]")[0],
+        "lead": _html(lead),
+        "number": _html(number),
+        "after": shares[0],
+        "before": shares[1],
+        "commands": re.sub(r" +# .+", "", commands.removeprefix("```sh\n").removesuffix("\n```")),
+    }
 
 
-def teach() -> str:
-    """The teacher's guide of docs/, whose links lead to pages of the site."""
-    text = (ROOT / "docs" / "teach.md").read_text(encoding="utf-8")
+def _html(text: str) -> str:
+    html: str = MarkdownIt().renderInline(text)
+    return html
+
+
+def teach(page: str) -> str:
+    """A page of docs/ for teachers, whose links lead to pages of the site."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     return text.replace("](../notebooks/", "](notebooks/").replace("(ledger.md", "(ledger/index.md")
+
+
+def which_loss() -> str:
+    """The recommendation of docs/which_loss.md, without what it rests on."""
+    text = (ROOT / "docs" / "which_loss.md").read_text(encoding="utf-8")
+    text = text.partition("\n\n")[2].partition("\n## ")[0]
+    return re.sub(r" ?<!--.*?-->", "", text)
 
 
 def ledger_head() -> str:
     """What docs/ledger.md says before its rows, without links to pages that the site has not."""
     head = (ROOT / "docs" / "ledger.md").read_text(encoding="utf-8").partition("<!-- claims -->")[0]
-    return re.sub(r"\[([^]]+)\]\(\w+\.md\)", r"\1", head).strip()
+    return re.sub(r"\[([^]]+)\]\(\w+\.md\)", r"\1", head).partition("\n")[2].strip()
 
 
 def ledger_by_conditions(frame: pd.DataFrame) -> str:
-    """A table of words: a row for each claim, a column for each condition."""
+    """A table as HTML: a row for each claim, a column for each condition, a sign for each word."""
     shown = frame[frame["word"].isin(claims.WORDS)]
     wide = list(dict.fromkeys(shown.sort_values("claim", kind="stable")["condition"]))
-    heads = map(claims.placed, wide)
-    lines = ["| claim | " + " | ".join(heads) + " |", "|---" * (len(wide) + 1) + "|"]
+    heads = "".join(f'<th scope="col"><span>{claims.placed(at)}</span></th>' for at in wide)
+    lines = [f'<tr><th scope="col">Claim</th>{heads}</tr>']
     for name, rows in shown.groupby("claim", sort=False):
-        words = {
-            at: " ".join(
-                f'<span class="word {_look(row.word, row.stands)}">{row.word}</span>'
-                for row in rows[rows["condition"] == at].itertuples()
-            )
+        cells = (
+            " ".join(map(_sign, rows[rows["condition"] == at].itertuples(index=False)))
             for at in wide
-        }
-        about = plain(claims.table()[name]["claim"])
-        lines.append(f"| **{name}** {about} | " + " | ".join(words.values()) + " |")
-    return "\n".join(lines)
+        )
+        about = escape(claims.table()[name]["claim"])
+        lines.append(
+            f'<tr><th scope="row"><a href="#{name.lower()}"><b>{name}</b> {about}</a></th>'
+            + "".join(f"<td>{cell}</td>" for cell in cells)
+            + "</tr>"
+        )
+    return f'<div class="wide"><table class="claims">{"".join(lines)}</table></div>'
 
 
-def _look(word: str, stands: bool) -> str:
-    return word.split()[0] if stands or word not in claims.DECIDED else "falls"
+def _target(found: re.Match[str]) -> str:
+    return f"({found[1].lower()})=\n{found[0]}"
 
 
-def _write_atlas(folder: Path) -> None:
+def _sign(row: Any) -> str:
+    """What stands for a word, and the word for those who hover or listen."""
+    found = ledger.outcome(row.word, row.stands).replace(" ", "-")
+    word = row.word + ", but not after correction" * (row.word in claims.DECIDED and not row.stands)
+    return f'<span class="sign {found}" title="{word}"><span class="away">{word}</span></span>'
+
+
+def _write_atlas(folder: Path, there: Sequence[str]) -> None:
     known = atlas.atlas()
     families = list(dict.fromkeys(loss["entry"].family for loss in known))
     results = [loss["results"] for loss in known]
     powers = {name: row["power"] for each in results for name, row in each.items() if row}
-    shown = {"losses": known, "families": families, "conditions": list(results[0])}
+    shown: dict[str, Any] = {"losses": known, "families": families, "conditions": list(results[0])}
+    shown |= {"which": which_loss(), "symbols": poster.SYMBOLS, "tabs": tabs("losses", there)}
+    live = "playground" in there
     _set(folder / "index.md", "losses.md", **shown, powers=powers)
     for loss in known:
         name = loss["entry"].name
-        drawings.forces(name).savefig(folder / f"{name}.png", dpi=150)
-        _set(folder / f"{name}.md", "loss.md", **loss)
+        _set(folder / f"{name}.md", "loss.md", **loss, springs=drawings.springs(name), live=live)
 
 
 @cache

@@ -22,16 +22,41 @@ html_title = "dmlkit"
 _spec = find_spec("ziamath")  # which warns as it is imported
 _ziamath = Path(_spec.origin).parent if _spec and _spec.origin else Path()
 html_static_path = ["static", str(_ziamath / "fonts" / "STIXTwoMath-Regular.ttf")]
-html_css_files = ["site.css"]
+html_favicon = "static/mark.svg"
+html_css_files = ["site.css", "tabs.css"]
+html_js_files = [("site.js", {"type": "module"})]
 if (ROOT / "build" / "explorables").exists():
-    html_js_files = [("../explorables/site.js", {"type": "module"})]
+    html_js_files += [("../explorables/site.js", {"type": "module"})]
+templates_path = ["theme"]
+html_sidebars = {
+    "**": [
+        f"sidebar/{part}.html" for part in ("scroll-start", "search", "navigation", "scroll-end")
+    ]
+}
 html_copy_source = html_show_sourcelink = False
 html_show_sphinx = False
 html_math_renderer = "mathml"  # as the page is built: nothing is fetched, no script runs
-html_theme_options = {
-    "light_css_variables": {"color-brand-primary": "#0000b8", "color-brand-content": "#0000b8"},
-    "dark_css_variables": {"color-brand-primary": "#9db2ff", "color-brand-content": "#9db2ff"},
+# The colors are those of static/site.css, in which light-dark() tells the themes apart.
+_COLORS = {
+    "color-background-primary": "var(--paper)",
+    "color-background-secondary": "var(--panel)",
+    "color-background-hover": "var(--panel)",
+    "color-background-border": "var(--line)",
+    "color-foreground-primary": "var(--ink)",
+    "color-foreground-secondary": "var(--soft)",
+    "color-foreground-muted": "var(--soft)",
+    "color-foreground-border": "var(--line)",
+    "color-brand-primary": "var(--link)",
+    "color-brand-content": "var(--link)",
+    "color-brand-visited": "var(--link)",
+    "color-sidebar-background": "var(--paper)",
+    "color-sidebar-background-border": "var(--line)",
+    "color-sidebar-search-background": "var(--paper)",
+    "color-sidebar-link-text--top-level": "var(--ink)",
+    "font-stack": "var(--text)",
+    "font-stack--headings": "var(--heads)",
 }
+html_theme_options = {"light_css_variables": _COLORS, "dark_css_variables": _COLORS}
 pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
 
 myst_enable_extensions = ["dollarmath", "attrs_inline", "deflist"]
@@ -101,7 +126,8 @@ def _signature(
 
 def setup(app: Any) -> None:
     """Sphinx calls this."""
-    logging.getLogger("faiss").setLevel(logging.WARNING)
+    for talkative in ("faiss", "fontTools"):
+        logging.getLogger(talkative).setLevel(logging.WARNING)
     app.add_html_math_renderer("mathml", (_visit_inline, None), (_visit_block, None))
     app.connect("autodoc-process-docstring", _docstring)
     app.connect("autodoc-process-signature", _signature)

@@ -9,8 +9,9 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell, new_output
+from PIL import Image
 
-from course import book, explorables, launch, outputs, solutions
+from course import book, explorables, launch, outputs, quiz, solutions
 from dmlkit import ROOT
 
 #: Where the site has what is a page of docs/.
@@ -20,6 +21,8 @@ _PAGES = {
     "which_loss.md": "losses/index.md",
 }
 _BESIDE = re.compile(r"(?<!!)\[([^]]+)\]\(\.\./(?!figures/)(?:docs/)?([^)#]+)(?:#[^)]*)?\)")
+#: A guess with its folded answer, which the page sets apart.
+_GUESS = re.compile(r"^\*\*Predict\.\*\* .+?</details>", re.MULTILINE | re.DOTALL)
 _REFERENCE = re.compile(r"!\[([^\]]*)\]\((\.\./figures/\w+\.(?:png|gif))\)")
 
 
@@ -35,10 +38,12 @@ def picture(name: str, alt: str, up: str = "../") -> str:
     Where it moves, its explorable will stand in its place.
     """
     place = f"{up}figures/{name}"
+    with Image.open(ROOT / "figures" / f"{name}.png") as drawn:
+        wide, high = drawn.size
     still = (
-        f'<figure class="figure"><a href="{place}.png"><img src="{place}.png" '
-        f'alt="{escape(alt)}"></a><figcaption><a href="{place}.json">Numbers (JSON)</a>'
-        "</figcaption></figure>"
+        f'<figure class="figure"><a href="{place}.png"><img src="{place}.png" width="{wide}" '
+        f'height="{high}" loading="lazy" alt="{escape(alt)}"></a><figcaption>'
+        f'<a href="{place}.json">Numbers (JSON)</a></figcaption></figure>'
     )
     moves = explorables.of_figures().get(name)
     about = f' data-explorable="{moves}"' if moves else ""
@@ -48,6 +53,24 @@ def picture(name: str, alt: str, up: str = "../") -> str:
 def _here(found: re.Match[str]) -> str:
     """A link out of notebooks/: to a page of the site, or, where it has none, its words."""
     return f"[{found[1]}](../{_PAGES[found[2]]})" if found[2] in _PAGES else found[1]
+
+
+def _facts(found: re.Match[str]) -> str:
+    """A lesson's line of minutes and needs."""
+    read, do, works, needs = found.groups()
+    minutes = f"<li>Read <b>{read}</b> min</li><li>Do <b>{do}</b> min</li>"
+    machine = f"<li>The machine works {works} min</li>"
+    return f'<ul class="facts">{minutes}{machine}<li>Needs {escape(needs)[:-1]}</li></ul>'
+
+
+def _of_copies(cell: NotebookNode) -> bool:
+    """Whether a cell is for those alone who work in the notebook: their guesses, its imports."""
+    told = ("Write your letters here", "The imports, and one call")
+    return bool(cell.source.startswith((f"{quiz.GUESSES} = ", *told)))
+
+
+def _apart(found: re.Match[str]) -> str:
+    return f'<div class="predict">\n\n{found[0]}\n\n</div>'
 
 
 def write(folder: Path, course: dict[str, NotebookNode], known: dict[str, dict[str, Any]]) -> None:
@@ -65,8 +88,9 @@ def write(folder: Path, course: dict[str, NotebookNode], known: dict[str, dict[s
         first = notebook.cells[0]
         badges = launch.badges(f"notebooks/{name}.ipynb", repository)
         first.source = book.linked(first.source, badges)  # the page has links to its neighbors
+        first.source = book.STUDY.sub(_facts, first.source)
     for name, notebook in (course | pages).items():
-        notebook.cells = pictures_first(notebook.cells)
+        notebook.cells = pictures_first([cell for cell in notebook.cells if not _of_copies(cell)])
         for cell in notebook.cells:
             if cell.cell_type == "code":
                 _show(cell, known)
@@ -75,6 +99,8 @@ def write(folder: Path, course: dict[str, NotebookNode], known: dict[str, dict[s
                     lambda found: f'<img src="{found[2]}" alt="{escape(found[1])}">', cell.source
                 )
                 cell.source = _BESIDE.sub(_here, cell.source)
+                guess = re.compile(".+", re.DOTALL) if quiz.MARK.match(cell.source) else _GUESS
+                cell.source = guess.sub(_apart, cell.source)
         nbformat.write(notebook, folder / f"{name}.ipynb")
 
 

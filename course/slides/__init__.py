@@ -69,7 +69,7 @@ def deck(name: str, notebook: NotebookNode, guide: str) -> Iterator[Slide]:
     ``guide`` is the text of docs/teach.md.
     """
     facts = book.facts(notebook)
-    questions = _questions(name, guide)
+    told = _section(name, guide)
     number = book.number(name)
     yield Slide(f"<p>{number}</p><h1>{_html(facts.title)}</h1>", "title", _minutes(facts))
     for cell in notebook.cells:
@@ -80,8 +80,9 @@ def deck(name: str, notebook: NotebookNode, guide: str) -> Iterator[Slide]:
         else:
             yield from _shown(cell)
     yield Slide(f"<h2>In one sentence</h2>{_html(facts.sentence)}")
+    questions = re.findall(r"^- (.+)", told, re.M)
     asked = "".join(f"<li>{_html(each)}</li>" for each in questions)
-    yield Slide(f"<h2>To discuss</h2><ol>{asked}</ol>")
+    yield Slide(f"<h2>To discuss</h2><ol>{asked}</ol>", notes=_html(told))
 
 
 def _asked(item: quiz.Item) -> Iterator[Slide]:
@@ -149,12 +150,11 @@ def _settings(name: str) -> str:
     return json.dumps({**known.describe(), "first": first}).replace("<", "\\u003c")
 
 
-def _questions(name: str, guide: str) -> list[str]:
-    """What the teacher's guide asks about a lesson."""
-    found = re.search(
-        rf"^### \[.+\]\(\.\./notebooks/{name}\.ipynb\)\n(.+?)(?=^#|\Z)", guide, re.M | re.S
-    )
-    return re.findall(r"^- (.+)", found[1], re.M) if found else []
+def _section(name: str, guide: str) -> str:
+    """What the teacher's guide says of a lesson: questions, answers and a typical mistake."""
+    head = rf"^### \[[^\n]+\]\(\.\./notebooks/{name}\.ipynb\)\n\n[^\n]+\n"
+    found = re.search(rf"{head}(.+?)(?=^#|\Z)", guide, re.MULTILINE | re.DOTALL)
+    return found[1] if found else ""
 
 
 def _minutes(facts: book.Facts) -> str:

@@ -121,10 +121,10 @@ def _report(images: "ImageSet", before: dict[str, "NDArray[np.float32]"], done: 
     trained = load(experiment.data, "train", **experiment.data_args).class_names
     unseen = ", never seen in training" if set(trained).isdisjoint(images.class_names) else ""
     title = f"{experiment.data}, {experiment.split} classes{unseen} (%)"
-    rows = (
+    by_score = (
         (name, *(f"{100 * each[name]:.1f}" for each in columns.values())) for name in done.scores
     )
-    print_table(title, ["score", *columns], rows, "right")
+    print_table(title, ["score", *columns], by_score, "right")
     if known:  # in a line: more columns would not fit
         beside = (f"{name} {100 * scores[name]['recall_at_1']:.1f}" for name in known)
         terminal.console.print(f"recall_at_1 beside: {', '.join(beside)}", soft_wrap=True)

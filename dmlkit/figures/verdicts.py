@@ -26,8 +26,8 @@ LIVE = "this page's run"
 _AMBER = "#a05a00"
 #: The color of a word by what it begins with; of any other, and of all that does not stand, gray.
 _COLORS = {
-    "holds": RIGHT, "smaller": "#3388bb", "too small": _AMBER, "printed size": _AMBER,
-    "reversed": WRONG, "fails": WRONG,
+    "holds": RIGHT, "smaller": "#3388bb", "above 0": "#3388bb", "too small": _AMBER,
+    "printed size": _AMBER, "reversed": WRONG, "fails": WRONG,
 }  # fmt: skip
 _CAPTION = (
     "Every condition of our studies that can answer, beside what papers print. The luck of "

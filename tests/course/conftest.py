@@ -22,7 +22,7 @@ import pytest
 import dmlkit
 from course import live
 
-PHONE = (390, 844)
+PHONE = 390, 844
 AXE = """
 const done = arguments[1];
 axe.run(arguments[0], {resultTypes: ["violations"]}).then(
@@ -31,6 +31,7 @@ axe.run(arguments[0], {resultTypes: ["violations"]}).then(
 """
 #: The checker of accessibility, from npm: its version and the MD5 of its archive.
 AXE_CORE, AXE_MD5 = "axe-core@4.10.3", "d207912d8fd85eb733c60e41a3787b86"
+OPEN = "jupyterapp.commands.execute('docmanager:open', {path: arguments[0]})"
 RUN_ALL = """
 const panel = jupyterapp.shell.currentWidget;
 window.ran = null;
@@ -46,7 +47,7 @@ class _Quiet(SimpleHTTPRequestHandler):
         """The test's own output is enough."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def serve() -> Iterator[Callable[[Path], str]]:
     """Serve a folder on this machine, and give its address."""
     servers = []
@@ -63,7 +64,7 @@ def serve() -> Iterator[Callable[[Path], str]]:
         server.server_close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
     """A browser that keeps a log of its console and of its requests."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
@@ -98,10 +99,33 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str]]:
     return violations
 
 
-def fits(browser: Any, size: tuple[int, int]) -> bool:
-    """Whether the page is no wider than a screen of this size, in CSS pixels."""
-    metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 0, "mobile": True}
+@contextmanager
+def phone(browser: Any) -> Iterator[None]:
+    """The browser as a phone: its size in CSS pixels, and fingers."""
+    metrics = dict(zip(("width", "height"), PHONE, strict=True))
+    metrics |= {"deviceScaleFactor": 0, "mobile": True}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    try:
+        yield
+    finally:
+        browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@contextmanager
+def without_webassembly(browser: Any) -> Iterator[None]:
+    """Pages that are opened meanwhile find no WebAssembly."""
+    source = {"source": "delete globalThis.WebAssembly"}
+    added = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", source)
+    try:
+        yield
+    finally:
+        browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
+
+
+def fits(browser: Any) -> bool:
+    """Whether the page is no wider than the screen."""
     page = "document.documentElement"
     return bool(browser.execute_script(f"return {page}.scrollWidth <= {page}.clientWidth"))
 
@@ -163,7 +187,10 @@ def run_all(browser: Any, lab: str, path: str, limit: float = 420) -> list[dict[
     from selenium.webdriver.support.ui import WebDriverWait
 
     complaints(browser)
-    browser.get(f"{lab}/lab/tree/{path}?reset")
+    if browser.current_url.startswith(lab):
+        browser.execute_script(OPEN, path)
+    else:
+        browser.get(f"{lab}/lab/tree/{path}?reset")
     ready = "return Boolean(window.jupyterapp?.shell.currentWidget?.context?.path === arguments[0])"
     WebDriverWait(browser, 90).until(lambda b: b.execute_script(ready, path))
     browser.execute_script(RUN_ALL)

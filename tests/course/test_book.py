@@ -61,7 +61,7 @@ def test_the_index_is_read_in_minutes() -> None:
 
 
 def test_every_way_through_the_course_is_there() -> None:
-    named = {name for path in book.PATHS.values() for name in path} | book.PICTURES.keys()
+    named = {name for path in book.PATHS.values() for name in path}
     named |= {first for first, _ in book.PARTS.values()}
     assert named <= NOTEBOOKS.keys()
 

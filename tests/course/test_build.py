@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,19 +12,21 @@ from typing import Any
 
 import nbformat
 import pytest
+import torch
 
 from course import book, ledger, solutions
-from dmlkit import ROOT, losses
-from studies import claims
+from dmlkit import ROOT, losses, recipes
+from dmlkit.cli.settings import literals
+from studies import choice, claims
 
 for package in ("sphinx", "myst_nb", "furo", "latex2mathml"):
     pytest.importorskip(package, reason="the site needs: pip install --editable '.[site]'")
 
 from course import launch, site  # noqa: E402
-from course.site import notebooks  # noqa: E402
+from course.site import atlas, notebooks  # noqa: E402
 from course.site.conf import mathml  # noqa: E402
 
-from .conftest import PHONE, complaints, fits  # noqa: E402
+from .conftest import complaints, fits, phone  # noqa: E402
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -89,20 +92,39 @@ def test_a_notebook_has_its_own_outputs_and_folds_what_draws_and_solves(built: P
     assert len(re.findall(r'<details class="[^"]*hide', page)) == folded
 
 
-def test_the_first_page_has_the_three_ways_and_leads_to_all_others(built: Path) -> None:
+def test_the_first_page_has_the_claim_of_the_readme_and_leads_to_all_others(built: Path) -> None:
     page = text(built, "index.html")
-    assert "git clone" in page
-    assert "training.fit(model, loss, train" in re.sub(r"<[^>]+>", "", page)
+    said = site.front("")
+    assert all(part in page for part in (said["lead"], said["number"], "git clone"))
+    assert float(said["before"]) < float(said["after"])
     for name in ("notebooks/index", "losses/index", "ledger/index", "play", "teach", "gallery"):
         assert f'href="{name}.html"' in page
+    for name in (*book.course(), *(entry.name for entry in losses.entries())):
+        assert re.search(rf'href="\w+/{name}\.html"', page), name
 
 
-def test_a_loss_has_its_chosen_settings_in_each_condition(built: Path) -> None:
-    page = re.sub(r"<[^>]+>", "", text(built, "losses/multi_similarity.html"))
-    for condition in ("photographs, fine-tuned", "fine-tuned", "from scratch"):
-        assert condition in page
-    assert "backbone_lr_factor" in page
-    assert "not separated from the best; 3 points are found in" in page
+def test_a_loss_has_its_equation_settings_and_evidence(built: Path) -> None:
+    page = text(built, "losses/multi_similarity.html")
+    assert page.partition('class="equation"')[2].count("<math") >= 2
+    words = re.sub(r"<[^>]+>", "", page)
+    assert 'losses.build("multi_similarity", beta=50.0, base=0.5)' in words
+    assert "--set backbone_lr_factor=0.1" in words
+    drawn = re.search(r'<svg class="evidence".*?</svg>', page, re.DOTALL)
+    assert drawn
+    assert drawn[0].count('<circle class="own"') == len(choice.SHOWN)
+    assert "not separated from the best" in words
+
+
+def test_settings_to_paste_make_the_loss_and_the_experiment() -> None:
+    """What the page says of a loss is what the package takes; NumPy's repr would be none."""
+    for entry in losses.entries():
+        if found := atlas.paste(entry.name):
+            made = eval(found["python"].partition("= ")[2], {"losses": losses})
+            assert isinstance(made, torch.nn.Module)
+            words = shlex.split(found["shell"].replace("\\\n", " "))
+            asked = literals(words[i + 1] for i, word in enumerate(words) if word == "--set")
+            recipe = "photos_features" if "features" in words else "photos_grocery_lite0"
+            assert recipes.load(recipe, entry.name, recipes.nested(asked)).loss == entry.name
 
 
 def test_the_teacher_s_guide_speaks_of_each_lesson() -> None:
@@ -110,6 +132,10 @@ def test_the_teacher_s_guide_speaks_of_each_lesson() -> None:
     assert guide == book.guide(book.renumbered(guide), book.course()), "run python -m course.book"
     asked = re.findall(r"^### \[.+\]\(\.\./notebooks/(\w+)\.ipynb\)\n\n.+\n\n- ", guide, re.M)
     assert asked == [*book.course()], "questions to discuss, in the order of the course"
+    assert guide.count("**A typical mistake.**") == len(asked)
+    weeks = [int(each) for each in re.findall(r"^\| \d+ \| .+? \| (\d+) \|", guide, re.M)]
+    assert len(weeks) == 12
+    assert max(weeks) <= 180, "90 minutes together, and as many at home"
 
 
 def test_the_ledger_has_each_row_of_each_claim(built: Path) -> None:
@@ -150,16 +176,25 @@ def test_a_bar_is_as_tall_as_a_letter_unless_it_is_made_taller(tex: str) -> None
     assert all('stretchy="false"' in attributes for attributes in bars)
 
 
-def test_in_a_browser(built: Path, chromium: Any, serve: Callable[[Path], str]) -> None:
+def test_in_a_browser(
+    built: Path,
+    chromium: Any,
+    serve: Callable[[Path], str],
+    axe: Callable[..., list[str]],
+) -> None:
     """The first page, and what the search finds, without a request to another machine."""
     address = serve(built)
     complaints(chromium)
     chromium.get(f"{address}/index.html")
     pictures = "return [...document.images].map((picture) => picture.naturalWidth)"
     widths = chromium.execute_script(pictures)
-    assert len(widths) == 1 + len(site.BEST_FIGURES)  # the README's is the first
-    assert all(widths)
-    assert fits(chromium, PHONE)
+    assert len(widths) == 2 + len(book.course())  # the mark and the still
+    assert widths[1] > 0
+    sizes = "return performance.getEntries().map((each) => each.encodedBodySize ?? 0)"
+    assert sum(chromium.execute_script(sizes)) < 1_000_000
+    assert axe(chromium, chromium.find_element("tag name", "body")) == []
+    with phone(chromium):
+        assert fits(chromium)
     chromium.get(f"{address}/search.html?q=semihard")
     chromium.execute_async_script("setTimeout(arguments[0], 2000)")
     assert chromium.find_elements("css selector", "#search-results li a")

@@ -18,7 +18,8 @@ pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 from course.explainer import graphs, images, page, step, training
 from dmlkit import ROOT
 
-from .conftest import PHONE, complaints, fits
+from .conftest import complaints, fits, phone, without_webassembly
+from .reader import touch
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]  # the exporters'
 
@@ -149,19 +150,37 @@ def test_keys_suffice_and_a_link_shares(reader: Any, axe: Callable[..., list[str
         reader.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
         reader.execute_async_script("setTimeout(arguments[0], 600)")
         assert axe(reader, reader.find_element("css selector", "body")) == [], theme
-    assert fits(reader, PHONE)
+    reader.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    with phone(reader):
+        assert fits(reader)
+        _by_touch(reader)
+
+
+def _by_touch(reader: Any) -> None:
+    """A finger turns the sphere to the side, chooses a dot, and scrolls the page up or down."""
+    plane = reader.find_element("id", "plane")
+    reader.execute_script("arguments[0].scrollIntoView({block: 'center'})", plane)
+    query = "return document.getElementById('found').ariaLabel"
+    before = plane.screenshot_as_png, reader.execute_script(query)
+    touch(reader, plane, right=60)
+    assert plane.screenshot_as_png != before[0]
+    assert reader.execute_script(query) == before[1]
+    touch(reader, plane, at=0.2)
+    assert reader.execute_script(query) != before[1]
+    before = reader.execute_script("return scrollY")
+    touch(reader, plane, down=80)
+    assert reader.execute_script("return scrollY") < before, "the page scrolls"
 
 
 def test_without_webassembly_there_is_a_film(reader: Any) -> None:
-    source = {"source": "delete globalThis.WebAssembly"}
-    added = reader.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", source)
-    reader.refresh()
-    reader.execute_async_script("explainer.ready.then(arguments[0])")
-    film = reader.find_element("css selector", "#film img")
-    assert reader.execute_async_script("arguments[0].decode().then(() => arguments[1](true))", film)
-    assert film.is_displayed()
-    assert fits(reader, PHONE)
-    reader.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
+    decoded = "arguments[0].decode().then(() => arguments[1](true))"
+    with without_webassembly(reader), phone(reader):
+        reader.refresh()
+        reader.execute_async_script("explainer.ready.then(arguments[0])")
+        film = reader.find_element("css selector", "#film img")
+        assert reader.execute_async_script(decoded, film)
+        assert film.is_displayed()
+        assert fits(reader)
 
 
 def test_the_same_numbers_in_python_and_javascript() -> None:

@@ -1,16 +1,12 @@
-"""What a reader sees of every explorable is what torch computes: in JupyterLab, and on a page."""
+"""What a reader sees of every explorable on a page is what torch computes."""
 
-import json
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import numpy as np
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
 
 from course import explorables, live
 from course.explorables import export
@@ -18,142 +14,11 @@ from course.explorables.widget import bundle
 from course.site import notebooks
 from dmlkit import figures
 
-from .conftest import PHONE, complaints, fits, jupyterlab, run_all
+from .conftest import complaints, fits, phone, without_webassembly
+from .reader import Reader, every_control_by_keys, touch, touched, tour
 
+HOST = "document.querySelector(`[data-explorable='${arguments[0]}']`)"
 pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]  # the exporters'
-
-#: In a page and in JupyterLab, the shadow root of the explorable with this alt text.
-FIND = """
-const hosts = [...document.querySelectorAll("*")].filter((el) => el.shadowRoot);
-return hosts.find((el) => el.shadowRoot.querySelector("svg")?.ariaLabel === arguments[0]) ?? null;
-"""
-SHOWN = """
-return [...arguments[0].querySelectorAll("[data-of]")].filter((el) => el.matches("output, span"))
-  .map((el) => [el.dataset.of, el.textContent]);
-"""
-#: What can be reached by keys, and what each is called.
-CONTROLS = """
-return [...arguments[0].querySelectorAll("select, input, button, summary, [tabindex]")]
-  .filter((el) => el.checkVisibility())
-  .map((el) => el.ariaLabel || el.labels?.[0]?.textContent || el.textContent);
-"""
-
-
-#: Between them these have all that a stage can have; JupyterLab sees the whole of no other.
-WHOLE_IN_LAB = ("norm_race", "springs")
-
-
-class Reader:
-    """What a reader of an explorable does and sees."""
-
-    def __init__(self, browser: Any, name: str) -> None:
-        from selenium.webdriver.support.ui import WebDriverWait
-
-        self.browser, self.known = browser, explorables.load(name)
-        self.wait = WebDriverWait(browser, 60, 0.1, ignored_exceptions=[Exception])
-        host = self.wait.until(lambda b: b.execute_script(FIND, self.known.alt))
-        browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", host)
-        self.root = host.shadow_root
-        self.wait.until(lambda _: self.question())
-        browser.execute_script("arguments[0].querySelector('details').open = true", self.root)
-
-    def all(self, css: str) -> list[Any]:
-        return list(self.root.find_elements("css selector", css))
-
-    def question(self) -> dict[str, Any]:
-        """What the numbers that are shown answer."""
-        found: dict[str, Any] = json.loads(self.all(".frame")[0].get_attribute("data-of"))
-        return found
-
-    def check(self) -> dict[str, Any]:
-        """Every number that is shown is torch's, to four digits."""
-        asked = self.question()
-        answer = self.known.answer(asked["choice"], asked["numbers"], asked["points"])
-        shown = self.browser.execute_script(SHOWN, self.root)
-        assert len(shown) >= len(self.known.readouts) > 0
-        for path, text in shown:
-            expected: Any = answer
-            for key in path.split("."):
-                expected = expected[int(key) if isinstance(expected, list) else key]
-            found = float(text.replace("−", "-"))
-            assert found == pytest.approx(expected, rel=6e-4, abs=1e-4), (asked, path)
-        return asked
-
-    def after(self, act: Callable[[], Any]) -> dict[str, Any]:
-        """What is asked after an act of the reader, once the numbers answer it."""
-        before = self.question()
-        act()
-        self.wait.until(lambda _: self.question() != before)
-        time.sleep(0.3)
-        return self.check()
-
-    def drag(self, right: int, down: int) -> dict[str, Any]:
-        from selenium.webdriver import ActionChains
-
-        dot = self.all(".handle .halo")[0]
-        chain = ActionChains(self.browser, 40).click_and_hold(dot).move_by_offset(right, down)
-        return self.after(chain.release().perform)
-
-
-def tour(reader: Reader) -> None:
-    """Drag, keys, menu, sliders, play, reset; nothing but keys from the second step on."""
-    from selenium.webdriver import Keys
-
-    start = reader.check()
-    if reader.all(".handle"):
-        moved = reader.drag(25, 30)
-        assert moved["points"][0] != start["points"][0]
-        handle = reader.all(".handle")[-1]
-        turned = reader.after(lambda: handle.send_keys(Keys.ARROW_UP))
-        assert turned["points"][-1] != moved["points"][-1]
-    for slider in reader.all("input"):
-        before = reader.question()["numbers"]
-        assert reader.after(lambda s=slider: s.send_keys(Keys.ARROW_LEFT * 3))["numbers"] != before
-    if reader.all("option:not(:disabled):nth-child(2)"):
-        before = reader.question()["choice"]
-        menu = reader.all("select")[0]
-        assert reader.after(lambda: menu.send_keys(Keys.ARROW_DOWN))["choice"] != before
-    if reader.all("button.main"):
-        button, before = reader.all("button.main")[0], reader.question()["points"]
-        label = button.text
-        button.send_keys(Keys.ENTER)
-        reader.wait.until(lambda _: reader.question()["points"] != before)
-        if button.text != label:  # it has not ended yet
-            button.send_keys(Keys.ENTER)
-        reader.wait.until(lambda _: button.text == label)
-        time.sleep(0.3)
-        reader.check()
-    if reader.all(".handle"):
-        handle = reader.all(".handle")[0]
-        reader.after(lambda: handle.send_keys(Keys.ARROW_DOWN))
-        reset = reader.all(".buttons button")[-1]
-        end = reader.after(lambda: reset.send_keys(Keys.ENTER))
-        assert end["points"] == reader.known.begin(end["choice"])[2]
-
-
-def first_step(reader: Reader) -> None:
-    """One key on the first thing that can be moved: it reaches the stage, and numbers answer it."""
-    from selenium.webdriver import Keys
-
-    reader.check()
-    if movable := reader.all(".handle") + reader.all("input"):
-        reader.after(lambda: movable[0].send_keys(Keys.ARROW_UP))
-    else:
-        reader.after(lambda: reader.all("select, button.main")[0].send_keys(Keys.ARROW_DOWN))
-
-
-def reached(reader: Reader) -> int:
-    """How many controls the Tab key reaches, from the first one on."""
-    from selenium.webdriver import ActionChains, Keys
-
-    active = "return arguments[0].activeElement"
-    first = "arguments[0].querySelector('select, input, button, summary, [tabindex]').focus()"
-    reader.browser.execute_script(first, reader.root)
-    found = 0
-    while reader.browser.execute_script(active, reader.root) is not None:
-        found += 1
-        ActionChains(reader.browser).send_keys(Keys.TAB).perform()
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -192,56 +57,69 @@ def on_page(page: Path, chromium: Any, serve: Callable[[Path], str]) -> Any:
 
 
 @pytest.mark.parametrize("name", explorables.names())
-def test_on_the_site(name: str, on_page: Any, axe: Callable[..., list[str]]) -> None:
-    host = "document.querySelector(`[data-explorable='${arguments[0]}']`)"
-    on_page.execute_script(f"{host}.scrollIntoView()", name)
+def test_on_the_site(name: str, on_page: Any) -> None:
+    on_page.execute_script(f"{HOST}.scrollIntoView()", name)
     reader = Reader(on_page, name)
     tour(reader)
-    called = on_page.execute_script(CONTROLS, reader.root)
-    assert all(called), called
-    assert reached(reader) == len(called), "each control can be reached by keys"
-    for theme in ("light", "dark"):
-        on_page.execute_script("document.body.dataset.theme = arguments[0]", theme)
-        host = on_page.execute_script(FIND, reader.known.alt)
-        assert axe(on_page, host) == [], theme
+    every_control_by_keys(reader)
     assert complaints(on_page) == []
 
 
-@pytest.fixture(scope="module")
-def in_lab(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Any]:
-    """A notebook with all explorables, which has run in JupyterLab."""
-    folder = tmp_path_factory.mktemp("lab") / "course"
-    folder.mkdir()
-    cells = [new_code_cell("from dmlkit import figures")]
-    cells += [new_code_cell(f"figures.explore({name!r}, None)") for name in explorables.names()]
-    spec = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    nbformat.write(new_notebook(cells=cells, metadata=spec), folder / "all.ipynb")
-    with jupyterlab(folder) as address:
-        ran = run_all(chromium, address, "all.ipynb", limit=120)
-        assert [o for c in ran for o in c["outputs"] if o["output_type"] == "error"] == []
-        yield chromium
-
-
-@pytest.mark.parametrize("place, name", [*enumerate(explorables.names(), start=1)])
-def test_in_a_notebook(place: int, name: str, in_lab: Any) -> None:
-    """On the stage of the site, where each is tried whole; numbers are Python's, keys those that
-    JupyterLab leaves."""
-    show = "jupyterapp.shell.currentWidget.content.scrollToItem(arguments[0], 'center')"
-    in_lab.execute_script(show, place)
-    act = tour if name in WHOLE_IN_LAB else first_step
-    act(Reader(in_lab, name))
-    assert complaints(in_lab) == []
-
-
-def test_a_phone_shows_all_of_it(page: Path, chromium: Any, serve: Callable[[Path], str]) -> None:
-    """After the notebook: the browser keeps the size of a phone."""
-    chromium.get(serve(page))
-    assert fits(chromium, PHONE)
-    host = "document.querySelector(`[data-explorable='${arguments[0]}']`)"
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_names_and_contrast(theme: str, on_page: Any, axe: Callable[..., list[str]]) -> None:
+    """Of all explorables at once, with their numbers open."""
+    on_page.execute_script("document.body.dataset.theme = arguments[0]", theme)
     for name in explorables.names():
-        chromium.execute_script(f"{host}.scrollIntoView()", name)
-        assert Reader(chromium, name).all("table, details"), "with all its numbers"
-        assert fits(chromium, PHONE), name
+        on_page.execute_script(f"{HOST}.scrollIntoView()", name)
+        Reader(on_page, name)
+    assert axe(on_page, on_page.find_element("css selector", "main")) == []
+
+
+def test_a_finger_moves_it_on_a_phone(on_page: Any) -> None:
+    """It drags a handle while the page stays; elsewhere on the picture it scrolls the page."""
+    with phone(on_page):
+        on_page.refresh()
+        for name in explorables.names():
+            on_page.execute_script(f"{HOST}.scrollIntoView()", name)
+            reader = Reader(on_page, name)
+            touched(reader)
+            assert fits(on_page), name
+        before = on_page.execute_script("return scrollY")
+        touch(on_page, reader.all(".frame > .try")[0], down=80)
+        assert on_page.execute_script("return scrollY") < before, "beside a handle the page scrolls"
+    assert complaints(on_page) == []
+
+
+def test_where_motion_is_unwelcome_play_shows_its_end_at_once(on_page: Any) -> None:
+    """Nothing runs by itself: the numbers of the end stand there, and the button waits again."""
+    unwelcome = [{"name": "prefers-reduced-motion", "value": "reduce"}]
+    on_page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": unwelcome})
+    try:
+        on_page.refresh()
+        on_page.execute_script(f"{HOST}.scrollIntoView()", "norm_race")
+        reader = Reader(on_page, "norm_race")
+        button = reader.all("button.main")[0]
+        label, start = button.text, reader.check()["points"]
+        end = reader.after(button.click)["points"]
+        assert end != start
+        assert button.text == label
+        on_page.execute_async_script("setTimeout(arguments[0], 300)")
+        assert reader.check()["points"] == end
+    finally:
+        on_page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_without_webassembly_the_still_picture_says_so(
+    page: Path, chromium: Any, serve: Callable[[Path], str]
+) -> None:
+    with without_webassembly(chromium):
+        chromium.get(serve(page))
+        reader = Reader(chromium, "annuli")  # a closed form needs none
+        chromium.execute_script(f"{HOST}.scrollIntoView()", "springs")
+        still = chromium.find_element("css selector", "[data-explorable=springs]")
+        reader.wait.until(lambda _: "lacks WebAssembly" in still.text)
+        assert still.find_element("css selector", "img").is_displayed()
+    assert complaints(chromium) == []
 
 
 def test_headless_there_is_no_widget(monkeypatch: pytest.MonkeyPatch) -> None:

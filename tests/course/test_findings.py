@@ -1,5 +1,7 @@
 """Numbers in prose that are held against figures."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,3 +82,30 @@ def test_prose_that_disagrees_is_named_with_sentence_number_and_figure(
 def test_a_comment_without_its_numbers_is_an_error(prose: str) -> None:
     with pytest.raises(ValueError, match=r"no [12] numbers before"):
         problems(prose)
+
+
+#: One thing that two figures hold, each by a key of its own.
+SAME = [
+    ("24_steps: untouched, 128 px/mean", "25_ladder: frozen/tf_efficientnet_lite0/0"),
+    ("24_steps: untouched/mean", "25_ladder: frozen/tf_efficientnet_lite0/1"),
+    ("24_steps: fine-tuned, 224 pixels, H100", "25_ladder: trained/whole network, 1 loss/0"),
+    *(
+        (f"24_choices: losses/{loss}/mean", f"25_years: whole/{loss}/0")
+        for loss in ("contrastive", "proxy_anchor")
+    ),
+    ("06_verdict: Four episodes in a step minus one/drawings, from scratch/low",
+     "20_batches: claims/C12, from scratch/low in points"),
+    ("08_verdict: semi-hard triplets minus proxies at scale 1/drawings, from scratch/high",
+     "19_scale: claims/C10, from scratch/high in points"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("here, there", SAME)
+def test_one_thing_has_one_value(here: str, there: str, committed_figures: Path) -> None:
+    values = []
+    for place in (here, there):
+        name, path = place.split(": ")
+        record = json.loads((committed_figures / f"{name}.json").read_text(encoding="utf-8"))
+        value = findings.lookup(record["numbers"], path.removesuffix(" in points"))
+        values.append(100 * value if path != path.removesuffix(" in points") else value)
+    assert values[0] == pytest.approx(values[1], abs=2e-3)

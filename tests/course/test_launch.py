@@ -75,7 +75,7 @@ def test_pictures_and_links_of_a_page_are_found_from_anywhere():
     page = "\n".join(cell.source for cell in index.cells)
     found = launch.absolute(page, "notebooks", "owner/name")
     assert not re.search(r"\]\((?!https?:|#)|src=\"(?!https?:|data:)", found)
-    assert "HEAD/figures/00_triplet.png" in found
+    assert "HEAD/figures/small_00.svg" in found
 
 
 def test_the_cell_does_nothing_where_dmlkit_is(origin):

@@ -15,7 +15,8 @@ onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not inst
 from course import exporting, playground  # noqa: E402
 from dmlkit import losses  # noqa: E402
 
-from .conftest import PHONE, complaints, fits  # noqa: E402
+from .conftest import complaints, fits, phone, without_webassembly  # noqa: E402
+from .reader import touch  # noqa: E402
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]  # the exporters'
 
@@ -112,5 +113,24 @@ def test_in_a_browser(
     values.append(value())
     assert len(set(values)) == 5
     assert axe(chromium, chromium.find_element("css selector", "body")) == []
-    assert fits(chromium, PHONE)
+    chromium.execute_script("location.hash = arguments[0]", MISSING)
+    value()
+    assert "its steps depend on" in chromium.find_element("id", "summary").text
+    with phone(chromium):
+        assert fits(chromium)
+        point = chromium.find_element("css selector", "#handles g")
+        chromium.execute_script("arguments[0].scrollIntoView({block: 'center'})", point)
+        before = value(), chromium.execute_script("return scrollY")
+        touch(chromium, point, 40, 30)
+        assert value() != before[0]
+        assert chromium.execute_script("return scrollY") == before[1], "the finger held the point"
     assert complaints(chromium) == []
+
+
+def test_without_webassembly_it_says_so(
+    folder: Path, chromium: Any, serve: Callable[[Path], str]
+) -> None:
+    with without_webassembly(chromium):
+        chromium.get(serve(folder))
+        chromium.execute_async_script("playground.ready.then(arguments[0])")
+        assert "lacks WebAssembly" in chromium.find_element("id", "status").text

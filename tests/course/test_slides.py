@@ -33,6 +33,7 @@ def test_a_deck_has_guesses_pictures_a_sentence_and_questions(decks: Path, name:
 def test_a_picture_moves_without_a_server(decks: Path, chromium: Any) -> None:
     page = decks / "06_prototypes.html"
     count = page.read_text(encoding="utf-8").partition('class="moves"')[0].count("<section")
+    complaints(chromium)
     chromium.get(f"{page.as_uri()}#{count}")
     shown = """
     const stage = document.querySelector("section.now .moves"), done = arguments[0];

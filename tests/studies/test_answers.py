@@ -277,6 +277,48 @@ def test_the_luck_of_losses_and_of_pairs_is_without_those_that_are_named_as_fail
     assert alone.sd < 0.02
 
 
+def test_the_recipe_of_a_failed_search_counts_as_failed_where_it_is_borrowed(monkeypatch):
+    def found(*losses):
+        names = [f"{loss}, 2,000 steps" for loss in losses]
+        part = table(["normalized_softmax, minibatches", *names])
+        at = studies.conditions(kept(scratch=table(studies.ELEVEN), claims=part))
+        longer = at["trained longer"]
+        assert "normalized_softmax" in longer.lost(["normalized_softmax", "margin"])
+        assert at["from scratch"].lost(names) == ["normalized_softmax, 2,000 steps"]
+        rows = {r.claim: r for r in studies.rows(at) if r.condition == "trained longer"}
+        return rows["C3"], rows["C5"]
+
+    broken = {("normalized_softmax", 1): ("normalized_softmax, minibatches", 9.0)}
+    monkeypatch.setattr("studies.answers.restricted", lambda *passes: broken)
+    few = found("normalized_softmax", "margin", "triplet_semihard")
+    assert [row.word for row in few] == ["search failed"] * 2
+    more = found("normalized_softmax", "margin", "triplet_semihard", "n_pairs")
+    assert more[0].word != "search failed"
+    assert more[0].measure.endswith("; of 2 others")
+    assert {row.failed for row in (*few, *more)} == {("normalized_softmax",)}
+
+
+def test_a_restriction_stands_in_for_a_failed_search_which_is_named(monkeypatch):
+    broken = {("structured_clustering", 0): ("structured_clustering, 16 x 8", 9.0)}
+    monkeypatch.setattr("studies.answers.restricted", lambda *passes: broken)
+    part = table(levels() | {"structured_clustering, 16 x 8": np.full(COUNT, 0.9)})
+    at = studies.conditions(kept(scratch=table(levels()), claims=part))
+    rows = {r.claim: r for r in studies.rows(at) if r.condition == "from scratch"}
+    assert rows["C4"].failed == ("structured_clustering",)
+    assert rows["C4"].word != "search failed"
+    assert rows["C3"].failed == ()
+
+
+def test_a_contrast_may_have_a_condition_and_a_measure_of_its_own():
+    frame = table(["prototypical, 4 episodes", "prototypical, 32 images"])
+    at_1 = wide(frame)
+    (row,) = studies.rows(studies.conditions(kept(claims=frame)))
+    assert (row.claim, row.condition) == ("C12", "from scratch, equal images")
+    assert row.measure == "4 episodes per batch minus 1, equal images"
+    d = at_1["prototypical, 4 episodes"] - at_1["prototypical, 32 images"]
+    assert row.values == pytest.approx(d.to_numpy())
+
+
 # Restrictions ---------------------------------------------------------------------------------
 
 

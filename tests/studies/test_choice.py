@@ -86,6 +86,12 @@ def test_a_group_has_its_power_and_ranks_have_intervals():
     assert choice.power(table, 0.2) > 0.99
 
 
+def test_ranks_are_wider_where_repetitions_share_classes():
+    levels = {name: 0.70 - 0.004 * k for k, name in enumerate(NAMES)}
+    alone, shared = (choice.ranks(condition(levels, 0.01, 0.0, r)) for r in (0.0, 0.22))
+    assert (shared["high"] - shared["low"]).mean() > 1.3 * (alone["high"] - alone["low"]).mean()
+
+
 def test_settings_are_those_that_the_searches_chose():
     found = choice.settings("scratch")
     recipe = studies.recipes(studies.tables("scratch")[0].frame())["proxy_anchor", 0]

@@ -1,5 +1,7 @@
 """What a verdict shows of the ledger, of conditions and of printed tables."""
 
+import dataclasses
+import json
 import tomllib
 
 import numpy as np
@@ -52,6 +54,52 @@ def test_a_comparison_is_shown_where_both_sides_are_and_never_stands():
     assert row["effect"] == pytest.approx(5.0, abs=0.2)
     assert row["word"] == "ahead"
     assert not row["stands"]
+
+
+def test_what_a_failed_search_left_out_is_counted_or_is_all_there_is():
+    values = RNG.random(12)
+    arms = {name: values + 0.001 * RNG.random(12) for name in ("a", "b", "c", "d")}
+    at = dataclasses.replace(condition("from scratch", **arms), borrowed={("b", 1): "far below"})
+    both = {"of": "two", "plus": ["a", "b"], "minus": ["c", "d"], "smallest": 0.01}
+    alone = {"of": "one", "plus": ["b"], "minus": ["c"], "smallest": 0.01}
+    elsewhere = alone | {"of": "elsewhere", "where": ["fine-tuned"]}
+    plan = {"09_x": [both, alone, elsewhere]}
+    found = lessons.table(plan, pd.DataFrame(columns=["claim"]), [at]).set_index("of")
+    assert list(found.index) == ["two", "one"]
+    assert found["n"].tolist() == ["1 of 2 losses", "n = 12"]
+    assert found.loc["two", "effect"] == pytest.approx(100 * (arms["a"] - arms["c"]).mean())
+    assert found.loc["one", "word"] == claims.FAILED
+
+
+def test_losses_may_be_told_apart_by_their_year():
+    arms = {name: RNG.random(12) for name in ("contrastive", "triplet_semihard", "proxy_anchor")}
+    at = condition("photographs, head", **arms)
+    part = {"of": "new", "plus": "since 2020", "minus": "before 2020", "smallest": 0.01}
+    (row,) = lessons.table({"25_x": [part]}, pd.DataFrame(columns=["claim"]), [at]).to_dict(
+        "records"
+    )
+    older = (arms["contrastive"] + arms["triplet_semihard"]) / 2
+    assert row["effect"] == pytest.approx(100 * (arms["proxy_anchor"] - older).mean())
+
+
+def test_a_comparison_by_product_pairs_the_products_of_all_folds(tmp_path, monkeypatch):
+    rows = [
+        {"arm": arm, "measure": "recall_at_1", "by_class": json.dumps({f"{fold}": 0.5 + more})}
+        for arm, more in (("a", 0.1), ("b", 0.0))
+        for fold, more in ((0, 2 * more), (1, 3 * more))
+    ]
+    folder = tmp_path / "data" / "evidence"
+    folder.mkdir(parents=True)
+    pd.DataFrame(rows).to_csv(folder / "own.csv", index=False)
+    monkeypatch.setattr(lessons, "ROOT", tmp_path)
+    part = {"of": "a minus b", "evidence": "own", "plus": "a", "minus": "b", "label": "there",
+            "smallest": 0.01}  # fmt: skip
+    (row,) = lessons.table({"27_x": [part]}, pd.DataFrame(), []).to_dict("records")
+    assert (row["effect"], row["n"], row["word"]) == (
+        pytest.approx(25.0),
+        "2 products",
+        "not separated",
+    )
 
 
 def test_a_printed_size_is_the_mean_over_networks_of_each_data_set():
