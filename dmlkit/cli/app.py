@@ -120,10 +120,7 @@ def _report(images: "ImageSet", before: dict[str, "NDArray[np.float32]"], done: 
     columns[f"{experiment.loss}, {experiment.steps} steps"] = done.scores
     trained = load(experiment.data, "train", **experiment.data_args).class_names
     unseen = ", never seen in training" if set(trained).isdisjoint(images.class_names) else ""
-    copies = ", near copies counted" * (
-        experiment.data in practice.PHOTOGRAPHS and images.queries is None
-    )
-    title = f"{experiment.data}, {experiment.split} classes{unseen}{copies} (%)"
+    title = f"{experiment.data}, {experiment.split} classes{unseen} (%)"
     by_score = (
         (name, *(f"{100 * each[name]:.1f}" for each in columns.values())) for name in done.scores
     )

@@ -86,7 +86,9 @@ def near_copies(images: ImageSet, before: Mapping[str, np.ndarray]) -> str:
     of = of if images.queries is None else int(images.queries.sum())
     told = f"near copies: {count} of {of} queries have one where they are searched for"
     return (
-        f"{told}; to search another visit: {_VISITS}" if count and images.queries is None else told
+        f"{told}; the table counts them. To search another visit: {_VISITS}"
+        if count and images.queries is None
+        else told
     )
 
 
