@@ -175,7 +175,7 @@ def _n(n: int, effective: float, condition: str, left: int = 0, out: Sequence[st
     if out:
         return f"{left} of {left + len(out)} losses"
     if claims.unequal(condition):
-        return "78 of 120 runs"
+        return "78/120 runs"
     if "photographs" in condition:
         return f"{n} products"
     return f"n = {n}" + f" (worth {effective:.1f})" * (effective < n)
