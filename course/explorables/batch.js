@@ -14,13 +14,13 @@ export function compute({ choice, numbers }) {
   const given = numbers.map(Math.round);
   if (choice === "pk") {
     const [K, alike] = given, classes = SIZE / K, met = 1 - none(alike, CLASSES - 1 - alike, classes - 1);
-    return { classes, positives: K - 1, negatives: ((SIZE - K) * alike) / (CLASSES - 1), triplets: SIZE * (K - 1) * (SIZE - K), met: 100 * met, useful: K > 1 ? 100 * met : 0 };
+    return { classes, positives: K - 1, negatives: ((SIZE - K) * alike) / (CLASSES - 1), triplets: (SIZE * (K - 1) * (SIZE - K)) / 1000, met: 100 * met, useful: K > 1 ? 100 * met : 0 };
   }
   const [total, images, alike] = given, m = SIZE - 1, own = images - 1, like = alike * images, rest = total * images - 1;
   const alone = none(own, rest - own, m), unmet = none(like, rest - like, m);
   return {
     classes: total * (1 - none(images, rest + 1 - images, SIZE)), positives: (m * own) / rest, negatives: (m * like) / rest,
-    triplets: (((SIZE * m * (m - 1) * own) / rest) * (rest - own)) / (rest - 1), met: 100 * (1 - unmet), useful: 100 * (1 - alone - unmet + none(own + like, rest - own - like, m)),
+    triplets: (((SIZE * m * (m - 1) * own) / rest) * (rest - own)) / (rest - 1) / 1000, met: 100 * (1 - unmet), useful: 100 * (1 - alone - unmet + none(own + like, rest - own - like, m)),
   };
 }
 

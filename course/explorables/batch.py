@@ -43,8 +43,8 @@ def batch(choice: Choice, numbers: Tensor, points: Tensor) -> dict[str, Tensor]:
         met = 1 - unmet
         useful = 1 - alone - unmet + none(own + like, rest - own - like, m)
     return {
-        "classes": classes, "positives": positives, "negatives": negatives, "triplets": triplets,
-        "met": 100 * met, "useful": 100 * useful,
+        "classes": classes, "positives": positives, "negatives": negatives,
+        "triplets": triplets / 1000, "met": 100 * met, "useful": 100 * useful,
     }  # fmt: skip
 
 
@@ -79,6 +79,6 @@ EXPLORABLE = Explorable(
     points=list,
     start=(),
     formula=batch,
-    readouts={"classes": "Classes", "positives": "Partners of an image", "triplets": "Triplets",
-              "useful": "Partner and look-alike (%)"},
+    readouts={"classes": "Classes", "positives": "Partners of an image",
+              "triplets": "Triplets, thousands", "useful": "Partner and look-alike (%)"},
 )  # fmt: skip

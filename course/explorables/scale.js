@@ -30,8 +30,8 @@ export function compute({ numbers: [alpha, spread], points }) {
 
 const drawing = () => {
   const rays = Array.from({ length: 360 }, (_, d) => {
-    const [[a, b], [c, e]] = [spot(d, R), spot(d + 1.2, R)]; // a little over the next, so that no gap is seen
-    return node("path", { d: `M0 0L${a} ${b}L${c} ${e}z` });
+    const [[a, b], [c, e]] = [spot(d, R), spot(d + 1, R)];
+    return node("path", { d: `M0 0L${a} ${b}L${c} ${e}z`, "shape-rendering": "crispEdges" });
   });
   const bars = OWN.map((c) => node("line", { "stroke-width": 2.4, style: `stroke: ${INK[c]}` })), forces = node("g");
   const arrows = PLACES.map((_, c) => node("line", { x1: 0, y1: 0, "stroke-width": 3, style: `stroke: ${INK[c]}` }));
