@@ -189,16 +189,21 @@ def _in_words(found: Mapping[str, Condition]) -> Iterator[str]:
     for name in SHOWN:
         if name in found:
             at, table, rank = found[name], standings(found[name]), ranks(found[name])
+            dead = table.index[table["group"] == -2]
+            table = table.drop(index=dead)
             low, high = 100 * table["mean"].quantile([0.1, 0.9])
             n = statistics.effective(len(at.wide()), at.overlap)
             few = f"repetitions share classes and count as {n:.1f}, so that no group is told: "
             group = f"{few if n < FEW else ''}{(table['group'] == 0).sum()} of {len(table)}"
+            lost = ", ".join(f"`{arm}`" for arm in dead)
             yield (
                 f"**{name}**{unequal(name)}: {group} losses cannot be separated from the best; a "
-                f"loss 3 points behind would be found in {100 * power(table):.0f} of 100 such "
-                "studies. The 95 % interval of a rank (not corrected for many) spans "
+                f"loss 3 points behind would be found in {power(table)}. "
+                "The 95 % interval of a rank (not corrected for many) spans "
                 f"{(rank['high'] - rank['low']).median():.0f} places in the median. Four in "
-                f"five losses have a Recall@1 of {low:.0f} to {high:.0f} %. {_floor(at)}"
+                f"five losses have a Recall@1 of {low:.0f} to {high:.0f} %. "
+                + f"Not counted, as they did not train here: {lost}. " * bool(lost)
+                + _floor(at)
             )
 
 
@@ -218,8 +223,8 @@ def _groups(at: Condition) -> str:
         ends = (f"{100 * mean:.0f}" for mean in (part["mean"].min(), part["mean"].max()))
         span = " to ".join(dict.fromkeys(ends))
         place = {arm: f" ({low}–{high})" for arm, low, high in rank.itertuples()}
-        if words == title(-1):
-            place = dict.fromkeys(place, "")  # nothing is said of it
+        if part["group"].iloc[0] < 0:
+            place = dict.fromkeys(part.index, "")  # nothing is said of it
         names = [f"`{name}`{place[name]}" for name in part.index]
         lines.append(f"| {words} | {', '.join(names)} | {span} |")
     n, luck = len(at.wide()), at.luck().sd / np.sqrt(2)  # of one loss
