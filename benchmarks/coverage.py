@@ -58,7 +58,7 @@ def study(rng: np.random.Generator, design: tuple[Any, ...]) -> Iterator[float]:
         kind = pair_luck(np.c_[others, own[:, :1]], of, common)
         yield tested(own.mean(1), pair_luck(own, of, kind), 1 / J)
     same = noise(9, 0.75 * spread)
-    yield tested(same[:, 0], pair_luck(same[:, :1], of, pair_luck(same, of)), 1.0)
+    yield tested(same[:, 0], pair_luck(same, of), 1.0)
 
 
 def rows(studies: int = STUDIES) -> list[dict[str, Any]]:

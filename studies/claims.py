@@ -118,8 +118,8 @@ def table() -> dict[str, dict[str, str]]:
 
     Of the source: source, section, sentence (verbatim) and claim (in short). Of the test: rule,
     measure, smallest (effect) and unit. Of its history: before (the rule that was), why (it is
-    another now), known (what was known when this one was written). Besides, ``recipes`` that would
-    settle it on the paper's own data sets.
+    another now), known (what was known when this one was written). Besides, ``recipes`` (and the
+    loss) that would settle it on the paper's own data sets.
 
     >>> table()["B2"]["rule"]
     'exact'
@@ -326,7 +326,7 @@ def forest(
     ax.axvline(0, color="0.6", lw=1, zorder=0)
     ax.set_yticks(list(drawn), [_ticked(row) for row in drawn.values()], fontsize=8)
     ax.set(ylim=(y - 0.5, -0.3))
-    about = "95 % interval; black: the smallest effect; gray bar: found in 4 of 5 studies"
+    about = "95 % interval; black: the smallest effect; gray bar: found in 4 of 5 such studies, alone"
     if any(row.printed is not None for row in rows):
         about += "; red: the smallest printed size"
     if any(row.parts for row in rows):

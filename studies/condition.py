@@ -133,7 +133,7 @@ class Condition:
         they share. Three kinds are told apart: the same recipe on both sides; a loss against itself
         with an addition (SEC, L2, SEE), each group a pair; and any others, two losses that were
         tuned apart. Pairs of one loss have luck of their own, by their own metrics, which is shrunk
-        to their kind's, and that to the last one.
+        to their kind's, and that to the last one. One recipe has that of its kind alone.
         """
         own: dict[str, dict[str, float]] = {}
         for base, weights in groups.items():
@@ -142,17 +142,16 @@ class Condition:
                     mine = own.setdefault(base, {})
                     mine[source] = mine.get(source, 0.0) + weight
         sizes = {base: sum(w**2 for w in mine.values()) / 2 for base, mine in own.items()}
-        same = sum(sizes.values()) < 1e-12
-        if same:
-            sizes = {base: sum(w**2 for w in groups[base].values()) / 2 for base in own}
         if not own:
             return NO_LUCK, 0.0
+        if sum(sizes.values()) < 1e-12:  # one recipe, of two trainings or of two readings of one
+            of = [sum(w**2 for w in groups[base].values()) / 2 for base in own]
+            return self._same(metric), sum(of)
         metrics = {metric_of(term, metric) for weights in groups.values() for term in weights}
         wide = sum(map(self.wide, sorted(metrics))) / len(metrics)
-        pairs, broken = sum(sizes.values()), self._broken()  # what failed tells nothing of luck
-        # By the usual metric: signs of twelve numbers tell nothing of those of 2,048 (C16).
-        common = self._same(self.wide(metric)) if same else self._luck(wide, broken)
-        if not same and any(abs(sum(mine.values())) > 1e-9 for mine in own.values()):
+        broken = self._broken()  # what failed tells nothing of luck
+        common, pairs = self._luck(wide, broken), sum(sizes.values())
+        if any(abs(sum(mine.values())) > 1e-9 for mine in own.values()):
             return common, pairs
         each = {
             base: self.sum_of(groups[base], metric) / math.sqrt(sizes[base])
@@ -160,7 +159,7 @@ class Condition:
             if not broken & {*map(arm_of, groups[base])}
         }
         added = any(self._is_addition(arm) for mine in own.values() for arm in mine)
-        kind = self._additions(wide, common) if added and not same else common
+        kind = self._additions(wide, common) if added else common
         kept = pd.DataFrame(each).dropna(axis=1)
         return statistics.pair_luck(kept.to_numpy(), self._of(kept), kind), pairs
 
@@ -180,9 +179,9 @@ class Condition:
         d = np.array([wide[a] - wide[b] for a, b in pairs.items()]).T
         return statistics.pair_luck(d, self._of(wide), common, list(pairs.values()))
 
-    def _same(self, wide: pd.DataFrame) -> Luck:
+    def _same(self, metric: str) -> Luck:
         """The luck of two trainings that have one recipe: what they differ in may suit it."""
-        wide, failed = wide.dropna(axis=1), self._broken()
+        wide, failed = self.wide(metric).dropna(axis=1), self._broken()
         pairs = {a: self.source(a) for a in wide if self.source(a) in wide and self.source(a) != a}
         d = np.array([wide[a] - wide[b] for a, b in pairs.items() if b not in failed]).T
         return statistics.pair_luck(d, self._of(wide))
