@@ -326,7 +326,7 @@ def forest(
     ax.axvline(0, color="0.6", lw=1, zorder=0)
     ax.set_yticks(list(drawn), [_ticked(row) for row in drawn.values()], fontsize=8)
     ax.set(ylim=(y - 0.5, -0.3))
-    about = "95 % interval; black: the smallest effect; gray bar: found in 4 of 5 such studies, alone"
+    about = "95 % interval; black: the smallest effect; gray bar: found in 4 of 5 studies, alone"
     if any(row.printed is not None for row in rows):
         about += "; red: the smallest printed size"
     if any(row.parts for row in rows):
