@@ -189,7 +189,7 @@ def _in_words(found: Mapping[str, Condition]) -> Iterator[str]:
     for name in SHOWN:
         if name in found:
             at, table, rank = found[name], standings(found[name]), ranks(found[name])
-            dead = table.index[table["group"] == -2]
+            told, dead = power(table), table.index[table["group"] == -2]
             table = table.drop(index=dead)
             low, high = 100 * table["mean"].quantile([0.1, 0.9])
             n = statistics.effective(len(at.wide()), at.overlap)
@@ -198,7 +198,7 @@ def _in_words(found: Mapping[str, Condition]) -> Iterator[str]:
             lost = ", ".join(f"`{arm}`" for arm in dead)
             yield (
                 f"**{name}**{unequal(name)}: {group} losses cannot be separated from the best; a "
-                f"loss 3 points behind would be found in {power(table)}. "
+                f"loss 3 points behind would be found in {told}. "
                 "The 95 % interval of a rank (not corrected for many) spans "
                 f"{(rank['high'] - rank['low']).median():.0f} places in the median. Four in "
                 f"five losses have a Recall@1 of {low:.0f} to {high:.0f} %. "
