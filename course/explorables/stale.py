@@ -52,12 +52,13 @@ EXPLORABLE = Explorable(
         Choice(
             "memory", "a memory from the first step on",
             "Drag the step from left to right with a full memory: when do the lines become short? "
-            "Then make the memory smaller until all its entries are fresh at step 64.",
+            "Then make the memory smaller until, at step 64, all of its entries have moved less "
+            "than two photographs of a product differ.",
             (Slider("places of the memory", 256.0, 3840.0, 3840.0, step=256.0),),
         ),
     ),
     points=lambda: [{"name": "step", "label": ""}],
-    start=((64.0,),),
+    start=((128.0,),),
     formula=stale,
     readouts={
         "entries": "Entries", "age": "The oldest, in batches", "moved": "It has moved by",
