@@ -125,15 +125,8 @@ def test_keys_suffice_and_a_link_shares(reader: Any, axe: Callable[..., list[str
     def at() -> int:
         return int(reader.find_element("id", "step").text)
 
-    reader.find_element("css selector", "#presets button:nth-child(1)").send_keys(Keys.ENTER)
-    until(lambda: at() > 3)
     reader.find_element("css selector", "#presets button:nth-child(2)").send_keys(Keys.ENTER)
-    now = "return explainer.frame().settings.loss === 'triplet_hard' && explainer.frame().step > 2"
-    until(lambda: reader.execute_script(now))
-    steps = reader.execute_script("return explainer.seen()")
-    assert steps == sorted(steps), "nothing of the training before is in the curves"
-    reader.find_element("id", "lr").send_keys(Keys.ARROW_LEFT * 2)
-    until(lambda: at() > 0 and "lr=0.003&" not in reader.current_url)  # it trains on
+    until(lambda: at() > 0)
     go = reader.find_element("id", "go")
     go.send_keys(Keys.SPACE)
     until(lambda: go.text == "Train")  # it rests
@@ -161,6 +154,34 @@ def test_keys_suffice_and_a_link_shares(reader: Any, axe: Callable[..., list[str
     with phone(reader):
         assert fits(reader)
         _by_touch(reader)
+
+
+#: A change while a step of the run before is still computed: steps of the curves.
+LATE = """
+const done = arguments[0];
+explainer.change({ loss: "triplet_hard" })
+  .then(() => { explainer.steps(8); return explainer.change({ loss: "triplet_semihard" }); })
+  .then(() => explainer.steps(2))
+  .then(() => done(explainer.seen()), (error) => done(String(error)));
+"""
+#: Two changes of the learning rate while it trains.
+TWICE = """
+const rate = document.getElementById("lr");
+for (const value of [-2.4, -2.2]) { rate.value = value; rate.dispatchEvent(new Event("change")); }
+"""
+
+
+def test_a_change_begins_anew_and_trains_on(reader: Any) -> None:
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    assert reader.execute_async_script(LATE) == [0, 2], "nothing of the run before"
+    go = reader.find_element("id", "go")
+    go.click()
+    reader.execute_script(TWICE)
+    trains = "return explainer.frame().settings.lr > 0.006 && explainer.frame().step > 2"
+    WebDriverWait(reader, 30, 0.1).until(lambda _: reader.execute_script(trains))
+    go.click()
+    assert go.text == "Train"
 
 
 def _by_touch(reader: Any) -> None:
