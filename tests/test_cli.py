@@ -257,7 +257,7 @@ def test_a_warning_of_every_split_is_printed_once(commands, tmp_path):
     command = ["-m", "dmlkit", "data", "check", "folder", "--root", str(root)]
     done = commands.run(command, tmp_path, os.environ)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("spaces alone: 1 (Ant and ant)") == 1
+    assert done.stderr.count("hyphens alone: 1 (Ant and ant)") == 1
 
 
 @pytest.mark.filterwarnings("ignore:1 of 16 pictures is unreadable")

@@ -35,9 +35,9 @@ def load(
     others train; with ``validation`` half of those are the split "val" instead. Or the folders say
     it, ``root/train/CLASS/…`` beside ``root/test/CLASS/…`` and, perhaps, ``root/val/CLASS/…``: then
     there is nothing to draw; without ``test``, ``val`` tests. But ``given=False`` draws among all,
-    and ``test_share=0`` trains on all. What counts as a picture, see
-    ``listing``. ``pictures`` are arguments of ``Pictures``, which the images are; groups are the
-    classes. ``join`` makes one class of names that differ by case, form or spaces alone.
+    and ``test_share=0`` trains on all. What counts as a picture, see ``listing``. ``pictures`` are
+    arguments of ``Pictures``, which the images are; groups are the classes. ``join`` makes one
+    class of names that differ by case, form, spaces or hyphens alone.
 
     ``check`` decodes every picture, and compares files that may be equal: a warning names those in
     two classes or parts. What cannot be read is refused, or with ``unreadable="skip"`` left out,
