@@ -73,8 +73,12 @@ def test_each_command_that_is_printed_runs(invoke, photographs, tmp_path, monkey
         return type("Server", (), {"run": lambda self, sockets: None})()
 
     monkeypatch.setattr(service, "server", server)
+    half = invoke("serve", *final[1:], "--port", "0")
+    assert "only products that did not train are searched" in half.output
+    asked.clear()
     served = invoke(*serve, "--port", "0")
     assert served.exit_code == 0, served.output
+    assert "only products" not in served.output
     assert "chosen by 72 strangers of 9 products" in served.output
     assert "These products were trained on" not in served.output
     ((health, answer),) = asked

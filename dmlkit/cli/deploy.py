@@ -39,6 +39,7 @@ def serve(
         how = "pip install --editable '.[service]'"
         raise ImportError(f"a service needs starlette and uvicorn: {how}") from error
     from dmlkit import search, training
+    from dmlkit.cli import practice
 
     done = search.find_run(run)
     gallery = search.gallery(done, pictures)
@@ -49,6 +50,13 @@ def serve(
     chosen = service.threshold(done, model, made, share, strangers)
     catalog = service.Catalog(done, model, made, chosen.least)
     _tell(catalog, new, chosen)
+    own = done.experiment.data in practice.OWN and done.experiment.split != "train"
+    if own and pictures is None:
+        terminal.console.print(
+            "only products that did not train are searched: --pictures FOLDER searches all of a "
+            "folder, `dmlkit final` trains for that",
+            soft_wrap=True,
+        )
     if host not in ("127.0.0.1", "localhost", "::1"):
         terminal.console.print(
             "whoever reaches this machine can ask: there is no password", soft_wrap=True
