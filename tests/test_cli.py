@@ -62,6 +62,11 @@ def test_a_score_on_photographs_of_the_package_is_told_beside_what_is_known_of_t
     assert result.exit_code == 0, result.output
     assert "color histogram" in result.output
     assert re.search(r"beside: chance \d+\.\d, coarse class alone 86\.\d, unt", result.output)
+    assert "next:" not in result.output  # they are not one's own
+    ((run, store),) = re.findall(r"^Run (\S+), .+ kept in (.+)$", result.output, re.MULTILINE)
+    refused = invoke("final", f"{store}/{run}")
+    assert refused.exit_code == 1
+    assert "expected a Run of one's own pictures (folder, list, features), but" in refused.stderr
 
 
 @pytest.mark.parametrize(

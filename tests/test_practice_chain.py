@@ -121,15 +121,6 @@ def test_what_comes_after_features(invoke, tmp_path):
     assert re.search(r"1\.000\W+c01\W+c01/7\.jpg", look.output)
 
 
-def test_only_one_s_own_pictures_have_a_last_training(invoke):
-    done = invoke("train", "--recipe", "grocery64", "--steps", "1", "--device", "cpu")
-    assert "next:" not in done.output
-    (run,) = re.findall(r"^Run (\S+),", done.output, re.MULTILINE)
-    result = invoke("final", run)
-    assert result.exit_code == 1
-    assert "expected a Run of one's own pictures (folder, list, features), but" in result.stderr
-
-
 def test_steps_stay_unless_others_are_better_beyond_luck(invoke, photographs, monkeypatch):
     """By a training whose embeddings are made up: of 6 steps they are the classes, else noise."""
     trained = invoke("train", "--data", "folder", "--root", photographs, *SMALL)

@@ -54,7 +54,7 @@ def serve(
     if own and pictures is None:
         terminal.console.print(
             "only products that did not train are searched: --pictures FOLDER searches all of a "
-            "folder, `dmlkit final` trains for that",
+            "folder, `final` trains for that",
             soft_wrap=True,
         )
     if host not in ("127.0.0.1", "localhost", "::1"):
