@@ -15,7 +15,7 @@ from dmlkit.files import write_between
 
 ON_A_CPU = (
     *("training", "retrieval", "sphere", "losses", "oracles", "defaults", "judge_alarms"),
-    *("check_power", "sizes", "coverage", "service"),
+    *("check_power", "sizes", "coverage", "ranks", "service"),
 )
 PARTS = (*ON_A_CPU, "gpu")
 DOCS = Path(__file__).parent.parent / "docs"
@@ -92,11 +92,17 @@ def coverage_in_short(results: str) -> str:
     return table(list(found.values()))
 
 
+def ranks_in_short(results: str) -> str:
+    """The table of docs/statistics.md on ranks; none if not measured."""
+    return table([row for row in section(results, "ranks") if "condition" in row])
+
+
 #: What this command writes into a page of docs/, between marks of these names.
 IN_DOCS = {
     "losses": ("losses.md", losses_in_short),
     "alarms": ("which_loss.md", alarms_in_short),
     "coverage": ("statistics.md", coverage_in_short),
+    "ranks": ("statistics.md", ranks_in_short),
 }
 
 

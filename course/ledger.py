@@ -1,18 +1,22 @@
 """The ledger as it is shown: each claim, and a row for each condition that it was tested in."""
 
+import fnmatch
 from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 
+from dmlkit import recipes
 from dmlkit.files import write_between
+from dmlkit.training import Experiment
 from studies import choice
 from studies.answers import conditions, kept
 from studies.claims import AGAIN, DECIDED, WORDS, placed, printed, table
 
 #: Of ``rows``.
 COLUMNS = (
-    *("claim", "condition", "", "effect", "95 % interval", "found in 4 of 5", "printed"),
+    *("claim", "condition", "", "effect", "95 % interval", "one comparison finds in 4 of 5"),
+    "printed",
     *("its losses", "n", "Holm", "figure"),
 )
 #: Words of an effect that is there, if not as large as printed.
@@ -127,7 +131,9 @@ def markdown(frame: pd.DataFrame) -> str:
         source = _SOURCES.get(about["source"], about["source"])
         parts.append(
             f"Said by {source}. Measured: {about['measure']}; the smallest "
-            f"effect is {smallest}." + f" Printed: {', '.join(sizes)} points." * bool(sizes)
+            f"effect is {smallest}."
+            + f" Printed: {', '.join(sizes)} points." * bool(sizes)
+            + _elsewhere(about["recipes"])
         )
         if len(mine):
             head = [column or "word" for column in COLUMNS[1:]]
@@ -141,6 +147,32 @@ def markdown(frame: pd.DataFrame) -> str:
         parts.append("<details><summary>The sentence, and the history of its rule</summary>")
         parts.append(f"> {about['sentence']}\n\n{_history(about)}\n\n</details>")
     return "\n\n".join(parts)
+
+
+def _elsewhere(told: str) -> str:
+    """The condition of the paper itself, as recipes have it: "PATTERN", or "PATTERN loss"."""
+    pattern, _, loss = told.partition(" ")
+    made = [recipes.load(name, loss or None) for name in fnmatch.filter(recipes.names(), pattern)]
+    if not made:
+        return ""
+    networks = ", ".join(dict.fromkeys(str(each.model) for each in made))
+    counts = [[each.dim for each in made], [*map(_images, made)], [each.steps for each in made]]
+    dims, images, steps = (
+        " to ".join(f"{end:,}" for end in dict.fromkeys((min(x), max(x)))) for x in counts
+    )
+    return (
+        f" The paper's own condition, as our recipes have it: {networks}; {dims} numbers, batches "
+        f"of {images} images, {steps} steps."
+    )
+
+
+def _images(made: Experiment) -> int:
+    """How many a batch has."""
+    args = made.sampler_args
+    if "size" in args:
+        return int(args["size"])
+    per_class = args.get("per_class", args.get("support", 0) + args.get("query", 0))
+    return int(args.get("classes", args.get("ways"))) * int(per_class)
 
 
 def _history(about: dict[str, str]) -> str:

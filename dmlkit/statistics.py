@@ -116,6 +116,8 @@ def pair_luck(
 
         τ² = (J τ²_own + k τ₀²) / (J + k),   k = 2 (``PRIOR``)
 
+    A sum at or below 0, as one pair of much scatter may give, is no luck: then τ₀² stands alone.
+
     The error is that of a mean of J variances between S searches, by their scatter, but no less
     than that of χ² with S − 1 degrees of freedom each.
 
@@ -138,6 +140,8 @@ def pair_luck(
         return Luck(own, error)
     both = np.array([J, PRIOR]) / (J + PRIOR)
     shrunk = float(both @ [own, common.variance])
+    if shrunk <= 0:
+        return common
     return Luck(shrunk, math.hypot(*(both * [error, common.error])))
 
 
@@ -303,26 +307,22 @@ def _powers(n: int, shift: float) -> float:
     return float(min(two_sided, 2 * each - 1))
 
 
-def holm(p: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Holm's adjusted p-values of hypotheses asked together, (m,), or in rows, (m, k): those
-    that are at most 5 % stand, and any false one among them comes in at most 5 of 100 cases.
+def holm(p: Sequence[float] | np.ndarray, most: int | None = None) -> np.ndarray:
+    """Holm's adjusted p-values of hypotheses asked together, of any shape: those that are at most
+    5 % stand, and any false one among them comes in at most 5 of 100 cases.
 
-    The i-th smallest p is multiplied by the most rows in which one can still be true: the smaller
-    of m and the number that is left. For of a row (no effect; an effect of the margin or more; of
-    the printed size or more) either the first can be true or the others, and what rejects the
-    larger size rejects less than the smaller (Shaffer 1986, Journal of the American Statistical
-    Association 81:395). NaN is no hypothesis.
+    The i-th smallest p is multiplied by the number that is left, itself counted (Holm 1979,
+    Scandinavian Journal of Statistics 6:65), but by no more than can be true at once, where that is
+    fewer: ``most`` (Shaffer 1986, Journal of the American Statistical Association 81:395). NaN is
+    no hypothesis.
 
     >>> holm([0.01, 0.04, 1.0, 0.02]).tolist()
     [0.04, 0.08, 1.0, 0.06]
-    >>> (holm([[0.02, 0.9], [0.9, 0.02]]) <= 0.05).tolist()
-    [[True, False], [False, True]]
     """
     x = np.asarray(p, dtype=float)
-    flat, tested = x.ravel(), ~np.isnan(x)
-    order = np.argsort(flat, kind="stable")[: tested.sum()]  # NaN come last
-    most = tested.any(-1).sum() if x.ndim > 1 else len(order)
-    can_be_true = np.minimum(most, np.arange(len(order), 0, -1))
+    flat = x.ravel()
+    order = np.argsort(flat, kind="stable")[: (~np.isnan(x)).sum()]  # NaN come last
+    left = np.minimum(most or len(order), np.arange(len(order), 0, -1))
     found = np.full(flat.size, np.nan)
-    found[order] = np.maximum.accumulate(np.minimum(1, flat[order] * can_be_true))
+    found[order] = np.maximum.accumulate(np.minimum(1, flat[order] * left))
     return found.reshape(x.shape)

@@ -21,7 +21,7 @@ import pandas as pd
 from dmlkit import statistics
 from studies import claims
 from studies.check import asked_for
-from studies.condition import Condition
+from studies.condition import Condition, arm_of, metric_of
 from studies.rules import Protocol, arms, is_part, protocol
 from studies.search import best, recipes
 from studies.trainings import tables
@@ -199,33 +199,25 @@ Groups = dict[str, dict[str, float]]  # weights of terms by the loss whose candi
 
 def _contrast_row(claim: str, told: Mapping[str, Any], at: Condition) -> Iterator[claims.Row]:
     weights, usual = pd.Series(told["effect"], dtype=float), told.get("metric", "recall_at_1")
-    metrics = {term: term.partition(" @ ")[2] or usual for term in weights.index}
-    there = set(at.rows["arm"])
-    lacking = {_loss(term) for term in weights.index if _arm(term) not in there}
-    if (lacking and not told.get("mean")) or not set(metrics.values()) <= set(at.rows):
+    there, metrics = set(at.rows["arm"]), {metric_of(term, usual) for term in weights.index}
+    lacking = {_loss(term) for term in weights.index if arm_of(term) not in there}
+    if (lacking and not told.get("mean")) or not metrics <= set(at.rows):
         return
     groups: Groups = {}
     for term, weight in weights.items():
         if _loss(term) not in lacking:
-            groups.setdefault(at.base(_arm(term)), {})[str(term)] = weight
+            groups.setdefault(at.base(arm_of(str(term))), {})[str(term)] = weight
     if not groups:
         return
     scale = _size(dict(weights)) / sum(map(_size, groups.values()))
     groups = {base: {t: w * scale for t, w in terms.items()} for base, terms in groups.items()}
-    failed = [base for base, terms in groups.items() if at.lost(map(_arm, terms))]
+    failed = [base for base, terms in groups.items() if at.lost(map(arm_of, terms))]
     many = len(groups) > 2 and all(abs(sum(terms.values())) < 1e-9 for terms in groups.values())
     kept = _without(groups, failed) if many else groups
-    wide = {metric: at.wide(metric) for metric in set(metrics.values())}
-    metric = metrics[weights.index[0]]
 
     def measured(mine: Groups) -> claims.Measured:
         terms = {term: w for part in mine.values() for term, w in part.items()}
-        values = sum(w * wide[metrics[term]][_arm(term)] for term, w in terms.items())
-        by_arm: Groups = {base: {} for base in mine}
-        for base, part in mine.items():
-            for term, w in part.items():
-                by_arm[base][_arm(term)] = by_arm[base].get(_arm(term), 0.0) + w
-        return at.measured(values, by_arm, metric)
+        return at.measured(at.sum_of(terms, usual), mine, usual)
 
     whole = measured(kept)
     more = _of_many(kept, measured) if many else {}
@@ -238,7 +230,17 @@ def _contrast_row(claim: str, told: Mapping[str, Any], at: Condition) -> Iterato
         claim, condition, whole.values, measure=measure, failed=failed, losses=[*kept],
         **more, **how,
     )  # fmt: skip
-    yield found if many or not failed else replace(found, word=claims.FAILED)
+    if failed and not many:
+        found = replace(found, word=claims.FAILED)
+    elif _idle([at.sum_of(terms, usual) for terms in kept.values()]):
+        found = replace(found, word=claims.NOT_TRIED)
+    yield found
+
+
+def _idle(differences: Sequence[pd.Series]) -> bool:
+    """Whether most differences of both sides, over losses and repetitions, are exactly 0: what was
+    to be tried then changed nothing."""
+    return float(np.mean(np.abs(differences) < 1e-12)) > 0.5
 
 
 def _of_many(kept: Groups, measured: Callable[[Groups], claims.Measured]) -> dict[str, Any]:
@@ -308,14 +310,9 @@ def _extreme_row(claim: str, at: Condition) -> Iterator[claims.Row]:
         yield replace(found, word=word)
 
 
-def _arm(term: str) -> str:
-    """The arm of a contrast's term, "arm" or "arm @ metric"."""
-    return term.partition(" @ ")[0]
-
-
 def _loss(term: str) -> str:
     """The loss of a term, without what is added to it."""
-    return _arm(term).partition(" + ")[0]
+    return arm_of(term).partition(" + ")[0]
 
 
 def lead(frame: pd.DataFrame, arm: str, searches: pd.Series) -> pd.Series:

@@ -7,7 +7,7 @@ one, whose members are not separated from the best, and then bands of two points
 import math
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,15 +16,14 @@ from scipy import stats
 from dmlkit import statistics
 from dmlkit.statistics import Luck
 from studies.answers import TWICE, restricted
-from studies.claims import AGAIN, WHOLE, unequal
-from studies.condition import Condition, plain
+from studies.claims import AGAIN, FEW, WHOLE, unequal
+from studies.condition import UNTRAINED, Condition, plain, untrained
 from studies.judgment import sensitivity
 from studies.rules import protocol
 from studies.search import recipes
 from studies.trainings import tables
 
 LEVEL = 0.05
-FEW = 5  # effective repetitions: fewer tell no group
 BAND = 0.02  # of Recall@1: the width of the bands behind the best
 #: The conditions of a page, each with the tables that have its searches.
 SHOWN: Mapping[str, tuple[str, ...]] = {
@@ -39,9 +38,10 @@ def standings(at: Condition, luck: Luck | None = None) -> pd.DataFrame:
     """Every loss of a condition against the best, the highest mean first.
 
     Columns: mean, low, high of Recall@1 (95 %); behind (of the best, in Recall@1), error and df of
-    that difference, p (of not being behind, after Holm's correction over all losses) and group: 0
-    for the leading one, whose p is above 5 %, else the number of the band, and −1 for a loss whose
-    search failed, which nothing is said of.
+    that difference, p (of not being behind, after Holm's correction over all losses of which
+    something is said) and group: 0 for the leading one, whose p is above 5 %, else the number of
+    the band, −1 for a loss whose search failed, which nothing is said of, and −2 for one that did
+    not train.
 
     The best is chosen for each repetition by those of other searches, and the luck of a recipe
     counts on both sides: what leads by its own luck does not lead here. ``luck`` is the condition's
@@ -58,12 +58,14 @@ def standings(at: Condition, luck: Luck | None = None) -> pd.DataFrame:
     found = wide.apply(statistics.interval, overlap=at.overlap).T[["mean", "low", "high"]]
     found["behind"] = tests["difference"].to_numpy()
     found[["error", "df"]] = tests[["error", "df"]].to_numpy()
+    lost = {arm: -1 for arm, search in at.failed if (arm, search) not in at.better}
+    lost |= {arm: -2 for (arm, _), why in at.failed.items() if why == UNTRAINED}
     p = np.where(tests["difference"] > 0, tests["p"], 1.0)
-    found["p"] = statistics.holm(p)
+    found["p"] = statistics.holm(np.where(found.index.isin([*lost]), np.nan, p))
     behind = (found["behind"] / BAND).clip(lower=0).astype(int) + 1
     found["group"] = behind.where(found["p"] <= LEVEL, 0)
-    failed = [arm for arm, search in at.failed if (arm, search) not in at.better]
-    found.loc[found.index.isin(failed), "group"] = -1
+    for arm in lost.keys() & {*found.index}:
+        found.loc[arm, "group"] = lost[arm]
     return found.sort_values("mean", ascending=False, kind="stable")
 
 
@@ -75,44 +77,68 @@ def title(group: float) -> str:
     """
     band = 100 * BAND
     words = {0: "not separated from the best", -1: "a search failed"}
+    words[-2] = f"did not train here ({UNTRAINED})"
     return words.get(int(group), f"{band * (group - 1):.0f} to {band * group:.0f} points behind")
 
 
 def by_group(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """The ``standings`` in groups with their titles, what failed last."""
-    parts = sorted(table.groupby("group"), key=lambda part: (part[0] < 0, part[0]))
+    """The ``standings`` in groups with their titles, what failed and what did not train last."""
+    parts = sorted(table.groupby("group"), key=lambda part: (part[0] < 0, abs(part[0])))
     return [(title(group), part) for group, part in parts]
 
 
-def power(table: pd.DataFrame, points: float = 0.03) -> float:
-    """In which share of such studies a loss so far behind the best would be separated from it, at
-    the first step of Holm's correction, by the median error of the ``standings``."""
+class Power(NamedTuple):
+    """In which share of such studies a loss that is behind the best would be separated from it:
+    ``alone``, if it were the only rival, and ``corrected``, at the first step of Holm's correction
+    for all of the ``rivals``."""
+
+    alone: float
+    corrected: float
+    rivals: int
+
+    def __str__(self) -> str:
+        return (
+            f"{100 * self.alone:.0f} of 100 such studies by one comparison, in "
+            f"{100 * self.corrected:.0f} after correction for {self.rivals} rivals"
+        )
+
+
+def power(table: pd.DataFrame, points: float = 0.03) -> Power:
+    """That of a loss so far behind, by the median error of the ``standings``."""
     error, df = table["error"].median(), table["df"].median()
-    edge = stats.t.ppf(1 - LEVEL / 2 / (len(table) - 1), df)
-    return float(stats.nct.sf(edge, df, points / error))
+    rivals = int(table["p"].notna().sum()) - 1
+    edges = stats.t.ppf([1 - LEVEL / 2, 1 - LEVEL / 2 / rivals], df)
+    alone, corrected = stats.nct.sf(edges, df, points / error)
+    return Power(float(alone), float(corrected), rivals)
 
 
 def ranks(at: Condition, draws: int = 2000) -> pd.DataFrame:
-    """95 % intervals of the losses' ranks, each for itself: low, high. Repetitions are drawn with
-    replacement within each search, widened to the effective number of repetitions and to n − S
-    degrees of freedom as ``statistics.paired`` has them, and the luck of each loss from a normal
-    distribution."""
-    wide, rng = at.rivals(), np.random.default_rng(0)
-    wide = wide[plain(wide.columns)].dropna(axis=1)
+    """95 % intervals of the ranks of the losses that trained, each for itself: low, high.
+
+    Of losses that lie close together most of the spread is error. So a loss is where its mean m̂,
+    drawn towards the mean c of all as far as errors explain their spread, lets it be (Efron and
+    Morris 1975, Journal of the American Statistical Association 70:311):
+
+        m | m̂ ~ N(c + B (m̂ − c), B σ²),   B = 1 − σ²/V
+
+    with V the variance of all m̂ and σ² that of an error, by ``statistics.paired``. Ranks are those
+    of draws; benchmarks/ranks.py tells how often the intervals are right.
+    """
+    wide, rng, lost = at.rivals(), np.random.default_rng(0), untrained(at.wide().mean())
+    wide = wide[[arm for arm in plain(wide) if arm not in lost]].dropna(axis=1)
+    mean, A = wide.mean(), len(wide.columns)
+    rest = wide.sub(wide.mean(axis=1), axis=0).to_numpy() * math.sqrt(A / (A - 1))
+    how: Any = {"overlap": at.overlap, "luck": at.luck(), "pairs": 0.5}
     searches = at.searches()[wide.index].to_numpy()
-    shares = np.zeros((draws, len(wide)))
-    for s in np.unique(searches):
-        mine = np.flatnonzero(searches == s)
-        shares[:, mine] = rng.multinomial(len(mine), np.full(len(mine), 1 / len(mine)), draws)
-    n, S = len(wide), len(np.unique(searches))
-    wider = n / math.sqrt((n - S) * statistics.effective(n, at.overlap))
-    moved = (shares / n - 1 / n) @ wide.to_numpy()  # (draws, A)
-    means = wide.mean().to_numpy() + wider * moved
-    means += at.luck().sd / math.sqrt(2 * S) * rng.standard_normal(means.shape)
-    rank = 1 + (-means).argsort(1).argsort(1)
+    error = (statistics.paired(rest, searches=searches, **how)["error"] ** 2).mean()
+    B = max(1e-6, 1 - error / mean.var())  # above 0, so that equals have drawn places
+    drawn = B * (mean - mean.mean()).to_numpy() + math.sqrt(B * error) * rng.standard_normal(
+        (draws, A)
+    )
+    rank = 1 + (-drawn).argsort(1).argsort(1)
     ends = np.quantile(rank, [0.025, 0.975], axis=0).round().astype(int)
     found = pd.DataFrame(ends.T, wide.columns, ["low", "high"])
-    return found.loc[wide.mean().sort_values(ascending=False).index]
+    return found.loc[mean.sort_values(ascending=False).index]
 
 
 def settings(*passes: str) -> pd.DataFrame:
@@ -178,16 +204,21 @@ def _in_words(found: Mapping[str, Condition]) -> Iterator[str]:
     for name in SHOWN:
         if name in found:
             at, table, rank = found[name], standings(found[name]), ranks(found[name])
+            told, dead = power(table), table.index[table["group"] == -2]
+            table = table.drop(index=dead)
             low, high = 100 * table["mean"].quantile([0.1, 0.9])
             n = statistics.effective(len(at.wide()), at.overlap)
             few = f"repetitions share classes and count as {n:.1f}, so that no group is told: "
             group = f"{few if n < FEW else ''}{(table['group'] == 0).sum()} of {len(table)}"
+            lost = ", ".join(f"`{arm}`" for arm in dead)
             yield (
                 f"**{name}**{unequal(name)}: {group} losses cannot be separated from the best; a "
-                f"loss 3 points behind would be found in {100 * power(table):.0f} of 100 such "
-                "studies. The 95 % interval of a rank (not corrected for many) spans "
+                f"loss 3 points behind would be found in {told}. "
+                "The 95 % interval of a rank (not corrected for many) spans "
                 f"{(rank['high'] - rank['low']).median():.0f} places in the median. Four in "
-                f"five losses have a Recall@1 of {low:.0f} to {high:.0f} %. {_floor(at)}"
+                f"five losses have a Recall@1 of {low:.0f} to {high:.0f} %. "
+                + f"Not counted, as they did not train here: {lost}. " * bool(lost)
+                + _floor(at)
             )
 
 
@@ -207,8 +238,8 @@ def _groups(at: Condition) -> str:
         ends = (f"{100 * mean:.0f}" for mean in (part["mean"].min(), part["mean"].max()))
         span = " to ".join(dict.fromkeys(ends))
         place = {arm: f" ({low}–{high})" for arm, low, high in rank.itertuples()}
-        if words == title(-1):
-            place = dict.fromkeys(place, "")  # nothing is said of it
+        if part["group"].iloc[0] < 0:
+            place = dict.fromkeys(part.index, "")  # nothing is said of it
         names = [f"`{name}`{place[name]}" for name in part.index]
         lines.append(f"| {words} | {', '.join(names)} | {span} |")
     n, luck = len(at.wide()), at.luck().sd / np.sqrt(2)  # of one loss

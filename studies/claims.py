@@ -9,8 +9,9 @@ A row is an effect, its interval by the one test (``dmlkit.statistics.paired``),
 - what a clock says has no word: another machine has another clock.
 
 A mean over losses has a word only if it keeps it without any one of them; a loss whose search
-failed is named and left out. An evidence notebook puts its rows beside the figure that shows them;
-``ledger`` reads them from there, and says which words stand after Holm's correction over all.
+failed is named and left out; fewer than five effective repetitions decide nothing. An evidence
+notebook puts its rows beside the figure that shows them; ``ledger`` reads them from there, and says
+which words stand after Holm's correction over all.
 """
 
 import csv
@@ -40,13 +41,17 @@ CONDITIONS = (
     *("fine-tuned", "photographs, head", WHOLE, TABLE, "check"),
 )
 FAILED = "search failed"
+#: Where a method left most of its losses' scores exactly as they were.
+NOT_TRIED = "not tried here"
+#: With fewer effective repetitions no row has a word, and no losses are put into groups.
+FEW = 5
 AGAINST = " (against)"  # of a loss whose gain is taken off the others'
 #: Of evidence: those that decide, and the others.
 DECIDED = (
     *("holds here", "smaller than claimed", "smaller here", "above 0 here"),
     *("too small to see here", "printed size excluded here", "reversed here", "fails here"),
 )
-WORDS = (*DECIDED, "open", "cannot be decided here", FAILED)
+WORDS = (*DECIDED, "open", "cannot be decided here", FAILED, NOT_TRIED)
 _COLORS = dict(
     zip(DECIDED, ("#0072b2", *["#3388bb"] * 3, *["#b07000"] * 2, *["#d55e00"] * 2), strict=True)
 )
@@ -113,8 +118,8 @@ def table() -> dict[str, dict[str, str]]:
 
     Of the source: source, section, sentence (verbatim) and claim (in short). Of the test: rule,
     measure, smallest (effect) and unit. Of its history: before (the rule that was), why (it is
-    another now), known (what was known when this one was written). Besides, ``recipes`` that would
-    settle it on the paper's own data sets.
+    another now), known (what was known when this one was written). Besides, ``recipes`` (and the
+    loss) that would settle it on the paper's own data sets.
 
     >>> table()["B2"]["rule"]
     'exact'
@@ -205,6 +210,8 @@ def row(
         tops = [rest.test()["high"] for rest in rests.values()]
         excluded = size is not None and max(at["high"], *tops) < size
         found = "printed size excluded here" if excluded else _open(at, size or margin)
+    if statistics.effective(len(x), measured.overlap) < FEW:
+        found = "cannot be decided here"
     far = -margin if about["rule"] == "equivalent" and at["difference"] < 0 else margin
     p = [at["p"], measured.test(far)["p"], None if size is None else measured.test(size)["p"]]
     effect, low, high = (float(at[key]) for key in ("difference", "low", "high"))
@@ -319,7 +326,7 @@ def forest(
     ax.axvline(0, color="0.6", lw=1, zorder=0)
     ax.set_yticks(list(drawn), [_ticked(row) for row in drawn.values()], fontsize=8)
     ax.set(ylim=(y - 0.5, -0.3))
-    about = "95 % interval; black: the smallest effect; gray bar: found in 4 of 5 studies"
+    about = "95 % interval; black: the smallest effect; gray bar: found in 4 of 5 studies, alone"
     if any(row.printed is not None for row in rows):
         about += "; red: the smallest printed size"
     if any(row.parts for row in rows):

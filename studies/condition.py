@@ -12,11 +12,35 @@ from dmlkit.statistics import NO_LUCK, Luck
 from studies import claims
 from studies.rules import DEFAULTS, Arm, arms
 
+#: What training begins with: the first of these that a condition has a score of.
+START = ("untrained network", "pretrained network", "random head", "untouched features")
+UNTRAINED = "below what training began with"
+
+
+def untrained(means: pd.Series) -> list[str]:
+    """Of the means of arms, those below what training began with (``START``): they did not train.
+
+    Not raw pixels: these have another score, which depends on the pictures, and a network may be
+    on its way to it.
+    """
+    start = next((means[name] for name in START if name in means), -math.inf)
+    return [arm for arm in means.index if means[arm] < start]
+
 
 def plain(names: Iterable[str]) -> list[str]:
     """Of a study's arms, those that are a loss of the table, or DREML, with nothing added."""
     known = {entry.name for entry in losses.entries()} | {"dreml"}
     return [name for name in names if name in known]
+
+
+def arm_of(term: str) -> str:
+    """The arm of a sum's term, "arm" or "arm @ metric"."""
+    return term.partition(" @ ")[0]
+
+
+def metric_of(term: str, usual: str) -> str:
+    """The metric of a sum's term."""
+    return term.partition(" @ ")[2] or usual
 
 
 @dataclass(frozen=True)
@@ -65,61 +89,77 @@ class Condition:
 
     def luck(self, metric: str = "recall_at_1") -> Luck:
         """That of a difference between two losses, without those that ``failed``."""
-        return self._luck(metric, {arm for arm, _ in self.failed})
+        return self._luck(self.wide(metric), self._broken())
 
-    def _luck(self, metric: str, lost: Collection[str]) -> Luck:
-        wide = self.wide(metric).dropna(axis=1)
-        known = wide[plain(wide)]
+    def _luck(self, wide: pd.DataFrame, lost: Collection[str]) -> Luck:
+        known = wide[plain(wide)].dropna(axis=1)
         return statistics.luck(known.to_numpy(), self._of(wide), known.columns.isin(lost))
 
     @property
     def failed(self) -> dict[tuple[str, int], str]:
-        """The searches that failed, and why: far below the arm's other searches (by Recall@1, see
-        ``statistics.failed``), or its restriction validates better, by twice the luck of a
-        difference or more."""
+        """The searches that failed, and why: all of an arm that did not train (``untrained``), far
+        below the arm's other searches (by Recall@1, see ``statistics.failed``), or its restriction
+        validates better, by twice the luck of a difference or more."""
         wide = self.wide().dropna(axis=1)
-        tuned = wide[[arm for arm in wide if arm in self.made and self.source(arm) == arm]]
-        names = np.unique(self._of(wide))
-        far = np.argwhere(statistics.failed(tuned.to_numpy(), self._of(wide)))
-        found = {(tuned.columns[arm], int(names[s])): "far below its twin" for s, arm in far}
-        edge = 2 * self._luck("recall_at_1", {arm for arm, _ in found}).sd
+        tuned = [arm for arm in wide if arm in self.made and self.source(arm) == arm]
+        names = [int(name) for name in np.unique(self._of(wide))]
+        lost = {*untrained(wide.mean())} & {*tuned}
+        found = {(arm, name): UNTRAINED for arm in lost for name in names}
+        sound = wide[[arm for arm in tuned if arm not in lost]]
+        far = np.argwhere(statistics.failed(sound.to_numpy(), self._of(wide)))
+        found |= {(sound.columns[arm], names[s]): "far below its twin" for s, arm in far}
+        edge = 2 * self._luck(wide, {arm for arm, _ in found}).sd
         below = {k: f"below {part}" for k, (part, by) in self.better.items() if by > edge}
         return {**self.borrowed, **found, **below}
 
+    def _broken(self) -> set[str]:
+        return {arm for arm, _ in self.failed}
+
     def lost(self, names: Iterable[str]) -> list[str]:
         """Of these arms, those of which a search failed, or one whose recipe they have."""
-        broken = {arm for arm, _ in self.failed}
+        broken = self._broken()
         return [arm for arm in names if {arm, self.source(arm)} & broken]
+
+    def sum_of(self, terms: Mapping[str, float], metric: str) -> pd.Series:
+        """A sum of scores in each repetition, of weights by "arm" or "arm @ metric"."""
+        wide = {at: self.wide(at) for at in {metric_of(term, metric) for term in terms}}
+        each = [w * wide[metric_of(term, metric)][arm_of(term)] for term, w in terms.items()]
+        return sum(each[1:], each[0])
 
     def kind(self, groups: Mapping[str, Mapping[str, float]], metric: str) -> tuple[Luck, float]:
         """The luck of a sum of scores, and the sum of squared weights of its pairs.
 
-        ``groups`` holds the weights of arms by the loss whose candidates they share. Three kinds
-        are told apart: the same recipe on both sides; a loss against itself with an addition (SEC,
-        L2, SEE), each group a pair; and any others, two losses that were tuned apart. Pairs of one
-        loss have luck of their own, which is shrunk to their kind's, and that to the last one.
+        ``groups`` holds the weights of terms ("arm" or "arm @ metric") by the loss whose candidates
+        they share. Three kinds are told apart: the same recipe on both sides; a loss against itself
+        with an addition (SEC, L2, SEE), each group a pair; and any others, two losses that were
+        tuned apart. Pairs of one loss have luck of their own, by their own metrics, which is shrunk
+        to their kind's, and that to the last one. One recipe has that of its kind alone.
         """
         own: dict[str, dict[str, float]] = {}
         for base, weights in groups.items():
-            for arm, weight in weights.items():
-                if (source := self.source(arm)) != DEFAULTS:  # which no search found
+            for term, weight in weights.items():
+                if (source := self.source(arm_of(term))) != DEFAULTS:  # which no search found
                     mine = own.setdefault(base, {})
                     mine[source] = mine.get(source, 0.0) + weight
         sizes = {base: sum(w**2 for w in mine.values()) / 2 for base, mine in own.items()}
-        if sum(sizes.values()) < 1e-12:
-            whole = sum(sum(w**2 for w in mine.values()) / 2 for mine in groups.values())
-            return (self._same(metric), whole) if own else (NO_LUCK, 0.0)
-        common, pairs = self.luck(metric), sum(sizes.values())
+        if not own:
+            return NO_LUCK, 0.0
+        if sum(sizes.values()) < 1e-12:  # one recipe, of two trainings or of two readings of one
+            of = [sum(w**2 for w in groups[base].values()) / 2 for base in own]
+            return self._same(metric), sum(of)
+        metrics = {metric_of(term, metric) for weights in groups.values() for term in weights}
+        wide = sum(map(self.wide, sorted(metrics))) / len(metrics)
+        broken = self._broken()  # what failed tells nothing of luck
+        common, pairs = self._luck(wide, broken), sum(sizes.values())
         if any(abs(sum(mine.values())) > 1e-9 for mine in own.values()):
             return common, pairs
-        wide, failed = self.wide(metric), {arm for arm, _ in self.failed}
-        each = {  # a search that failed tells nothing of luck
-            base: sum(w * wide[arm] for arm, w in groups[base].items()) / math.sqrt(sizes[base])
+        each = {
+            base: self.sum_of(groups[base], metric) / math.sqrt(sizes[base])
             for base in own
-            if not failed & {*groups[base]}
+            if not broken & {*map(arm_of, groups[base])}
         }
         added = any(self._is_addition(arm) for mine in own.values() for arm in mine)
-        kind = self._additions(metric, common) if added else common
+        kind = self._additions(wide, common) if added else common
         kept = pd.DataFrame(each).dropna(axis=1)
         return statistics.pair_luck(kept.to_numpy(), self._of(kept), kind), pairs
 
@@ -130,9 +170,9 @@ class Condition:
         made = self.made.get(arm)
         return bool(made and (made.off or made.per_step))
 
-    def _additions(self, metric: str, common: Luck) -> Luck:
+    def _additions(self, wide: pd.DataFrame, common: Luck) -> Luck:
         """The luck of losses against themselves with SEC, L2 or SEE."""
-        wide, failed = self.wide(metric).dropna(axis=1), {arm for arm, _ in self.failed}
+        wide, failed = wide.dropna(axis=1), self._broken()
         known = arms()  # no other setting of theirs is another
         pairs = {a: self.base(a) for a in wide if a in known and self._is_addition(a)}
         pairs = {a: b for a, b in pairs.items() if b in wide and not {a, b} & failed}
@@ -141,7 +181,7 @@ class Condition:
 
     def _same(self, metric: str) -> Luck:
         """The luck of two trainings that have one recipe: what they differ in may suit it."""
-        wide, failed = self.wide(metric).dropna(axis=1), {arm for arm, _ in self.failed}
+        wide, failed = self.wide(metric).dropna(axis=1), self._broken()
         pairs = {a: self.source(a) for a in wide if self.source(a) in wide and self.source(a) != a}
         d = np.array([wide[a] - wide[b] for a, b in pairs.items() if b not in failed]).T
         return statistics.pair_luck(d, self._of(wide))

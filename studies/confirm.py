@@ -126,9 +126,10 @@ def hypotheses(rules: Protocol, found: Outcomes) -> pd.DataFrame:
     """One row for each hypothesis whose arms are there.
 
     Columns: those of ``Means.of``; printed; p and p_printed (that there is no gain; that it is the
-    printed one or more), holm and holm_printed (over all hypotheses of the study); word and, for
-    each loss left out, the word without it; stands (all of these are the same); own (the effect at
-    the base's own recipes), best (of the best candidate alone), folds and losses (JSON).
+    printed one or more), holm and holm_printed (over all hypotheses of the study, by Shaffer's form
+    of Holm's correction, as frozen); word and, for each loss left out, the word without it; stands
+    (all of these are the same); own (the effect at the base's own recipes), best (of the best
+    candidate alone), folds and losses (JSON).
     """
     rows = {}
     for name, told in rules.hypotheses.items():
@@ -138,7 +139,8 @@ def hypotheses(rules: Protocol, found: Outcomes) -> pd.DataFrame:
     frame = pd.DataFrame(rows).T
     if len(frame):
         p = frame[["p", "p_printed"]].astype(float).reindex(list(rules.hypotheses)).fillna(1.0)
-        adjusted = pd.DataFrame(holm(p.to_numpy()), p.index).loc[frame.index]
+        # As frozen: of a row one can be true, that there is no gain or that it is as printed.
+        adjusted = pd.DataFrame(holm(p.to_numpy(), most=len(p)), p.index).loc[frame.index]
         frame[["holm", "holm_printed"]] = adjusted.to_numpy()
         words = [_word(row, rules.margin) for _, row in frame.iterrows()]
         frame["word"] = words
@@ -188,7 +190,7 @@ def _p(at: pd.Series, printed: float) -> dict[str, float]:
 
 
 def _word(row: Mapping[str, Any], margin: float) -> str:
-    """In the study's words; after Holm's correction, where ``row`` has it."""
+    """In the study's words; after the correction for many, where ``row`` has it."""
     said = []
     if row["low"] > 0 and row.get("holm", row["p"]) <= LEVEL:
         said.append(f"shown, at least {margin:g}" if row["low"] >= margin else "shown")

@@ -25,7 +25,7 @@ from dmlkit.files import write_whole
 from dmlkit.losses import entries
 from studies import claims
 from studies.answers import conditions, kept
-from studies.condition import Condition, plain
+from studies.condition import UNTRAINED, Condition, plain
 
 ALL = "losses"  # the median of all others of a condition
 PLAN = Path(__file__).with_suffix(".toml")
@@ -127,8 +127,13 @@ def _compared(of: str, part: Mapping[str, Any], at: Condition) -> Finding | None
     n, left = len(scores), len(kept[0]) if kept else 0
     count = _n(n, statistics.effective(n, at.overlap), at.name, left, plus[left:] if left else ())
     label, margin = PLACES.get(at.name, at.name), 100 * part["smallest"]
-    word = _apart(low, high) if kept else claims.FAILED
+    word = _apart(low, high) if kept else _lost(at, lost)
     return Finding(of, "study", label, effect, low, high, count, word, margin=margin)
+
+
+def _lost(at: Condition, arms: Collection[str]) -> str:
+    why = {at.failed.get((at.source(arm), 0)) for arm in arms}
+    return "did not train here" if UNTRAINED in why else claims.FAILED
 
 
 def _side(told: Any, there: Sequence[str]) -> list[str]:

@@ -22,6 +22,7 @@ import pandas as pd
 from scipy import stats
 
 from dmlkit.statistics import holm, interval, luck, paired, word
+from studies.condition import untrained
 
 LEVEL = 0.05
 MARGIN = 0.01  # of Recall@1: a difference of one point either way is none
@@ -65,12 +66,13 @@ def standing(
 
     Both have columns repetition, search and recall_at_1, and the evidence also arm; arms without a
     score in each of the repetitions of ``rows`` are left out. ``families`` tells that of each arm,
-    None where it is no rival; ``overlap`` is r above.
+    None where it is no rival, as is one that did not train; ``overlap`` is r above.
     """
     mine = rows.set_index("repetition").sort_index()
     new, searches = mine["recall_at_1"], mine["search"].to_numpy()
     wide = evidence.pivot(index="repetition", columns="arm", values="recall_at_1")
     wide = wide.reindex(new.index).dropna(axis=1)
+    families = {**families, **dict.fromkeys(untrained(wide.mean()))}
     rivals = [arm for arm in wide if families.get(arm)]
     lucky, d = luck(wide[rivals].to_numpy(), searches), new.to_numpy()[:, None] - wide.to_numpy()
     how: Any = {"overlap": overlap, "luck": lucky, "searches": searches}

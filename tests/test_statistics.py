@@ -37,12 +37,20 @@ def test_so_many_repetitions_decide_and_one_fewer_do_not(ratio):
         statistics.repetitions(ratio, 0.0)
 
 
-def test_holm_is_that_of_the_pairs_of_which_one_can_be_true():
-    """Both of a pair are tested, yet no more than m of the 2m hypotheses are paid for."""
-    p = np.array([[0.016, 0.9], [0.9, 0.016], [0.016, np.nan]])
-    stands = statistics.holm(p) <= 0.05
+def test_a_luck_that_is_not_above_0_gives_way_to_that_of_its_kind():
+    apart = np.array([[0.0], [1.0], [1.0], [0.0]])  # searches agree, repetitions do not
+    common, of = statistics.Luck(0.1, 0.02), np.array([0, 0, 1, 1])
+    assert statistics.pair_luck(apart, of).variance < 0
+    assert statistics.pair_luck(apart, of, common) == common
+    assert statistics.pair_luck(apart, of, statistics.Luck(1.0)).variance < 1
+
+
+def test_holm_pays_for_all_hypotheses_or_for_the_most_that_can_be_true():
+    p = np.array([[0.016, 0.9], [0.9, 0.009], [0.016, np.nan]])
+    assert (statistics.holm(p) <= 0.05).tolist() == [[False, False], [False, True], [False, False]]
+    stands = statistics.holm(p, most=3) <= 0.05
     assert stands.tolist() == [[True, False], [False, True], [True, False]]
-    assert not (statistics.holm(p * 1.1) <= 0.05).any()
+    assert not (statistics.holm(p * 1.1, most=2) > statistics.holm(p * 1.1)).any()
     assert np.isnan(statistics.holm(np.full((2, 2), np.nan))).all()
 
 

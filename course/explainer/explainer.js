@@ -6,7 +6,7 @@ const LAST = 1000; // a run pauses here
 const FIRST = { data: "glyphs", loss: "triplet_semihard", classes: 8, dim: 3, lr: 0.003, sec: 0, seed: 1 };
 const PRESETS = [
   { title: "Semi-hard triplets: it works", set: { loss: "triplet_semihard", margin: 0.2 },
-    watch: "Each picture is pulled to a positive, one of its own class, and pushed from a negative, one of another class: the nearest that is farther than the positive. Watch the dots of a color gather while the colors part: the cosine of different classes falls, and Recall@1 rises to about a third. A sphere has little room: with 16 dimensions it comes to about a half." },
+    watch: "Each picture is pulled to a positive, one of its own class, and pushed from a negative, one of another class: the nearest that is farther than the positive. Watch the dots of a color gather while the colors part: the cosine of different classes falls, and Recall@1 rises to about a third. A sphere has little room: with 16 dimensions it comes to about a half. Raw pixels, the dashed line, compare hundreds of numbers instead of three: on glyphs they still find more than so short a training does." },
   { title: "Hard mining collapses", set: { loss: "triplet_hard", margin: 0.2 },
     watch: "Each picture is pulled to a positive, one of its own class, and pushed from the nearest negative of all, a picture of another class. That one is nearer than the positive, so the loss stands above its margin, 0.2, and the quickest way down is to shrink all distances: watch every dot run into one place within some ten steps. There each distance is 0, both cosines are 1, the loss stays at 0.2, and the search finds noise. Then choose semi-hard triplets, whose negatives are farther than the positive, and compare with the thin lines." },
   { title: "A scale too large stalls", set: { loss: "cosface", scale: 64, margin: 0.35, dim: 16 },
@@ -15,7 +15,7 @@ const PRESETS = [
     watch: "The loss sees only directions; SEC pulls the length of each arrow to their mean. Watch the norms shrink to about 1 and keep a standard deviation of some 0.2. Then take SEC away: they grow to about 10, and stray by 2 to 4. What SEC does not do here: relative to their mean they stray little less, and Recall@1 climbs more slowly." },
 ];
 
-let catalog, worker, settings, frame = null, history = [], past = [], pastNorms = [], chosen = 5, spots = [], view, bytes, picture, waiting = new Map(), playing = false, unseen = false;
+let catalog, worker, settings, frame = null, history = [], past = [], pastNorms = [], chosen = 5, spots = [], view, bytes, picture, waiting = [], begun = 0, playing = false, unseen = false;
 let yaw = 3.6, pitch = 0.35;
 const loss = () => catalog.losses.find(({ name }) => name === settings.loss);
 const short = (v) => (v === 0 || (Math.abs(v) >= 0.001 && Math.abs(v) < 1e4) ? Number(v.toPrecision(3)).toString() : v.toExponential(1));
@@ -51,14 +51,17 @@ function change(changed) {
 const loss0 = (name) => catalog.losses.find((each) => each.name === name);
 
 async function restart() {
+  const own = ++begun; // what the run before still sends is not drawn
   if (history.length > 3) { past = history; pastNorms = frame ? norms(frame) : []; }
   history = []; view = null; play(false);
   const data = catalog.data[settings.data];
-  bytes = new Uint8Array(await (await fetch(`./${settings.data}.bin`)).arrayBuffer());
+  const loaded = new Uint8Array(await (await fetch(`./${settings.data}.bin`)).arrayBuffer());
+  if (own !== begun) return null;
+  bytes = loaded;
   const first = catalog.sizes.classes * catalog.sizes.images, draw = pictures(bytes, data.channels, catalog.sizes.side);
   picture = (i) => draw(first + i);
   controls();
-  return send("start", { settings });
+  return send("start", { settings, begun });
 }
 
 // ---- the worker
@@ -66,19 +69,19 @@ async function restart() {
 function send(kind, rest = {}) {
   worker.postMessage({ kind, ...rest });
   if (kind === "pace") return null;
-  return new Promise((done, fail) => { waiting.set(kind, { done, fail }); });
+  return new Promise((done, fail) => { waiting.push({ done, fail }); });
 }
 function heard({ data }) {
   if (data.kind === "error") {
     play(false);
     $("status").textContent = `The training stopped: ${data.message}`;
-    for (const { fail } of waiting.values()) fail(new Error(data.message));
-    return waiting.clear();
+    return waiting.splice(0).forEach(({ fail }) => fail(new Error(data.message)));
   }
-  if (data.settings.loss === settings.loss || data.step > 0) { frame = data; measure(); if (!unseen) draw(); }
+  if (data.begun !== begun) return null;
+  frame = data; measure();
+  if (!unseen) draw();
   if (playing && frame.step >= LAST) play(false);
-  for (const { done } of waiting.values()) done(frame);
-  return waiting.clear();
+  return waiting.splice(0).forEach(({ done }) => done(frame));
 }
 function play(on) {
   if (on === playing) return;
@@ -295,4 +298,4 @@ async function begin() {
   return null;
 }
 
-window.explainer = { ready: begin(), change: (changed) => change(changed), steps: (count) => send("steps", { count }), catalog: () => catalog, frame: () => frame, norms: () => norms(frame), presets: PRESETS.map(({ set }) => ({ ...FIRST, ...set })) };
+window.explainer = { ready: begin(), change: (changed) => change(changed), steps: (count) => send("steps", { count }), catalog: () => catalog, frame: () => frame, seen: () => history.map(({ step }) => step), norms: () => norms(frame), presets: PRESETS.map(({ set }) => ({ ...FIRST, ...set })) };

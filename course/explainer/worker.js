@@ -72,7 +72,7 @@ async function unseen() {
   return found;
 }
 
-async function show(extra) { postMessage({ kind: "frame", step: run.k, value: run.value, points: await unseen(), settings: run.settings, ...extra }); }
+async function show(extra) { postMessage({ kind: "frame", step: run.k, value: run.value, points: await unseen(), settings: run.settings, begun: run.begun, ...extra }); }
 
 // Jobs run one after another, so that a setting never changes within a step.
 let jobs = Promise.resolve();
@@ -91,7 +91,7 @@ async function go(id) {
 }
 
 const does = {
-  start: ({ settings }) => queue(async () => { await start(settings); await show(); }),
+  start: ({ settings, begun }) => queue(async () => { await start(settings); run.begun = begun; await show(); }),
   pace: ({ value }) => { pace = value; if (pace) go(++loop); },
   steps: ({ count }) => queue(async () => {
     const began = performance.now();

@@ -38,7 +38,7 @@ const drawing = (settings) => {
     move: along({ from: [x(1), 0], to: [x(LENGTH), 0], low: 1, high: LENGTH, step: 1 }),
     draw({ ranks, precision, counted }) {
       cells.forEach((cell, k) => cell.setAttribute("style", ranks.includes(k + 1) ? "fill: var(--a); fill-opacity: .25; stroke: var(--a); stroke-width: 2.5" : "fill: var(--panel); stroke: var(--line)"));
-      terms.replaceChildren(...ranks.map((rank, i) => node("text", { x: x(rank), y: -62, style: `font-size: 10px; ${counted[i] ? "fill: var(--ink)" : "opacity: .45"}` }, short(precision[i], 2))),
+      terms.replaceChildren(...ranks.map((rank, i) => node("text", { x: x(rank), y: -62, style: `font-size: 11.5px; ${counted[i] ? "fill: var(--ink)" : "opacity: .45"}` }, short(precision[i], 2))),
         node("text", { x: 0, y: -82 }, "precision at each hit; behind R it does not count"));
     },
     said: ({ ranks }) => `Hits at ranks ${[...ranks].sort((a, b) => a - b).join(", ")}.`,

@@ -15,6 +15,7 @@ const CSS = `
 }
 svg { display: block; align-self: center; width: 100%; max-width: 31rem; margin: 0 auto; overflow: visible; user-select: none; -webkit-user-select: none; }
 svg text { fill: var(--soft); font-size: 13px; text-anchor: middle; pointer-events: none; }
+.handle text { stroke: var(--paper); stroke-width: 3px; stroke-linejoin: round; paint-order: stroke; }
 .ring, .axis { fill: none; stroke: var(--line); stroke-width: 1.2; }
 .spring { stroke-linecap: round; opacity: .88; } .pull { stroke: var(--pull); } .push { stroke: var(--push); }
 .arrow { fill: var(--ink); stroke: var(--ink); stroke-width: 1.7; stroke-linejoin: round; }

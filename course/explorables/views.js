@@ -29,11 +29,11 @@ const drawing = () => {
   const text = (x, y, words) => node("text", { x, y, "text-anchor": "middle" }, words);
   const spot = (degrees, r = RADIUS) => { const a = (degrees * Math.PI) / 180; return [CENTER + r * Math.cos(a), -r * Math.sin(a)]; };
   return {
-    below, box: "-122 -138 456 282", move: plane({ unit: UNIT, low: -HIGH, high: HIGH, step: 0.02 }),
+    below, box: "-122 -138 456 282", css: "svg text { font-size: 16px; }", move: plane({ unit: UNIT, low: -HIGH, high: HIGH, step: 0.02 }),
     draw({ gradient, angles }, { points: [w] }) {
       lines.replaceChildren(
         node("path", { class: "axis", d: `M${-end} 0H${end}M0 ${end}V${-end}` }), node("circle", { class: "axis", cx: CENTER, cy: 0, r: RADIUS, style: "fill: none" }),
-        text(0, end + 18, "weight of color"), node("text", { x: 0, y: -end - 8, "text-anchor": "middle" }, "weight of shape"), text(CENTER, end + 18, "embeddings"),
+        text(end - 40, 20, "weight of color"), text(0, -end - 8, "weight of shape"), text(CENTER, end + 18, "embeddings"),
         ...arrow([UNIT * w[0], -UNIT * w[1]], gradient.map((g, d) => (d ? 1 : -1) * 40 * g)),
         ...COLOR.map((_, i) => node("line", { x1: spot(angles[i])[0], y1: spot(angles[i])[1], x2: spot(angles[i + 4])[0], y2: spot(angles[i + 4])[1], style: `stroke: ${INKS[i]}; stroke-width: 3`, opacity: 0.6 })),
         ...angles.map((a, k) => node("circle", { cx: spot(a)[0], cy: spot(a)[1], r: 6, style: `fill: ${k < 4 ? INKS[k] : "var(--panel)"}; stroke: ${INKS[k % 4]}; stroke-width: 2.5` })));

@@ -112,7 +112,7 @@ def results() -> dict[str, dict[str, dict[str, Any]]]:
     for condition, passes in choice.SHOWN.items():
         if condition in known:
             table = choice.standings(known[condition]).join(choice.settings(*passes))
-            table["power"] = choice.power(table)
+            table["power"] = str(choice.power(table))
             table["chosen"] = table["chosen"].fillna("")
             found[condition] = table.to_dict("index")
     return found

@@ -124,7 +124,7 @@ def pictures_first(cells: list[NotebookNode]) -> list[NotebookNode]:
         else:
             waiting.append(cell)
     for cell in waiting:
-        cell.metadata["tags"] = [*outputs.tags(cell), book.HIDDEN]
+        cell.metadata["tags"] = sorted({*outputs.tags(cell), book.HIDDEN})
     return found + waiting
 
 

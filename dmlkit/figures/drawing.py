@@ -275,7 +275,9 @@ def sweep(
         axes.plot([place] * len(each), each, "o", color=color, alpha=0.5, ms=4.5, mew=0)
         axes.plot([place - 0.2, place + 0.2], [each.mean()] * 2, color=color, lw=2.5)
         said = f"{each.mean().round(digits) + 0.0:.{digits}f}{unit}".replace("-", "−")  # no −0
-        axes.annotate(said, (place, each.max()), (0, 6), textcoords="offset points", ha="center")
+        ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}
+        style: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "bbox": ground}
+        axes.annotate(said, (place, each.max()), (0, 6), **style)  # legible on a dotted line
         found[f"{setting}"] = sample(values)
     end = len(scores) - 0.45
     for name, value in floor.items():

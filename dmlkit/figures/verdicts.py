@@ -145,7 +145,7 @@ def _draw(groups: Mapping[str, Sequence[Finding]], unit: str) -> Figure:
     height = sum(_HEAD + _ROW * len(each) for each in lines.values())
     fig = Figure(figsize=(WIDTH, height + 0.72))
     fig.set_layout_engine("none")  # that of all figures cannot place these axes
-    left, right = 0.375, 0.755  # of the width
+    left, right = 0.385, 0.755  # of the width
     axes = fig.add_axes((left, 0.6 / (height + 0.72), right - left, height / (height + 0.72)))
     axes.set(xlim=_reach(groups), ylim=(height, 0), yticks=[])
     axes.axvline(0, color="0.25", lw=1, zorder=1)

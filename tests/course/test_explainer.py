@@ -125,8 +125,15 @@ def test_keys_suffice_and_a_link_shares(reader: Any, axe: Callable[..., list[str
     def at() -> int:
         return int(reader.find_element("id", "step").text)
 
+    reader.find_element("css selector", "#presets button:nth-child(1)").send_keys(Keys.ENTER)
+    until(lambda: at() > 3)
     reader.find_element("css selector", "#presets button:nth-child(2)").send_keys(Keys.ENTER)
-    until(lambda: at() > 0)
+    now = "return explainer.frame().settings.loss === 'triplet_hard' && explainer.frame().step > 2"
+    until(lambda: reader.execute_script(now))
+    steps = reader.execute_script("return explainer.seen()")
+    assert steps == sorted(steps), "nothing of the training before is in the curves"
+    reader.find_element("id", "lr").send_keys(Keys.ARROW_LEFT * 2)
+    until(lambda: at() > 0 and "lr=0.003&" not in reader.current_url)  # it trains on
     go = reader.find_element("id", "go")
     go.send_keys(Keys.SPACE)
     until(lambda: go.text == "Train")  # it rests

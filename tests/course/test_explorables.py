@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from course.explorables import export
 from course.explorables.widget import bundle
 from course.site import notebooks
 from dmlkit import figures
+from dmlkit.data.batches import PK, Uniform
 
 from .conftest import complaints, fits, phone, without_webassembly
 from .reader import Reader, every_control_by_keys, touch, touched, tour
@@ -140,6 +142,34 @@ def test_an_explorable_is_whole(name: str) -> None:
     answer = known.answer(*known.begin())
     assert {path.partition(".")[0] for path in known.readouts} <= set(answer)
     assert all(np.isfinite(np.asarray(part, dtype=float)).all() for part in answer.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "sampler"),
+    [
+        ("pk", [4, 6], partial(PK, classes=32, per_class=4)),
+        ("uniform", [300, 40, 6], partial(Uniform, size=128)),
+    ],
+)
+def test_a_batch_is_counted_as_dmlkit_draws_it(
+    name: str, numbers: list[float], sampler: Callable[..., Any]
+) -> None:
+    """Means of 100 batches are within four standard errors; look-alikes are neighbors in a ring."""
+    labels = np.repeat(np.arange(300), 40)
+    draw, found = sampler(labels), []
+    for step in range(100):
+        y = labels[draw(step)]
+        apart = np.abs(y[:, None] - y)
+        partners = (apart == 0).sum(axis=1) - 1
+        alike = ((np.minimum(apart, 300 - apart) <= 3) & (apart > 0)).sum(axis=1)
+        triplets = (partners * (127 - partners)).sum() / 1000
+        useful = 100 * ((partners > 0) & (alike > 0)).mean()
+        met = 100 * (alike > 0).mean()
+        classes = len(np.unique(y))
+        found.append([classes, partners.mean(), alike.mean(), triplets, met, useful])
+    mean, error = np.mean(found, axis=0), np.std(found, axis=0) / 10
+    expected = explorables.load("batch").answer(name, numbers, []).values()
+    assert (np.abs(mean - np.array([*expected])) <= 4 * error + 1e-9).all()
 
 
 def test_an_unknown_name_is_refused() -> None:

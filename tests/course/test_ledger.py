@@ -6,7 +6,7 @@ from tests.studies.test_claims import around, written
 
 
 def test_the_page_has_each_claim_with_its_rows_and_its_history(tmp_path):
-    row = claims.row("A1", "fine-tuned", around(0.03), overlap=0.2, measure="of one loss")
+    row = claims.row("A1", "fine-tuned", around(0.03), overlap=0.1, measure="of one loss")
     written(tmp_path, row, claims.counted("B2", 1e-15))
     frame = claims.ledger(tmp_path)
     text = ledger.markdown(frame)
@@ -20,7 +20,7 @@ def test_the_page_has_each_claim_with_its_rows_and_its_history(tmp_path):
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert cells[:3] == ["fine-tuned, on drawings (of one loss)", "holds here", "+0.03"]
     assert cells[5] == "0.0241"
-    assert cells[7] == "12 (3.0)"
+    assert cells[7] == "12 (5.1)"
     assert "| check | passed | +1e-15 |" in text
     assert "Not tested." in text
     assert "the smallest effect is 0.01 Recall@1." in text

@@ -111,6 +111,45 @@ def test_shared_classes_and_the_luck_of_recipes_widen_a_row():
     assert (row.low, row.high) == pytest.approx((expected["low"], expected["high"]))
 
 
+def test_the_luck_of_the_gain_at_larger_k_is_that_of_its_own_metrics():
+    """Of Recall@2 alone it would be four times as large here."""
+    frame = table(additions(SEE, "SEE, code"))
+    at = studies.conditions(kept(transfer=frame))["fine-tuned"]
+    told = studies.protocol("claims").contrasts["B5"]["effect"]
+    groups = {name: {t: w for t, w in told.items() if t.startswith(name)} for name in SEE}
+    of, found = np.arange(COUNT) % 2, at.kind(groups, "recall_at_1")[0]
+    each = {
+        m: wide(frame, m) for m in ("recall_at_2", "recall_at_4", "recall_at_8", "recall_at_16")
+    }
+    mean = sum(each.values()) / 4
+    d = np.array([mean[f"{name} + SEE, code"] - mean[name] for name in SEE]).T
+    known = statistics.luck(mean[list(SEE)].to_numpy(), of)
+    expected = statistics.pair_luck(d, of, statistics.pair_luck(d, of, known))
+    assert found == pytest.approx(expected)
+
+
+def test_what_changes_most_scores_by_nothing_was_not_tried():
+    frame = table(additions(SEE, "SEE, code"))
+    for name in SEE[:3]:
+        same = frame.loc[frame["arm"] == name, list(studies.METRICS)].to_numpy()
+        frame.loc[frame["arm"] == f"{name} + SEE, code", list(studies.METRICS)] = same
+    rows = {row.claim: row for row in studies.rows(studies.conditions(kept(scratch=frame)))}
+    assert rows["B4"].word == rows["B5"].word == "not tried here"
+    frame.loc[frame["arm"] == SEE[0], list(studies.METRICS)] += 0.001
+    rows = {row.claim: row for row in studies.rows(studies.conditions(kept(scratch=frame)))}
+    assert rows["B4"].word != "not tried here"
+
+
+def test_two_readings_of_one_training_have_the_luck_of_one_recipe():
+    arm = "normalized_softmax, 2048 dimensions"
+    frame, longer = table([arm, "margin"]), table(["margin, 2,000 steps"])
+    at = studies.conditions(kept(scratch=table(["margin"]), claims=pd.concat([frame, longer])))
+    groups = {arm: {arm: 1.0, f"{arm} @ recall_at_1_signs": -1.0}}
+    luck, pairs = at["from scratch"].kind(groups, "recall_at_1")
+    assert pairs == 1
+    assert luck != statistics.NO_LUCK
+
+
 def test_arms_of_one_recipe_have_no_luck_between_them():
     arms = ["dreml, 12 members of 12", "dreml, one network of 144"]
     (row,) = studies.rows(studies.conditions(kept(claims=table(arms))))

@@ -78,14 +78,32 @@ def test_a_loss_whose_search_failed_is_named_and_leads_nothing():
 
 
 def test_a_group_has_its_power_and_ranks_have_intervals():
-    levels = dict.fromkeys(NAMES, 0.67) | {NAMES[0]: 0.70}
+    levels = dict.fromkeys(NAMES, 0.67) | {NAMES[0]: 0.75}
     at = condition(levels, 0.02)
     ranks = choice.ranks(at)
     assert ranks.loc[NAMES[0]].max() <= 2
     assert (ranks["high"] - ranks["low"]).iloc[1:].min() > 4
     table = choice.standings(at)
-    assert choice.power(table, 0.0) < 0.01
-    assert choice.power(table, 0.2) > 0.99
+    assert choice.power(table, 0.0).corrected < 0.01
+    assert choice.power(table, 0.2).corrected > 0.99
+    told = choice.power(table)
+    assert told.alone > told.corrected
+    assert str(told).endswith(f"after correction for {len(NAMES) - 1} rivals")
+
+
+def test_a_loss_below_what_training_began_with_is_named_ranked_nowhere_and_no_rival():
+    levels = dict.fromkeys(NAMES, 0.7) | {NAMES[3]: 0.1, "untrained network": 0.13}
+    at = condition(levels)
+    at = Condition(at.name, at.rows, 0.0, {name: loss_arm(name) for name in NAMES})
+    table = choice.standings(at)
+    assert table.index[table["group"] == -2].tolist() == [NAMES[3]]
+    assert choice.by_group(table)[-1][0].startswith("did not train here")
+    assert choice.power(table).rivals == len(NAMES) - 2
+    assert set(choice.ranks(at).index) == {*NAMES} - {NAMES[3]}
+    assert choice.ranks(at).to_numpy().max() == len(NAMES) - 1
+    assert at.lost([NAMES[3]]) == [NAMES[3]]
+    above = condition(levels | {"untrained network": 0.09})
+    assert (choice.standings(above)["group"] != -2).all()
 
 
 def test_ranks_are_wider_where_repetitions_share_classes():

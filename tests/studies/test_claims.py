@@ -27,15 +27,23 @@ def written(folder, *rows, name="toy"):
 
 def test_a_row_is_the_one_test_of_its_values():
     x = around(0.03)
-    how = {"overlap": 0.2, "luck": statistics.Luck(1e-4, 1e-5), "searches": 2}
+    how = {"overlap": 0.1, "luck": statistics.Luck(1e-4, 1e-5), "searches": 2}
     row = claims.row("A1", "fine-tuned", x, **how)
     expected = statistics.paired(x[:, None], **how).iloc[0]
     assert (row.effect, row.low, row.high) == tuple(expected[["difference", "low", "high"]])
     assert row.p[0] == expected["p"]
-    assert row.effective == statistics.effective(12, 0.2)
+    assert row.effective == statistics.effective(12, 0.1)
     assert row.word == "holds here"
     assert "effective" in str(row)
     assert claims.row("A1", "fine-tuned", x, timed=True).word == ""
+
+
+def test_fewer_than_five_effective_repetitions_decide_nothing():
+    x = around(0.03)
+    for overlap, word in ((0.1, "holds here"), (0.2, "cannot be decided here")):
+        row = claims.row("A1", "fine-tuned", x, overlap=overlap)
+        assert row.low > 0
+        assert row.word == word
 
 
 def test_every_claim_has_a_rule_a_smallest_effect_and_a_history():
@@ -62,7 +70,7 @@ def test_checks_and_tables_have_words_of_their_own():
 
 
 def test_the_ledger_has_all_rows_in_the_claims_order_and_corrects_for_them(tmp_path):
-    weak = claims.row("C19", "from scratch", around(0.05, spread=0.07))
+    weak = claims.row("C19", "from scratch", around(0.05, spread=0.06))
     strong = claims.row("C18", "from scratch", around(0.5))
     fails = claims.row("C21", "from scratch", around(-0.05))
     opened = claims.row("C10", "from scratch", around(0.0, spread=0.3))
@@ -87,7 +95,7 @@ def test_one_condition_of_a_claim_has_one_home(tmp_path):
 
 
 def test_a_forest_says_in_color_only_what_stands_among_all_rows():
-    weak = claims.row("C19", "from scratch", around(0.05, spread=0.07))
+    weak = claims.row("C19", "from scratch", around(0.05, spread=0.06))
     strong = claims.row("C18", "from scratch", around(0.5))
     others = [claims.row("C10", at, around(0.0, spread=0.3)) for at in claims.CONDITIONS[:4]]
     colors = {text.get_text(): text.get_color() for text in claims.forest([weak]).axes[0].texts}

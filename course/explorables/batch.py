@@ -1,0 +1,84 @@
+"""Lesson 05: who meets in a batch of 128 images: partners, look-alikes, and both at once."""
+
+import torch
+from torch import Tensor
+
+from course.explorables import Choice, Explorable, Slider
+
+SIZE = 128  # images in a batch
+CLASSES = 300  # of the lesson's training set, from which PK draws
+
+
+def none(special: Tensor, others: Tensor, draws: Tensor) -> Tensor:
+    """Probability that none of so many draws, without replacement, is one of the special."""
+    k = torch.arange(SIZE, dtype=torch.float64)
+    each = (others - k).clamp(min=0) / (special + others - k).clamp(min=1)
+    return torch.where(k < draws, each, torch.ones_like(each)).prod()
+
+
+def batch(choice: Choice, numbers: Tensor, points: Tensor) -> dict[str, Tensor]:
+    """Means over all batches; every class has ``alike`` others that look like it.
+
+    ``useful``: share of images with a partner, and an image of a look-alike, in their batch.
+    """
+    del points
+    if choice.name == "pk":
+        per_class, alike = numbers.round()
+        classes, positives = SIZE / per_class, per_class - 1
+        triplets = SIZE * positives * (SIZE - per_class)
+        met = 1 - none(alike, CLASSES - 1 - alike, classes - 1)
+        useful, negatives = met * (per_class > 1), (SIZE - per_class) * alike / (CLASSES - 1)
+    else:
+        total, images, alike = numbers.round()
+        m, own, like, rest = (
+            torch.tensor(SIZE - 1.0),
+            images - 1,
+            alike * images,
+            total * images - 1,
+        )
+        positives, negatives = m * own / rest, m * like / rest
+        triplets = SIZE * m * (m - 1) * own / rest * (rest - own) / (rest - 1)
+        classes = total * (1 - none(images, rest + 1 - images, m + 1))
+        alone, unmet = none(own, rest - own, m), none(like, rest - like, m)
+        met = 1 - unmet
+        useful = 1 - alone - unmet + none(own + like, rest - own - like, m)
+    return {
+        "classes": classes, "positives": positives, "negatives": negatives,
+        "triplets": triplets / 1000, "met": 100 * met, "useful": 100 * useful,
+    }  # fmt: skip
+
+
+_ALIKE = Slider("classes that look like a class", 2.0, 20.0, 4.0, step=2.0)
+
+EXPLORABLE = Explorable(
+    figure="05_tradeoff",
+    alt="A square of 128 by 128 small cells, a cell for each two images of a batch: blue where "
+    "they are of one class, orange where their classes look alike.",
+    discover="More images of a class mean more triplets, of fewer classes: from K = 2 on, ever "
+    "fewer images meet a class that looks like theirs. With K = 1, and in a uniform batch of many "
+    "classes, nearly all images are without a partner.",
+    menu="Batch",
+    choices=(
+        Choice(
+            "pk", "PK, of 300 classes",
+            "Raise K from 1. What grows, and what becomes rare? At which K do most images have "
+            "both a partner and a look-alike?",
+            (Slider("images of a class K", 1.0, 64.0, 4.0, log=True, step=10.5), _ALIKE),  # 2^k
+        ),
+        Choice(
+            "uniform", "uniform",
+            "Raise the number of classes. From how many on has an image less than one partner? "
+            "Then take 11,300 classes of 5 images, as of products in a shop.",
+            (
+                Slider("classes of the data C", 64.0, 20000.0, 300.0, log=True),
+                Slider("images of each", 2.0, 100.0, 40.0, log=True),
+                _ALIKE,
+            ),
+        ),
+    ),
+    points=list,
+    start=(),
+    formula=batch,
+    readouts={"classes": "Classes", "positives": "Partners of an image",
+              "triplets": "Triplets, thousands", "useful": "Partner and look-alike (%)"},
+)  # fmt: skip

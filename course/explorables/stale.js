@@ -1,0 +1,46 @@
+// Where photographs are now, and where the oldest entries of a memory still have them, along a training.
+import { along, bar, node, on, short, widget } from "./stage.js";
+
+const BATCH = 32, EVERY = 8, LAST = 192, LEFT = -130, WIDE = 260, BASE = 132, UNIT = 108, INKS = ["var(--a)", "var(--b)", "var(--c)"];
+
+export function compute({ numbers: [places], points: [[step]] }, { data: { flat, moved, same } }) {
+  const now = Math.round(step / EVERY), then = Math.max(0, now - Math.round(places / BATCH / EVERY)), age = now - then;
+  const young = moved[now].slice(then, now + 1).filter((far) => far < same[now]).length;
+  return {
+    step: EVERY * now, age: EVERY * age, entries: BATCH * EVERY * age, moved: moved[now][then], same: same[now],
+    fresh: (100 * young) / (age + 1), now: flat[now], then: flat[then],
+  };
+}
+
+const x = (step) => LEFT + (WIDE * step) / LAST;
+
+const drawing = ({ data }) => {
+  const trails = node("g"), kept = node("path", { style: "stroke: var(--pull)", "stroke-width": 5 });
+  const tick = (step) => [node("path", { class: "axis", d: `M${x(step)} ${BASE}v6` }), node("text", { x: x(step), y: BASE + 24 }, step)];
+  const below = node("g", { "aria-hidden": "true" }, trails, node("path", { class: "axis", d: `M${LEFT} ${BASE}h${WIDE}` }), kept,
+    ...[0, 64, 128, 192].flatMap(tick), node("text", { x: 0, y: BASE + 42 }, "step"));
+  return {
+    below, box: "-156 -122 312 304",
+    move: along({ from: [x(0), BASE], to: [x(LAST), BASE], low: 0, high: LAST, step: EVERY }),
+    draw({ step, age, now, then }) {
+      kept.setAttribute("d", `M${x(step - age)} ${BASE}H${x(step)}`);
+      trails.replaceChildren(...now.flatMap(([a, b], i) => {
+        const color = INKS[Math.floor(i / 4)], [c, d] = then[i], at = (u, v) => ({ cx: UNIT * u, cy: -UNIT * v });
+        return [
+          node("line", { x1: UNIT * c, y1: -UNIT * d, x2: UNIT * a, y2: -UNIT * b, style: `stroke: ${color}`, "stroke-width": 1.4, opacity: 0.7 }),
+          node("circle", { ...at(c, d), r: 4.5, style: `fill: var(--paper); stroke: ${color}`, "stroke-width": 1.6 }),
+          node("circle", { ...at(a, b), r: 4.5, style: `fill: ${color}` }),
+        ];
+      }));
+    },
+    said: ({ step, age, moved, same }) => (age
+      ? `Step ${step}: the oldest entry is ${age} batches old and has moved by ${short(moved, 3)}, ${moved < same ? "less" : "more"} than two photographs of a product differ (${short(same, 3)}).`
+      : "Step 0: the memory is empty."),
+    about: ({ age, moved }) => `the oldest entry, ${age} batches old, has moved by ${short(moved, 3)}`,
+    tables: () => [["At this step", ["", ""], [["step", ["step"]], ["entries", ["entries"]], ["the oldest has moved by", ["moved"]], ["two photographs of a product", ["same"]]]]],
+    key: [INKS.map((color, k) => bar(color, data.names[k].replaceAll("-", " "))), "Full: where a photograph is now. Open: where the oldest entries have it. Thick blue line: batches that the memory holds."],
+  };
+};
+
+export const mount = on(drawing);
+export default widget(mount);

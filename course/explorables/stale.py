@@ -1,0 +1,67 @@
+"""Lesson 10: where the oldest entries of a memory have photographs, and where they are now."""
+
+import json
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course.explorables import Choice, Explorable, Slider
+from dmlkit import ROOT
+
+BATCH, EVERY = 32, 8  # images of a batch, steps between two frames
+
+
+@cache
+def measured() -> dict[str, Any]:
+    """By frame: places of 12 photographs, distances between frames, and within a product."""
+    record = json.loads((ROOT / "figures" / "10_trails.json").read_text(encoding="utf-8"))
+    return {name: each["example"] for name, each in record["numbers"].items()}
+
+
+def stale(_choice: Choice, numbers: Tensor, points: Tensor) -> dict[str, Tensor]:
+    """Places (12, 2) now and in the oldest entries, and how far these have moved.
+
+    ``points`` (1, 1) is the step, ``numbers`` (1,) the places of the memory; both are rounded to
+    whole frames. ``fresh``: percent of the entries, by age, that have moved less than two
+    photographs of one product differ.
+    """
+    flat, moved, same = (
+        torch.tensor(measured()[name], dtype=points.dtype) for name in ("flat", "moved", "same")
+    )
+    now = int((points[0, 0] / EVERY).round())
+    then = max(0, now - int((numbers[0] / BATCH / EVERY).round()))
+    fresh = (moved[now, then : now + 1] < same[now]).to(points.dtype).mean()
+    return {
+        "step": points.new_tensor(EVERY * now), "age": points.new_tensor(EVERY * (now - then)),
+        "entries": points.new_tensor(BATCH * EVERY * (now - then)),
+        "moved": moved[now, then], "same": same[now], "fresh": 100 * fresh,
+        "now": flat[now], "then": flat[then],
+    }  # fmt: skip
+
+
+EXPLORABLE = Explorable(
+    figure="10_trails",
+    alt="Twelve photographs of three products in the plane: full dots where they are now, open "
+    "dots where the oldest entries of the memory have them, lines between the two.",
+    discover="While the learning rate is high, only entries of the last 8 to 16 batches have moved "
+    "less than two photographs of one product differ, however large the memory is. In the end, "
+    "while the rate falls, entries of 40 batches are as fresh.",
+    choices=(
+        Choice(
+            "memory", "a memory from the first step on",
+            "Drag the step from left to right with a full memory: when do the lines become short? "
+            "Then make the memory smaller until all its entries are fresh at step 64.",
+            (Slider("places of the memory", 256.0, 3840.0, 3840.0, step=256.0),),
+        ),
+    ),
+    points=lambda: [{"name": "step", "label": ""}],
+    start=((64.0,),),
+    formula=stale,
+    readouts={
+        "entries": "Entries", "age": "The oldest, in batches", "moved": "It has moved by",
+        "same": "Two photographs of a product", "fresh": "Entries that moved less (%)",
+    },
+    data=measured,
+)  # fmt: skip
