@@ -182,7 +182,8 @@ def _history(about: dict[str, str]) -> str:
 
 def write(page: Path, frame: pd.DataFrame) -> None:
     """Write what a page has marks for: the ledger (``<!-- claims -->``), its one sentence
-    (``<!-- in-short -->``) or the groups of losses (``<!-- which-loss -->``).
+    (``<!-- in-short -->``), the losses that lead everywhere (``<!-- leading -->``) or all groups of
+    losses (``<!-- which-loss -->``).
 
     Raises ValueError for a page that has none of them.
     """
@@ -190,6 +191,7 @@ def write(page: Path, frame: pd.DataFrame) -> None:
     makes = {
         "claims": lambda: markdown(frame),
         "in-short": lambda: in_short(frame),
+        "leading": lambda: choice.leading(conditions(kept())),
         "which-loss": lambda: choice.markdown(conditions(kept())),
     }
     marks = [mark for mark in makes if f"<!-- {mark} -->" in text]

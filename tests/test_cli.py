@@ -62,6 +62,11 @@ def test_a_score_on_photographs_of_the_package_is_told_beside_what_is_known_of_t
     assert result.exit_code == 0, result.output
     assert "color histogram" in result.output
     assert re.search(r"beside: chance \d+\.\d, coarse class alone 86\.\d, unt", result.output)
+    assert "next:" not in result.output  # they are not one's own
+    ((run, store),) = re.findall(r"^Run (\S+), .+ kept in (.+)$", result.output, re.MULTILINE)
+    refused = invoke("final", f"{store}/{run}")
+    assert refused.exit_code == 1
+    assert "expected a Run of one's own pictures (folder, list, features), but" in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -257,7 +262,7 @@ def test_a_warning_of_every_split_is_printed_once(commands, tmp_path):
     command = ["-m", "dmlkit", "data", "check", "folder", "--root", str(root)]
     done = commands.run(command, tmp_path, os.environ)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("spaces alone: 1 (Ant and ant)") == 1
+    assert done.stderr.count("hyphens alone: 1 (Ant and ant)") == 1
 
 
 @pytest.mark.filterwarnings("ignore:1 of 16 pictures is unreadable")

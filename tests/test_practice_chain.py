@@ -73,8 +73,12 @@ def test_each_command_that_is_printed_runs(invoke, photographs, tmp_path, monkey
         return type("Server", (), {"run": lambda self, sockets: None})()
 
     monkeypatch.setattr(service, "server", server)
+    half = invoke("serve", *final[1:], "--port", "0")
+    assert "only products that did not train are searched" in half.output
+    asked.clear()
     served = invoke(*serve, "--port", "0")
     assert served.exit_code == 0, served.output
+    assert "only products" not in served.output
     assert "chosen by 72 strangers of 9 products" in served.output
     assert "These products were trained on" not in served.output
     ((health, answer),) = asked
@@ -115,15 +119,6 @@ def test_what_comes_after_features(invoke, tmp_path):
     look = invoke("search", tmp_path / "query.bin", "--run", export[1], "--root", where)
     assert look.exit_code == 0, look.output
     assert re.search(r"1\.000\W+c01\W+c01/7\.jpg", look.output)
-
-
-def test_only_one_s_own_pictures_have_a_last_training(invoke):
-    done = invoke("train", "--recipe", "grocery64", "--steps", "1", "--device", "cpu")
-    assert "next:" not in done.output
-    (run,) = re.findall(r"^Run (\S+),", done.output, re.MULTILINE)
-    result = invoke("final", run)
-    assert result.exit_code == 1
-    assert "expected a Run of one's own pictures (folder, list, features), but" in result.stderr
 
 
 def test_steps_stay_unless_others_are_better_beyond_luck(invoke, photographs, monkeypatch):

@@ -125,7 +125,7 @@ def test_what_is_farther_than_the_threshold_is_not_in_the_catalog(folder, catalo
     "body, kind, status, told",
     [
         (b"", "image/png", 400, "expected a picture"),
-        (b"a photograph", "image/jpeg", 400, "expected a picture (JPEG, PNG, WEBP), got another"),
+        (b"a photograph", "image/jpeg", 400, "expected a picture (JPEG, PNG, WEBP"),
         (os.urandom(5000), "application/octet-stream", 400, "expected a picture"),
         (png()[:40], "image/png", 400, "picture"),
         (png(3000, 2000)[:9000], "image/png", 400, "the picture cannot be read"),
@@ -157,6 +157,17 @@ def test_what_telephones_write_is_a_picture(port):
     views[0].save(file, "MPO", save_all=True, append_images=views[1:], exif=turned)
     status, reply = ask(port, file.getvalue(), kind="image/jpeg")
     assert (status, len(reply["nearest"])) == (200, 4), reply
+
+
+def test_heic_is_a_picture_where_its_reader_is(port, catalog, monkeypatch):
+    pytest.importorskip("pillow_heif")
+    file = io.BytesIO()
+    Image.new("RGB", (64, 48), (200, 10, 10)).save(file, "HEIF")
+    status, reply = ask(port, file.getvalue(), kind="image/heic")
+    assert (status, len(reply["nearest"])) == (200, 4), reply
+    monkeypatch.delitem(Image.OPEN, "HEIF")
+    with pytest.raises(ValueError, match="got HEIC: send it as JPEG"):
+        catalog.answer(file.getvalue())
 
 
 def test_a_body_without_an_end_is_refused_when_it_is_too_large(port):

@@ -3,7 +3,7 @@
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from dmlkit.cli.practice import Rows
     from dmlkit.data import ImageSet
-    from dmlkit.training import Run
+    from dmlkit.training import Experiment, Run
 
 app = typer.Typer(
     cls=Commands,
@@ -78,19 +78,8 @@ def train(
     from dmlkit.search import find_run
 
     given = {"data": data, "steps": steps, "seed": seed, "data_args.unreadable": unreadable}
-    changes = {name: value for name, value in given.items() if value is not None}
-    asked = recipes.nested(literals(settings))
-    own_steps = recipe is None and data in practice.OWN and steps is None and "steps" not in asked
-    if recipe is None and data in practice.PHOTOGRAPHS and not {"model", "model_args"} & set(asked):
-        recipe, line = practice.recipe(data)
-        terminal.console.print(line, soft_wrap=True)
-    experiment = recipes.load(recipe, loss, changes | asked)
-    if "classes" not in asked.get("sampler_args", {}):
-        experiment, fewer = recipes.fitted(experiment)
-        terminal.console.print(fewer, end="\n" if fewer else "", soft_wrap=True)
-    if own_steps:
-        experiment, line = practice.as_long(experiment)
-        terminal.console.print(line, soft_wrap=True)
+    given = {name: value for name, value in given.items() if value is not None}
+    experiment = _asked(recipe, loss, given, recipes.nested(literals(settings)))
     if blend:
         experiment, told = practice.blended(experiment, device)
         _choice(told)
@@ -105,6 +94,32 @@ def train(
     terminal.console.print(line, soft_wrap=True)
     if experiment.data in practice.OWN and experiment.split == "test":
         _next(done)
+
+
+def _asked(
+    recipe: str | None, loss: str | None, given: dict[str, Any], settings: dict[str, Any]
+) -> "Experiment":
+    """The Experiment of options and settings; what photographs take by themselves is printed."""
+    from dmlkit import recipes
+    from dmlkit.cli import practice
+
+    data = given.get("data")
+    own_steps = recipe is None and data in practice.OWN and "steps" not in given | settings
+    if (
+        recipe is None
+        and data in practice.PHOTOGRAPHS
+        and not {"model", "model_args"} & {*settings}
+    ):
+        recipe, line = practice.recipe(data)
+        terminal.console.print(line, soft_wrap=True)
+    experiment = recipes.load(recipe, loss, given | settings)
+    if "classes" not in settings.get("sampler_args", {}):
+        experiment, fewer = recipes.fitted(experiment)
+        terminal.console.print(fewer, end="\n" if fewer else "", soft_wrap=True)
+    if own_steps:
+        experiment, line = practice.as_long(experiment)
+        terminal.console.print(line, soft_wrap=True)
+    return experiment
 
 
 def _report(images: "ImageSet", before: dict[str, "NDArray[np.float32]"], done: "Run") -> None:

@@ -2,7 +2,7 @@
 
 import socket
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,9 @@ from dmlkit import cache_folder
 from dmlkit.cli import terminal
 from dmlkit.cli.terminal import Device, Root, use_root
 from dmlkit.files import write_whole
+
+if TYPE_CHECKING:
+    from dmlkit import service
 
 
 def serve(
@@ -36,6 +39,7 @@ def serve(
         how = "pip install --editable '.[service]'"
         raise ImportError(f"a service needs starlette and uvicorn: {how}") from error
     from dmlkit import search, training
+    from dmlkit.cli import practice
 
     done = search.find_run(run)
     gallery = search.gallery(done, pictures)
@@ -45,16 +49,14 @@ def serve(
     model = done.model().to(training.device_type(device))
     chosen = service.threshold(done, model, made, share, strangers)
     catalog = service.Catalog(done, model, made, chosen.least)
-    found = catalog.health()
-    line = f"{found['pictures']} pictures of {found['products']} products, {new} of them new"
-    terminal.console.print(f"{line}; answers within {found['answers_within']}", soft_wrap=True)
-    line = (
-        f"chosen by {chosen.strangers} strangers of {chosen.products} products; of those of as "
-        f"many further ones {100 * chosen.low:.0f} to {100 * chosen.high:.0f} % pass (95 %)"
-    )
-    terminal.console.print(line, soft_wrap=True)
-    if chosen.trained:
-        terminal.console.print(service.TRAINED, soft_wrap=True)
+    _tell(catalog, new, chosen)
+    own = done.experiment.data in practice.OWN and done.experiment.split != "train"
+    if own and pictures is None:
+        terminal.console.print(
+            "only products that did not train are searched: --pictures FOLDER searches all of a "
+            "folder, `final` trains for that",
+            soft_wrap=True,
+        )
     if host not in ("127.0.0.1", "localhost", "::1"):
         terminal.console.print(
             "whoever reaches this machine can ask: there is no password", soft_wrap=True
@@ -69,6 +71,22 @@ def serve(
             f"curl -H 'Content-Type: image/jpeg' --data-binary @PICTURE {where}", soft_wrap=True
         )
         service.server(catalog).run(sockets=[listening])
+
+
+def _tell(catalog: "service.Catalog", new: int, chosen: "service.Threshold") -> None:
+    """Print what is searched, and what its threshold rests on."""
+    from dmlkit import service
+
+    found = catalog.health()
+    line = f"{found['pictures']} pictures of {found['products']} products, {new} of them new"
+    terminal.console.print(f"{line}; answers within {found['answers_within']}", soft_wrap=True)
+    line = (
+        f"chosen by {chosen.strangers} strangers of {chosen.products} products; of those of as "
+        f"many further ones {100 * chosen.low:.0f} to {100 * chosen.high:.0f} % pass (95 %)"
+    )
+    terminal.console.print(line, soft_wrap=True)
+    if chosen.trained:
+        terminal.console.print(service.TRAINED, soft_wrap=True)
 
 
 def export(

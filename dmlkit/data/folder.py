@@ -10,7 +10,7 @@ import numpy as np
 from dmlkit.checks import warn_once
 from dmlkit.data import own
 from dmlkit.data.images import SPLITS, ImageSet, Listing
-from dmlkit.data.pictures import suffixes
+from dmlkit.data.pictures import READS_HEIC, suffixes
 from dmlkit.data.visits import last_visit, visits
 
 Classes = Mapping[tuple[str, str], list[Path]]  # of each (part, class): the part is "" if not given
@@ -35,9 +35,9 @@ def load(
     others train; with ``validation`` half of those are the split "val" instead. Or the folders say
     it, ``root/train/CLASS/…`` beside ``root/test/CLASS/…`` and, perhaps, ``root/val/CLASS/…``: then
     there is nothing to draw; without ``test``, ``val`` tests. But ``given=False`` draws among all,
-    and ``test_share=0`` trains on all. What counts as a picture, see
-    ``listing``. ``pictures`` are arguments of ``Pictures``, which the images are; groups are the
-    classes. ``join`` makes one class of names that differ by case, form or spaces alone.
+    and ``test_share=0`` trains on all. What counts as a picture, see ``listing``. ``pictures`` are
+    arguments of ``Pictures``, which the images are; groups are the classes. ``join`` makes one
+    class of names that differ by case, form, spaces or hyphens alone.
 
     ``check`` decodes every picture, and compares files that may be equal: a warning names those in
     two classes or parts. What cannot be read is refused, or with ``unreadable="skip"`` left out,
@@ -151,7 +151,8 @@ def _remarks(root: Path, found: Classes, classes: Classes) -> Iterator[str]:
     used = Counter(path.suffix.lower() for paths in classes.values() for path in paths)
     if left := every - used:
         kinds = ", ".join(f"{count} {suffix}" for suffix, count in sorted(left.items()))
-        yield f"files in {root} that are not used: {left.total()} of {every.total()} ({kinds})"
+        how = f"; of HEIC: {READS_HEIC}" if left.keys() & {".heic", ".heif", ".hif"} else ""
+        yield f"files in {root} that are not used: {left.total()} of {every.total()} ({kinds}){how}"
     if empty := [name for place, name in found if (place, name) not in classes]:
         yield f"class folders without pictures in {root} are not used: {own.told(empty)}"
     within = ((name, path.parent.name) for (_, name), paths in classes.items() for path in paths)

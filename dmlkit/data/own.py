@@ -34,17 +34,21 @@ def class_name(text: str) -> str:
 
 
 def joined(names: Iterable[str]) -> NDArray[np.str_]:
-    """Names, those that differ by case, form or spaces alone as the first of them.
+    """Names, those that differ by case, form, spaces or hyphens alone as the first of them.
 
-    >>> joined(["Apple", "pear", "apple "])
-    array(['Apple', 'pear', 'Apple'], dtype='<U5')
+    >>> joined(["Red apple", "pear", "red-apple", "red_apple "]).tolist()
+    ['Red apple', 'pear', 'Red apple', 'Red apple']
     """
     first: dict[str, str] = {}
     return np.array([first.setdefault(_bare(name), name) for name in names])
 
 
+_SPACES = str.maketrans("-_", "  ")
+
+
 def _bare(name: str) -> str:
-    return "".join(unicodedata.normalize("NFKC", name).casefold().split())
+    plain = unicodedata.normalize("NFKC", name).casefold().translate(_SPACES)
+    return "".join(plain.split())
 
 
 def remarks(found: Listing, root: Path) -> Iterator[str]:
@@ -58,7 +62,7 @@ def remarks(found: Listing, root: Path) -> Iterator[str]:
         groups[_bare(name)].append(name)
     if alike := [" and ".join(group) for group in groups.values() if len(group) > 1]:
         yield (
-            f"classes in {root} that differ by case, form or spaces alone: {told(alike)}; "
+            f"classes in {root} that differ by case, form, spaces or hyphens alone: {told(alike)}; "
             "join=True (--set data_args.join=true) makes one of them"
         )
 

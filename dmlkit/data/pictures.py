@@ -16,7 +16,7 @@ import PIL
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Generator, Tensor
 from tqdm.auto import tqdm
 
@@ -32,6 +32,7 @@ _FORMATS = (
 AHEAD = 3  # batches in the making: the one that is asked for, and those after it
 _CROPS = 1  # sets a step's crops apart from its sampler, which draws from (seed, step)
 _TRIES = 10  # at a rectangle that fits, as torchvision
+READS_HEIC = "pip install --editable '.[heic]' reads it, or save it as JPEG"
 LONGEST = 16  # sides: of a longer picture the middle is kept, as 2 × 40,000 pixels would take 13 GB
 
 Pixels = NDArray[np.uint8]  # (H, W, 3)
@@ -333,7 +334,18 @@ def open_picture(path: StrPath | BinaryIO) -> Iterator[Image.Image]:
         with Image.open(path, formats=[kind for kind in _FORMATS if kind in Image.OPEN]) as image:
             yield image
     except Exception as error:  # Pillow's decoders raise a dozen kinds
-        raise ValueError(f"{path} cannot be read: {str(error) or type(error).__name__}") from error
+        heic = isinstance(error, UnidentifiedImageError) and _is_heic(path)
+        why = f"it is HEIC: {READS_HEIC}" if heic else str(error) or type(error).__name__
+        raise ValueError(f"{path} cannot be read: {why}") from error
+
+
+def _is_heic(path: StrPath | BinaryIO) -> bool:
+    """Whether it begins as telephones' files do, and nothing here reads these."""
+    if isinstance(path, str | os.PathLike):
+        with open(path, "rb") as file:
+            return _is_heic(file)
+    path.seek(4)
+    return "HEIF" not in Image.OPEN and path.read(8).startswith((b"ftyphe", b"ftypmif1"))
 
 
 def decode(

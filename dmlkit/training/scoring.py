@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from tqdm.auto import tqdm
 
 from dmlkit import cache_folder, data, geometry, models, retrieval
 from dmlkit.checks import warn_once
@@ -62,7 +63,11 @@ def embed(
     if not isinstance(images, data.ImageSet):
         check_pictures(images)
     shown = images.images if isinstance(images, data.ImageSet) else images
-    return embed_batches(model, shown.split(index(batch_size))).numpy()
+    parts: Iterable[Tensor] = shown.split(size := index(batch_size))
+    if isinstance(shown, Pictures):  # files are decoded: minutes, where there are thousands
+        count = -(-len(shown) // size)
+        parts = tqdm(parts, "embedding", count, unit="batch", leave=False, delay=2)
+    return embed_batches(model, parts).numpy()
 
 
 def embed_batches(model: nn.Module, batches: Iterable[Tensor]) -> Tensor:

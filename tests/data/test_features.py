@@ -79,7 +79,7 @@ def test_what_is_not_as_it_seems_is_told(tmp_path):
     path = written(tmp_path, labels=names, splits=names)
     with (
         pytest.warns(UserWarning, match=r"arrays of .* that are not used: 1 \(splits\)"),
-        pytest.warns(UserWarning, match=r"spaces alone: 1 \(Ant and ant \); join=True"),
+        pytest.warns(UserWarning, match=r"hyphens alone: 1 \(Ant and ant \); join=True"),
     ):
         train = load("features", "train", path, test_share=0)
     assert train.class_names == ("Ant", "ant ", "\u00c4")

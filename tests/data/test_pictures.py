@@ -300,6 +300,13 @@ def test_what_phones_write_is_read(tmp_path, suffix, module):
     assert np.abs(decode(path, 24) - expected).mean() < 12
 
 
+def test_heic_without_its_reader_is_named_by_what_it_is(tmp_path, monkeypatch):
+    monkeypatch.delitem(Image.OPEN, "HEIF", raising=False)
+    (tmp_path / "a.jpg").write_bytes(b"\0\0\0\x1cftypheic" + bytes(40))  # as some rename them
+    with pytest.raises(ValueError, match=r"a\.jpg cannot be read: it is HEIC: pip install"):
+        decode(tmp_path / "a.jpg", 8)
+
+
 @pytest.mark.parametrize("size, shape", [((40_000, 2), (24, 384, 3)), ((2, 40_000), (384, 24, 3))])
 def test_of_a_strip_the_middle_is_kept_before_it_is_enlarged(tmp_path, size, shape):
     strip = np.zeros((size[1], size[0], 3), np.uint8)

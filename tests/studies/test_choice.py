@@ -1,5 +1,7 @@
 """What the studies say to someone who has to choose a loss: groups, and settings."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -132,5 +134,9 @@ def test_the_page_is_what_the_evidence_says(tmp_path):
     written = (ROOT / "docs" / "which_loss.md").read_text()
     page = tmp_path / "page.md"
     page.write_text(written)
-    files.write_between(page, "which-loss", choice.markdown(studies.conditions(studies.kept())))
+    found = studies.conditions(studies.kept())
+    files.write_between(page, "which-loss", choice.markdown(found))
+    files.write_between(page, "leading", choice.leading(found))
+    for name in re.findall(r"`(\w+)`", written.partition("\n2. ")[0]):  # those to take
+        assert f"`{name}`" in choice.leading(found)
     assert page.read_text() == written, "run dmlkit claims --write docs/which_loss.md"
