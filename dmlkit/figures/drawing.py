@@ -280,10 +280,13 @@ def sweep(
         axes.annotate(said, (place, each.max()), (0, 6), **style)  # legible on a dotted line
         found[f"{setting}"] = sample(values)
     end = len(scores) - 0.45
+    near = 0.06 * max([*map(np.max, scores.values()), *floor.values()])  # their words would meet
     for name, value in floor.items():
         look = LOOKS[name].color if name in LOOKS else "0.5"
         axes.axhline(value, color=look, ls=":", lw=1.4, zorder=0)
-        axes.text(end, value, f" {name}", va="center", fontsize=8, color="0.35")
+        gaps = [value - other for other in floor.values() if 0 < abs(value - other) < near]
+        va = "center" if not gaps else "bottom" if max(gaps) > 0 else "top"
+        axes.text(end, value, f" {name}", va=va, fontsize=8, color="0.35")
     axes.set(xlim=(-0.55, end), xticks=range(len(scores)), xticklabels=[f"{s}" for s in scores])
     axes.margins(y=0.15)
     axes.grid(False, axis="x")
