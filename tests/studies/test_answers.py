@@ -192,7 +192,7 @@ def test_longer_trainings_and_small_batches_are_conditions_of_their_own():
 
 def test_photographs_are_tested_over_classes_whose_seeds_are_averaged():
     rows = pd.DataFrame(
-        [{"arm": arm, "repetition": k, "search": k % 4, "recall_at_1": 0.0,
+        [{"arm": arm, "repetition": k, "search": k % 4, "recipe": "{}", "recall_at_1": 0.0,
           "by_class": json.dumps({f"{k % 4} {c}": 0.1 * c + 0.01 * k + gain for c in range(5)})}
          for arm, gain in (("triplet_semihard", 0.0), ("triplet_semihard + SEC", 0.05))
          for k in range(8)]
