@@ -16,14 +16,13 @@ from scipy import stats
 from dmlkit import statistics
 from dmlkit.statistics import Luck
 from studies.answers import TWICE, restricted
-from studies.claims import AGAIN, FEW, WHOLE, unequal
+from studies.claims import AGAIN, FEW, LEVEL, WHOLE, unequal
 from studies.condition import UNTRAINED, Condition, plain, untrained
 from studies.judgment import sensitivity
 from studies.rules import protocol
 from studies.search import recipes
 from studies.trainings import tables
 
-LEVEL = 0.05
 BAND = 0.02  # of Recall@1: the width of the bands behind the best
 #: The conditions of a page, each with the tables that have its searches.
 SHOWN: Mapping[str, tuple[str, ...]] = {
@@ -242,7 +241,7 @@ def _in_words(found: Mapping[str, Condition]) -> Iterator[str]:
 
 def _costs(name: str) -> str:
     blind, default = 100 * settings(*SHOWN[name])[["blind", "default"]].median()
-    return f"In the median loss a blind choice costs {blind:.1f} points, the defaults {default:.1f}."
+    return f"A blind choice costs the median loss {blind:.1f} points, the defaults {default:.1f}."
 
 
 def _floor(at: Condition) -> str:

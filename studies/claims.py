@@ -9,8 +9,7 @@ A row is an effect, its interval by the one test (``dmlkit.statistics.paired``),
 - what a clock says has no word: another machine has another clock.
 
 A mean over losses has a word only if it keeps it without any one of them; a loss whose search
-failed is named and left out; fewer than five effective repetitions decide nothing. A title that
-ends with a question mark is a question, which nobody claimed. An evidence
+failed is named and left out; fewer than five effective repetitions decide nothing. An evidence
 notebook puts its rows beside the figure that shows them; ``ledger`` reads them from there, and says
 which words stand after Holm's correction over all.
 """
@@ -242,7 +241,7 @@ def _open(at: pd.Series, size: float) -> str:
 
 
 def is_question(claim: str) -> bool:
-    """Whether it was asked, and not claimed: its row is in no tally.
+    """Whether it was asked, and not claimed: it is in no tally, and its title ends with a "?".
 
     >>> is_question("A6b"), is_question("A1")
     (True, False)
@@ -267,9 +266,9 @@ def counted(claim: str, against: float, n: int = 1, *, measure: str = "") -> Row
 
 
 def ledger(figures: StrPath | None = None) -> pd.DataFrame:
-    """All rows that figures hold, in the claims' order, with figure, notebook, ``holm``, the p-value
-    of a word of evidence after Holm's correction over all such rows (of a word that asks for two,
-    the larger), and ``stands``: whether that is at most 5 %.
+    """All rows that figures hold, in the claims' order, with figure, notebook, ``holm`` (of a word
+    of evidence, the p-value after Holm's correction over all such rows; the larger of two) and
+    ``stands``: whether that is at most 5 %.
 
     Raises ValueError where two figures say something of one claim in one condition.
     """
@@ -365,8 +364,8 @@ def placed(condition: str) -> str:
 
 def unequal(condition: str) -> str:
     """What was not the same for all in a condition, in parentheses: it goes beside its numbers."""
-    done, planned = TRAINED
-    return f" ({done} of {planned} trainings, 1 of 6 candidates by hand)" * (condition == WHOLE)
+    said = " ({} of {} trainings, 1 of 6 candidates by hand)".format(*TRAINED)
+    return said * (condition == WHOLE)
 
 
 def _ticked(row: Row) -> str:
