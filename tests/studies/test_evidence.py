@@ -55,7 +55,7 @@ def test_of_whole_networks_as_many_were_trained_as_is_said():
     """Raw pixels and untouched features have scores, too, but nobody trains them."""
     rules, rows = studies.protocol("photos_whole"), studies.kept()["photos_whole"]
     arms = set(studies.arms(rules))
-    assert claims.TRAINED == (rows["arm"].isin(arms).sum(), len(arms) * rules.repetitions.count)
+    assert (rows["arm"].isin(arms).sum(), len(arms) * rules.repetitions.count) == claims.TRAINED
 
 
 def test_rows_of_a_second_pass_are_asked_for_by_the_same_rules():
