@@ -11,7 +11,7 @@ from dmlkit.files import write_between
 from dmlkit.training import Experiment
 from studies import choice
 from studies.answers import conditions, kept
-from studies.claims import AGAIN, DECIDED, WORDS, placed, printed, table
+from studies.claims import AGAIN, DECIDED, WORDS, is_question, placed, printed, table
 
 #: Of ``rows``.
 COLUMNS = (
@@ -37,12 +37,13 @@ def rows(frame: pd.DataFrame) -> Iterator[tuple[str, ...]]:
         n = str(row["n"])
         if row["effective"] < row["n"]:
             n += f" ({row['effective']:.1f})"
-        holm = {True: "stands", False: "falls"}[bool(row["stands"])] * (row["word"] in DECIDED)
-        own = "" if row["measure"] == about["measure"] else f" ({row['measure']})"
+        stands = "stands" if row["stands"] else "falls"
+        holm = f"{stands}, p = {row['holm']:.2g}" if row["word"] in DECIDED else ""
+        own = row["measure"].removeprefix(about["measure"]).removeprefix("; ")
         word = row["word"] or "a clock: no word"
         yield (
-            row["claim"], f"{placed(row['condition'])}{own}",
-            f"*{word}*" if holm == "falls" else word, f"{row['effect']:+.3g}", interval,
+            row["claim"], placed(row["condition"]) + f" ({own})" * bool(own),
+            f"*{word}*" if holm.startswith("falls") else word, f"{row['effect']:+.3g}", interval,
             _number(row["least"]), _number(row["printed"]), _losses(row), n, holm, row["figure"],
         )  # fmt: skip
 
@@ -77,19 +78,26 @@ def outcome(word: str, stands: bool) -> str:
 
 def counts(frame: pd.DataFrame) -> dict[str, int]:
     """How many rows of evidence have which ``outcome``; rows of longer searches repeat others."""
-    rows = frame[frame["word"].isin(WORDS) & (frame["condition"] != AGAIN)]
+    rows = _counted(frame)
     found = [outcome(*row) for row in rows[["word", "stands"]].itertuples(index=False)]
     return {each: found.count(each) for each in ("found", "ruled out", "open")}
 
 
+def _counted(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows of evidence of what was claimed, but for what repeats others."""
+    asked = frame["claim"].map(is_question).astype(bool)
+    return frame[frame["word"].isin(WORDS) & (frame["condition"] != AGAIN) & ~asked]
+
+
 def in_short(frame: pd.DataFrame) -> str:
     """The ledger in one sentence."""
-    all_of_it = counts(frame)
-    found, out, neither = all_of_it.values()
-    claims = frame[frame["word"].isin(WORDS) & (frame["condition"] != AGAIN)]["claim"].nunique()
+    found, out, neither = counts(frame).values()
+    rows = _counted(frame)
+    there = rows[rows["stands"] & rows["word"].isin(_FOUND)]["condition"]
+    where = f" ({'; '.join(dict.fromkeys(map(placed, there)))})" if found else ""
     return (
-        f"Of {sum(all_of_it.values())} tests of {claims} claims, {found} found what was claimed, "
-        f"{out} ruled it out, or its printed size, and {neither} could not tell."
+        f"Of {len(rows)} tests of {rows['claim'].nunique()} claims, {found} found a narrower form "
+        f"of what was claimed{where}, {out} ruled it out, and {neither} could not tell."
     )
 
 
@@ -101,7 +109,7 @@ def tally(frame: pd.DataFrame) -> str:
     'No row of evidence yet.'
     """
     every = frame[frame["word"].isin(WORDS)]
-    found = every[every["condition"] != AGAIN]
+    found = _counted(frame)
     if not len(found):
         return "No row of evidence yet."
     stands = found[found["stands"]]["word"].value_counts()
@@ -115,7 +123,8 @@ def tally(frame: pd.DataFrame) -> str:
         f"{in_short(frame)} After Holm's correction these words stand: "
         f"{', '.join(parts) or 'none'}. {falls} more have one that falls; "
         f"{', '.join(rest) or 'none is open'}. {sum(of_review)} rows are a meta-reviewer's "
-        f"sentences; {len(every) - len(found)} repeat others after longer searches. "
+        f"sentences; {(every['condition'] == AGAIN).sum()} repeat others after longer searches; "
+        f"{every['claim'].map(is_question).sum()} are questions, which nobody claimed. "
         "Every rule was written with its data known."
     )
 
@@ -129,10 +138,12 @@ def markdown(frame: pd.DataFrame) -> str:
         smallest = f"{about['smallest']} {about['unit']}"
         sizes = [f"{100 * size:.1f} ({data})" for data, size in printed(name).items()]
         source = _SOURCES.get(about["source"], about["source"])
+        said = "A question, asked by" if is_question(name) else "Said by"
+        who = "repository" if about["source"] == "sec_meta_review" else "table"
         parts.append(
-            f"Said by {source}. Measured: {about['measure']}; the smallest "
+            f"{said} {source}. Measured: {about['measure']}; the smallest "
             f"effect is {smallest}."
-            + f" Printed: {', '.join(sizes)} points." * bool(sizes)
+            + f" The authors' {who} prints: {', '.join(sizes)} points." * bool(sizes)
             + _elsewhere(about["recipes"])
         )
         if len(mine):

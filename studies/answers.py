@@ -22,7 +22,7 @@ from dmlkit import statistics
 from studies import claims
 from studies.check import asked_for
 from studies.condition import Condition, arm_of, metric_of
-from studies.rules import Protocol, arms, is_part, protocol
+from studies.rules import DEFAULTS, Protocol, arms, is_part, protocol
 from studies.search import best, recipes
 from studies.trainings import tables
 
@@ -157,12 +157,13 @@ def by_class(rows: pd.DataFrame) -> pd.DataFrame:
         return rows
     told = rows.dropna(subset=["by_class"])
     each = [
-        (row.arm, name, row.search, value)
+        (row.arm, name, row.search, row.recipe, value)
         for row in told.itertuples()
         for name, value in json.loads(row.by_class).items()
     ]
-    frame = pd.DataFrame(each, columns=["arm", "repetition", "search", "recall_at_1"])
-    return frame.groupby(["arm", "repetition", "search"], as_index=False).mean()
+    by = ["arm", "repetition", "search", "recipe"]  # one recipe in each search
+    frame = pd.DataFrame(each, columns=[*by, "recall_at_1"])
+    return frame.groupby(by, as_index=False, dropna=False).mean()
 
 
 # Claims ---------------------------------------------------------------------------------------
@@ -224,6 +225,8 @@ def _contrast_row(claim: str, told: Mapping[str, Any], at: Condition) -> Iterato
     which = ", ".join(dict.fromkeys(_loss(term) for terms in kept.values() for term in terms))
     measure = told.get("measure", claims.table()[claim]["measure"])
     measure += f"; here of {which}" * bool(lacking)
+    unequal = _unequal(told, kept, at)
+    measure += unequal
     condition = told.get("condition", at.name)
     how = {key: getattr(whole, key) for key in ("overlap", "luck", "searches", "pairs")}
     found = claims.row(
@@ -234,7 +237,30 @@ def _contrast_row(claim: str, told: Mapping[str, Any], at: Condition) -> Iterato
         found = replace(found, word=claims.FAILED)
     elif _idle([at.sum_of(terms, usual) for terms in kept.values()]):
         found = replace(found, word=claims.NOT_TRIED)
+    elif unequal:
+        found = replace(found, word=claims.UNDECIDED)
     yield found
+
+
+def _unequal(told: Mapping[str, Any], kept: Groups, at: Condition) -> str:
+    """What was searched less on one side of a contrast, for its measure: an arm that borrows
+    another's recipe, or a setting most of whose box lies below all that its paper has (a contrast's
+    ``paper``: setting, smallest, largest)."""
+    weights = {arm_of(t): w for terms in kept.values() for t, w in terms.items()}
+    borrowed = [arm for arm in weights if at.source(arm) not in (arm, DEFAULTS)]
+    said = f"; borrowed recipe: {' and '.join(borrowed)}" if borrowed else ""
+    if "paper" in told:
+        setting, least, most = told["paper"]
+        having = [arm for arm, w in weights.items() if w > 0 and setting in at.made[arm].space]
+        _, low, high = at.made[having[0]].space[setting]
+        if least > math.sqrt(low * high):  # half of a log scale
+            rows = at.rows[at.rows["arm"].isin(having)].drop_duplicates(["arm", "search"])
+            reached = sum(json.loads(recipe)[setting] >= least for recipe in rows["recipe"])
+            said += (
+                f"; unequal search: weights of {low:g} to {high:g} and 0, the paper's are "
+                f"{least:g} to {most:g}, which {reached} of {len(rows)} recipes reach"
+            )
+    return said
 
 
 def _idle(differences: Sequence[pd.Series]) -> bool:

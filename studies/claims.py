@@ -43,15 +43,19 @@ CONDITIONS = (
 FAILED = "search failed"
 #: Where a method left most of its losses' scores exactly as they were.
 NOT_TRIED = "not tried here"
+UNDECIDED = "cannot be decided here"
 #: With fewer effective repetitions no row has a word, and no losses are put into groups.
 FEW = 5
+#: Trainings of whole networks that a lent GPU had time for, of those planned.
+TRAINED = (60, 96)
+LEVEL = 0.05
 AGAINST = " (against)"  # of a loss whose gain is taken off the others'
 #: Of evidence: those that decide, and the others.
 DECIDED = (
     *("holds here", "smaller than claimed", "smaller here", "above 0 here"),
     *("too small to see here", "printed size excluded here", "reversed here", "fails here"),
 )
-WORDS = (*DECIDED, "open", "cannot be decided here", FAILED, NOT_TRIED)
+WORDS = (*DECIDED, "open", UNDECIDED, FAILED, NOT_TRIED)
 _COLORS = dict(
     zip(DECIDED, ("#0072b2", *["#3388bb"] * 3, *["#b07000"] * 2, *["#d55e00"] * 2), strict=True)
 )
@@ -89,7 +93,7 @@ class Row:
     margin: float  # the smallest effect
     word: str
     least: float | None = None  # the difference that four of five such studies find
-    printed: float | None = None  # the smallest size that the paper's own table has
+    printed: float | None = None  # the smallest size that its authors print
     #: Of no effect, of the margin or more, of the printed size or more.
     p: tuple[float | None, ...] = (None, None, None)
     values: tuple[float, ...] | None = None  # one for each repetition
@@ -130,8 +134,8 @@ def table() -> dict[str, dict[str, str]]:
 
 @cache
 def printed(claim: str, losses: tuple[str, ...] = ()) -> dict[str, float]:
-    """The sizes that the paper's own table prints of a claim, by data set (as shares), means over
-    these losses, or all of its; none where it prints none.
+    """The sizes that a table of its authors prints of a claim, by data set (as shares), means over
+    these losses, or all of its; none where it prints none. SEC's is a picture in their repository.
 
     >>> {data: round(100 * size, 1) for data, size in printed("A1").items()}
     {'CUB200': 4.2, 'Cars196': 4.4, 'InShop': 2.4, 'SOP': 3.6}
@@ -211,7 +215,7 @@ def row(
         excluded = size is not None and max(at["high"], *tops) < size
         found = "printed size excluded here" if excluded else _open(at, size or margin)
     if statistics.effective(len(x), measured.overlap) < FEW:
-        found = "cannot be decided here"
+        found = UNDECIDED
     far = -margin if about["rule"] == "equivalent" and at["difference"] < 0 else margin
     p = [at["p"], measured.test(far)["p"], None if size is None else measured.test(size)["p"]]
     effect, low, high = (float(at[key]) for key in ("difference", "low", "high"))
@@ -233,7 +237,16 @@ def _word(claim: str, at: pd.Series, size: float | None) -> str:
 
 
 def _open(at: pd.Series, size: float) -> str:
-    return "open" if at["least"] <= size else "cannot be decided here"
+    return "open" if at["least"] <= size else UNDECIDED
+
+
+def is_question(claim: str) -> bool:
+    """Whether it was asked, and not claimed: it is in no tally, and its title ends with a "?".
+
+    >>> is_question("A6b"), is_question("A1")
+    (True, False)
+    """
+    return table()[claim]["claim"].endswith("?")
 
 
 def counted(claim: str, against: float, n: int = 1, *, measure: str = "") -> Row:
@@ -253,8 +266,9 @@ def counted(claim: str, against: float, n: int = 1, *, measure: str = "") -> Row
 
 
 def ledger(figures: StrPath | None = None) -> pd.DataFrame:
-    """All rows that figures hold, in the claims' order, with figure, notebook and ``stands``:
-    whether a word of evidence stands at 5 % after Holm's correction over all such rows.
+    """All rows that figures hold, in the claims' order, with figure, notebook, ``holm`` (of a word
+    of evidence, the p-value after Holm's correction over all such rows; the larger of two) and
+    ``stands``: whether that is at most 5 %.
 
     Raises ValueError where two figures say something of one claim in one condition.
     """
@@ -271,11 +285,12 @@ def ledger(figures: StrPath | None = None) -> pd.DataFrame:
     if len(twice):
         row = twice.iloc[0]
         raise ValueError(f"{row['claim']}, {row['condition']}: {row['figure']} says it once more")
-    return frame.assign(stands=_stand(frame))
+    holm = _holm(frame)
+    return frame.assign(holm=holm, stands=holm <= LEVEL)
 
 
-def _stand(frame: pd.DataFrame) -> np.ndarray:
-    stands = np.zeros(len(frame), dtype=bool)
+def _holm(frame: pd.DataFrame) -> np.ndarray:
+    found = np.full(len(frame), np.nan)
     at = np.flatnonzero(frame["word"].isin(WORDS).to_numpy())
     if len(at):
         p = np.array([row or [np.nan] * 3 for row in frame["p"].iloc[at]], dtype=float)
@@ -288,8 +303,9 @@ def _stand(frame: pd.DataFrame) -> np.ndarray:
                 "smaller than claimed": [0, 2],
                 "smaller here": [0, 1],
             }.get(word, [0] if positive else [1])
-            stands[place] = word in DECIDED and bool((adjusted[i, asked] <= 0.05).all())
-    return stands
+            if word in DECIDED:
+                found[place] = adjusted[i, asked].max()
+    return found
 
 
 # Drawing --------------------------------------------------------------------------------------
@@ -307,7 +323,7 @@ def forest(
     ``titles`` gives claims a few words; rows of one claim stand together.
     """
     among = [*rows, *(row for row in among if row not in rows)]
-    stands = _stand(pd.DataFrame([row.facts() for row in among]))
+    stands = _holm(pd.DataFrame([row.facts() for row in among])) <= LEVEL
     order = list(dict.fromkeys(row.claim for row in rows))
     height = 1.0 + 0.24 * (len(rows) + 1.2 * len(order))
     fig = Figure(figsize=(7.2, height), layout="constrained")
@@ -348,7 +364,8 @@ def placed(condition: str) -> str:
 
 def unequal(condition: str) -> str:
     """What was not the same for all in a condition, in parentheses: it goes beside its numbers."""
-    return " (78 of 120 runs, 1 of 6 candidates by hand)" * (condition == WHOLE)
+    said = " ({} of {} trainings, 1 of 6 candidates by hand)".format(*TRAINED)
+    return said * (condition == WHOLE)
 
 
 def _ticked(row: Row) -> str:

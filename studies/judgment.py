@@ -40,16 +40,17 @@ def sensitivity(trials: pd.DataFrame) -> pd.DataFrame:
     """How much the choice of settings matters: one row for each arm.
 
     Of the candidates of a search, trained for few steps: ``median_loss``, how far the median lies
-    below the best, and ``failed``, the share that reaches less than half of the best; means over
-    searches.
+    below the best, ``default_loss``, how far the first, the defaults, does, and ``failed``, the
+    share that reaches less than half of the best; means over searches.
     """
     short = trials[trials["stage"] == "short"]
     each = short.groupby(["arm", "search"])["recall_at_1"]
     failed = (short["recall_at_1"] < each.transform("max") / 2).groupby(
         [short["arm"], short["search"]]
     )
-    lost = each.max() - each.median()
-    return pd.DataFrame({"median_loss": lost, "failed": failed.mean()}).groupby("arm").mean()
+    first = short[short["candidate"] == 0].set_index(["arm", "search"])["recall_at_1"]
+    lost = {"median_loss": each.max() - each.median(), "default_loss": each.max() - first}
+    return pd.DataFrame({**lost, "failed": failed.mean()}).groupby("arm").mean()
 
 
 @dataclass(frozen=True)

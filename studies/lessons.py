@@ -180,7 +180,7 @@ def _n(n: int, effective: float, condition: str, left: int = 0, out: Sequence[st
     if out:
         return f"{left} of {left + len(out)} losses"
     if claims.unequal(condition):
-        return "78/120 runs"
+        return "{}/{} runs".format(*claims.TRAINED)
     if "photographs" in condition:
         return f"{n} products"
     return f"n = {n}" + f" (worth {effective:.1f})" * (effective < n)

@@ -127,7 +127,9 @@ def protocol(name: str, folder: Path = FOLDER) -> Protocol:
             hypotheses={name: _made(Hypothesis, told) for name, told in rules.hypotheses.items()},
         )
     for told in rules.contrasts.values():
-        check_arguments("a contrast", ("effect", "metric", "mean", "condition", "measure"), told)
+        check_arguments(
+            "a contrast", ("effect", "metric", "mean", "condition", "measure", "paper"), told
+        )
     for number in range(len(rules.searches)):  # each goes with a repetition
         for where in (searching(rules, number), repetition(rules, number)):
             Experiment(**merged(rules.base, where))

@@ -122,8 +122,8 @@ def _row(y: float, condition: str, all_of_it: Mapping[str, Mapping[str, Any]], n
 def dots(counts: Mapping[str, int]) -> str:
     """How many tests found what was claimed, ruled it out, or could not tell: a dot for each."""
     words = {
-        "found": "found what was claimed",
-        "ruled out": "ruled it out, or the size that its paper prints",
+        "found": "found a narrower form of what was claimed",
+        "ruled out": "ruled it out",
         "open": "could not tell",
     }
     lines = [

@@ -11,8 +11,9 @@ def test_the_page_has_each_claim_with_its_rows_and_its_history(tmp_path):
     frame = claims.ledger(tmp_path)
     text = ledger.markdown(frame)
     assert text.startswith(
-        "Of 1 tests of 1 claims, 1 found what was claimed, 0 ruled it out, or its printed size, "
-        "and 0 could not tell. After Holm's correction these words stand: 1 holds here."
+        "Of 1 tests of 1 claims, 1 found a narrower form of what was claimed (fine-tuned, on "
+        "drawings), 0 ruled it out, and 0 could not tell. After Holm's correction these words "
+        "stand: 1 holds here."
     )
     assert text.count("\n## ") == len(claims.table())
     assert "(of one loss) | holds here | +0.03 [" not in text  # two columns
@@ -20,8 +21,10 @@ def test_the_page_has_each_claim_with_its_rows_and_its_history(tmp_path):
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert cells[:3] == ["fine-tuned, on drawings (of one loss)", "holds here", "+0.03"]
     assert cells[5] == "0.0241"
+    assert cells[8].startswith("stands, p = ")
     assert cells[7] == "12 (5.1)"
     assert "| check | passed | +1e-15 |" in text
     assert "Not tested." in text
+    assert "A question, asked by the meta-reviewer of SEC" in text
     assert "the smallest effect is 0.01 Recall@1." in text
     assert "Known when the rule was written:" in text

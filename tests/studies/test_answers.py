@@ -29,7 +29,8 @@ def table(arms, count=COUNT):
             scores = dict(zip(studies.METRICS, drawn, strict=True))
             if values is not None:
                 scores = dict.fromkeys(studies.METRICS, float(values[k]))
-            rows.append({"arm": arm, "repetition": k, "search": k % 2} | scores)
+            recipe = {"search": k % 2, "recipe": '{"constraint.weight": 0.1}'}
+            rows.append({"arm": arm, "repetition": k} | recipe | scores)
     return pd.DataFrame(rows)
 
 
@@ -85,7 +86,7 @@ def test_a_mean_over_losses_is_over_those_that_a_condition_has():
     expected = at_1[f"{SEC[0]} + SEC"] - at_1[SEC[0]]
     assert values("A1", "fine-tuned", transfer=frame) == pytest.approx(expected.to_numpy())
     (row,) = studies.rows(studies.conditions(kept(transfer=frame)))
-    assert row.measure.endswith(f"; here of {SEC[0]}")
+    assert f"; here of {SEC[0]};" in row.measure
 
 
 def test_the_gain_of_see_at_larger_k_is_a_mean_over_losses_and_k():
@@ -157,6 +158,21 @@ def test_arms_of_one_recipe_have_no_luck_between_them():
     assert (row.claim, row.low) == ("C15", pytest.approx(alone["low"]))
 
 
+def test_a_side_that_was_searched_less_leaves_a_row_undecided():
+    """A weight most of whose box its paper does not have, and a recipe of another training."""
+    sure = np.linspace(0.5, 0.51, COUNT)
+    arms = {"triplet_all": sure, "triplet_all + SEC": sure + 0.3 + 0.01 * RNG.random(COUNT)}
+    slow = table({"prototypical, long and slow": sure + 0.2 * RNG.random(COUNT)})
+    frame = table({**arms, "prototypical": sure})
+    frame.loc[frame["search"] == 1, "recipe"] = '{"constraint.weight": 0.0}'
+    found = studies.rows(studies.conditions(kept(scratch=frame, claims=slow)))
+    rows = {row.claim: row for row in found if row.claim in ("A1", "C21")}
+    assert rows["A1"].low > 0.2
+    assert {row.word for row in rows.values()} == {"cannot be decided here"}
+    assert rows["A1"].measure.endswith("the paper's are 0.1 to 5, which 1 of 2 recipes reach")
+    assert rows["C21"].measure.endswith("; borrowed recipe: prototypical, long and slow")
+
+
 def test_an_arm_of_the_claims_study_is_compared_with_one_of_scratch():
     ours = table({"SEE, random points": np.linspace(0.4, 0.5, COUNT)})
     theirs = table({"normalized_softmax + SEE, code": np.linspace(0.6, 0.65, COUNT)})
@@ -192,7 +208,7 @@ def test_longer_trainings_and_small_batches_are_conditions_of_their_own():
 
 def test_photographs_are_tested_over_classes_whose_seeds_are_averaged():
     rows = pd.DataFrame(
-        [{"arm": arm, "repetition": k, "search": k % 4, "recall_at_1": 0.0,
+        [{"arm": arm, "repetition": k, "search": k % 4, "recipe": "{}", "recall_at_1": 0.0,
           "by_class": json.dumps({f"{k % 4} {c}": 0.1 * c + 0.01 * k + gain for c in range(5)})}
          for arm, gain in (("triplet_semihard", 0.0), ("triplet_semihard + SEC", 0.05))
          for k in range(8)]

@@ -117,6 +117,11 @@ def test_settings_are_those_that_the_searches_chose():
     recipe = studies.recipes(studies.tables("scratch")[0].frame())["proxy_anchor", 0]
     assert f"batch {recipe['batch']}" in found.loc["proxy_anchor", "chosen"]
     assert 0 < found.loc["proxy_anchor", "blind"] < 1
+    trials = studies.tables("scratch")[0].frame().query("stage == 'short'")
+    of = trials[trials["arm"] == "proxy_anchor"].groupby("search")[
+        "recall_at_1"
+    ]  # the defaults come first
+    assert found.loc["proxy_anchor", "default"] == pytest.approx((of.max() - of.first()).mean())
 
 
 def test_a_page_without_marks_is_left_alone(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 
 import studies
 from dmlkit import training
+from studies import claims
 from studies.check import sample, trained_anew
 from studies.dreml import Ensemble, member_experiments
 from studies.rules import experiment, repetition
@@ -48,6 +49,13 @@ def test_what_is_watched_is_the_studys_own_training():
     both = pd.concat([watched, scored], axis=1, join="inner", keys=["watched", "scored"])
     assert len(both) > 50
     assert (both["watched"] == both["scored"]).all()
+
+
+def test_of_whole_networks_as_many_were_trained_as_is_said():
+    """Raw pixels and untouched features have scores, too, but nobody trains them."""
+    rules, rows = studies.protocol("photos_whole"), studies.kept()["photos_whole"]
+    arms = set(studies.arms(rules))
+    assert (rows["arm"].isin(arms).sum(), len(arms) * rules.repetitions.count) == claims.TRAINED
 
 
 def test_rows_of_a_second_pass_are_asked_for_by_the_same_rules():
