@@ -70,7 +70,7 @@ def test_a_study_like_another_may_set_fields_of_its_base(asks, tmp_path):
     [
         ("[base]\nsteeps = 2", "unexpected keyword argument 'steeps'"),
         ("[tuning]\nsteps = 2", "like another takes like, base, arms, contrasts; not tuning"),
-        ("[contrasts.C]\nmetrics = 'nmi'", "metric, mean, condition, measure; not metrics"),
+        ("[contrasts.C]\nmetrics = 'nmi'", "metric, mean, condition, measure, paper; not metrics"),
     ],
 )
 def test_a_file_that_is_no_study_like_another_is_refused(asks, text, message):

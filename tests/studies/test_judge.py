@@ -298,11 +298,13 @@ def test_additions_are_of_the_family_of_their_loss_and_longer_trainings_are_no_r
 
 
 def test_sensitivity_is_of_all_candidates_of_the_first_stage():
-    rows = [("a", s, "short", r) for s in (0, 1) for r in (0.8, 0.7, 0.3)]
-    rows += [("a", 0, "full", 0.9)]
-    frame = pd.DataFrame(rows, columns=["arm", "search", "stage", "recall_at_1"])
+    tried = ((0, 0.3), (1, 0.8), (2, 0.7))  # candidate 0, the defaults, is the worst
+    rows = [("a", s, "short", k, r) for s in (0, 1) for k, r in tried]
+    rows += [("a", 0, "full", 1, 0.9)]
+    frame = pd.DataFrame(rows, columns=["arm", "search", "stage", "candidate", "recall_at_1"])
     found = sensitivity(frame).loc["a"]
     assert found["median_loss"] == pytest.approx(0.1)
+    assert found["default_loss"] == pytest.approx(0.5)
     assert found["failed"] == pytest.approx(1 / 3)
 
 
