@@ -114,7 +114,9 @@ def test_what_is_said_beside_a_figure_has_to_be_what_was_made() -> None:
 
 
 def test_a_word_fails_where_it_turns_and_is_named_where_it_changes_otherwise() -> None:
-    up, down, between = claim(0.2, 0.3, 0.25), claim(-0.2, -0.3, -0.25), claim(0.1, 0.9, -0.6)
+    gains = (0.2, 0.3, 0.25, 0.22, 0.28)
+    up, down = claim(*gains), claim(*(-gain for gain in gains))
+    between = claim(0.1, 0.9, -0.6, 0.3, -0.2)
     turned = "toy: claims/0/word: committed 'holds here', now 'reversed here'"
     assert turned in failures(up, down)
     for old, new in ((up, between), (between, up)):
