@@ -396,4 +396,6 @@ def _draw(ax: Axes, y: float, row: Row, color: str) -> None:
     if row.failed and row.word != FAILED:
         word += f"\n(search failed: {', '.join(row.failed)})"
     across = ax.get_yaxis_transform()
-    ax.text(1.01, y, word, transform=across, va="center", color=color, fontsize=8, linespacing=0.95)
+    ax.text(
+        1.01, y, word, transform=across, va="center", color=color, fontsize=7.5, linespacing=1.1
+    )
