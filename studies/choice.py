@@ -286,5 +286,5 @@ def _settings(*passes: str) -> str:
         lines.append(f"| `{name}` | {row['chosen']} | {costs} |")
     steps = protocol(passes[0]).tuning.short_steps
     blind = f"Blind: the median of a search's first candidates after {steps} steps, all settings at"
-    blind += " once. Both are below the best of these, whose luck is in them, on validation classes."
+    blind += " once. Both lie below the best of these, luck and all, on validation classes."
     return "\n".join([*lines, "", blind, "", "</details>"])
