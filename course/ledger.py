@@ -102,12 +102,12 @@ def in_short(frame: pd.DataFrame) -> str:
     where = "; ".join(dict.fromkeys(map(placed, rows[stands]["condition"])))
     left = [name for source, name in _METHODS.items() if source in {*of} - {*of[stands]}]
     return (
-        f"Of {len(rows)} tests of {rows['claim'].nunique()} claims, {found} found a narrower form "
+        f"Of {len(rows)} tests of {rows['claim'].nunique()} claims "
+        f"({(of == 'sec_meta_review').sum()} of a meta-reviewer's), {found} found a narrower form "
         f"of what was claimed, {out} ruled it out{f' ({which})' * bool(which)}, and {neither} "
         "could not tell."
         + f" What was decided is of {papers}, {where}." * bool(papers)
         + f" No gain by {' or '.join(left)} is decided." * bool(left)
-        + f" {(of == 'sec_meta_review').sum()} tests are of a meta-reviewer's sentences."
     )
 
 
