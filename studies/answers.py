@@ -226,7 +226,7 @@ def _contrast_row(claim: str, told: Mapping[str, Any], at: Condition) -> Iterato
     measure = told.get("measure", claims.table()[claim]["measure"])
     measure += f"; here of {which}" * bool(lacking)
     unequal = _unequal(told, kept, at)
-    measure += unequal + f"; {told.get('note')}" * ("note" in told)
+    measure += unequal
     condition = told.get("condition", at.name)
     how = {key: getattr(whole, key) for key in ("overlap", "luck", "searches", "pairs")}
     found = claims.row(
@@ -344,7 +344,7 @@ def _stands_in(loss: str, metric: str, at: Condition) -> str:
         if arm == loss:
             said += (
                 f"; in search {search + 1} by its restriction {part}, with "
-                f"{means.at[search, part]:.1f} where its own recipe has {means.at[search, arm]:.1f}"
+                f"{means.at[search, part]:.1f} % (its own recipe: {means.at[search, arm]:.1f} %)"
             )
     return said
 

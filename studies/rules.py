@@ -128,9 +128,7 @@ def protocol(name: str, folder: Path = FOLDER) -> Protocol:
         )
     for told in rules.contrasts.values():
         check_arguments(
-            "a contrast",
-            ("effect", "metric", "mean", "condition", "measure", "paper", "note"),
-            told,
+            "a contrast", ("effect", "metric", "mean", "condition", "measure", "paper"), told
         )
     for number in range(len(rules.searches)):  # each goes with a repetition
         for where in (searching(rules, number), repetition(rules, number)):
