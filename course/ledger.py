@@ -11,7 +11,16 @@ from dmlkit.files import write_between
 from dmlkit.training import Experiment
 from studies import choice
 from studies.answers import conditions, kept
-from studies.claims import AGAIN, DECIDED, WORDS, is_question, placed, printed, table
+from studies.claims import (
+    AGAIN,
+    DECIDED,
+    WORDS,
+    is_question,
+    placed,
+    printed,
+    printed_ranks,
+    table,
+)
 
 #: Of ``rows``.
 COLUMNS = (
@@ -143,8 +152,8 @@ def markdown(frame: pd.DataFrame) -> str:
         parts.append(
             f"{said} {source}. Measured: {about['measure']}; the smallest "
             f"effect is {smallest}."
-            + f" The authors' {who} prints: {', '.join(sizes)} points." * bool(sizes)
-            + _elsewhere(about["recipes"])
+            + f" The authors' {who} prints{printed_ranks(name)}, as a mean over losses: "
+            f"{', '.join(sizes)} points." * bool(sizes) + _elsewhere(about["recipes"])
         )
         if len(mine):
             head = [column or "word" for column in COLUMNS[1:]]

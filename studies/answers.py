@@ -327,6 +327,7 @@ def _extreme_row(claim: str, at: Condition) -> Iterator[claims.Row]:
         kept = [arm for arm in known if not sound or arm not in out]
         failed = [arm for arm in failed if arm == loss or arm in out]
         measure = claims.table()[claim]["measure"]
+        measure += _stands_in(loss, metric, at)
         measure += f"; of {len(kept) - 1} others" * (len(kept) < len(ELEVEN))
         how = {"overlap": at.overlap, "luck": at.luck(metric), "searches": of.to_numpy()}
         values = lead(wide[kept], loss, of)
@@ -334,6 +335,18 @@ def _extreme_row(claim: str, at: Condition) -> Iterator[claims.Row]:
         # Not the worst, or not the best: nothing is shown the other way round.
         word = found.word.replace("reversed", "fails") if sound else claims.FAILED
         yield replace(found, word=word)
+
+
+def _stands_in(loss: str, metric: str, at: Condition) -> str:
+    """In which searches a restriction stands in for a loss, with the score of both (%)."""
+    means, said = 100 * at.wide(metric).groupby(at.searches()).mean(), ""
+    for (arm, search), (part, _) in at.better.items():
+        if arm == loss:
+            said += (
+                f"; in search {search + 1} by its restriction {part}, with "
+                f"{means.at[search, part]:.1f} % (its own recipe: {means.at[search, arm]:.1f} %)"
+            )
+    return said
 
 
 def _loss(term: str) -> str:

@@ -135,7 +135,8 @@ def table() -> dict[str, dict[str, str]]:
 @cache
 def printed(claim: str, losses: tuple[str, ...] = ()) -> dict[str, float]:
     """The sizes that a table of its authors prints of a claim, by data set (as shares), means over
-    these losses, or all of its; none where it prints none. SEC's is a picture in their repository.
+    these losses, or all of its, each the mean over its networks and ranks; none where it prints
+    none. SEC's is a picture in their repository.
 
     >>> {data: round(100 * size, 1) for data, size in printed("A1").items()}
     {'CUB200': 4.2, 'Cars196': 4.4, 'InShop': 2.4, 'SOP': 3.6}
@@ -151,7 +152,17 @@ def printed(claim: str, losses: tuple[str, ...] = ()) -> dict[str, float]:
     )
     methods = [name for loss, name in names.items() if not losses or loss in losses]
     gains = pd.DataFrame({name: wide[name + new] - wide[name + old] for name in methods})
-    return {str(name): float(part.stack().mean()) / 100 for name, part in gains.groupby(level=0)}
+    return {str(data): float(part.mean().mean()) / 100 for data, part in gains.groupby(level=0)}
+
+
+def printed_ranks(claim: str) -> str:
+    """At which ranks a claim's printed sizes are, where Recall@1 is not meant.
+
+    >>> printed_ranks("B5"), printed_ranks("B4")
+    (' at R@2, R@4, R@8', '')
+    """
+    metrics = _PRINTED[claim][4] if claim in _PRINTED else ["R@1"]
+    return f" at {', '.join(metrics)}" * (metrics != ["R@1"])
 
 
 @dataclass(frozen=True)

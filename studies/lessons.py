@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from dmlkit import ROOT, statistics
@@ -197,7 +196,7 @@ def _printed(of: str, told: Mapping[str, Any] | None) -> Iterator[Finding]:
     wide = frame.pivot_table(index=keys, columns="method", values="value", sort=False)
     gains = pd.DataFrame({new: wide[new] - wide[old] for new, old in told["pairs"]})
     for name, part in gains.dropna(how="all").groupby(level="dataset", sort=False):
-        size = float(np.nanmean(part.to_numpy()))
+        size = float(part.mean().mean())  # each pair once, in however many networks it is
         label = _SETS.get(str(name), str(name).partition(" (")[0])
         yield Finding(of, "printed", label, size, n=told["by"])
 

@@ -361,6 +361,8 @@ def test_a_restriction_stands_in_for_a_failed_search_which_is_named(monkeypatch)
     rows = {r.claim: r for r in studies.rows(at) if r.condition == "from scratch"}
     assert rows["C4"].failed == ("structured_clustering",)
     assert rows["C4"].word != "search failed"
+    said = "; in search 1 by its restriction structured_clustering, 16 x 8, with 90.0 % (its own "
+    assert said + "recipe: 50.0 %)" in rows["C4"].measure
     assert rows["C3"].failed == ()
 
 
@@ -369,7 +371,7 @@ def test_a_contrast_may_have_a_condition_and_a_measure_of_its_own():
     at_1 = wide(frame)
     (row,) = studies.rows(studies.conditions(kept(claims=frame)))
     assert (row.claim, row.condition) == ("C12", "from scratch, equal images")
-    assert row.measure == "4 episodes per batch minus 1, equal images"
+    assert row.measure.startswith("4 episodes per batch minus 1, equal images; the batches of one ")
     d = at_1["prototypical, 4 episodes"] - at_1["prototypical, 32 images"]
     assert row.values == pytest.approx(d.to_numpy())
 
