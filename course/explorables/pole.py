@@ -58,13 +58,13 @@ EXPLORABLE = Explorable(
     "γ = 20 the curve has turned round, so spreading pays; with γ = 1 it still falls.",
     choices=(
         Choice(
-            "clustering", "structured clustering, margin γ",
+            "clustering", "structured clustering",
             "Move s to 0.05. Then turn the images of each class a little together: with which γ "
             "does the curve turn round?",
             (_SHRINK, Slider("margin γ", 0.1, 20.0, 1.0, log=True)),
         ),
         Choice(
-            "triplet_hard", "hardest triplets, margin m",
+            "triplet_hard", "hardest triplets",
             "Raise m: can the start become cheaper than one point? Then sort the classes by hand.",
             (_SHRINK, Slider("margin m", 0.02, 4.0, 0.2, log=True)),
         ),

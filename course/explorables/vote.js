@@ -22,8 +22,8 @@ export function compute({ numbers: [E, rho], points: [[gap]] }) {
 const drawing = () => {
   const filled = [node("path", { style: "fill: var(--push); fill-opacity: .4; stroke: var(--push)" }), node("path", { style: "fill: var(--pull); fill-opacity: .4; stroke: var(--pull)" })];
   const thin = [0, 1].map(() => node("path", { fill: "none", "stroke-dasharray": "4 4", style: "stroke: var(--soft); stroke-width: 1.4" }));
-  const other = node("text", { x: x(0), y: BASE + 20 }, "other product");
-  const below = node("g", { "aria-hidden": "true" }, ...filled, ...thin, node("path", { class: "axis", d: `M${LEFT} ${BASE}h${WIDE}` }), other,
+  const [other, own] = ["other product", "own product"].map((said) => node("text", { y: BASE + 20 }, said));
+  const below = node("g", { "aria-hidden": "true" }, ...filled, ...thin, node("path", { class: "axis", d: `M${LEFT} ${BASE}h${WIDE}` }), other, own,
     node("text", { x: 0, y: BASE + 42 }, "cosine with the query, in spreads of one member"));
   return {
     below, box: "-156 -110 312 240",
@@ -35,7 +35,8 @@ const drawing = () => {
         return close ? `M${LEFT} ${BASE}${line}V${BASE}z` : line;
       };
       [0, gap].forEach((at, k) => { filled[k].setAttribute("d", bell(at, Math.max(spread, 0.02), true)); thin[k].setAttribute("d", bell(at, 1, false)); });
-      other.setAttribute("x", gap < 2 ? x(-1.2) : x(0));
+      const apart = Math.max(0, (3 - gap) / 2); // the two names do not meet
+      [other, own].forEach((name, k) => name.setAttribute("x", k ? x(gap + apart) : x(-apart)));
     },
     said: ({ wrong, as_good: good }) => `The vote puts another product before the own one in ${short(wrong, 3)} of 100 pairs. One network is as good with a gap of ${short(good, 3)}.`,
     about: ({ alone }) => `one member is wrong in ${short(alone, 3)} %`,

@@ -31,6 +31,7 @@ SITE = Path(__file__).parent
 LIVE = ("explorables", "playground", "explainer")
 #: Pages of one look, each a tab of the others: the folder, and what the tab says.
 TABS = {"playground": "Forces", "explainer": "Training", "losses": "Atlas"}
+_SHARE = re.compile(r"([\d.]+) %\W* <!-- 24_steps: (fine-tuned|untouched)/")
 
 
 def build(out: Path) -> None:
@@ -137,17 +138,17 @@ def tabs(current: str, there: Sequence[str]) -> str:
 
 def front(repository: str) -> dict[str, str]:
     """What the first page takes from the README: its film, two paragraphs and first commands."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    text = re.sub(r" ?<!--.*?-->", "", launch.addressed(text, repository), flags=re.DOTALL)
+    text = launch.addressed((ROOT / "README.md").read_text(encoding="utf-8"), repository)
+    shares = {of: share for share, of in _SHARE.findall(text)}
+    text = re.sub(r" ?<!--.*?-->", "", text, flags=re.DOTALL)
     text = text.replace("(notebooks/24_photographs.ipynb)", "(notebooks/24_photographs.html)")
     _, film, lead, number, commands, *_ = text.split("\n\n")
-    shares = re.findall(r"([\d.]+) %", number)
     return {
         "film": film[2:].partition("]")[0],
         "lead": _html(lead),
         "number": _html(number),
-        "after": shares[0],
-        "before": shares[1],
+        "after": shares["fine-tuned"],
+        "before": shares["untouched"],
         "commands": re.sub(r" +# .+", "", commands.removeprefix("```sh\n").removesuffix("\n```")),
     }
 
