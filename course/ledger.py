@@ -35,6 +35,7 @@ _SOURCES = {
     "see_extended_abstract": "SEE's extended abstract",
     "unbiased_evaluation": "the study of twelve losses",
 }
+_METHODS = {"sec_meta_review": "SEC", "see_extended_abstract": "SEE"}
 
 
 def rows(frame: pd.DataFrame) -> Iterator[tuple[str, ...]]:
@@ -102,11 +103,20 @@ def in_short(frame: pd.DataFrame) -> str:
     """The ledger in one sentence."""
     found, out, neither = counts(frame).values()
     rows = _counted(frame)
-    there = rows[rows["stands"] & rows["word"].isin(_FOUND)]["condition"]
-    where = f" ({'; '.join(dict.fromkeys(map(placed, there)))})" if found else ""
+    of = rows["claim"].map({claim: about["source"] for claim, about in table().items()})
+    stands = rows["stands"] & rows["word"].isin(DECIDED)
+    ruled = rows[stands & ~rows["word"].isin(_FOUND)]["claim"].unique()
+    which = "; ".join(f"{claim}, {table()[claim]['claim']}" for claim in ruled)
+    papers = " and ".join(_SOURCES[source] for source in of[stands].unique())
+    where = "; ".join(dict.fromkeys(map(placed, rows[stands]["condition"])))
+    left = [name for source, name in _METHODS.items() if source in {*of} - {*of[stands]}]
     return (
-        f"Of {len(rows)} tests of {rows['claim'].nunique()} claims, {found} found a narrower form "
-        f"of what was claimed{where}, {out} ruled it out, and {neither} could not tell."
+        f"Of {len(rows)} tests of {rows['claim'].nunique()} claims "
+        f"({(of == 'sec_meta_review').sum()} of a meta-reviewer's), {found} found a narrower form "
+        f"of what was claimed, {out} ruled it out{f' ({which})' * bool(which)}, and {neither} "
+        "could not tell."
+        + f" What was decided is of {papers}, {where}." * bool(papers)
+        + f" No gain by {' or '.join(left)} is decided." * bool(left)
     )
 
 
@@ -126,14 +136,13 @@ def tally(frame: pd.DataFrame) -> str:
     parts = [f"{stands[word]} {word}" for word in DECIDED if word in stands]
     others = found[~decided]["word"].value_counts()
     rest = [f"{others[word]} {word}" for word in WORDS if word in others]
-    of_review = [table()[claim]["source"] == "sec_meta_review" for claim in found["claim"]]
     falls = int((decided & ~found["stands"]).sum())
     return (
         f"{in_short(frame)} After Holm's correction these words stand: "
         f"{', '.join(parts) or 'none'}. {falls} more have one that falls; "
-        f"{', '.join(rest) or 'none is open'}. {sum(of_review)} rows are a meta-reviewer's "
-        f"sentences; {(every['condition'] == AGAIN).sum()} repeat others after longer searches; "
-        f"{every['claim'].map(is_question).sum()} are questions, which nobody claimed. "
+        f"{', '.join(rest) or 'none is open'}. {(every['condition'] == AGAIN).sum()} rows repeat "
+        f"others after longer searches; {every['claim'].map(is_question).sum()} are questions, "
+        "which nobody claimed. "
         "Every rule was written with its data known."
     )
 

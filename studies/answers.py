@@ -236,7 +236,7 @@ def _contrast_row(claim: str, told: Mapping[str, Any], at: Condition) -> Iterato
     if failed and not many:
         found = replace(found, word=claims.FAILED)
     elif _idle([at.sum_of(terms, usual) for terms in kept.values()]):
-        found = replace(found, word=claims.NOT_TRIED)
+        found = replace(found, word=claims.IDLE)
     elif unequal:
         found = replace(found, word=claims.UNDECIDED)
     yield found
@@ -264,8 +264,7 @@ def _unequal(told: Mapping[str, Any], kept: Groups, at: Condition) -> str:
 
 
 def _idle(differences: Sequence[pd.Series]) -> bool:
-    """Whether most differences of both sides, over losses and repetitions, are exactly 0: what was
-    to be tried then changed nothing."""
+    """Whether most differences of both sides, over losses and repetitions, are exactly 0."""
     return float(np.mean(np.abs(differences) < 1e-12)) > 0.5
 
 

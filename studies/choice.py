@@ -241,7 +241,10 @@ def _in_words(found: Mapping[str, Condition]) -> Iterator[str]:
 
 def _costs(name: str) -> str:
     blind, default = 100 * settings(*SHOWN[name])[["blind", "default"]].median()
-    return f"A blind choice costs the median loss {blind:.1f} points, the defaults {default:.1f}."
+    return (
+        f"A blind choice costs the median loss at most {blind:.1f} points, the defaults at most "
+        f"{default:.1f}."
+    )
 
 
 def _floor(at: Condition) -> str:
@@ -283,5 +286,5 @@ def _settings(*passes: str) -> str:
         lines.append(f"| `{name}` | {row['chosen']} | {costs} |")
     steps = protocol(passes[0]).tuning.short_steps
     blind = f"Blind: the median of a search's first candidates after {steps} steps, all settings at"
-    blind += " once. Both are below the best of these, on validation classes."
+    blind += " once. Both lie below the best of these, luck and all, on validation classes."
     return "\n".join([*lines, "", blind, "", "</details>"])

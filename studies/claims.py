@@ -41,8 +41,8 @@ CONDITIONS = (
     *("fine-tuned", "photographs, head", WHOLE, TABLE, "check"),
 )
 FAILED = "search failed"
-#: Where a method left most of its losses' scores exactly as they were.
-NOT_TRIED = "not tried here"
+#: Where a method left most of its losses' scores exactly as they were: nothing is decided.
+IDLE = "hardly moves the score here"
 UNDECIDED = "cannot be decided here"
 #: With fewer effective repetitions no row has a word, and no losses are put into groups.
 FEW = 5
@@ -55,7 +55,7 @@ DECIDED = (
     *("holds here", "smaller than claimed", "smaller here", "above 0 here"),
     *("too small to see here", "printed size excluded here", "reversed here", "fails here"),
 )
-WORDS = (*DECIDED, "open", UNDECIDED, FAILED, NOT_TRIED)
+WORDS = (*DECIDED, "open", UNDECIDED, FAILED, IDLE)
 _COLORS = dict(
     zip(DECIDED, ("#0072b2", *["#3388bb"] * 3, *["#b07000"] * 2, *["#d55e00"] * 2), strict=True)
 )

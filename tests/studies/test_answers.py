@@ -10,6 +10,7 @@ import pytest
 
 import studies
 from dmlkit import statistics
+from studies import claims
 from studies.answers import STUDIES, lead
 from studies.rules import is_part
 
@@ -135,10 +136,10 @@ def test_what_changes_most_scores_by_nothing_was_not_tried():
         same = frame.loc[frame["arm"] == name, list(studies.METRICS)].to_numpy()
         frame.loc[frame["arm"] == f"{name} + SEE, code", list(studies.METRICS)] = same
     rows = {row.claim: row for row in studies.rows(studies.conditions(kept(scratch=frame)))}
-    assert rows["B4"].word == rows["B5"].word == "not tried here"
+    assert rows["B4"].word == rows["B5"].word == claims.IDLE
     frame.loc[frame["arm"] == SEE[0], list(studies.METRICS)] += 0.001
     rows = {row.claim: row for row in studies.rows(studies.conditions(kept(scratch=frame)))}
-    assert rows["B4"].word != "not tried here"
+    assert rows["B4"].word != claims.IDLE
 
 
 def test_two_readings_of_one_training_have_the_luck_of_one_recipe():
