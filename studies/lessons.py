@@ -21,7 +21,7 @@ import pandas as pd
 
 from dmlkit import ROOT, statistics
 from dmlkit.figures import Finding
-from dmlkit.figures.verdicts import FILE, UNTRAINED
+from dmlkit.figures.finding import FILE, UNTRAINED
 from dmlkit.files import write_whole
 from dmlkit.losses import entries
 from studies import claims

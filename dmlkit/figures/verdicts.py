@@ -8,102 +8,24 @@ a condition a row; panels that share conditions stand side by side.
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
-from dmlkit import ROOT, statistics
-from dmlkit.figures.drawing import RIGHT, WIDTH, WRONG, sample
+from dmlkit.figures.drawing import WIDTH, sample
+from dmlkit.figures.finding import COLORS, FALLS, FILE, UNTRAINED, Finding, findings, here
 
-#: Where the rows of all lessons are.
-FILE = ROOT / "data" / "verdicts.csv"
-#: What a lesson's own run is: too few trainings, of one recipe, to say more.
-LIVE = "this page's run"
-#: Of a row that says only that a training failed: it does not widen its panel.
-UNTRAINED = "did not train here"
-_AMBER, _INK = "#a05a00", "0.25"
-#: The color of a word that stands, by what it begins with: those that decide something.
-_COLORS = {
-    "holds": RIGHT, "smaller": "#3388bb", "above 0": "#3388bb", "too small": _AMBER,
-    "printed size": _AMBER, "reversed": WRONG, "fails": WRONG,
-}  # fmt: skip
+_INK = "0.25"
 #: How a row is called on the picture where its key is longer, or of the workshop.
 _SAID = {"drawings, searched twice": "drawings, second search"}
-_FALLS = "falls in the correction"
 #: Of the drawing, in inches.
 _LEFT, _GAP, _LINE, _HEAD, _AXIS, _FOOT, _STRIP = 1.62, 0.16, 0.118, 0.125, 0.34, 0.135, 0.15
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One row of a verdict: an effect in the ``unit`` of its axis, its interval and its word.
-
-    ``kind`` is "printed" (a size that a paper prints), "study" (an own study) or "live".
-    """
-
-    of: str  # what is compared: the heading of its rows
-    kind: str
-    label: str  # where: material and training, or data set
-    effect: float
-    low: float = math.nan
-    high: float = math.nan
-    n: str = ""
-    word: str = ""
-    planned: bool = False  # a rule of the ledger asks it; else it is exploratory
-    stands: bool = False  # after Holm's correction
-    margin: float = math.nan  # the smallest effect that would matter
-    unit: str = "points of Recall@1"
-    note: str = ""  # what differs from its heading, or why nothing is decided
-    values: tuple[float, ...] = field(default=(), repr=False)  # of each live training
-
-    @property
-    def decides(self) -> bool:
-        """Whether it was planned and its word says more than that it stays open."""
-        return self.planned and self.word.startswith(tuple(_COLORS))
-
-    @property
-    def said(self) -> str:
-        """Its word, with what a reader must know of it."""
-        explored = not self.planned and self.word in ("ahead", "behind")
-        return "exploratory: " * explored + self.word
-
-    @property
-    def notes(self) -> str:
-        """What stands below its word."""
-        falls = self.decides and not self.stands
-        return "; ".join(filter(None, [_FALLS * falls, self.note]))
-
-
-def findings(lesson: str, file: Path = FILE) -> list[Finding]:
-    """What the evidence has for a lesson, in the order in which it is shown; maybe nothing.
-
-    >>> findings("09_margins")[0].kind
-    'printed'
-    """
-    frame = pd.read_csv(file, dtype={"n": str}, keep_default_na=False, na_values={"low": "",
-                        "high": "", "margin": "", "effect": ""})  # fmt: skip
-    mine = frame[frame["lesson"] == lesson].drop(columns="lesson")
-    return [Finding(**row) for row in mine.to_dict("records")]
-
-
-def here(of: str, label: str, values: ArrayLike, unit: str = Finding.unit) -> Finding:
-    """What a lesson's own trainings found: differences (n,), one for each repetition.
-
-    >>> here("SEC", "photographs, 200 steps", [1.0, 2.0, 3.0]).n
-    '3 repetitions'
-    """
-    mean, low, high, n = statistics.interval(np.asarray(values, float))
-    seeds = tuple(np.asarray(values, float).tolist())
-    said = f"{n:.0f} repetition" + "s" * (n > 1)
-    return Finding(of, "live", label, mean, low, high, said, LIVE, unit=unit, values=seeds)
 
 
 def verdict(
@@ -207,12 +129,12 @@ class _Block:
         if row.kind != "printed":
             notes = [row.n * (row.n != self.repeated(name)), row.notes]
             said, small = f"{_signed(row.effect)}  {row.said}", "; ".join(filter(None, notes))
-            return _wrap(said, 18.5 * self.wide), _wrap(small, 21 * self.wide)
+            return _wrap(said, 19 * self.wide), _wrap(small, 21 * self.wide)
         said = ", ".join(f"{each.label} {_signed(each.effect)}" for each in cell)
         if len(cell) > 3:
             sizes = [each.effect for each in cell]
             said = f"{_signed(min(sizes))} to {_signed(max(sizes))}, {len(cell)} sizes"
-        return _wrap(said, 18.5 * self.wide), []
+        return _wrap(said, 19 * self.wide), []
 
     @cached_property
     def rows(self) -> list[float]:
@@ -268,7 +190,8 @@ def _conditions(cells: Mapping[str, Cell]) -> set[str]:
 
 
 def _draw(groups: Mapping[str, Sequence[Finding]]) -> Figure:
-    blocks, foot = _blocks(groups), _footer([row for rows in groups.values() for row in rows])
+    blocks = _blocks(groups)
+    foot = _footer(blocks)
     height = sum(block.head + sum(block.rows) + _AXIS for block in blocks) + _FOOT * len(foot)
     fig = Figure(figsize=(WIDTH, height))
     fig.set_layout_engine("none")  # that of all figures cannot place these axes
@@ -291,8 +214,10 @@ def _draw(groups: Mapping[str, Sequence[Finding]]) -> Figure:
     return fig
 
 
-def _footer(rows: Sequence[Finding]) -> list[str]:
+def _footer(blocks: Sequence[_Block]) -> list[str]:
     """What the marks and words mean, of those that are there."""
+    panels = [(block, cells) for block in blocks for cells in block.panels.values()]
+    rows = [row for _, cells in panels for cell in cells.values() for row in cell]
     studies = [row for row in rows if row.kind == "study"]
     told = {
         f"Gain in {rows[0].unit}": True,
@@ -300,15 +225,19 @@ def _footer(rows: Sequence[Finding]) -> list[str]:
         "Shaded: too small to matter": any(row.margin > 0 for row in rows),
         "Diamonds: printed sizes": any(row.kind == "printed" for row in rows),
         "Small dots: trainings of this page": any(row.values for row in rows),
+        "Empty: not tried": any(len(cells) < len(block.names) for block, cells in panels),
         "Hollow circles: exploratory, not planned": not all(row.planned for row in studies),
-        "Colored words: planned, and stand in the correction for many tests": any(
+        "Colored words stand in the correction for many tests": any(
             row.decides and row.stands for row in studies
         ),
-        f"{_FALLS.capitalize()}: among so many tests chance alone may bring such an effect": any(
+        f"{FALLS.capitalize()} for many tests: its word may be chance": any(
             row.decides and not row.stands for row in studies
         ),
-        "Cannot be decided: the study is too small for it, or its sides were not searched alike": any(
+        "Cannot be decided: the study is too small, or its sides were searched unequally": any(
             row.word.startswith("cannot be decided") for row in studies
+        ),
+        "Search failed: it found no good settings": any(
+            row.word == "search failed" for row in studies
         ),
         "Worth: repetitions on the same test classes count as fewer": any(
             "worth" in row.n for row in studies
@@ -318,13 +247,17 @@ def _footer(rows: Sequence[Finding]) -> list[str]:
 
 
 def _ends(cells: Mapping[str, Cell]) -> tuple[float, float]:
-    """All effects, and the intervals of studies; a live one may be cut."""
+    """All effects and the intervals of studies; this page's trainings, unless they would make the
+    panel twice as wide."""
     every = [row for cell in cells.values() for row in cell if row.word != UNTRAINED]
-    ends = [row.effect for row in every] + [row.margin for row in every]
-    kinds = {"study"} if any(row.kind == "study" for row in every) else {"live"}
-    ends += [end for row in every if row.kind in kinds for end in (row.low, row.high)]
-    ends += [value for row in every for value in row.values]
-    known = [0.0, *(end for end in ends if math.isfinite(end))]
+    studied = [row for row in every if row.kind != "live"]
+    ends = {0.0, *(end for row in studied for end in (row.low, row.high, row.effect, row.margin))}
+    known = {end for end in ends if math.isfinite(end)}
+    live = known.union(*(row.values for row in every))
+    if not studied:
+        live |= {end for row in every for end in (row.low, row.high) if math.isfinite(end)}
+    if not studied or max(live) - min(live) <= 2 * (max(known) - min(known)):
+        known = live
     return min(known), max(known)
 
 
@@ -349,7 +282,7 @@ def _write(
     axes: Axes, top: float, said: Sequence[str], small: Sequence[str], color: str, x: float = 0.01
 ) -> None:
     for k, line in enumerate([*said, *small]):
-        size, ink = (7.5, color) if k < len(said) else (6.6, _INK)
+        size, ink = (7.2, color) if k < len(said) else (6.6, _INK)
         axes.text(x, top + 0.02 + _LINE * k, line, transform=axes.get_yaxis_transform(),
                   va="top", fontsize=size, color=ink, zorder=5)  # fmt: skip
 
@@ -369,7 +302,8 @@ def _strip(axes: Axes, bottom: float, cell: Cell) -> None:
     axes.plot([0, 0], [bottom - _STRIP, bottom], color=_INK, lw=1, zorder=1)
     margin = row.margin if row.margin > 0 else 0.0
     axes.barh(y, 2 * margin, _STRIP, -margin, align="center", color="0.86", lw=0, zorder=0)
-    (low, high), style = axes.get_xlim(), {"clip_on": False, "zorder": 4}
+    low, high = axes.get_xlim()
+    style: dict[str, Any] = {"clip_on": False, "zorder": 4}
     if row.kind == "printed":
         sizes = [each.effect for each in cell]
         axes.plot(sizes, [y] * len(cell), "D", mfc="white", mec="black", ms=4.5, **style)
@@ -378,7 +312,10 @@ def _strip(axes: Axes, bottom: float, cell: Cell) -> None:
         shown = [max(row.low, low), min(row.high, high)]
         look: dict[str, Any] = {"lw": 1.2, "ls": (0, (3, 1.5))} if row.values else {"lw": 2.4}
         axes.plot(shown, [y, y], color=color, alpha=0.55, solid_capstyle="butt", zorder=2, **look)
-    for end, mark, cut in ((low, "<", row.low < low), (high, ">", row.high > high)):
+    for end, mark, cut in (
+        (low, "<", row.low < low or row.effect < low),
+        (high, ">", row.high > high or row.effect > high),
+    ):
         if cut:
             axes.plot(end, y, mark, color=color, ms=4, **style)
     axes.plot(row.values, [y] * len(row.values), ".", color="0.55", ms=4, zorder=3)
@@ -397,5 +334,5 @@ def _signed(size: float) -> str:
 
 
 def _color(row: Finding) -> str:
-    known = [color for start, color in _COLORS.items() if row.word.startswith(start)]
+    known = [color for start, color in COLORS.items() if row.word.startswith(start)]
     return known[0] if known and row.stands else _INK
