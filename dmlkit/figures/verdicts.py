@@ -330,7 +330,7 @@ def _wrap(text: str, wide: float) -> list[str]:
 
 
 def _signed(size: float) -> str:
-    return f"{size:+.1f}".replace("-", "−")
+    return "0.0" if abs(size) < 0.05 else f"{size:+.1f}".replace("-", "−")
 
 
 def _color(row: Finding) -> str:
