@@ -42,7 +42,7 @@ CONDITIONS = (
 )
 FAILED = "search failed"
 #: Where a method left most of its losses' scores exactly as they were: nothing is decided.
-IDLE = "hardly moves the score here"
+IDLE = "hardly moves it here"
 UNDECIDED = "cannot be decided here"
 #: With fewer effective repetitions no row has a word, and no losses are put into groups.
 FEW = 5
