@@ -8,6 +8,7 @@ test only this module knows.
 
 import json
 import math
+import re
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
@@ -19,12 +20,13 @@ import pandas as pd
 
 from dmlkit import ROOT, statistics
 from dmlkit.figures import Finding
-from dmlkit.figures.verdicts import FILE
+from dmlkit.figures.finding import FILE, UNTRAINED
 from dmlkit.files import write_whole
 from dmlkit.losses import entries
 from studies import claims
 from studies.answers import conditions, kept
-from studies.condition import UNTRAINED, Condition, plain
+from studies.condition import UNTRAINED as BELOW
+from studies.condition import Condition, plain
 
 ALL = "losses"  # the median of all others of a condition
 PLAN = Path(__file__).with_suffix(".toml")
@@ -38,8 +40,11 @@ PLACES = {
     "fine-tuned": "drawings, fine-tuned",
     claims.WHOLE: "photographs, whole network",
 }
-#: Data sets that tables of papers name otherwise.
-_SETS = {"CUB200": "CUB", "CUB200-2011": "CUB", "CARS196": "Cars", "Cars196": "Cars"}
+#: Data sets and networks that tables of papers name otherwise.
+_SETS = {"CUB200": "CUB", "CUB200-2011": "CUB", "CARS196": "Cars", "Cars196": "Cars",
+         "InShop": "In-Shop", "BN-Inception": "Inception-BN", "ResNet50": "ResNet-50"}  # fmt: skip
+#: How the course calls a loss.
+_TITLES = {entry.name: entry.title for entry in entries()}
 #: Units of claims that are shares, which are shown in points.
 _SHARES = ("Recall@1", "Recall@K", "NMI", "share of variance")
 
@@ -80,9 +85,24 @@ def _of_claim(of: str, claim: str, ledger: pd.DataFrame) -> Iterator[Finding]:
         effect, low, high = (scale * float(row[key]) for key in ("effect", "low", "high"))
         yield Finding(
             of, "study", PLACES.get(row["condition"], row["condition"]), effect, low, high,
-            _n(row["n"], row["effective"], row["condition"], len(row["parts"]), row["failed"]),
-            row["word"] or "a clock: no word", bool(row["stands"]), scale * row["margin"], unit,
+            _n(row["n"], row["effective"], row["condition"]), row["word"] or "a clock: no word",
+            True, bool(row["stands"]), scale * row["margin"], unit, _note(row),
         )  # fmt: skip
+
+
+def _note(row: Mapping[str, Any]) -> str:
+    """Of a row of the ledger: the one loss that a mean has here, and why an interval beyond zero
+    decides nothing."""
+    alone = re.search(r"; here of (\w+)", row["measure"])
+    why = re.search(r"; (unequal search|borrowed recipe)", row["measure"])
+    beyond = row["word"] == claims.UNDECIDED and (row["low"] > 0 or row["high"] < 0)
+    said = [_part(len(row["parts"]), row["failed"]), alone and f"{_TITLES[alone[1]]} alone"]
+    return "; ".join(filter(None, [*said, beyond and why and why[1]]))
+
+
+def _part(left: int, out: Sequence[str]) -> str:
+    """Of how many losses a mean is, where a search of others failed."""
+    return f"{left} of {left + len(out)} losses" * bool(out)
 
 
 def _of_products(of: str, part: Mapping[str, Any]) -> Finding:
@@ -123,16 +143,17 @@ def _compared(of: str, part: Mapping[str, Any], at: Condition) -> Finding | None
     kept = _without(plus, minus, lost)
     row = tested(scores, *(kept or (plus, minus)), at, middle=part["minus"] == ALL)
     effect, low, high = (100 * float(row[key]) for key in ("difference", "low", "high"))
-    n, left = len(scores), len(kept[0]) if kept else 0
-    count = _n(n, statistics.effective(n, at.overlap), at.name, left, plus[left:] if left else ())
+    n, left = len(scores), len(kept[0]) if kept else len(plus)
+    count = _n(n, statistics.effective(n, at.overlap), at.name)
     label, margin = PLACES.get(at.name, at.name), 100 * part["smallest"]
     word = _apart(low, high) if kept else _lost(at, lost)
-    return Finding(of, "study", label, effect, low, high, count, word, margin=margin)
+    note = _part(left, plus[left:])
+    return Finding(of, "study", label, effect, low, high, count, word, margin=margin, note=note)
 
 
 def _lost(at: Condition, arms: Collection[str]) -> str:
     why = {at.failed.get((at.source(arm), 0)) for arm in arms}
-    return "did not train here" if UNTRAINED in why else claims.FAILED
+    return UNTRAINED if BELOW in why else claims.FAILED
 
 
 def _side(told: Any, there: Sequence[str]) -> list[str]:
@@ -174,19 +195,17 @@ def tested(
     return at.measured(values, groups, "recall_at_1").test()
 
 
-def _n(n: int, effective: float, condition: str, left: int = 0, out: Sequence[str] = ()) -> str:
-    """What was repeated, and of how many losses a search had not failed."""
-    if out:
-        return f"{left} of {left + len(out)} losses"
-    if claims.unequal(condition):
-        return "{}/{} runs".format(*claims.TRAINED)
+def _n(n: int, effective: float, condition: str) -> str:
+    """What was repeated."""
     if "photographs" in condition:
-        return f"{n} products"
-    return f"n = {n}" + f" (worth {effective:.1f})" * (effective < n)
+        trained = ", {} of {} trainings".format(*claims.TRAINED)
+        return f"{n} products" + trained * bool(claims.unequal(condition))
+    return f"{n} repetitions" + f", worth {effective:.1f}" * (effective < n)
 
 
 def _printed(of: str, told: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """What a paper prints, in points: of each data set, over the networks that have both."""
+    """What a paper prints, in points: of each data set and each network that have both, the mean
+    of the pairs."""
     if told is None:
         return
     reported = ROOT / "data" / "reported"
@@ -196,9 +215,11 @@ def _printed(of: str, told: Mapping[str, Any] | None) -> Iterator[Finding]:
     wide = frame.pivot_table(index=keys, columns="method", values="value", sort=False)
     gains = pd.DataFrame({new: wide[new] - wide[old] for new, old in told["pairs"]})
     for name, part in gains.dropna(how="all").groupby(level="dataset", sort=False):
-        size = float(part.mean().mean())  # each pair once, in however many networks it is
-        label = _SETS.get(str(name), str(name).partition(" (")[0])
-        yield Finding(of, "printed", label, size, n=told["by"])
+        data = _SETS.get(str(name), str(name).partition(" (")[0])
+        networks = part.groupby(level="backbone", sort=False)
+        for network, sizes in networks:
+            label = data + f" ({_SETS.get(network, network)})" * (len(networks) > 1)
+            yield Finding(of, "printed", label, float(sizes.mean().mean()), n=told["by"])
 
 
 def main(file: Path = FILE) -> None:

@@ -9,11 +9,11 @@ from course import minutes, quiz
 
 #: Lessons that are in the form of docs/lesson.md: claim, guess, try, verdict.
 LIVED = (
-    "00_start_here", "01_measuring_retrieval", "02_pairs", "06_prototypes",
-    "07_clustering", "09_margins", "10_memory", "11_ensembles", "13_norms_and_gradients",
-    "14_spherical_constraint", "15_norms_and_groups",
-    "16_expansion_geometry", "17_expansion_training", "27_contrast_without_labels",
-    "28_pictures_and_words",
+    "00_start_here", "01_measuring_retrieval", "02_pairs", "03_mining", "04_distances",
+    "05_batches", "06_prototypes", "07_clustering", "08_proxies", "09_margins", "10_memory",
+    "11_ensembles", "12_curvature", "13_norms_and_gradients", "14_spherical_constraint",
+    "15_norms_and_groups", "16_expansion_geometry", "17_expansion_training",
+    "27_contrast_without_labels", "28_pictures_and_words",
 )  # fmt: skip
 #: Of these, without "More".
 CORE_WORDS, CORE_LINES, MINUTES = 1600, 90, 50

@@ -1,7 +1,7 @@
-// A batch of 128 images as a square: who meets a partner, and who a class that looks like its own.
+// A batch of 64 images as a square: who meets a partner, and who a class that looks like its own.
 import { bar, node, on, short, widget } from "./stage.js";
 
-const SIZE = 128, CLASSES = 300, SIDE = 280, CELL = SIDE / SIZE;
+const SIZE = 64, CLASSES = 300, SIDE = 280, CELL = SIDE / SIZE;
 
 /** The probability that none of so many draws, without replacement, is special. */
 function none(special, others, draws) {
@@ -41,7 +41,7 @@ function drawn(choice, numbers) {
 const drawing = () => {
   const alike = node("path", { style: "fill: var(--push)" }), partners = node("path", { style: "fill: var(--pull)" });
   const below = node("g", { "aria-hidden": "true" }, node("rect", { width: SIDE, height: SIDE, style: "fill: var(--panel); stroke: var(--line)" }), alike, partners,
-    node("text", { x: SIDE / 2, y: SIDE + 20 }, "128 images, class by class"));
+    node("text", { x: SIDE / 2, y: SIDE + 20 }, "64 images, class by class"));
   const block = (a, b) => `M${(a[0] * CELL).toFixed(2)} ${(b[0] * CELL).toFixed(2)}h${(a[1] * CELL).toFixed(2)}v${(b[1] * CELL).toFixed(2)}h${(-a[1] * CELL).toFixed(2)}z`;
   return {
     below, box: "-4 -4 288 310", move: {},

@@ -1,11 +1,11 @@
-"""Lesson 05: who meets in a batch of 128 images: partners, look-alikes, and both at once."""
+"""Lesson 05: who meets in a batch of 64 images: partners, look-alikes, and both at once."""
 
 import torch
 from torch import Tensor
 
 from course.explorables import Choice, Explorable, Slider
 
-SIZE = 128  # images in a batch
+SIZE = 64  # images in a batch
 CLASSES = 300  # of the lesson's training set, from which PK draws
 
 
@@ -52,7 +52,7 @@ _ALIKE = Slider("classes that look like a class", 2.0, 20.0, 4.0, step=2.0)
 
 EXPLORABLE = Explorable(
     figure="05_tradeoff",
-    alt="A square of 128 by 128 small cells, a cell for each two images of a batch: blue where "
+    alt="A square of 64 by 64 small cells, a cell for each two images of a batch: blue where "
     "they are of one class, orange where their classes look alike.",
     discover="More images of a class mean more triplets, of fewer classes: from K = 2 on, ever "
     "fewer images meet a class that looks like theirs. With K = 1, and in a uniform batch of many "
@@ -63,14 +63,14 @@ EXPLORABLE = Explorable(
             "pk", "PK, of 300 classes",
             "Raise K from 1. What grows, and what becomes rare? At which K do most images have "
             "both a partner and a look-alike?",
-            (Slider("images of a class K", 1.0, 64.0, 4.0, log=True, step=10.5), _ALIKE),  # 2^k
+            (Slider("images of a class K", 1.0, 32.0, 4.0, log=True, step=6.2), _ALIKE),  # 2^k
         ),
         Choice(
             "uniform", "uniform",
             "Raise the number of classes. From how many on has an image less than one partner? "
             "Then take 11,300 classes of 5 images, as of products in a shop.",
             (
-                Slider("classes of the data C", 64.0, 20000.0, 300.0, log=True),
+                Slider("classes of the data C", 20.0, 20000.0, 300.0, log=True),
                 Slider("images of each", 2.0, 100.0, 40.0, log=True),
                 _ALIKE,
             ),

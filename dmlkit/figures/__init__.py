@@ -51,8 +51,9 @@ from dmlkit.figures.drawing import (
 )
 from dmlkit.figures.drawing import kind as kind
 from dmlkit.figures.drawing import parts as parts
+from dmlkit.figures.finding import Finding, findings
 from dmlkit.figures.looks import ARMS, LOOKS, RECALL_AXIS, Look, look
-from dmlkit.figures.verdicts import Finding, findings, verdict
+from dmlkit.figures.verdicts import verdict
 from dmlkit.files import write_whole
 
 #: The largest PNG that is kept, in bytes.

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from dmlkit.figures.drawing import RIGHT, WRONG
 
 Array = NDArray[np.float64]
-#: Pale colors of regions, and the inks of what belongs to them.
+#: Pale colors of regions.
 PALE = ("#cfe3f5", "#f8d9e6", "#d8eccb", "#e6e0ec", "#f3ecc2", "#dcdcdc")
-INKS = ("#0072b2", "#a3195b", "#1b7837", "#7b4fa0", "#8a7a00", "#555555")
 #: How a proxy, another class's proxy, a sample and a synthetic point are marked.
 PROXY, OTHER = ({"marker": "*", "ms": ms, "color": ink} for ms, ink in ((14, "black"), (11, "0.3")))
 SAMPLE, POINT = {"color": RIGHT, "ms": 10}, {"color": WRONG, "marker": "^", "ms": 9}

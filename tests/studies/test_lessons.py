@@ -10,7 +10,7 @@ import pytest
 
 import studies
 from dmlkit.figures import Finding
-from dmlkit.figures.verdicts import FILE
+from dmlkit.figures.finding import FILE
 from studies import claims, lessons
 from studies.answers import Condition
 from tests.studies.test_claims import around, written
@@ -38,7 +38,7 @@ def test_all_rows_of_a_claim_are_shown_in_points(tmp_path):
     found = lessons.table(plan, claims.ledger(tmp_path), [])
     assert found["label"].tolist() == ["drawings, from scratch", "photographs, head"]
     assert found["effect"].tolist() == pytest.approx([3.0, -2.0])
-    assert found["n"].tolist() == ["n = 12", "81 products"]
+    assert found["n"].tolist() == ["12 repetitions", "81 products"]
     assert found["stands"].tolist() == [True, True]
 
 
@@ -66,7 +66,7 @@ def test_what_a_failed_search_left_out_is_counted_or_is_all_there_is():
     plan = {"09_x": [both, alone, elsewhere]}
     found = lessons.table(plan, pd.DataFrame(columns=["claim"]), [at]).set_index("of")
     assert list(found.index) == ["two", "one"]
-    assert found["n"].tolist() == ["1 of 2 losses", "n = 12"]
+    assert found["note"].tolist() == ["1 of 2 losses", ""]
     assert found.loc["two", "effect"] == pytest.approx(100 * (arms["a"] - arms["c"]).mean())
     assert found.loc["one", "word"] == claims.FAILED
 
@@ -102,16 +102,32 @@ def test_a_comparison_by_product_pairs_the_products_of_all_folds(tmp_path, monke
     )
 
 
-def test_a_printed_size_is_the_mean_over_networks_of_each_data_set():
-    printed = {
-        "by": "its authors", "files": ["extra_sec_repo_results"], "metrics": ["R@1"],
-        "pairs": [[f"{m}+SEC", m] for m in ("Triplet", "Semihard", "NormNpair", "MS")],
-    }  # fmt: skip
-    part = {"of": "SEC", "plus": ["a"], "minus": ["b"], "smallest": 0.01, "printed": printed}
+def printed(file, pairs):
+    told = {"by": "its authors", "files": [file], "metrics": ["R@1"], "pairs": pairs}
+    part = {"of": "SEC", "plus": ["a"], "minus": ["b"], "smallest": 0.01, "printed": told}
     found = lessons.table({"14_x": [part]}, pd.DataFrame(columns=["claim"]), [])
-    sizes = dict(zip(found["label"], found["effect"].round(1), strict=True))
-    assert sizes == {"CUB": 4.2, "Cars": 4.4, "SOP": 3.6, "InShop": 2.4}
     assert (found["kind"] == "printed").all()
+    return dict(zip(found["label"], found["effect"].round(2), strict=True))
+
+
+def test_a_printed_size_is_the_mean_over_losses_of_each_data_set_and_network():
+    sizes = printed(
+        "extra_sec_repo_results",
+        [[f"{m}+SEC", m] for m in ("Triplet", "Semihard", "NormNpair", "MS")],
+    )
+    assert sizes == {"CUB": 4.2, "Cars": 4.37, "SOP": 3.57, "In-Shop": 2.41}
+    sizes = printed("unbiased_table2", [["Prototype Loss", "Triplet Semihard"]])
+    assert sizes == {"CUB (Inception-BN)": -3.1, "CUB (ResNet-50)": 6.2}
+
+
+def test_a_row_of_the_ledger_names_its_one_loss_and_why_nothing_is_decided(tmp_path):
+    measure = "gain of SEC; here of triplet_semihard; unequal search: weights of 0.001 to 1"
+    row = claims.row("A1", "photographs, head", around(-0.02, n=81), measure=measure)
+    written(tmp_path, dataclasses.replace(row, word=claims.UNDECIDED))
+    plan = {"14_x": [{"claim": "A1", "of": "SEC"}]}
+    (found,) = lessons.table(plan, claims.ledger(tmp_path), []).to_dict("records")
+    assert found["note"] == "semi-hard triplets alone; unequal search"
+    assert found["planned"]
 
 
 def test_the_kept_table_is_that_of_the_evidence(committed_figures):
