@@ -44,7 +44,8 @@ def test_the_parts_for_a_cpu_leave_the_section_of_a_gpu_as_it_is(monkeypatch, tm
     section = "## gpu\n\na machine with a GPU\n\n| what | ratio |\n|---|---|\n| a loss | 0.99 |\n"
     results.write_text("# Benchmarks\n\n## sphere\n\nold\n\n" + section)
     for mark, (page, _) in command.IN_DOCS.items():
-        (tmp_path / page).write_text(f"<!-- {mark} -->\n<!-- /{mark} -->\n")
+        with (tmp_path / page).open("a") as file:
+            file.write(f"<!-- {mark} -->\n<!-- /{mark} -->\n")
     monkeypatch.setattr(command, "RESULTS", results)
     monkeypatch.setattr(command, "DOCS", tmp_path)
     for part in command.ON_A_CPU:
