@@ -40,7 +40,7 @@ def test_every_block_is_of_a_kind_that_is_executed_here():
 def test_it_is_read_in_minutes():
     assert len(README.split()) <= 700
     first = README.partition("\n## ")[0]
-    found = [first.find(part) for part in ("explainer.webp", "**Deep metric", "%**", "git clone")]
+    found = [first.find(part) for part in ("24_neighbors.png", "**Deep metric", "%**", "git clone")]
     assert found == sorted(found)
     assert -1 not in found
     assert f"a library of {len(losses.entries())} losses" in first

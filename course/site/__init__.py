@@ -31,7 +31,7 @@ SITE = Path(__file__).parent
 LIVE = ("explorables", "playground", "explainer")
 #: Pages of one look, each a tab of the others: the folder, and what the tab says.
 TABS = {"playground": "Forces", "explainer": "Training", "losses": "Atlas"}
-_SHARE = re.compile(r"([\d.]+) %\W* <!-- 24_steps: (fine-tuned|untouched)/")
+_SHARE = re.compile(r"([\d.]+) %\W*<!-- 24_steps: (fine-tuned|untouched, 128 px)/")
 
 
 def build(out: Path) -> None:
@@ -137,18 +137,17 @@ def tabs(current: str, there: Sequence[str]) -> str:
 
 
 def front(repository: str) -> dict[str, str]:
-    """What the first page takes from the README: its film, two paragraphs and first commands."""
+    """What the first page takes from the README: two paragraphs and its first commands."""
     text = launch.addressed((ROOT / "README.md").read_text(encoding="utf-8"), repository)
     shares = {of: share for share, of in _SHARE.findall(text)}
     text = re.sub(r" ?<!--.*?-->", "", text, flags=re.DOTALL)
     text = text.replace("(notebooks/24_photographs.ipynb)", "(notebooks/24_photographs.html)")
-    _, film, lead, number, commands, *_ = text.split("\n\n")
+    _, _, lead, number, commands, *_ = text.split("\n\n")
     return {
-        "film": film[2:].partition("]")[0],
         "lead": _html(lead),
         "number": _html(number),
         "after": shares["fine-tuned"],
-        "before": shares["untouched"],
+        "before": shares["untouched, 128 px"],
         "commands": re.sub(r" +# .+", "", commands.removeprefix("```sh\n").removesuffix("\n```")),
     }
 

@@ -65,7 +65,7 @@ def test_with_an_origin_every_notebook_can_be_launched(origin, tmp_path, address
     assert "git clone https://github.com/owner/name.git dmlkit\n" in readme
     assert "actions/workflows/tests.yml/badge.svg" in readme
     assert "https://owner.github.io/name/" in readme
-    assert "(https://raw.githubusercontent.com/owner/name/HEAD/figures/explainer.webp)" in readme
+    assert "(https://raw.githubusercontent.com/owner/name/HEAD/figures/24_neighbors.png)" in readme
     assert f"[lesson]({colab})" in nbformat.read(copy, as_version=4).cells[0].source
     assert not re.search(r"\]\((?!https?:|#)", readme), "each link has an address"
 
