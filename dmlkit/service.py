@@ -147,7 +147,8 @@ def threshold(
     ValueError for fewer strangers than 1/share.
     """
     rows = [i for i in range(len(index.items)) if i not in index.removed]
-    x, names = index.faiss.reconstruct_n()[rows], np.array([index.items[i][1] for i in rows])
+    x = np.asarray(index.faiss.reconstruct_n()[rows])
+    names = np.array([index.items[i][1] for i in rows])
     y = np.unique(names, return_inverse=True)[1]
     apart = ~np.isin(names, run.class_names)
     trained = len(np.unique(y[apart])) < openset.FEWEST or not run.class_names

@@ -51,7 +51,7 @@ def test_each_command_that_is_printed_runs(invoke, photographs, tmp_path, monkey
     assert "Expect less than this" in trained.output
     assert re.search(r"~2000\D+\d+\D+\d+\D+\d+", trained.output)
     assert "never seen in training, near copies counted (%)" in trained.output
-    assert "Recall@1 without near copies, the mean of 22 classes" in trained.output
+    assert re.search(r"Recall@1 without near copies, the mean of \d+ classes", trained.output)
     lesson, final = printed(trained)
     assert lesson[:2] == ["reproduce", "26"]
     asked = invoke(*lesson, "--profile", "smoke", "--build", tmp_path / "build")
@@ -66,8 +66,8 @@ def test_each_command_that_is_printed_runs(invoke, photographs, tmp_path, monkey
     look, serve = printed(done)
     seen = invoke(*look)
     assert seen.exit_code == 0, seen.output
-    assert seen.output.count("/p") == 5
-    assert f"{look[1]}\n" not in re.sub(r"[ │┃]+\n", "\n", seen.output)  # it is in the catalog
+    assert len(re.findall(r"/\d\.png\W", seen.output)) == 5
+    assert look[1] not in seen.output  # it is in the catalog, and finds others
     asked = []
     service = pytest.importorskip("dmlkit.service", reason="needs starlette and uvicorn")
 

@@ -217,7 +217,7 @@ def test_under_load_each_is_answered_or_sent_away(port, monkeypatch):
 
 def test_the_threshold_lets_the_share_of_strangers_through(run, catalog, folder, tmp_path):
     index, model = catalog.index, catalog.model
-    x = index.faiss.reconstruct_n()
+    x = np.asarray(index.faiss.reconstruct_n())
     labels = np.repeat(np.arange(4), 8)
     strangers = [max(x[labels != k] @ row) for row, k in zip(x, labels, strict=True)]
     asks = diagnosis.in_turns(labels, x)

@@ -218,8 +218,8 @@ def final(
     practice.last(done, 1, 1.0, 0)  # refuses what is not one's own
     blend = done.experiment.blend
     if steps is None:
-        line = f"validation takes 3.5 times the steps of the Run: up to {4 * done.seconds:.0f} s"
-        terminal.console.print(f"{line}, of the {done.seconds:.0f} s that it took", soft_wrap=True)
+        line = f"the Run took {done.seconds:.0f} s; validation trains 3.5 times as many steps"
+        terminal.console.print(f"{line}, in up to {4 * done.seconds:.0f} s", soft_wrap=True)
         steps, blend, rows = practice.chosen(done, device)
         _choice(rows)
     wanted = practice.last(done, steps, blend, apart)
