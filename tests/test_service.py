@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dmlkit import diagnosis, openset, search, training
+from dmlkit import data, diagnosis, openset, search, training
 from dmlkit.training import Experiment
 from tests.data import trees
 
@@ -266,6 +266,25 @@ def test_products_that_did_not_train_choose_the_threshold(run, catalog, monkeypa
     assert found.least == pytest.approx(float(sorted(strangers)[-5]), abs=1e-6)
     older = replace(run, class_names=())  # which does not say what it was trained on
     assert service.threshold(older, model, index, 0.25).trained
+
+
+def test_what_a_threshold_costs_is_told_about_as_another_visit_finds(run):
+    """As docs/service.md says it, of groceries by the features that come with the package."""
+    whole = data.load("grocery", "test", fold=None, features="photos_grocery_lite0@128")
+    for there, numbers in ((~whole.queries, (79, 48, 52)), (whole.queries, (79, 46, 50))):
+        x, y = whole.images.flatten(1).numpy(), whole.labels
+        index = search.Index.build(x[there])
+        index.items = [(str(i), f"{label:02d}", "") for i, label in enumerate(y[there])]
+        found = service.threshold(replace(run, class_names=()), run.model(), index, 0.1)
+        shares = []
+        for met in (
+            openset.meet(x[there], y[there]),
+            openset.meet(x[~there], y[~there], x[there], y[there]),
+        ):
+            right = (met.own > found.least) & (met.own > met.stranger)
+            shares.append(100 * met.weights @ right)
+        copied, visit = shares
+        assert (copied, 100 * found.right, visit) == pytest.approx(numbers, abs=1)
 
 
 def test_the_command_serves_this_machine_alone_until_it_is_interrupted(run, folder, tmp_path):
