@@ -85,7 +85,7 @@ def _tell(catalog: "service.Catalog", new: int, chosen: "service.Threshold") -> 
         f"many further ones {100 * chosen.low:.0f} to {100 * chosen.high:.0f} % pass (95 %)"
     )
     terminal.console.print(line, soft_wrap=True)
-    line = "how many pictures of known products are answered right is not told: all are near copies"
+    line = "how many pictures of known products are answered right is not told: too few pictures"
     if chosen.known:
         line = (
             f"pictures of known products: {100 * chosen.right:.0f} % are answered right, by "
