@@ -160,17 +160,27 @@ def apart(images: ImageSet, features: np.ndarray) -> ImageSet:
     On the groceries this promised a Recall@1 of 65 to 70 % where another visit gave 61 %, and all
     pictures as each other's gallery 95 %.
     """
-    x = features / np.linalg.norm(features, axis=1, keepdims=True).clip(min=1e-12)
-    queries = np.zeros(len(x), bool)
-    for label in range(images.num_classes):
-        rows = np.flatnonzero(images.labels == label)
-        cosines = x[rows] @ x[rows].T
-        np.fill_diagonal(cosines, -2)
-        links = cosines == cosines.max(axis=1, keepdims=True)
-        queries[rows] = connected_components(links, directed=False)[1] % 2 == 1
+    queries = in_turns(images.labels, features)
     if not queries.any():
         raise ValueError(
             f"all {images.num_classes} classes are one burst of near copies each: expected a "
             "class with two, of which one is searched for in the other"
         )
     return replace(images, queries=queries)
+
+
+def in_turns(labels: np.ndarray, features: np.ndarray) -> np.ndarray:
+    """Which of pictures, by labels (N,) and features (N, F), are queries of ``apart``: (N,) bool.
+
+    >>> in_turns(np.array([0, 0, 0, 0]), np.array([[1, 0], [1, 0.1], [0, 1], [0.1, 1]]))
+    array([False, False,  True,  True])
+    """
+    x = features / np.linalg.norm(features, axis=1, keepdims=True).clip(min=1e-12)
+    queries = np.zeros(len(x), bool)
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        cosines = x[rows] @ x[rows].T
+        np.fill_diagonal(cosines, -2)
+        links = cosines == cosines.max(axis=1, keepdims=True)
+        queries[rows] = connected_components(links, directed=False)[1] % 2 == 1
+    return queries

@@ -19,10 +19,10 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from torch import nn
 
-from dmlkit import openset, search, training
+from dmlkit import diagnosis, openset, search, training
 from dmlkit.data.pictures import READS_HEIC, open_picture, suffixes
 from dmlkit.files import StrPath
-from dmlkit.neighbors import metric_of
+from dmlkit.neighbors import Metric, metric_of
 from dmlkit.search import Index
 from dmlkit.training import Run
 
@@ -132,6 +132,8 @@ class Threshold(NamedTuple):
     low: float  # of further products' strangers so many pass, 0..1: see openset.spread
     high: float
     trained: bool  # on these products
+    known: int  # pictures of the catalog that asked without their near copies
+    right: float  # of these so many are answered right, 0..1, nan where there are none
 
 
 def threshold(
@@ -141,16 +143,17 @@ def threshold(
 
     They are the pictures in a folder of what is not for sale, each of a product of its own; else
     those in the index, their own product taken out: of products that did not train, if there are
-    ``openset.FEWEST``, else of all. Raises ValueError for fewer strangers than 1/share.
+    ``openset.FEWEST``, else of all; by these it is told what the threshold costs. Raises
+    ValueError for fewer strangers than 1/share.
     """
-    trained = False
+    rows = [i for i in range(len(index.items)) if i not in index.removed]
+    x = np.asarray(index.faiss.reconstruct_n()[rows])
+    names = np.array([index.items[i][1] for i in rows])
+    y = np.unique(names, return_inverse=True)[1]
+    apart = ~np.isin(names, run.class_names)
+    trained = len(np.unique(y[apart])) < openset.FEWEST or not run.class_names
+    asked = apart | trained
     if strangers is None:
-        rows = [i for i in range(len(index.items)) if i not in index.removed]
-        x, names = index.faiss.reconstruct_n()[rows], np.array([index.items[i][1] for i in rows])
-        y = np.unique(names, return_inverse=True)[1]
-        apart = ~np.isin(names, run.class_names)
-        trained = len(np.unique(y[apart])) < openset.FEWEST or not run.class_names
-        asked = apart | trained
         met = openset.meet(x[asked], y[asked], x, y, metric=index.metric)
         likeness, of = met.stranger, met.product
     else:
@@ -166,7 +169,27 @@ def threshold(
             f"through, got {len(likeness)}"
         )
     least, (low, high) = openset.threshold(likeness, share), openset.spread(likeness, of, share)
-    return Threshold(least, len(likeness), len(np.unique(of)), low, high, trained)
+    trained &= strangers is None
+    known = _known(x, y, asked, least, index.metric)
+    return Threshold(least, len(likeness), len(np.unique(of)), low, high, trained, *known)
+
+
+def _known(
+    x: np.ndarray, y: np.ndarray, asked: np.ndarray, least: float, metric: Metric
+) -> tuple[int, float]:
+    """How many of embeddings (N, d) ask without their near copies, and the share answered right.
+
+    With these, each in all others, groceries promised 79 % where another visit gave 52 %, and so
+    48 % (the fine-tuned features that come with the package).
+    """
+    queries = diagnosis.in_turns(y, x)
+    ask = asked & queries
+    try:
+        met = openset.meet(x[ask], y[ask], x[~queries], y[~queries], metric)
+    except ValueError:  # no two products have pictures on both sides
+        return 0, math.nan
+    right = (met.own > least) & (met.own > met.stranger)
+    return len(right), float(met.weights @ right)
 
 
 def server(catalog: Catalog) -> uvicorn.Server:

@@ -34,7 +34,8 @@ def test_the_gain_is_the_mean_over_classes_with_its_interval(images):
         hits.append(np.mean(images.labels[nearest] == k))
     gain = 100 * (1 - np.array(hits))
     half = 2.5706 * gain.std(ddof=1) / 6**0.5  # Student's t of 5 degrees of freedom
-    assert f"Recall@1 {gain.mean():+.1f} points, 95 % interval over 6 classes" in told
+    before = f"Recall@1, the mean of 6 classes, {100 * np.mean(hits):.1f} → 100.0 %"
+    assert f"{before} ({gain.mean():+.1f} points, 95 % interval over classes" in told
     assert f"[{gain.mean() - half:.1f}, {gain.mean() + half:.1f}]" in told
     assert told.startswith("Training beats untouched features")
     (other,) = practice.gain(images, {"raw pixels": right}, noise)
@@ -59,14 +60,14 @@ def test_a_row_of_zeros_is_a_miss_and_costs_no_other_class(images):
     before[[0, 2, 5]] = 0  # of the first class both queries, of the second an item of its gallery
     with pytest.warns(UserWarning, match="zeros is left: 3 of 24, as row 0; each is a miss"):
         (told,) = practice.gain(images, {"raw pixels": before}, x)
-    assert "Recall@1 +16.7 points, 95 % interval over 6 classes" in told
+    assert "83.3 → 100.0 % (+16.7 points, 95 % interval over classes" in told
     found = scoring.score(Experiment(), images, before)  # said once: warnings are errors
     assert found["recall_at_1"] == 10 / 12
     assert scoring.searched(images, before, "euclidean")["embeddings"].shape == (12, 6)
     with pytest.warns(UserWarning, match="zeros is left: 24 of 24"):
         assert set(scoring.score(Experiment(), images, 0 * x).values()) == {0}
     (told,) = practice.gain(images, {"raw pixels": x}, 0 * x)
-    assert "Recall@1 -100.0 points" in told
+    assert "100.0 → 0.0 % (-100.0 points" in told
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,8 @@ def test_each_command_that_is_printed_runs(invoke, photographs, tmp_path, monkey
     assert "No visits are told" in trained.output
     assert "Expect less than this" in trained.output
     assert re.search(r"~2000\D+\d+\D+\d+\D+\d+", trained.output)
+    assert "never seen in training, near copies counted (%)" in trained.output
+    assert re.search(r"Recall@1 without near copies, the mean of \d+ classes", trained.output)
     lesson, final = printed(trained)
     assert lesson[:2] == ["reproduce", "26"]
     asked = invoke(*lesson, "--profile", "smoke", "--build", tmp_path / "build")
@@ -59,11 +61,13 @@ def test_each_command_that_is_printed_runs(invoke, photographs, tmp_path, monkey
     assert any(name.startswith("fine-tuned, ") for name in found["at one in ten"])
     done = invoke(*final, "--device", "cpu")
     assert "on validation classes" in done.output
+    assert "what to expect" not in done.output  # `train` says it, by other pictures apart
     assert "on 35 classes (20 % stay apart, to choose a threshold)" in done.output
     look, serve = printed(done)
     seen = invoke(*look)
     assert seen.exit_code == 0, seen.output
-    assert re.search(r"1\.000\W+p00\W", seen.output)  # the picture is in its own catalog
+    assert len(re.findall(r"/\d\.png\W", seen.output)) == 5
+    assert look[1] not in seen.output  # it is in the catalog, and finds others
     asked = []
     service = pytest.importorskip("dmlkit.service", reason="needs starlette and uvicorn")
 
@@ -81,6 +85,7 @@ def test_each_command_that_is_printed_runs(invoke, photographs, tmp_path, monkey
     assert "only products" not in served.output
     assert "chosen by 72 strangers of 9 products" in served.output
     assert "These products were trained on" not in served.output
+    assert re.search(r"known products: \d+ % are answered right, by \d+ of the", served.output)
     ((health, answer),) = asked
     assert (health["products"], health["pictures"]) == (CLASSES, 8 * CLASSES)
     assert answer["nearest"][0]["product"] == "p00"
@@ -100,6 +105,7 @@ def test_what_comes_after_features(invoke, tmp_path):
         *("--set", 'sampler_args={"classes": 4, "per_class": 2}'),
     )
     assert "untouched features" in trained.output
+    assert not re.search("near copies counted|without near copies", trained.output)
     assert "No visits are told" not in trained.output
     *_, final = printed(trained)
     done = invoke(*final, "--device", "cpu", "--steps", 20)

@@ -317,18 +317,22 @@ def invoke(*args):
     return CliRunner().invoke(app, ["search", *map(str, args)], env={"COLUMNS": "300"})
 
 
-def test_a_picture_of_the_folder_finds_itself_and_its_class(runs, pictures, tmp_path):
-    image = pictures / "bee" / "3.png"
+def test_a_picture_of_the_folder_finds_others_and_its_copy(runs, pictures, tmp_path):
+    image = tmp_path / "query.png"
+    image.write_bytes((pictures / "bee" / "3.png").read_bytes())
     common = ("--run", runs[0].path.name, "--pictures", pictures, "--device", "cpu")
     first = invoke(image, *common, "--count", 3, "--panel", tmp_path / "found.png")
     assert first.exit_code == 0, first.output
     top = next(line for line in first.output.splitlines() if "bee" in line)
     assert "1.000" in top
-    assert str(image) in top
+    assert str(pictures / "bee" / "3.png") in top
     assert "flat index of 24 pictures, 24 of them new, kept in" in first.output
     with Image.open(tmp_path / "found.png") as shown:
         assert shown.format == "PNG"
-    assert "24 pictures, 0 of them new" in invoke(image, *common).output
+    own = invoke(pictures / "bee" / "3.png", *common, "--count", 3).output
+    assert "24 pictures, 0 of them new" in own
+    assert str(pictures / "bee" / "3.png") not in own  # which is asked for
+    assert own.count(f"{pictures}/") == 3
 
 
 def test_what_is_found_is_what_the_model_says(runs, pictures, tmp_path):

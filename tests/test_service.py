@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dmlkit import openset, search, training
+from dmlkit import data, diagnosis, openset, search, training
 from dmlkit.training import Experiment
 from tests.data import trees
 
@@ -217,15 +217,21 @@ def test_under_load_each_is_answered_or_sent_away(port, monkeypatch):
 
 def test_the_threshold_lets_the_share_of_strangers_through(run, catalog, folder, tmp_path):
     index, model = catalog.index, catalog.model
-    x = index.faiss.reconstruct_n()
+    x = np.asarray(index.faiss.reconstruct_n())
     labels = np.repeat(np.arange(4), 8)
     strangers = [max(x[labels != k] @ row) for row, k in zip(x, labels, strict=True)]
+    asks = diagnosis.in_turns(labels, x)
+    best = [max(x[~asks & (labels == k)] @ row) for row, k in zip(x, labels, strict=True)]
+    other = [max(x[~asks & (labels != k)] @ row) for row, k in zip(x, labels, strict=True)]
     for share in (0.05, 0.25):
         found = service.threshold(run, model, index, share)
         assert (found.strangers, found.products, found.trained) == (32, 4, True)  # of 4, 2 trained
         expected = float(sorted(strangers)[-1 - int(share * 32)])
         assert found.least == pytest.approx(expected, abs=1e-6)
         assert 0 <= found.low <= share <= found.high
+        right = np.greater(best, other) & np.greater(best, found.least)
+        each = [right[asks & (labels == k)].mean() for k in np.unique(labels[asks])]
+        assert (found.known, found.right) == (asks.sum(), pytest.approx(np.mean(each)))
     for i in range(10):
         trees.picture(tmp_path / "street" / f"{i}.png", 1000 + i)
     found = service.threshold(run, model, index, 0.2, tmp_path / "street")
@@ -236,6 +242,10 @@ def test_the_threshold_lets_the_share_of_strangers_through(run, catalog, folder,
     # The third is at the threshold itself, where a batch of another size has other last bits.
     assert sum(answer != service.NOT_THERE for answer in passed) in (2, 3)
     assert (found.strangers, found.products, found.trained) == (10, 10, False)
+    lone = search.Index.build(x[::8])  # a picture of each product
+    lone.items = [(str(k), str(k), "") for k in range(4)]
+    found = service.threshold(run, model, lone, 0.2, tmp_path / "street")
+    assert (found.known, np.isnan(found.right)) == (0, True)
     with pytest.raises(ValueError, match="expected 100 strangers or more to let"):
         service.threshold(run, model, index, 0.01)
     with pytest.raises(ValueError, match="expected pictures of strangers in"):
@@ -258,6 +268,25 @@ def test_products_that_did_not_train_choose_the_threshold(run, catalog, monkeypa
     assert service.threshold(older, model, index, 0.25).trained
 
 
+def test_what_a_threshold_costs_is_told_about_as_another_visit_finds(run):
+    """As docs/service.md says it, of groceries by the features that come with the package."""
+    whole = data.load("grocery", "test", fold=None, features="photos_grocery_lite0@128")
+    for there, numbers in ((~whole.queries, (79, 48, 52)), (whole.queries, (79, 46, 50))):
+        x, y = whole.images.flatten(1).numpy(), whole.labels
+        index = search.Index.build(x[there])
+        index.items = [(str(i), f"{label:02d}", "") for i, label in enumerate(y[there])]
+        found = service.threshold(replace(run, class_names=()), run.model(), index, 0.1)
+        shares = []
+        for met in (
+            openset.meet(x[there], y[there]),
+            openset.meet(x[~there], y[~there], x[there], y[there]),
+        ):
+            right = (met.own > found.least) & (met.own > met.stranger)
+            shares.append(100 * met.weights @ right)
+        copied, visit = shares
+        assert (copied, 100 * found.right, visit) == pytest.approx(numbers, abs=1)
+
+
 def test_the_command_serves_this_machine_alone_until_it_is_interrupted(run, folder, tmp_path):
     environment = os.environ | {"DMLKIT_CACHE": str(tmp_path), "COLUMNS": "200"}
     command = ["serve", str(run.path), "--pictures", str(folder), "--port", "0", "--device", "cpu"]
@@ -274,6 +303,7 @@ def test_the_command_serves_this_machine_alone_until_it_is_interrupted(run, fold
         status, reply = ask(port, (folder / "bee" / "2.png").read_bytes())
         done.send_signal(signal.SIGINT)
     assert "32 pictures of 4 products, 32 of them new" in "".join(said)
+    assert "% are answered right, by " in "".join(said)
     assert (status, reply["answer"]) == (200, "bee")
 
 

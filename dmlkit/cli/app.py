@@ -135,7 +135,9 @@ def _report(images: "ImageSet", before: dict[str, "NDArray[np.float32]"], done: 
     columns[f"{experiment.loss}, {experiment.steps} steps"] = done.scores
     trained = load(experiment.data, "train", **experiment.data_args).class_names
     unseen = ", never seen in training" if set(trained).isdisjoint(images.class_names) else ""
-    title = f"{experiment.data}, {experiment.split} classes{unseen} (%)"
+    photographs = experiment.data in practice.PHOTOGRAPHS
+    copies = ", near copies counted" if photographs and images.queries is None else ""
+    title = f"{experiment.data}, {experiment.split} classes{unseen}{copies} (%)"
     by_score = (
         (name, *(f"{100 * each[name]:.1f}" for each in columns.values())) for name in done.scores
     )
@@ -143,13 +145,14 @@ def _report(images: "ImageSet", before: dict[str, "NDArray[np.float32]"], done: 
     if known:  # in a line: more columns would not fit
         beside = (f"{name} {100 * scores[name]['recall_at_1']:.1f}" for name in known)
         terminal.console.print(f"recall_at_1 beside: {', '.join(beside)}", soft_wrap=True)
-    if experiment.data in practice.PHOTOGRAPHS:
+    if photographs:
         features = before.get("untouched features", done.embeddings)
         shown, word = practice.unlinked(images, features)
-        for line in practice.gain(shown, before, done.embeddings):
+        without = "" if shown is images else " without near copies"
+        for line in practice.gain(shown, before, done.embeddings, without):
             terminal.console.print(f"{word}{line}", soft_wrap=True)
             word = ""
-        _expect(shown, done)
+        _expect(shown, done, without)
 
 
 def _choice(rows: "Rows") -> None:
@@ -160,7 +163,7 @@ def _choice(rows: "Rows") -> None:
     print_table("on validation classes (%)", head, (row[: len(head)] for row in rows), "right")
 
 
-def _expect(images: "ImageSet", run: "Run") -> None:
+def _expect(images: "ImageSet", run: "Run", without: str) -> None:
     """Print what to expect among other numbers of products."""
     from dmlkit.cli import practice
 
@@ -174,8 +177,8 @@ def _expect(images: "ImageSet", run: "Run") -> None:
         (f"{'~' * row.model}{row.products}", *(f"{100 * getattr(row, c):.0f}" for c in columns))
         for row in found.itertuples()
     )
-    print_table("what to expect, by products in the gallery (%)", ["products", *columns.values()],
-                rows, "right")  # fmt: skip
+    title = f"what to expect{without}, by products in the gallery (%)"
+    print_table(title, ["products", *columns.values()], rows, "right")
     line = (
         f"The threshold lets one stranger in {1 / practice.SHARE:.0f} through as the gallery "
         "is, chosen on other products; ~ is a model (openset.by_size), which further pictures test."
@@ -202,26 +205,21 @@ def final(
     ] = 0.2,
     device: Device = "auto",
 ) -> None:
-    """Train on nearly all products of your own, as long as validation says; first, what to expect.
+    """Train on nearly all products of your own, as long as validation says.
 
     Without products apart a threshold lets twice as many strangers through as are asked for.
     """
     use_root(root)
     from dmlkit import training
     from dmlkit.cli import practice
-    from dmlkit.data import load
     from dmlkit.search import find_run
 
     done = find_run(run)
     practice.last(done, 1, 1.0, 0)  # refuses what is not one's own
-    images = load(done.experiment.data, done.experiment.split, **done.experiment.data_args)
-    shown, word = practice.unlinked(images, done.embeddings)
-    line = f"measured on {images.num_classes} classes that did not train. {word}"
-    terminal.console.print(line, soft_wrap=True)
-    _expect(shown, done)
     blend = done.experiment.blend
     if steps is None:
-        terminal.console.print(f"{done.seconds:.0f} s that took; validation takes 4 times as long")
+        line = f"the Run took {done.seconds:.0f} s; validation trains 3.5 times as many steps"
+        terminal.console.print(f"{line}, in up to {4 * done.seconds:.0f} s", soft_wrap=True)
         steps, blend, rows = practice.chosen(done, device)
         _choice(rows)
     wanted = practice.last(done, steps, blend, apart)
@@ -253,7 +251,7 @@ def search(
     panel: Annotated[Path | None, typer.Option(help="A PNG to write: what was found.")] = None,
     device: Device = "auto",
 ) -> None:
-    """Find the pictures most like one, by the model of a Run; they are indexed the first time."""
+    """Find the other pictures most like one, by the model of a Run; indexed the first time."""
     use_root(root)
     from dmlkit import search
 
@@ -262,7 +260,9 @@ def search(
     name = pictures.name if pictures else split or done.experiment.split
     path = index or cache_folder() / "indices" / f"{done.path.name}-{name}"
     made, new = search.index(done, gallery, path, index_type, device)
-    found = search.nearest(done, gallery, made, image, count, device)
+    found = search.nearest(done, gallery, made, image, count + 1, device)
+    itself = found["picture"].map(lambda name: Path(name).resolve() == image.resolve())
+    found = found[~itself].head(count)
     if panel:
         figure = search.panel(done, gallery, image, found)
         write_whole({panel: partial(figure.savefig, format="png", bbox_inches="tight")})

@@ -85,6 +85,14 @@ def _tell(catalog: "service.Catalog", new: int, chosen: "service.Threshold") -> 
         f"many further ones {100 * chosen.low:.0f} to {100 * chosen.high:.0f} % pass (95 %)"
     )
     terminal.console.print(line, soft_wrap=True)
+    line = "how many pictures of known products are answered right is not told: too few pictures"
+    if chosen.known:
+        line = (
+            f"pictures of known products: {100 * chosen.right:.0f} % are answered right, by "
+            f"{chosen.known} of the catalog without their near copies; a larger --share answers "
+            "more of them, and of strangers"
+        )
+    terminal.console.print(line, soft_wrap=True)
     if chosen.trained:
         terminal.console.print(service.TRAINED, soft_wrap=True)
 

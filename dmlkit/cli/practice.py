@@ -92,16 +92,19 @@ def near_copies(images: ImageSet, before: Mapping[str, np.ndarray]) -> str:
     )
 
 
-def gain(images: ImageSet, before: Mapping[str, np.ndarray], x: np.ndarray) -> Iterator[str]:
+def gain(
+    images: ImageSet, before: Mapping[str, np.ndarray], x: np.ndarray, without: str = ""
+) -> Iterator[str]:
     """Whether training beat what needs none, by the interval over classes of Recall@1; what became
-    of categories, where there are some."""
+    of categories, where there are some. ``without`` says what is not searched."""
     name = "untouched features" if "untouched features" in before else "raw pixels"
     after, plain = by_class(images, x), by_class(images, before[name])
     found = statistics.interval(100 * (after - plain))
     word = "beats" if found["low"] > 0 else "does not beat"
     yield (
-        f"Training {word} {name}: Recall@1 {found['mean']:+.1f} points, 95 % interval over "
-        f"{len(after)} classes [{found['low']:.1f}, {found['high']:.1f}]. To choose settings, "
+        f"Training {word} {name}: Recall@1{without}, the mean of {len(after)} classes, "
+        f"{100 * plain.mean():.1f} → {100 * after.mean():.1f} % ({found['mean']:+.1f} points, 95 % "
+        f"interval over classes [{found['low']:.1f}, {found['high']:.1f}]). To choose settings, "
         "score validation classes: --set split=val --set data_args.validation=true"
     )
     if (was := category(images, before[name])) is not None:
