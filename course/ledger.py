@@ -102,19 +102,21 @@ def _counted(frame: pd.DataFrame) -> pd.DataFrame:
 def in_short(frame: pd.DataFrame) -> str:
     """The ledger in one sentence."""
     found, out, neither = counts(frame).values()
-    rows = _counted(frame)
+    rows, words = _counted(frame), frame["word"]
     of = rows["claim"].map({claim: about["source"] for claim, about in table().items()})
     stands = rows["stands"] & rows["word"].isin(DECIDED)
     ruled = rows[stands & ~rows["word"].isin(_FOUND)]["claim"].unique()
-    which = "; ".join(f"{claim}, {table()[claim]['claim']}" for claim in ruled)
+    which = ", ".join(ruled)
     papers = " and ".join(_SOURCES[source] for source in of[stands].unique())
     where = "; ".join(dict.fromkeys(map(placed, rows[stands]["condition"])))
     left = [name for source, name in _METHODS.items() if source in {*of} - {*of[stands]}]
     return (
         f"Of {len(rows)} tests of {rows['claim'].nunique()} claims "
         f"({(of == 'sec_meta_review').sum()} of a meta-reviewer's), {found} found a narrower form "
-        f"of what was claimed, {out} ruled it out{f' ({which})' * bool(which)}, and {neither} "
-        "could not tell."
+        f"of what was claimed, {out} found the contrary{f' ({which})' * bool(which)}, and "
+        f"{neither} could not tell. Besides, {(words == 'passed').sum()} identities hold, and in "
+        f"the papers' own tables {(words == 'holds there').sum()} claims do and "
+        f"{(words == 'fails there').sum()} do not."
         + f" What was decided is of {papers}, {where}." * bool(papers)
         + f" No gain by {' or '.join(left)} is decided." * bool(left)
     )
