@@ -68,6 +68,9 @@ def save(frames: Sequence[Image.Image], path: Path, milliseconds: int = 120) -> 
 #: Steps between the pictures of the page, in each training.
 _PACE = (1,) * 6 + (4,) * 6 + (12,) * 10
 
+#: The experiments no wider than what is cut out.
+_NARROW = "arguments[0].style.maxWidth = '52rem'; arguments[0].scrollIntoView()"
+
 
 def of_the_page(address: str) -> list[Image.Image]:
     """The Explainer in a headless Chromium as it trains: hard triplets, then semi-hard ones.
@@ -93,7 +96,8 @@ def of_the_page(address: str) -> list[Image.Image]:
         browser.set_script_timeout(120)
         browser.get(address)
         do("explainer.ready")
-        browser.execute_script("document.querySelector('.presets').scrollIntoView()")
+        presets = browser.find_element("css selector", ".presets")
+        browser.execute_script(_NARROW, presets)
         for name in TRAININGS:
             do("explainer.change({data: 'groceries', loss: arguments[0], margin: 0.2})", name)
             for count in _PACE:

@@ -129,7 +129,7 @@ def test_keys_suffice_and_a_link_shares(reader: Any, axe: Callable[..., list[str
     until(lambda: at() > 0)
     go = reader.find_element("id", "go")
     go.send_keys(Keys.SPACE)
-    until(lambda: go.text == "Train")  # it rests
+    until(lambda: go.text == "Go on")  # it rests
     reader.execute_async_script("explainer.steps(0).then(arguments[0])")  # all that was begun ended
     before = at()
     reader.find_element("id", "one").send_keys(Keys.ENTER)
@@ -181,7 +181,7 @@ def test_a_change_begins_anew_and_trains_on(reader: Any) -> None:
     trains = "return explainer.frame().settings.lr > 0.006 && explainer.frame().step > 2"
     WebDriverWait(reader, 30, 0.1).until(lambda _: reader.execute_script(trains))
     go.click()
-    assert go.text == "Train"
+    assert go.text == "Go on"
 
 
 def _by_touch(reader: Any) -> None:
