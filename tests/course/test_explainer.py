@@ -184,6 +184,28 @@ def test_a_change_begins_anew_and_trains_on(reader: Any) -> None:
     assert go.text == "Go on"
 
 
+def test_an_experiment_pauses_and_a_rewind_keeps_the_run_before(reader: Any) -> None:
+    from selenium.webdriver.support.ui import Select, WebDriverWait
+
+    def until(script: str) -> None:
+        WebDriverWait(reader, 30, 0.1).until(lambda _: reader.execute_script(f"return {script}"))
+
+    semihard, hard, *_ = reader.find_elements("css selector", "#presets button")
+    hard.click()
+    until("document.getElementById('go').textContent === 'Pause'")
+    Select(reader.find_element("id", "pace")).select_by_value("1000")
+    until("document.getElementById('go').textContent === 'Go on'")
+    assert reader.find_element("id", "step").text == "100"
+    assert hard.get_attribute("aria-pressed") == "true"
+    semihard.click()
+    until("explainer.frame().settings.loss === 'triplet_semihard' && explainer.seen().length > 4")
+    reader.find_element("id", "rewind").click()
+    until("explainer.frame().step === 0")
+    legend = reader.find_element("css selector", ".key.past").text
+    assert legend == "the run before: hard triplets"
+    assert semihard.get_attribute("aria-pressed") == "false"
+
+
 def _by_touch(reader: Any) -> None:
     """A finger turns the sphere to the side, chooses a dot, and scrolls the page up or down."""
     plane = reader.find_element("id", "plane")
