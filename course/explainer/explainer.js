@@ -4,16 +4,16 @@ import { axes, chart, dark, directions, dot, histogram, node, pictures, plane } 
 const $ = (id) => document.getElementById(id);
 const LAST = 1000; // a run pauses here
 const FIRST = { data: "glyphs", loss: "triplet_semihard", classes: 8, dim: 3, lr: 0.003, sec: 0, seed: 1 };
-const TRIPLET = "A triplet is a picture, a positive (one of its class) and a negative (one of another). Its loss: distance² to the positive − distance² to the negative + margin 0.2, not below 0. Distances are between directions, so norms may grow meanwhile.";
+const TRIPLET = "A triplet is a picture, a positive of its class, and a negative of another. Its loss: distance² to the positive − distance² to the negative + margin 0.2, not below 0. Distances are between directions, so norms may grow meanwhile.";
 const PRESETS = [
   { title: "Semi-hard triplets: colors part", set: { loss: "triplet_semihard", margin: 0.2 }, stop: 300,
-    watch: `${TRIPLET} Semi-hard: the nearest negative that is farther than the positive. Watch the colors part: the cosine of different classes falls, and Recall@1 rises to about a third; with 16 dimensions, to about a half. Raw pixels, the dashed line, compare hundreds of numbers instead of three: on glyphs they still find more.` },
+    watch: `${TRIPLET} Semi-hard: the nearest negative that is farther than the positive. Watch the colors part: the cosine of different classes falls, and Recall@1 rises to about a third; with 16 dimensions, to about a half. Raw pixels, the dashed line, compare hundreds of numbers, and find more on glyphs.` },
   { title: "Hard mining collapses", set: { loss: "triplet_hard", margin: 0.2 }, slow: 40, stop: 100,
-    watch: `${TRIPLET} Hard: the farthest positive and the nearest negative, which is nearer, so the loss stands above 0.2, and the quickest way down is to shrink all distances: watch every dot run into one place within some ten steps, shown slowly. There both distances are 0, so the loss is exactly the margin, and the search finds noise. Then choose semi-hard triplets, and compare with the thin lines.` },
+    watch: `${TRIPLET} Hard: the farthest positive and the nearest negative, which is nearer, so the loss stands above 0.2, and the quickest way down is to shrink all distances: within some ten steps, shown slowly, every dot runs into one place. There both distances are 0, so the loss is exactly the margin, and the search finds noise. Then compare with semi-hard triplets.` },
   { title: "A scale too large stalls", set: { loss: "cosface", scale: 64, margin: 0.35, dim: 16 }, stop: 300,
-    watch: "A softmax of cosines times 64 is certain of wrong answers, and pushes all pictures to one side: watch both cosines stay near 1, and the loss lie flat after its first fall. Then drag the scale to 4, and compare with the thin lines: the classes part within 150 steps. This takes 16 dimensions: in 3, ten classes have too little room, and scale 4 does not part them either." },
+    watch: "A softmax of cosines times 64 is certain of wrong answers, and pushes all pictures to one side: watch both cosines stay near 1, and the loss lie flat after its first fall. Then drag the scale to 4, and compare with the thin lines: the classes part within 150 steps (in 16 dimensions; in 3, not even at 4)." },
   { title: "SEC draws norms together", set: { loss: "triplet_semihard", margin: 0.2, sec: 1 }, stop: 300,
-    watch: "The loss sees only directions; SEC pulls the length of each arrow to their mean. Watch the norms shrink to 1 or less and keep a standard deviation of some 0.2. Then take SEC away: by step 100 they grow to 4 to 8, and stray by 1.5 to 4. What SEC does not do here: relative to their mean they stray little less, and Recall@1 climbs more slowly." },
+    watch: "The loss sees only directions; SEC pulls the length of each arrow to their mean. Watch the norms shrink to 1 or less and keep a standard deviation of some 0.2. Then take SEC away: by step 100 they grow to 4 to 8, and stray by 1.5 to 4. Yet relative to their mean they stray little less with SEC, and Recall@1 climbs more slowly." },
 ];
 
 let catalog, worker, settings, frame = null, history = [], past = null, slow = 0, until = 0, chosen = 5, spots = [], view, bytes, picture, waiting = [], begun = 0, playing = false, unseen = false;
