@@ -68,9 +68,6 @@ def save(frames: Sequence[Image.Image], path: Path, milliseconds: int = 120) -> 
 #: Steps between the pictures of the page, in each training.
 _PACE = (1,) * 6 + (4,) * 6 + (12,) * 10
 
-#: The experiments no wider than what is cut out.
-_NARROW = "arguments[0].style.maxWidth = '52rem'; arguments[0].scrollIntoView()"
-
 
 def of_the_page(address: str) -> list[Image.Image]:
     """The Explainer in a headless Chromium as it trains: hard triplets, then semi-hard ones.
@@ -96,14 +93,13 @@ def of_the_page(address: str) -> list[Image.Image]:
         browser.set_script_timeout(120)
         browser.get(address)
         do("explainer.ready")
-        presets = browser.find_element("css selector", ".presets")
-        browser.execute_script(_NARROW, presets)
+        browser.execute_script("document.querySelector('.view').scrollIntoView()")
         for name in TRAININGS:
             do("explainer.change({data: 'groceries', loss: arguments[0], margin: 0.2})", name)
             for count in _PACE:
                 do("explainer.steps(arguments[0])", count)
                 shot = Image.open(io.BytesIO(browser.get_screenshot_as_png())).convert("RGB")
-                frames.append(shot.crop((0, 0, 870, 725)).resize((648, 540)))
+                frames.append(shot.crop((0, 0, 870, 475)).resize((648, 354)))
     finally:
         browser.quit()
     return frames
