@@ -132,9 +132,10 @@ export function plane(canvas, { rows, dim, view, turn, ofEach, picture, chosen, 
 const WIDE = 320, HIGH = 100, LEFT = 34, BOTTOM = 16;
 const nice = (v) => (Math.abs(v) >= 100 ? v.toFixed(0) : Number(v.toPrecision(2)).toString());
 
-/** Curves against step: each {name, tone, values: [[step, value], …]}; `lines` are fixed values by their names. */
+/** Curves against step: each {name, tone, values: [[step, value], …]}; `lines` are fixed values by their names. Those of the past are drawn as far as the others, or to step 100. */
 export function chart(title, curves, past, lines, [low, high]) {
-  const all = [...curves, ...past].flatMap(({ values }) => values), last = Math.max(100, ...all.map(([k]) => k));
+  const last = Math.max(100, ...curves.flatMap(({ values }) => values.map(([k]) => k)));
+  const before = past.map(({ tone, values }) => ({ tone, values: values.filter(([k]) => k <= last) })), all = [...curves, ...before].flatMap(({ values }) => values);
   const seen = all.map(([, v]) => v).filter(Number.isFinite);
   const top = high ?? (seen.length ? Math.max(1e-3, ...seen) * 1.05 : 1), under = low ?? Math.min(0, ...seen);
   const x = (k) => LEFT + ((WIDE - LEFT) * k) / last, y = (v) => 4 + (HIGH - BOTTOM - 4) * (1 - (v - under) / (top - under));
@@ -142,7 +143,7 @@ export function chart(title, curves, past, lines, [low, high]) {
   const line = (values, kind) => node("polyline", { class: kind, points: values.filter(([, v]) => Number.isFinite(v)).map(([k, v]) => `${x(k).toFixed(1)},${y(v).toFixed(1)}`).join(" ") });
   svg.append(node("line", { class: "axis", x1: LEFT, x2: WIDE, y1: y(under), y2: y(under) }), node("line", { class: "axis", x1: LEFT, x2: LEFT, y1: 4, y2: y(under) }),
     ...Object.values(lines).map((v) => line([[0, v], [last, v]], "fixed")),
-    ...past.map(({ values, tone }) => line(values, `past ${tone}`)), ...curves.map(({ values, tone }) => line(values, tone)));
+    ...before.map(({ values, tone }) => line(values, `past ${tone}`)), ...curves.map(({ values, tone }) => line(values, tone)));
   const words = node("div", { class: "words" }, node("span", { class: "top" }, nice(top)), node("span", { class: "low" }, nice(under)), node("span", { class: "first" }, "step 0"), node("span", { class: "last" }, String(last)));
   return node("figure", { class: "chart" }, node("figcaption", {}, title,
     ...curves.filter(({ name }) => name).map(({ name, tone }) => node("span", { class: `key ${tone}` }, name)), ...Object.entries(lines).map(([name, v]) => node("span", { class: "key fixed" }, `${name} ${nice(v)}`))), node("div", { class: "frame" }, svg, words));

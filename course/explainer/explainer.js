@@ -4,20 +4,23 @@ import { axes, chart, dark, directions, dot, histogram, node, pictures, plane } 
 const $ = (id) => document.getElementById(id);
 const LAST = 1000; // a run pauses here
 const FIRST = { data: "glyphs", loss: "triplet_semihard", classes: 8, dim: 3, lr: 0.003, sec: 0, seed: 1 };
+const TRIPLET = "A triplet is a picture, a positive of its class, and a negative of another. Its loss: distance² to the positive − distance² to the negative + margin 0.2, not below 0. Distances are between directions, so norms may grow meanwhile.";
 const PRESETS = [
-  { title: "Semi-hard triplets: it works", set: { loss: "triplet_semihard", margin: 0.2 },
-    watch: "Each picture is pulled to a positive, one of its own class, and pushed from a negative, one of another class: the nearest that is farther than the positive. Watch the dots of a color gather while the colors part: the cosine of different classes falls, and Recall@1 rises to about a third. A sphere has little room: with 16 dimensions it comes to about a half. Raw pixels, the dashed line, compare hundreds of numbers instead of three: on glyphs they still find more than so short a training does." },
-  { title: "Hard mining collapses", set: { loss: "triplet_hard", margin: 0.2 },
-    watch: "Each picture is pulled to a positive, one of its own class, and pushed from the nearest negative of all, a picture of another class. That one is nearer than the positive, so the loss stands above its margin, 0.2, and the quickest way down is to shrink all distances: watch every dot run into one place within some ten steps. There each distance is 0, both cosines are 1, the loss stays at 0.2, and the search finds noise. Then choose semi-hard triplets, whose negatives are farther than the positive, and compare with the thin lines." },
-  { title: "A scale too large stalls", set: { loss: "cosface", scale: 64, margin: 0.35, dim: 16 },
-    watch: "A softmax of cosines times 64 is certain of wrong answers, and pushes all pictures to one side: watch both cosines stay near 1, and the loss lie flat after its first fall. Then drag the scale to 4, and compare with the thin lines: the classes part within 150 steps." },
-  { title: "SEC draws norms together", set: { loss: "triplet_semihard", margin: 0.2, dim: 16, sec: 1 },
-    watch: "The loss sees only directions; SEC pulls the length of each arrow to their mean. Watch the norms shrink to about 1 and keep a standard deviation of some 0.2. Then take SEC away: they grow to about 10, and stray by 2 to 4. What SEC does not do here: relative to their mean they stray little less, and Recall@1 climbs more slowly." },
+  { title: "Semi-hard triplets: colors part", set: { loss: "triplet_semihard", margin: 0.2 }, stop: 300,
+    watch: `${TRIPLET} Semi-hard: the nearest negative that is farther than the positive. Watch the colors part: the cosine of different classes falls, and Recall@1 rises to about a third; with 16 dimensions, to about a half. Raw pixels, the dashed line, compare hundreds of numbers, and find more on glyphs.` },
+  { title: "Hard mining collapses", set: { loss: "triplet_hard", margin: 0.2 }, slow: 40, stop: 100,
+    watch: `${TRIPLET} Hard: the farthest positive and the nearest negative, which is nearer, so the loss stands above 0.2, and the quickest way down is to shrink all distances: within some ten steps, shown slowly, every dot runs into one place. There both distances are 0, so the loss is exactly the margin, and the search finds noise. Then compare with semi-hard triplets.` },
+  { title: "A scale too large stalls", set: { loss: "cosface", scale: 64, margin: 0.35, dim: 16 }, stop: 300,
+    watch: "A softmax of cosines times 64 is certain of wrong answers, and pushes all pictures to one side: watch both cosines stay near 1, and the loss lie flat after its first fall. Then drag the scale to 4, and compare with the thin lines: the classes part within 150 steps (in 16 dimensions; in 3, not even at 4)." },
+  { title: "SEC draws norms together", set: { loss: "triplet_semihard", margin: 0.2, sec: 1 }, stop: 300,
+    watch: "The loss sees only directions; SEC pulls the length of each arrow to their mean. Watch the norms shrink to 1 or less and keep a standard deviation of some 0.2. Then take SEC away: by step 100 they grow to 4 to 8, and stray by 1.5 to 4. Yet relative to their mean they stray little less with SEC, and Recall@1 climbs more slowly." },
 ];
 
-let catalog, worker, settings, frame = null, history = [], past = [], pastNorms = [], chosen = 5, spots = [], view, bytes, picture, waiting = [], begun = 0, playing = false, unseen = false;
+let catalog, worker, settings, frame = null, history = [], past = null, slow = 0, until = 0, chosen = 5, spots = [], view, bytes, picture, waiting = [], begun = 0, playing = false, unseen = false;
 let yaw = 3.6, pitch = 0.35;
 const loss = () => catalog.losses.find(({ name }) => name === settings.loss);
+/** Which experiment the settings are; -1 if none. */
+const experiment = () => PRESETS.findIndex(({ set }) => Object.entries({ ...FIRST, data: settings.data, seed: settings.seed, ...set }).every(([key, v]) => settings[key] === v));
 const short = (v) => (v === 0 || (Math.abs(v) >= 0.001 && Math.abs(v) < 1e4) ? Number(v.toPrecision(3)).toString() : v.toExponential(1));
 const percent = (v) => `${(100 * v).toFixed(0)} %`;
 
@@ -52,8 +55,8 @@ const loss0 = (name) => catalog.losses.find((each) => each.name === name);
 
 async function restart() {
   const own = ++begun; // what the run before still sends is not drawn
-  if (history.length > 3) { past = history; pastNorms = frame ? norms(frame) : []; }
-  history = []; view = null; play(false);
+  if (history.length > 3 && JSON.stringify(frame.settings) !== JSON.stringify(settings)) past = { settings: frame.settings, history, norms: norms(frame) };
+  history = []; view = null; slow = PRESETS[experiment()]?.slow ?? 0; play(false);
   const data = catalog.data[settings.data];
   const loaded = new Uint8Array(await (await fetch(`./${settings.data}.bin`)).arrayBuffer());
   if (own !== begun) return null;
@@ -80,16 +83,27 @@ function heard({ data }) {
   if (data.begun !== begun) return null;
   frame = data; measure();
   if (!unseen) draw();
-  if (playing && frame.step >= LAST) play(false);
+  if (playing && frame.step >= until) play(false);
+  if (playing && slow && frame.step >= slow) { slow = 0; pace(); }
   return waiting.splice(0).forEach(({ done }) => done(frame));
 }
 function play(on) {
   if (on === playing) return;
   playing = on;
-  $("go").textContent = on ? "Pause" : "Train";
-  $("go").setAttribute("aria-pressed", on);
-  send("pace", { value: on ? Number($("pace").value) : 0 });
+  const stop = PRESETS[experiment()]?.stop ?? LAST;
+  if (on) until = frame.step < stop ? stop : LAST * Math.floor(frame.step / LAST + 1);
+  pace(); mark();
   if (!on) say(true);
+}
+
+const pace = () => send("pace", { value: playing ? (slow ? 5 : Number($("pace").value)) : 0, until });
+/** What runs, or ran: the button, and the experiment with its words. */
+function mark() {
+  const ran = playing || frame?.step > 0, pressed = ran ? experiment() : -1;
+  $("go").textContent = playing ? "Pause" : ran ? "Go on" : "Train";
+  $("go").setAttribute("aria-pressed", playing);
+  [...$("presets").children].forEach((button, i) => button.setAttribute("aria-pressed", i === pressed));
+  if (pressed >= 0 && $("watch").textContent !== PRESETS[pressed].watch) $("watch").textContent = PRESETS[pressed].watch;
 }
 
 // ---- what is measured of unseen images
@@ -134,6 +148,7 @@ function draw() {
   $("recall").textContent = percent(frame.recall);
   search(neighbors);
   curves();
+  mark();
   say();
 }
 function search(neighbors) {
@@ -148,6 +163,8 @@ function search(neighbors) {
   $("found").setAttribute("role", "img");
   $("found").setAttribute("aria-label", `Query: ${names[kind(chosen)]}. ${right} of its five nearest neighbors are of its class: ${neighbors.map((j) => names[kind(j)]).join(", ")}.`);
 }
+/** The run before by its loss, or by the settings that differ. */
+const differs = () => (past.settings.loss === settings.loss ? Object.keys(settings).filter((key) => past.settings[key] !== settings[key]).map((key) => `${key} ${typeof settings[key] === "number" ? short(past.settings[key]) : past.settings[key]}`).join(", ") || "the same settings" : loss0(past.settings.loss).title);
 function curves() {
   const of = (list, key) => list.map((at) => [at.step, key === "recall" ? 100 * at[key] : at[key]]);
   const series = (list) => ({
@@ -155,12 +172,12 @@ function curves() {
     cosine: [{ name: "same class", tone: "a", values: of(list, "same") }, { name: "different classes", tone: "b", values: of(list, "different") }],
     value: [{ name: "", tone: "a", values: of(list, "value") }],
   });
-  const now = series(history), old = series(past), lines = Object.fromEntries(Object.entries(catalog.data[settings.data].lines).map(([name, v]) => [name, 100 * v]));
-  $("charts").replaceChildren(
+  const now = series(history), old = series(past?.history ?? []), lines = Object.fromEntries(Object.entries(catalog.data[settings.data].lines).map(([name, v]) => [name, 100 * v]));
+  $("charts").replaceChildren(node("p", { class: "small" }, ...(past ? [node("span", { class: "key past" }, `the run before: ${differs()}`)] : [])),
     chart("Recall@1, %", now.recall, old.recall, lines, [0, 100]),
     chart("Mean cosine", now.cosine, old.cosine, {}, [Math.min(0, ...history.map((at) => at.different)), 1]),
     chart("Loss of each batch", now.value, old.value, {}, [0]),
-    histogram("Norms (lengths of the arrows)", norms(frame), pastNorms));
+    histogram("Norms (lengths of the arrows)", norms(frame), past?.norms ?? []));
 }
 
 let spoken = 0;
@@ -201,11 +218,6 @@ function controls() {
   if (focused?.startsWith("setting-")) $(focused)?.focus();
   $("about").textContent = catalog.data[settings.data].about;
   $("rule").textContent = catalog.data[settings.data].visits ? "Green: the same product, from another visit. Recall@1 counts how often the first one is green. Choose any dot, or go through the queries." : "Green: the same character. Recall@1 counts how often the first one is green. Choose any dot, or go through the queries.";
-  [...$("presets").children].forEach((button, i) => {
-    const chosen = Object.entries({ ...FIRST, data: settings.data, seed: settings.seed, ...PRESETS[i].set }).every(([key, v]) => settings[key] === v);
-    button.setAttribute("aria-pressed", chosen);
-    if (chosen) $("watch").textContent = PRESETS[i].watch;
-  });
 }
 /** A change by hand: it goes on training if it was. */
 async function again(changed) {
@@ -245,7 +257,7 @@ function listen() {
   $("go").addEventListener("click", () => play(!playing));
   $("one").addEventListener("click", () => { play(false); send("steps", { count: 1 }); });
   $("rewind").addEventListener("click", () => change({}));
-  $("pace").addEventListener("change", () => { if (playing) { play(false); play(true); } });
+  $("pace").addEventListener("change", () => { slow = 0; pace(); });
   $("link").addEventListener("click", async () => {
     try { await navigator.clipboard.writeText(location.href); $("link").textContent = "Copied"; } catch { $("link").textContent = "Copy the address of this page"; }
   });

@@ -93,13 +93,13 @@ def of_the_page(address: str) -> list[Image.Image]:
         browser.set_script_timeout(120)
         browser.get(address)
         do("explainer.ready")
-        browser.execute_script("document.querySelector('.presets').scrollIntoView()")
+        browser.execute_script("document.querySelector('.view').scrollIntoView()")
         for name in TRAININGS:
             do("explainer.change({data: 'groceries', loss: arguments[0], margin: 0.2})", name)
             for count in _PACE:
                 do("explainer.steps(arguments[0])", count)
                 shot = Image.open(io.BytesIO(browser.get_screenshot_as_png())).convert("RGB")
-                frames.append(shot.crop((0, 0, 870, 725)).resize((648, 540)))
+                frames.append(shot.crop((0, 0, 870, 475)).resize((648, 354)))
     finally:
         browser.quit()
     return frames

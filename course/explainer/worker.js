@@ -15,7 +15,7 @@ const tensor = (values, ...dims) => new ort.Tensor("float64", values, dims);
 const one = (value) => tensor(Float64Array.of(value));
 
 let run; // what is trained: settings, parameters, the step
-let pace = 0; // steps a second; 0: pause
+let pace = 0, until = 0; // steps a second, 0: pause; the step that ends them
 
 async function ask(name, feed) {
   const session = await graph(name), out = await session.run(feed);
@@ -83,16 +83,16 @@ let loop = 0; // the one that runs
 async function go(id) {
   const began = performance.now(), count = pace > 50 ? 5 : 1;
   await queue(async () => {
-    if (!pace || id !== loop) return;
-    for (let i = 0; i < count; i++) await step();
+    if (!pace || id !== loop || run.k >= until) return;
+    for (let i = 0; i < count && run.k < until; i++) await step();
     await show();
   });
-  if (pace && id === loop) setTimeout(go, Math.max(0, (1000 * count) / pace - (performance.now() - began)), id);
+  if (pace && id === loop && run.k < until) setTimeout(go, Math.max(0, (1000 * count) / pace - (performance.now() - began)), id);
 }
 
 const does = {
   start: ({ settings, begun }) => queue(async () => { await start(settings); run.begun = begun; await show(); }),
-  pace: ({ value }) => { pace = value; if (pace) go(++loop); },
+  pace: ({ value, until: last }) => { pace = value; until = last; if (pace) go(++loop); },
   steps: ({ count }) => queue(async () => {
     const began = performance.now();
     for (let i = 0; i < count; i++) await step();

@@ -129,7 +129,7 @@ def test_keys_suffice_and_a_link_shares(reader: Any, axe: Callable[..., list[str
     until(lambda: at() > 0)
     go = reader.find_element("id", "go")
     go.send_keys(Keys.SPACE)
-    until(lambda: go.text == "Train")  # it rests
+    until(lambda: go.text == "Go on")  # it rests
     reader.execute_async_script("explainer.steps(0).then(arguments[0])")  # all that was begun ended
     before = at()
     reader.find_element("id", "one").send_keys(Keys.ENTER)
@@ -181,7 +181,29 @@ def test_a_change_begins_anew_and_trains_on(reader: Any) -> None:
     trains = "return explainer.frame().settings.lr > 0.006 && explainer.frame().step > 2"
     WebDriverWait(reader, 30, 0.1).until(lambda _: reader.execute_script(trains))
     go.click()
-    assert go.text == "Train"
+    assert go.text == "Go on"
+
+
+def test_an_experiment_pauses_and_a_rewind_keeps_the_run_before(reader: Any) -> None:
+    from selenium.webdriver.support.ui import Select, WebDriverWait
+
+    def until(script: str) -> None:
+        WebDriverWait(reader, 30, 0.1).until(lambda _: reader.execute_script(f"return {script}"))
+
+    semihard, hard, *_ = reader.find_elements("css selector", "#presets button")
+    hard.click()
+    until("document.getElementById('go').textContent === 'Pause'")
+    Select(reader.find_element("id", "pace")).select_by_value("1000")
+    until("document.getElementById('go').textContent === 'Go on'")
+    assert reader.find_element("id", "step").text == "100"
+    assert hard.get_attribute("aria-pressed") == "true"
+    semihard.click()
+    until("explainer.frame().settings.loss === 'triplet_semihard' && explainer.seen().length > 4")
+    reader.find_element("id", "rewind").click()
+    until("explainer.frame().step === 0")
+    legend = reader.find_element("css selector", ".key.past").text
+    assert legend == "the run before: hard triplets"
+    assert semihard.get_attribute("aria-pressed") == "false"
 
 
 def _by_touch(reader: Any) -> None:
