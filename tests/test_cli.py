@@ -218,9 +218,15 @@ def test_data_get_fetches_and_checks_or_says_what_to_do(invoke, tmp_path, monkey
 @pytest.mark.parametrize(
     "folders, title",
     [
-        ({"": "ant bee cat dog"}, "folder, test classes, never seen in training (%)"),
-        ({"train": "ant bee", "test": "cat dog"}, "test classes, never seen in training (%)"),
-        ({"train": "ant bee", "test": "ant dog"}, "folder, test classes (%)"),
+        (
+            {"": "ant bee cat dog"},
+            "folder, test classes, never seen in training, near copies counted (%)",
+        ),
+        (
+            {"train": "ant bee", "test": "cat dog"},
+            "test classes, never seen in training, near copies counted (%)",
+        ),
+        ({"train": "ant bee", "test": "ant dog"}, "folder, test classes, near copies counted (%)"),
     ],
 )
 def test_train_on_a_folder_of_pictures(invoke, tmp_path, folders, title):
