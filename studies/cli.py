@@ -15,7 +15,7 @@ def study(
     arms: Annotated[list[str] | None, typer.Option(help="A name, repeatable; else all.")] = None,
     only: Annotated[
         str | None,
-        typer.Option(help="search, further or repetitions; of a sealed study unseal or cut."),
+        typer.Option(help="search, further or repetitions; of a sealed study unseal."),
     ] = None,
     status: Annotated[bool, typer.Option(help="Say what is done, and train nothing.")] = False,
     sample: Annotated[int, typer.Option(help="Rows of its evidence to train anew.")] = 0,

@@ -191,15 +191,15 @@ def _sealed(
 ) -> Iterator[str]:
     """What ``command`` does in a sealed study, and its lines."""
     trials = sealed.table(rules.name)
-    if only in ("unseal", "cut"):
-        yield f"the seal is broken: {sealed.unseal(rules, trials, only == 'cut')}"
+    if only == "unseal":
+        yield f"the seal is broken: {sealed.unseal(rules, trials)}"
         return
     if only is not None:
-        raise ValueError(f"only must be unseal or cut, not {only!r}")
+        raise ValueError(f"only must be unseal, not {only!r}")
     if not status:
         sealed.follow(rules, chosen, trials, device=device, progress=True)
     done, of = remaining(rules, chosen, trials, trials)["search"]
-    yield f"trainings: {done} of {of}; test classes are sealed until the last"
+    yield f"trainings: {done} of {of}; a part's test classes are sealed until its last"
     there = sealed.layers(rules, trials.frame())
     first = sealed.primary(rules)
     for part, names in (("hypotheses", first), ("others", [a for a in there if a not in first])):

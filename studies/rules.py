@@ -35,7 +35,6 @@ class Tuning:
     edge: float
     reach: float
     further: int = 0  # candidates of a second pass
-    at_once: int = 1  # of a sealed study: candidates that all arms have before any has more
 
 
 @dataclass(frozen=True)

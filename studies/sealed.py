@@ -65,27 +65,22 @@ def primary(rules: Protocol) -> list[str]:
 
 
 def plans(rules: Protocol, chosen: Sequence[Arm]) -> list[Plan]:
-    """All trainings, in the order in which they are done, so that the clock may cut it evenly.
-
-    Candidates come in rounds of ``at_once``. In each, the arms of the hypotheses are first; of
-    these, all have candidate 0 in every search before one has candidate 1.
-    """
-    first, each, found = set(primary(rules)), rules.tuning.at_once, []
+    """All trainings, in the order in which they are done: the arms of the hypotheses, then the
+    others; of each part all arms have candidate 0 in every search before one has candidate 1."""
+    first = set(primary(rules))
     settings = {
         (arm.name, s): candidates(rules, arm, s)
         for arm in chosen
         for s in range(len(rules.searches))
     }
-    for start in range(0, rules.tuning.candidates, each):
-        for part in (True, False):
-            mine = [arm for arm in chosen if (arm.name in first) == part]
-            for i in range(start, min(start + each, rules.tuning.candidates)):
-                found += [
-                    trial(rules, arm, s, "full", i, settings[arm.name, s][i])
-                    for s in range(len(rules.searches))
-                    for arm in mine
-                ]
-    return found
+    return [
+        trial(rules, arm, s, "full", i, settings[arm.name, s][i])
+        for part in (True, False)
+        for i in range(rules.tuning.candidates)
+        for s in range(len(rules.searches))
+        for arm in chosen
+        if (arm.name in first) == part
+    ]
 
 
 def follow(rules: Protocol, chosen: Sequence[Arm], trials: Table, **how: Any) -> None:
@@ -106,27 +101,27 @@ def layers(rules: Protocol, trials: pd.DataFrame) -> dict[str, int]:
     return found
 
 
-def unseal(rules: Protocol, trials: Table, cut: bool = False) -> Path:
-    """Break the seal, once: write the evidence, a row for each training, to ``data/evidence``.
+def unseal(rules: Protocol, trials: Table) -> Path:
+    """Break the seal of each part that is complete (the arms of the hypotheses, the others), once:
+    write the evidence, a row for each training, to ``data/evidence``.
 
     Columns: arm, search, candidate, hash, validation (Recall@1), hits (of each test class, in the
-    classes' order). Only candidates that all arms of their part (those of the hypotheses, the
-    others) have in every search count. Raises ValueError where trainings are lacking, unless the
-    study is ``cut`` there, or where a training and its sealed line are not of one Experiment.
+    classes' order). Raises ValueError where the hypotheses' arms lack trainings, or where a
+    training and its sealed line are not of one Experiment.
     """
-    there, first = layers(rules, trials.frame()), set(primary(rules))
-    lacking = sum(rules.tuning.candidates - m for m in there.values()) * len(rules.searches)
-    if lacking and not cut:
-        raise ValueError(f"{lacking} trainings are lacking: first dmlkit study {rules.name}")
-    parts = [[a for a in there if (a in first) == part] for part in (True, False)]
-    count = {arm: min(there[a] for a in part) for part in parts for arm in part}
+    there, first = layers(rules, trials.frame()), primary(rules)
+    lacking = {arm: (rules.tuning.candidates - m) * len(rules.searches) for arm, m in there.items()}
+    if few := sum(lacking[arm] for arm in first):
+        raise ValueError(f"{few} trainings are lacking: first dmlkit study {rules.name}")
+    others = [arm for arm in there if arm not in first]
+    complete = [*first, *(others if not any(lacking[arm] for arm in others) else [])]
     read = pd.read_csv(SEALED / f"{rules.name}.csv", dtype={"hash": str}, keep_default_na=False)
     key = ["arm", "search", "candidate"]
     lines = read.drop_duplicates(key, keep="last")
     found = trials.frame()[[*key, "hash", "recall_at_1"]].merge(
         lines, on=[*key, "hash"], how="left"
     )
-    found = found[found["candidate"] < found["arm"].map(count)]
+    found = found[found["arm"].isin(complete)]
     if found["hits"].isna().any():
         raise ValueError(f"{found['hits'].isna().sum()} trainings have no sealed line of their own")
     path = EVIDENCE / f"{rules.name}.csv"

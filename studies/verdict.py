@@ -1,7 +1,7 @@
 """The judge on photographs: a loss goes through a sealed study as the study's own losses go.
 
-It has the candidates and searches that the study's losses have by now. Test classes stay sealed: as
-long as they are, both sides are compared on validation classes, each with the better half of its
+It has the candidates and searches that the study's losses have by now. As long as the test classes
+are sealed, both sides are compared on validation classes, each with the better half of its
 candidates, so that what choosing gains is alike on both.
 """
 
@@ -185,9 +185,12 @@ def verdict(
     notes = [f"before training: {x}" for x in probes.noticed(name, loss_args)]
     for note in notes:
         terminal.console.print(note, highlight=False)
-    trials, evidence = sealed.table(rules.name).frame(), EVIDENCE / f"{rules.name}.csv"
-    open_ = evidence.is_file()
-    at = extent(rules, trials)
+    evidence = EVIDENCE / f"{rules.name}.csv"
+    if open_ := evidence.is_file():
+        rivals = pd.read_csv(evidence, keep_default_na=False)
+    else:
+        rivals = sealed.table(rules.name).frame()
+    at = extent(rules, rivals)
     total = at.count * at.searches
     terminal.console.print(
         f"{total} trainings, about {total * _EACH / 60:.0f} minutes of one core.", highlight=False
@@ -200,11 +203,10 @@ def verdict(
         for s in range(at.searches)
     ]
     work_off(plans, mine, store=dmlkit.cache_folder() / "runs", **how)
-    if open_:
-        rivals = pd.read_csv(evidence, keep_default_na=False)
-        both = [_rows(mine.frame(), "sealed", at), _rows(rivals, "hits", at)]
-    else:
-        both = [_rows(mine.frame(), "hits", at), _rows(trials, "hits", at)]
+    both = [
+        _rows(mine.frame(), "sealed" if open_ else "hits", at),
+        _rows(rivals, "hits", at),
+    ]
     split = "test" if open_ else "val"
     first = dataclasses.replace(rules, searches=rules.searches[: at.searches])
     found = outcomes(first, pd.concat(both), split)
