@@ -37,7 +37,7 @@ PATH = dmlkit.ROOT / "data" / "evidence" / "30_matches.csv"
 MAPS = dmlkit.ROOT / "data" / "maps.npz"
 NETWORK, SIDE = "tf_efficientnet_lite0", 224
 #: Queries of each product, drawn by seed 0, and how many results are matched.
-QUERIES, FIRST = 8, 10
+QUERIES, FIRST = 5, 10
 #: Maps of the network, by cells a side, and the stage that they come of.
 STAGES = {"map, 14 × 14": 4, "map, 28 × 28": 2}
 #: XFeat looks at the whole resolution of these photographs, and keeps so many points.
@@ -73,7 +73,7 @@ def _of_maps(images: Any) -> Iterator[dict[str, Tensor]]:
         model.backbone.blocks[stage].register_forward_hook(partial(keep, name))
     model.eval()
     for batch in images.split(PART):
-        model(batch)
+        model(to_float(batch).contiguous(memory_format=torch.channels_last))
         yield dict(made)
 
 
