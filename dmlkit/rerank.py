@@ -21,7 +21,7 @@ from dmlkit.search import Gallery
 from dmlkit.training import Run
 from dmlkit.training.scoring import embed_batches
 
-#: Guesses at how one picture lies in another, and how far off a match may be, in sides of a picture.
+#: Guesses at how one picture lies in another; how far off a match may be, in sides of a picture.
 GUESSES, OFF = 200, 0.1
 #: Cells a side that a map must have to say where something is.
 CELLS = 12
@@ -45,8 +45,8 @@ class Points(NamedTuple):
 def points(fmap: Tensor) -> Points:
     """The cells of a feature map as points: (C, H, W) -> H·W of them, without the map's mean.
 
-    >>> points(torch.rand(8, 2, 3)).at[:4].tolist()  # x first
-    [[0.1666666716337204, 0.25], [0.5, 0.25], [0.8333333134651184, 0.25], [0.1666666716337204, 0.75]]
+    >>> points(torch.rand(8, 2, 2)).at.tolist()  # x first
+    [[0.25, 0.25], [0.75, 0.25], [0.25, 0.75], [0.75, 0.75]]
     """
     _, height, width = fmap.shape
     y, x = torch.meshgrid(
@@ -98,10 +98,10 @@ def consistent(p: Tensor, q: Tensor, off: float = OFF, seed: int = 0) -> NDArray
     return near[near.sum(axis=1).argmax()]
 
 
-def matches(a: Points, b: Points, off: float = OFF) -> Tensor:
+def matches(a: Points, b: Points, off: float = OFF, seed: int = 0) -> Tensor:
     """Matches of two pictures that agree on how one lies in the other: (K, 2) places in a and b."""
     found = mutual(a.what, b.what)
-    kept = consistent(a.at[found[:, 0]], b.at[found[:, 1]], off)
+    kept = consistent(a.at[found[:, 0]], b.at[found[:, 1]], off, seed)
     return found[torch.from_numpy(kept)]
 
 

@@ -8,7 +8,8 @@ one quiet core. Layers, sizes and the check's tolerance were fixed before a matc
 """
 
 import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterator
 from functools import partial
 from importlib.util import find_spec
 from io import BytesIO
@@ -29,6 +30,7 @@ import dmlkit
 from dmlkit import data, models, rerank
 from dmlkit.cli import terminal
 from dmlkit.data import ImageSet
+from dmlkit.data.features import LARGEST
 from dmlkit.data.images import to_float
 from dmlkit.files import write_whole
 from dmlkit.rerank import Points
@@ -43,6 +45,8 @@ STAGES = {"map, 14 × 14": 4, "map, 28 × 28": 2}
 #: XFeat looks at the whole resolution of these photographs, and keeps so many points.
 SHARP, TOP = 320, 512
 ARMS = (*STAGES, "XFeat")
+#: The products between these are cartons, as the authors list them.
+CARTONS = (28, 59)
 #: Photographs in one file of the cache.
 PART = 64
 
@@ -115,37 +119,113 @@ def kept(kind: str, rows: NDArray[np.intp]) -> dict[str, dict[int, Any]]:
     return found
 
 
-def counted(things: dict[int, Any], queries: NDArray[np.intp], first: NDArray[np.intp]) -> Any:
-    """How many matches each query has with each of its first ten: (Q, 10)."""
+def _coded(fmap: Tensor) -> tuple[NDArray[np.int8], float]:
+    """A map in a byte a number, as data/maps.npz keeps it: number ≈ scale · code."""
+    scale = float(fmap.abs().max()) / LARGEST
+    return (fmap.float() / scale).round().numpy().astype(np.int8), scale
 
-    def points(row: int) -> Points:
-        one = things[row]
-        if isinstance(one, Tensor):
-            return rerank.points(one)
-        return Points(one.at.float(), one.what.float())
 
-    counts = np.zeros(first.shape, int)
+def points(one: Tensor | Points) -> Points:
+    """Those of a map, or of XFeat."""
+    if isinstance(one, Tensor):
+        codes, scale = _coded(one)
+        return rerank.points(scale * torch.from_numpy(codes).float())
+    return Points(one.at.float(), one.what.float())
+
+
+def counted(
+    things: dict[int, Any], queries: NDArray[np.intp], first: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], float]:
+    """How many matches each query has with each of its first ten, (Q, 10); milliseconds a pair."""
+    counts, seconds = np.zeros(first.shape, int), 0.0
     for i, row in enumerate(tqdm(queries, "matching", unit="query", leave=False)):
-        own = points(row)
-        counts[i] = [len(rerank.matches(own, points(other))) for other in first[i]]
-    return counts
+        own, others = points(things[row]), [points(things[other]) for other in first[i]]
+        start = time.process_time()
+        counts[i] = [len(rerank.matches(own, other)) for other in others]
+        seconds += time.process_time() - start
+    return counts, 1000 * seconds / first.size
+
+
+def examples(right: NDArray[np.bool_], after: NDArray[np.intp], product: NDArray[Any]) -> list[int]:
+    """Two cartons whose right result comes first only by matches, and two fruits that lose it: the
+    first ones, of products that differ, in the order of products."""
+    was, now = right[:, 0], right[np.arange(len(right)), after]
+    carton = (product >= CARTONS[0]) & (product < CARTONS[1])
+    found: list[int] = []
+    for turned in (carton & ~was & now, ~carton & was & ~now):
+        at = np.flatnonzero(turned)
+        found += [*at[np.unique(product[at], return_index=True)[1]][:2].tolist()]
+    return found
+
+
+def keep_examples(
+    chosen: list[int], queries: NDArray[np.intp], first: NDArray[np.intp],
+    after: NDArray[np.intp], maps: dict[int, Tensor], costs: NDArray[np.float64],
+) -> None:  # fmt: skip
+    """Write data/maps.npz: maps of some queries and of their first ten, and photographs of these
+    queries, of the first by cosine and of the first by matches."""
+    rows = np.array([[queries[i], *first[i]] for i in chosen])  # (n, 11)
+    coded = [_coded(maps[row]) for row in rows.ravel().tolist()]
+    images = data.load("grocery", "test", fold=None, crop=SIDE, resize=SIDE * 9 // 8).images
+    shown = np.array([[queries[i], first[i, 0], first[i, after[i]]] for i in chosen])
+    files = []
+    for row in shown.ravel().tolist():
+        file = BytesIO()
+        Image.fromarray(images[row].permute(1, 2, 0).numpy()).save(file, "webp", quality=75)
+        files.append(np.frombuffer(file.getvalue(), np.uint8))
+
+    def save(beside: Path) -> None:
+        with beside.open("wb") as file:
+            np.savez_compressed(
+                file, rows=rows, codes=np.stack([code for code, _ in coded]),
+                scales=np.array([scale for _, scale in coded]), shown=shown, costs=costs,
+                ends=np.cumsum([len(each) for each in files]), files=np.concatenate(files),
+            )  # fmt: skip
+
+    write_whole({MAPS: save})
+
+
+def milliseconds(kind: str) -> float:
+    """What a network takes for a photograph, on one thread of this processor."""
+    side, make = {"maps": (SIDE, _of_maps), "xfeat": (SHARP, _of_xfeat)}[kind]
+    images = data.load("grocery", "test", fold=None, crop=side, resize=side * 9 // 8).images
+    batches: Any = images[list(range(PART))]
+    made = make(torch.cat([batches, batches]))
+    with torch.inference_mode():
+        next(made)
+        start = time.process_time()
+        next(made)
+    return 1000 * (time.process_time() - start) / PART
 
 
 def main() -> None:
     """Count the matches, and write what notebook 30 reads."""
+    torch.set_num_threads(1)
     images, queries, first, cosines = asked()
     rows = np.unique([*queries, *first.ravel()])
     things = kept("maps", rows) | kept("xfeat", rows)
-    frame = pd.DataFrame({
-        "class": np.array(images.class_names)[images.labels[queries]], "query": queries,
-        "first": [" ".join(map(str, each)) for each in first],
-        "cosines": [" ".join(f"{x:.4f}" for x in each) for each in cosines],
-    })  # fmt: skip
+    product, right = images.labels[queries], images.labels[first] == images.labels[queries, None]
+    net = dict.fromkeys(STAGES, milliseconds("maps")) | {"XFeat": milliseconds("xfeat")}
+    columns: dict[str, Any] = {
+        "class": np.array(images.class_names)[product], "query": queries,
+        "first": first, "cosines": cosines.astype(float).round(4),
+    }  # fmt: skip
+    costs = []
     for arm in ARMS:
-        counts = counted(things[arm], queries, first)
-        frame[arm] = [" ".join(map(str, each)) for each in counts]
-        terminal.console.print(f"{arm}: {counts.mean():.1f} matches a pair")
+        columns[arm], each = counted(things[arm], queries, first)
+        costs.append((net[arm], each))
+        rule = rerank.choose(cosines, columns[arm], right, product)
+        terminal.console.print(f"{arm}: {rule}; {net[arm]:.0f} ms a photograph, {each:.1f} a pair")
+    frame = pd.DataFrame({
+        name: values if values.ndim == 1 else [" ".join(map(str, row)) for row in values.tolist()]
+        for name, values in columns.items()
+    })  # fmt: skip
     write_whole({PATH: partial(frame.to_csv, index=False)})
+    arm = ARMS[0]
+    after = rerank.choose(cosines, columns[arm], right, product).scores(cosines, columns[arm])
+    after = after.argmax(axis=1)
+    chosen = examples(right, after, product)
+    keep_examples(chosen, queries, first, after, things[arm], np.array(costs))
 
 
 if __name__ == "__main__":

@@ -286,7 +286,7 @@ def following(run: Run, root: Path) -> list[str]:
 def reranked(
     run: Run, gallery: Gallery, picture: Path, found: pd.DataFrame, measure: bool, device: str
 ) -> tuple[pd.DataFrame, str]:
-    """What was found, re-ranked by matches, and how long that took and what it is known to bring."""
+    """What was found, re-ranked by matches; how long that took, and what it is known to bring."""
     matcher = Matcher(run, device)
     anew, seconds = matcher.reranked(gallery, picture, found)
     line = f"re-ranked by matches in {1000 * seconds:.0f} ms; what this brings "
