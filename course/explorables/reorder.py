@@ -15,7 +15,7 @@ from dmlkit import ROOT, rerank
 def queries() -> dict[str, Any]:
     """Cosines, matches and right results (10,) of two queries, as the figure has them."""
     file = ROOT / "figures" / "30_order.json"
-    kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["data"]
+    kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["numbers"]
     return kept
 
 
@@ -25,7 +25,9 @@ def order(choice: Choice, numbers: Tensor, _points: Tensor) -> dict[str, Tensor]
     weight, fewest = numbers.tolist()
     counts = torch.tensor(own["counts"])
     scores = torch.from_numpy(
-        rerank.Rule(weight, round(fewest)).scores(torch.tensor(own["cosines"]).numpy(), counts.numpy())
+        rerank.Rule(weight, round(fewest)).scores(
+            torch.tensor(own["cosines"]).numpy(), counts.numpy()
+        )
     )
     place = 1 + scores.argsort(descending=True, stable=True).argsort()
     return {

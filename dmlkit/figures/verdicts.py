@@ -38,7 +38,8 @@ def verdict(
     """The verdict of a lesson: figure, numbers, alt text and caption, for ``figures.save``.
 
     ``live`` holds what the lesson itself found: {heading: {label: differences (n,)}}, in the
-    ``unit``, one for ``each`` repetition, or product. Its rows stand below those of the studies that have the same heading.
+    ``unit``, one for ``each`` repetition, or product. Its rows stand below those of the studies
+    that have the same heading.
 
     Raises ValueError where there is nothing to show, or rows are of several units.
 
