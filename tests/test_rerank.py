@@ -45,7 +45,7 @@ def test_the_rule_is_the_best_of_those_tried_and_the_smallest():
     cosines, classes = np.array([[0.9, 0.89]] * 4), np.array([0, 0, 0, 1])
     counts, right = np.array([[10, 20], [20, 10], [10, 30], [9, 3]]), np.eye(2)[[1, 0, 1, 0]] > 0
     rule = rerank.choose(cosines, counts, right, classes)
-    assert rule == Rule(0.002, 0)  # 0.001 a match ties, which the first result wins
+    assert rule == Rule(0.001, 16)  # 20 matches beat 0.01 in cosine if 10 do not count
     assert right[np.arange(4), rule.scores(cosines, counts).argmax(axis=1)].all()
     assert rerank.choose(cosines, 0 * counts, right, classes) == Rule(0.0, 0)
 
