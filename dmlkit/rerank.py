@@ -140,7 +140,7 @@ def choose(
 
 
 #: Chosen on all groceries, for the map of an EfficientNet-Lite0: notebook 30.
-RULE = Rule(0.002, 16)
+RULE = Rule(0.001, 8)
 
 
 # A Run, and pictures
