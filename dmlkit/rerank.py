@@ -24,7 +24,7 @@ from dmlkit.training.scoring import embed_batches
 #: Guesses at how one picture lies in another; how far off a match may be, in sides of a picture.
 GUESSES, OFF = 200, 0.1
 #: Cells a side that a map must have to say where something is.
-CELLS = 12
+CELLS = 16
 #: What ``choose`` tries: points of cosine a match, and the fewest matches that count.
 WEIGHTS, TRUSTS = (0.0, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02), (0, 8, 16, 24, 32, 48, 64)
 #: How many results are re-ranked, and queries measured.
@@ -109,7 +109,7 @@ class Rule(NamedTuple):
     """When matches are trusted: from ``trust`` of them on, each adds ``weight`` to the cosine."""
 
     weight: float
-    trust: int
+    trust: float
 
     def scores(self, cosines: NDArray[Any], counts: NDArray[Any]) -> NDArray[np.float64]:
         """Of cosines (Q, k) and numbers of matches (Q, k): (Q, k).
@@ -139,8 +139,17 @@ def choose(
     return max((Rule(*each) for each in product(WEIGHTS, TRUSTS)), key=recall)
 
 
-#: Chosen on all groceries, for the map of an EfficientNet-Lite0: notebook 30.
-RULE = Rule(0.001, 8)
+#: Chosen on all groceries, for the 28 × 28 cells of EfficientNet-Lite0's map: notebook 30.
+RULE, OF_CELLS = Rule(0.01, 48), 28 * 28
+
+
+def rule(cells: int) -> Rule:
+    """``RULE`` for maps of so many cells, by the share of them that match.
+
+    >>> rule(196)
+    Rule(weight=0.04, trust=12.0)
+    """
+    return Rule(RULE.weight * OF_CELLS / cells, RULE.trust * cells / OF_CELLS)
 
 
 # A Run, and pictures
@@ -200,7 +209,7 @@ class Matcher:
     def reranked(
         self, gallery: Gallery, picture: StrPath, found: pd.DataFrame
     ) -> tuple[pd.DataFrame, float]:
-        """What ``search.nearest`` found, anew in the order of ``RULE``, and the seconds it took.
+        """What ``search.nearest`` found, anew in the order of ``rule``, and the seconds it took.
 
         A column ``matches``, before the cosine, says how many there are.
         """
@@ -209,7 +218,7 @@ class Matcher:
             torch.cat([search.as_seen(self.run, [picture])[0:1], gallery.images.images[rows]])
         )
         counts = np.array([len(matches(own, each)) for each in others])
-        scores = RULE.scores(found["cosine"].to_numpy(), counts)
+        scores = rule(len(own.at)).scores(found["cosine"].to_numpy(), counts)
         order = np.argsort(-scores, kind="stable")
         anew = found.iloc[order].reset_index(drop=True)
         anew.insert(3, "matches", counts[order])
@@ -227,7 +236,8 @@ class Matcher:
         counts = self._counts(images, asked, there[first])
         label = images.labels[asked]
         right = images.labels[there[first]] == label[:, None]
-        best = RULE.scores(cosines, counts).argmax(axis=1)
+        cells = len(self.points(images.images[asked[:1]])[0].at)
+        best = rule(cells).scores(cosines, counts).argmax(axis=1)
         hits = pd.DataFrame({"before": right[:, 0], "after": right[np.arange(len(best)), best]})
         means = 100 * hits.groupby(label).mean()
         gain = statistics.interval(means["after"] - means["before"])

@@ -47,6 +47,8 @@ SHARP, TOP = 320, 512
 ARMS = (*STAGES, "XFeat")
 #: The products between these are cartons, as the authors list them.
 CARTONS = (28, 59)
+#: Of which map notebook 30 has some, and the rule by which they are examples.
+MAIN, SHOWN = "map, 28 × 28", rerank.Rule(0.005, 0)
 #: Photographs in one file of the cache.
 PART = 64
 
@@ -221,11 +223,9 @@ def main() -> None:
         for name, values in columns.items()
     })  # fmt: skip
     write_whole({PATH: partial(frame.to_csv, index=False)})
-    arm = ARMS[0]
-    after = rerank.choose(cosines, columns[arm], right, product).scores(cosines, columns[arm])
-    after = after.argmax(axis=1)
+    after = SHOWN.scores(cosines, columns[MAIN]).argmax(axis=1)
     chosen = examples(right, after, product)
-    keep_examples(chosen, queries, first, after, things[arm], np.array(costs))
+    keep_examples(chosen, queries, first, after, things[MAIN], np.array(costs))
 
 
 if __name__ == "__main__":

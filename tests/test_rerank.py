@@ -53,9 +53,9 @@ def test_the_rule_is_the_best_of_those_tried_and_the_smallest():
 def test_a_map_is_the_last_one_with_cells_enough():
     net = nn.Sequential(nn.Conv2d(1, 3, 1), nn.Sequential(nn.Conv2d(3, 5, 3, padding=1)),
                         nn.MaxPool2d(2), nn.Conv2d(5, 7, 1), nn.Flatten())  # fmt: skip
-    x = torch.rand(2, 1, 12, 12)
+    x = torch.rand(2, 1, 16, 16)
     torch.testing.assert_close(rerank.feature_maps(net, x), net[:2](x))
-    with pytest.raises(ValueError, match=r"map of 12 cells a side or more, .* 8 × 8 pixels"):
+    with pytest.raises(ValueError, match=r"map of 16 cells a side or more, .* 8 × 8 pixels"):
         rerank.feature_maps(net, torch.rand(2, 1, 8, 8))
 
 
@@ -112,7 +112,7 @@ def test_the_order_follows_the_rule(place, run):
     picture = place / "pictures" / "b" / "3.png"
     found = search.nearest(run, gallery, made, picture, 12, "cpu")
     anew, seconds = rerank.Matcher(run, "cpu").reranked(gallery, picture, found)
-    scores = rerank.RULE.scores(anew["cosine"].to_numpy(), anew["matches"].to_numpy())
+    scores = rerank.rule(16 * 16).scores(anew["cosine"].to_numpy(), anew["matches"].to_numpy())
     assert (np.diff(scores) <= 0).all()
     assert sorted(anew["picture"]) == sorted(found["picture"])
     assert anew["picture"].iloc[0] == str(picture)

@@ -87,7 +87,7 @@ def _numbers(rows: Sequence[Finding]) -> dict[str, Any]:
     about = ("kind", "effect", "low", "high", "n", "word", "planned", "stands")
     return {
         row.label: sample(row.values)
-        if row.kind == "live"
+        if row.values
         else {k: None if v != v else v for k, v in asdict(row).items() if k in about}
         for row in rows
     }
