@@ -291,4 +291,4 @@ def _searched(images: ImageSet, x: NDArray[np.float32], most: int) -> tuple[NDAr
     first, cosines = retrieval.nearest_neighbors(
         x[asked], k, x[there], "cosine", asked if alone else None
     )
-    return asked, there, first, cosines
+    return asked, there, np.asarray(first), np.asarray(cosines)

@@ -59,10 +59,11 @@ def asked() -> tuple[ImageSet, NDArray[np.intp], NDArray[np.intp], NDArray[np.fl
     Each query is searched for in all 2,936 photographs of another visit, of all 81 products.
     """
     images = data.load("grocery", "test", fold=None, features=f"{NETWORK}@{SIDE}")
-    drawn = pd.Series(images.labels)[images.queries].sample(frac=1, random_state=0)
+    searched: Any = images.queries
+    drawn = pd.Series(images.labels)[searched].sample(frac=1, random_state=0)
     queries = np.sort(drawn.groupby(drawn).head(QUERIES).index.to_numpy())
     features: Any = images.images
-    x, gallery = F.normalize(features.flatten(1)), np.flatnonzero(~images.queries)
+    x, gallery = F.normalize(features.flatten(1)), np.flatnonzero(~searched)
     cosines, first = (x[queries] @ x[gallery].T).topk(FIRST, dim=1)
     return images, queries, gallery[first.numpy()], cosines.numpy()
 
@@ -104,12 +105,12 @@ def _of_xfeat(images: Any) -> Iterator[dict[str, list[Points]]]:
 def kept(kind: str, rows: NDArray[np.intp]) -> dict[str, dict[int, Any]]:
     """What there is of photographs by their rows, made or read part by part: arm -> row -> it."""
     side, make = {"maps": (SIDE, _of_maps), "xfeat": (SHARP, _of_xfeat)}[kind]
-    images = data.load("grocery", "test", fold=None, crop=side, resize=side * 9 // 8).images
+    images: Any = data.load("grocery", "test", fold=None, crop=side, resize=side * 9 // 8).images
     folder, parts = dmlkit.cache_folder() / "matches", np.split(rows, range(PART, len(rows), PART))
     files = [folder / f"{kind}_{QUERIES}_{i}.pt" for i in range(len(parts))]
     left = [i for i, file in enumerate(files) if not file.exists()]
     if left:
-        pictures: Any = images.subset(np.concatenate([parts[i] for i in left]))
+        pictures = images.subset(np.concatenate([parts[i] for i in left]))
         with torch.inference_mode():
             each = zip(left, make(pictures), strict=True)
             for i, made in tqdm(each, kind, len(left), unit="part"):

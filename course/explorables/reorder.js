@@ -17,7 +17,7 @@ const drawing = (settings) => {
   const tiles = node("g"), below = node("g", { "aria-hidden": "true" }, tiles, node("path", { class: "axis", d: `M${LEFT} ${TOP + HIGH}h${WIDE}` }),
     node("text", { x: 0, y: TOP + HIGH + 36 }, "place, now"), node("text", { x: 0, y: TOP - 10 }, "score: cosine, and matches that count"));
   return {
-    below, box: "-156 -110 312 220",
+    below, box: "-156 -110 312 220", move: {},
     draw({ scores, place, counts }, { choice }) {
       const { cosines, right } = settings.data[choice], low = Math.min(...cosines) - 0.1, top = Math.max(...scores, low + 0.3);
       const y = (v) => TOP + HIGH * (1 - (v - low) / (top - low));
@@ -32,7 +32,6 @@ const drawing = (settings) => {
       }));
     },
     said: ({ rank, counted }) => `A right result has place ${rank}; the matches of ${counted} results count.`,
-    about: () => "",
     tables: ({ scores }) => [["Each result", ["place by cosine", "matches", "score", "place"], scores.map((_, i) => [`${i + 1}`, [`counts.${i}`], [`scores.${i}`], [`place.${i}`]])]],
     key: [[bar("var(--pull)", "right"), bar("var(--push)", "wrong")], "Pale: the cosine; full: what matches add. The number in a bar is its place by cosine alone."],
   };

@@ -38,8 +38,8 @@ def order(choice: Choice, numbers: Tensor, _points: Tensor) -> dict[str, Tensor]
 
 
 _SLIDERS = (
-    Slider("weight β of a match", 0.0, 0.02, 0.0, step=0.0001),
-    Slider("fewest matches t", 0, 60, 0, step=1.0),
+    Slider("weight β of a match", 0.0, 0.02, 0.001, step=0.0001),
+    Slider("fewest matches t", 0, 60, 10, step=1.0),
 )
 EXPLORABLE = Explorable(
     figure="30_order",
