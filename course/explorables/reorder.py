@@ -4,6 +4,7 @@ import json
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,9 +26,7 @@ def order(choice: Choice, numbers: Tensor, _points: Tensor) -> dict[str, Tensor]
     weight, fewest = numbers.tolist()
     counts = torch.tensor(own["counts"])
     scores = torch.from_numpy(
-        rerank.Rule(weight, round(fewest)).scores(
-            torch.tensor(own["cosines"]).numpy(), counts.numpy()
-        )
+        rerank.Rule(weight, round(fewest)).scores(np.array(own["cosines"]), counts.numpy())
     )
     place = 1 + scores.argsort(descending=True, stable=True).argsort()
     return {
