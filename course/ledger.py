@@ -9,7 +9,7 @@ import pandas as pd
 from dmlkit import recipes
 from dmlkit.files import write_between
 from dmlkit.training import Experiment
-from studies import choice
+from studies import choice, confirm
 from studies.answers import conditions, kept
 from studies.claims import (
     AGAIN,
@@ -119,6 +119,7 @@ def in_short(frame: pd.DataFrame) -> str:
         f"{(words == 'fails there').sum()} do not."
         + f" What was decided is of {papers}, {where}." * bool(papers)
         + f" No gain by {' or '.join(left)} is decided." * bool(left)
+        + f" {confirm.sentence(confirm.confirmed())}".rstrip()
     )
 
 
@@ -213,8 +214,8 @@ def _history(about: dict[str, str]) -> str:
 
 def write(page: Path, frame: pd.DataFrame) -> None:
     """Write what a page has marks for: the ledger (``<!-- claims -->``), its one sentence
-    (``<!-- in-short -->``), the losses that lead everywhere (``<!-- leading -->``) or all groups of
-    losses (``<!-- which-loss -->``).
+    (``<!-- in-short -->``), the sealed study (``<!-- confirmed -->``), the losses that lead
+    everywhere (``<!-- leading -->``) or all groups of losses (``<!-- which-loss -->``).
 
     Raises ValueError for a page that has none of them.
     """
@@ -222,6 +223,7 @@ def write(page: Path, frame: pd.DataFrame) -> None:
     makes = {
         "claims": lambda: markdown(frame),
         "in-short": lambda: in_short(frame),
+        "confirmed": lambda: confirm.markdown(confirm.confirmed()),
         "leading": lambda: choice.leading(conditions(kept())),
         "which-loss": lambda: choice.markdown(conditions(kept())),
     }

@@ -17,6 +17,7 @@ Where nothing differs it finds 4 to 5 of 100, 7 if folds differ by a point of th
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,8 @@ from scipy import stats
 
 from dmlkit import data
 from dmlkit.statistics import holm
-from studies.rules import Hypothesis, Protocol, searching
+from studies.rules import Hypothesis, Protocol, protocol, searching
+from studies.trainings import EVIDENCE
 
 LEVEL = 0.05
 _DRAWS = 20_000
@@ -201,6 +203,48 @@ def _word(row: Mapping[str, Any], margin: float) -> str:
     if row["high"] < row["printed"] and row.get("holm_printed", row["p_printed"]) <= LEVEL:
         said.append("printed size excluded")
     return ", ".join(said) or "undecided"
+
+
+@cache
+def confirmed(name: str = "grocery64") -> pd.DataFrame:
+    """The hypotheses of a study whose seal is broken; none before."""
+    path = EVIDENCE / f"{name}.csv"
+    if not path.is_file():
+        return pd.DataFrame()
+    rules = protocol(name)
+    return hypotheses(rules, outcomes(rules, pd.read_csv(path, keep_default_na=False)))
+
+
+def markdown(frame: pd.DataFrame) -> str:
+    """A table of what a study confirmed or excluded, in points of Recall@1."""
+    if not len(frame):
+        return "The study is sealed: nothing is known yet."
+    head = (
+        *("hypothesis", "word", "effect", "95 % interval", "found in 4 of 5", "printed"),
+        *("its losses", "folds", "p: no gain, printed gain (corrected)"),
+    )
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for name, row in frame.iterrows():
+        losses = ", ".join(f"{x} {gain:+.1f}" for x, gain in json.loads(row["losses"]).items())
+        carried = "" if row["stands"] else "; another word without one of them"
+        cells = (
+            name, row["word"], f"{row['effect']:+.2f}", f"[{row['low']:+.2f}, {row['high']:+.2f}]",
+            f"{row['least']:.1f}", f"{row['printed']:g}", losses + carried,
+            ", ".join(f"{gain:+.1f}" for gain in json.loads(row["folds"])),
+            f"{row['holm']:.2g}, {row['holm_printed']:.2g}",
+        )  # fmt: skip
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
+
+
+def sentence(frame: pd.DataFrame) -> str:
+    """What a study confirmed or excluded, in one sentence; nothing before its seal is broken."""
+    said = [
+        f"{name}: {row['word']} ({row['effect']:+.1f} points, {row['low']:+.1f} to "
+        f"{row['high']:+.1f})"
+        for name, row in frame.iterrows()
+    ]
+    return f"On photographs, from scratch, by a plan frozen before: {'; '.join(said)}." * bool(said)
 
 
 # All losses -----------------------------------------------------------------------------------

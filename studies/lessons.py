@@ -23,7 +23,7 @@ from dmlkit.figures import Finding
 from dmlkit.figures.finding import FILE, UNTRAINED
 from dmlkit.files import write_whole
 from dmlkit.losses import entries
-from studies import claims
+from studies import claims, confirm
 from studies.answers import conditions, kept
 from studies.condition import UNTRAINED as BELOW
 from studies.condition import Condition, plain
@@ -71,6 +71,8 @@ def _rows(part: Mapping[str, Any], ledger: pd.DataFrame, found: list[Condition])
         own = [_of_products(of, part)]
     else:
         own = [row for at in found if (row := _compared(of, part, at))]
+    if (name := part.get("hypothesis")) in (sealed := confirm.confirmed()).index:
+        own.append(_confirmed(of, sealed.loc[name]))
     return [*_printed(of, part.get("printed")), *own]
 
 
@@ -88,6 +90,15 @@ def _of_claim(of: str, claim: str, ledger: pd.DataFrame) -> Iterator[Finding]:
             _n(row["n"], row["effective"], row["condition"]), row["word"] or "a clock: no word",
             True, bool(row["stands"]), scale * row["margin"], unit, _note(row),
         )  # fmt: skip
+
+
+def _confirmed(of: str, row: pd.Series) -> Finding:
+    """A hypothesis of the sealed study."""
+    note = "" if row["stands"] else "another word without one of its losses"
+    return Finding(
+        of, "study", "photographs, from scratch", row["effect"], row["low"], row["high"],
+        "12 searches, sealed", row["word"], True, bool(row["stands"]), note=note,
+    )  # fmt: skip
 
 
 def _note(row: Mapping[str, Any]) -> str:
