@@ -100,26 +100,33 @@ def _counted(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def in_short(frame: pd.DataFrame) -> str:
-    """The ledger in one sentence."""
+    """The ledger in two sentences."""
     found, out, neither = counts(frame).values()
+    return (
+        f"Of {found + out + neither} tests, {neither} could not tell; {found} found what was "
+        f"claimed, if narrower, and {out} the contrary. "
+        f"{confirm.sentence(confirm.confirmed())}".rstrip()
+    )
+
+
+def _at_length(frame: pd.DataFrame) -> str:
+    """Whose claims were tested, which were decided, and what else was looked at."""
     rows, words = _counted(frame), frame["word"]
     of = rows["claim"].map({claim: about["source"] for claim, about in table().items()})
     stands = rows["stands"] & rows["word"].isin(DECIDED)
-    ruled = rows[stands & ~rows["word"].isin(_FOUND)]["claim"].unique()
-    which = ", ".join(ruled)
+    contrary = ", ".join(rows[stands & ~rows["word"].isin(_FOUND)]["claim"].unique())
     papers = " and ".join(_SOURCES[source] for source in of[stands].unique())
     where = "; ".join(dict.fromkeys(map(placed, rows[stands]["condition"])))
     left = [name for source, name in _METHODS.items() if source in {*of} - {*of[stands]}]
     return (
-        f"Of {len(rows)} tests of {rows['claim'].nunique()} claims "
-        f"({(of == 'sec_meta_review').sum()} of a meta-reviewer's), {found} found a narrower form "
-        f"of what was claimed, {out} found the contrary{f' ({which})' * bool(which)}, and "
-        f"{neither} could not tell. Besides, {(words == 'passed').sum()} identities hold, and in "
-        f"the papers' own tables {(words == 'holds there').sum()} claims do and "
-        f"{(words == 'fails there').sum()} do not."
+        f"The tests are of {rows['claim'].nunique()} claims, {(of == 'sec_meta_review').sum()} of "
+        "the tests of a meta-reviewer's"
+        + f"; the contrary was found of {contrary}"
+        * bool(contrary)
+        + f". Besides, {(words == 'passed').sum()} identities hold, and in the papers' own tables "
+        f"{(words == 'holds there').sum()} claims do and {(words == 'fails there').sum()} do not."
         + f" What was decided is of {papers}, {where}." * bool(papers)
-        + f" No gain by {' or '.join(left)} is decided." * bool(left)
-        + f" {confirm.sentence(confirm.confirmed())}".rstrip()
+        + f" Of {' and '.join(left)} these rows decide nothing." * bool(left)
     )
 
 
@@ -141,7 +148,7 @@ def tally(frame: pd.DataFrame) -> str:
     rest = [f"{others[word]} {word}" for word in WORDS if word in others]
     falls = int((decided & ~found["stands"]).sum())
     return (
-        f"{in_short(frame)} After Holm's correction these words stand: "
+        f"{in_short(frame)} {_at_length(frame)} After Holm's correction these words stand: "
         f"{', '.join(parts) or 'none'}. {falls} more have one that falls; "
         f"{', '.join(rest) or 'none is open'}. {(every['condition'] == AGAIN).sum()} rows repeat "
         f"others after longer searches; {every['claim'].map(is_question).sum()} are questions, "
