@@ -16,6 +16,7 @@ which words stand after Holm's correction over all.
 
 import csv
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -355,13 +356,23 @@ def forest(
     ax.set(ylim=(y - 0.5, -0.3))
     about = "95 % interval; black: the smallest effect; gray bar: found in 4 of 5 studies, alone"
     if any(row.printed is not None for row in rows):
-        about += "; red: the smallest printed size"
+        about += "; red: the smallest printed size (dots: of each loss)"
     if any(row.parts for row in rows):
         about += "\ndots: each loss" + "; open: against" * any(map(_against, rows))
         about += "; diamond: their median; ticks below: the mean without one loss"
     fig.supxlabel(f"points ({about})", fontsize="small")  # wider than the axes
     ax.grid(axis="y", visible=False)
     return fig
+
+
+def reason(row: Mapping[str, Any]) -> str:
+    """Of a row's facts, why it decides nothing whatever its width is.
+
+    >>> reason({"word": UNDECIDED, "measure": "long minus usual; borrowed recipes: long"})
+    'borrowed recipes'
+    """
+    why = re.search(r"; (unequal search|borrowed recipes)", row["measure"])
+    return why[1] if why and row["word"] == UNDECIDED else ""
 
 
 def placed(condition: str) -> str:
@@ -394,6 +405,8 @@ def _draw(ax: Axes, y: float, row: Row, color: str) -> None:
     for name, part in row.parts.items():
         face = "white" if name.endswith(AGAINST) else "0.2"
         ax.plot(100 * part, y, "o", mfc=face, mec="0.2", mew=0.6, ms=2.5)
+        for size in sorted(printed(row.claim, (name,)).values())[:1]:
+            ax.plot(100 * size, y, ".", color="#d55e00", ms=3)
     for mean in row.without.values():
         ax.plot([100 * mean] * 2, [y - 0.36, y - 0.2], color="0.2", lw=0.8)
     if row.center is not None:
@@ -404,6 +417,8 @@ def _draw(ax: Axes, y: float, row: Row, color: str) -> None:
         if size is not None:
             ax.plot([100 * size] * 2, [y - 0.3, y + 0.3], color=tick, lw=1.2)
     word = row.word or "a clock: no word"
+    if why := reason(row.facts()):
+        word += f"\n({why})"
     if row.failed and row.word != FAILED:
         word += f"\n(search failed: {', '.join(row.failed)})"
     across = ax.get_yaxis_transform()
