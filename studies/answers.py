@@ -266,7 +266,7 @@ def _unequal(told: Mapping[str, Any], kept: Groups, at: Condition) -> str:
                 + f": {(found < least).sum()}, {((found >= least) & (found <= most)).sum()} and "
                 f"{(found > most).sum()} recipes below, in and above"
             )
-    return said + f"; unequal search: {', '.join(parts)}" * bool(parts)
+    return said + f"; unequal search: {'; '.join(parts)}" * bool(parts)
 
 
 def _idle(differences: Sequence[pd.Series]) -> bool:
@@ -326,15 +326,16 @@ def _extreme_row(claim: str, at: Condition) -> Iterator[claims.Row]:
     known = [arm for arm in ELEVEN if arm in wide]
     if loss in known and len(known) > 2:
         of, failed = at.searches()[wide.index], at.lost(known)
-        sound = loss not in failed and len(known) - len(failed) > 2
-        kept = [arm for arm in known if not sound or arm not in failed]
+        kept = [arm for arm in known if arm == loss or arm not in failed]
+        kept = kept if len(kept) > 2 else known
         measure = claims.table()[claim]["measure"]
         measure += f"; of {len(kept) - 1} others" * (len(kept) < len(ELEVEN))
         how = {"overlap": at.overlap, "luck": at.luck(metric), "searches": of.to_numpy()}
         values = lead(wide[kept], loss, of)
         found = claims.row(claim, at.name, values, measure=measure, failed=failed, **how)
         # Not the worst, or not the best: nothing is shown the other way round.
-        word = found.word.replace("reversed", "fails") if sound else claims.FAILED
+        word = found.word.replace("reversed", "fails")
+        word = claims.FAILED if {*kept} & {*failed} else word
         yield replace(found, word=word)
 
 
