@@ -17,11 +17,10 @@ from studies.claims import (
     WORDS,
     is_question,
     placed,
-    printed,
-    printed_ranks,
     reason,
     table,
 )
+from studies.printed import printed, printed_ranks
 
 #: Of ``rows``.
 COLUMNS = (
