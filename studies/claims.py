@@ -356,8 +356,8 @@ def _draw(ax: Axes, y: float, row: Row, color: str) -> None:
     for name, part in row.parts.items():
         face = "white" if name.endswith(AGAINST) else "0.2"
         ax.plot(100 * part, y, "o", mfc=face, mec="0.2", mew=0.6, ms=2.5)
-        for size in sorted(printed(row.claim, (name,)).values())[:1]:
-            ax.plot(100 * size, y, ".", color="#d55e00", ms=3)
+        for least in sorted(printed(row.claim, (name,)).values())[:1]:
+            ax.plot(100 * least, y, ".", color="#d55e00", ms=3)
     for mean in row.without.values():
         ax.plot([100 * mean] * 2, [y - 0.36, y - 0.2], color="0.2", lw=0.8)
     if row.center is not None:
