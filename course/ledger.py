@@ -26,7 +26,7 @@ from studies.printed import printed, printed_ranks
 COLUMNS = (
     *("claim", "condition", "", "effect", "95 % interval", "one comparison finds in 4 of 5"),
     "printed (taken as exact)",
-    *("its losses", "n", "Holm", "figure"),
+    *("its losses (printed)", "n", "Holm", "figure"),
 )
 #: Words of an effect that is there, if not as large as printed.
 _FOUND = ("holds here", "smaller than claimed", "smaller here", "above 0 here")
@@ -51,6 +51,7 @@ def rows(frame: pd.DataFrame) -> Iterator[tuple[str, ...]]:
         holm = f"{stands}, p = {row['holm']:.2g}" if row["word"] in DECIDED else ""
         own = row["measure"].removeprefix(about["measure"]).removeprefix("; ")
         word, why = row["word"] or "a clock: no word", reason(row)
+        own = own.replace(f"{why}: ", "")
         yield (
             row["claim"], placed(row["condition"]) + f" ({own})" * bool(own),
             f"*{word}*" if holm.startswith("falls") else word + f" ({why})" * bool(why),
@@ -80,7 +81,7 @@ def _losses(row: pd.Series) -> str:
 def _of_loss(row: pd.Series, loss: str) -> str:
     sizes = sorted(100 * size for size in printed(row["claim"], (loss,)).values())
     ends = dict.fromkeys(f"{size:.1f}" for size in (*sizes[:1], *sizes[-1:]))
-    return f" (printed {' to '.join(ends)})" * bool(ends)
+    return f" ({' to '.join(ends)})" * bool(ends)
 
 
 def outcome(word: str, stands: bool) -> str:
