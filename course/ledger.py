@@ -51,7 +51,7 @@ def rows(frame: pd.DataFrame) -> Iterator[tuple[str, ...]]:
         holm = f"{stands}, p = {row['holm']:.2g}" if row["word"] in DECIDED else ""
         own = row["measure"].removeprefix(about["measure"]).removeprefix("; ")
         word, why = row["word"] or "a clock: no word", reason(row)
-        own = own.replace(f"{why}: ", "")
+        own = own.replace(f"{why}: ", "") if why else own
         yield (
             row["claim"], placed(row["condition"]) + f" ({own})" * bool(own),
             f"*{word}*" if holm.startswith("falls") else word + f" ({why})" * bool(why),
