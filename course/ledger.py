@@ -17,19 +17,19 @@ from studies.claims import (
     WORDS,
     is_question,
     placed,
-    printed,
-    printed_ranks,
+    reason,
     table,
 )
+from studies.printed import printed, printed_ranks
 
 #: Of ``rows``.
 COLUMNS = (
     *("claim", "condition", "", "effect", "95 % interval", "one comparison finds in 4 of 5"),
-    "printed",
-    *("its losses", "n", "Holm", "figure"),
+    "printed (taken as exact)",
+    *("its losses (printed)", "n", "Holm", "figure"),
 )
 #: Words of an effect that is there, if not as large as printed.
-_FOUND = ("holds here", "smaller than claimed", "smaller here")
+_FOUND = ("holds here", "smaller than claimed", "smaller here", "above 0 here")
 _SOURCES = {
     "sec_meta_review": "the meta-reviewer of SEC (not the paper, in these words)",
     "see_extended_abstract": "SEE's extended abstract",
@@ -50,10 +50,12 @@ def rows(frame: pd.DataFrame) -> Iterator[tuple[str, ...]]:
         stands = "stands" if row["stands"] else "falls"
         holm = f"{stands}, p = {row['holm']:.2g}" if row["word"] in DECIDED else ""
         own = row["measure"].removeprefix(about["measure"]).removeprefix("; ")
-        word = row["word"] or "a clock: no word"
+        word, why = row["word"] or "a clock: no word", reason(row)
+        own = own.replace(f"{why}: ", "") if why else own
         yield (
             row["claim"], placed(row["condition"]) + f" ({own})" * bool(own),
-            f"*{word}*" if holm.startswith("falls") else word, f"{row['effect']:+.3g}", interval,
+            f"*{word}*" if holm.startswith("falls") else word + f" ({why})" * bool(why),
+            f"{row['effect']:+.3g}", interval,
             _number(row["least"]), _number(row["printed"]), _losses(row), n, holm, row["figure"],
         )  # fmt: skip
 
@@ -63,16 +65,23 @@ def _number(value: float | None) -> str:
 
 
 def _losses(row: pd.Series) -> str:
-    """Each loss of a mean, their median, and what is left out."""
+    """Each loss of a mean, with the sizes that its authors print, by data set; their median, and
+    what is left out."""
     if not isinstance(row["parts"], dict):  # a table, or a check
         return ""
-    said = [f"{name} {100 * part:+.1f}" for name, part in row["parts"].items()]
+    said = [f"{name} {100 * part:+.1f}{_of_loss(row, name)}" for name, part in row["parts"].items()]
     if isinstance(row["center"], list | tuple):
         middle, low, high = (100 * end for end in row["center"])
         said.append(f"**median {middle:+.1f} [{low:+.1f}, {high:+.1f}]**")
     said += [f"search failed: {name}" for name in row["failed"]]
     carried = row["carried"]
     return ", ".join(said) + f"; another word without {', '.join(carried)}" * bool(len(carried))
+
+
+def _of_loss(row: pd.Series, loss: str) -> str:
+    sizes = sorted(100 * size for size in printed(row["claim"], (loss,)).values())
+    ends = dict.fromkeys(f"{size:.1f}" for size in (*sizes[:1], *sizes[-1:]))
+    return f" ({' to '.join(ends)})" * bool(ends)
 
 
 def outcome(word: str, stands: bool) -> str:

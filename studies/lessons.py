@@ -105,10 +105,9 @@ def _note(row: Mapping[str, Any]) -> str:
     """Of a row of the ledger: the one loss that a mean has here, and why an interval beyond zero
     decides nothing."""
     alone = re.search(r"; here of (\w+)", row["measure"])
-    why = re.search(r"; (unequal search|borrowed recipe)", row["measure"])
-    beyond = row["word"] == claims.UNDECIDED and (row["low"] > 0 or row["high"] < 0)
+    beyond = row["low"] > 0 or row["high"] < 0
     said = [_part(len(row["parts"]), row["failed"]), alone and f"{_TITLES[alone[1]]} alone"]
-    return "; ".join(filter(None, [*said, beyond and why and why[1]]))
+    return "; ".join(filter(None, [*said, beyond and claims.reason(row)]))
 
 
 def _part(left: int, out: Sequence[str]) -> str:
