@@ -31,7 +31,7 @@ SITE = Path(__file__).parent
 LIVE = ("explorables", "playground", "explainer")
 #: Pages of one look, each a tab of the others: the folder, and what the tab says.
 TABS = {"playground": "Forces", "explainer": "Training", "losses": "Atlas"}
-_SHARE = re.compile(r"([\d.]+) %\W*<!-- 24_steps: (fine-tuned|untouched, 128 px)/")
+_SHARE = re.compile(r"([\d.]+) %\W*<!-- 24_steps: (fine-tuned|untouched)/")
 
 
 def build(out: Path) -> None:
@@ -149,7 +149,7 @@ def front() -> dict[str, str]:
         "lead": _html(lead),
         "number": _html(number),
         "after": shares["fine-tuned"],
-        "before": shares["untouched, 128 px"],
+        "before": shares["untouched"],
         "commands": commands.removeprefix("```sh\n").removesuffix("\n```"),
     }
 
