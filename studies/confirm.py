@@ -243,20 +243,16 @@ def markdown(frame: pd.DataFrame) -> str:
 
 
 def sentence(frame: pd.DataFrame) -> str:
-    """What a study confirmed or excluded, in short; nothing before its seal is broken."""
-    if not len(frame):
-        return ""
+    """Whose printed gain a study excluded, whatever loss is left out, and by what; nothing before
+    its seal is broken."""
     said = [
-        f"{_NAMES[n]} {row['effect']:+.1f} ({row['low']:+.1f} to {row['high']:+.1f})"
-        for n, row in frame.iterrows()
+        f"{_NAMES[name]} {row['effect']:+.1f} ({row['low']:+.1f} to {row['high']:+.1f})"
+        for name, row in frame.iterrows()
+        if row["stands"] and "excluded" in row["word"]
     ]
-    out = [_NAMES[n] for n, row in frame.iterrows() if row["stands"] and "excluded" in row["word"]]
     return (
-        "A sealed study on photographs added two methods to losses at their own settings, SEC (norms "
-        "drawn together) and SEE (synthetic points); in points of Recall@1 it found: "
-        f"{'; '.join(said)}."
-        + f" The gain that its authors print is excluded there for {', '.join(out)}."
-        * bool(out)
+        "A sealed study (photographs, a small network, each loss at its own settings) excluded the "
+        f"gains that authors print, in points of Recall@1: {'; '.join(said)}." * bool(said)
     ).replace("-", "−")
 
 
