@@ -16,6 +16,7 @@ _NAMES = {
     "condition": "plain",
     "check": "sample",
     "choice": "settings standings",
+    "forms": "SOFTMAX forms",
     "rules": "SEE_ON VISITS_ON arms protocol",
     "search": "agreement ends recipes",
     "trainings": "METRICS baselines tables",
