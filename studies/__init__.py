@@ -16,9 +16,9 @@ _NAMES = {
     "condition": "plain",
     "check": "sample",
     "choice": "settings standings",
-    "forms": "SOFTMAX forms",
     "rules": "SEE_ON VISITS_ON arms protocol",
     "search": "agreement ends recipes",
+    "sphere": "forms",
     "trainings": "METRICS baselines tables",
 }
 
