@@ -36,6 +36,9 @@ def test_all_rows_of_a_claim_are_shown_in_points(tmp_path):
     )
     plan = {"14_x": [{"claim": "A1", "of": "SEC"}]}
     found = lessons.table(plan, claims.ledger(tmp_path), [])
+    kinds = found["kind"] == "printed"
+    printed, found = found[kinds], found[~kinds]
+    assert printed["n"].tolist() == 4 * ["SEC's repository"]
     assert found["label"].tolist() == ["drawings, from scratch", "photographs, head"]
     assert found["effect"].tolist() == pytest.approx([3.0, -2.0])
     assert found["n"].tolist() == ["12 repetitions", "81 products"]
