@@ -128,7 +128,7 @@ def test_a_row_of_the_ledger_names_its_one_loss_and_why_nothing_is_decided(tmp_p
     row = claims.row("A1", "photographs, head", around(-0.02, n=81), measure=measure)
     written(tmp_path, dataclasses.replace(row, word=claims.UNDECIDED))
     plan = {"14_x": [{"claim": "A1", "of": "SEC"}]}
-    (found,) = lessons.table(plan, claims.ledger(tmp_path), []).to_dict("records")
+    *_, found = lessons.table(plan, claims.ledger(tmp_path), []).to_dict("records")
     assert found["note"] == "semi-hard triplets alone; unequal search"
     assert found["planned"]
 
