@@ -115,7 +115,7 @@ PARTS = {
     "Classes": ("06_prototypes", "prototypes, clusters, proxies, angular margins"),
     "More": ("10_memory", "memories, ensembles, hyperbolic space"),
     "The sphere": ("13_norms_and_gradients", "norms, the constraint SEC, SEE's synthetic points"),
-    "Evidence": ("18_reading_papers", "papers' tables, a fair comparison, what else matters"),
+    "Evidence": ("18_reading_papers", "papers' tables, fair comparisons, SEC and SEE"),
     "Look": ("22_embedding_maps", "UMAP maps, failures, hubs"),
     "Practice on photographs": ("24_photographs", "fine-tuning, search, without labels, words"),
 }
