@@ -30,6 +30,11 @@ from studies.rules import Hypothesis, Protocol, protocol, searching
 from studies.trainings import EVIDENCE
 
 LEVEL = 0.05
+#: How a sentence calls the hypotheses of grocery64.toml.
+_NAMES = {
+    "SEC": "SEC", "SEC, not L2": "SEC minus the L2 penalty", "SEE, code": "SEE by its code",
+    "SEE, paper": "SEE as printed",
+}  # fmt: skip
 _DRAWS = 20_000
 
 
@@ -238,13 +243,20 @@ def markdown(frame: pd.DataFrame) -> str:
 
 
 def sentence(frame: pd.DataFrame) -> str:
-    """What a study confirmed or excluded, in one sentence; nothing before its seal is broken."""
+    """What a study confirmed or excluded, in short; nothing before its seal is broken."""
+    if not len(frame):
+        return ""
     said = [
-        f"{name}: {row['word']} ({row['effect']:+.1f} points, {row['low']:+.1f} to "
-        f"{row['high']:+.1f})"
-        for name, row in frame.iterrows()
+        f"{_NAMES[n]} {row['effect']:+.1f} ({row['low']:+.1f} to {row['high']:+.1f})"
+        for n, row in frame.iterrows()
     ]
-    return f"On photographs, from scratch, by a plan frozen before: {'; '.join(said)}." * bool(said)
+    out = [_NAMES[n] for n, row in frame.iterrows() if row["stands"] and "excluded" in row["word"]]
+    return (
+        "A sealed study (photographs, a small network from scratch, 300 steps, each loss at its "
+        f"own settings) found, in points of Recall@1: {'; '.join(said)}."
+        + f" The gain that its authors print is excluded there for {', '.join(out)}."
+        * bool(out)
+    ).replace("-", "−")
 
 
 # All losses -----------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from studies import claims, confirm
 from studies.answers import conditions, kept
 from studies.condition import UNTRAINED as BELOW
 from studies.condition import Condition, plain
+from studies.printed import PRINTED
 
 ALL = "losses"  # the median of all others of a condition
 PLAN = Path(__file__).with_suffix(".toml")
@@ -78,9 +79,9 @@ def _rows(part: Mapping[str, Any], ledger: pd.DataFrame, found: list[Condition])
 
 def _tables(part: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Where sizes are printed: of a claim, the tables that the ledger has."""
-    if part.get("claim") not in claims.PRINTED:
+    if part.get("claim") not in PRINTED:
         return part.get("printed")
-    file, names, new, old, metrics, by = claims.PRINTED[part["claim"]]
+    file, names, new, old, metrics, by = PRINTED[part["claim"]]
     pairs = [(name + new, name + old) for name in names.values()]
     return {"by": by, "files": [file], "pairs": pairs, "metrics": metrics}
 
@@ -114,10 +115,9 @@ def _note(row: Mapping[str, Any]) -> str:
     """Of a row of the ledger: the one loss that a mean has here, and why an interval beyond zero
     decides nothing."""
     alone = re.search(r"; here of (\w+)", row["measure"])
-    why = re.search(r"; (unequal search|borrowed recipe)", row["measure"])
-    beyond = row["word"] == claims.UNDECIDED and (row["low"] > 0 or row["high"] < 0)
+    beyond = row["low"] > 0 or row["high"] < 0
     said = [_part(len(row["parts"]), row["failed"]), alone and f"{_TITLES[alone[1]]} alone"]
-    return "; ".join(filter(None, [*said, beyond and why and why[1]]))
+    return "; ".join(filter(None, [*said, beyond and claims.reason(row)]))
 
 
 def _part(left: int, out: Sequence[str]) -> str:

@@ -124,7 +124,7 @@ def test_a_printed_size_is_the_mean_over_losses_of_each_data_set_and_network():
 
 
 def test_a_row_of_the_ledger_names_its_one_loss_and_why_nothing_is_decided(tmp_path):
-    measure = "gain of SEC; here of triplet_semihard; unequal search: weights of 0.001 to 1"
+    measure = "gain of SEC; here of triplet_semihard; unequal search: SEC's weights 0.001 to 1"
     row = claims.row("A1", "photographs, head", around(-0.02, n=81), measure=measure)
     written(tmp_path, dataclasses.replace(row, word=claims.UNDECIDED))
     plan = {"14_x": [{"claim": "A1", "of": "SEC"}]}
