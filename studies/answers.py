@@ -10,7 +10,7 @@ found: its classes have the mean of the seeds that are there, one or two.
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -169,10 +169,10 @@ def by_class(rows: pd.DataFrame) -> pd.DataFrame:
 # Claims ---------------------------------------------------------------------------------------
 
 
-def rows(found: Mapping[str, Condition]) -> Iterator[claims.Row]:
-    """Every row of the ledger that the conditions give, in the claims' order."""
+def rows(found: Mapping[str, Condition], only: Collection[str] = ()) -> Iterator[claims.Row]:
+    """Every row of the ledger that the conditions give, in the claims' order; ``only`` some."""
     contrasts = protocol("claims").contrasts
-    for claim in claims.table():
+    for claim in only or claims.table():
         for at in found.values():
             for told in (contrasts[name] for name in contrasts if name.split(", ")[0] == claim):
                 yield from _contrast_row(claim, told, at)

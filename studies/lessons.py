@@ -27,6 +27,7 @@ from studies import claims, confirm
 from studies.answers import conditions, kept
 from studies.condition import UNTRAINED as BELOW
 from studies.condition import Condition, plain
+from studies.printed import PRINTED
 
 ALL = "losses"  # the median of all others of a condition
 PLAN = Path(__file__).with_suffix(".toml")
@@ -73,7 +74,16 @@ def _rows(part: Mapping[str, Any], ledger: pd.DataFrame, found: list[Condition])
         own = [row for at in found if (row := _compared(of, part, at))]
     if (name := part.get("hypothesis")) in (sealed := confirm.confirmed()).index:
         own.append(_confirmed(of, sealed.loc[name]))
-    return [*_printed(of, part.get("printed")), *own]
+    return [*_printed(of, _tables(part)), *own]
+
+
+def _tables(part: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Where sizes are printed: of a claim, the tables that the ledger has."""
+    if part.get("claim") not in PRINTED:
+        return part.get("printed")
+    file, names, new, old, metrics, by = PRINTED[part["claim"]]
+    pairs = [(name + new, name + old) for name in names.values()]
+    return {"by": by, "files": [file], "pairs": pairs, "metrics": metrics}
 
 
 def _of_claim(of: str, claim: str, ledger: pd.DataFrame) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from dmlkit import ROOT
 
-#: Tables of papers that print the size of a claim: file, pairs of methods, metrics.
+#: Tables that print the size of a claim: file, pairs of methods, metrics, whose.
 _SEC_FILE = "extra_sec_repo_results"
 #: How these tables call our losses.
 _SEC: Mapping[str, str] = {
@@ -18,11 +18,11 @@ _SEE: Mapping[str, str] = {
     "normalized_softmax": "NSoftmax", "cosface": "CosFace", "arcface": "ArcFace",
     "proxy_nca_pp": "ProxyNCA++", "proxy_anchor": "PA",
 }  # fmt: skip
-_PRINTED = {
-    "A1": (_SEC_FILE, _SEC, "+SEC", "", ["R@1"], "dataset"),
-    "A2": (_SEC_FILE, _SEC, "+SEC", "+L2-reg", ["R@1"], "dataset"),
-    "B4": ("see_table2", _SEE, "+SEE", "", ["R@1"], "dataset"),
-    "B5": ("see_table2", _SEE, "+SEE", "", ["R@2", "R@4", "R@8"], "dataset"),
+PRINTED = {
+    "A1": (_SEC_FILE, _SEC, "+SEC", "", ["R@1"], "SEC's repository"),
+    "A2": (_SEC_FILE, _SEC, "+SEC", "+L2-reg", ["R@1"], "SEC's repository"),
+    "B4": ("see_table2", _SEE, "+SEE", "", ["R@1"], "SEE's authors"),
+    "B5": ("see_table2", _SEE, "+SEE", "", ["R@2", "R@4", "R@8"], "SEE's authors"),
 }  # fmt: skip
 
 
@@ -37,12 +37,12 @@ def printed(claim: str, losses: tuple[str, ...] = ()) -> dict[str, float]:
     >>> {data: round(100 * size, 2) for data, size in printed("B4", ("proxy_anchor",)).items()}
     {'Cars (inferred)': 0.45}
     """
-    if claim not in _PRINTED:
+    if claim not in PRINTED:
         return {}
-    file, names, new, old, metrics, by = _PRINTED[claim]
+    file, names, new, old, metrics, _ = PRINTED[claim]
     table = pd.read_csv(ROOT / "data" / "reported" / f"{file}.csv")
     wide = table[table["metric"].isin(metrics)].pivot_table(
-        index=[by, "backbone", "metric"], columns="method", values="value"
+        index=["dataset", "backbone", "metric"], columns="method", values="value"
     )
     methods = [name for loss, name in names.items() if not losses or loss in losses]
     gains = pd.DataFrame({name: wide[name + new] - wide[name + old] for name in methods})
@@ -55,5 +55,5 @@ def printed_ranks(claim: str) -> str:
     >>> printed_ranks("B5"), printed_ranks("B4")
     (' at R@2, R@4, R@8', '')
     """
-    metrics = _PRINTED[claim][4] if claim in _PRINTED else ["R@1"]
+    metrics = PRINTED[claim][4] if claim in PRINTED else ["R@1"]
     return f" at {', '.join(metrics)}" * (metrics != ["R@1"])

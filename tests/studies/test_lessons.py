@@ -36,6 +36,9 @@ def test_all_rows_of_a_claim_are_shown_in_points(tmp_path):
     )
     plan = {"14_x": [{"claim": "A1", "of": "SEC"}]}
     found = lessons.table(plan, claims.ledger(tmp_path), [])
+    kinds = found["kind"] == "printed"
+    printed, found = found[kinds], found[~kinds]
+    assert printed["n"].tolist() == 4 * ["SEC's repository"]
     assert found["label"].tolist() == ["drawings, from scratch", "photographs, head"]
     assert found["effect"].tolist() == pytest.approx([3.0, -2.0])
     assert found["n"].tolist() == ["12 repetitions", "81 products"]
@@ -125,7 +128,7 @@ def test_a_row_of_the_ledger_names_its_one_loss_and_why_nothing_is_decided(tmp_p
     row = claims.row("A1", "photographs, head", around(-0.02, n=81), measure=measure)
     written(tmp_path, dataclasses.replace(row, word=claims.UNDECIDED))
     plan = {"14_x": [{"claim": "A1", "of": "SEC"}]}
-    (found,) = lessons.table(plan, claims.ledger(tmp_path), []).to_dict("records")
+    *_, found = lessons.table(plan, claims.ledger(tmp_path), []).to_dict("records")
     assert found["note"] == "semi-hard triplets alone; unequal search"
     assert found["planned"]
 
