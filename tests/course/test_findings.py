@@ -41,6 +41,7 @@ def problems(*cells: str) -> list[str]:
         "It takes 12 s <!-- 10_recall: seconds -->",
         "There are 47,616 <!-- 10_recall: pairs --> pairs.",
         "From 1 to 6 <!-- 10_recall: list/min; list/max -->, 3.0 <!-- 10_recall: list/mean -->",
+        "Its interval is [−3.6, 9.6] <!-- 10_recall: list/low; list/high -->",  # 3 ± 4.303 · 1.528
         "It loses −5.7 points <!-- 10_recall: claims/C1, all, Adam/effect -->",
         "It loses -5.73 points <!-- 10_recall: claims/0/effect -->",
         "Lower by −75 points [0, −12.3] <!-- 10_recall: recall/m = 0.5/R/1 minus list/0; "
