@@ -3,9 +3,9 @@
 ``python -m studies.thinned`` writes data/evidence/25_thinned.csv, a row for each way, cell and
 fold; what is there already is not made anew, so that it can be broken off. A cell is so many
 classes of a fold's training part, and so many photographs of each. Heads need no photographs; whole
-networks need the archive. Steps and ridge are chosen by a third of the training classes, which is held out;
-60 classes leave none to hold out, and take what 40 took. Some five minutes of one quiet core for
-heads, ten for whole networks, whose steps were not searched.
+networks need the archive. Steps and ridge are chosen by a third of the training classes, which is
+held out; 60 classes leave none to hold out, and take what 40 took. Some five minutes of one quiet
+core for heads, ten for whole networks, whose steps were not searched.
 """
 
 import copy
@@ -26,6 +26,7 @@ from dmlkit import data, losses, recipes, training
 from dmlkit.cli import terminal
 from dmlkit.data import ImageSet, grocery
 from dmlkit.files import write_whole
+from studies.networks import whitening
 from studies.practice import KEPT
 
 PATH = dmlkit.ROOT / "data" / "evidence" / "25_thinned.csv"
@@ -33,7 +34,7 @@ CLASSES, EACH = (5, 10, 20, 40, 60), (2, 5, 10, 20, 40)
 STEPS, RIDGES, RATE = (20, 60, 200), (0.1, 1.0), 3e-4
 #: Whole networks: cells, steps, and how far the weights go from untouched (0) to trained (1).
 WHOLE, WHOLE_STEPS, SHARES = ((5, 10), (20, 10)), 60, (0.0, 0.5, 1.0)
-COLUMNS = ["way", "classes", "each", "fold", "setting", "held_out", "recall_at_1", "by_class"]
+COLUMNS = ["arm", "fold", "measure", "setting", "held_out", "mean", "by_class"]
 
 
 def rows_of(images: ImageSet, classes: int, each: int, seed: int) -> np.ndarray:
@@ -67,17 +68,6 @@ def head(x: Tensor, labels: Tensor, z: Tensor, seed: int) -> dict[int, Tensor]:
     return found
 
 
-def whitened(x: Tensor, labels: Tensor, z: Tensor) -> dict[float, Tensor]:
-    """What is left within the classes of x made round, in z (M, D), for each ridge."""
-    means = torch.stack([x[labels == c].mean(dim=0) for c in labels.unique()])
-    within = (x - means[labels]).T.cov()
-    found, eye = {}, torch.eye(len(within))
-    for ridge in RIDGES:
-        root = torch.linalg.cholesky(within + ridge * within.trace() / len(eye) * eye)
-        found[ridge] = torch.linalg.solve_triangular(root, (z - x.mean(dim=0)).T, upper=False).T
-    return found
-
-
 def ways(train: ImageSet, cell: tuple[int, int], test: ImageSet, seed: int) -> Iterator[Any]:
     """Each way and setting, with what it makes of the photographs of test."""
     rows = rows_of(train, *cell, seed)
@@ -86,8 +76,8 @@ def ways(train: ImageSet, cell: tuple[int, int], test: ImageSet, seed: int) -> I
     for step, f in head(x[rows], labels, z, seed).items():
         yield ("head", step), f
         yield ("head and untouched", step), torch.cat([f, z], dim=1)  # the mean of both cosines
-    for ridge, f in whitened(x[rows], labels, z).items():
-        yield ("whitening", ridge), f
+    for ridge, layer in zip(RIDGES, whitening(x[rows], labels, RIDGES, 0), strict=True):
+        yield ("whitening", ridge), layer(z)
 
 
 def scored(f: Any, test: ImageSet) -> pd.Series:
@@ -103,13 +93,12 @@ def heads(fold: int) -> Iterator[dict[str, Any]]:
     load = partial(data.load, "grocery", features=KEPT, fold=fold)
     train, test = load("train"), load("test")
     part, held = (load(half, validation=True, third=0) for half in ("train", "val"))
-    about = {"fold": fold, "classes": 0, "each": 0, "setting": 0, "held_out": 0.0}
     plain = {
         name: scored(F.normalize(torch.as_tensor(each.images[:]).flatten(1)), each)
         for name, each in {"test": test, "held": held}.items()
     }
-    before = float(plain["held"].mean())
-    yield about | {"way": "untouched", "held_out": before, "by_class": plain["test"]}
+    row = {"arm": "untouched", "setting": 0, "held_out": plain["held"].mean()}
+    yield row | {"by_class": plain["test"]}
     for C, n in product(CLASSES, EACH):
         tried, found = (
             {key: scored(f, other) for key, f in ways(own, (C, n), other, seed=fold)}
@@ -118,8 +107,8 @@ def heads(fold: int) -> Iterator[dict[str, Any]]:
         for way in dict.fromkeys(way for way, _ in found):
             means = {setting: tried[w, setting].mean() for w, setting in found if w == way}
             best = max(means, key=means.__getitem__)
-            row = {"fold": fold, "classes": C, "each": n, "setting": best, "way": way}
-            yield row | {"held_out": means[best], "by_class": found[way, best]}
+            row = {"arm": f"{way}, {C} × {n}", "setting": best, "held_out": means[best]}
+            yield row | {"by_class": found[way, best]}
 
 
 def whole(fold: int, C: int, n: int) -> Iterator[dict[str, Any]]:
@@ -134,12 +123,11 @@ def whole(fold: int, C: int, n: int) -> Iterator[dict[str, Any]]:
     objective = training.build.build_objective(e, some)
     training.fit(model, objective, some, e, device="cpu", progress=False)
     after = copy.deepcopy(model.backbone.state_dict())
-    row = {"fold": fold, "classes": C, "each": n, "held_out": np.nan}
     model.head = nn.Identity()
     for share in SHARES:
         model.backbone.load_state_dict(between(before, after, share))
         found = scored(training.embed(model, test), test)
-        yield row | {"way": "whole network", "setting": share, "by_class": found}
+        yield {"arm": f"whole network, {C} × {n}, {share:g}", "setting": share, "by_class": found}
 
 
 def between(before: dict[str, Tensor], after: dict[str, Tensor], share: float) -> dict[str, Tensor]:
@@ -163,18 +151,19 @@ def main() -> None:
     torch.set_num_threads(1)
     table = pd.read_csv(PATH) if PATH.exists() else pd.DataFrame(columns=COLUMNS)
     folds = range(len(grocery.FOLDS))
-    parts = [("untouched", fold, 0, 0, partial(heads, fold)) for fold in folds]
+    parts = [("untouched", fold, partial(heads, fold)) for fold in folds]
     parts += [
-        ("whole network", fold, *cell, partial(whole, fold, *cell))
-        for cell, fold in product(WHOLE, folds)
+        (f"whole network, {C} × {n}, 1", fold, partial(whole, fold, C, n))
+        for (C, n), fold in product(WHOLE, folds)
     ]
-    for *key, measured in parts:
-        if (table[["way", "fold", "classes", "each"]] == key).all(axis=1).any():
+    for arm, fold, measured in parts:
+        if ((table["arm"] == arm) & (table["fold"] == fold)).any():
             continue
         new = pd.DataFrame(measured())
-        new["recall_at_1"] = [each.mean() for each in new["by_class"]]
+        new = new.assign(fold=fold, measure="recall_at_1")
+        new["mean"] = [each.mean() for each in new["by_class"]]
         new["by_class"] = [json.dumps(each.round(4).to_dict()) for each in new["by_class"]]
-        table = pd.concat([table, new.round(4)])[COLUMNS]
+        table = pd.concat([table, new.round(4)]).reindex(columns=COLUMNS)
         write_whole({PATH: partial(table.to_csv, index=False)})
         terminal.console.print(new.drop(columns="by_class").to_string(header=False, index=False))
 
