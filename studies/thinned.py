@@ -113,12 +113,12 @@ def heads(fold: int) -> Iterator[dict[str, Any]]:
 
 def whole(fold: int, C: int, n: int) -> Iterator[dict[str, Any]]:
     """Rows of a network that was fine-tuned whole, and of weights between it and untouched."""
-    settings = {"steps": WHOLE_STEPS, "data_args.fold": fold}
+    settings: dict[str, Any] = {"steps": WHOLE_STEPS, "data_args.fold": fold}
     settings |= {"sampler_args": {"classes": min(C, 16), "per_class": 4}}
     e = recipes.load("photos_grocery_lite0", settings=settings)
     train, test = (data.load("grocery", half, **e.data_args) for half in ("train", "test"))
     some = thin(train, rows_of(train, C, n, seed=fold))
-    model = training.build.build_model(e, some)
+    model: Any = training.build.build_model(e, some)
     before = copy.deepcopy(model.backbone.state_dict())
     objective = training.build.build_objective(e, some)
     training.fit(model, objective, some, e, device="cpu", progress=False)

@@ -34,8 +34,9 @@ EXPLORABLE = Explorable(
     figure="25_thinned",
     alt="A map of five by five cells, more photographs of a class to the right and more classes "
     "upwards, blue where training gains and orange where it loses; one cell is framed.",
-    discover="A head loses where classes are few, however many photographs they have. Classes "
-    "teach what varies between products; more photographs of the same ones do not.",
+    discover="A head needs both, many classes and many photographs of each: from few classes it "
+    "loses, however many photographs they have. Beside untouched features it loses less, and "
+    "whitening hardly ever.",
     menu="What is trained",
     choices=(
         Choice(
@@ -44,11 +45,11 @@ EXPLORABLE = Explorable(
         ),
         Choice(
             "both", "a head beside untouched features",
-            "Look at the lower left corner. What does this way never do?",
+            "Compare the lower left corner with that of a head: what do untouched features save?",
         ),
         Choice(
             "whitening", "whitening",
-            "From how many photographs of five classes on does it gain?",
+            "Is there a cell in which it loses? Where does a head catch up?",
         ),
     ),
     points=lambda: [{"name": "cell", "label": ""}],

@@ -24,7 +24,8 @@ def test_weights_between_two_networks_lie_on_a_line_and_counts_stay():
     before = {"w": torch.zeros(2), "seen": torch.tensor(3)}
     after = {"w": torch.tensor([4.0, -8.0]), "seen": torch.tensor(5)}
     found = thinned.between(before, after, 0.25)
-    assert found["w"].tolist() == [1, -2] and found["seen"] == 3
+    assert found["w"].tolist() == [1, -2]
+    assert found["seen"] == 3
 
 
 def test_the_kept_table_is_whole_and_starts_as_it_did():
