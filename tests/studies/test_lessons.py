@@ -71,17 +71,6 @@ def test_what_a_failed_search_left_out_is_counted_or_is_all_there_is():
     assert found.loc["one", "word"] == claims.FAILED
 
 
-def test_losses_may_be_told_apart_by_their_year():
-    arms = {name: RNG.random(12) for name in ("contrastive", "triplet_semihard", "proxy_anchor")}
-    at = condition("photographs, head", **arms)
-    part = {"of": "new", "plus": "since 2020", "minus": "before 2020", "smallest": 0.01}
-    (row,) = lessons.table({"25_x": [part]}, pd.DataFrame(columns=["claim"]), [at]).to_dict(
-        "records"
-    )
-    older = (arms["contrastive"] + arms["triplet_semihard"]) / 2
-    assert row["effect"] == pytest.approx(100 * (arms["proxy_anchor"] - older).mean())
-
-
 def test_a_comparison_by_product_pairs_the_products_of_all_folds(tmp_path, monkeypatch):
     rows = [
         {"arm": arm, "measure": "recall_at_1", "by_class": json.dumps({f"{fold}": 0.5 + more})}
