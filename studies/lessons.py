@@ -127,10 +127,8 @@ def _apart(low: float, high: float) -> str:
 
 
 def _compared(of: str, part: Mapping[str, Any], at: Condition) -> Finding | None:
-    """A comparison in one condition; nothing where a side is missing there, or where it is not
-    asked for. Of a mean over losses those of which a search failed are left out and named."""
-    if at.name not in part.get("where", [at.name]):
-        return None
+    """A comparison in one condition; nothing where a side is missing there. Of a mean over losses
+    those of which a search failed are left out and named."""
     losses = plain(at.wide().dropna(axis=1))
     plus = _side(part["plus"], losses)
     minus = [x for x in _side(part["minus"], losses) if part["minus"] != ALL or x not in plus]

@@ -33,7 +33,7 @@ PATH = dmlkit.ROOT / "data" / "evidence" / "25_thinned.csv"
 CLASSES, EACH = (5, 10, 20, 40, 60), (2, 5, 10, 20, 40)
 STEPS, RIDGES, RATE = (20, 60, 200), (0.1, 1.0), 3e-4
 #: Whole networks: cells, steps, and how far the weights go from untouched (0) to trained (1).
-WHOLE, WHOLE_STEPS, SHARES = ((5, 10), (20, 10)), 60, (0.0, 0.5, 1.0)
+WHOLE, WHOLE_STEPS, SHARES = ((5, 10),), 60, (0.0, 0.5, 1.0)
 COLUMNS = ["arm", "fold", "measure", "setting", "held_out", "mean", "by_class"]
 
 

@@ -62,8 +62,7 @@ def test_what_a_failed_search_left_out_is_counted_or_is_all_there_is():
     at = dataclasses.replace(condition("from scratch", **arms), borrowed={("b", 1): "far below"})
     both = {"of": "two", "plus": ["a", "b"], "minus": ["c", "d"], "smallest": 0.01}
     alone = {"of": "one", "plus": ["b"], "minus": ["c"], "smallest": 0.01}
-    elsewhere = alone | {"of": "elsewhere", "where": ["fine-tuned"]}
-    plan = {"09_x": [both, alone, elsewhere]}
+    plan = {"09_x": [both, alone]}
     found = lessons.table(plan, pd.DataFrame(columns=["claim"]), [at]).set_index("of")
     assert list(found.index) == ["two", "one"]
     assert found["note"].tolist() == ["1 of 2 losses", ""]
