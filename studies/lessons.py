@@ -179,14 +179,8 @@ def _lost(at: Condition, arms: Collection[str]) -> str:
 
 
 def _side(told: Any, there: Sequence[str]) -> list[str]:
-    """Arms by name; all losses of a condition, or those "since" or "before" a year."""
-    if told == ALL:
-        return [*there]
-    if not isinstance(told, str):
-        return [*told]
-    when, year = told.split()
-    known = {entry.name: entry.year for entry in entries() if entry.name in there}
-    return [name for name, of in known.items() if (of >= int(year)) == (when == "since")]
+    """Arms by name, or all losses of a condition."""
+    return [*(there if told == ALL else told)]
 
 
 def _without(
