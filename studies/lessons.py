@@ -104,9 +104,8 @@ def _of_claim(of: str, claim: str, ledger: pd.DataFrame) -> Iterator[Finding]:
 
 def _confirmed(of: str, row: pd.Series) -> Finding:
     """A hypothesis of the sealed study; a word that hangs on one loss is none."""
-    word, note = row["word"], ""
-    if not row["stands"]:
-        word, note = "undecided", f"{word}, but not without one loss"
+    word = confirm.said(row)
+    note = "" if row["stands"] else f"{row['word']}, but not without one loss"
     return Finding(
         of, "study", "photographs, from scratch", row["effect"], row["low"], row["high"],
         "12 searches, sealed", word, True, True, note=note,
