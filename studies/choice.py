@@ -15,6 +15,7 @@ from scipy import stats
 
 from dmlkit import statistics
 from dmlkit.statistics import Luck
+from studies import confirm
 from studies.answers import TWICE, restricted
 from studies.claims import AGAIN, FEW, LEVEL, WHOLE, unequal
 from studies.condition import UNTRAINED, Condition, plain, untrained
@@ -196,8 +197,9 @@ def leading(found: Mapping[str, Condition]) -> str:
         f"This rests on {len(apart)} of the {len(tables)}, *{', '.join(apart)}*: the others show "
         f"none of the {len(tried)} to be worse. "
         + f"There, by one comparison, {', '.join(near)}. " * bool(near)
-        + f"On products, fine-tuned, these reach {reach} % Recall@1."
-    )
+        + f"On products, fine-tuned, these reach {reach} % Recall@1. "
+        + confirm.rivals([arm for arm in best.index if arm in kept])
+    ).rstrip()
 
 
 def _behind(arm: object, row: pd.Series) -> str:

@@ -222,13 +222,37 @@ def _word(row: Mapping[str, Any], margin: float) -> str:
 
 
 @cache
-def confirmed(name: str = "grocery64") -> pd.DataFrame:
-    """The hypotheses of a study whose seal is broken; none before."""
+def _opened(name: str) -> Outcomes | None:
+    """What a study's trainings found whose seal is broken."""
     path = EVIDENCE / f"{name}.csv"
     if not path.is_file():
-        return pd.DataFrame()
-    rules = protocol(name)
-    return hypotheses(rules, outcomes(rules, pd.read_csv(path, keep_default_na=False)))
+        return None
+    return outcomes(protocol(name), pd.read_csv(path, keep_default_na=False))
+
+
+@cache
+def confirmed(name: str = "grocery64") -> pd.DataFrame:
+    """The hypotheses of a study whose seal is broken; none before."""
+    found = _opened(name)
+    return pd.DataFrame() if found is None else hypotheses(protocol(name), found)
+
+
+def rivals(arms: Sequence[str], name: str = "grocery64") -> str:
+    """How far losses lie behind the best of those without an addition, in a sentence; nothing
+    before the seal is broken."""
+    if (found := _opened(name)) is None:
+        return ""
+    plain = [arm for arm in found.shares if arm == _base(arm)]
+    best = max(plain, key=lambda arm: float(np.nanmean(found.scores(arm))))
+    told = []
+    for arm in (arm for arm in arms if arm in plain and arm != best):
+        at = means([found.scores(best) - found.scores(arm)]).of([1.0])
+        ends = f"{at['effect']:.1f} points [{at['low']:.1f}, {at['high']:.1f}]"
+        told.append(f"`{arm}` is {ends} behind")
+    return (
+        f"On small photographs, from scratch ({len(plain)} losses of the sealed study, untuned, by "
+        f"one comparison), `{best}` is first by estimate; {', '.join(told)}."
+    )
 
 
 def said(row: pd.Series) -> str:
