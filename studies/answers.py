@@ -187,7 +187,7 @@ def stronger(evidence: Mapping[str, pd.DataFrame]) -> claims.Row:
         scores(protocol(name), evidence[name])[list(SEVEN)] for name in ("wide", "transfer")
     )
     values, gains = beyond(after, before), (after - before).to_numpy()
-    of = at.searches()[values.index].to_numpy()
+    of = at.searches[values.index].to_numpy()
     luck = statistics.pair_luck(gains, of, at.luck())
     pairs = 1 + math.pi / 2 / (len(SEVEN) - 1)  # margin loss, and a median of six
     return claims.row(
@@ -319,7 +319,7 @@ def _extreme_row(claim: str, at: Condition) -> Iterator[claims.Row]:
     wide = sign * at.rivals(metric)
     known = [arm for arm in ELEVEN if arm in wide]
     if loss in known and len(known) > 2:
-        of, failed = at.searches()[wide.index], at.lost(known)
+        of, failed = at.searches[wide.index], at.lost(known)
         # For some a restriction stands in; another is no rival, unless too few are left.
         out = {*failed} - {arm for arm, _ in at.better}
         sound = loss not in out and len(known) - len(out) > 2
@@ -338,7 +338,7 @@ def _extreme_row(claim: str, at: Condition) -> Iterator[claims.Row]:
 
 def _stands_in(loss: str, metric: str, at: Condition) -> str:
     """In which searches a restriction stands in for a loss, with the score of both (%)."""
-    means, said = 100 * at.wide(metric).groupby(at.searches()).mean(), ""
+    means, said = 100 * at.wide(metric).groupby(at.searches).mean(), ""
     for (arm, search), (part, _) in at.better.items():
         if arm == loss:
             said += (
