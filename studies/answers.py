@@ -187,7 +187,7 @@ def stronger(evidence: Mapping[str, pd.DataFrame]) -> claims.Row:
         scores(protocol(name), evidence[name])[list(SEVEN)] for name in ("wide", "transfer")
     )
     values, gains = beyond(after, before), (after - before).to_numpy()
-    of = at.searches()[values.index].to_numpy()
+    of = at.searches[values.index].to_numpy()
     luck = statistics.pair_luck(gains, of, at.luck())
     pairs = 1 + math.pi / 2 / (len(SEVEN) - 1)  # margin loss, and a median of six
     return claims.row(
@@ -325,7 +325,7 @@ def _extreme_row(claim: str, at: Condition) -> Iterator[claims.Row]:
     wide = sign * at.wide(metric)
     known = [arm for arm in ELEVEN if arm in wide]
     if loss in known and len(known) > 2:
-        of, failed = at.searches()[wide.index], at.lost(known)
+        of, failed = at.searches[wide.index], at.lost(known)
         kept = [arm for arm in known if arm == loss or arm not in failed]
         kept = kept if len(kept) > 2 else known
         measure = claims.table()[claim]["measure"]
