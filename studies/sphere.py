@@ -39,7 +39,7 @@ class Forms:
     def by_search(self, arm: str, other: str) -> list[float]:
         """The same mean in each of the two searches."""
         d = self.at.wide()[arm] - self.at.wide()[other]
-        return (100 * d.groupby(self.at.searches()).mean()).tolist()
+        return (100 * d.groupby(self.at.searches).mean()).tolist()
 
 
 def forms(found: Mapping[str, Condition]) -> Forms:
