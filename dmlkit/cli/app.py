@@ -249,26 +249,39 @@ def search(
     index_type: Annotated[str, typer.Option(help="flat, ivfpq or hnsw.")] = "flat",
     index: Annotated[Path | None, typer.Option(help="Its file; else one in the cache.")] = None,
     panel: Annotated[Path | None, typer.Option(help="A PNG to write: what was found.")] = None,
+    rerank: Annotated[
+        bool, typer.Option("--rerank", help="Order the first ten anew, by what matches in them.")
+    ] = False,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Say what --rerank brings on held-out classes.")
+    ] = False,
     device: Device = "auto",
 ) -> None:
     """Find the other pictures most like one, by the model of a Run; indexed the first time."""
     use_root(root)
     from dmlkit import search
+    from dmlkit.cli import practice
 
     done = search.find_run(run)
     gallery = search.gallery(done, pictures, split)
     name = pictures.name if pictures else split or done.experiment.split
     path = index or cache_folder() / "indices" / f"{done.path.name}-{name}"
     made, new = search.index(done, gallery, path, index_type, device)
-    found = search.nearest(done, gallery, made, image, count + 1, device)
+    most = max(count, practice.FIRST) if (rerank := rerank or measure) else count
+    found = search.nearest(done, gallery, made, image, most + 1, device)
     itself = found["picture"].map(lambda name: Path(name).resolve() == image.resolve())
-    found = found[~itself].head(count)
+    found = found[~itself].head(most)
+    if rerank:
+        found, line = practice.reranked(done, gallery, image, found, measure, device)
+        terminal.console.print(line, soft_wrap=True)
+    found = found.head(count)
     if panel:
         figure = search.panel(done, gallery, image, found)
         write_whole({panel: partial(figure.savefig, format="png", bbox_inches="tight")})
-    measure = str(made.metric)
-    rows = ((f"{row[measure]:.3f}", row["class"], row["picture"]) for _, row in found.iterrows())
-    print_table(f"most like {image.name}", (measure, "class", "picture"), rows)
+    names = [*found.columns[3:][::-1], "class", "picture"]  # cosine, perhaps matches
+    rows = [[f"{x:.3f}" if isinstance(x, float) else f"{x}" for x in row]
+            for row in found[names].to_numpy().tolist()]  # fmt: skip
+    print_table(f"most like {image.name}", names, rows)
     line = f"{index_type} index of {len(made)} pictures, {new} of them new, kept in {path}"
     terminal.console.print(line, soft_wrap=True)
 

@@ -16,7 +16,10 @@ from dmlkit import data, diagnosis, openset, recipes, retrieval, statistics, tra
 from dmlkit.backbones import PACKAGED, packaged
 from dmlkit.data import ImageSet
 from dmlkit.data.pictures import Pictures
+from dmlkit.rerank import FIRST as FIRST
+from dmlkit.rerank import Matcher
 from dmlkit.retrieval import Metric
+from dmlkit.search import Gallery
 from dmlkit.training import Experiment, Run
 from dmlkit.training.scoring import searched
 
@@ -278,3 +281,20 @@ def following(run: Run, root: Path) -> list[str]:
         else:
             found.append(["export", name, "head.onnx"])
     return [shlex.join(["dmlkit", *words]) for words in found]
+
+
+def reranked(
+    run: Run, gallery: Gallery, picture: Path, found: pd.DataFrame, measure: bool, device: str
+) -> tuple[pd.DataFrame, str]:
+    """What was found, re-ranked by matches; how long that took, and what it is known to bring."""
+    matcher = Matcher(run, device)
+    anew, seconds = matcher.reranked(gallery, picture, found)
+    line = f"re-ranked by matches in {1000 * seconds:.0f} ms; what this brings "
+    told = matcher.measured() if measure else matcher.kept()
+    if not told:
+        return anew, line + "with this Run is not measured: --measure does it once"
+    return anew, line + (
+        f"on {told['queries']} queries of {told['classes']} held-out classes: Recall@1 "
+        f"{told['before']:.1f} → {told['after']:.1f} % ({told['gain']:+.1f} points, 95 % interval "
+        f"over classes [{told['low']:.1f}, {told['high']:.1f}])"
+    )

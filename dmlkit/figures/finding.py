@@ -79,13 +79,17 @@ def findings(lesson: str, file: Path = FILE) -> list[Finding]:
     return [Finding(**row) for row in mine.to_dict("records")]
 
 
-def here(of: str, label: str, values: ArrayLike, unit: str = Finding.unit) -> Finding:
-    """What a lesson's own trainings found: differences (n,), one for each repetition.
+def here(
+    of: str, label: str, values: ArrayLike, unit: str = Finding.unit, each: str = "repetition"
+) -> Finding:
+    """What a lesson itself found: differences (n,), one for ``each`` repetition, or product.
+
+    Those of products, of which there are many, are summed up alone.
 
     >>> here("SEC", "photographs, 200 steps", [1.0, 2.0, 3.0]).n
     '3 repetitions'
     """
     mean, low, high, n = statistics.interval(np.asarray(values, float))
-    seeds = tuple(np.asarray(values, float).tolist())
-    said = f"{n:.0f} repetition" + "s" * (n > 1)
+    seeds = tuple(np.asarray(values, float).tolist()) if each == "repetition" else ()
+    said = f"{n:.0f} {each}" + "s" * (n > 1)
     return Finding(of, "live", label, mean, low, high, said, LIVE, unit=unit, values=seeds)

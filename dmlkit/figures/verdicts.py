@@ -33,11 +33,13 @@ def verdict(
     live: Mapping[str, Mapping[str, ArrayLike]] | None = None,
     unit: str = Finding.unit,
     file: Path = FILE,
+    each: str = "repetition",
 ) -> tuple[Figure, dict[str, Any], str, str]:
     """The verdict of a lesson: figure, numbers, alt text and caption, for ``figures.save``.
 
-    ``live`` holds what the lesson itself trained: {heading: {label: differences (n,)}}, in the
-    ``unit``. Its rows stand below those of the studies that have the same heading.
+    ``live`` holds what the lesson itself found: {heading: {label: differences (n,)}}, in the
+    ``unit``, one for ``each`` repetition, or product. Its rows stand below those of the studies
+    that have the same heading.
 
     Raises ValueError where there is nothing to show, or rows are of several units.
 
@@ -47,7 +49,7 @@ def verdict(
     """
     rows = findings(lesson, file)
     for of, mine in (live or {}).items():
-        rows += [here(of, label, values, unit) for label, values in mine.items()]
+        rows += [here(of, label, values, unit, each) for label, values in mine.items()]
     if not rows:
         raise ValueError(f"nothing is known for {lesson!r}: give what it trained as live")
     if len(units := sorted({row.unit for row in rows})) > 1:
@@ -85,7 +87,7 @@ def _numbers(rows: Sequence[Finding]) -> dict[str, Any]:
     about = ("kind", "effect", "low", "high", "n", "word", "planned", "stands")
     return {
         row.label: sample(row.values)
-        if row.kind == "live"
+        if row.values
         else {k: None if v != v else v for k, v in asdict(row).items() if k in about}
         for row in rows
     }
