@@ -115,10 +115,12 @@ PARTS = {
     "Classes": ("06_prototypes", "prototypes, clusters, proxies, angular margins"),
     "More": ("10_memory", "memories, ensembles, hyperbolic space"),
     "The sphere": ("13_norms_and_gradients", "norms, the constraint SEC, SEE's synthetic points"),
-    "Evidence": ("18_reading_papers", "papers' tables, a fair comparison, what else matters"),
+    "Evidence": ("18_reading_papers", "papers' tables, fair comparisons, SEC and SEE"),
     "Look": ("22_embedding_maps", "UMAP maps, failures, hubs"),
     "Practice on photographs": ("24_photographs", "fine-tuning, search, without labels, words"),
 }
+#: What stands beside another notebook's part, not where its number is.
+_BESIDE = {"29_sphere_expansion": "21_sphere_constraint"}
 #: Ways through the course.
 PATHS = {
     "One evening": ("00_start_here", "01_measuring_retrieval", "02_pairs", "24_photographs"),
@@ -147,6 +149,7 @@ def part_of(name: str) -> str:
     >>> part_of("05_batches")
     'Pairs'
     """
+    name = _BESIDE.get(name, name)
     return [part for part, (first, _) in PARTS.items() if first <= name][-1]
 
 

@@ -10,7 +10,8 @@ GitHub and JupyterLab do not show such comments. The rules:
 - The last numbers before the comment are meant, as many as it has paths (``;`` between them).
 - A path goes from key to key by ``/``, into a list by the place (from 0, or -1 for the last) or,
   among claims, by claim and condition ("A1, fine-tuned"). ``mean``, ``min`` and ``max`` of a
-  list, or of a sample, are over its first axis (the repetitions). The marks ``timing`` and
+  list, or of a sample, are over its first axis (the repetitions); where that is all it has,
+  ``low`` and ``high`` are the ends of its 95 % interval. The marks ``timing`` and
   ``example`` are left out.
 - ``a minus b`` and ``a over b`` are the difference and the ratio of two paths of one figure.
 - A number with ``%``, ``percent`` or ``points`` is compared with 100 times what the figure has; end
@@ -28,6 +29,7 @@ import numpy as np
 from nbformat import NotebookNode
 
 from dmlkit.figures import kind
+from dmlkit.statistics import interval
 
 _MARK = re.compile(r"<!--\s*(?P<figure>[a-z0-9][a-z0-9_-]*):\s+(?P<paths>.+?)\s*-->", re.DOTALL)
 _NUMBER = re.compile(
@@ -113,6 +115,8 @@ def _steps(value: Any) -> dict[str, Any]:
         return steps | {f"{row['claim']}, {row['condition']}": row for row in rows}
     if (array := np.asarray(value)).dtype.kind in "biuf":
         of = {"mean": array.mean(0), "min": array.min(0), "max": array.max(0)}
+        if array.ndim == 1:
+            of |= {end: np.float64(interval(array)[end]) for end in ("low", "high")}
         steps |= {name: number.tolist() for name, number in of.items()}
     return steps
 

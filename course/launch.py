@@ -63,20 +63,6 @@ def badges(path: str, repository: str) -> str:
     return " · ".join(shown) if repository else ""
 
 
-_WHERE = re.compile(r"\[Colab\]\(https://colab\.research\.google\.com/github/\): enter[^.]*(?=\.)")
-
-
-def addressed(text: str, repository: str) -> str:
-    """The README's text with the repository's address in it, where it has one."""
-    if not repository:
-        return text
-    text = text.replace(
-        "git clone ADDRESS dmlkit   # the address of this page",
-        f"git clone https://github.com/{repository}.git dmlkit",
-    )
-    return _WHERE.sub(f"[Colab]({colab('notebooks/index.ipynb', repository)})", text)
-
-
 def absolute(text: str, folder: str, repository: str) -> str:
     """Markdown of a folder whose links and pictures are found from anywhere.
 
@@ -101,7 +87,7 @@ def readme(repository: str) -> str:
     tests = f"https://github.com/{repository}/actions/workflows/tests.yml"
     links = badges("notebooks/index.ipynb", repository)
     line = f"[![tests]({tests}/badge.svg)]({tests}) · [site]({site(repository)}) · {links}"
-    return absolute(book.linked(addressed(text, repository), line), ".", repository)
+    return absolute(book.linked(text, line), ".", repository)
 
 
 def bootstrap(repository: str) -> NotebookNode:

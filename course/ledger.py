@@ -9,7 +9,7 @@ import pandas as pd
 from dmlkit import recipes
 from dmlkit.files import write_between
 from dmlkit.training import Experiment
-from studies import choice
+from studies import choice, confirm
 from studies.answers import conditions, kept
 from studies.claims import (
     AGAIN,
@@ -17,19 +17,19 @@ from studies.claims import (
     WORDS,
     is_question,
     placed,
-    printed,
-    printed_ranks,
+    reason,
     table,
 )
+from studies.printed import printed, printed_ranks
 
 #: Of ``rows``.
 COLUMNS = (
     *("claim", "condition", "", "effect", "95 % interval", "one comparison finds in 4 of 5"),
-    "printed",
-    *("its losses", "n", "Holm", "figure"),
+    "printed (taken as exact)",
+    *("its losses (printed)", "n", "Holm", "figure"),
 )
 #: Words of an effect that is there, if not as large as printed.
-_FOUND = ("holds here", "smaller than claimed", "smaller here")
+_FOUND = ("holds here", "smaller than claimed", "smaller here", "above 0 here")
 _SOURCES = {
     "sec_meta_review": "the meta-reviewer of SEC (not the paper, in these words)",
     "see_extended_abstract": "SEE's extended abstract",
@@ -50,10 +50,12 @@ def rows(frame: pd.DataFrame) -> Iterator[tuple[str, ...]]:
         stands = "stands" if row["stands"] else "falls"
         holm = f"{stands}, p = {row['holm']:.2g}" if row["word"] in DECIDED else ""
         own = row["measure"].removeprefix(about["measure"]).removeprefix("; ")
-        word = row["word"] or "a clock: no word"
+        word, why = row["word"] or "a clock: no word", reason(row)
+        own = own.replace(f"{why}: ", "") if why else own
         yield (
             row["claim"], placed(row["condition"]) + f" ({own})" * bool(own),
-            f"*{word}*" if holm.startswith("falls") else word, f"{row['effect']:+.3g}", interval,
+            f"*{word}*" if holm.startswith("falls") else word + f" ({why})" * bool(why),
+            f"{row['effect']:+.3g}", interval,
             _number(row["least"]), _number(row["printed"]), _losses(row), n, holm, row["figure"],
         )  # fmt: skip
 
@@ -63,16 +65,23 @@ def _number(value: float | None) -> str:
 
 
 def _losses(row: pd.Series) -> str:
-    """Each loss of a mean, their median, and what is left out."""
+    """Each loss of a mean, with the sizes that its authors print, by data set; their median, and
+    what is left out."""
     if not isinstance(row["parts"], dict):  # a table, or a check
         return ""
-    said = [f"{name} {100 * part:+.1f}" for name, part in row["parts"].items()]
+    said = [f"{name} {100 * part:+.1f}{_of_loss(row, name)}" for name, part in row["parts"].items()]
     if isinstance(row["center"], list | tuple):
         middle, low, high = (100 * end for end in row["center"])
         said.append(f"**median {middle:+.1f} [{low:+.1f}, {high:+.1f}]**")
     said += [f"search failed: {name}" for name in row["failed"]]
     carried = row["carried"]
     return ", ".join(said) + f"; another word without {', '.join(carried)}" * bool(len(carried))
+
+
+def _of_loss(row: pd.Series, loss: str) -> str:
+    sizes = sorted(100 * size for size in printed(row["claim"], (loss,)).values())
+    ends = dict.fromkeys(f"{size:.1f}" for size in (*sizes[:1], *sizes[-1:]))
+    return f" ({' to '.join(ends)})" * bool(ends)
 
 
 def outcome(word: str, stands: bool) -> str:
@@ -100,25 +109,33 @@ def _counted(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def in_short(frame: pd.DataFrame) -> str:
-    """The ledger in one sentence."""
+    """The ledger in two sentences."""
     found, out, neither = counts(frame).values()
+    return (
+        f"Of {found + out + neither} tests, {neither} could not tell; {found} found what was "
+        f"claimed, if narrower, and {out} the contrary. "
+        f"{confirm.sentence(confirm.confirmed())}".rstrip()
+    )
+
+
+def _at_length(frame: pd.DataFrame) -> str:
+    """Whose claims were tested, which were decided, and what else was looked at."""
     rows, words = _counted(frame), frame["word"]
     of = rows["claim"].map({claim: about["source"] for claim, about in table().items()})
     stands = rows["stands"] & rows["word"].isin(DECIDED)
-    ruled = rows[stands & ~rows["word"].isin(_FOUND)]["claim"].unique()
-    which = ", ".join(ruled)
+    contrary = ", ".join(rows[stands & ~rows["word"].isin(_FOUND)]["claim"].unique())
     papers = " and ".join(_SOURCES[source] for source in of[stands].unique())
     where = "; ".join(dict.fromkeys(map(placed, rows[stands]["condition"])))
     left = [name for source, name in _METHODS.items() if source in {*of} - {*of[stands]}]
     return (
-        f"Of {len(rows)} tests of {rows['claim'].nunique()} claims "
-        f"({(of == 'sec_meta_review').sum()} of a meta-reviewer's), {found} found a narrower form "
-        f"of what was claimed, {out} found the contrary{f' ({which})' * bool(which)}, and "
-        f"{neither} could not tell. Besides, {(words == 'passed').sum()} identities hold, and in "
-        f"the papers' own tables {(words == 'holds there').sum()} claims do and "
-        f"{(words == 'fails there').sum()} do not."
+        f"The tests are of {rows['claim'].nunique()} claims, {(of == 'sec_meta_review').sum()} of "
+        "the tests of a meta-reviewer's"
+        + f"; the contrary was found of {contrary}"
+        * bool(contrary)
+        + f". Besides, {(words == 'passed').sum()} identities hold, and in the papers' own tables "
+        f"{(words == 'holds there').sum()} claims do and {(words == 'fails there').sum()} do not."
         + f" What was decided is of {papers}, {where}." * bool(papers)
-        + f" No gain by {' or '.join(left)} is decided." * bool(left)
+        + f" Of {' and '.join(left)} these rows decide nothing." * bool(left)
     )
 
 
@@ -140,7 +157,7 @@ def tally(frame: pd.DataFrame) -> str:
     rest = [f"{others[word]} {word}" for word in WORDS if word in others]
     falls = int((decided & ~found["stands"]).sum())
     return (
-        f"{in_short(frame)} After Holm's correction these words stand: "
+        f"{in_short(frame)} {_at_length(frame)} After Holm's correction these words stand: "
         f"{', '.join(parts) or 'none'}. {falls} more have one that falls; "
         f"{', '.join(rest) or 'none is open'}. {(every['condition'] == AGAIN).sum()} rows repeat "
         f"others after longer searches; {every['claim'].map(is_question).sum()} are questions, "
@@ -213,8 +230,8 @@ def _history(about: dict[str, str]) -> str:
 
 def write(page: Path, frame: pd.DataFrame) -> None:
     """Write what a page has marks for: the ledger (``<!-- claims -->``), its one sentence
-    (``<!-- in-short -->``), the losses that lead everywhere (``<!-- leading -->``) or all groups of
-    losses (``<!-- which-loss -->``).
+    (``<!-- in-short -->``), the sealed study (``<!-- confirmed -->``), the losses that lead
+    everywhere (``<!-- leading -->``) or all groups of losses (``<!-- which-loss -->``).
 
     Raises ValueError for a page that has none of them.
     """
@@ -222,6 +239,7 @@ def write(page: Path, frame: pd.DataFrame) -> None:
     makes = {
         "claims": lambda: markdown(frame),
         "in-short": lambda: in_short(frame),
+        "confirmed": lambda: confirm.markdown(confirm.confirmed()),
         "leading": lambda: choice.leading(conditions(kept())),
         "which-loss": lambda: choice.markdown(conditions(kept())),
     }

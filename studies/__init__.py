@@ -18,6 +18,7 @@ _NAMES = {
     "choice": "settings standings",
     "rules": "SEE_ON VISITS_ON arms protocol",
     "search": "agreement ends recipes",
+    "sphere": "forms",
     "trainings": "METRICS baselines tables",
 }
 

@@ -10,7 +10,7 @@ found: its classes have the mean of the seeds that are there, one or two.
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -22,7 +22,7 @@ from dmlkit import statistics
 from studies import claims
 from studies.check import asked_for
 from studies.condition import Condition, arm_of, metric_of
-from studies.rules import DEFAULTS, Protocol, arms, is_part, protocol
+from studies.rules import DEFAULTS, Protocol, arms, choices_of, is_part, protocol
 from studies.search import best, recipes
 from studies.trainings import tables
 
@@ -169,10 +169,10 @@ def by_class(rows: pd.DataFrame) -> pd.DataFrame:
 # Claims ---------------------------------------------------------------------------------------
 
 
-def rows(found: Mapping[str, Condition]) -> Iterator[claims.Row]:
-    """Every row of the ledger that the conditions give, in the claims' order."""
+def rows(found: Mapping[str, Condition], only: Collection[str] = ()) -> Iterator[claims.Row]:
+    """Every row of the ledger that the conditions give, in the claims' order; ``only`` some."""
     contrasts = protocol("claims").contrasts
-    for claim in claims.table():
+    for claim in only or claims.table():
         for at in found.values():
             for told in (contrasts[name] for name in contrasts if name.split(", ")[0] == claim):
                 yield from _contrast_row(claim, told, at)
@@ -187,7 +187,7 @@ def stronger(evidence: Mapping[str, pd.DataFrame]) -> claims.Row:
         scores(protocol(name), evidence[name])[list(SEVEN)] for name in ("wide", "transfer")
     )
     values, gains = beyond(after, before), (after - before).to_numpy()
-    of = at.searches()[values.index].to_numpy()
+    of = at.searches[values.index].to_numpy()
     luck = statistics.pair_luck(gains, of, at.luck())
     pairs = 1 + math.pi / 2 / (len(SEVEN) - 1)  # margin loss, and a median of six
     return claims.row(
@@ -244,23 +244,29 @@ def _contrast_row(claim: str, told: Mapping[str, Any], at: Condition) -> Iterato
 
 def _unequal(told: Mapping[str, Any], kept: Groups, at: Condition) -> str:
     """What was searched less on one side of a contrast, for its measure: an arm that borrows
-    another's recipe, or a setting most of whose box lies below all that its paper has (a contrast's
-    ``paper``: setting, smallest, largest)."""
-    weights = {arm_of(t): w for terms in kept.values() for t, w in terms.items()}
-    borrowed = [arm for arm in weights if at.source(arm) not in (arm, DEFAULTS)]
-    said = f"; borrowed recipe: {' and '.join(borrowed)}" if borrowed else ""
-    if "paper" in told:
-        setting, least, most = told["paper"]
-        having = [arm for arm, w in weights.items() if w > 0 and setting in at.made[arm].space]
+    another's recipe, fewer kinds of batch, or a setting less than half of whose box is in the range
+    of its authors (a contrast's ``paper``, by addition: setting, smallest, largest)."""
+    used = list(dict.fromkeys(arm_of(t) for terms in kept.values() for t in terms))
+    borrowed = [arm for arm in used if at.source(arm) not in (arm, DEFAULTS)]
+    said = f"; borrowed recipes: {' and '.join(borrowed)}" if borrowed else ""
+    usual = protocol("scratch")
+    kinds = {a: len(choices_of(usual, at.made[a])["batch"]) for a in used if at.source(a) == a}
+    parts = []
+    if len({*kinds.values()}) > 1:
+        parts.append("kinds of batch: " + ", ".join(f"{n} of {arm}" for arm, n in kinds.items()))
+    for name, (setting, least, most) in told.get("paper", {}).items():
+        having = [arm for arm in used if arm.endswith(f" + {name}")]
         _, low, high = at.made[having[0]].space[setting]
-        if least > math.sqrt(low * high):  # half of a log scale
+        if math.log(min(high, most) / max(low, least)) < math.log(high / low) / 2:
             rows = at.rows[at.rows["arm"].isin(having)].drop_duplicates(["arm", "search"])
-            reached = sum(json.loads(recipe)[setting] >= least for recipe in rows["recipe"])
-            said += (
-                f"; unequal search: weights of {low:g} to {high:g} and 0, the paper's are "
-                f"{least:g} to {most:g}, which {reached} of {len(rows)} recipes reach"
+            found = np.array([json.loads(recipe)[setting] for recipe in rows["recipe"]])
+            parts.append(
+                f"{name}'s weights {low:g} to {high:g} and 0, its authors' "
+                + f"{least:g} to {most:g}".removesuffix(f" to {least:g}")
+                + f": {(found < least).sum()}, {((found >= least) & (found <= most)).sum()} and "
+                f"{(found > most).sum()} recipes below, in and above"
             )
-    return said
+    return said + f"; unequal search: {'; '.join(parts)}" * bool(parts)
 
 
 def _idle(differences: Sequence[pd.Series]) -> bool:
@@ -316,36 +322,21 @@ def _extreme_row(claim: str, at: Condition) -> Iterator[claims.Row]:
     sign, loss, metric = _EXTREMES[claim]
     if metric not in at.rows:
         return
-    wide = sign * at.rivals(metric)
+    wide = sign * at.wide(metric)
     known = [arm for arm in ELEVEN if arm in wide]
     if loss in known and len(known) > 2:
-        of, failed = at.searches()[wide.index], at.lost(known)
-        # For some a restriction stands in; another is no rival, unless too few are left.
-        out = {*failed} - {arm for arm, _ in at.better}
-        sound = loss not in out and len(known) - len(out) > 2
-        kept = [arm for arm in known if not sound or arm not in out]
-        failed = [arm for arm in failed if arm == loss or arm in out]
+        of, failed = at.searches[wide.index], at.lost(known)
+        kept = [arm for arm in known if arm == loss or arm not in failed]
+        kept = kept if len(kept) > 2 else known
         measure = claims.table()[claim]["measure"]
-        measure += _stands_in(loss, metric, at)
         measure += f"; of {len(kept) - 1} others" * (len(kept) < len(ELEVEN))
         how = {"overlap": at.overlap, "luck": at.luck(metric), "searches": of.to_numpy()}
         values = lead(wide[kept], loss, of)
         found = claims.row(claim, at.name, values, measure=measure, failed=failed, **how)
         # Not the worst, or not the best: nothing is shown the other way round.
-        word = found.word.replace("reversed", "fails") if sound else claims.FAILED
+        word = found.word.replace("reversed", "fails")
+        word = claims.FAILED if {*kept} & {*failed} else word
         yield replace(found, word=word)
-
-
-def _stands_in(loss: str, metric: str, at: Condition) -> str:
-    """In which searches a restriction stands in for a loss, with the score of both (%)."""
-    means, said = 100 * at.wide(metric).groupby(at.searches()).mean(), ""
-    for (arm, search), (part, _) in at.better.items():
-        if arm == loss:
-            said += (
-                f"; in search {search + 1} by its restriction {part}, with "
-                f"{means.at[search, part]:.1f} % (its own recipe: {means.at[search, arm]:.1f} %)"
-            )
-    return said
 
 
 def _loss(term: str) -> str:

@@ -31,7 +31,7 @@ def _planned(rules: Protocol, known: Mapping[str, Arm], row: Mapping[str, Any]) 
         settings, note = json.loads(row["settings"]), json.loads(row["widened"])
         place = (row["search"], row["stage"], row["candidate"])
         return trial(rules, known[name], *place, settings, note)
-    if name in baselines(rules):
+    if name not in known and name in baselines(rules):
         return baseline(rules, name, row["repetition"])
     return repeated(rules, known[name], row["repetition"], json.loads(row["recipe"]))
 

@@ -15,6 +15,7 @@ from scipy import stats
 
 from dmlkit import statistics
 from dmlkit.statistics import Luck
+from studies import confirm
 from studies.answers import TWICE, restricted
 from studies.claims import AGAIN, FEW, LEVEL, WHOLE, unequal
 from studies.condition import UNTRAINED, Condition, plain, untrained
@@ -48,7 +49,7 @@ def standings(at: Condition, luck: Luck | None = None) -> pd.DataFrame:
     """
     wide = at.rivals()
     wide = wide[plain(wide.columns)].dropna(axis=1)
-    searches = at.searches()[wide.index].to_numpy()
+    searches = at.searches[wide.index].to_numpy()
     best = pd.Series(index=wide.index, dtype=float)
     for s in np.unique(searches):
         best[searches == s] = wide.loc[searches == s, wide[searches != s].mean().idxmax()]
@@ -128,7 +129,7 @@ def ranks(at: Condition, draws: int = 2000) -> pd.DataFrame:
     mean, A = wide.mean(), len(wide.columns)
     rest = wide.sub(wide.mean(axis=1), axis=0).to_numpy() * math.sqrt(A / (A - 1))
     how: Any = {"overlap": at.overlap, "luck": at.luck(), "pairs": 0.5}
-    searches = at.searches()[wide.index].to_numpy()
+    searches = at.searches[wide.index].to_numpy()
     error = (statistics.paired(rest, searches=searches, **how)["error"] ** 2).mean()
     B = max(1e-6, 1 - error / mean.var())  # above 0, so that equals have drawn places
     drawn = B * (mean - mean.mean()).to_numpy() + math.sqrt(B * error) * rng.standard_normal(
@@ -196,8 +197,9 @@ def leading(found: Mapping[str, Condition]) -> str:
         f"This rests on {len(apart)} of the {len(tables)}, *{', '.join(apart)}*: the others show "
         f"none of the {len(tried)} to be worse. "
         + f"There, by one comparison, {', '.join(near)}. " * bool(near)
-        + f"On products, fine-tuned, these reach {reach} % Recall@1."
-    )
+        + f"On products, fine-tuned, these reach {reach} % Recall@1. "
+        + confirm.rivals([arm for arm in best.index if arm in kept])
+    ).rstrip()
 
 
 def _behind(arm: object, row: pd.Series) -> str:
@@ -271,7 +273,7 @@ def _groups(at: Condition) -> str:
     unit = "classes" if at.name.startswith("photographs") else "repetitions"
     return "\n".join(lines) + (
         f"\n\n{n} {unit} (effective {statistics.effective(n, at.overlap):.1f}), "
-        f"{at.searches().nunique()} searches; another search moves a loss by "
+        f"{at.searches.nunique()} searches; another search moves a loss by "
         f"{100 * luck:.1f} points (one standard deviation), which the test counts."
     )
 

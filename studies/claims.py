@@ -16,6 +16,7 @@ which words stand after Holm's correction over all.
 
 import csv
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -30,6 +31,7 @@ from matplotlib.figure import Figure
 from dmlkit import ROOT, statistics
 from dmlkit.files import StrPath
 from dmlkit.statistics import NO_LUCK, Luck
+from studies.printed import printed
 
 TABLE = "the paper's own table"
 #: What repeats another condition's rows, on the same test classes.
@@ -59,23 +61,6 @@ WORDS = (*DECIDED, "open", UNDECIDED, FAILED, IDLE)
 _COLORS = dict(
     zip(DECIDED, ("#0072b2", *["#3388bb"] * 3, *["#b07000"] * 2, *["#d55e00"] * 2), strict=True)
 )
-#: Tables of papers that print the size of a claim: file, pairs of methods, metrics.
-_SEC_FILE = "extra_sec_repo_results"
-#: How these tables call our losses.
-_SEC: Mapping[str, str] = {
-    "triplet_all": "Triplet", "triplet_semihard": "Semihard", "n_pairs_normalized": "NormNpair",
-    "multi_similarity": "MS",
-}  # fmt: skip
-_SEE: Mapping[str, str] = {
-    "normalized_softmax": "NSoftmax", "cosface": "CosFace", "arcface": "ArcFace",
-    "proxy_nca_pp": "ProxyNCA++", "proxy_anchor": "PA",
-}  # fmt: skip
-_PRINTED = {
-    "A1": (_SEC_FILE, _SEC, "+SEC", "", ["R@1"], "dataset"),
-    "A2": (_SEC_FILE, _SEC, "+SEC", "+L2-reg", ["R@1"], "dataset"),
-    "B4": ("see_table2", _SEE, "+SEE", "", ["R@1"], "dataset"),
-    "B5": ("see_table2", _SEE, "+SEE", "", ["R@2", "R@4", "R@8"], "dataset"),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -130,39 +115,6 @@ def table() -> dict[str, dict[str, str]]:
     """
     with (ROOT / "data" / "claims.csv").open(encoding="utf-8", newline="") as file:
         return {row["id"]: row for row in csv.DictReader(file)}
-
-
-@cache
-def printed(claim: str, losses: tuple[str, ...] = ()) -> dict[str, float]:
-    """The sizes that a table of its authors prints of a claim, by data set (as shares), means over
-    these losses, or all of its, each the mean over its networks and ranks; none where it prints
-    none. SEC's is a picture in their repository.
-
-    >>> {data: round(100 * size, 1) for data, size in printed("A1").items()}
-    {'CUB200': 4.2, 'Cars196': 4.4, 'InShop': 2.4, 'SOP': 3.6}
-    >>> {data: round(100 * size, 2) for data, size in printed("B4", ("proxy_anchor",)).items()}
-    {'Cars (inferred)': 0.45}
-    """
-    if claim not in _PRINTED:
-        return {}
-    file, names, new, old, metrics, by = _PRINTED[claim]
-    table = pd.read_csv(ROOT / "data" / "reported" / f"{file}.csv")
-    wide = table[table["metric"].isin(metrics)].pivot_table(
-        index=[by, "backbone", "metric"], columns="method", values="value"
-    )
-    methods = [name for loss, name in names.items() if not losses or loss in losses]
-    gains = pd.DataFrame({name: wide[name + new] - wide[name + old] for name in methods})
-    return {str(data): float(part.mean().mean()) / 100 for data, part in gains.groupby(level=0)}
-
-
-def printed_ranks(claim: str) -> str:
-    """At which ranks a claim's printed sizes are, where Recall@1 is not meant.
-
-    >>> printed_ranks("B5"), printed_ranks("B4")
-    (' at R@2, R@4, R@8', '')
-    """
-    metrics = _PRINTED[claim][4] if claim in _PRINTED else ["R@1"]
-    return f" at {', '.join(metrics)}" * (metrics != ["R@1"])
 
 
 @dataclass(frozen=True)
@@ -355,13 +307,23 @@ def forest(
     ax.set(ylim=(y - 0.5, -0.3))
     about = "95 % interval; black: the smallest effect; gray bar: found in 4 of 5 studies, alone"
     if any(row.printed is not None for row in rows):
-        about += "; red: the smallest printed size"
+        about += "\nred: the smallest printed size (dots: of each loss)"
     if any(row.parts for row in rows):
         about += "\ndots: each loss" + "; open: against" * any(map(_against, rows))
         about += "; diamond: their median; ticks below: the mean without one loss"
     fig.supxlabel(f"points ({about})", fontsize="small")  # wider than the axes
     ax.grid(axis="y", visible=False)
     return fig
+
+
+def reason(row: Mapping[str, Any]) -> str:
+    """Of a row's facts, why it decides nothing whatever its width is.
+
+    >>> reason({"word": UNDECIDED, "measure": "long minus usual; borrowed recipes: long"})
+    'borrowed recipes'
+    """
+    why = re.search(r"; (unequal search|borrowed recipes)", row["measure"])
+    return why[1] if why and row["word"] == UNDECIDED else ""
 
 
 def placed(condition: str) -> str:
@@ -394,6 +356,8 @@ def _draw(ax: Axes, y: float, row: Row, color: str) -> None:
     for name, part in row.parts.items():
         face = "white" if name.endswith(AGAINST) else "0.2"
         ax.plot(100 * part, y, "o", mfc=face, mec="0.2", mew=0.6, ms=2.5)
+        for least in sorted(printed(row.claim, (name,)).values())[:1]:
+            ax.plot(100 * least, y, ".", color="#d55e00", ms=3)
     for mean in row.without.values():
         ax.plot([100 * mean] * 2, [y - 0.36, y - 0.2], color="0.2", lw=0.8)
     if row.center is not None:
@@ -404,8 +368,11 @@ def _draw(ax: Axes, y: float, row: Row, color: str) -> None:
         if size is not None:
             ax.plot([100 * size] * 2, [y - 0.3, y + 0.3], color=tick, lw=1.2)
     word = row.word or "a clock: no word"
+    said = [reason(row.facts())]
     if row.failed and row.word != FAILED:
-        word += f"\n(search failed: {', '.join(row.failed)})"
+        named = row.failed[0] if len(row.failed) == 1 else f"{len(row.failed)} losses"
+        said.append("search " * (not said[0]) + f"failed: {named}")
+    word += f"\n({'; '.join(filter(None, said))})" * any(said)
     across = ax.get_yaxis_transform()
     ax.text(
         1.01, y, word, transform=across, va="center", color=color, fontsize=7.5, linespacing=1.1

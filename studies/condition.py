@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -58,21 +59,25 @@ class Condition:
     made: Mapping[str, Arm]
     better: Mapping[tuple[str, int], tuple[str, float]] = field(default_factory=dict)
     borrowed: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    _wide: dict[str, pd.DataFrame] = field(default_factory=dict, init=False, repr=False)
 
     def wide(self, metric: str = "recall_at_1") -> pd.DataFrame:
         """A score of all arms, (repetitions, arms)."""
-        return self.rows.pivot(index="repetition", columns="arm", values=metric)
+        if metric not in self._wide:  # most rows of the ledger ask for the same ones
+            self._wide[metric] = self.rows.pivot(index="repetition", columns="arm", values=metric)
+        return self._wide[metric].copy()
 
     def rivals(self, metric: str = "recall_at_1") -> pd.DataFrame:
         """As ``wide``, for comparing losses: no loss loses to its own restriction. Where that one
         validates better, its repetitions of that search are the loss's. (An addition is compared
         with its loss as searched: both with equally many candidates.)"""
-        wide, searches = self.wide(metric), self.searches()
+        wide, searches = self.wide(metric), self.searches
         for (arm, search), (restricted, _) in self.better.items():
             mine = searches[searches == search].index
             wide.loc[mine, arm] = wide.loc[mine, restricted]
         return wide
 
+    @cached_property
     def searches(self) -> pd.Series:
         """The search of each repetition."""
         return self.rows.drop_duplicates("repetition").set_index("repetition")["search"]
@@ -95,7 +100,7 @@ class Condition:
         known = wide[plain(wide)].dropna(axis=1)
         return statistics.luck(known.to_numpy(), self._of(wide), known.columns.isin(lost))
 
-    @property
+    @cached_property
     def failed(self) -> dict[tuple[str, int], str]:
         """The searches that failed, and why: all of an arm that did not train (``untrained``), far
         below the arm's other searches (by Recall@1, see ``statistics.failed``), or its restriction
@@ -164,7 +169,7 @@ class Condition:
         return statistics.pair_luck(kept.to_numpy(), self._of(kept), kind), pairs
 
     def _of(self, wide: pd.DataFrame) -> np.ndarray:
-        return self.searches()[wide.index].to_numpy()
+        return self.searches[wide.index].to_numpy()
 
     def _is_addition(self, arm: str) -> bool:
         made = self.made.get(arm)
@@ -191,5 +196,5 @@ class Condition:
     ) -> claims.Measured:
         """Values in each repetition that are a sum of scores, for the one test."""
         luck, pairs = self.kind(groups, metric)
-        of = self.searches()[values.index].to_numpy()
+        of = self.searches[values.index].to_numpy()
         return claims.Measured(values.to_numpy(), self.overlap, luck, of, pairs)

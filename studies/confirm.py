@@ -17,6 +17,7 @@ Where nothing differs it finds 4 to 5 of 100, 7 if folds differ by a point of th
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,15 @@ from scipy import stats
 
 from dmlkit import data
 from dmlkit.statistics import holm
-from studies.rules import Hypothesis, Protocol, searching
+from studies.rules import Hypothesis, Protocol, protocol, searching
+from studies.trainings import EVIDENCE
 
 LEVEL = 0.05
+#: How a sentence calls the hypotheses of grocery64.toml.
+_NAMES = {
+    "SEC": "SEC", "SEC, not L2": "SEC minus the L2 penalty", "SEE, code": "SEE by its code",
+    "SEE, paper": "SEE as printed",
+}  # fmt: skip
 _DRAWS = 20_000
 
 
@@ -128,8 +135,9 @@ def hypotheses(rules: Protocol, found: Outcomes) -> pd.DataFrame:
     Columns: those of ``Means.of``; printed; p and p_printed (that there is no gain; that it is the
     printed one or more), holm and holm_printed (over all hypotheses of the study, by Shaffer's form
     of Holm's correction, as frozen); word and, for each loss left out, the word without it; stands
-    (all of these are the same); own (the effect at the base's own recipes), best (of the best
-    candidate alone), folds and losses (JSON).
+    (all of these are the same); rest (the mean without the loss that moves it most), own (the
+    effect at the base's own choice of recipes), best (of the best candidate alone), folds and
+    losses (JSON).
     """
     rows = {}
     for name, told in rules.hypotheses.items():
@@ -169,11 +177,21 @@ def _tested(
                   rules.margin)
             for w in rest
         ],
-        "own": means(own).mean.mean(), "best": means(gains(share=0.0)).mean.mean(),
+        "rest": _rest(all_of, told.losses), "own": means(own).mean.mean(),
+        "best": means(gains(share=0.0)).mean.mean(),
         "folds": json.dumps([round(float(np.nanmean(mean[np.equal(folds, f)])), 2)
                              for f in sorted(set(folds))]),
         "losses": json.dumps(dict(zip(told.losses, all_of.mean.round(2).tolist(), strict=True))),
     }  # fmt: skip
+
+
+def _rest(all_of: Means, losses: Sequence[str]) -> str:
+    """The mean without the loss that moves it most, and its interval."""
+    n, mean = len(losses), all_of.mean.mean()
+    without = {x: all_of.of((1 - np.eye(n)[i]) / (n - 1)) for i, x in enumerate(losses)}
+    name = max(without, key=lambda x: abs(without[x]["effect"] - mean))
+    at = without[name]
+    return f"{name}: {at['effect']:+.1f} [{at['low']:+.1f}, {at['high']:+.1f}]"
 
 
 def _base(arm: str) -> str:
@@ -201,6 +219,87 @@ def _word(row: Mapping[str, Any], margin: float) -> str:
     if row["high"] < row["printed"] and row.get("holm_printed", row["p_printed"]) <= LEVEL:
         said.append("printed size excluded")
     return ", ".join(said) or "undecided"
+
+
+@cache
+def _opened(name: str) -> Outcomes | None:
+    """What a study's trainings found whose seal is broken."""
+    path = EVIDENCE / f"{name}.csv"
+    if not path.is_file():
+        return None
+    return outcomes(protocol(name), pd.read_csv(path, keep_default_na=False))
+
+
+@cache
+def confirmed(name: str = "grocery64") -> pd.DataFrame:
+    """The hypotheses of a study whose seal is broken; none before."""
+    found = _opened(name)
+    return pd.DataFrame() if found is None else hypotheses(protocol(name), found)
+
+
+def rivals(arms: Sequence[str], name: str = "grocery64") -> str:
+    """How far losses lie behind the best of those without an addition, in a sentence; nothing
+    before the seal is broken."""
+    if (found := _opened(name)) is None:
+        return ""
+    plain = [arm for arm in found.shares if arm == _base(arm)]
+    best = max(plain, key=lambda arm: float(np.nanmean(found.scores(arm))))
+    told = []
+    for arm in (arm for arm in arms if arm in plain and arm != best):
+        at = means([found.scores(best) - found.scores(arm)]).of([1.0])
+        ends = f"{at['effect']:.1f} points [{at['low']:.1f}, {at['high']:.1f}]"
+        told.append(f"`{arm}` is {ends} behind")
+    return (
+        f"On small photographs, from scratch ({len(plain)} losses of the sealed study, untuned, by "
+        f"one comparison), `{best}` is first by estimate; {', '.join(told)}."
+    )
+
+
+def said(row: pd.Series) -> str:
+    """Its word; one that hangs on one loss is none."""
+    return str(row["word"]) if row["stands"] else "undecided"
+
+
+def markdown(frame: pd.DataFrame) -> str:
+    """A table of what a study confirmed or excluded, in points of Recall@1."""
+    if not len(frame):
+        return "The study is sealed: nothing is known yet."
+    head = (
+        *("hypothesis", "word", "effect", "95 % interval", "found in 4 of 5", "printed"),
+        *(
+            "its losses",
+            "without the loss that moves it most",
+            "at its loss's own choice of recipes",
+        ),
+        *("best recipe alone", "folds", "p: no gain, printed gain (corrected)"),
+    )
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for name, row in frame.iterrows():
+        losses = ", ".join(f"{x} {gain:+.1f}" for x, gain in json.loads(row["losses"]).items())
+        cells = (
+            name, said(row), f"{row['effect']:+.2f}", f"[{row['low']:+.2f}, {row['high']:+.2f}]",
+            f"{row['least']:.1f}", f"{row['printed']:g}", losses, row["rest"],
+            f"{row['own']:+.1f}", f"{row['best']:+.1f}",
+            ", ".join(f"{gain:+.1f}" for gain in json.loads(row["folds"])),
+            f"{row['holm']:.2g}, {row['holm_printed']:.2g}",
+        )  # fmt: skip
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
+
+
+def sentence(frame: pd.DataFrame) -> str:
+    """Whose printed gain a study excluded, whatever loss is left out, and by what; nothing before
+    its seal is broken."""
+    told = [
+        f"{_NAMES[name]} {row['effect']:+.1f} ({row['low']:+.1f} to {row['high']:+.1f})"
+        for name, row in frame.iterrows()
+        if "excluded" in said(row)
+    ]
+    return (
+        "A sealed study (photographs of 64 pixels, a small network, 300 steps, three recipes each, "
+        "untuned) excluded the mean gains that authors print, in points of Recall@1: "
+        f"{'; '.join(told)}." * bool(told)
+    ).replace("-", "−")
 
 
 # All losses -----------------------------------------------------------------------------------

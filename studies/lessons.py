@@ -23,10 +23,11 @@ from dmlkit.figures import Finding
 from dmlkit.figures.finding import FILE, UNTRAINED
 from dmlkit.files import write_whole
 from dmlkit.losses import entries
-from studies import claims
+from studies import claims, confirm
 from studies.answers import conditions, kept
 from studies.condition import UNTRAINED as BELOW
 from studies.condition import Condition, plain
+from studies.printed import PRINTED
 
 ALL = "losses"  # the median of all others of a condition
 PLAN = Path(__file__).with_suffix(".toml")
@@ -71,7 +72,18 @@ def _rows(part: Mapping[str, Any], ledger: pd.DataFrame, found: list[Condition])
         own = [_of_products(of, part)]
     else:
         own = [row for at in found if (row := _compared(of, part, at))]
-    return [*_printed(of, part.get("printed")), *own]
+    if (name := part.get("hypothesis")) in (sealed := confirm.confirmed()).index:
+        own.append(_confirmed(of, sealed.loc[name]))
+    return [*_printed(of, _tables(part)), *own]
+
+
+def _tables(part: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Where sizes are printed: of a claim, the tables that the ledger has."""
+    if part.get("claim") not in PRINTED:
+        return part.get("printed")
+    file, names, new, old, metrics, by = PRINTED[part["claim"]]
+    pairs = [(name + new, name + old) for name in names.values()]
+    return {"by": by, "files": [file], "pairs": pairs, "metrics": metrics}
 
 
 def _of_claim(of: str, claim: str, ledger: pd.DataFrame) -> Iterator[Finding]:
@@ -90,14 +102,23 @@ def _of_claim(of: str, claim: str, ledger: pd.DataFrame) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def _confirmed(of: str, row: pd.Series) -> Finding:
+    """A hypothesis of the sealed study; a word that hangs on one loss is none."""
+    word = confirm.said(row)
+    note = "" if row["stands"] else f"{row['word']}, but not without one loss"
+    return Finding(
+        of, "study", "photographs, from scratch", row["effect"], row["low"], row["high"],
+        "12 searches, sealed", word, True, True, note=note,
+    )  # fmt: skip
+
+
 def _note(row: Mapping[str, Any]) -> str:
     """Of a row of the ledger: the one loss that a mean has here, and why an interval beyond zero
     decides nothing."""
     alone = re.search(r"; here of (\w+)", row["measure"])
-    why = re.search(r"; (unequal search|borrowed recipe)", row["measure"])
-    beyond = row["word"] == claims.UNDECIDED and (row["low"] > 0 or row["high"] < 0)
+    beyond = row["low"] > 0 or row["high"] < 0
     said = [_part(len(row["parts"]), row["failed"]), alone and f"{_TITLES[alone[1]]} alone"]
-    return "; ".join(filter(None, [*said, beyond and why and why[1]]))
+    return "; ".join(filter(None, [*said, beyond and claims.reason(row)]))
 
 
 def _part(left: int, out: Sequence[str]) -> str:
@@ -157,14 +178,8 @@ def _lost(at: Condition, arms: Collection[str]) -> str:
 
 
 def _side(told: Any, there: Sequence[str]) -> list[str]:
-    """Arms by name; all losses of a condition, or those "since" or "before" a year."""
-    if told == ALL:
-        return [*there]
-    if not isinstance(told, str):
-        return [*told]
-    when, year = told.split()
-    known = {entry.name: entry.year for entry in entries() if entry.name in there}
-    return [name for name, of in known.items() if (of >= int(year)) == (when == "since")]
+    """Arms by name, or all losses of a condition."""
+    return [*(there if told == ALL else told)]
 
 
 def _without(

@@ -137,11 +137,13 @@ def head(x: Tensor, labels: Tensor, rates: Sequence[float], seed: int) -> list[n
 def whitening(x: Tensor, labels: Tensor, ridges: Sequence[float], _: int) -> list[nn.Module]:
     """The matrix of notebook 25 after which features vary equally within classes."""
     means = torch.stack([x[labels == c].mean(dim=0) for c in labels.unique()])
-    e, V = torch.linalg.eigh((x - means[labels]).double().T.cov())
+    within = (x - means[labels]).double().T.cov()
+    eye = torch.eye(len(within), dtype=torch.float64)
     layers: list[nn.Module] = []
     for ridge in ridges:
-        layer = nn.Linear(*V.shape)
-        layer.weight.data = (V * (e + ridge * e.mean()).rsqrt()).float().T
+        root = torch.linalg.cholesky(within + ridge * within.trace() / len(eye) * eye)
+        layer = nn.Linear(*eye.shape)
+        layer.weight.data = torch.linalg.solve_triangular(root, eye, upper=False).float()
         layer.bias.data = -layer.weight.data @ x.mean(dim=0)
         layers.append(layer.requires_grad_(False))
     return layers

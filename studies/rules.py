@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -94,8 +95,9 @@ class Protocol:
     hypotheses: Mapping[str, Hypothesis] = field(default_factory=dict)
 
 
+@cache
 def protocol(name: str, folder: Path = FOLDER) -> Protocol:
-    """The rules of a study by its name.
+    """The rules of a study by its name, read once.
 
     Raises:
         ValueError: there is no such study, or Experiment refuses a value.
@@ -225,8 +227,13 @@ def arms(rules: Protocol | None = None) -> dict[str, Arm]:
     {'weight': 0.1, 'target': 'mean'}
     """
     if rules and rules.arms:
-        known = arms()
+        known = _of_table(64)
         return {name: _derived(name, known, told) for name, told in rules.arms.items()}
+    return dict(_of_table(rules.base["dim"] if rules else 64))
+
+
+@cache  # each loss is built for it
+def _of_table(dim: int) -> dict[str, Arm]:
     names = [entry.name for entry in losses.entries() if entry.studied]
     plain = {n: loss_arm(n) for n in names if n not in ("spherical_expansion", "meta_class")}
     found = list(plain.values())
@@ -239,7 +246,6 @@ def arms(rules: Protocol | None = None) -> dict[str, Arm]:
     visits = 1 + _SEE_POINTS * _SEE_END_RATE / 2  # the rate's mean is half its end
     for name in VISITS_ON:
         found.append(replace(plain[name], name=f"{name}, as many visits", steps_factor=visits))
-    dim = rules.base["dim"] if rules else 64
     fields = {"loss": "meta_class", "dim": dim // _MEMBERS}
     dreml = Arm("dreml", fields, {}, points="dreml", steps_factor=1 / _MEMBERS, members=_MEMBERS)
     return {arm.name: arm for arm in [*found, dreml]}

@@ -96,7 +96,9 @@ def layers(rules: Protocol, trials: pd.DataFrame) -> dict[str, int]:
     found = {}
     for arm in rules.arms:
         found[arm] = 0
-        while all((arm, s, found[arm]) in done for s in range(len(rules.searches))):
+        while found[arm] < rules.tuning.candidates and all(
+            (arm, s, found[arm]) in done for s in range(len(rules.searches))
+        ):
             found[arm] += 1
     return found
 
@@ -121,7 +123,7 @@ def unseal(rules: Protocol, trials: Table) -> Path:
     found = trials.frame()[[*key, "hash", "recall_at_1"]].merge(
         lines, on=[*key, "hash"], how="left"
     )
-    found = found[found["arm"].isin(complete)]
+    found = found[found["arm"].isin(complete) & (found["candidate"] < rules.tuning.candidates)]
     if found["hits"].isna().any():
         raise ValueError(f"{found['hits'].isna().sum()} trainings have no sealed line of their own")
     path = EVIDENCE / f"{rules.name}.csv"

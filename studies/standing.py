@@ -203,10 +203,10 @@ def alarms(
             }  # fmt: skip
             d = own[:, None] + gain - scores
             mine = [families[name] == families[arm] for name in each.names]
-            for rivals in (d, d[:, mine]):
-                p.append(1.0)
-                if rivals.mean(0).min() > 0:  # else no test is needed
-                    p[-1] = _beats_all(paired(rivals, **how))
+            each_p = np.ones(len(mine))
+            if (d.mean(0) > 0)[mine].all():  # else no test is needed
+                each_p = np.where(d.mean(0) > 0, paired(d, **how)["p"], 1.0)
+            p += [each_p.max(), each_p[mine].max()]
         better += bool((holm(p) <= LEVEL).any())
     ends = stats.binomtest(better, comparisons).proportion_ci(method="exact")
     return pd.Series({

@@ -26,7 +26,7 @@ COURSE = [path for path in NOTEBOOKS if path.stem[0].isdigit()]
 #: All notebooks with their pictures, photographs too, in bytes: a repository cloned in seconds.
 BUDGET = 11_000_000
 #: Notebooks that show evidence, for which the project's other packages may be imported.
-EVIDENCE = ("18", "19", "20", "21")
+EVIDENCE = ("18", "19", "20", "21", "29")
 ANNOTATIONS = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict}
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -67,10 +67,12 @@ def save(frames: Sequence[Image.Image], path: Path, milliseconds: int = 120) -> 
 
 #: Steps between the pictures of the page, in each training.
 _PACE = (1,) * 6 + (4,) * 6 + (12,) * 10
+_SPHERE = (26, 48, 420, 424)  # of a picture of the page
 
 
 def of_the_page(address: str) -> list[Image.Image]:
-    """The Explainer in a headless Chromium as it trains: hard triplets, then semi-hard ones.
+    """The Explainer in a headless Chromium as it trains: spheres, to the left by hard triplets,
+    to the right by semi-hard ones.
 
     Needs selenium, Chromium and its driver.
     """
@@ -88,7 +90,8 @@ def of_the_page(address: str) -> list[Image.Image]:
     options.binary_location = binary
     for argument in ("headless=new", "no-sandbox", "window-size=1180,1100"):
         options.add_argument(f"--{argument}")
-    browser, frames = webdriver.Chrome(options, webdriver.ChromeService(driver)), []
+    browser = webdriver.Chrome(options, webdriver.ChromeService(driver))
+    shots: dict[str, list[Image.Image]] = {name: [] for name in TRAININGS}
     try:
         browser.set_script_timeout(120)
         browser.get(address)
@@ -99,10 +102,23 @@ def of_the_page(address: str) -> list[Image.Image]:
             for count in _PACE:
                 do("explainer.steps(arguments[0])", count)
                 shot = Image.open(io.BytesIO(browser.get_screenshot_as_png())).convert("RGB")
-                frames.append(shot.crop((0, 0, 870, 475)).resize((648, 354)))
+                shots[name].append(shot.crop(_SPHERE))
     finally:
         browser.quit()
-    return frames
+    steps = accumulate(_PACE)
+    return [_beside(step, both) for step, *both in zip(steps, *shots.values(), strict=True)]
+
+
+def _beside(step: int, both: Sequence[Image.Image]) -> Image.Image:
+    """Two spheres at the same step, below their names."""
+    wide, high, head = both[0].width, both[0].height, 40
+    made = Image.new("RGB", (2 * wide, high + head), "white")
+    draw, font = ImageDraw.Draw(made), ImageFont.load_default(21)
+    for i, (title, shot) in enumerate(zip(TRAININGS.values(), both, strict=True)):
+        made.paste(shot, (i * wide, head))
+        place = (wide * (i + 0.5), head / 2)
+        draw.text(place, f"{title}, step {step}", "#1b1b1f", font, anchor="mm")
+    return made.resize((720, round(720 * made.height / made.width)), Image.Resampling.LANCZOS)
 
 
 class _Quiet(SimpleHTTPRequestHandler):

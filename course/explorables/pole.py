@@ -54,7 +54,7 @@ EXPLORABLE = Explorable(
     alt="A sphere from above: nine embeddings of three classes on its equator, and the same nine "
     "nearer to the pole. Below, the loss against the size of all distances, and the margin.",
     discover="From unsorted places each curve falls all the way to the pole, whatever the margin "
-    "is, and nothing is learned there. Turn the images of each class a little together: with "
+    "is. Turn the images of each class a little together: with "
     "γ = 20 the curve has turned round, so spreading pays; with γ = 1 it still falls.",
     choices=(
         Choice(

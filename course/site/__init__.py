@@ -31,7 +31,7 @@ SITE = Path(__file__).parent
 LIVE = ("explorables", "playground", "explainer")
 #: Pages of one look, each a tab of the others: the folder, and what the tab says.
 TABS = {"playground": "Forces", "explainer": "Training", "losses": "Atlas"}
-_SHARE = re.compile(r"([\d.]+) %\W*<!-- 24_steps: (fine-tuned|untouched, 128 px)/")
+_SHARE = re.compile(r"([\d.]+) %\W*<!-- 24_steps: (fine-tuned|untouched)/")
 
 
 def build(out: Path) -> None:
@@ -98,7 +98,8 @@ def write(source: Path) -> None:
     for name in ("teach.md", "plans.md"):
         (source / name).write_text(teach(name), encoding="utf-8")
     still = Image.open(ROOT / "figures" / "explainer_still.webp").size
-    context = front(launch.repository()) | {
+    context = front() | {
+        "repository": launch.repository(),
         "figures": figures,
         "still": still,
         "curves": [(e.name, e.title, drawings.curve(e.name)) for e in losses.entries()],
@@ -136,19 +137,20 @@ def tabs(current: str, there: Sequence[str]) -> str:
     return f'<nav class="tabs" aria-label="Play">{"".join(links)}</nav>'
 
 
-def front(repository: str) -> dict[str, str]:
-    """What the first page takes from the README: two paragraphs and its first commands."""
-    text = launch.addressed((ROOT / "README.md").read_text(encoding="utf-8"), repository)
+def front() -> dict[str, str]:
+    """What the first page takes from the README: three paragraphs and its first commands."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
     shares = {of: share for share, of in _SHARE.findall(text)}
     text = re.sub(r" ?<!--.*?-->", "", text, flags=re.DOTALL)
     text = text.replace("(notebooks/24_photographs.ipynb)", "(notebooks/24_photographs.html)")
-    _, _, lead, number, commands, *_ = text.split("\n\n")
+    _, _, caption, lead, number, _, commands, *_ = text.split("\n\n")
     return {
+        "caption": _html(caption.strip("*")),
         "lead": _html(lead),
         "number": _html(number),
         "after": shares["fine-tuned"],
-        "before": shares["untouched, 128 px"],
-        "commands": re.sub(r" +# .+", "", commands.removeprefix("```sh\n").removesuffix("\n```")),
+        "before": shares["untouched"],
+        "commands": commands.removeprefix("```sh\n").removesuffix("\n```"),
     }
 
 

@@ -15,28 +15,34 @@ INKS = (
 
 
 def circle(
-    axes: Axes, x: Tensor, proxies: Tensor, labels: Tensor, pictures: Tensor, margin: float = 0.0
+    axes: Axes,
+    x: Tensor,
+    proxies: Tensor,
+    labels: Tensor,
+    held_out: Tensor,
+    pictures: Tensor,
+    margin: float = 0.0,
 ) -> None:
     """Draw directions x (N, 2) around proxies (C, 2), C up to ten, with a picture of each class.
 
     A sector has the color of the class whose proxy is nearer than every other by the ``margin`` (an
-    angle in radians); gray is where none is. A dot has the color of its class, labels (N,); a cross
-    marks one whose nearest proxy is another's. Pictures (C, 1, H, W) hold ink from 0 to 1.
+    angle in radians); gray is where none is. A dot has the color of its class, labels (N,); those
+    that were ``held_out`` of the training, bool (N,), are rings farther out. Pictures (C, 1, H, W)
+    hold ink from 0 to 1.
     """
     u, v = np.meshgrid(*2 * [np.linspace(-1, 1, 401)])
     place = torch.from_numpy(np.stack([u, v], axis=-1)).float().view(-1, 2)
-    theta, order = _angles(place, proxies).sort(dim=1)
+    theta, order = (F.normalize(place) @ proxies.T).clamp(-1, 1).acos().sort(dim=1)
     paint = 1 - 0.45 * (1 - np.array([to_rgb(ink) for ink in INKS])[order[:, 0]])
     paint[(theta[:, 1] - theta[:, 0] < margin).numpy()] = 0.55
     paint = paint.reshape(401, 401, 3)
     paint[np.hypot(u, v) > 0.98] = 1
     axes.imshow(paint, extent=(-1, 1, -1, 1), origin="lower", interpolation="bilinear")
-    wrong = (_angles(x, proxies).argmin(dim=1) != labels).numpy()
-    off = (1.05 + 0.18 * (np.arange(len(x)) * 0.618 % 1))[:, None]  # so that no dot hides another
-    places, inks = off * x.numpy(), np.array(INKS)[labels]
-    a, b = places.T
-    axes.scatter(a[~wrong], b[~wrong], s=6, c=inks[~wrong], lw=0)
-    axes.scatter(a[wrong], b[wrong], s=26, c=inks[wrong], marker="x", lw=1.4)
+    off = 1.02 + 0.1 * (np.arange(len(x)) * 0.618 % 1)  # so that no dot hides another
+    held, inks = held_out.numpy(), np.array(INKS)[labels]
+    a, b = (off + 0.15 * held) * x.numpy().T
+    axes.scatter(a[~held], b[~held], s=5, c=inks[~held], lw=0)
+    axes.scatter(a[held], b[held], s=11, facecolors="none", edgecolors=inks[held], lw=0.8)
     for k, (a, b) in enumerate(proxies.tolist()):
         arrow = {"arrowstyle": "-|>", "color": "black", "lw": 0.9, "shrinkA": 0, "shrinkB": 0}
         axes.annotate("", (0.98 * a, 0.98 * b), (0, 0), arrowprops=arrow)
@@ -46,7 +52,3 @@ def circle(
         box.set_axis_off()
     axes.set(xlim=(-1.72, 1.72), ylim=(-1.72, 1.72), aspect="equal")
     axes.set_axis_off()
-
-
-def _angles(x: Tensor, proxies: Tensor) -> Tensor:
-    return (F.normalize(x) @ proxies.T).clamp(-1, 1).acos()

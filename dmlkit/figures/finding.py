@@ -21,7 +21,8 @@ FALLS = "falls in the correction"
 _AMBER = "#a05a00"
 #: The color of a word that stands, by what it begins with: those that decide something.
 COLORS = {
-    "holds": RIGHT, "smaller": "#3388bb", "above 0": "#3388bb", "too small": _AMBER,
+    "holds": RIGHT, "shown": RIGHT, "smaller": "#3388bb", "negligible": _AMBER,
+    "above 0": "#3388bb", "too small": _AMBER,
     "printed size": _AMBER, "reversed": WRONG, "fails": WRONG,
 }  # fmt: skip
 

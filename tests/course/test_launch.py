@@ -62,7 +62,6 @@ def test_with_an_origin_every_notebook_can_be_launched(origin, tmp_path, address
         assert "constraints" not in source.partition("\n")[2], "it installs loosely"
         assert "token" not in source
     readme = (tmp_path / "launch" / "README.md").read_text()
-    assert "git clone https://github.com/owner/name.git dmlkit\n" in readme
     assert "actions/workflows/tests.yml/badge.svg" in readme
     assert "https://owner.github.io/name/" in readme
     assert "(https://raw.githubusercontent.com/owner/name/HEAD/figures/24_neighbors.png)" in readme

@@ -35,6 +35,7 @@ def read(tmp_path):
             lines = TINY.splitlines()
             text = text.replace(next(line for line in lines if line.startswith(f"{old} =")), new)
         (tmp_path / "tiny.toml").write_text(text)
+        studies.protocol.cache_clear()
         return studies.protocol("tiny", tmp_path)
 
     return reads

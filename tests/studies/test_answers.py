@@ -170,8 +170,14 @@ def test_a_side_that_was_searched_less_leaves_a_row_undecided():
     rows = {row.claim: row for row in found if row.claim in ("A1", "C21")}
     assert rows["A1"].low > 0.2
     assert {row.word for row in rows.values()} == {"cannot be decided here"}
-    assert rows["A1"].measure.endswith("the paper's are 0.1 to 5, which 1 of 2 recipes reach")
-    assert rows["C21"].measure.endswith("; borrowed recipe: prototypical, long and slow")
+    assert rows["A1"].measure.endswith(
+        "; unequal search: SEC's weights 0.001 to 1 and 0, its authors' 0.1 to 5: 1, 1 and 0 "
+        "recipes below, in and above"
+    )
+    assert rows["C21"].measure.endswith("; borrowed recipes: prototypical, long and slow")
+    assert [claims.reason(row.facts()) for row in rows.values()] == [
+        "unequal search", "borrowed recipes",
+    ]  # fmt: skip
 
 
 def test_an_arm_of_the_claims_study_is_compared_with_one_of_scratch():
@@ -354,17 +360,17 @@ def test_the_recipe_of_a_failed_search_counts_as_failed_where_it_is_borrowed(mon
     assert {row.failed for row in (*few, *more)} == {("normalized_softmax",)}
 
 
-def test_a_restriction_stands_in_for_a_failed_search_which_is_named(monkeypatch):
+def test_of_a_loss_whose_search_failed_nothing_is_said_and_it_is_no_rival(monkeypatch):
     broken = {("structured_clustering", 0): ("structured_clustering, 16 x 8", 9.0)}
     monkeypatch.setattr("studies.answers.restricted", lambda *passes: broken)
-    part = table(levels() | {"structured_clustering, 16 x 8": np.full(COUNT, 0.9)})
-    at = studies.conditions(kept(scratch=table(levels()), claims=part))
+    worst = levels(structured_clustering=0.1)
+    part = table(worst | {"structured_clustering, 16 x 8": np.full(COUNT, 0.9)})
+    at = studies.conditions(kept(scratch=table(worst), claims=part))
     rows = {r.claim: r for r in studies.rows(at) if r.condition == "from scratch"}
-    assert rows["C4"].failed == ("structured_clustering",)
-    assert rows["C4"].word != "search failed"
-    said = "; in search 1 by its restriction structured_clustering, 16 x 8, with 90.0 % (its own "
-    assert said + "recipe: 50.0 %)" in rows["C4"].measure
-    assert rows["C3"].failed == ()
+    assert {rows[claim].failed for claim in ("C3", "C4")} == {("structured_clustering",)}
+    assert rows["C4"].word == "search failed"
+    assert rows["C3"].effect == pytest.approx(0.0, abs=2e-5)  # not against the 0.1
+    assert rows["C3"].measure.endswith("; of 9 others")
 
 
 def test_a_contrast_may_have_a_condition_and_a_measure_of_its_own():
@@ -372,7 +378,11 @@ def test_a_contrast_may_have_a_condition_and_a_measure_of_its_own():
     at_1 = wide(frame)
     (row,) = studies.rows(studies.conditions(kept(claims=frame)))
     assert (row.claim, row.condition) == ("C12", "from scratch, equal images")
-    assert row.measure.startswith("4 episodes per batch minus 1, equal images; the batches of one ")
+    assert row.measure == (
+        "4 episodes per batch minus 1, equal images; unequal search: kinds of batch: 1 of "
+        "prototypical, 4 episodes, 4 of prototypical, 32 images"
+    )
+    assert row.word == claims.UNDECIDED
     d = at_1["prototypical, 4 episodes"] - at_1["prototypical, 32 images"]
     assert row.values == pytest.approx(d.to_numpy())
 

@@ -24,6 +24,7 @@ def asks(tmp_path):
     def reads(text, like="tiny"):
         (tmp_path / "tiny.toml").write_text(TINY)
         (tmp_path / "own.toml").write_text(f'like = "{like}"\n{text}')
+        studies.protocol.cache_clear()
         return studies.protocol("own", tmp_path)
 
     return reads

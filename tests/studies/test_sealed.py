@@ -126,7 +126,7 @@ def test_an_addition_has_its_bases_recipes_and_is_never_off():
             weights = [
                 v for c in candidates(rules, arms[name], s) for k, v in c.items() if "weight" in k
             ]
-            assert len(weights) == 4
+            assert len(weights) == 3
             assert min(weights) > 0
 
 

@@ -1,0 +1,172 @@
+"""When training harms: groceries with few classes and few photographs, against a frozen network.
+
+``python -m studies.thinned`` writes data/evidence/25_thinned.csv, a row for each way, cell and
+fold; what is there already is not made anew, so that it can be broken off. A cell is so many
+classes of a fold's training part, and so many photographs of each. Heads need no photographs; whole
+networks need the archive. Steps and ridge are chosen by a third of the training classes, which is
+held out; 60 classes leave none to hold out, and take what 40 took. Some five minutes of one quiet
+core for heads, ten for whole networks, whose steps were not searched.
+"""
+
+import copy
+import json
+from collections.abc import Iterator
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import dmlkit
+from dmlkit import data, losses, recipes, training
+from dmlkit.cli import terminal
+from dmlkit.data import ImageSet, grocery
+from dmlkit.files import write_whole
+from studies.networks import whitening
+from studies.practice import KEPT
+
+PATH = dmlkit.ROOT / "data" / "evidence" / "25_thinned.csv"
+CLASSES, EACH = (5, 10, 20, 40, 60), (2, 5, 10, 20, 40)
+STEPS, RIDGES, RATE = (20, 60, 200), (0.1, 1.0), 3e-4
+#: Whole networks: cells, steps, and how far the weights go from untouched (0) to trained (1).
+WHOLE, WHOLE_STEPS, SHARES = ((5, 10),), 60, (0.0, 0.5, 1.0)
+COLUMNS = ["arm", "fold", "measure", "setting", "held_out", "mean", "by_class"]
+
+
+def rows_of(images: ImageSet, classes: int, each: int, seed: int) -> np.ndarray:
+    """So many photographs of so many classes, drawn; of a class that has fewer all."""
+    rng = np.random.default_rng(seed)
+    some = rng.permutation(images.num_classes)[:classes]
+    order = rng.permutation(len(images))
+    y = pd.Series(images.labels[order])
+    return np.sort(order[(y.groupby(y).cumcount() < each) & y.isin(some)])
+
+
+def head(x: Tensor, labels: Tensor, z: Tensor, seed: int) -> dict[int, Tensor]:
+    """Embeddings (M, 128) of z by a linear head on x, after each number of steps."""
+    torch.manual_seed(seed)
+    mean, found = x.mean(dim=0), {}
+    layer = nn.Linear(x.shape[1], 128)
+    loss = losses.build("normalized_softmax", num_classes=int(labels.max()) + 1, dim=128,
+                        temperature=1 / 8)  # fmt: skip
+    rates: Any = [
+        {"params": layer.parameters(), "lr": RATE},
+        {"params": loss.parameters(), "lr": 10 * RATE},
+    ]
+    optimizer = torch.optim.AdamW(rates, weight_decay=1e-4)
+    for step in range(1, STEPS[-1] + 1):
+        batch = torch.randint(len(x), (64,))
+        optimizer.zero_grad()
+        loss(layer(x[batch] - mean), labels[batch]).backward()
+        optimizer.step()
+        if step in STEPS:
+            found[step] = F.normalize(layer(z - mean)).detach()
+    return found
+
+
+def ways(train: ImageSet, cell: tuple[int, int], test: ImageSet, seed: int) -> Iterator[Any]:
+    """Each way and setting, with what it makes of the photographs of test."""
+    rows = rows_of(train, *cell, seed)
+    x, z = (F.normalize(torch.as_tensor(each.images[:]).flatten(1)) for each in (train, test))
+    labels = torch.from_numpy(np.unique(train.labels[rows], return_inverse=True)[1])
+    for step, f in head(x[rows], labels, z, seed).items():
+        yield ("head", step), f
+        yield ("head and untouched", step), torch.cat([f, z], dim=1)  # the mean of both cosines
+    for ridge, layer in zip(RIDGES, whitening(x[rows], labels, RIDGES, 0), strict=True):
+        yield ("whitening", ridge), layer(z)
+
+
+def scored(f: Any, test: ImageSet) -> pd.Series:
+    """Recall@1 of each class, on another visit."""
+    z, q, y = F.normalize(torch.as_tensor(f)), test.queries, test.labels
+    assert q is not None
+    found = y[~q][(z[q] @ z[~q].T).argmax(dim=1)]
+    return pd.Series(found == y[q]).groupby(y[q]).mean().set_axis(test.class_names)
+
+
+def heads(fold: int) -> Iterator[dict[str, Any]]:
+    """Rows of all cells of a fold: what is chosen by held-out classes, then scored on the test."""
+    load = partial(data.load, "grocery", features=KEPT, fold=fold)
+    train, test = load("train"), load("test")
+    part, held = (load(half, validation=True, third=0) for half in ("train", "val"))
+    plain = {
+        name: scored(F.normalize(torch.as_tensor(each.images[:]).flatten(1)), each)
+        for name, each in {"test": test, "held": held}.items()
+    }
+    row = {"arm": "untouched", "setting": 0, "held_out": plain["held"].mean()}
+    yield row | {"by_class": plain["test"]}
+    for C, n in product(CLASSES, EACH):
+        tried, found = (
+            {key: scored(f, other) for key, f in ways(own, (C, n), other, seed=fold)}
+            for own, other in ((part, held), (train, test))
+        )
+        for way in dict.fromkeys(way for way, _ in found):
+            means = {setting: tried[w, setting].mean() for w, setting in found if w == way}
+            best = max(means, key=means.__getitem__)
+            row = {"arm": f"{way}, {C} × {n}", "setting": best, "held_out": means[best]}
+            yield row | {"by_class": found[way, best]}
+
+
+def whole(fold: int, C: int, n: int) -> Iterator[dict[str, Any]]:
+    """Rows of a network that was fine-tuned whole, and of weights between it and untouched."""
+    settings: dict[str, Any] = {"steps": WHOLE_STEPS, "data_args.fold": fold}
+    settings |= {"sampler_args": {"classes": min(C, 16), "per_class": 4}}
+    e = recipes.load("photos_grocery_lite0", settings=settings)
+    train, test = (data.load("grocery", half, **e.data_args) for half in ("train", "test"))
+    some = thin(train, rows_of(train, C, n, seed=fold))
+    model: Any = training.build.build_model(e, some)
+    before = copy.deepcopy(model.backbone.state_dict())
+    objective = training.build.build_objective(e, some)
+    training.fit(model, objective, some, e, device="cpu", progress=False)
+    after = copy.deepcopy(model.backbone.state_dict())
+    model.head = nn.Identity()
+    for share in SHARES:
+        model.backbone.load_state_dict(between(before, after, share))
+        found = scored(training.embed(model, test), test)
+        yield {"arm": f"whole network, {C} × {n}, {share:g}", "setting": share, "by_class": found}
+
+
+def between(before: dict[str, Tensor], after: dict[str, Tensor], share: float) -> dict[str, Tensor]:
+    """Weights on the straight line from one network to another (WiSE-FT; counts stay)."""
+    return {
+        name: torch.lerp(value, after[name], share) if value.is_floating_point() else value
+        for name, value in before.items()
+    }
+
+
+def thin(images: ImageSet, rows: np.ndarray) -> ImageSet:
+    """Some photographs, still as files."""
+    old, labels = np.unique(images.labels[rows], return_inverse=True)
+    names = tuple(images.class_names[k] for k in old)
+    pictures: Any = images.images
+    return ImageSet(pictures.subset(rows), labels, images.groups[rows], names)
+
+
+def main() -> None:
+    """Measure what is missing, and write the table after each part."""
+    torch.set_num_threads(1)
+    table = pd.read_csv(PATH) if PATH.exists() else pd.DataFrame(columns=COLUMNS)
+    folds = range(len(grocery.FOLDS))
+    parts = [("untouched", fold, partial(heads, fold)) for fold in folds]
+    parts += [
+        (f"whole network, {C} × {n}, 1", fold, partial(whole, fold, C, n))
+        for (C, n), fold in product(WHOLE, folds)
+    ]
+    for arm, fold, measured in parts:
+        if ((table["arm"] == arm) & (table["fold"] == fold)).any():
+            continue
+        new = pd.DataFrame(measured())
+        new = new.assign(fold=fold, measure="recall_at_1")
+        new["mean"] = [each.mean() for each in new["by_class"]]
+        new["by_class"] = [json.dumps(each.round(4).to_dict()) for each in new["by_class"]]
+        table = pd.concat([table, new.round(4)]).reindex(columns=COLUMNS)
+        write_whole({PATH: partial(table.to_csv, index=False)})
+        terminal.console.print(new.drop(columns="by_class").to_string(header=False, index=False))
+
+
+if __name__ == "__main__":
+    main()
