@@ -94,7 +94,7 @@ def check_data_set(project: Path, said: str) -> None:
 def check_notebook(project: Path, said: str) -> None:
     assert "done       31_my_question" in said
     assert "31_my_question: " not in said, "its numbers in prose are those of its figure"
-    assert (project / "figures" / "30_spread.png").exists()
+    assert (project / "figures" / "31_spread.png").exists()
     assert "31_my_question" in (project / "notebooks" / "index.ipynb").read_text()
 
 
