@@ -94,9 +94,9 @@ def test_a_notebook_has_its_own_outputs_and_folds_what_draws_and_solves(built: P
 
 def test_the_first_page_has_the_claim_of_the_readme_and_leads_to_all_others(built: Path) -> None:
     page = text(built, "index.html")
-    said = site.front("")
-    assert all(part in page for part in (said["lead"], said["number"], "git clone"))
-    assert f"for {said['before']} % of\nphotographs" in said["number"]
+    said = site.front()
+    assert all(part in page for part in (said["lead"], said["number"], said["caption"], "make lab"))
+    assert f"for {said['before']} % of photographs" in said["number"]
     assert f"<strong>{said['after']} %</strong>" in said["number"]
     for name in ("notebooks/index", "losses/index", "ledger/index", "play", "teach", "gallery"):
         assert f'href="{name}.html"' in page
@@ -189,7 +189,7 @@ def test_in_a_browser(
     chromium.get(f"{address}/index.html")
     pictures = "return [...document.images].map((picture) => picture.naturalWidth)"
     widths = chromium.execute_script(pictures)
-    assert len(widths) == 2 + len(book.course())  # the mark and the still
+    assert len(widths) == 3 + len(book.course())  # the mark, the neighbors, the still
     assert widths[1] > 0
     sizes = "return performance.getEntries().map((each) => each.encodedBodySize ?? 0)"
     assert sum(chromium.execute_script(sizes)) < 1_000_000
