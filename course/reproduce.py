@@ -33,8 +33,6 @@ from dmlkit.figures import versions
 from dmlkit.files import write_whole
 
 PROFILES = ("smoke", "ci", "full")
-#: Run last where two run at a time, so that no core waits for a long one.
-_SHORT = ("04_", "20_", "28_", "18_")
 
 # What figures depend on besides their notebook: a change of it makes them anew.
 _INPUTS = (
@@ -66,7 +64,7 @@ def reproduce(
     it was, and the others go on.
 
     ``workers`` notebooks run at a time and share the cores: by default two, which leaves no core
-    idle between sweeps, the last of the course first and short ones at the end. Kernels inherit
+    idle between sweeps, and the last of the course, which is the longest, first. Kernels inherit
     the environment: with ``$DMLKIT_SCHEDULER`` their sweeps train on that cluster.
 
     Raises, before anything runs:
@@ -149,9 +147,7 @@ def _make(jobs: Sequence[Job], workers: int | None, seconds: float, console: Con
     for job in jobs:
         if job not in to_run:
             console.print(Text(f"unchanged  {job.name}"))
-    last = [job for job in to_run if job.name.startswith(_SHORT)]
-    order = to_run if workers else [job for job in to_run[::-1] if job not in last] + last
-    failed = []
+    order, failed = to_run if workers else to_run[::-1], []
     for job, took, complaint in run_all(order, workers or min(2, joblib.cpu_count()), seconds):
         others = {r["provenance"]["notebook"] for r in _records(job.staging / "figures").values()}
         if not complaint and others - {job.name}:

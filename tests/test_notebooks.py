@@ -102,6 +102,8 @@ def _outputs(notebook: NotebookNode) -> Iterator[str]:
             yield f"{first!r} keeps its output without an execution count: nbval refuses that"
         if cell.execution_count is not None and not cell.outputs:
             yield f"{first!r} has an execution count, but no output"
+        if any(output.get("data", {}).keys() == {"text/plain"} for output in cell.outputs):
+            yield f"{first!r} shows what its last expression is, which nobody asked for"
         if checked and any("text" not in output for output in cell.outputs):
             yield f"{first!r} is compared word for word, but shows more than words"
 
@@ -269,11 +271,14 @@ def _append(**cell: Any) -> Callable[[NotebookNode], None]:
 
 #: What JupyterLab saves of a widget: a view, whose state is not there.
 VIEW = new_output("display_data", {"application/vnd.jupyter.widget-view+json": {"model_id": "1"}})
+#: What the last line of a cell leaves, as drawing does.
+LEFT = new_output("display_data", {"text/plain": "Text(0, 0.5, 'place')"})
 BROKEN: list[tuple[str, Callable[[NotebookNode], Any]]] = [
     ("is not a JSON literal", _replace("seeds: int = 5", "seeds: list = (1, 2)")),
     ("a comment holds '='", _replace("# smoke, ci or full", "# default=smoke")),
     ("sizes are not looked up", _replace("}.get(profile, (", "}.get(name, (")),
     ("keep its output, but has none", _append(metadata={"tags": [outputs.CHECKED]})),
+    ("shows what its last", _append(execution_count=1, outputs=[LEFT])),
     ("not called python3", lambda nb: nb.metadata.kernelspec.update(name="dml")),
     ("has 26 lines", lambda nb: nb.cells.append(new_code_cell("x = 1\n" * 26))),
     ("has no alt", _replace("    alt=", "    other=")),
