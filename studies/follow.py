@@ -162,11 +162,12 @@ def command(
 ) -> Iterator[str]:
     """What ``dmlkit study`` does, and the lines that it prints. Raises as ``follow`` does, and
     RuntimeError where rows that are trained anew are not as they were."""
-    rules, (trials, evidence) = protocol(name), tables(name)
-    if rules.sealed:
-        yield from _sealed(rules, chosen_arms(names, rules), only, status, device)
-        return
+    rules = protocol(name)
     chosen = chosen_arms(names, rules)
+    if rules.sealed:
+        yield from _sealed(rules, chosen, only, status, device)
+        return
+    trials, evidence = tables(name)
     if sampled:
         found = sample(f"{name}_{only}" if only == "further" else name, sampled, key, device)
         yield found.to_string(index=False)

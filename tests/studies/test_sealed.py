@@ -14,7 +14,7 @@ import dmlkit
 import studies
 from dmlkit import data
 from studies import confirm, probes, sealed, verdict
-from studies.follow import chosen_arms
+from studies.follow import chosen_arms, command
 from studies.judge import judge
 from studies.search import candidates
 from studies.trainings import trained, work_off
@@ -176,6 +176,10 @@ def test_trainings_come_in_layers_and_what_they_say_of_test_classes_is_sealed(ru
     rows = pd.read_csv(sealed.unseal(rules, again), keep_default_na=False)
     assert len(rows) == 12
     assert list(rows) == ["arm", "search", "candidate", "hash", "validation", "hits"]
+
+
+def test_a_study_that_is_open_in_part_says_how_far_it_is():
+    assert any(line.startswith("hypotheses: 3 of 3") for line in command("grocery64", status=True))
 
 
 def test_nothing_but_the_unsealing_reads_what_is_sealed():
