@@ -245,7 +245,8 @@ def _contrast_row(claim: str, told: Mapping[str, Any], at: Condition) -> Iterato
 def _unequal(told: Mapping[str, Any], kept: Groups, at: Condition) -> str:
     """What was searched less on one side of a contrast, for its measure: an arm that borrows
     another's recipe, fewer kinds of batch, or a setting less than half of whose box is in the range
-    of its authors (a contrast's ``paper``, by addition: setting, smallest, largest)."""
+    of its authors (a contrast's ``paper``, by addition: setting, smallest, largest; a single value
+    must lie in the middle half of the box)."""
     used = list(dict.fromkeys(arm_of(t) for terms in kept.values() for t in terms))
     borrowed = [arm for arm in used if at.source(arm) not in (arm, DEFAULTS)]
     said = f"; borrowed recipes: {' and '.join(borrowed)}" if borrowed else ""
@@ -257,7 +258,11 @@ def _unequal(told: Mapping[str, Any], kept: Groups, at: Condition) -> str:
     for name, (setting, least, most) in told.get("paper", {}).items():
         having = [arm for arm in used if arm.endswith(f" + {name}")]
         _, low, high = at.made[having[0]].space[setting]
-        if math.log(min(high, most) / max(low, least)) < math.log(high / low) / 2:
+        quarter = math.log(high / low) / 4
+        fits = math.log(min(high, most) / max(low, least)) >= 2 * quarter
+        if least == most:
+            fits = min(math.log(least / low), math.log(high / least)) >= quarter
+        if not fits:
             rows = at.rows[at.rows["arm"].isin(having)].drop_duplicates(["arm", "search"])
             found = np.array([json.loads(recipe)[setting] for recipe in rows["recipe"]])
             parts.append(
@@ -330,6 +335,8 @@ def _extreme_row(claim: str, at: Condition) -> Iterator[claims.Row]:
         kept = kept if len(kept) > 2 else known
         measure = claims.table()[claim]["measure"]
         measure += f"; of {len(kept) - 1} others" * (len(kept) < len(ELEVEN))
+        of_it = [f"its search {s + 1} {why}" for (arm, s), why in at.failed.items() if arm == loss]
+        measure += f"; {', '.join(of_it)}" * bool(of_it)
         how = {"overlap": at.overlap, "luck": at.luck(metric), "searches": of.to_numpy()}
         values = lead(wide[kept], loss, of)
         found = claims.row(claim, at.name, values, measure=measure, failed=failed, **how)

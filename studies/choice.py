@@ -24,6 +24,7 @@ from studies.rules import protocol
 from studies.search import recipes
 from studies.trainings import tables
 
+HAIR = 0.005  # of p: as far from 5 % a loss is named
 BAND = 0.02  # of Recall@1: the width of the bands behind the best
 #: The conditions of a page, each with the tables that have its searches.
 SHOWN: Mapping[str, tuple[str, ...]] = {
@@ -227,12 +228,16 @@ def _in_words(found: Mapping[str, Condition]) -> Iterator[str]:
             table = table.drop(index=dead)
             low, high = 100 * table["mean"].quantile([0.1, 0.9])
             n = statistics.effective(len(at.wide()), at.overlap)
+            close = [
+                f"`{arm}` (p {p:.3f})" for arm, p in table["p"].items() if abs(p - LEVEL) < HAIR
+            ]
             few = f"repetitions share classes and count as {n:.1f}, so that no group is told: "
             group = f"{few if n < FEW else ''}{(table['group'] == 0).sum()} of {len(table)}"
             lost = ", ".join(f"`{arm}`" for arm in dead)
             yield (
-                f"**{name}**{unequal(name)}: {group} losses cannot be separated from the best; a "
-                f"loss 3 points behind would be found in {told}. "
+                f"**{name}**{unequal(name)}: {group} losses cannot be separated from the best"
+                + f" (by a hair in or out: {', '.join(close)})" * bool(close)
+                + f"; a loss 3 points behind would be found in {told}. "
                 "The 95 % interval of a rank (not corrected for many) spans "
                 f"{(rank['high'] - rank['low']).median():.0f} places in the median. Four in "
                 f"five losses have a Recall@1 of {low:.0f} to {high:.0f} %. "

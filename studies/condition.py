@@ -114,7 +114,11 @@ class Condition:
         far = np.argwhere(statistics.failed(sound.to_numpy(), self._of(wide)))
         found |= {(sound.columns[arm], names[s]): "far below its twin" for s, arm in far}
         edge = 2 * self._luck(wide, {arm for arm, _ in found}).sd
-        below = {k: f"below {part}" for k, (part, by) in self.better.items() if by > edge}
+        below = {
+            k: f"validates {100 * by:.1f} points below {part}, {100 * edge:.1f} may be luck"
+            for k, (part, by) in self.better.items()
+            if by > edge
+        }
         return {**self.borrowed, **found, **below}
 
     def _broken(self) -> set[str]:
