@@ -253,8 +253,11 @@ def _unequal(told: Mapping[str, Any], kept: Groups, at: Condition) -> str:
     usual = protocol("scratch")
     kinds = {a: len(choices_of(usual, at.made[a])["batch"]) for a in used if at.source(a) == a}
     parts = []
+    recipes = at.rows.drop_duplicates(["arm", "search"]).set_index("arm")["recipe"]
     if len({*kinds.values()}) > 1:
-        parts.append("kinds of batch: " + ", ".join(f"{n} of {arm}" for arm, n in kinds.items()))
+        chose = {a: sorted({json.loads(text)["batch"] for text in recipes[[a]]}) for a in kinds}
+        each = (f"{n} of {a} (chose {', '.join(chose[a])})" for a, n in kinds.items())
+        parts.append(f"kinds of batch: {', '.join(each)}")
     for name, (setting, least, most) in told.get("paper", {}).items():
         having = [arm for arm in used if arm.endswith(f" + {name}")]
         _, low, high = at.made[having[0]].space[setting]
@@ -263,13 +266,13 @@ def _unequal(told: Mapping[str, Any], kept: Groups, at: Condition) -> str:
         if least == most:
             fits = min(math.log(least / low), math.log(high / least)) >= quarter
         if not fits:
-            rows = at.rows[at.rows["arm"].isin(having)].drop_duplicates(["arm", "search"])
-            found = np.array([json.loads(recipe)[setting] for recipe in rows["recipe"]])
+            found = np.array([json.loads(recipe)[setting] for recipe in recipes[having]])
+            inside = (found >= least) & (found <= most)
             parts.append(
                 f"{name}'s weights {low:g} to {high:g} and 0, its authors' "
                 + f"{least:g} to {most:g}".removesuffix(f" to {least:g}")
-                + f": {(found < least).sum()}, {((found >= least) & (found <= most)).sum()} and "
-                f"{(found > most).sum()} recipes below, in and above"
+                + f": {(found == 0).sum()} recipes of weight 0, {(found < least)[found > 0].sum()} "
+                f"below, {inside.sum()} in, {(found > most).sum()} above"
             )
     return said + f"; unequal search: {'; '.join(parts)}" * bool(parts)
 

@@ -190,13 +190,20 @@ def leading(found: Mapping[str, Condition]) -> str:
     means = best[best.index.isin(kept)]
     reach = " to ".join(dict.fromkeys(f"{100 * end:.0f}" for end in (means.min(), means.max())))
     apart = {k: table for k, table in tables.items() if (table["group"][[*tried]] > 0).any()}
+    few = [
+        name
+        for name in tables
+        if statistics.effective(len(found[name].wide()), found[name].overlap) < FEW
+    ]
     near = [_behind(arm, row) for table in apart.values() for arm, row in table.iterrows()
             if arm in kept and row["behind"] > row["error"]]  # fmt: skip
     return (
-        f"Of the {len(tried)} losses that were tried in all {len(tables)} conditions, "
-        f"{len(kept)} were never shown to be worse than the best: {', '.join(names)}. "
+        f"Of the {len(tried)} losses that were searched in all {len(tables)} conditions below, "
+        f"{len(kept)} were shown in none of them to be worse than the best: {', '.join(names)}. "
         f"This rests on {len(apart)} of the {len(tables)}, *{', '.join(apart)}*: the others show "
-        f"none of the {len(tried)} to be worse. "
+        f"none of the {len(tried)} to be worse"
+        + f" (*{', '.join(few)}* can show nothing: too few effective repetitions)" * bool(few)
+        + ". "
         + f"There, by one comparison, {', '.join(near)}. " * bool(near)
         + f"On products, fine-tuned, these reach {reach} % Recall@1. "
         + confirm.rivals([arm for arm in best.index if arm in kept])
