@@ -307,8 +307,8 @@ def sentence(frame: pd.DataFrame) -> str:
     names = "; ".join(f"{_NAMES[name]} {numbers}" for name, numbers in told.items())
     return (
         (
-            "A sealed study (photographs of 64 pixels, a small network, 300 steps, three recipes "
-            "each, untuned, weights never 0) excluded the mean gains that authors print, in points "
+            "A sealed study (photographs of 64 pixels, a small network, 300 steps, "
+            "untuned, weights never 0) excluded the mean gains that authors print, in points "
             f"of Recall@1: {names}."
             * bool(names)
             + " SEE's points summed, as we read its equation 3, of which no gain is printed: "
