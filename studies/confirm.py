@@ -294,29 +294,19 @@ def markdown(frame: pd.DataFrame) -> str:
 
 def sentence(frame: pd.DataFrame) -> str:
     """Whose printed gain a study excluded, whatever loss is left out, and by what; nothing before
-    its seal is broken."""
-    told = {
-        name: f"{row['effect']:+.1f} ({row['low']:+.1f} to {row['high']:+.1f})"
-        for name, row in frame.iterrows()
-        if "excluded" in said(row)
-    }
-    for name in {*told} & {"SEC"}:
-        loss, _, rest = frame.loc[name, "rest"].partition(": ")
-        told[name] += f", without {loss.replace('_', '-')} {rest.partition(' ')[0]}"
-    summed = told.pop("SEE, paper", "")
-    names = "; ".join(f"{_NAMES[name]} {numbers}" for name, numbers in told.items())
+    its seal is broken. No gain of SEE's sum is printed: the table alone has it."""
+    told = []
+    for name, row in frame.drop(index="SEE, paper", errors="ignore").iterrows():
+        if "excluded" in said(row):
+            loss, _, rest = row["rest"].partition(": ")
+            without = f", without {loss.replace('_', '-')} {rest.partition(' ')[0]}"
+            ends = f"{row['effect']:+.1f} ({row['low']:+.1f} to {row['high']:+.1f})"
+            told.append(f"{_NAMES[name]} {ends}{without * bool(row['high'] < 0)}".replace(" -", " −"))
     return (
-        (
-            "A sealed study (photographs of 64 pixels, a small network, 300 steps, "
-            "untuned, weights never 0) excluded the mean gains that authors print, in points "
-            f"of Recall@1: {names}."
-            * bool(names)
-            + " SEE's points summed, as we read its equation 3, of which no gain is printed: "
-            f"{summed}." * bool(summed)
-        )
-        .replace("-", "−")
-        .replace("multi−similarity", "multi-similarity")
-    )
+        "A sealed study (photographs of 64 pixels, a small network, 300 steps, untuned, weights "
+        "never 0) excluded the mean gains that authors print, in points of Recall@1: "
+        f"{'; '.join(told)}.".replace("(-", "(−")
+    ) * bool(told)
 
 
 # All losses -----------------------------------------------------------------------------------

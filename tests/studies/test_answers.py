@@ -171,8 +171,8 @@ def test_a_side_that_was_searched_less_leaves_a_row_undecided():
     assert rows["A1"].low > 0.2
     assert {row.word for row in rows.values()} == {"cannot be decided here"}
     assert rows["A1"].measure.endswith(
-        "; unequal search: SEC's weights 0.001 to 1 and 0, its authors' 0.1 to 5: 1, 1 and 0 "
-        "recipes below, in and above"
+        "; unequal search: SEC's weights 0.001 to 1 and 0, its authors' 0.1 to 5: 1 recipes of "
+        "weight 0, 0 below, 1 in, 0 above"
     )
     assert rows["C21"].measure.endswith("; borrowed recipes: prototypical, long and slow")
     assert [claims.reason(row.facts()) for row in rows.values()] == [
@@ -375,12 +375,13 @@ def test_of_a_loss_whose_search_failed_nothing_is_said_and_it_is_no_rival(monkey
 
 def test_a_contrast_may_have_a_condition_and_a_measure_of_its_own():
     frame = table(["prototypical, 4 episodes", "prototypical, 32 images"])
+    frame["recipe"] = '{"batch": "8 x 4"}'
     at_1 = wide(frame)
     (row,) = studies.rows(studies.conditions(kept(claims=frame)))
     assert (row.claim, row.condition) == ("C12", "from scratch, equal images")
     assert row.measure == (
         "4 episodes per batch minus 1, equal images; unequal search: kinds of batch: 1 of "
-        "prototypical, 4 episodes, 4 of prototypical, 32 images"
+        "prototypical, 4 episodes (chose 8 x 4), 4 of prototypical, 32 images (chose 8 x 4)"
     )
     assert row.word == claims.UNDECIDED
     d = at_1["prototypical, 4 episodes"] - at_1["prototypical, 32 images"]
