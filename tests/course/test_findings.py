@@ -90,8 +90,6 @@ SAME = [
     ("24_steps: untouched, 128 px/mean", "25_ladder: frozen/tf_efficientnet_lite0/0"),
     ("24_steps: untouched/mean", "25_ladder: frozen/tf_efficientnet_lite0/1"),
     ("24_steps: fine-tuned, 224 pixels, H100", "25_ladder: trained/whole network, 224 pixels/0"),
-    ("06_verdict: Four episodes in a step minus one/drawings, from scratch/low",
-     "20_batches: claims/C12, from scratch/low in points"),
     ("08_verdict: semi-hard triplets minus proxies at scale 1/drawings, from scratch/high",
      "19_scale: claims/C10, from scratch/high in points"),
 ]  # fmt: skip
