@@ -10,19 +10,22 @@ from torch import Tensor
 
 #: What an exercise says that was not begun.
 YOUR_TURN = "your turn: put your answer here, run this cell, then the next"
+#: What it prints where the course's answer stands in for it; outputs of the course have it.
+STANDS_IN = "Not answered yet: the check below is of the course's answer."
 
 
 def solution(packed: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Let the course's own answer, ``pack`` ed, take the place of a function still to be written.
 
-    It does so while the function raises ``NotImplementedError(YOUR_TURN)``: the reader's own answer
-    stands as soon as it is there.
+    It does so, and prints that it does, while the function raises
+    ``NotImplementedError(YOUR_TURN)``: the reader's own answer stands as soon as it is there.
 
     >>> @solution(pack("def double(x): return 2 * x"))
     ... def double(x):
     ...     raise NotImplementedError(
     ...         "your turn: put your answer here, run this cell, then the next"
     ...     )
+    Not answered yet: the check below is of the course's answer.
     >>> double(4)
     8
     """
@@ -30,6 +33,7 @@ def solution(packed: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def answered(function: Callable[..., Any]) -> Callable[..., Any]:
         if YOUR_TURN not in function.__code__.co_consts:
             return function
+        print(STANDS_IN)  # noqa: T201 - it is an output of the notebook
         names = function.__globals__
         exec(unpack(packed), names)
         answer: Callable[..., Any] = names[function.__name__]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from dmlkit.exercises import verdict
+from dmlkit.exercises import STANDS_IN, YOUR_TURN, pack, solution, verdict
 
 USUAL = {"this is the square": 9.0, "one number is expected": [3.0, 3.0]}
 
@@ -34,3 +34,12 @@ def test_how_near_is_near_enough_is_said() -> None:
     assert verdict(0.501, 0.5, near=0.01) == "right"
     assert verdict(0.501, 0.5).startswith("not yet")
     assert verdict(1e6 + 0.1, 1e6) == "right"  # of its size
+
+
+@pytest.mark.parametrize("body, said", [(f"raise NotImplementedError({YOUR_TURN!r})", STANDS_IN),
+                                        ("return 3", "")])  # fmt: skip
+def test_only_where_the_course_answers_is_it_said(body: str, said: str, capsys: Any) -> None:
+    names: dict[str, Any] = {"solution": solution}
+    exec(f"@solution({pack('def two(): return 2')!r})\ndef two():\n    {body}", names)
+    assert capsys.readouterr().out.strip() == said
+    assert names["two"]() == (2 if said else 3)

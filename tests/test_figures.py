@@ -236,6 +236,15 @@ def test_a_large_picture_is_made_small_and_stays_readable(folder: Path) -> None:
         assert picture.width >= 80 * figures.WIDTH
 
 
+@pytest.mark.parametrize("channels, mode", [(3, "RGB"), (1, "P")])
+def test_color_photographs_alone_have_no_palette(folder: Path, channels: int, mode: str) -> None:
+    noise = torch.rand(1, 2, channels, 32, 32, generator=torch.Generator().manual_seed(0))
+    fig, _ = figures.contact_sheet(noise)
+    figures.save(fig, "toy", {}, "Noise.")
+    with Image.open(folder / "toy.png") as picture:
+        assert picture.mode == mode
+
+
 def test_a_picture_that_cannot_be_made_small_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

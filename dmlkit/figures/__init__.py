@@ -26,6 +26,7 @@ import seaborn as sns
 import torch
 from matplotlib.animation import Animation, PillowWriter
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage, BboxImage
 from PIL import Image
 from torch import Tensor
 
@@ -58,6 +59,8 @@ from dmlkit.files import write_whole
 
 #: The largest PNG that is kept, in bytes.
 MAX_BYTES = 150_000
+#: The largest one of color photographs, which a palette would spoil.
+MAX_PHOTOGRAPH_BYTES = 300_000
 #: The largest GIF that is kept beside it.
 MAX_FILM_BYTES = 600_000
 
@@ -67,6 +70,8 @@ _LIBRARIES = (
 )
 # Tried in turn until the PNG is small enough: (dots per inch, colors). With a palette of 256 a
 # picture looks the same in half of the bytes, and the notebooks keep each picture once more.
+# Color photographs have no palette, hence fewer dots.
+_TRUE_COLOR = ((120, 0), (100, 0), (80, 0))
 _QUALITIES = ((150, 256), (150, 64), (120, 64), (100, 64), (100, 32), (80, 32))
 
 _LOOK = {
@@ -305,18 +310,33 @@ def _settle(fig: Figure) -> None:
 
 
 def _png(fig: Figure, name: str) -> bytes:
-    for dpi, colors in _QUALITIES:
+    photographs = _has_photographs(fig)
+    limit = MAX_PHOTOGRAPH_BYTES if photographs else MAX_BYTES
+    for dpi, colors in (*(_TRUE_COLOR if photographs else ()), *_QUALITIES):
         buffer = io.BytesIO()
         fig.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
-        picture = Image.open(buffer).convert("RGB").quantize(colors, dither=Image.Dither.NONE)
+        picture = Image.open(buffer).convert("RGB")
+        if colors:
+            picture = picture.quantize(colors, dither=Image.Dither.NONE)
         buffer = io.BytesIO()
         picture.save(buffer, format="png", optimize=True, dpi=(dpi, dpi))
-        if buffer.tell() <= MAX_BYTES:
+        if buffer.tell() <= limit:
             return buffer.getvalue()
     raise ValueError(
         f"figure {name!r} is {buffer.tell() // 1000} kB at {dpi} dpi and {colors} colors, above "
-        f"{MAX_BYTES // 1000} kB: make it smaller, or draw fewer points or pictures"
+        f"{limit // 1000} kB: make it smaller, or draw fewer points or pictures"
     )
+
+
+def _has_photographs(fig: Figure) -> bool:
+    """Whether an image in it has no transparency and more colors than a palette."""
+    for image in [*fig.findobj(AxesImage), *fig.findobj(BboxImage)]:
+        pixels = image.get_array()
+        if pixels is not None and pixels.ndim == 3 and pixels.shape[2] == 3:
+            colors = image.to_rgba(pixels, bytes=True).reshape(-1, 4)
+            if len(np.unique(colors, axis=0)) > 256:
+                return True
+    return False
 
 
 def _vectors(fig: Figure, kind: str) -> bytes:
