@@ -24,6 +24,8 @@ from dmlkit.figures.finding import COLORS, FALLS, FILE, UNTRAINED, Finding, find
 _INK = "0.25"
 #: How a row is called on the picture where its key is longer, or of the workshop.
 _SAID = {"drawings, searched twice": "drawings, second search"}
+#: Words that decide nothing: the picture leaves them out, its numbers and intervals say as much.
+_SILENT = ("cannot be decided here", "not separated", "open", "undecided")
 #: Of the drawing, in inches.
 _LEFT, _GAP, _LINE, _HEAD, _AXIS, _FOOT, _STRIP = 1.62, 0.16, 0.118, 0.125, 0.34, 0.135, 0.15
 
@@ -130,7 +132,8 @@ class _Block:
         row = cell[0]
         if row.kind != "printed":
             notes = [row.n * (row.n != self.repeated(name)), row.notes]
-            said, small = f"{_signed(row.effect)}  {row.said}", "; ".join(filter(None, notes))
+            word, small = row.said * (row.word not in _SILENT), "; ".join(filter(None, notes))
+            said = f"{_signed(row.effect)}  {word}"
             return _wrap(said, 19 * self.wide), _wrap(small, 21 * self.wide)
         said = ", ".join(f"{each.label} {_signed(each.effect)}" for each in cell)
         if len(cell) > 3:
@@ -235,9 +238,7 @@ def _footer(blocks: Sequence[_Block]) -> list[str]:
         f"{FALLS.capitalize()} for many tests: its word may be chance": any(
             row.decides and not row.stands for row in studies
         ),
-        "Cannot be decided: the study is too small, or its sides were searched unequally": any(
-            row.word.startswith("cannot be decided") for row in studies
-        ),
+        "Without a word: not decided": any(row.word in _SILENT for row in studies),
         "Search failed: it found no good settings": any(
             row.word == "search failed" for row in studies
         ),
