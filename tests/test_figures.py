@@ -236,13 +236,12 @@ def test_a_large_picture_is_made_small_and_stays_readable(folder: Path) -> None:
         assert picture.width >= 80 * figures.WIDTH
 
 
-@pytest.mark.parametrize("channels, mode", [(3, "RGB"), (1, "P")])
-def test_color_photographs_alone_have_no_palette(folder: Path, channels: int, mode: str) -> None:
-    noise = torch.rand(1, 2, channels, 32, 32, generator=torch.Generator().manual_seed(0))
-    fig, _ = figures.contact_sheet(noise)
-    figures.save(fig, "toy", {}, "Noise.")
+@pytest.mark.parametrize(("channels", "colors"), [(1, 64), (3, 256)])
+def test_color_photographs_keep_many_colors(folder: Path, channels: int, colors: int) -> None:
+    noise = torch.rand(6, 16, channels, 32, 32, generator=torch.Generator().manual_seed(0))
+    figures.save(figures.contact_sheet(noise)[0], "toy", {}, "Noise.")
     with Image.open(folder / "toy.png") as picture:
-        assert picture.mode == mode
+        assert colors / 2 < len(picture.getcolors()) <= colors
 
 
 def test_a_picture_that_cannot_be_made_small_is_refused(

@@ -59,8 +59,8 @@ from dmlkit.files import write_whole
 
 #: The largest PNG that is kept, in bytes.
 MAX_BYTES = 150_000
-#: The largest one of color photographs, which a palette would spoil.
-MAX_PHOTOGRAPH_BYTES = 300_000
+#: The largest one of color photographs, which few colors would spoil.
+MAX_PHOTOGRAPH_BYTES = 240_000
 #: The largest GIF that is kept beside it.
 MAX_FILM_BYTES = 600_000
 
@@ -70,8 +70,8 @@ _LIBRARIES = (
 )
 # Tried in turn until the PNG is small enough: (dots per inch, colors). With a palette of 256 a
 # picture looks the same in half of the bytes, and the notebooks keep each picture once more.
-# Color photographs have no palette, hence fewer dots.
-_TRUE_COLOR = ((120, 0), (100, 0), (80, 0))
+# Color photographs keep 256 colors of their own, which k-means chooses, and rather lose dots.
+_PHOTOGRAPHS = ((150, 256), (120, 256), (100, 256), (80, 256))
 _QUALITIES = ((150, 256), (150, 64), (120, 64), (100, 64), (100, 32), (80, 32))
 
 _LOOK = {
@@ -312,12 +312,12 @@ def _settle(fig: Figure) -> None:
 def _png(fig: Figure, name: str) -> bytes:
     photographs = _has_photographs(fig)
     limit = MAX_PHOTOGRAPH_BYTES if photographs else MAX_BYTES
-    for dpi, colors in (*(_TRUE_COLOR if photographs else ()), *_QUALITIES):
+    for dpi, colors in _PHOTOGRAPHS if photographs else _QUALITIES:
         buffer = io.BytesIO()
         fig.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
         picture = Image.open(buffer).convert("RGB")
-        if colors:
-            picture = picture.quantize(colors, dither=Image.Dither.NONE)
+        steps = 2 * photographs  # of k-means
+        picture = picture.quantize(colors, kmeans=steps, dither=Image.Dither.NONE)
         buffer = io.BytesIO()
         picture.save(buffer, format="png", optimize=True, dpi=(dpi, dpi))
         if buffer.tell() <= limit:
