@@ -5,7 +5,7 @@ fold; what is there already is not made anew, so that it can be broken off. A ce
 classes of a fold's training part, and so many photographs of each. Heads need no photographs; whole
 networks need the archive. Steps and ridge are chosen by a third of the training classes, which is
 held out; 60 classes leave none to hold out, and take what 40 took. Some ten minutes of one quiet
-core for heads, half an hour for whole networks, whose steps were not searched.
+core for heads, ten for whole networks, whose steps were not searched.
 """
 
 import copy
@@ -34,7 +34,6 @@ CLASSES, EACH = (5, 10, 20, 40, 60), (2, 5, 10, 20, 40)
 STEPS, RIDGES, RATE = (20, 60, 200), (0.1, 1.0), 3e-4
 #: Whole networks: cells, steps, and how far the weights go from untouched (0) to trained (1).
 WHOLE, WHOLE_STEPS, SHARES = ((5, 10),), 60, (0.0, 0.5, 1.0)
-SIDES = (128, 224)  # pixels of the photographs that whole networks see
 COLUMNS = ["arm", "fold", "measure", "setting", "held_out", "mean", "by_class"]
 
 
@@ -146,10 +145,9 @@ def heads(fold: int, turned: bool) -> Iterator[dict[str, Any]]:
             yield row | {"by_class": found[way, best]}
 
 
-def whole(fold: int, C: int, n: int, side: int) -> Iterator[dict[str, Any]]:
+def whole(fold: int, C: int, n: int) -> Iterator[dict[str, Any]]:
     """Rows of a network that was fine-tuned whole, and of weights between it and untouched."""
     settings: dict[str, Any] = {"steps": WHOLE_STEPS, "data_args.fold": fold}
-    settings |= {"data_args.crop": side, "data_args.resize": side * 9 // 8}
     settings |= {"sampler_args": {"classes": min(C, 16), "per_class": 4}}
     e = recipes.load("photos_grocery_lite0", settings=settings)
     train, test = (data.load("grocery", half, **e.data_args) for half in ("train", "test"))
@@ -163,13 +161,7 @@ def whole(fold: int, C: int, n: int, side: int) -> Iterator[dict[str, Any]]:
     for share in SHARES:
         model.backbone.load_state_dict(between(before, after, share))
         found = scored(training.embed(model, test), test)
-        arm = whole_name(C, n, side, share)
-        yield {"arm": arm, "setting": share, "by_class": found}
-
-
-def whole_name(C: int, n: int, side: int, share: float) -> str:
-    """Of an arm: 128 pixels are not named."""
-    return f"whole network, {C} × {n}, {share:g}" + f", {side} pixels" * (side != 128)
+        yield {"arm": f"whole network, {C} × {n}, {share:g}", "setting": share, "by_class": found}
 
 
 def between(before: dict[str, Tensor], after: dict[str, Tensor], share: float) -> dict[str, Tensor]:
@@ -196,8 +188,8 @@ def main() -> None:
     parts = [("untouched", fold, partial(heads, fold, turned=False)) for fold in folds]
     parts += [("principal axes", fold, partial(heads, fold, turned=True)) for fold in folds]
     parts += [
-        (whole_name(C, n, side, 1), fold, partial(whole, fold, C, n, side))
-        for side, (C, n), fold in product(SIDES, WHOLE, folds)
+        (f"whole network, {C} × {n}, 1", fold, partial(whole, fold, C, n))
+        for (C, n), fold in product(WHOLE, folds)
     ]
     for arm, fold, measured in parts:
         if ((table["arm"] == arm) & (table["fold"] == fold)).any():
