@@ -4,7 +4,7 @@
 fold; what is there already is not made anew, so that it can be broken off. A cell is so many
 classes of a fold's training part, and so many photographs of each. Heads need no photographs; whole
 networks need the archive. Steps and ridge are chosen by a third of the training classes, which is
-held out; 60 classes leave none to hold out, and take what 40 took. Some five minutes of one quiet
+held out; 60 classes leave none to hold out, and take what 40 took. Some ten minutes of one quiet
 core for heads, ten for whole networks, whose steps were not searched.
 """
 
@@ -46,11 +46,32 @@ def rows_of(images: ImageSet, classes: int, each: int, seed: int) -> np.ndarray:
     return np.sort(order[(y.groupby(y).cumcount() < each) & y.isin(some)])
 
 
-def head(x: Tensor, labels: Tensor, z: Tensor, seed: int) -> dict[int, Tensor]:
-    """Embeddings (M, 128) of z by a linear head on x, after each number of steps."""
+def vectors(images: ImageSet) -> Tensor:
+    """Features (N, D) of length 1."""
+    return F.normalize(torch.as_tensor(images.images[:]).flatten(1))
+
+
+def principal(x: Tensor) -> nn.Linear:
+    """The head that turns features (N, D), seen from their mean, to their 128 principal axes."""
+    layer = nn.Linear(x.shape[1], 128)
+    with torch.no_grad():
+        layer.weight.copy_(torch.linalg.eigh(x.T.cov())[1][:, -128:].T)
+        layer.bias.copy_(-layer.weight @ x.mean(dim=0))
+    return layer
+
+
+def head(
+    x: Tensor, labels: Tensor, z: Tensor, seed: int, start: nn.Linear | None = None
+) -> dict[int, Tensor]:
+    """Embeddings (M, 128) of z by a linear head on x, after each number of steps.
+
+    It begins as start, else at random values and seen from the mean of x.
+    """
     torch.manual_seed(seed)
     mean, found = x.mean(dim=0), {}
     layer = nn.Linear(x.shape[1], 128)
+    if start is not None:
+        mean, layer = torch.zeros_like(mean), copy.deepcopy(start)
     loss = losses.build("normalized_softmax", num_classes=int(labels.max()) + 1, dim=128,
                         temperature=1 / 8)  # fmt: skip
     rates: Any = [
@@ -68,11 +89,20 @@ def head(x: Tensor, labels: Tensor, z: Tensor, seed: int) -> dict[int, Tensor]:
     return found
 
 
-def ways(train: ImageSet, cell: tuple[int, int], test: ImageSet, seed: int) -> Iterator[Any]:
-    """Each way and setting, with what it makes of the photographs of test."""
+def ways(
+    train: ImageSet, cell: tuple[int, int], test: ImageSet, seed: int, start: nn.Linear | None
+) -> Iterator[Any]:
+    """Each way and setting, with what it makes of the photographs of test.
+
+    With a start only the head that begins so.
+    """
     rows = rows_of(train, *cell, seed)
-    x, z = (F.normalize(torch.as_tensor(each.images[:]).flatten(1)) for each in (train, test))
+    x, z = vectors(train), vectors(test)
     labels = torch.from_numpy(np.unique(train.labels[rows], return_inverse=True)[1])
+    if start is not None:
+        for step, f in head(x[rows], labels, z, seed, start).items():
+            yield ("head from principal axes", step), f
+        return
     for step, f in head(x[rows], labels, z, seed).items():
         yield ("head", step), f
         yield ("head and untouched", step), torch.cat([f, z], dim=1)  # the mean of both cosines
@@ -88,21 +118,25 @@ def scored(f: Any, test: ImageSet) -> pd.Series:
     return pd.Series(found == y[q]).groupby(y[q]).mean().set_axis(test.class_names)
 
 
-def heads(fold: int) -> Iterator[dict[str, Any]]:
-    """Rows of all cells of a fold: what is chosen by held-out classes, then scored on the test."""
+def heads(fold: int, turned: bool) -> Iterator[dict[str, Any]]:
+    """Rows of all cells of a fold: what is chosen by held-out classes, then scored on the test.
+
+    If turned, heads begin as the principal axes of all photographs that they may learn from,
+    without their labels.
+    """
     load = partial(data.load, "grocery", features=KEPT, fold=fold)
     train, test = load("train"), load("test")
     part, held = (load(half, validation=True, third=0) for half in ("train", "val"))
-    plain = {
-        name: scored(F.normalize(torch.as_tensor(each.images[:]).flatten(1)), each)
-        for name, each in {"test": test, "held": held}.items()
-    }
-    row = {"arm": "untouched", "setting": 0, "held_out": plain["held"].mean()}
-    yield row | {"by_class": plain["test"]}
+    starts = [principal(vectors(own)) if turned else None for own in (part, train)]
+    pairs = list(zip((part, train), (held, test), starts, strict=True))
+    first = [scored(start(z) if start else z, other)
+             for _, other, start in pairs for z in (vectors(other),)]  # fmt: skip
+    row = {"arm": "principal axes" if turned else "untouched", "setting": 0}
+    yield row | {"held_out": first[0].mean(), "by_class": first[1]}
     for C, n in product(CLASSES, EACH):
         tried, found = (
-            {key: scored(f, other) for key, f in ways(own, (C, n), other, seed=fold)}
-            for own, other in ((part, held), (train, test))
+            {key: scored(f, other) for key, f in ways(own, (C, n), other, fold, start)}
+            for own, other, start in pairs
         )
         for way in dict.fromkeys(way for way, _ in found):
             means = {setting: tried[w, setting].mean() for w, setting in found if w == way}
@@ -151,7 +185,8 @@ def main() -> None:
     torch.set_num_threads(1)
     table = pd.read_csv(PATH) if PATH.exists() else pd.DataFrame(columns=COLUMNS)
     folds = range(len(grocery.FOLDS))
-    parts = [("untouched", fold, partial(heads, fold)) for fold in folds]
+    parts = [("untouched", fold, partial(heads, fold, turned=False)) for fold in folds]
+    parts += [("principal axes", fold, partial(heads, fold, turned=True)) for fold in folds]
     parts += [
         (f"whole network, {C} × {n}, 1", fold, partial(whole, fold, C, n))
         for (C, n), fold in product(WHOLE, folds)

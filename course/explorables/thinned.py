@@ -34,18 +34,18 @@ EXPLORABLE = Explorable(
     figure="25_thinned",
     alt="A map of five by five cells, more photographs of a class to the right and more classes "
     "upwards, blue where training gains and orange where it loses; one cell is framed.",
-    discover="A head needs both, many classes and many photographs of each: from few classes it "
-    "loses, however many photographs they have. Beside untouched features it loses less, and "
-    "whitening hardly ever.",
+    discover="A head that begins at random needs both, many classes and many photographs of each: "
+    "from few classes it loses, however many photographs they have. Begun as principal axes it "
+    "loses less, and whitening nowhere.",
     menu="What is trained",
     choices=(
         Choice(
-            "head", "a head",
+            "head", "a head, begun at random",
             "Move to the right, then upwards: what helps a head more, photographs or classes?",
         ),
         Choice(
-            "both", "a head beside untouched features",
-            "Compare the lower left corner with that of a head: what do untouched features save?",
+            "axes", "a head, begun as principal axes",
+            "Compare the lower left corner with that of the other head: what does the start save?",
         ),
         Choice(
             "whitening", "whitening",
