@@ -45,9 +45,9 @@ EXPLORABLE = Explorable(
     figure="10_trails",
     alt="Twelve photographs of three products in the plane: full dots where they are now, open "
     "dots where the oldest entries of the memory have them, lines between the two.",
-    discover="While the learning rate is high, only entries of the last 8 to 16 batches have moved "
-    "less than two photographs of one product differ, however large the memory is. In the end, "
-    "while the rate falls, entries of 40 batches are as fresh.",
+    discover="At step 64 only entries of the last 24 batches have moved less than two photographs "
+    "of one product differ, however large the memory is. At step 192, while the learning rate "
+    "falls, those of the last 64 have.",
     choices=(
         Choice(
             "memory", "a memory from the first step on",

@@ -31,16 +31,16 @@ EXPLORABLE = Explorable(
     alt="Two bells on a line: cosines of the images of another product, and of the own product. "
     "Thin: of one member; filled: of the vote, which is narrower.",
     discover="More members make both bells narrower, but only down to what members share: with "
-    "ρ = 0.44 five members reach most of it. One network whose gap is 1.3 times as wide is as good "
-    "as these five.",
+    "ρ = 0.5 four members reach most of it. One network whose gap is 1.26 times as wide is as good "
+    "as these four.",
     choices=(
         Choice(
             "vote", "a vote of E members",
-            "Raise E from 1 to 50, with ρ = 0.44 and with ρ = 0: where does each end? Then go back "
+            "Raise E from 1 to 50, with ρ = 0.5 and with ρ = 0: where does each end? Then go back "
             "to E = 1, and drag the gap: which single network is as good as the vote?",
             (
-                Slider("members E", 1, 50, 5, log=True),
-                Slider("correlation ρ", 0.0, 1.0, 0.44, step=0.01),
+                Slider("members E", 1, 50, 4, log=True),
+                Slider("correlation ρ", 0.0, 1.0, 0.5, step=0.01),
             ),
         ),
     ),
