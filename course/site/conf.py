@@ -1,5 +1,6 @@
 """Sphinx's settings of the site, formulas as MathML, and docstrings as they are meant."""
 
+import gc
 import inspect
 import logging
 import re
@@ -124,10 +125,18 @@ def _signature(
     return found, returns
 
 
+def _own_branch(_app: Any, _page: str, _template: str, context: dict[str, Any], _tree: Any) -> None:
+    """The sidebar opens the part that its page is in: to open all on each page takes minutes."""
+    if toctree := context.get("toctree"):
+        context["toctree"] = lambda **how: toctree(**how | {"collapse": True})
+
+
 def setup(app: Any) -> None:
     """Sphinx calls this."""
+    gc.set_threshold(100_000)  # else most of the time that reads a page's tree looks for garbage
     for talkative in ("faiss", "fontTools"):
         logging.getLogger(talkative).setLevel(logging.WARNING)
     app.add_html_math_renderer("mathml", (_visit_inline, None), (_visit_block, None))
     app.connect("autodoc-process-docstring", _docstring)
     app.connect("autodoc-process-signature", _signature)
+    app.connect("html-page-context", _own_branch, priority=400)  # before furo, which draws it
