@@ -112,8 +112,8 @@ def in_short(frame: pd.DataFrame) -> str:
     """The ledger in two sentences."""
     found, out, neither = counts(frame).values()
     return (
-        f"Of {found + out + neither} tests, {neither} could not tell; {found} found what was "
-        f"claimed, if narrower, and {out} the contrary. "
+        f"Of {found + out + neither} tests, {neither} could not tell, most being too small; "
+        f"{found} found what was claimed, if narrower, and {out} did not. "
         f"{confirm.sentence(confirm.confirmed())}".rstrip()
     )
 
@@ -130,7 +130,7 @@ def _at_length(frame: pd.DataFrame) -> str:
     return (
         f"The tests are of {rows['claim'].nunique()} claims, {(of == 'sec_meta_review').sum()} of "
         "the tests of a meta-reviewer's"
-        + f"; the contrary was found of {contrary}"
+        + f"; {contrary} does not hold"
         * bool(contrary)
         + f". Besides, {(words == 'passed').sum()} identities hold, and in the papers' own tables "
         f"{(words == 'holds there').sum()} claims do and {(words == 'fails there').sum()} do not."

@@ -271,8 +271,9 @@ def _unequal(told: Mapping[str, Any], kept: Groups, at: Condition) -> str:
             parts.append(
                 f"{name}'s weights {low:g} to {high:g} and 0, its authors' "
                 + f"{least:g} to {most:g}".removesuffix(f" to {least:g}")
-                + f": {(found == 0).sum()} recipes of weight 0, {(found < least)[found > 0].sum()} "
-                f"below, {inside.sum()} in, {(found > most).sum()} above"
+                + f": of its recipes {(found == 0).sum()} have weight 0, "
+                f"{(found < least)[found > 0].sum()} below, {inside.sum()} in, "
+                f"{(found > most).sum()} above"
             )
     return said + f"; unequal search: {'; '.join(parts)}" * bool(parts)
 

@@ -255,7 +255,8 @@ def rivals(arms: Sequence[str], name: str = "grocery64") -> str:
         if arm in arms:
             told.append(f"`{arm}` is {ends} behind{shown * bool(corrected <= LEVEL)}")
     return (
-        f"In the sealed study (small photographs, from scratch, {len(plain)} losses, untuned) "
+        f"In the sealed study (small photographs, from scratch, {len(plain)} losses, each by the "
+        "better two of three recipes) "
         f"`{best}` is first by estimate; {', '.join(told)}."
     )
 
@@ -301,10 +302,13 @@ def sentence(frame: pd.DataFrame) -> str:
             loss, _, rest = row["rest"].partition(": ")
             without = f", without {loss.replace('_', '-')} {rest.partition(' ')[0]}"
             ends = f"{row['effect']:+.1f} ({row['low']:+.1f} to {row['high']:+.1f})"
-            told.append(f"{_NAMES[name]} {ends}{without * bool(row['high'] < 0)}".replace(" -", " −"))
+            told.append(
+                f"{_NAMES[name]} {ends}{without * bool(row['high'] < 0)}".replace(" -", " −")
+            )
     return (
-        "A sealed study (photographs of 64 pixels, a small network, 300 steps, untuned, weights "
-        "never 0) excluded the mean gains that authors print, in points of Recall@1: "
+        "A sealed study (small photographs, a small network, 300 steps, the better two of three "
+        "recipes, weights never 0) excluded the mean gains that authors print, in points of "
+        "Recall@1: "
         f"{'; '.join(told)}.".replace("(-", "(−")
     ) * bool(told)
 

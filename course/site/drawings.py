@@ -120,10 +120,10 @@ def _row(y: float, condition: str, all_of_it: Mapping[str, Mapping[str, Any]], n
 
 
 def dots(counts: Mapping[str, int]) -> str:
-    """How many tests found what was claimed, or the contrary, or could not tell: a dot for each."""
+    """How many tests found what was claimed, or did not, or could not tell: a dot for each."""
     words = {
         "found": "found a narrower form of what was claimed",
-        "ruled out": "found the contrary",
+        "ruled out": "does not hold",
         "open": "could not tell",
     }
     lines = [

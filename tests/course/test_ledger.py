@@ -11,7 +11,8 @@ def test_the_page_has_each_claim_with_its_rows_and_its_history(tmp_path):
     frame = claims.ledger(tmp_path)
     text = ledger.markdown(frame)
     assert text.startswith(
-        "Of 1 tests, 0 could not tell; 1 found what was claimed, if narrower, and 0 the contrary. "
+        "Of 1 tests, 0 could not tell, most being too small; 1 found what was claimed, if "
+        "narrower, and 0 did not. "
     )
     assert (
         "The tests are of 1 claims, 1 of the tests of a meta-reviewer's. Besides, 1 identities "

@@ -171,8 +171,8 @@ def test_a_side_that_was_searched_less_leaves_a_row_undecided():
     assert rows["A1"].low > 0.2
     assert {row.word for row in rows.values()} == {"cannot be decided here"}
     assert rows["A1"].measure.endswith(
-        "; unequal search: SEC's weights 0.001 to 1 and 0, its authors' 0.1 to 5: 1 recipes of "
-        "weight 0, 0 below, 1 in, 0 above"
+        "; unequal search: SEC's weights 0.001 to 1 and 0, its authors' 0.1 to 5: of its recipes "
+        "1 have weight 0, 0 below, 1 in, 0 above"
     )
     assert rows["C21"].measure.endswith("; borrowed recipes: prototypical, long and slow")
     assert [claims.reason(row.facts()) for row in rows.values()] == [
