@@ -191,8 +191,9 @@ def save(
     A ``film`` of the same numbers is kept beside it as ``NAME.gif``, five frames a second. With
     ``$DMLKIT_VECTORS`` the folder's ``vectors`` has the figure as SVG and PDF, too.
 
-    Equal input gives equal bytes. A PNG above 150 kB is stored with fewer colors or pixels; where
-    that does not suffice, and for a film above 600 kB, ``ValueError``.
+    Equal input gives equal bytes. A PNG above 150 kB is stored with fewer colors or pixels, one of
+    color photographs above 240 kB with fewer pixels; where that does not suffice, and for a film
+    above 600 kB, ``ValueError``.
     """
     begun = _begun()
     sets = {key: dataset.fingerprint for key, dataset in (datasets or {}).items()}
