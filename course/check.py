@@ -17,9 +17,9 @@ measures them, and how large a shift is seen. The notes tell how many random num
 
 A figure that could not be made (``figures.kept``) is counted in the notes, and is no difference.
 Of what a picture says in words (alt text, caption) the words are compared, and not the numbers,
-which stand in its record. What a clock judges (``figures.timing``, claims that are ``timed``) never fails, what one draw gave
-as an example only has to be there, and a word fails where it turns between *holds here* and *fails
-here* or *reversed here*: the notes tell of other changes.
+which stand in its record. What a clock judges (``figures.timing``, claims that are ``timed``) never
+fails, what one draw gave as an example only has to be there, and a word fails where it turns
+between *holds here* and *fails here* or *reversed here*: the notes tell of other changes.
 """
 
 import math

@@ -185,7 +185,9 @@ def markdown(frame: pd.DataFrame) -> str:
             f"{said} {source}. Measured: {about['measure']}; the smallest "
             f"effect is {smallest}."
             + f" The authors' {who} prints{printed_ranks(name)}, as a mean over losses: "
-            f"{', '.join(sizes)} points{_OTHER.get(who, '')}." * bool(sizes) + _elsewhere(about["recipes"])
+            f"{', '.join(sizes)} points{_OTHER.get(who, '')}."
+            * bool(sizes)
+            + _elsewhere(about["recipes"])
         )
         if len(mine):
             head = [column or "word" for column in COLUMNS[1:]]
