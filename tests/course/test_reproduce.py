@@ -229,7 +229,7 @@ def test_kernels_of_a_course_are_forked_and_end_with_their_notebook(
         monotonic=lambda: 1e12 if all(path.exists() for path in awaited) else 0.0,
     )
     monkeypatch.setattr(execution, "time", clock)
-    done, page = run(tmp_path, timeout_minutes=5)
+    done, page = run(tmp_path, timeout_minutes=5, workers=3)
     assert not done
     assert "done       00_fine" in page
     assert "Kernel died" in page
