@@ -69,7 +69,7 @@ def _rows(part: Mapping[str, Any], ledger: pd.DataFrame, found: list[Condition])
     if "claim" in part:
         own = list(_of_claim(of, part["claim"], ledger))
     elif "evidence" in part:
-        own = [_of_products(of, part)]
+        own = [_of_evidence(of, part)]
     else:
         own = [row for at in found if (row := _compared(of, part, at))]
     if (name := part.get("hypothesis")) in (sealed := confirm.confirmed()).index:
@@ -126,18 +126,25 @@ def _part(left: int, out: Sequence[str]) -> str:
     return f"{left} of {left + len(out)} losses" * bool(out)
 
 
-def _of_products(of: str, part: Mapping[str, Any]) -> Finding:
-    """A comparison of Recall@1 by product, in evidence of its own: one training in each fold."""
+def _of_evidence(of: str, part: Mapping[str, Any]) -> Finding:
+    """A comparison of Recall@1 in evidence of its own: by product, one training in each fold; or by
+    repetition, ``at`` one setting."""
     rows = pd.read_csv(ROOT / "data" / "evidence" / f"{part['evidence']}.csv")
-    rows = rows[rows["measure"] == "recall_at_1"]
-    plus, minus = (
-        pd.concat(
-            [pd.Series(json.loads(each)) for each in rows.loc[rows["arm"] == arm, "by_class"]]
+    if "at" in part:
+        rows = rows[rows["repetition"] >= 0]  # below 0 are searches
+        there = (rows[[*part["at"]]] == pd.Series(part["at"])).all(axis=1)
+        scores = rows[there].pivot(index="repetition", columns="variant", values="recall_at_1")
+        plus, minus, each = scores[part["plus"]], scores[part["minus"]], "repetitions"
+    else:
+        rows, each = rows[rows["measure"] == "recall_at_1"], "products"
+        plus, minus = (
+            pd.concat(
+                [pd.Series(json.loads(by)) for by in rows.loc[rows["arm"] == arm, "by_class"]]
+            )
+            for arm in (part["plus"], part["minus"])
         )
-        for arm in (part["plus"], part["minus"])
-    )
     effect, low, high, n = statistics.interval(100 * (plus - minus))
-    count, margin = f"{n:.0f} products", 100 * part["smallest"]
+    count, margin = f"{n:.0f} {each}", 100 * part["smallest"]
     return Finding(
         of, "study", part["label"], effect, low, high, count, _apart(low, high), margin=margin
     )

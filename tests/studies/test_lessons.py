@@ -93,6 +93,23 @@ def test_a_comparison_by_product_pairs_the_products_of_all_folds(tmp_path, monke
     )
 
 
+def test_a_comparison_by_repetition_is_at_one_setting_and_without_searches(tmp_path, monkeypatch):
+    rows = [
+        {"repetition": k, "dim": dim, "variant": variant, "recall_at_1": (k + dim) * more}
+        for k in (-1, 1, 2)
+        for dim in (3, 8)
+        for variant, more in (("a", 0.02), ("b", 0.01))
+    ]
+    folder = tmp_path / "data" / "evidence"
+    folder.mkdir(parents=True)
+    pd.DataFrame(rows).to_csv(folder / "own.csv", index=False)
+    monkeypatch.setattr(lessons, "ROOT", tmp_path)
+    part = {"of": "a minus b", "evidence": "own", "at": {"dim": 8}, "plus": "a", "minus": "b",
+            "label": "there", "smallest": 0.01}  # fmt: skip
+    (row,) = lessons.table({"17_x": [part]}, pd.DataFrame(), []).to_dict("records")
+    assert (row["effect"], row["n"]) == (pytest.approx(9.5), "2 repetitions")
+
+
 def printed(file, pairs):
     told = {"by": "its authors", "files": [file], "metrics": ["R@1"], "pairs": pairs}
     part = {"of": "SEC", "plus": ["a"], "minus": ["b"], "smallest": 0.01, "printed": told}
