@@ -120,8 +120,8 @@ def in_short(frame: pd.DataFrame) -> str:
     found, out, neither = counts(frame).values()
     meta = int((_sources(_counted(frame)) == "sec_meta_review").sum())
     return (
-        f"Of {found + out + neither} tests ({meta} of a meta-reviewer's sentences), {neither} could "
-        f"not tell, most too small; {found} found what {_decided(frame)} claims, if "
+        f"Of {found + out + neither} tests ({meta} of a meta-reviewer's sentences), {neither} "
+        f"could not tell, most too small; {found} found what {_decided(frame)} claims, if "
         f"narrower, and {out} did not. {confirm.sentence()}".rstrip()
     )
 
@@ -142,6 +142,8 @@ def _silent(rows: pd.DataFrame) -> str:
     mine = rows[
         [outcome(*row) == "open" for row in rows[["word", "stands"]].itertuples(index=False)]
     ]
+    if not len(mine):
+        return ""
     asked = mine["printed"].fillna(mine["margin"])
     small, word = mine["least"] > asked, mine["word"]
     rules = {
@@ -161,7 +163,7 @@ def _silent(rows: pd.DataFrame) -> str:
         "studies is larger than the printed size, or else *m*: too small. By the first reason "
         f"that each has, in this order (all rules written after the data), they are silenced by: "
         f"{', '.join(said)}; {left.sum()} are open."
-    ) * bool(len(mine))
+    )
 
 
 def _at_length(frame: pd.DataFrame) -> str:
