@@ -178,7 +178,8 @@ def _at_length(frame: pd.DataFrame) -> str:
         f"The tests are of {rows['claim'].nunique()} claims"
         + f"; {contrary} does not hold" * bool(contrary)
         + f".{_silent(rows)} Besides, {(exact & (words == 'passed')).sum()} identities hold, "
-        f"{(~exact & (words == 'passed')).sum()} check of code passed, and in the papers' own tables "
+        f"{(~exact & (words == 'passed')).sum()} check of code passed, and in the papers' own "
+        f"tables "
         f"{(words == 'holds there').sum()} claims do and {(words == 'fails there').sum()} do not."
         + f" What was decided is of {_decided(frame)}, {where}." * bool(where)
         + f" Of {' and '.join(left)} these rows decide nothing." * bool(left)
