@@ -14,6 +14,9 @@ from studies.answers import conditions, kept
 from studies.claims import (
     AGAIN,
     DECIDED,
+    FAILED,
+    FEW,
+    IDLE,
     WORDS,
     is_question,
     placed,
@@ -113,32 +116,72 @@ def _counted(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def in_short(frame: pd.DataFrame) -> str:
-    """The ledger in two sentences."""
+    """The ledger in a few sentences."""
     found, out, neither = counts(frame).values()
+    meta = int((_sources(_counted(frame)) == "sec_meta_review").sum())
     return (
-        f"Of {found + out + neither} tests, {neither} could not tell, most being too small; "
-        f"{found} found what was claimed, if narrower, and {out} did not. "
-        f"{confirm.sentence(confirm.confirmed())}".rstrip()
+        f"Of {found + out + neither} tests ({meta} of a meta-reviewer's sentences), {neither} "
+        f"could not tell, most too small; {found} found what {_decided(frame)} claims, if "
+        f"narrower, and {out} did not. {confirm.sentence()}".rstrip()
+    )
+
+
+def _sources(rows: pd.DataFrame) -> pd.Series:
+    return rows["claim"].map({claim: about["source"] for claim, about in table().items()})
+
+
+def _decided(frame: pd.DataFrame) -> str:
+    """Whose claims have a word that stands."""
+    rows = _counted(frame)
+    stands = rows[rows["stands"] & rows["word"].isin(DECIDED)]
+    return " and ".join(_SOURCES[source] for source in _sources(stands).unique()) or "anyone"
+
+
+def _silent(rows: pd.DataFrame) -> str:
+    """What silences those that could not tell, each by the first reason that it has."""
+    mine = rows[
+        [outcome(*row) == "open" for row in rows[["word", "stands"]].itertuples(index=False)]
+    ]
+    if not len(mine):
+        return ""
+    asked = mine["printed"].fillna(mine["margin"])
+    small, word = mine["least"] > asked, mine["word"]
+    rules = {
+        "a search that failed": word == FAILED,
+        "an unequal search or borrowed recipes": mine.apply(reason, axis=1) != "",
+        "scores that are exactly equal": word == IDLE,
+        "fewer than five effective repetitions": mine["effective"] < FEW,
+        "a word that falls in the correction": word.isin(DECIDED),
+        "a detectable difference larger than the claim": small,
+    }
+    left, said = pd.Series(True, mine.index), []
+    for why, there in rules.items():
+        said.append(f"{(left & there).sum()} {why}")
+        left &= ~there
+    return (
+        f" In {small.sum()} of those that could not tell, the difference found in four of five "
+        "studies is larger than the printed size, or else *m*: too small. By the first reason "
+        f"that each has, in this order (all rules written after the data), they are silenced by: "
+        f"{', '.join(said)}; {left.sum()} are open."
     )
 
 
 def _at_length(frame: pd.DataFrame) -> str:
     """Whose claims were tested, which were decided, and what else was looked at."""
-    rows, words = _counted(frame), frame["word"]
-    of = rows["claim"].map({claim: about["source"] for claim, about in table().items()})
+    rows, words, of = _counted(frame), frame["word"], _sources(_counted(frame))
     stands = rows["stands"] & rows["word"].isin(DECIDED)
+    exact = frame["claim"].map(lambda name: table()[name]["rule"] == "exact").astype(bool)
     contrary = ", ".join(rows[stands & ~rows["word"].isin(_FOUND)]["claim"].unique())
-    papers = " and ".join(_SOURCES[source] for source in of[stands].unique())
     where = "; ".join(dict.fromkeys(map(placed, rows[stands]["condition"])))
     left = [name for source, name in _METHODS.items() if source in {*of} - {*of[stands]}]
     return (
-        f"The tests are of {rows['claim'].nunique()} claims, {(of == 'sec_meta_review').sum()} of "
-        "the tests of a meta-reviewer's"
-        + f"; {contrary} does not hold"
-        * bool(contrary)
-        + f". Besides, {(words == 'passed').sum()} identities hold, and in the papers' own tables "
+        f"The tests are of {rows['claim'].nunique()} claims"
+        + f"; {contrary} does not hold" * bool(contrary)
+        + f".{_silent(rows)} Besides, {(exact & (words == 'passed')).sum()} identities hold, "
+        f"{(~exact & (words == 'passed')).sum()} check of code passed, and in the papers' own "
+        f"tables "
         f"{(words == 'holds there').sum()} claims do and {(words == 'fails there').sum()} do not."
-        + f" What was decided is of {papers}, {where}." * bool(papers)
+        + f" What was decided is of {_decided(frame)}, {where}." * bool(where)
         + f" Of {' and '.join(left)} these rows decide nothing." * bool(left)
     )
 

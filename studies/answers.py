@@ -342,6 +342,9 @@ def _extreme_row(claim: str, at: Condition) -> Iterator[claims.Row]:
         of_it = [f"its search {s + 1} {why}" for (arm, s), why in at.failed.items() if arm == loss]
         measure += f"; {', '.join(of_it)}" * bool(of_it)
         how = {"overlap": at.overlap, "luck": at.luck(metric), "searches": of.to_numpy()}
+        measure += (
+            f"; against {' and '.join(dict.fromkeys(_rivals(wide[kept], loss, of).values()))}"
+        )
         values = lead(wide[kept], loss, of)
         found = claims.row(claim, at.name, values, measure=measure, failed=failed, **how)
         # Not the worst, or not the best: nothing is shown the other way round.
@@ -365,9 +368,13 @@ def lead(frame: pd.DataFrame, arm: str, searches: pd.Series) -> pd.Series:
     >>> lead(frame, "a", pd.Series([0, 1])).round(1).tolist()
     [0.1, 0.3]
     """
-    others = frame.drop(columns=arm)
-    rivals = {s: others[searches != s].mean().idxmax() for s in searches.unique()}
+    rivals = _rivals(frame, arm, searches)
     return pd.Series({k: frame.at[k, arm] - frame.at[k, rivals[searches[k]]] for k in frame.index})
+
+
+def _rivals(frame: pd.DataFrame, arm: str, searches: pd.Series) -> dict[int, str]:
+    others = frame.drop(columns=arm)
+    return {s: others[searches != s].mean().idxmax() for s in searches.unique()}
 
 
 def beyond(after: pd.DataFrame, before: pd.DataFrame) -> pd.Series:

@@ -239,10 +239,13 @@ def _in_words(found: Mapping[str, Condition]) -> Iterator[str]:
                 f"`{arm}` (p {p:.3f})" for arm, p in table["p"].items() if abs(p - LEVEL) < HAIR
             ]
             few = f"repetitions share classes and count as {n:.1f}, so that no group is told: "
-            group = f"{few if n < FEW else ''}{(table['group'] == 0).sum()} of {len(table)}"
+            judged = table["group"] >= 0
+            failed = ", ".join(f"`{arm}`" for arm in table.index[~judged])
+            group = f"{few if n < FEW else ''}{(table['group'] == 0).sum()} of {judged.sum()}"
             lost = ", ".join(f"`{arm}`" for arm in dead)
             yield (
                 f"**{name}**{unequal(name)}: {group} losses cannot be separated from the best"
+                + f" (a search failed, not judged: {failed})" * bool(failed)
                 + f" (by a hair in or out: {', '.join(close)})" * bool(close)
                 + f"; a loss 3 points behind would be found in {told}. "
                 "The 95 % interval of a rank (not corrected for many) spans "

@@ -4,7 +4,7 @@ A claim of ``data/claims.csv`` has one measure and one smallest effect, the same
 A row is an effect, its interval by the one test (``dmlkit.statistics.paired``), and a word
 (``dmlkit.statistics.word``). Some rows are no evidence, and have other words:
 
-- ``exact``, an identity: a *check*, which *passed* or *failed*;
+- ``exact``, an identity, or ``code`` that runs: a *check*, which *passed* or *failed*;
 - ``table``, about a published table: *holds there* or *fails there*, in the paper's own table;
 - what a clock says has no word: another machine has another clock.
 
@@ -220,7 +220,7 @@ def counted(claim: str, against: float, n: int = 1, *, measure: str = "") -> Row
     ('passed', 'fails there')
     """
     about = table()[claim]
-    exact, margin = about["rule"] == "exact", float(about["smallest"])
+    exact, margin = about["rule"] in ("exact", "code"), float(about["smallest"])
     good = abs(against) <= margin
     word = ("passed" if good else "failed") if exact else "holds there" if good else "fails there"
     where = "check" if exact else TABLE

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from dmlkit import statistics
 from dmlkit.statistics import Luck
 from studies import claims
 from studies.condition import Condition
@@ -25,7 +26,7 @@ class Forms:
 
     at: Condition
     scores: Mapping[str, pd.DataFrame]
-    same: Luck  # of two trainings with one recipe, as in C21
+    same: Luck  # of two trainings with one recipe, as in C21; a pair's own, where that is larger
 
     def minus(self, arm: str, other: str, softmax: str = "restricted") -> dict[str, float]:
         """An arm minus another, in points: mean, low and high."""
@@ -33,7 +34,8 @@ class Forms:
         groups = {self.at.base(other): {arm: 1.0, other: -1.0}}
         measured = self.at.measured(d, groups, "recall_at_1")
         if self.at.source(arm) == self.at.source(other) != SOFTMAX:
-            measured = replace(measured, luck=self.same)
+            own = statistics.pair_luck(d.to_numpy()[:, None], measured.searches, self.same)
+            measured = replace(measured, luck=max(own, self.same))  # by its variance
         return dict(zip(("mean", "low", "high"), (100 * x for x in measured.ends()), strict=True))
 
     def by_search(self, arm: str, other: str) -> list[float]:

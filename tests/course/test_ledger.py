@@ -11,12 +11,13 @@ def test_the_page_has_each_claim_with_its_rows_and_its_history(tmp_path):
     frame = claims.ledger(tmp_path)
     text = ledger.markdown(frame)
     assert text.startswith(
-        "Of 1 tests, 0 could not tell, most being too small; 1 found what was claimed, if "
-        "narrower, and 0 did not. "
+        "Of 1 tests (1 of a meta-reviewer's sentences), 0 could not tell, most too small; 1 "
+        "found what the meta-reviewer of SEC (not the paper, in these words) claims, if narrower, "
+        "and 0 did not. "
     )
     assert (
-        "The tests are of 1 claims, 1 of the tests of a meta-reviewer's. Besides, 1 identities "
-        "hold, and in the papers' own tables 0 claims do and 0 do not. What was decided is of the "
+        "The tests are of 1 claims. Besides, 1 identities hold, 0 check of code passed, and in the "
+        "papers' own tables 0 claims do and 0 do not. What was decided is of the "
         "meta-reviewer of SEC (not the paper, in these words), fine-tuned, on drawings. After "
         "Holm's correction these words stand: 1 holds here."
     ) in text

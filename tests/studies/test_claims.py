@@ -48,7 +48,7 @@ def test_fewer_than_five_effective_repetitions_decide_nothing():
 
 
 def test_every_claim_has_a_rule_a_smallest_effect_and_a_history():
-    rules = {"positive", "equivalent", "below", "exact", "table"}
+    rules = {"positive", "equivalent", "below", "exact", "code", "table"}
     for name, about in claims.table().items():
         assert about["rule"] in rules, name
         assert float(about["smallest"]) >= 0, name
