@@ -285,8 +285,9 @@ def markdown(frame: pd.DataFrame) -> str:
     for name, row in frame.iterrows():
         losses = ", ".join(f"{x} {gain:+.1f}" for x, gain in json.loads(row["losses"]).items())
         cells = (
-            _TITLES.get(name, name), said(row), f"{row['effect']:+.2f}", f"[{row['low']:+.2f}, {row['high']:+.2f}]",
-            f"{row['least']:.1f}", _PRINTED.get(name, "{:g}").format(row["printed"]), losses, row["rest"],
+            _TITLES.get(name, name), said(row), f"{row['effect']:+.2f}",
+            f"[{row['low']:+.2f}, {row['high']:+.2f}]", f"{row['least']:.1f}",
+            _PRINTED.get(name, "{:g}").format(row["printed"]), losses, row["rest"],
             row["own"], f"{row['best']:+.1f}",
             ", ".join(f"{gain:+.1f}" for gain in json.loads(row["folds"])),
             f"{row['holm']:.2g}, {row['holm_printed']:.2g}",
@@ -305,14 +306,15 @@ def sentence() -> str:
     plain = [float(np.nanmean(found.scores(loss))) for loss in losses]
     penalty = np.mean([np.nanmean(found.scores(f"{x} + L2")) for x in losses]) - np.mean(plain)
     told = (
-        f"SEC {sec['effect']:+.1f} ({sec['low']:+.1f} to {sec['high']:+.1f}; an L2 penalty "
-        f"{penalty:+.1f}), printed {sec['printed']:g}, our mean; SEE {see['effect']:+.1f} "
-        f"({see['low']:+.1f} to {see['high']:+.1f}), printed {see['printed']:g}"
+        f"SEC changed Recall@1 by {sec['effect']:+.1f} points ({sec['low']:+.1f} to "
+        f"{sec['high']:+.1f}; an L2 penalty by {penalty:+.1f}) where {sec['printed']:g} are "
+        f"printed, SEE by {see['effect']:+.1f} ({see['low']:+.1f} to {see['high']:+.1f}) where "
+        f"{see['printed']:g} are"
     )
     return (
-        "A sealed study (small photographs and network) excluded printed gains (points): "
-        f"{re.sub(r'-(?=[0-9])', '−', told)}; SEC's four losses find {min(plain):.0f} to "
-        f"{max(plain):.0f} %, color alone {_COLOR}."
+        "A sealed study on small photographs excluded the papers' mean gains: "
+        f"{re.sub(r'-(?=[0-9])', '−', told)}; without either, SEC's losses find {min(plain):.0f} "
+        f"to {max(plain):.0f} %, color alone {_COLOR}."
     )
 
 

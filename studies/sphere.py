@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pandas as pd
 
 from dmlkit import statistics
@@ -34,7 +35,9 @@ class Forms:
         groups = {self.at.base(other): {arm: 1.0, other: -1.0}}
         measured = self.at.measured(d, groups, "recall_at_1")
         if self.at.source(arm) == self.at.source(other) != SOFTMAX:
-            own = statistics.pair_luck(d.to_numpy()[:, None], measured.searches, self.same)
+            own = statistics.pair_luck(
+                d.to_numpy()[:, None], np.asarray(measured.searches), self.same
+            )
             measured = replace(measured, luck=max(own, self.same))  # by its variance
         return dict(zip(("mean", "low", "high"), (100 * x for x in measured.ends()), strict=True))
 
