@@ -6,8 +6,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,12 @@ import nbformat
 import psutil
 from rich.text import Text
 
+from course import kernels
+
 # The whole of what a notebook's own process does; papermill is given JSON, so that no parameter
 # changes its type on the way. Standard input is a pipe that only we hold: it ends when we do, by
 # whatever signal, and the process then ends all that it started (a kernel and its workers are in
-# sessions of their own).
+# sessions of their own). Of many, all kernels are forked from one process.
 PAPERMILL = """
 import json, os, sys, threading, psutil
 def end_with_parent():
@@ -33,6 +35,10 @@ def end_with_parent():
     os._exit(1)
 threading.Thread(target=end_with_parent, daemon=True).start()
 import papermill
+if "DMLKIT_KERNELS" in os.environ:
+    from course.kernels import Forked
+    from jupyter_client.provisioning import local_provisioner
+    local_provisioner.launch_kernel = Forked
 papermill.execute_notebook(**json.loads(sys.argv[1]))
 """
 _TRACE_LINES = 25
@@ -64,6 +70,10 @@ class Job:
         return self.build / f"staging-{os.getpid()}" / self.name
 
 
+#: A job, which attempt it is, its process, and when that began.
+Running = tuple[Job, int, subprocess.Popen[bytes], float]
+
+
 def run_all(jobs: Sequence[Job], workers: int, seconds: float) -> Iterator[tuple[Job, float, str]]:
     """Run jobs, ``workers`` at a time; yield each as it ends, its seconds and what went wrong.
 
@@ -72,13 +82,22 @@ def run_all(jobs: Sequence[Job], workers: int, seconds: float) -> Iterator[tuple
     kernel that does not start is tried again, once.
     """
     waiting = [(job, 1) for job in jobs]
-    running: list[tuple[Job, int, subprocess.Popen[bytes], float]] = []
-    threads = max(1, joblib.cpu_count() // workers)
-    try:
+    running: list[Running] = []
+    threads = str(max(1, joblib.cpu_count() // workers))
+    around = {
+        "OMP_NUM_THREADS": threads,
+        "NUMBA_NUM_THREADS": threads,  # UMAP would set torch's threads, too, to this number
+        "LOKY_MAX_CPU_COUNT": threads,  # what joblib.cpu_count() answers
+        **os.environ,
+    }
+    around.pop("MPLBACKEND", None)  # a kernel then draws inline
+    forked = kernels.forking(around) if len(jobs) > 2 else nullcontext(around)
+    with forked as around, ExitStack() as stack:
+        stack.callback(_kill_all, running)
         while waiting or running:
             while waiting and len(running) < workers:
                 job, attempt = waiting.pop(0)
-                running.append((job, attempt, _start(job, threads), time.monotonic()))
+                running.append((job, attempt, _start(job, around), time.monotonic()))
             time.sleep(0.1)
             for run in list(running):
                 job, attempt, process, began = run
@@ -91,12 +110,9 @@ def run_all(jobs: Sequence[Job], workers: int, seconds: float) -> Iterator[tuple
                     waiting.insert(0, (job, 2))
                 else:
                     yield job, took, _complaint(job, status)
-    finally:
-        for _, _, process, _ in running:
-            _kill(process)
 
 
-def _start(job: Job, threads: int) -> subprocess.Popen[bytes]:
+def _start(job: Job, around: Mapping[str, str]) -> subprocess.Popen[bytes]:
     shutil.rmtree(job.staging, ignore_errors=True)
     (job.staging / "figures").mkdir(parents=True)
     (job.staging / "inputs").write_text(job.inputs)
@@ -106,22 +122,23 @@ def _start(job: Job, threads: int) -> subprocess.Popen[bytes]:
         "progress_bar": False,
     }  # fmt: skip
     environment = {
-        "OMP_NUM_THREADS": str(threads),
-        "NUMBA_NUM_THREADS": str(threads),  # UMAP would set torch's threads, too, to this number
-        "LOKY_MAX_CPU_COUNT": str(threads),  # what joblib.cpu_count() answers
-        **os.environ,
+        **around,
         "DMLKIT_FIGURES": str(job.staging / "figures"),
         "JUPYTER_PREFER_ENV_PATH": "1",  # python3 is the running Python, whatever the user has
         "JUPYTER_RUNTIME_DIR": str(job.staging / "jupyter"),
         "IPYTHONDIR": str(job.staging / "ipython"),  # no personal start-up files
     }
-    environment.pop("MPLBACKEND", None)  # a kernel then draws inline
     with (job.staging / "log.txt").open("wb") as log:
         return subprocess.Popen(
             [sys.executable, "-P", "-c", PAPERMILL, json.dumps(order)],
             stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=job.source.parent, env=environment,
             start_new_session=True,  # Ctrl-C reaches only us, and we end the whole tree
         )  # fmt: skip
+
+
+def _kill_all(running: Sequence[Running]) -> None:
+    for _, _, process, _ in running:
+        _kill(process)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -35,6 +35,10 @@ _SOURCES = {
     "see_extended_abstract": "SEE's extended abstract",
     "unbiased_evaluation": "the study of twelve losses",
 }
+_OTHER = {
+    "repository": "; its triplet loss, the mean over all triplets with a margin of 1, is another "
+    "than our `triplet_all`"
+}
 _METHODS = {"sec_meta_review": "SEC", "see_extended_abstract": "SEE"}
 
 
@@ -181,7 +185,9 @@ def markdown(frame: pd.DataFrame) -> str:
             f"{said} {source}. Measured: {about['measure']}; the smallest "
             f"effect is {smallest}."
             + f" The authors' {who} prints{printed_ranks(name)}, as a mean over losses: "
-            f"{', '.join(sizes)} points." * bool(sizes) + _elsewhere(about["recipes"])
+            f"{', '.join(sizes)} points{_OTHER.get(who, '')}."
+            * bool(sizes)
+            + _elsewhere(about["recipes"])
         )
         if len(mine):
             head = [column or "word" for column in COLUMNS[1:]]

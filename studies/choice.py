@@ -265,7 +265,12 @@ def _floor(at: Condition) -> str:
     means = at.wide().mean()
     untrained = ("untrained network", "random head", "raw pixels")
     names = ("untouched features", "pretrained network", *untrained)
-    told = [f"{name} {100 * means[name]:.0f} %" for name in names if name in means]
+    pixels = " (128 pixels)" if "fine-tuned" in at.name else " (224 pixels)"
+    told = [
+        f"{name}{pixels * (name == names[0])} {100 * means[name]:.0f} %"
+        for name in names
+        if name in means
+    ]
     return f"Without training: {', '.join(told)}."
 
 

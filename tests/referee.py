@@ -222,7 +222,10 @@ def of_batches() -> Part:
 def of_training() -> Part:
     """One default Run, and twelve steps of all that has a state or a path of its own."""
     found: Part = {}
-    for name, args in (("convnet", {"head": "batch_norm"}), ("resnet18", {"pooling": "gem"})):
+    for name, args in (
+        ("convnet", {"head": "batch_norm"}),
+        ("resnet18", {"pooling": "gem", "pretrained": False}),
+    ):
         torch.manual_seed(0)
         built = models.build(name, 8, torch.zeros(1, 32, 32), **args)
         found[f"{name} as built"] = fingerprint(_state(built))

@@ -91,6 +91,7 @@ def _numbers(rows: Sequence[Finding]) -> dict[str, Any]:
         row.label: sample(row.values)
         if row.values
         else {k: None if v != v else v for k, v in asdict(row).items() if k in about}
+        | (sample([row.effect]) if row.kind == "live" else {})  # it was trained: another machine's
         for row in rows
     }
 

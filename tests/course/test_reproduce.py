@@ -216,6 +216,29 @@ def _runs(pid: int) -> bool:
         return False
 
 
+def test_kernels_of_a_course_are_forked_and_end_with_their_notebook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "00_fine", "import sys", "assert {'torch', 'pandas'} <= {*sys.modules}", "%pwd")
+    write(tmp_path, "01_dead", "import os", "os._exit(3)")
+    write(tmp_path, "02_slow", ORPHAN)
+    pids, smoke = tmp_path / "pids", tmp_path / "build" / "smoke"
+    awaited = [pids, smoke / "00_fine", smoke / "01_dead.failed"]
+    clock = SimpleNamespace(
+        sleep=time.sleep,
+        monotonic=lambda: 1e12 if all(path.exists() for path in awaited) else 0.0,
+    )
+    monkeypatch.setattr(execution, "time", clock)
+    done, page = run(tmp_path, timeout_minutes=5, workers=3)
+    assert not done
+    assert "done       00_fine" in page
+    assert "Kernel died" in page
+    assert "the time limit was reached" in page
+    ran = nbformat.read(smoke / "00_fine" / "executed.ipynb", as_version=4)
+    assert ran.cells[-1].outputs[0].data["text/plain"] == repr(str(tmp_path / "notebooks"))
+    assert_all_end([int(pid) for pid in pids.read_text().split()])
+
+
 @pytest.mark.parametrize("begun, attempts", [(False, 2), (True, 1)])
 def test_only_a_kernel_that_did_not_start_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool, attempts: int
