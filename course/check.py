@@ -16,8 +16,8 @@ shared out by Bonferroni over all that the committed figures hold. ``benchmarks/
 measures them, and how large a shift is seen. The notes tell how many random numbers are equal.
 
 A figure that could not be made (``figures.kept``) is counted in the notes, and is no difference.
-Of what a picture says in words (alt text, caption) the words are compared, and not the numbers,
-which stand in its record. What a clock judges (``figures.timing``, claims that are ``timed``) never
+What a verdict's alt text says of a page's own run is compared without its numbers, which stand in
+the record. What a clock judges (``figures.timing``, claims that are ``timed``) never
 fails, what one draw gave as an example only has to be there, and a word fails where it turns
 between *holds here* and *fails here* or *reversed here*: the notes tell of other changes.
 """
@@ -33,6 +33,7 @@ import numpy as np
 from scipy import stats
 
 from dmlkit.figures import kind, parts
+from dmlkit.figures.finding import LIVE
 
 #: False alarms of a check of the whole course.
 RATE = 1e-3
@@ -43,7 +44,7 @@ RELATIVE, ABSOLUTE = 1e-5, 1e-9
 _SETTINGS = ("notebook", "profile", "seeds", "parameters")
 _SURROUNDINGS = ("device", "numerics", "datasets", "versions")
 _RANDOM = ("values", "mean", "effect", "low", "high", "p")  # of a sample and of a claim
-_NUMBER = re.compile(r"[+−-]?\d[\d.,]*")
+_TRAINED = re.compile(rf"[+−][\d.]+(?= \({LIVE})")  # by a page itself: random
 _TURNED = ({"holds here", "fails here"}, {"holds here", "reversed here"})
 
 Records = Mapping[str, Any]
@@ -104,7 +105,7 @@ def pictures(committed: Records, kept: Mapping[str, bytes], folder: Path) -> Ite
 
 
 def _said(record: Mapping[str, Any]) -> dict[str, Any]:
-    words = {key: _NUMBER.sub("#", record.get(key) or "") for key in ("alt", "caption")}
+    words = {"alt": _TRAINED.sub("#", record.get("alt") or ""), "caption": record.get("caption")}
     return words | _part(record, _SETTINGS) | record["numbers"]
 
 

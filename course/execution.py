@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,10 +70,6 @@ class Job:
         return self.build / f"staging-{os.getpid()}" / self.name
 
 
-#: A job, which attempt it is, its process, and when that began.
-Running = tuple[Job, int, subprocess.Popen[bytes], float]
-
-
 def run_all(jobs: Sequence[Job], workers: int, seconds: float) -> Iterator[tuple[Job, float, str]]:
     """Run jobs, ``workers`` at a time; yield each as it ends, its seconds and what went wrong.
 
@@ -82,7 +78,7 @@ def run_all(jobs: Sequence[Job], workers: int, seconds: float) -> Iterator[tuple
     kernel that does not start is tried again, once.
     """
     waiting = [(job, 1) for job in jobs]
-    running: list[Running] = []
+    running: list[tuple[Job, int, subprocess.Popen[bytes], float]] = []
     threads = str(max(1, joblib.cpu_count() // workers))
     around = {
         "OMP_NUM_THREADS": threads,
@@ -92,24 +88,27 @@ def run_all(jobs: Sequence[Job], workers: int, seconds: float) -> Iterator[tuple
     }
     around.pop("MPLBACKEND", None)  # a kernel then draws inline
     forked = kernels.forking(around) if len(jobs) > 2 else nullcontext(around)
-    with forked as around, ExitStack() as stack:
-        stack.callback(_kill_all, running)
-        while waiting or running:
-            while waiting and len(running) < workers:
-                job, attempt = waiting.pop(0)
-                running.append((job, attempt, _start(job, around), time.monotonic()))
-            time.sleep(0.1)
-            for run in list(running):
-                job, attempt, process, began = run
-                status, took = process.poll(), time.monotonic() - began
-                if status is None and took <= seconds:
-                    continue
+    with forked as around:
+        try:
+            while waiting or running:
+                while waiting and len(running) < workers:
+                    job, attempt = waiting.pop(0)
+                    running.append((job, attempt, _start(job, around), time.monotonic()))
+                time.sleep(0.1)
+                for run in list(running):
+                    job, attempt, process, began = run
+                    status, took = process.poll(), time.monotonic() - began
+                    if status is None and took <= seconds:
+                        continue
+                    _kill(process)
+                    running.remove(run)
+                    if status and attempt == 1 and not begun(job):
+                        waiting.insert(0, (job, 2))
+                    else:
+                        yield job, took, _complaint(job, status)
+        finally:
+            for _, _, process, _ in running:
                 _kill(process)
-                running.remove(run)
-                if status and attempt == 1 and not begun(job):
-                    waiting.insert(0, (job, 2))
-                else:
-                    yield job, took, _complaint(job, status)
 
 
 def _start(job: Job, around: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -134,11 +133,6 @@ def _start(job: Job, around: Mapping[str, str]) -> subprocess.Popen[bytes]:
             stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=job.source.parent, env=environment,
             start_new_session=True,  # Ctrl-C reaches only us, and we end the whole tree
         )  # fmt: skip
-
-
-def _kill_all(running: Sequence[Running]) -> None:
-    for _, _, process, _ in running:
-        _kill(process)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

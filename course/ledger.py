@@ -122,7 +122,7 @@ def in_short(frame: pd.DataFrame) -> str:
     return (
         f"Of {found + out + neither} tests ({meta} of a meta-reviewer's sentences), {neither} "
         f"could not tell, most too small; {found} found what {_decided(frame)} claims, if "
-        f"narrower, and {out} did not. {confirm.sentence()}".rstrip()
+        f"narrower, and {out} did not. {confirm.sentence(confirm.confirmed())}".rstrip()
     )
 
 

@@ -139,8 +139,8 @@ def check_other_tools(namespace: dict) -> None:
     assert "start" not in namespace["longer"].provenance  # it is the longer Run
     assert len(namespace["longer"].history) == len(namespace["best"].history) == 20
     assert namespace["ours"].tolist() == pytest.approx(
-        [namespace["theirs"][name] for name in namespace["include"]], abs=0.01
-    )  # their neighbors are those of float32 products: a few of 400 queries differ
+        [namespace["theirs"][name] for name in namespace["include"]], abs=0.003
+    )  # their neighbors are those of float32 products: of 400 queries one may have another
 
     from pytorch_metric_learning import losses as their_losses
 

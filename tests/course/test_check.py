@@ -100,6 +100,15 @@ def test_values_that_are_counted_or_constant_are_fine() -> None:
     assert failures(counts(14, 15, 13), counts(914, 915, 913)) != []
 
 
+def test_of_what_is_said_only_the_effect_of_a_pages_own_run_is_random() -> None:
+    def said(text: str) -> dict:
+        return made({"n": 1}, alt=text)
+
+    live, study = "vote +1.0 (this page's run).", "vote +1.0 (ahead)."
+    assert check.compare(said(live), said(live.replace("+1.0", "−0.3")))[0] == []
+    assert len(check.compare(said(study), said(study.replace("+1.0", "−0.3")))[0]) == 1
+
+
 def test_what_is_said_beside_a_figure_has_to_be_what_was_made() -> None:
     old = made({"n": 1})
     for part, value in (("alt", "Another."), ("caption", "")):
