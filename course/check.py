@@ -44,7 +44,7 @@ RELATIVE, ABSOLUTE = 1e-5, 1e-9
 _SETTINGS = ("notebook", "profile", "seeds", "parameters")
 _SURROUNDINGS = ("device", "numerics", "datasets", "versions")
 _RANDOM = ("values", "mean", "effect", "low", "high", "p")  # of a sample and of a claim
-_TRAINED = re.compile(rf"[+−][\d.]+(?= \({LIVE})")  # by a page itself: random
+_TRAINED = re.compile(rf"[+−]?[\d.]+(?= \({LIVE})")  # by a page itself: random
 _TURNED = ({"holds here", "fails here"}, {"holds here", "reversed here"})
 
 Records = Mapping[str, Any]

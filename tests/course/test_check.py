@@ -105,7 +105,8 @@ def test_of_what_is_said_only_the_effect_of_a_pages_own_run_is_random() -> None:
         return made({"n": 1}, alt=text)
 
     live, study = "vote +1.0 (this page's run).", "vote +1.0 (ahead)."
-    assert check.compare(said(live), said(live.replace("+1.0", "−0.3")))[0] == []
+    for other in ("−0.3", "0.0"):  # a zero has no sign
+        assert check.compare(said(live), said(live.replace("+1.0", other)))[0] == []
     assert len(check.compare(said(study), said(study.replace("+1.0", "−0.3")))[0]) == 1
 
 
