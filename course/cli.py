@@ -107,7 +107,8 @@ def claims(
         ledger.write(write, found)
         return
     show = partial(print_table, box=SIMPLE_HEAD, show_edge=False, padding=0)
-    show("claims by conditions", ledger.COLUMNS, ledger.rows(found))
+    short = [(*row[:5], row[-1]) for row in ledger.rows(found)]  # docs/ledger.md has the rest
+    show("claims by conditions", (*ledger.COLUMNS[:5], ledger.COLUMNS[-1]), short)
     terminal.console.print(ledger.tally(found))
 
 

@@ -1,6 +1,7 @@
 """The ledger as it is shown: each claim, and a row for each condition that it was tested in."""
 
 import fnmatch
+import string
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,9 +29,10 @@ from studies.printed import printed, printed_ranks
 #: Of ``rows``.
 COLUMNS = (
     *("claim", "condition", "", "effect", "95 % interval", "one comparison finds in 4 of 5"),
-    "printed (taken as exact)",
-    *("its losses (printed)", "n", "Holm", "figure"),
+    *("printed", "its losses (printed)", "n", "Holm", "what else", "figure"),
 )
+#: Units of which the ledger has points, a hundredth each.
+_IN_POINTS = ("Recall@1", "Recall@K", "NMI")
 #: Words of an effect that is there, if not as large as printed.
 _FOUND = ("holds here", "smaller than claimed", "smaller here", "above 0 here")
 _SOURCES = {
@@ -50,7 +52,8 @@ def rows(frame: pd.DataFrame) -> Iterator[tuple[str, ...]]:
     Holm's correction is in italics."""
     for _, row in frame.iterrows():
         about = table()[row["claim"]]
-        interval = "" if pd.isna(row["low"]) else f"[{row['low']:+.3g}, {row['high']:+.3g}]"
+        points = about["unit"] in _IN_POINTS
+        effect, low, high = (_number(row[key], points, "+") for key in ("effect", "low", "high"))
         n = str(row["n"])
         if row["effective"] < row["n"]:
             n += f" ({row['effective']:.1f})"
@@ -60,15 +63,17 @@ def rows(frame: pd.DataFrame) -> Iterator[tuple[str, ...]]:
         word, why = row["word"] or "a clock: no word", reason(row)
         own = own.replace(f"{why}: ", "") if why else own
         yield (
-            row["claim"], placed(row["condition"]) + f" ({own})" * bool(own),
+            row["claim"], placed(row["condition"]),
             f"*{word}*" if holm.startswith("falls") else word + f" ({why})" * bool(why),
-            f"{row['effect']:+.3g}", interval,
-            _number(row["least"]), _number(row["printed"]), _losses(row), n, holm, row["figure"],
+            effect, f"[{low}, {high}]" * bool(low), _number(row["least"], points),
+            _number(row["printed"], points), _losses(row), n, holm, own, row["figure"],
         )  # fmt: skip
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None or pd.isna(value) else f"{value:.3g}"
+def _number(value: float | None, points: bool, sign: str = "") -> str:
+    if value is None or pd.isna(value):
+        return ""
+    return f"{100 * value:{sign}.2f}" if points else f"{value:{sign}.3g}"
 
 
 def _losses(row: pd.Series) -> str:
@@ -117,13 +122,28 @@ def _counted(frame: pd.DataFrame) -> pd.DataFrame:
 
 def in_short(frame: pd.DataFrame) -> str:
     """The ledger in a few sentences."""
+    rows = _counted(frame)
     found, out, neither = counts(frame).values()
-    meta = int((_sources(_counted(frame)) == "sec_meta_review").sum())
+    meta = int((_sources(rows) == "sec_meta_review").sum())
+    small = int(_too_small(_open(rows)).sum())
+    contrary = ", ".join(rows[rows["stands"] & ~rows["word"].isin(_FOUND)]["claim"].unique())
     return (
         f"Of {found + out + neither} tests ({meta} of a meta-reviewer's sentences), {neither} "
-        f"could not tell, most too small; {found} found what {_decided(frame)} claims, if "
-        f"narrower, and {out} did not. {confirm.sentence(confirm.confirmed())}".rstrip()
+        f"could not tell ({small} too small for what is claimed); {found} found what "
+        f"{_decided(frame)} claims, if narrower, and {out}{f' ({contrary})' * bool(contrary)} did "
+        f"not. {confirm.sentence(confirm.confirmed())}".rstrip()
     )
+
+
+def _open(rows: pd.DataFrame) -> pd.DataFrame:
+    """Those that could not tell."""
+    words = rows[["word", "stands"]].itertuples(index=False)
+    return rows[[outcome(*row) == "open" for row in words]]
+
+
+def _too_small(rows: pd.DataFrame) -> pd.Series:
+    """Whether what four of five such studies find is larger than what is claimed."""
+    return rows["least"] > rows["printed"].fillna(rows["margin"])
 
 
 def _sources(rows: pd.DataFrame) -> pd.Series:
@@ -139,13 +159,10 @@ def _decided(frame: pd.DataFrame) -> str:
 
 def _silent(rows: pd.DataFrame) -> str:
     """What silences those that could not tell, each by the first reason that it has."""
-    mine = rows[
-        [outcome(*row) == "open" for row in rows[["word", "stands"]].itertuples(index=False)]
-    ]
+    mine = _open(rows)
     if not len(mine):
         return ""
-    asked = mine["printed"].fillna(mine["margin"])
-    small, word = mine["least"] > asked, mine["word"]
+    small, word = _too_small(mine), mine["word"]
     rules = {
         "a search that failed": word == FAILED,
         "an unequal search or borrowed recipes": mine.apply(reason, axis=1) != "",
@@ -220,6 +237,9 @@ def markdown(frame: pd.DataFrame) -> str:
         mine = frame[frame["claim"] == name]
         parts.append(f"## {name} · {about['claim']}")
         smallest = f"{about['smallest']} {about['unit']}"
+        if about["unit"] in _IN_POINTS:
+            size = 100 * float(about["smallest"])
+            smallest = f"{size:g} point{'s' * (size != 1)} of {about['unit']}"
         sizes = [f"{100 * size:.1f} ({data})" for data, size in printed(name).items()]
         source = _SOURCES.get(about["source"], about["source"])
         said = "A question, asked by" if is_question(name) else "Said by"
@@ -233,12 +253,16 @@ def markdown(frame: pd.DataFrame) -> str:
             + _elsewhere(about["recipes"])
         )
         if len(mine):
-            head = [column or "word" for column in COLUMNS[1:]]
+            head = [column or "word" for column in COLUMNS[1:] if column != "what else"]
             lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-            for _, *cells, figure in rows(mine):
-                cells.append(f'<a href="../figures/{figure}.png">{figure}</a>')
-                lines.append(f"| {' | '.join(cells)} |")
-            parts.append("\n".join(lines))
+            notes = list[str]()
+            for _, where, *cells, note, figure in rows(mine):
+                if note:  # below the table
+                    notes.append(f"- ({(mark := string.ascii_lowercase[len(notes)])}) {note}")
+                    where += f" ({mark})"
+                link = f'<a href="../figures/{figure}.png">{figure}</a>'
+                lines.append(f"| {' | '.join([where, *cells, link])} |")
+            parts += ["\n".join(lines), *(["\n".join(notes)] if notes else [])]
         else:
             parts.append("Not tested.")
         parts.append("<details><summary>The sentence, and the history of its rule</summary>")

@@ -139,8 +139,8 @@ def hypotheses(rules: Protocol, found: Outcomes) -> pd.DataFrame:
     printed one or more), holm and holm_printed (over all hypotheses of the study, by Shaffer's form
     of Holm's correction, as frozen); word and, for each loss left out, the word without it; stands
     (all of these are the same); rest (the mean without the loss that moves it most), own (the
-    effect at the base's own choice of recipes), best (of the best candidate alone), folds and
-    losses (JSON).
+    effect at the base's own choice of recipes), best (of the best candidate alone), all (of all
+    candidates), folds and losses (JSON).
     """
     rows = {}
     for name, told in rules.hypotheses.items():
@@ -182,6 +182,7 @@ def _tested(
         ],
         "rest": _rest(all_of, told.losses), "own": _ends(means(own).of(np.full(n, 1 / n))),
         "best": means(gains(share=0.0)).mean.mean(),
+        "all": _ends(means(gains(share=1.0)).of(np.full(n, 1 / n))),
         "folds": json.dumps([round(float(np.nanmean(mean[np.equal(folds, f)])), 2)
                              for f in sorted(set(folds))]),
         "losses": json.dumps(dict(zip(told.losses, all_of.mean.round(2).tolist(), strict=True))),
@@ -271,30 +272,34 @@ def said(row: pd.Series) -> str:
 
 
 def markdown(frame: pd.DataFrame) -> str:
-    """A table of what a study confirmed or excluded, in points of Recall@1."""
+    """What a study confirmed or excluded, in points of Recall@1: a column for each hypothesis."""
     if not len(frame):
         return "The study is sealed: nothing is known yet."
-    head = (
-        *("hypothesis", "word", "effect", "95 % interval", "found in 4 of 5", "printed"),
-        *(
-            "its losses",
-            "without the loss that moves it most",
-            "at its loss's own choice of recipes",
-        ),
-        *("best recipe alone", "folds", "p: no gain, printed gain (corrected)"),
-    )
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for name, row in frame.iterrows():
-        losses = ", ".join(f"{x} {gain:+.1f}" for x, gain in json.loads(row["losses"]).items())
-        cells = (
-            _TITLES.get(name, name), said(row), f"{row['effect']:+.2f}",
-            f"[{row['low']:+.2f}, {row['high']:+.2f}]", f"{row['least']:.1f}",
-            _PRINTED.get(name, "{:g}").format(row["printed"]), losses, row["rest"],
-            row["own"], f"{row['best']:+.1f}",
-            ", ".join(f"{gain:+.1f}" for gain in json.loads(row["folds"])),
-            f"{row['holm']:.2g}, {row['holm_printed']:.2g}",
-        )  # fmt: skip
-        lines.append(f"| {' | '.join(map(str, cells))} |")
+    told = {
+        _TITLES.get(name, name): {
+            "word": said(row),
+            "effect": f"{row['effect']:+.2f}",
+            "95 % interval": f"[{row['low']:+.2f}, {row['high']:+.2f}]",
+            "found in 4 of 5 such studies": f"{row['least']:.1f}",
+            "printed": _PRINTED.get(name, "{:g}").format(row["printed"]),
+            "its losses": ", ".join(
+                f"{x} {gain:+.1f}" for x, gain in json.loads(row["losses"]).items()
+            ),
+            "without the loss that moves it most": row["rest"],
+            "at its loss's own choice of recipes": row["own"],
+            "best recipe alone": f"{row['best']:+.1f}",
+            "all three recipes": row["all"],
+            "folds": ", ".join(f"{gain:+.1f}" for gain in json.loads(row["folds"])),
+            "p of no gain, corrected": f"{row['holm']:.2g}",
+            "p of the printed gain, corrected": f"{row['holm_printed']:.2g}",
+        }
+        for name, row in frame.iterrows()
+    }
+    lines = [f"| | {' | '.join(map(str, told))} |", "|---" * (len(told) + 1) + "|"]
+    lines += [
+        f"| {what} | {' | '.join(each[what] for each in told.values())} |"
+        for what in next(iter(told.values()))
+    ]
     return "\n".join(lines)
 
 

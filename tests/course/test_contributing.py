@@ -102,7 +102,7 @@ def check_claim(project: Path, said: str) -> None:
     assert re.search(r"\bD1\b", said)
     ledger = (project / "docs" / "ledger.md").read_text()
     assert "## D1 · Squares help" in ledger
-    assert "| from scratch, on drawings | *holds here* | +0.0264 | [+0.0185, +0.0343] |" in ledger
+    assert "| from scratch, on drawings | *holds here* | +2.64 | [+1.85, +3.43] |" in ledger
 
 
 EXPECTED = {

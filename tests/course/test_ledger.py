@@ -11,8 +11,8 @@ def test_the_page_has_each_claim_with_its_rows_and_its_history(tmp_path):
     frame = claims.ledger(tmp_path)
     text = ledger.markdown(frame)
     assert text.startswith(
-        "Of 1 tests (1 of a meta-reviewer's sentences), 0 could not tell, most too small; 1 "
-        "found what the meta-reviewer of SEC (not the paper, in these words) claims, if narrower, "
+        "Of 1 tests (1 of a meta-reviewer's sentences), 0 could not tell (0 too small for what "
+        "is claimed); 1 found what the meta-reviewer of SEC (not the paper, in these words) claims, if narrower, "
         "and 0 did not. "
     )
     assert (
@@ -22,15 +22,15 @@ def test_the_page_has_each_claim_with_its_rows_and_its_history(tmp_path):
         "Holm's correction these words stand: 1 holds here."
     ) in text
     assert text.count("\n## ") == len(claims.table())
-    assert "(of one loss) | holds here | +0.03 [" not in text  # two columns
     (line,) = [each for each in text.splitlines() if each.startswith("| fine-tuned")]
     cells = [cell.strip() for cell in line.strip("|").split("|")]
-    assert cells[:3] == ["fine-tuned, on drawings (of one loss)", "holds here", "+0.03"]
-    assert cells[5] == "0.0241"
+    assert cells[:3] == ["fine-tuned, on drawings (a)", "holds here", "+3.00"]
+    assert "\n- (a) of one loss\n" in text
+    assert cells[5] == "2.41"
     assert cells[8].startswith("stands, p = ")
     assert cells[7] == "12 (5.1)"
     assert "| check | passed | +1e-15 |" in text
     assert "Not tested." in text
     assert "A question, asked by the meta-reviewer of SEC" in text
-    assert "the smallest effect is 0.01 Recall@1." in text
+    assert "the smallest effect is 1 point of Recall@1." in text
     assert "Known when the rule was written:" in text
