@@ -303,8 +303,9 @@ def _history(about: dict[str, str]) -> str:
 
 def write(page: Path, frame: pd.DataFrame) -> None:
     """Write what a page has marks for: the ledger (``<!-- claims -->``), its one sentence
-    (``<!-- in-short -->``), the sealed study (``<!-- confirmed -->``), the losses that lead
-    everywhere (``<!-- leading -->``) or all groups of losses (``<!-- which-loss -->``).
+    (``<!-- in-short -->``), the sealed study (``<!-- confirmed -->``), all its losses
+    (``<!-- every-loss -->``), the losses that lead everywhere (``<!-- leading -->``) or all groups
+    of losses (``<!-- which-loss -->``).
 
     Raises ValueError for a page that has none of them.
     """
@@ -313,6 +314,7 @@ def write(page: Path, frame: pd.DataFrame) -> None:
         "claims": lambda: markdown(frame),
         "in-short": lambda: in_short(frame),
         "confirmed": lambda: confirm.markdown(confirm.confirmed()),
+        "every-loss": confirm.every_loss,
         "leading": lambda: choice.leading(conditions(kept())),
         "which-loss": lambda: choice.markdown(conditions(kept())),
     }

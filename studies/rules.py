@@ -36,6 +36,7 @@ class Tuning:
     edge: float
     reach: float
     further: int = 0  # candidates of a second pass
+    least: int = 0  # with so many the second part of a sealed study may be opened; 0: with all
 
 
 @dataclass(frozen=True)

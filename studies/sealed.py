@@ -107,26 +107,30 @@ def unseal(rules: Protocol, trials: Table) -> Path:
     """Break the seal of each part that is complete (the arms of the hypotheses, the others), once:
     write the evidence, a row for each training, to ``data/evidence``.
 
+    The others are complete with all candidates, or with ``tuning.least``: then those count.
     Columns: arm, search, candidate, hash, validation (Recall@1), hits (of each test class, in the
-    classes' order). Raises ValueError where the hypotheses' arms lack trainings, or where a
-    training and its sealed line are not of one Experiment.
+    classes' order). Raises ValueError where the hypotheses' arms lack trainings, where the others
+    are open already, or where a training and its sealed line are not of one Experiment.
     """
-    there, first = layers(rules, trials.frame()), primary(rules)
-    lacking = {arm: (rules.tuning.candidates - m) * len(rules.searches) for arm, m in there.items()}
-    if few := sum(lacking[arm] for arm in first):
+    there, first, count = layers(rules, trials.frame()), primary(rules), rules.tuning.candidates
+    if few := sum(count - there[arm] for arm in first) * len(rules.searches):
         raise ValueError(f"{few} trainings are lacking: first dmlkit study {rules.name}")
-    others = [arm for arm in there if arm not in first]
-    complete = [*first, *(others if not any(lacking[arm] for arm in others) else [])]
+    path, others = EVIDENCE / f"{rules.name}.csv", [arm for arm in there if arm not in first]
+    if path.is_file() and pd.read_csv(path)["arm"].isin(others).any():
+        raise ValueError(f"all of {rules.name} is open: see {path}")
+    deep = min((there[arm] for arm in others), default=0)
+    counted = dict.fromkeys(first, count)
+    if deep >= (rules.tuning.least or count):
+        counted |= dict.fromkeys(others, deep)
     read = pd.read_csv(SEALED / f"{rules.name}.csv", dtype={"hash": str}, keep_default_na=False)
     key = ["arm", "search", "candidate"]
     lines = read.drop_duplicates(key, keep="last")
     found = trials.frame()[[*key, "hash", "recall_at_1"]].merge(
         lines, on=[*key, "hash"], how="left"
     )
-    found = found[found["arm"].isin(complete) & (found["candidate"] < rules.tuning.candidates)]
+    found = found[found["candidate"] < found["arm"].map(counted).fillna(0)]
     if found["hits"].isna().any():
         raise ValueError(f"{found['hits'].isna().sum()} trainings have no sealed line of their own")
-    path = EVIDENCE / f"{rules.name}.csv"
     kept = found.rename(columns={"recall_at_1": "validation"}).sort_values(key)
     write_whole({path: partial(kept.to_csv, index=False)})
     return path

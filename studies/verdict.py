@@ -126,7 +126,7 @@ class Verdict:
             " The study's test classes are sealed until it ends; what choosing on validation "
             "classes gains is alike on both sides."
         )  # fmt: skip
-        lacking = f"*Not done yet:* {', '.join(a.lacking)}." if a.lacking else ""
+        lacking = f"*Without as many candidates:* {', '.join(a.lacking)}." if a.lacking else ""
         low, high = self.bounds
         parts = [
             f"# {self.name}", picture, self.sentence(), *(f"*Noticed:* {x}" for x in self.notes),

@@ -161,6 +161,14 @@ def test_trainings_come_in_layers_and_what_they_say_of_test_classes_is_sealed(ru
         part = pd.read_csv(sealed.unseal(rules, table))
         assert len(part) == 8, "of a part that is not complete nothing is read"
         assert set(part["arm"]) == set(sec)
+        early = dataclasses.replace(rules, tuning=dataclasses.replace(rules.tuning, least=1))
+        assert len(pd.read_csv(sealed.unseal(early, sealed.table("tiny")))) == 8, "none has all"
+        work_off(plans[9:10], table, executor=executor, device="cpu")
+        opened = pd.read_csv(sealed.unseal(early, table), keep_default_na=False)
+        assert (opened["arm"] == "contrastive").sum() == 2, "with one candidate, as the rules allow"
+        with pytest.raises(ValueError, match="all of tiny is open"):
+            sealed.unseal(rules, table)
+        (sealed.EVIDENCE / "tiny.csv").unlink()
         again = sealed.table("tiny")
         work_off(plans, again, executor=executor, device="cpu")
     assert len(lines(rules)) == 12, "only what was lacking is trained"
@@ -238,6 +246,23 @@ def test_a_hypothesis_is_shown_or_its_printed_size_excluded(gain, word):
     assert row["low"] < gain < row["high"]
     assert set(json.loads(row["losses"])) == set(SEC)
     assert len(json.loads(row["folds"])) == 4 == len(row["without"])
+
+
+def test_losses_with_unlike_counts_are_compared_by_those_that_all_have(rules, monkeypatch):
+    gains = {"triplet_all": 0.0, "triplet_all + SEC": 0.0, "contrastive": -30.0}
+    rows = invented(rules, gains)
+    fewer = rows[(rows["arm"] != "contrastive") | (rows["candidate"] < 1)]
+    monkeypatch.setattr(confirm, "protocol", lambda name: rules)
+    monkeypatch.setattr(confirm, "_opened", lambda name: confirm.outcomes(rules, fewer))
+    text = confirm.every_loss("tiny")
+    assert text.startswith("2 losses, each by the better half of 1 recipes, 2 searches, ")
+    assert "that is not shown: `triplet_all`; " in text
+    assert "`triplet_all` is first by estimate; `contrastive` is " in confirm.rivals(
+        ["contrastive"]
+    )
+    part = rows[rows["arm"] != "contrastive"]
+    monkeypatch.setattr(confirm, "_opened", lambda name: confirm.outcomes(rules, part))
+    assert "sealed" in confirm.every_loss("tiny")
 
 
 def test_bounds_hold_the_best_and_leave_the_worst_behind():
@@ -351,7 +376,7 @@ def test_the_judge_compares_with_what_has_all_folds_and_looks_at_no_test_class(h
     assert page.index("![Flipped") < page.index("lies behind the best") < page.index("<details>")
     assert "*Noticed:* before training: It is lower" in page
     assert "*Noticed:* after training: it learned next to nothing" in page
-    assert "*Not done yet:* contrastive." in page
+    assert "*Without as many candidates:* contrastive." in page
     assert (tmp_path / "judge_Flipped.png").stat().st_size > 10_000
 
 
