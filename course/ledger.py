@@ -124,14 +124,13 @@ def in_short(frame: pd.DataFrame) -> str:
     """The ledger in a few sentences."""
     rows = _counted(frame)
     found, out, neither = counts(frame).values()
-    meta = int((_sources(rows) == "sec_meta_review").sum())
     small = int(_too_small(_open(rows)).sum())
     contrary = ", ".join(rows[rows["stands"] & ~rows["word"].isin(_FOUND)]["claim"].unique())
     return (
-        f"Of {found + out + neither} tests ({meta} of a meta-reviewer's sentences), {neither} "
-        f"could not tell ({small} too small for what is claimed); {found} found what "
-        f"{_decided(frame)} claims, if narrower, and {out}{f' ({contrary})' * bool(contrary)} did "
-        f"not. {confirm.sentence(confirm.confirmed())}".rstrip()
+        f"Of {found + out + neither} tests {neither} could not tell ({small} too small for what is "
+        f"claimed), {found} found what {_decided(frame)} claims, if narrower, and "
+        f"{out}{f' ({contrary})' * bool(contrary)} did not. "
+        f"{confirm.sentence(confirm.confirmed())}".rstrip()
     )
 
 
@@ -186,17 +185,16 @@ def _silent(rows: pd.DataFrame) -> str:
 def _at_length(frame: pd.DataFrame) -> str:
     """Whose claims were tested, which were decided, and what else was looked at."""
     rows, words, of = _counted(frame), frame["word"], _sources(_counted(frame))
+    meta = int((of == "sec_meta_review").sum())
     stands = rows["stands"] & rows["word"].isin(DECIDED)
     exact = frame["claim"].map(lambda name: table()[name]["rule"] == "exact").astype(bool)
-    contrary = ", ".join(rows[stands & ~rows["word"].isin(_FOUND)]["claim"].unique())
     where = "; ".join(dict.fromkeys(map(placed, rows[stands]["condition"])))
     left = [name for source, name in _METHODS.items() if source in {*of} - {*of[stands]}]
     return (
-        f"The tests are of {rows['claim'].nunique()} claims"
-        + f"; {contrary} does not hold" * bool(contrary)
-        + f".{_silent(rows)} Besides, {(exact & (words == 'passed')).sum()} identities hold, "
-        f"{(~exact & (words == 'passed')).sum()} check of code passed, and in the papers' own "
-        f"tables "
+        f"The tests are of {rows['claim'].nunique()} claims, and {meta} of a meta-reviewer's "
+        f"sentences.{_silent(rows)} Besides, {(exact & (words == 'passed')).sum()} identities "
+        f"hold, {(~exact & (words == 'passed')).sum()} check of code passed, and in the papers' "
+        f"own tables "
         f"{(words == 'holds there').sum()} claims do and {(words == 'fails there').sum()} do not."
         + f" What was decided is of {_decided(frame)}, {where}." * bool(where)
         + f" Of {' and '.join(left)} these rows decide nothing." * bool(left)

@@ -34,7 +34,8 @@ from studies.trainings import EVIDENCE
 LEVEL = 0.05
 #: How a sentence calls the hypotheses of grocery64.toml.
 _NAMES = {
-    "SEC": "SEC", "SEC, not L2": "SEC minus the L2 penalty", "SEE, code": "SEE by its code",
+    "SEC": "of SEC, which evens out norms,", "SEC, not L2": "of SEC minus the L2 penalty",
+    "SEE, code": "of SEE's synthetic points",
 }  # fmt: skip
 #: How the table calls one, and what it says of the size that is printed of another form.
 _TITLES = {"SEE, paper": "SEE's sum, by our reading of equation 3"}
@@ -350,16 +351,14 @@ def sentence(frame: pd.DataFrame) -> str:
     for name, row in frame.drop(index="SEE, paper", errors="ignore").iterrows():
         if "excluded" in said(row):
             loss, _, rest = row["rest"].partition(": ")
-            without = f", without {loss.replace('_', '-')} {rest.partition(' ')[0]}"
-            ends = f"{row['effect']:+.1f} ({row['low']:+.1f} to {row['high']:+.1f})"
+            without = f"; {rest.partition(' ')[0]} without {loss.replace('_', '-')}"
             told.append(
-                f"{_NAMES[name]} {ends}{without * bool(row['high'] < 0)}, printed "
-                f"{row['printed']:g}"
+                f"{_NAMES[name]} {row['effect']:+.1f} ({row['low']:+.1f} to {row['high']:+.1f}"
+                f"{without * bool(row['high'] < 0)}), printed {row['printed']:g}"
             )
     return (
-        "A sealed study (small photographs and network, 300 steps, the better two of three "
-        "recipes, weights never 0) excluded gains of the printed size, in points of Recall@1: "
-        f"{re.sub(r'-(?=[0-9])', '−', '; '.join(told))}."
+        "A sealed study (small photographs, a small network, three recipes each) excluded gains "
+        f"as large as printed, in points: {re.sub(r'-(?=[0-9])', '−', ', and '.join(told))}."
     ) * bool(told)
 
 
