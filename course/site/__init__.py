@@ -31,7 +31,7 @@ SITE = Path(__file__).parent
 LIVE = ("explorables", "playground", "explainer")
 #: Pages of one look, each a tab of the others: the folder, and what the tab says.
 TABS = {"playground": "Forces", "explainer": "Training", "losses": "Atlas"}
-_SHARE = re.compile(r"([\d.]+) %\W*<!-- 24_steps: (fine-tuned|untouched)/")
+_SHARE = re.compile(r"([\d.]+) %\W*<!-- 24_")
 
 
 def build(out: Path) -> None:
@@ -140,7 +140,7 @@ def tabs(current: str, there: Sequence[str]) -> str:
 def front() -> dict[str, str]:
     """What the first page takes from the README: three paragraphs and its first commands."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    shares = {of: share for share, of in _SHARE.findall(text)}
+    before, after = _SHARE.findall(text)
     text = re.sub(r" ?<!--.*?-->", "", text, flags=re.DOTALL)
     text = text.replace("(notebooks/24_photographs.ipynb)", "(notebooks/24_photographs.html)")
     _, _, caption, lead, number, _, commands, *_ = text.split("\n\n")
@@ -148,8 +148,8 @@ def front() -> dict[str, str]:
         "caption": _html(caption.strip("*")),
         "lead": _html(lead),
         "number": _html(number),
-        "after": shares["fine-tuned"],
-        "before": shares["untouched"],
+        "after": after,
+        "before": before,
         "commands": commands.removeprefix("```sh\n").removesuffix("\n```"),
     }
 

@@ -1,6 +1,7 @@
 """What the site draws of a loss, as SVG in the colors of its style sheet."""
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,7 @@ def springs(name: str) -> str:
     )
 
 
+@cache
 def curve(name: str) -> str:
     """The force that turns a sample back to its class against its angle, without words."""
     force = poster.forces(name)
