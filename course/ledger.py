@@ -196,7 +196,10 @@ def _at_length(frame: pd.DataFrame) -> str:
         f"hold, {(~exact & (words == 'passed')).sum()} check of code passed, and in the papers' "
         f"own tables "
         f"{(words == 'holds there').sum()} claims do and {(words == 'fails there').sum()} do not."
-        + f" What was decided is of {_decided(frame)}, {where}." * bool(where)
+        + f" What was decided is of {_decided(frame)}, {where}; by the measure above "
+        f"{_too_small(rows[stands]).sum()} of these {stands.sum()} were too small, too, and what "
+        "such studies find is too large in the mean."
+        * bool(where)
         + f" Of {' and '.join(left)} these rows decide nothing." * bool(left)
     )
 

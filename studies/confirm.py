@@ -357,8 +357,8 @@ def sentence(frame: pd.DataFrame) -> str:
                 f"{without * bool(row['high'] < 0)}), printed {row['printed']:g}"
             )
     return (
-        "A sealed study (small photographs, a small network, three recipes each) excluded gains "
-        f"as large as printed, in points: {re.sub(r'-(?=[0-9])', '−', ', and '.join(told))}."
+        "A sealed study (small photographs, a small network, three recipes drawn for the plain "
+        f"losses) excluded gains as large as printed, in points: {re.sub(r'-(?=[0-9])', '−', ', and '.join(told))}."
     ) * bool(told)
 
 
