@@ -356,9 +356,10 @@ def sentence(frame: pd.DataFrame) -> str:
                 f"{_NAMES[name]} {row['effect']:+.1f} ({row['low']:+.1f} to {row['high']:+.1f}"
                 f"{without * bool(row['high'] < 0)}), printed {row['printed']:g}"
             )
+    effects = re.sub(r"-(?=[0-9])", "−", ", and ".join(told))
     return (
         "A sealed study (small photographs, a small network, three recipes drawn for the plain "
-        f"losses) excluded gains as large as printed, in points: {re.sub(r'-(?=[0-9])', '−', ', and '.join(told))}."
+        f"losses) excluded gains as large as printed, in points: {effects}."
     ) * bool(told)
 
 
