@@ -102,9 +102,9 @@ EXPLORABLE = Explorable(
     choices=(
         Choice(
             "disc", "disc",
-            "Move c from 0, the plane, to 9: what becomes of the error? Then drag the root: what "
+            "Move c down to 0, the plane, and up to 9: what does the error do? Drag the root: what "
             "changes on the paper, and what in the space? Is it so at c = 0, too?",
-            (Slider("curvature c", 0.0, 9.0, 0.0, step=0.05),),
+            (Slider("curvature c", 0.0, 9.0, 1.0, step=0.05),),
         ),
     ),
     points=lambda: [{"name": "root", "label": ""}],
