@@ -96,7 +96,7 @@ def test_the_first_page_has_the_claim_of_the_readme_and_leads_to_all_others(buil
     page = text(built, "index.html")
     said = site.front()
     assert all(part in page for part in (said["lead"], said["number"], said["caption"], "make lab"))
-    assert f"for {said['before']} % of photographs" in said["number"]
+    assert f"untouched, with more pixels, for {said['before']} %." in said["number"]
     assert f"<strong>{said['after']} %</strong>" in said["number"]
     for name in ("notebooks/index", "losses/index", "ledger/index", "play", "teach", "gallery"):
         assert f'href="{name}.html"' in page
