@@ -87,9 +87,6 @@ def test_a_comment_without_its_numbers_is_an_error(prose: str) -> None:
 
 #: One thing that two figures hold, each by a key of its own.
 SAME = [
-    ("24_steps: untouched, 128 px/mean", "25_ladder: frozen/tf_efficientnet_lite0/0"),
-    ("24_steps: untouched/mean", "25_ladder: frozen/tf_efficientnet_lite0/1"),
-    ("24_steps: fine-tuned, 224 pixels, H100", "25_ladder: trained/whole network, 224 pixels/0"),
     ("08_verdict: semi-hard triplets minus proxies at scale 1/drawings, from scratch/high",
      "19_scale: claims/C10, from scratch/high in points"),
 ]  # fmt: skip
