@@ -102,10 +102,19 @@ def _of_claim(of: str, claim: str, ledger: pd.DataFrame) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+#: Hypotheses against sizes that are printed of another form.
+_OTHER = {
+    "SEC, not L2": "L2 at 100 times its authors' weight",
+    "SEE, paper": "no size of this form is printed",
+}
+
+
 def _confirmed(of: str, row: pd.Series) -> Finding:
     """A hypothesis of the sealed study; a word that hangs on one loss is none."""
     word = confirm.said(row)
-    note = "" if row["stands"] else f"{row['word']}, but not without one loss"
+    note = _OTHER.get(str(row.name), "")
+    if not row["stands"] and not note:
+        note = f"{row['word']}, but not without one loss"
     return Finding(
         of, "study", "photographs, from scratch", row["effect"], row["low"], row["high"],
         "12 searches, sealed", word, True, True, note=note,
