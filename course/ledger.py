@@ -18,6 +18,7 @@ from studies.claims import (
     FAILED,
     FEW,
     IDLE,
+    TABLE,
     WORDS,
     is_question,
     placed,
@@ -52,7 +53,7 @@ def rows(frame: pd.DataFrame) -> Iterator[tuple[str, ...]]:
     Holm's correction is in italics."""
     for _, row in frame.iterrows():
         about = table()[row["claim"]]
-        points = about["unit"] in _IN_POINTS
+        points = about["unit"] in _IN_POINTS and row["condition"] != TABLE
         effect, low, high = (_number(row[key], points, "+") for key in ("effect", "low", "high"))
         n = str(row["n"])
         if row["effective"] < row["n"]:
@@ -124,11 +125,12 @@ def in_short(frame: pd.DataFrame) -> str:
     """The ledger in a few sentences."""
     rows = _counted(frame)
     found, out, neither = counts(frame).values()
+    meta = int((_sources(rows) == "sec_meta_review").sum())
     small = int(_too_small(_open(rows)).sum())
     contrary = ", ".join(rows[rows["stands"] & ~rows["word"].isin(_FOUND)]["claim"].unique())
     return (
-        f"Of {found + out + neither} tests {neither} could not tell ({small} too small for what is "
-        f"claimed), {found} found what {_decided(frame)} claims, if narrower, and "
+        f"Of {found + out + neither} tests ({meta} of a reviewer's sentences) {neither} could not "
+        f"tell ({small} too small), {found} found a part of what {_decided(frame)} claims, and "
         f"{out}{f' ({contrary})' * bool(contrary)} did not. "
         f"{confirm.sentence(confirm.confirmed())}".rstrip()
     )
@@ -185,14 +187,13 @@ def _silent(rows: pd.DataFrame) -> str:
 def _at_length(frame: pd.DataFrame) -> str:
     """Whose claims were tested, which were decided, and what else was looked at."""
     rows, words, of = _counted(frame), frame["word"], _sources(_counted(frame))
-    meta = int((of == "sec_meta_review").sum())
     stands = rows["stands"] & rows["word"].isin(DECIDED)
     exact = frame["claim"].map(lambda name: table()[name]["rule"] == "exact").astype(bool)
     where = "; ".join(dict.fromkeys(map(placed, rows[stands]["condition"])))
     left = [name for source, name in _METHODS.items() if source in {*of} - {*of[stands]}]
     return (
-        f"The tests are of {rows['claim'].nunique()} claims, and {meta} of a meta-reviewer's "
-        f"sentences.{_silent(rows)} Besides, {(exact & (words == 'passed')).sum()} identities "
+        f"The tests are of {rows['claim'].nunique()} claims; the reviewer is SEC's meta-reviewer."
+        f"{_silent(rows)} Besides, {(exact & (words == 'passed')).sum()} identities "
         f"hold, {(~exact & (words == 'passed')).sum()} check of code passed, and in the papers' "
         f"own tables "
         f"{(words == 'holds there').sum()} claims do and {(words == 'fails there').sum()} do not."

@@ -317,7 +317,7 @@ def markdown(frame: pd.DataFrame) -> str:
         return "The study is sealed: nothing is known yet."
     told = {
         _TITLES.get(name, name): {
-            "word": said(row),
+            "word, of these recipes": said(row),
             "effect": f"{row['effect']:+.2f}",
             "95 % interval": f"[{row['low']:+.2f}, {row['high']:+.2f}]",
             "found in 4 of 5 such studies": f"{row['least']:.1f}",

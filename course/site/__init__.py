@@ -140,7 +140,7 @@ def tabs(current: str, there: Sequence[str]) -> str:
 def front() -> dict[str, str]:
     """What the first page takes from the README: three paragraphs and its first commands."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    after, before = _SHARE.findall(text)
+    after, *_, before = _SHARE.findall(text)
     text = re.sub(r" ?<!--.*?-->", "", text, flags=re.DOTALL)
     text = text.replace("(notebooks/24_photographs.ipynb)", "(notebooks/24_photographs.html)")
     _, _, caption, lead, number, _, commands, *_ = text.split("\n\n")
