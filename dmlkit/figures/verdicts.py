@@ -70,7 +70,8 @@ def _caption(rows: Sequence[Finding]) -> str:
     said += ", beside what papers print" * ("printed" in kinds)
     if studies:
         said += ". Intervals of studies count the luck of searches, where recipes were searched"
-        said += "; those of this page's run count its repetitions alone" * ("live" in kinds)
+        each = "repetitions" if any(row.values for row in rows) else "products"
+        said += f"; those of this page's run count its {each} alone" * ("live" in kinds)
     return said[:1].upper() + said[1:] + "."
 
 
