@@ -129,7 +129,7 @@ def in_short(frame: pd.DataFrame) -> str:
     small = int(_too_small(_open(rows)).sum())
     contrary = ", ".join(rows[rows["stands"] & ~rows["word"].isin(_FOUND)]["claim"].unique())
     return (
-        f"Of {found + out + neither} tests ({meta} of a reviewer's sentences) {neither} could not "
+        f"Of {found + out + neither} tests ({meta} of a meta-reviewer's sentences) {neither} could not "
         f"tell ({small} too small), {found} found a part of what {_decided(frame)} claims, and "
         f"{out}{f' ({contrary})' * bool(contrary)} did not. "
         f"{confirm.sentence(confirm.confirmed())}".rstrip()
@@ -192,8 +192,8 @@ def _at_length(frame: pd.DataFrame) -> str:
     where = "; ".join(dict.fromkeys(map(placed, rows[stands]["condition"])))
     left = [name for source, name in _METHODS.items() if source in {*of} - {*of[stands]}]
     return (
-        f"The tests are of {rows['claim'].nunique()} claims; the reviewer is SEC's meta-reviewer."
-        f"{_silent(rows)} Besides, {(exact & (words == 'passed')).sum()} identities "
+        f"The tests are of {rows['claim'].nunique()} claims.{_silent(rows)} Besides, "
+        f" {(exact & (words == 'passed')).sum()} identities "
         f"hold, {(~exact & (words == 'passed')).sum()} check of code passed, and in the papers' "
         f"own tables "
         f"{(words == 'holds there').sum()} claims do and {(words == 'fails there').sum()} do not."

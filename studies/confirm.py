@@ -350,7 +350,7 @@ def sentence(frame: pd.DataFrame) -> str:
     told = [_NAMES[name] for name, row in rows if "excluded" in said(row)]
     return (
         "A sealed study (small photographs, one small network, recipes drawn for the plain losses) "
-        f"excluded gains as large as printed: of {' and of '.join(told)}."
+        f"excluded mean gains as large as printed: of {' and of '.join(told)}."
     ) * bool(told)
 
 

@@ -11,11 +11,11 @@ def test_the_page_has_each_claim_with_its_rows_and_its_history(tmp_path):
     frame = claims.ledger(tmp_path)
     text = ledger.markdown(frame)
     assert text.startswith(
-        "Of 1 tests (1 of a reviewer's sentences) 0 could not tell (0 too small), 1 found a part "
+        "Of 1 tests (1 of a meta-reviewer's sentences) 0 could not tell (0 too small), 1 found a part "
         "of what the meta-reviewer of SEC (not the paper, in these words) claims, and 0 did not. "
     )
     assert (
-        "The tests are of 1 claims; the reviewer is SEC's meta-reviewer. Besides, 1 identities "
+        "The tests are of 1 claims. Besides, 1 identities "
         "hold, 0 check of code passed, and in the papers' own tables 0 claims do and 0 do not. "
         "What was decided is of the meta-reviewer of SEC (not the paper, in these words), "
         "fine-tuned, on drawings; by the measure above 0 of these 1 were too small, too, and what "
