@@ -130,8 +130,8 @@ def in_short(frame: pd.DataFrame) -> str:
     contrary = ", ".join(rows[rows["stands"] & ~rows["word"].isin(_FOUND)]["claim"].unique())
     return (
         f"Of {found + out + neither} tests ({meta} of a meta-reviewer's sentences) {neither} "
-        f"could not tell ({small} too small), {found} found a part of what {_decided(frame)} claims, and "
-        f"{out}{f' ({contrary})' * bool(contrary)} did not. "
+        f"could not tell ({small} too small), {found} found a part of what {_decided(frame)} "
+        f"claims, and {out}{f' ({contrary})' * bool(contrary)} did not. "
         f"{confirm.sentence(confirm.confirmed())}".rstrip()
     )
 

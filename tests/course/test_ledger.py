@@ -12,7 +12,8 @@ def test_the_page_has_each_claim_with_its_rows_and_its_history(tmp_path):
     text = ledger.markdown(frame)
     assert text.startswith(
         "Of 1 tests (1 of a meta-reviewer's sentences) 0 could not tell (0 too small), 1 found a "
-        "part of what the meta-reviewer of SEC (not the paper, in these words) claims, and 0 did not. "
+        "part of what the meta-reviewer of SEC (not the paper, in these words) claims, and 0 did "
+        "not. "
     )
     assert (
         "The tests are of 1 claims. Besides, 1 identities "
