@@ -193,7 +193,7 @@ def _at_length(frame: pd.DataFrame) -> str:
     left = [name for source, name in _METHODS.items() if source in {*of} - {*of[stands]}]
     return (
         f"The tests are of {rows['claim'].nunique()} claims.{_silent(rows)} Besides, "
-        f" {(exact & (words == 'passed')).sum()} identities "
+        f"{(exact & (words == 'passed')).sum()} identities "
         f"hold, {(~exact & (words == 'passed')).sum()} check of code passed, and in the papers' "
         f"own tables "
         f"{(words == 'holds there').sum()} claims do and {(words == 'fails there').sum()} do not."
