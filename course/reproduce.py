@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.text import Text
 
 import dmlkit
-from course import findings, outputs
+from course import book, findings, outputs
 from course.check import compare, is_made, pictures
 from course.execution import Job, run_all
 from dmlkit import numerics
@@ -147,7 +147,7 @@ def _make(jobs: Sequence[Job], workers: int | None, seconds: float, console: Con
     for job in jobs:
         if job not in to_run:
             console.print(Text(f"unchanged  {job.name}"))
-    order, failed = to_run if workers else to_run[::-1], []
+    order, failed = to_run if workers else sorted(to_run, key=_minutes, reverse=True), []
     for job, took, complaint in run_all(order, workers or min(2, joblib.cpu_count()), seconds):
         others = {r["provenance"]["notebook"] for r in _records(job.staging / "figures").values()}
         if not complaint and others - {job.name}:
@@ -162,6 +162,12 @@ def _make(jobs: Sequence[Job], workers: int | None, seconds: float, console: Con
             failed.append(job)
             console.print(Text(f"{complaint}\nas far as it ran: {job.failed}"), soft_wrap=True)
     return [job for job in jobs if job not in failed]
+
+
+def _minutes(job: Job) -> float:
+    """How long the machine works, as the notebook says: the long ones first, so no core waits."""
+    found = book.STUDY.search(nbformat.read(job.source, as_version=4).cells[0].source)
+    return float(found["works"]) if found else 0.0
 
 
 def _inputs(folder: Path) -> str:

@@ -368,7 +368,7 @@ figures = Path(os.environ["DMLKIT_FIGURES"])
     assert "figures.begin_notebook names another notebook: 01_x" in page
 
 
-def test_two_notebooks_run_at_a_time_the_last_of_the_course_first(
+def test_two_notebooks_run_at_a_time_the_long_ones_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns = []
@@ -378,11 +378,15 @@ def test_two_notebooks_run_at_a_time_the_last_of_the_course_first(
     )  # fmt: skip
     monkeypatch.setattr(reproduce.joblib, "cpu_count", lambda: 8)
     names = ["00_one", "01_other", "02_another"]
-    for name in names:
-        write(tmp_path, name)
+    for name, minutes in zip(names, (0.5, 3, 1), strict=True):
+        path = write(tmp_path, name)
+        page = nbformat.read(path, as_version=4)
+        said = f"*Read 9 minutes, do 9; the machine works {minutes}. Needs: 00.*"
+        page.cells.insert(0, nbformat.v4.new_markdown_cell(said))
+        nbformat.write(page, path)
     run(tmp_path)
     run(tmp_path, workers=3)
-    assert turns == [(names[::-1], 2), (names, 3)]
+    assert turns == [(["01_other", "02_another", "00_one"], 2), (names, 3)]
 
 
 def test_kernels_share_the_cores_and_success_needs_an_executed_copy(
