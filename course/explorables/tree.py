@@ -13,7 +13,7 @@ from dmlkit.data import features
 from dmlkit.losses import hyperbolic
 
 #: The searches' roots of c lie so far apart; the radius on the paper that the tree fills.
-STEP, PAPER = 0.5, 0.9
+STEP, PAPER = 1.0, 0.9
 #: Two leaves of one kind, two edges apart, and one of another branch, six edges from both.
 LEAVES = (
     ("Fruit", "Apple", "Golden-Delicious"),
