@@ -11,7 +11,7 @@ import math
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,10 @@ def table(
 def _rows(part: Mapping[str, Any], ledger: pd.DataFrame, found: list[Condition]) -> list[Finding]:
     of = part["of"]
     if "claim" in part:
-        own = list(_of_claim(of, part["claim"], ledger))
+        own = [
+            replace(row, label=part.get("label", row.label))
+            for row in _of_claim(of, part["claim"], ledger)
+        ]
     elif "evidence" in part:
         own = [_of_evidence(of, part)]
     else:
