@@ -317,8 +317,9 @@ def _png(fig: Figure, name: str) -> bytes:
         buffer = io.BytesIO()
         fig.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
         picture = Image.open(buffer).convert("RGB")
-        steps = 2 * photographs  # of k-means
-        picture = picture.quantize(colors, kmeans=steps, dither=Image.Dither.NONE)
+        few = photographs * picture.width * picture.height // 100
+        # k-means ends when so few pixels change their color: more rounds take most of the time.
+        picture = picture.quantize(colors, kmeans=few, dither=Image.Dither.NONE)
         buffer = io.BytesIO()
         picture.save(buffer, format="png", optimize=True, dpi=(dpi, dpi))
         if buffer.tell() <= limit:
