@@ -87,8 +87,8 @@ def test_a_comment_without_its_numbers_is_an_error(prose: str) -> None:
 
 #: One thing that two figures hold, each by a key of its own.
 SAME = [
-    ("08_verdict: semi-hard triplets minus proxies at scale 1/drawings, from scratch/high",
-     "19_scale: claims/C10, from scratch/high in points"),
+    ("14_verdict: SEC minus none (four losses)/drawings, from scratch/high",
+     "21_sec: claims/A1, from scratch/high in points"),
 ]  # fmt: skip
 
 
