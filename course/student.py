@@ -11,7 +11,7 @@ from course import launch, outputs, solutions
 
 # What the notebooks show, link to or read, beside themselves; of data/ the published part.
 _BESIDE = (
-    *("notebooks/index.ipynb", "notebooks/glossary.ipynb", "figures/*", "data/*.csv"),
+    *("notebooks/index.ipynb", "notebooks/glossary.ipynb", "figures/*", "data/*.csv", "data/*.md"),
     *("data/reported/*", "data/tuning/*", "data/evidence/*", "data/studies/*", "data/pretrained/*"),
     *("data/features/*", "docs/*.md"),
 )
