@@ -104,11 +104,14 @@ build/tools/installed:
 	$(TOOLS)/python -m pip install --quiet pip-audit pip-licenses linkchecker
 	touch $@
 
+# uv fetches and unpacks on every core. Its settings are not pip's: where it finds no package, pip
+# looks where it is told to.
 .venv/installed: pyproject.toml constraints.txt
 	@echo "Setting up .venv, once: about $(if $(CPU),2 GB.,6 GB$(COMMA) most of it for NVIDIA GPUs; TORCH=cpu leaves that out.)"
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --no-compile $(CONSTRAINT) $(CPU) --editable '.[dev]'
+	$(if $(CPU),,{ $(BIN)/python -m pip install --quiet uv && $(BIN)/uv pip install --quiet --system-certs \
+		--python $(BIN)/python $(CONSTRAINT) --editable '.[dev]'; } ||) $(BIN)/python -m pip install \
+		--quiet --no-compile $(CONSTRAINT) $(CPU) --editable '.[dev]'
 	touch $@
 
 clean:
