@@ -52,7 +52,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -234,12 +234,17 @@ def parts(r: int) -> Iterator[tuple[str, str, Any]]:
 # What it says ---------------------------------------------------------------------------------
 
 
+@cache
+def products() -> list[str]:
+    """All 81, in the order of a table's columns."""
+    return [*data.load("grocery64", "test", fold=None, side=SIDE).class_names]
+
+
 def cells(table: pd.DataFrame, part: str, way: str, of: str = "unseen") -> NDArray[np.float64]:
     """Recall@1, as a share, of each product in each repetition, NaN where there is none: (S, C)."""
-    names = [str(name) for name in data.load("grocery64", "test", fold=None, side=SIDE).class_names]
     mine = table[(table["part"] == part) & (table["way"] == way) & (table["of"] == of)]
     each = [json.loads(text) for text in mine.sort_values("repetition")["by_class"]]
-    return pd.DataFrame(each).reindex(columns=names).to_numpy(dtype=float)
+    return pd.DataFrame(each).reindex(columns=products()).to_numpy(dtype=float)
 
 
 def contrast(difference: NDArray[np.float64]) -> pd.Series:
