@@ -237,7 +237,7 @@ def parts(r: int) -> Iterator[tuple[str, str, Any]]:
 @cache
 def products() -> list[str]:
     """All 81, in the order of a table's columns."""
-    return [*data.load("grocery64", "test", fold=None, side=SIDE).class_names]
+    return [*data.load("grocery64", "test", fold=None).class_names]
 
 
 def cells(table: pd.DataFrame, part: str, way: str, of: str = "unseen") -> NDArray[np.float64]:
