@@ -42,7 +42,7 @@ EXPLORABLE = Explorable(
     choices=(
         Choice(
             "untouched 81", "untouched features, 81 products",
-            "Where does one stranger in ten get an answer? How many known queries are refused there?",
+            "Where does one stranger in ten get an answer? How many known queries are refused?",
         ),
         Choice(
             "untouched 20", "untouched features, 20 products",
