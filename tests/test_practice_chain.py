@@ -56,7 +56,7 @@ def test_each_command_that_is_printed_runs(invoke, photographs, tmp_path, monkey
     assert lesson[:2] == ["reproduce", "26"]
     asked = invoke(*lesson, "--profile", "smoke", "--build", tmp_path / "build")
     assert asked.exit_code == 0, asked.output
-    record = tmp_path / "build" / "smoke" / "26_search_and_deploy" / "figures" / "26_threshold.json"
+    record = tmp_path / "build" / "smoke" / "26_search_and_deploy" / "figures" / "26_sweep.json"
     found = json.loads(next((tmp_path / "build").rglob(record.name)).read_text())["numbers"]
     assert any(name.startswith("fine-tuned, ") for name in found["at one in ten"])
     done = invoke(*final, "--device", "cpu")
