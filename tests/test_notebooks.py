@@ -193,7 +193,7 @@ def margins() -> NotebookNode:
         ("the claim is not in the first cell", "**The claim.**", "The claim."),
         ("nothing says '**When would", "**When would I use this?**", "When?"),
         ("no exercise", "(10 minutes)", "(9 minutes)"),
-        ("are not three or more", "<!-- quiz rise -->", "<!-- quiz fall -->"),
+        ("are not three or more", "<!-- quiz scale -->", "<!-- quiz fall -->"),
         ("not as its source has it", "**Not so.**", "**No.**"),
         ("takes a student's letters", "guesses = {", "letters = {"),
         ("nothing calls figures.verdict", "figures.verdict(", "figures.other("),

@@ -33,7 +33,6 @@ from torch import Tensor
 import dmlkit
 from dmlkit import numerics
 from dmlkit.data import ImageSet
-from dmlkit.figures.circles import circle
 from dmlkit.figures.drawing import (
     RIGHT,
     WIDTH,
@@ -94,7 +93,7 @@ _LOOK = {
 
 __all__ = [
     "ARMS", "LOOKS", "MAX_BYTES", "RECALL_AXIS", "RIGHT", "WIDTH", "WRONG", "Finding", "Look",
-    "SavedFigure", "bare", "begin_notebook", "circle", "contact_sheet", "curve", "differences",
+    "SavedFigure", "bare", "begin_notebook", "contact_sheet", "curve", "differences",
     "dots", "example", "explore", "findings", "kept", "letter", "live", "look", "neighbors",
     "sample", "save", "sweep", "timing", "verdict", "versions",
 ]  # fmt: skip
