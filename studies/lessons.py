@@ -139,8 +139,8 @@ def _part(left: int, out: Sequence[str]) -> str:
 
 
 def _of_evidence(of: str, part: Mapping[str, Any]) -> Finding:
-    """A comparison of Recall@1 in evidence of its own: by product, one training in each fold; or by
-    repetition, ``at`` one setting."""
+    """A comparison in evidence of its own: by product, one training in each fold, of Recall@1 or of
+    a probe with so many ``labels``; or by repetition, ``at`` one setting, of Recall@1."""
     rows = pd.read_csv(ROOT / "data" / "evidence" / f"{part['evidence']}.csv")
     if "at" in part:
         rows = rows[rows["repetition"] >= 0]  # below 0 are searches
@@ -148,7 +148,9 @@ def _of_evidence(of: str, part: Mapping[str, Any]) -> Finding:
         scores = rows[there].pivot(index="repetition", columns="variant", values="recall_at_1")
         plus, minus, each = scores[part["plus"]], scores[part["minus"]], "repetitions"
     else:
-        rows, each = rows[rows["measure"] == "recall_at_1"], "products"
+        probe, each = "labels" in part, "products"
+        rows = rows[rows["measure"] == ("probe" if probe else "recall_at_1")]
+        rows = rows[rows["labels"] == part["labels"]] if probe else rows
         plus, minus = (
             pd.concat(
                 [pd.Series(json.loads(by)) for by in rows.loc[rows["arm"] == arm, "by_class"]]
@@ -158,8 +160,9 @@ def _of_evidence(of: str, part: Mapping[str, Any]) -> Finding:
     effect, low, high, n = statistics.interval(100 * (plus - minus))
     count, margin = f"{n:.0f} {each}", 100 * part["smallest"]
     return Finding(
-        of, "study", part["label"], effect, low, high, count, _apart(low, high), margin=margin
-    )
+        of, "study", part["label"], effect, low, high, count, _apart(low, high), margin=margin,
+        unit=part.get("unit", Finding.unit),
+    )  # fmt: skip
 
 
 def _apart(low: float, high: float) -> str:
