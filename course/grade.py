@@ -29,10 +29,10 @@ from course.grading.answers import Asked, Heard
 from course.grading.lesson import Lesson
 from course.outputs import code
 from course.solutions import STUB
+from dmlkit.exercises import RIGHT
 from dmlkit.files import write_whole
 
 _LONGEST = 500  # of what is said: an answer chooses the words of its error
-_RIGHT = re.compile(r"(?:^|: )right(?=$|[:;.,])")
 _NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?|\b(?:nan|inf)\b")
 #: A line for Jupyter alone, as %%time or !ls.
 _MAGIC = re.compile(r"^(?:%%?[a-z]|!).*$", re.MULTILINE)
@@ -376,7 +376,7 @@ def _wrong(exercise: Exercise, heard: Heard, ours: Mapping[str, NotebookNode]) -
 
 
 def _says_right(line: str) -> bool:
-    found = _RIGHT.search(line)
+    found = RIGHT.search(line)
     return found is not None and "not" not in line[: found.start()].split()
 
 

@@ -9,7 +9,7 @@
   many trainings were "found on disk";
 - nothing at all of a cell that is tagged ``volatile``;
 - the n-th code cell is numbered n, wherever it keeps an output;
-- solutions are packed (``course.solutions``), and are no longer folded.
+- a check says nothing of a reader's answer: what is right is the course's (``exercises.PASSES``).
 """
 
 import base64
@@ -22,7 +22,7 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_output
 
-from course import solutions
+from dmlkit.exercises import PASSES, unanswered
 
 #: Tag of a cell whose words are the same in every profile, on every machine.
 CHECKED = "nbval-check-output"
@@ -45,19 +45,18 @@ def kept(source: NotebookNode, executed: NotebookNode, figures: Path) -> Noteboo
         if "volatile" not in tags(cell):
             cell.outputs = list(lasting(run.outputs, figures))
         cell.execution_count = number if cell.outputs else None
-        if (text := solutions.packed(cell.source)) != cell.source:
-            cell.source = text
-            cell.metadata.clear()  # it was folded, and is where a reader is to write
     return written
 
 
 def moved(notebook: NotebookNode, executed: NotebookNode, figures: Path) -> Iterator[str]:
-    """The cells tagged `CHECKED` that say something else in an executed copy, each in a line."""
+    """What cells say otherwise in an executed copy, each in a line.
+
+    That is the words of those tagged `CHECKED`, and whether the course's answers pass.
+    """
     for cell, run in zip(code(notebook), _ran(executed), strict=False):
-        if CHECKED in tags(cell):
-            told = [_words(outputs) for outputs in (cell.outputs, lasting(run.outputs, figures))]
-            if told[0] != told[1]:
-                yield f"{cell.source.splitlines()[-1]!r}: committed {told[0]!r}, now {told[1]!r}"
+        before, now = (_words(each) for each in (cell.outputs, lasting(run.outputs, figures)))
+        if before != now and (CHECKED in tags(cell) or before.count(PASSES) != now.count(PASSES)):
+            yield f"{cell.source.splitlines()[-1]!r}: committed {before!r}, now {now!r}"
 
 
 def _words(outputs: Iterable[NotebookNode]) -> str:
@@ -104,7 +103,7 @@ def lasting(outputs: Sequence[NotebookNode], figures: Path) -> Iterator[Notebook
 
 def _lines(text: str) -> Iterator[NotebookNode]:
     if lines := [line for line in re.findall(r".*\n|.+$", text) if not _VARIES.search(line)]:
-        yield _printed("".join(lines))
+        yield _printed(unanswered("".join(lines)))
 
 
 def _printed(text: str) -> NotebookNode:

@@ -24,10 +24,10 @@ from rich.console import Console
 from rich.text import Text
 
 import dmlkit
-from course import book, findings, outputs
+from course import book, findings, outputs, solutions
 from course.check import compare, is_made, pictures
 from course.execution import Job, run_all
-from dmlkit import numerics
+from dmlkit import exercises, numerics
 from dmlkit.checks import check_choice
 from dmlkit.figures import versions
 from dmlkit.files import write_whole
@@ -82,7 +82,7 @@ def reproduce(
         if check:
             return _agrees(good, project / "figures", console) and good == jobs
         if profile == "ci" and not parameters:
-            good = [job for job in good if _publish(job, project / "figures", console)]
+            good = [job for job in good if _publish(job, project, console)]
     return good == jobs
 
 
@@ -112,7 +112,7 @@ def plan(source: Path, profile: str, given: Mapping[str, Any], build: Path) -> J
     if unknown := parameters.keys() - known.keys():
         there = ", ".join(known) or "none"
         raise ValueError(f"{source.name} has no parameter {unknown.pop()!r}; it has: {there}")
-    cells = [[cell.source, outputs.tags(cell)] for cell in outputs.code(notebook)]
+    cells = [[solutions.opened(c.source), outputs.tags(c)] for c in outputs.code(notebook)]
     around = [
         versions(),
         numerics.describe(),
@@ -199,8 +199,9 @@ def _own(records: Mapping[str, Any], job: Job) -> dict[str, Any]:
     return {n: r for n, r in records.items() if r["provenance"]["notebook"] == job.name}
 
 
-def _publish(job: Job, figures: Path, console: Console) -> bool:
-    """Put a run's figures and its outputs where git has them: all of them, or nothing."""
+def _publish(job: Job, project: Path, console: Console) -> bool:
+    """Put a run's figures, outputs and answers where git has them: all of them, or nothing."""
+    figures, answers = project / "figures", project / "dmlkit" / exercises.ANSWERS.name
     source, ran = (
         nbformat.read(path, as_version=4) for path in (job.source, job.kept / "executed.ipynb")
     )
@@ -215,8 +216,13 @@ def _publish(job: Job, figures: Path, console: Console) -> bool:
     files = [path for path in new.iterdir() if path.is_file()]  # vectors are not committed
     made = {figures / path.name: path for path in files if path.stem not in left}
     copies = {target: partial(shutil.copyfile, path) for target, path in made.items()}
-    text = nbformat.writes(notebook) + "\n"
-    write_whole({**copies, job.source: partial(Path.write_text, data=text, encoding="utf-8")})
+    known = exercises.answers(answers) if answers.exists() else {}
+    found = solutions.packed(notebook, job.name, known)
+    texts = {job.source: nbformat.writes(notebook) + "\n"}
+    if found != known:
+        texts[answers] = solutions.written(found)
+    write = partial(Path.write_text, encoding="utf-8")
+    write_whole(copies | {path: partial(write, data=text) for path, text in texts.items()})
     for path in before:
         if path not in made and path.stem not in left:
             path.unlink()

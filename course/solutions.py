@@ -1,21 +1,26 @@
-"""The course's own answers to its exercises: written in the open, and packed where they are read.
+"""The course's own answers to its exercises: written in the open, and kept where nobody reads.
 
 An author writes an answer between markers, as nbgrader has them. When the notebook is published,
-the answer becomes a decorator (`dmlkit.exercises.solution`) of a stub: the notebook still runs
-whole, and who reads it sees no answer.
+the answer goes, packed, into ``dmlkit/answers.json``, and its key into a decorator
+(`dmlkit.exercises.solution`) of a stub: the notebook still runs whole, and who reads it sees no
+answer.
 """
 
 import ast
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
-from dmlkit.exercises import YOUR_TURN, pack, unpack
+from nbformat import NotebookNode
+
+from dmlkit.exercises import YOUR_TURN, answer, pack
 
 #: What a solution becomes; an exercise that still holds it was not begun.
 STUB = f'raise NotImplementedError("{YOUR_TURN}")'
 BEGIN = "### BEGIN SOLUTION"
 
 _SOLUTION = re.compile(rf"^([ \t]*){BEGIN}$.*?^[ \t]*### END SOLUTION$", re.MULTILINE | re.DOTALL)
+_NAME = re.compile(r"^def (\w+)", re.MULTILINE)
 _PACKED = re.compile(r'^@exercises\.solution\(\s*"([^"]*)"\s*\)\n', re.MULTILINE)
 
 
@@ -29,28 +34,53 @@ def without(source: str) -> str:
     return _SOLUTION.sub(rf"\1{STUB}", opened(source))
 
 
-def packed(source: str) -> str:
-    """Code whose functions with solutions have become stubs that still give the solutions.
+def packed(notebook: NotebookNode, name: str, known: Mapping[str, str]) -> dict[str, str]:
+    """Make stubs of the solutions in a notebook; give the course's answers, packed, by their keys.
 
+    ``known`` are those before: the notebook's own that it has no more are left out.
+
+    >>> from nbformat.v4 import new_code_cell, new_notebook
     >>> secret = "def f():\\n  ### BEGIN SOLUTION\\n  return 1\\n  ### END SOLUTION"
-    >>> "return 1" in packed(secret)
-    False
-    >>> opened(packed(secret)) == secret
-    True
+    >>> cell = new_code_cell(secret, metadata={"tags": ["hide-input"]})
+    >>> found = packed(new_notebook(cells=[cell]), "02_pairs", {"pairs/g": "", "mining/h": ""})
+    >>> sorted(found), cell.source.partition("\\n")[0], cell.metadata
+    (['mining/h', 'pairs/f'], '@exercises.solution("pairs/f")', {})
     """
-    return _replaced(
-        source,
-        lambda text: BEGIN in text,
-        lambda text: f'@exercises.solution(\n    "{pack(text)}"\n)\n{without(text)}',
-    )
+    topic = name.partition("_")[2]  # not its number, which may change
+    new: dict[str, str] = {}
+
+    def stub(text: str) -> str:
+        text = own(text)  # an author may have written below the old key
+        key = f"{topic}/{_NAME.findall(text)[0]}"
+        new[key] = pack(text)
+        return f'@exercises.solution("{key}")\n{without(text)}'
+
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and BEGIN in cell.source:
+            cell.source = _replaced(cell.source, lambda text: BEGIN in text, stub)
+            cell.metadata.clear()  # it was folded, and is where a reader is to write
+    there = set(keys(notebook))
+    others = {k: text for k, text in known.items() if k in there or k.split("/")[0] != topic}
+    return others | new
+
+
+def keys(notebook: NotebookNode) -> Iterator[str]:
+    """The keys of the course's answers that a notebook asks for."""
+    for cell in notebook.cells:
+        yield from _PACKED.findall(cell.source) if cell.cell_type == "code" else ()
+
+
+def written(answers: Mapping[str, str]) -> str:
+    """The text of ``dmlkit/answers.json``: an answer in each line."""
+    return json.dumps(answers, indent=0, sort_keys=True) + "\n"
 
 
 def opened(source: str) -> str:
     """Code whose packed solutions stand between their markers again."""
     return _replaced(
         source,
-        lambda text: bool(_PACKED.match(text)),
-        lambda text: unpack(text.partition('"')[2].partition('"')[0]),
+        lambda text: bool(_PACKED.match(text)) and BEGIN not in text,
+        lambda text: answer(text.split('"')[1]),
     )
 
 

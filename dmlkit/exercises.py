@@ -1,45 +1,76 @@
 """Exercises of the notebooks: the course's own answer, and a check that knows usual wrong ones."""
 
+import io
+import json
+import re
+import sys
 import zlib
 from base64 import b85decode, b85encode
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import wraps
+from pathlib import Path
+from typing import Any, TextIO
 
 import numpy as np
 from torch import Tensor
 
 #: What an exercise says that was not begun.
 YOUR_TURN = "your turn: put your answer here, run this cell, then the next"
-#: What it prints where the course's answer stands in for it; outputs of the course have it.
-STANDS_IN = "Not answered yet: the check below is of the course's answer."
+#: What its check says instead of "right".
+PASSES = "not answered yet; the course's answer passes"
+#: Where a line says that an answer is right.
+RIGHT = re.compile(r"(^|: )right(?=$|[:;.,])", re.MULTILINE)
+#: The course's answers, ``pack`` ed, by their keys.
+ANSWERS = Path(__file__).with_name("answers.json")
 
 
-def solution(packed: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Let the course's own answer, ``pack`` ed, take the place of a function still to be written.
+def solution(key: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Let the course's own answer take the place of a function still to be written.
 
-    It does so, and prints that it does, while the function raises
-    ``NotImplementedError(YOUR_TURN)``: the reader's own answer stands as soon as it is there.
+    It does so while the function raises ``NotImplementedError(YOUR_TURN)``: the reader's own answer
+    stands as soon as it is there. In a notebook, a cell that calls the course's answer says
+    `PASSES` wherever it would say "right".
 
-    >>> @solution(pack("def double(x): return 2 * x"))
-    ... def double(x):
-    ...     raise NotImplementedError(
-    ...         "your turn: put your answer here, run this cell, then the next"
-    ...     )
-    Not answered yet: the check below is of the course's answer.
-    >>> double(4)
-    8
+    Raises LookupError where the course's answer is needed, but there is none of this key.
+
+    >>> @solution("pairs/both_ways")
+    ... def both_ways(logits):
+    ...     return logits.mean()
+    >>> print(both_ways(np.eye(2)))
+    0.5
     """
 
     def answered(function: Callable[..., Any]) -> Callable[..., Any]:
         if YOUR_TURN not in function.__code__.co_consts:
             return function
-        print(STANDS_IN)  # noqa: T201 - it is an output of the notebook
         names = function.__globals__
-        exec(unpack(packed), names)
-        answer: Callable[..., Any] = names[function.__name__]
-        return answer
+        exec(answer(key), names)
+        ours: Callable[..., Any] = names[function.__name__]
+
+        @wraps(ours)
+        def stands_in(*args: Any, **kwargs: Any) -> Any:
+            _Unanswered.begin()
+            return ours(*args, **kwargs)
+
+        return stands_in
 
     return answered
+
+
+def answer(key: str) -> str:
+    """The code of the course's answer of this key."""
+    if (packed := answers().get(key)) is None:
+        raise LookupError(
+            f"this dmlkit has no answer {key!r} of the course: take the notebook and dmlkit of one "
+            "version, or write an answer of your own into this cell"
+        )
+    return unpack(packed)
+
+
+def answers(path: Path | None = None) -> dict[str, str]:
+    """The course's answers, ``pack`` ed, by their keys."""
+    found: dict[str, str] = json.loads((path or ANSWERS).read_text(encoding="utf-8"))
+    return found
 
 
 def pack(code: str) -> str:
@@ -54,6 +85,42 @@ def unpack(packed: str) -> str:
     'x = 1'
     """
     return zlib.decompress(b85decode(packed)).decode()
+
+
+def unanswered(text: str) -> str:
+    """What a check prints, for the course's own answer.
+
+    >>> unanswered("of 2: right, at once; not yet: right for two")
+    "of 2: not answered yet; the course's answer passes, at once; not yet: right for two"
+    """
+    return RIGHT.sub(rf"\1{PASSES}", text)
+
+
+class _Unanswered(io.TextIOBase):
+    """The standard output from a call of the course's answer to the end of the notebook's cell."""
+
+    def __init__(self, shown: TextIO) -> None:
+        self._shown, self._line = shown, ""
+
+    @classmethod
+    def begin(cls) -> None:
+        """Change what is printed; not where there are no cells, nor twice in one."""
+        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        if shell and not isinstance(sys.stdout, cls):
+            sys.stdout = cls(sys.stdout)
+            shell.events.register("post_execute", sys.stdout._end)
+
+    def write(self, text: str) -> int:
+        *lines, self._line = (self._line + text).split("\n")
+        self._shown.writelines(f"{unanswered(line)}\n" for line in lines)
+        return len(text)
+
+    def _end(self) -> None:
+        shell = sys.modules["IPython"].get_ipython()
+        shell.events.unregister("post_execute", self._end)
+        self._shown.write(unanswered(self._line))
+        if sys.stdout is self:
+            sys.stdout = self._shown
 
 
 def verdict(

@@ -1,12 +1,18 @@
 """The check of an exercise: its words for right answers, usual mistakes and anything else."""
 
+import json
 import math
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from IPython.core.interactiveshell import InteractiveShell
 
-from dmlkit.exercises import STANDS_IN, YOUR_TURN, pack, solution, verdict
+from dmlkit import exercises
+from dmlkit.exercises import PASSES, verdict
 
 USUAL = {"this is the square": 9.0, "one number is expected": [3.0, 3.0]}
 
@@ -36,10 +42,48 @@ def test_how_near_is_near_enough_is_said() -> None:
     assert verdict(1e6 + 0.1, 1e6) == "right"  # of its size
 
 
-@pytest.mark.parametrize("body, said", [(f"raise NotImplementedError({YOUR_TURN!r})", STANDS_IN),
-                                        ("return 3", "")])  # fmt: skip
-def test_only_where_the_course_answers_is_it_said(body: str, said: str, capsys: Any) -> None:
-    names: dict[str, Any] = {"solution": solution}
-    exec(f"@solution({pack('def two(): return 2')!r})\ndef two():\n    {body}", names)
-    assert capsys.readouterr().out.strip() == said
-    assert names["two"]() == (2 if said else 3)
+STUB = """
+@exercises.solution("toy/two")
+def two():
+    raise NotImplementedError("your turn: put your answer here, run this cell, then the next")
+"""
+CHECK = "print('now'); print('two:', exercises.verdict(two(), 2))"
+
+
+@pytest.fixture
+def said(tmp_path: Path, monkeypatch: Any, capsys: Any) -> Iterator[Callable[..., str]]:
+    """What cells of a notebook print, where the course answers as told."""
+    shell = InteractiveShell.instance(history_length=0)
+    monkeypatch.setattr(exercises, "ANSWERS", tmp_path / "answers.json")
+
+    def run(ours: str, *cells: str) -> str:
+        exercises.ANSWERS.write_text(json.dumps({"toy/two": exercises.pack(ours)}))
+        for cell in ("from dmlkit import exercises", *cells):
+            shell.run_cell(cell)
+        return capsys.readouterr().out
+
+    yield run
+    InteractiveShell.clear_instance()
+
+
+def test_a_check_of_the_courses_answer_says_so_and_of_the_readers_what_is_right(
+    said: Callable[..., str],
+) -> None:
+    before, ours = sys.stdout, "def two(): return 2"
+    assert said(ours, STUB, CHECK) == f"now\ntwo: {PASSES}\n"
+    assert said(ours, STUB, CHECK, "print('right')") == f"now\ntwo: {PASSES}\nright\n"
+    assert said(ours, STUB, "two(); print('right', end='')") == PASSES
+    for own in (ours, STUB.replace("raise", "return 2 #")):
+        assert said(ours, STUB, own, CHECK) == "now\ntwo: right\n"
+    assert sys.stdout is before
+
+
+def test_the_courses_answer_is_checked_too(said: Callable[..., str]) -> None:
+    assert said("def two(): return 3", STUB, CHECK) == "now\ntwo: not yet: 3.0 is not it\n"
+
+
+def test_an_answer_that_the_course_lacks_is_an_error_only_where_it_is_needed() -> None:
+    stub = STUB.replace("toy/two", "toy/three")
+    with pytest.raises(LookupError, match="no answer 'toy/three' of the course: take the notebook"):
+        exec(stub, {"exercises": exercises})
+    exec(stub.replace("raise", "return 2 #"), {"exercises": exercises})

@@ -15,7 +15,7 @@ from nbformat.v4 import new_code_cell, new_output
 
 import dmlkit
 from course import book, check, outputs, solutions
-from dmlkit import checks
+from dmlkit import checks, exercises
 from tests import lesson
 
 FOLDER = dmlkit.ROOT / "notebooks"
@@ -165,6 +165,11 @@ def test_every_notebook_meets_the_standard(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     assert problems(notebook, path.stem) == []
+
+
+def test_each_answer_of_the_course_has_one_exercise() -> None:
+    found = [key for each in book.course().values() for key in solutions.keys(each)]
+    assert sorted(exercises.answers()) == sorted(found)
 
 
 def test_no_solution_stands_open() -> None:

@@ -33,9 +33,10 @@ from torch.autograd.function import once_differentiable
 import dmlkit
 from course.grading import sandbox
 from course.grading.plain import packed, unpacked
-from dmlkit import data
+from dmlkit import data, exercises
 
 _BYTES = 1 << 30  # of one reply
+_PACKAGE = exercises.ANSWERS.parent
 
 
 @dataclass(frozen=True)
@@ -245,7 +246,7 @@ def _student(
         os.dup2(nothing, descriptor)
     os.closerange(3, pipe.fileno())
     os.closerange(pipe.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
-    missing = sandbox.enclose(home, _readable(), seconds)
+    missing = sandbox.enclose(home, _readable(), [_PACKAGE], seconds)
     tempfile.tempdir = None
     pipe.send_bytes(packed({"value": missing, "error": ""}))
     for cell in cells[:-1]:
@@ -262,11 +263,12 @@ def _student(
 
 
 def _readable() -> Iterator[Path]:
-    """What code may read: libraries, fonts, the lessons' data; no notebook, no student's folder."""
+    """What code may read: libraries, fonts, the lessons' data; no notebook and nobody's answers."""
     for path in map(Path, sys.path):
         if path.exists() and not dmlkit.ROOT.resolve().is_relative_to(path.resolve()):
             yield path
-    for name in ("dmlkit", "studies", "data"):
+    yield from (path for path in _PACKAGE.iterdir() if path != exercises.ANSWERS)
+    for name in ("studies", "data"):
         yield dmlkit.ROOT / name
     yield from (data.default_root(), dmlkit.cache_folder())
     system = "/lib /lib64 /usr/lib /usr/lib64 /usr/share /etc /proc/cpuinfo /sys/devices/system/cpu"

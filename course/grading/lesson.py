@@ -14,6 +14,7 @@ from typing import Any, Self
 import matplotlib
 from nbformat import NotebookNode
 
+from course import solutions
 from course.grading.answers import Asked, Heard
 from course.outputs import code, tags
 from dmlkit import NUMERICS
@@ -71,7 +72,7 @@ class Lesson:
         """Run the cells that are above this one; give the error that ended the lesson, or ''."""
         while self._cells[0].id != cell and not self._error:
             ran = self._cells.pop(0)
-            texts = [ran.source]
+            texts = [solutions.opened(ran.source)]  # so it reads no others
             if "parameters" in tags(ran):
                 texts += [f"{name} = {value!r}" for name, value in self._parameters.items()]
             for text in texts:

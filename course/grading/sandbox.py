@@ -49,16 +49,18 @@ _CLONE_THREAD = 0x10000
 _ALLOW, _KILL, _REFUSE = 0x7FFF0000, 0x80000000, 0x00050000
 _LOAD, _EQUAL, _AT_LEAST, _BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 
-_READ_FILE, _READ_FOLDER = 0b101, 0b1101  # open and execute; and list
+_READ_FILE, _LIST = 0b101, 0b1000  # open and execute; see the names
 _WRITE_FILE = 0b10
 
 
-def enclose(home: Path, readable: Iterable[Path], seconds: float) -> list[str]:
+def enclose(
+    home: Path, readable: Iterable[Path], listable: Iterable[Path], seconds: float
+) -> list[str]:
     """Refuse this process, for good, all but to compute, read there and write to ``home``.
 
-    It has ``seconds`` of a processor, some gigabytes of memory beyond what it has now, files of 64
-    MiB, 64 of them open, and threads, but no other process. What the system cannot refuse is given
-    back, in words.
+    Of what is only ``listable`` it sees the names. It has ``seconds`` of a processor, some
+    gigabytes of memory beyond what it has now, files of 64 MiB, 64 of them open, and threads, but
+    no other process. What the system cannot refuse is given back, in words.
     """
     os.environ |= dict.fromkeys(("HOME", "TMPDIR", "MPLCONFIGDIR"), str(home))
     os.chdir(home)
@@ -70,7 +72,7 @@ def enclose(home: Path, readable: Iterable[Path], seconds: float) -> list[str]:
     libc.prctl(38, 1, 0, 0, 0)  # no new rights, which the two below ask for
     libc.capset(struct.pack("Ii", 0x20080522, 0), bytes(24))  # root is nobody special
     missing = []
-    if not _only_these_files(libc, home, readable):
+    if not _only_these_files(libc, home, readable, listable):
         missing += ["reading and writing your files"]
     if not _only_these_calls(libc):
         missing += ["the network", "starting and ending processes"]
@@ -89,14 +91,17 @@ def limit(seconds: float) -> None:
             resource.setrlimit(name, (value, value))
 
 
-def _only_these_files(libc: ctypes.CDLL, home: Path, readable: Iterable[Path]) -> bool:
+def _only_these_files(
+    libc: ctypes.CDLL, home: Path, readable: Iterable[Path], listable: Iterable[Path]
+) -> bool:
     """Whether Landlock (Linux 5.13) refuses all other files."""
     version = libc.syscall(444, None, 0, 1)
     if version < 1:
         return False
     every = (1 << (13, 14, 15, 15, 16)[min(version, 5) - 1]) - 1
     rules = libc.syscall(444, struct.pack("Q", every), 8, 0)
-    allowed = [(path, _READ_FOLDER if path.is_dir() else _READ_FILE) for path in readable]
+    allowed = [(path, _READ_FILE | _LIST * path.is_dir()) for path in readable]
+    allowed += [(path, _LIST) for path in listable]
     for path, access in [*allowed, (home, every), (Path(os.devnull), _READ_FILE | _WRITE_FILE)]:
         with suppress(FileNotFoundError):
             opened = os.open(path, os.O_PATH)

@@ -52,6 +52,8 @@ CHEATS = {
     "says right itself": "import os\nprint('right')\nos.write(1, b'right\\n')\nos._exit(0)",
     "returns the word": "def number(x): return '42: right'",
     "reads the notebook": "def number(x):\n    open(NOTEBOOK).read()\n    return 2 * x",
+    "reads the answers": "from dmlkit import exercises\ndef number(x):\n"
+    "    exercises.answers()\n    return 2 * x",
     "reads the folder": "import os\ndef number(x):\n    os.listdir(FOLDER)\n    return 2 * x",
     "reads the check": "import gc, sys\ndef number(x):\n"
     "    word, frame, seen = '_'.join(['hidden', 'in', 'the', 'check']), sys._getframe(), []\n"
@@ -115,7 +117,8 @@ SAID = {
     "patched assert_close": "AssertionError: Scalars are not close!",
     "equal to all": "TypeError: expected numbers, strings, arrays, tensors, a series",
     "says right itself": "it ended its process",
-    "reads the notebook": "PermissionError", "reads the folder": "PermissionError",
+    "reads the notebook": "PermissionError", "reads the answers": "PermissionError",
+    "reads the folder": "PermissionError",
     "reads it in /proc": "PermissionError", "asks the network": "PermissionError",
     "asks a program": "PermissionError", "writes to another": "PermissionError",
     "deletes another": "PermissionError", "closes another": "PermissionError",

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from course import solutions
+from dmlkit import exercises
 from tests.commands import Commands
 from tests.training.tiny import share_glyphs
 
@@ -95,6 +97,11 @@ def check_notebook(project: Path, said: str) -> None:
     assert "done       31_my_question" in said
     assert "31_my_question: " not in said, "its numbers in prose are those of its figure"
     assert (project / "figures" / "31_spread.png").exists()
+    stub = solutions.STUB.replace('"', r"\"")
+    notebook = (project / "notebooks" / "31_my_question.ipynb").read_text()
+    answers = exercises.answers(project / "dmlkit" / "answers.json")
+    assert sum(key.startswith("my_question/") for key in answers) == notebook.count(stub) == 2
+    assert notebook.count(exercises.PASSES) == 2, "where the course answers"
     assert "31_my_question" in (project / "notebooks" / "index.ipynb").read_text()
 
 

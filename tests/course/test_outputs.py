@@ -10,6 +10,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from course import outputs
+from dmlkit.exercises import PASSES
 
 PNG = b"\x89PNG, a picture"
 CAPTION = "It rises to 0.8 * x_1 < 1. A flat line would have contradicted this."
@@ -125,6 +126,17 @@ def test_lines_printed_in_several_pieces_are_one_output(figures: Path) -> None:
     assert list(outputs.lasting(pieces, figures)) == [printed("a\nbc\nd\n")]
     error = new_output("error", ename="E", evalue="e", traceback=["/srv/a/b"])
     assert list(outputs.lasting([error], figures)) == []
+
+
+def test_no_reader_is_told_right_and_a_wrong_answer_of_the_course_is_told(figures: Path) -> None:
+    ran = run(source())
+    outputs.code(ran)[2].outputs = [printed("of 2: right\n")]
+    committed = outputs.kept(source(), ran, figures)
+    assert outputs.code(committed)[1].outputs == [printed(f"of 2: {PASSES}\n")]
+    assert list(outputs.moved(committed, ran, figures)) == []
+    outputs.code(ran)[2].outputs = [printed("of 2: not yet: 3 is not it\n")]
+    (line,) = outputs.moved(committed, ran, figures)
+    assert line.endswith("now 'of 2: not yet: 3 is not it\\n'")
 
 
 def test_what_a_checked_cell_says_otherwise_is_told(figures):
