@@ -188,7 +188,7 @@ def _compared(of: str, part: Mapping[str, Any], at: Condition) -> Finding | None
     effect, low, high = (100 * float(row[key]) for key in ("difference", "low", "high"))
     n, left = len(scores), len(kept[0]) if kept else len(plus)
     count = _n(n, statistics.effective(n, at.overlap), at.name)
-    label, margin = PLACES.get(at.name, at.name), 100 * part["smallest"]
+    label, margin = part.get("label", PLACES.get(at.name, at.name)), 100 * part["smallest"]
     word = _apart(low, high) if kept else _lost(at, lost)
     note = _part(left, plus[left:])
     return Finding(of, "study", label, effect, low, high, count, word, margin=margin, note=note)

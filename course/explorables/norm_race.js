@@ -39,7 +39,7 @@ const drawing = (settings) => {
     said({ angles, norms }) {
       const first = angles.indexOf(Math.max(...angles)), last = angles.indexOf(Math.min(...angles));
       return `Angles ${angles.map((a) => `${short(a, 3)}°`).join(", ")}. `
-        + (angles[first] - angles[last] < 0.5 ? "All turn together." : `Norm ${short(norms[first], 3)} leads, norm ${short(norms[last], 3)} is last.`);
+        + (angles[first] < 0.5 ? "None has turned yet." : angles[first] - angles[last] < 0.5 ? "All turn together." : `Norm ${short(norms[first], 3)} leads, norm ${short(norms[last], 3)} is last.`);
     },
     about: ({ norms, angles }, i) => `norm ${short(norms[i], 3)} at ${short(angles[i], 3)} degrees`,
     tables: () => [["A step of SGD", ["embedding", "norm", "angle (°)", "adds to the norm", "turn (°)"],

@@ -22,7 +22,7 @@ const drawing = () => {
   const edge = node("path", { style: "stroke: var(--ink)", "stroke-width": 1.5 });
   const tick = (share) => [node("path", { class: "axis", d: `M${x(share)} ${BASE}v6` }), node("text", { x: x(share), y: BASE + 22 }, `${share} %`)];
   const below = node("g", { "aria-hidden": "true" }, wrong, right, edge, node("path", { class: "axis", d: `M${LEFT} ${BASE}h${WIDE}` }),
-    ...[0, 20, 40, 60].flatMap(tick), node("text", { x: 0, y: BASE + 42 }, "share of the variance between scripts"));
+    ...[0, 20, 40, 60].flatMap(tick), node("text", { x: 0, y: BASE + 42 }, "share of the variance between kinds"));
   return {
     below, box: "-156 -130 312 270",
     move: along({ from: [x(0), BASE], to: [x(MOST), BASE], low: 0.2, high: MOST, step: 0.2 }),

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from course.explorables import Choice, Explorable, Slider
 
-#: Nine scripts of five characters: a chi square of 8 degrees of freedom has a closed form.
+#: Nine kinds of five characters: a chi square of 8 degrees of freedom has a closed form.
 SCRIPTS, CHARACTERS, HALF = 9, 45, 4
 LIMIT = 15.507313055865453 / 2  # half of what such a chi square exceeds in 5 of 100 cases
 
@@ -18,7 +18,7 @@ def beyond(x: Tensor) -> Tensor:
 
 
 def by_chance(_choice: Choice, numbers: Tensor, points: Tensor) -> dict[str, Tensor]:
-    """Shares that scripts without an effect explain, for normal norms and many images.
+    """Shares that kinds without an effect explain, for normal norms and many images.
 
     Of N = 45 m images: η² is about a chi square of 8 degrees of freedom over N - 1 if all images
     were drawn one by one; m images of one character stretch it by 1 + (m - 1) ρ. ``high``: heights
@@ -39,15 +39,15 @@ def by_chance(_choice: Choice, numbers: Tensor, points: Tensor) -> dict[str, Ten
 
 EXPLORABLE = Explorable(
     figure="15_trap",
-    alt="Two densities of the share that nine scripts without any effect explain: narrow if images "
+    alt="Two densities of the share that nine kinds without any effect explain: narrow if images "
     "are shuffled, wide if whole characters are dealt; a handle is the share that somebody sees.",
     discover="With one image of each character both curves are one, and 5 of 100 data sets have a "
     "finding. With more images the curve of shuffled images becomes narrow, and that of dealt "
     "characters hardly does: the more images of the same characters, the more false findings.",
     choices=(
         Choice(
-            "scripts", "nine scripts",
-            "The script has no effect here. Raise the images of a character: which curve narrows? "
+            "scripts", "nine kinds",
+            "The kind has no effect here. Raise the images of a character: which curve narrows? "
             "Then drag the share that somebody sees: who calls it a finding?",
             (
                 Slider("images of a character", 1.0, 40.0, 10.0, step=1.0),
