@@ -77,7 +77,8 @@ from studies.views import found
 
 PATH = dmlkit.ROOT / "data" / "evidence" / "scarce.csv"
 COLUMNS = ["part", "way", "repetition", "fold", "of", "mean", "by_class"]
-REPETITIONS, LEAST, SECONDS = 8, 6, 900
+# Eight were planned; the clock's rule ended them after seven, which a later call must not undo.
+REPETITIONS, LEAST, SECONDS = 7, 6, 900
 SIDE, FEW = 32, 3  # pixels; photographs
 SHARE = 0.4  # of a batch, that SEE expands at most
 
