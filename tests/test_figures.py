@@ -267,6 +267,21 @@ def test_a_figure_that_cannot_be_made_is_the_committed_one(
     assert found == committed
 
 
+def test_a_recorded_run_gives_its_numbers_without_marks(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("dmlkit.ROOT", tmp_path)
+    evidence = tmp_path / "data" / "evidence"
+    evidence.mkdir(parents=True)
+    drawn = {"scores": {"SEC": figures.sample([1.0, 3.0])}, "floor": figures.example({"raw": 2.0})}
+    figures.save(plt.figure(), "99_sweep", drawn, alt="A.")
+    (evidence / "99_sweep.json").write_bytes((folder / "99_sweep.json").read_bytes())
+    numbers, made = figures.recorded("99_sweep")
+    assert numbers["scores"]["SEC"].tolist() == [1.0, 3.0]
+    assert numbers["floor"] == {"raw": 2.0}
+    assert made["seeds"] == figures.provenance["seeds"]
+
+
 def test_curve_draws_the_mean_and_its_t_interval(folder: Path) -> None:
     values = np.array([[0.2, 0.5], [0.4, 0.5], [0.6, 0.5]])
     fig, axes = plt.subplots()

@@ -228,6 +228,28 @@ def kept(name: str) -> SavedFigure:
     return SavedFigure(name, record["alt"], record["caption"], png, width)
 
 
+def recorded(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Numbers of a figure as the profile ``full`` drew it, and where they are from.
+
+    A lesson trains for a minute; the same code has run longer and more often, on a larger machine.
+    ``data/evidence/NAME.json`` keeps what ``save`` wrote there. Marks are taken off: a ``sample``
+    is an array (R, ...) again.
+
+    Raises FileNotFoundError where no such run is kept.
+    """
+    record = json.loads((dmlkit.ROOT / "data" / "evidence" / f"{name}.json").read_text("utf-8"))
+    return _unmarked(record["numbers"]), record["provenance"]
+
+
+def _unmarked(value: Any) -> Any:
+    match kind(value):
+        case "sample":
+            return np.asarray(value["values"])
+        case "timing" | "example" as mark:
+            return value[mark]
+    return {k: _unmarked(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
 def explore(name: str, picture: SavedFigure) -> Any:
     """The explorable of this name, where a reader can move it; else the picture, as it is.
 
