@@ -140,6 +140,8 @@ def rows(job: Job, device: str) -> list[dict[str, Any]]:
         f = torch.full((len(every), x.shape[1]), torch.nan)
         f[at] = x
         by = found(f, every, asked).round(4)
+        if search:
+            by["coarse"] = np.nan  # what else there is was not embedded
         made.append({**job._asdict(), "share": share, "photographs": len(some),
                      **by.mean().round(4), "by_class": json.dumps(by["recall"].to_dict()),
                      "by_coarse": json.dumps(by["coarse"].dropna().to_dict()),
@@ -193,7 +195,7 @@ def main() -> None:
                 break
             for future in as_completed([pool.submit(rows, job, args.device) for job in jobs]):
                 new = pd.DataFrame(future.result())
-                table = pd.concat([table, new]) if len(table) else new
+                table = pd.concat([table, new], ignore_index=True) if len(table) else new
                 write_whole({PATH: partial(table.to_csv, index=False)})
                 said = new.drop(columns=["by_class", "by_coarse"])
                 terminal.console.print(said.to_string(header=False, index=False))
