@@ -80,13 +80,16 @@ def meet(
     return Met(best[is_own], others, of_x[known])
 
 
-def threshold(likeness: Floats, share: float) -> float:
-    """The likeness that at most this share of strangers' (S,) exceeds.
+def threshold(likeness: Floats, share: float, weights: Floats | None = None) -> float:
+    """The likeness that at most this share of strangers' (S,) exceeds, by their weights (S,).
 
     >>> threshold(np.array([0.1, 0.5, 0.9, 0.3]), share=0.25)
     0.5
     """
-    return float(-np.sort(-likeness)[int(share * len(likeness))])
+    order = np.argsort(-likeness)
+    passed = (np.ones(len(order)) if weights is None else weights)[order].cumsum()
+    most = share * passed[-1] * (1 + 1e-9)  # of sums that are rounded
+    return float(likeness[order][np.searchsorted(passed, most, side="right")])
 
 
 def spread(likeness: Floats, product: NDArray[Any], share: float) -> tuple[float, float]:
@@ -114,7 +117,8 @@ def spread(likeness: Floats, product: NDArray[Any], share: float) -> tuple[float
 def cuts(met: Met, share: float) -> Floats:
     """Each query's threshold, chosen by the strangers of the other half of the products: (Q,)."""
     half = np.unique(met.product, return_inverse=True)[1] % 2
-    each = [threshold(met.stranger[half != part], share) for part in (0, 1)]
+    rest = [half != part for part in (0, 1)]
+    each = [threshold(met.stranger[rows], share, met.weights[rows]) for rows in rest]
     return np.array(each)[half]
 
 

@@ -82,7 +82,7 @@ def test_each_product_counts_the_same(crowd):
     often = np.concatenate([np.arange(30), np.repeat(np.arange(5), 9)])  # the first one's, tenfold
     once, more = (openset.meet(x[rows], y[rows], gallery, of) for rows in (np.arange(30), often))
     sizes = [3, 6, 50]
-    for column in ("recall_at_1", "model"):
+    for column in ("recall_at_1", "strangers", "right", "model"):
         a, b = (openset.by_size(met, sizes, 0.2)[column] for met in (once, more))
         np.testing.assert_allclose(a, b, atol=1e-3)
 
@@ -93,7 +93,7 @@ def test_thresholds_are_chosen_on_the_other_half(crowd):
     cut = openset.cuts(met, 0.2)
     even = met.product % 2 == 0
     for half in (even, ~even):
-        assert set(cut[half]) == {openset.threshold(met.stranger[~half], 0.2)}
+        assert set(cut[half]) == {openset.threshold(met.stranger[~half], 0.2, met.weights[~half])}
         assert (met.stranger[~half] > cut[half][0]).mean() <= 0.2
 
 
