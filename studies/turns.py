@@ -144,7 +144,7 @@ def outcome(row: Row) -> Row:
             before = seen(trainer.plain_model, batch)
             trainer.advance()
             after = seen(trainer.plain_model, batch)
-            if np.isfinite(before).all() and np.isfinite(after).all():
+            if all(np.isfinite(f).all() and f.any(axis=1).all() for f in (before, after)):
                 steps[windows[0]].append(binned(before, after))
         x = training.embed(trainer.plain_model, scored.images)
     well = bool(np.isfinite(x).all())
