@@ -129,5 +129,17 @@ def questions(table: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(holm=statistics.holm(frame["p"].to_numpy(dtype=float)))
 
 
+def summary(table: pd.DataFrame) -> dict[str, Any]:
+    """What notebook 21 shows: all ways minus none, their rates, levels, norms and the words."""
+    ends = ["effect", "low", "high", "least"]
+    tested = table[table["part"] == "test"].groupby("way")[["mean", "norm", "spread", "rate"]]
+    by_way = tested.mean().rename(columns={"mean": "recall"}).to_dict("index")
+    return {
+        "minus none": {w: minus(table, w)[ends].to_dict() for w in by_way if w != "none"},
+        "by way": by_way,
+        "asked": questions(table)[["word", "holm"]].to_dict("index"),
+    }
+
+
 if __name__ == "__main__":
     fill(PATH, KEYS, waiting, outcome)

@@ -33,6 +33,7 @@ another alphabet, nor another search.
 import io
 import itertools
 from functools import cache
+from typing import Any
 
 import filelock
 import numpy as np
@@ -48,6 +49,7 @@ from dmlkit.files import write_whole
 from studies import claims
 from studies.dimensions import BATCH, KEYS, Grid, Material, outcome, waiting
 from studies.filling import Row, fill
+from studies.turns import interval
 
 PATH = dmlkit.ROOT / "data" / "evidence" / "see_classes.csv"
 EVERY, BLOCKS, BLOCK, IMAGES = 1218, 11, 100, 20  # characters; those left over validate
@@ -144,18 +146,44 @@ def questions(table: pd.DataFrame) -> pd.DataFrame:
     others = d.drop(columns=[CORNER]).mean(axis=1)
     rows = {}
     for claim, each, size in (("B4", d[CORNER], PRINTED), ("B6", d[CORNER] - others, None)):
-        margin = 100 * float(known[claim]["smallest"])
-        n, effect, error = len(each), float(each.mean()), float(each.sem())
-        half, power = (stats.t.ppf(q, n - 1) for q in (0.975, 0.8))
-        low, high, least = effect - half * error, effect + half * error, (half + power) * error
-        word = statistics.word("positive", effect, low, high, margin, size, least)
+        margin, at = 100 * float(known[claim]["smallest"]), interval(each)
+        low, high, least = at["low"], at["high"], at["least"]
+        word = statistics.word("positive", at["effect"], low, high, margin, size, least)
         against = {"too small to see here": margin, "printed size excluded here": size or 0}
-        p = 2 * stats.t.sf(abs(effect - against.get(word, 0.0)) / error, n - 1)
-        rows[claim] = {
-            "effect": effect, "low": low, "high": high, "least": least, "word": word, "p": p,
-        }  # fmt: skip
+        t = (at["effect"] - against.get(word, 0.0)) / at["error"]
+        rows[claim] = {**at, "word": word, "p": float(2 * stats.t.sf(abs(t), at["n"] - 1))}
     frame = pd.DataFrame(rows).T
     return frame.assign(holm=statistics.holm(frame["p"].to_numpy(dtype=float)))
+
+
+def summary(table: pd.DataFrame) -> dict[str, Any]:
+    """What notebook 29 shows: levels, gains in each cell, recipes, the control and the words."""
+    kept = table[table["repetition"] >= 0].groupby(["variant", "classes", "dim"])
+    recall, recipe = kept["recall_at_1"].mean(), kept["recipe"].first()
+    cells = list(itertools.product(GRID.classes, GRID.dims))
+    others = {"none": "plain", "duplicates": "duplicates", "random places": "random places"}
+    others["the plain loss's own recipe"] = "plain, own recipe"
+    own = gains(table, "plain, own recipe", "plain")  # by its columns alone
+    of = table[(table["repetition"] >= 0) & (table["variant"] == "plain, own recipe")]
+    level = 100 * of.set_index(["repetition", "classes", "dim"])["recall_at_1"].unstack([1, 2])
+    name = "{}, {}".format
+    return {
+        "plain": {name(*cell): float(level[cell].mean()) for cell in cells},
+        "recipes": {
+            name(*cell): [list(RECIPES[recipe[v][cell]]) for v in ("plain, own recipe", "SEE")]
+            for cell in cells
+        },
+        "minus": {
+            other: {name(*cell): interval(gains(table, "SEE", v)[cell]) for cell in cells}
+            for other, v in others.items()
+        },
+        "own recipe minus SEE's, both without points": {
+            name(*cell): float(own[cell].mean()) for cell in cells
+        },
+        "SEE": {name(*cell): float(100 * recall["SEE"][cell]) for cell in cells},
+        "control": interval(level[1000, 64] - level[60, 64]),
+        "asked": questions(table).drop(columns="p").to_dict("index"),
+    }
 
 
 if __name__ == "__main__":

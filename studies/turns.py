@@ -229,5 +229,58 @@ def questions(table: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(holm=statistics.holm(frame["p"].to_numpy(dtype=float)))
 
 
+def fifths(table: pd.DataFrame, way: str, optimizer: str) -> NDArray[np.float64]:
+    """Norm and turn of each fifth over their means, the mean (in logarithms) of all trainings and
+    windows: (2, 5)."""
+    mine = table[(table["part"] == "watched") & (table["way"] == way)]
+    mine = mine[mine["optimizer"] == optimizer]
+    shares = []
+    for window, name in itertools.product(WINDOWS, ("norms", "turns")):
+        each = [json.loads(text) for text in mine[f"{window}, {name}"]]
+        x = np.array([row for row in each if row])  # (n, 5)
+        shares.append(np.log(x / x.mean(axis=1, keepdims=True)).mean(axis=0))
+    early, late = np.reshape(shares, (2, 2, FIFTHS))
+    return np.exp((early + late) / 2)
+
+
+def summary(table: pd.DataFrame) -> dict[str, Any]:
+    """What notebook 21 shows, by optimizer: fifths, measures of each way, what SEC evens."""
+    whole: dict[str, Any] = {"evened": {}}
+    for measure in ("ratio", "turn spread", "norm spread"):
+        whole["evened"][measure] = {
+            f"{optimizer}, {other} minus SEC": interval(
+                evened(table, other, optimizer, measure).mean(axis=1, skipna=False)
+            )
+            for optimizer in OPTIMIZERS
+            for other in WAYS
+            if other != "SEC"
+        }
+    for optimizer in OPTIMIZERS:
+        ways: dict[str, Any] = {}
+        for way in WAYS:
+            norms, turns = fifths(table, way, optimizer).tolist()
+            ways[way] = {"norms": norms, "turns": turns}
+            for measure in MEASURES:
+                d = told(table, way, measure, optimizer)
+                ways[way][measure] = interval(d.mean(axis=1, skipna=False))
+                ways[way] |= {f"{measure}, {w}": float(d[w].mean(axis=None)) for w in WINDOWS}
+        whole[optimizer] = ways
+    asked = questions(table)[["word", "holm"]]
+    whole["asked"] = {
+        " minus SEC, ".join(key[::-1]): row.to_dict() for key, row in asked.iterrows()
+    }
+    watched = table[table["part"] == "watched"]
+    whole["missing"] = int(watched["late, ratio"].isna().sum())
+    whole["rates"] = {
+        f"{loss}, {optimizer}": chosen(table, loss, optimizer)
+        for loss, optimizer in itertools.product(LOSSES, OPTIMIZERS)
+    }
+    recall = watched.groupby(["optimizer", "way", "repetition"])["recall"].mean().unstack("way")
+    for optimizer, rows in recall.groupby("optimizer"):
+        d = 100 * (rows["SEC"] - rows["none"])
+        whole[optimizer]["Recall@1, SEC minus none"] = interval(d)
+    return whole
+
+
 if __name__ == "__main__":
     fill(PATH, KEYS, waiting, outcome)
