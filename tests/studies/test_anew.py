@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from studies import anew
+from studies import anew, claims
 
 
 def test_each_way_has_the_rate_that_validates_best():
@@ -21,3 +21,12 @@ def test_each_way_has_the_rate_that_validates_best():
 def test_the_same_share_of_each_norm_costs_the_same():
     costs = [way["weight"] * way["target"] ** 2 for way in anew.WAYS.values() if "target" in way]
     assert costs == pytest.approx([costs[0]] * 4)
+
+
+def test_the_kept_table_is_whole_and_both_questions_have_a_word_of_the_ledger():
+    table = pd.read_csv(anew.PATH)
+    assert anew.waiting(table) == []
+    assert not table.duplicated(anew.KEYS).any()
+    found = anew.questions(table)
+    assert [*found.index] == [*anew.ASKED]
+    assert {*found["word"]} <= {*claims.WORDS}

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from studies import many
+from studies import claims, many
 
 
 def test_no_repetition_is_tested_on_what_it_learned_or_validated(monkeypatch):
@@ -23,3 +23,12 @@ def test_searches_come_first():
     searches = many.asked(pd.DataFrame(columns=[*many.KEYS, "recall_at_1"]))
     assert len(searches) == 2 * 9 * len(many.RECIPES)
     assert {row["repetition"] for row in searches} == {-1}
+
+
+def test_the_kept_table_is_whole_and_both_questions_have_a_word_of_the_ledger():
+    table = pd.read_csv(many.PATH)
+    assert many.asked(table) == []
+    assert not table.duplicated(many.KEYS).any()
+    found = many.questions(table)
+    assert [*found.index] == ["B4", "B6"]
+    assert {*found["word"]} <= {*claims.WORDS}

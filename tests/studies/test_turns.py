@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from studies import turns
+from studies import claims, turns
 
 
 def test_rates_are_chosen_without_a_constraint_and_then_hold_for_all_ways():
@@ -16,3 +16,13 @@ def test_rates_are_chosen_without_a_constraint_and_then_hold_for_all_ways():
     sides = len(turns.LOSSES) * len(turns.OPTIMIZERS)
     assert len(watched) == turns.REPETITIONS * sides * len(turns.WAYS)
     assert (watched["rate"] == watched["optimizer"].map(best)).all()
+
+
+def test_the_kept_table_is_whole_and_its_six_questions_have_words_of_the_ledger():
+    table = pd.read_csv(turns.PATH)
+    assert turns.waiting(table) == []
+    assert not table.duplicated(turns.KEYS).any()
+    found = turns.questions(table)
+    assert len(found) == 2 * len(turns.OPTIMIZERS)
+    assert {*found["word"]} <= {*claims.WORDS}
+    assert (found["holm"] >= found["p"]).all()
