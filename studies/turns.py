@@ -248,6 +248,10 @@ def fifths(table: pd.DataFrame, way: str, optimizer: str) -> NDArray[np.float64]
     return np.exp((early + late) / 2)
 
 
+def _times(at: Mapping[str, float]) -> dict[str, float]:
+    return {end: 2 ** at[end] for end in ("effect", "low", "high", "least")}
+
+
 def summary(table: pd.DataFrame) -> dict[str, Any]:
     """What notebook 21 shows, by optimizer: fifths, measures of each way, what SEC evens."""
     whole: dict[str, Any] = {"evened": {}}
@@ -269,7 +273,9 @@ def summary(table: pd.DataFrame) -> dict[str, Any]:
                 d = told(table, way, measure, optimizer)
                 ways[way][measure] = interval(d.mean(axis=1, skipna=False))
                 ways[way] |= {f"{measure}, {w}": float(d[w].mean(axis=None)) for w in WINDOWS}
+            ways[way]["times"] = _times(ways[way]["ratio"])
         whole[optimizer] = ways
+    whole["evened times"] = {name: _times(at) for name, at in whole["evened"]["ratio"].items()}
     asked = questions(table)[["word", "holm"]]
     whole["asked"] = {
         " minus SEC, ".join(key[::-1]): row.to_dict() for key, row in asked.iterrows()
