@@ -116,6 +116,7 @@ class Grid(NamedTuple):
     repetitions: int = REPETITIONS
     recipes: Sequence[tuple[float, float]] = RECIPES
     steps: int = STEPS
+    variants: Sequence[str] = tuple(VARIANTS)
 
 
 GRID = Grid(material)
@@ -155,10 +156,10 @@ def waiting(table: pd.DataFrame, grid: Grid = GRID) -> list[Row]:
     searched = table[table["repetition"] < 0].set_index(KEYS[1:])["recall_at_1"].sort_index()
     best = {(*cell, s): searched[*cell, a].idxmax() for cell in cells for s, a in sides.items()}
     asked = [
-        (repetition, *cell, variant, best[*cell, side])
+        (repetition, *cell, variant, best[*cell, VARIANTS[variant][0]])
         for repetition in range(grid.repetitions)
         for cell in cells
-        for variant, (side, _) in VARIANTS.items()
+        for variant in grid.variants
     ]
     return missing(table, KEYS, [dict(zip(KEYS, key, strict=True)) for key in asked])
 
