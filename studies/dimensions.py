@@ -20,19 +20,18 @@ Eight repetitions were planned; Glyphs has test classes for seven that share non
 """
 
 import itertools
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 import dmlkit
 from dmlkit import data, losses, models, retrieval
-from dmlkit.files import write_whole
 from dmlkit.losses.spherical import SphericalExpansion
+from studies.filling import Row, fill
 
 PATH = dmlkit.ROOT / "data" / "evidence" / "see_dimensions.csv"
 DIMS, CLASSES, REPETITIONS = (3, 8, 16, 64), (20, 200), 7
@@ -107,8 +106,9 @@ def fit(
         fall.step()
 
 
-def trained(row: dict[str, Any]) -> float:
+def outcome(row: Row) -> Row:
     """Recall@1 of one training."""
+    torch.set_num_threads(1)
     found, seed = material(row["repetition"]), row["repetition"] + 1
     chosen = torch.from_numpy(np.random.default_rng(seed).permutation(200)[: row["classes"]])
     place = torch.full((200,), -1).scatter(0, chosen, torch.arange(len(chosen)))[found.labels]
@@ -120,10 +120,11 @@ def trained(row: dict[str, Any]) -> float:
     fit(model, x, y, lr, scale, seed, VARIANTS[row["variant"]][1])
     with torch.no_grad():
         z = model.eval()(found.unseen)
-    return retrieval.recall_at_k(z, found.unseen_labels, ks=(1,), metric="cosine")[1]
+    recall = retrieval.recall_at_k(z, found.unseen_labels, ks=(1,), metric="cosine")[1]
+    return {"recall_at_1": round(recall, 4)}
 
 
-def waiting(table: pd.DataFrame) -> list[dict[str, Any]]:
+def waiting(table: pd.DataFrame) -> list[Row]:
     """Trainings that the table has not: first the searches, then what they decide."""
     cells = list(itertools.product(CLASSES, DIMS))
     sides = {"plain": "plain, own recipe", "SEE": "SEE"}
@@ -150,13 +151,7 @@ def waiting(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Train what is missing, and write the table after each training."""
-    torch.set_num_threads(1)
-    table = pd.read_csv(PATH) if PATH.exists() else pd.DataFrame(columns=[*KEYS, "recall_at_1"])
-    while rows := waiting(table):
-        for row in tqdm(rows, unit="training"):
-            new = pd.DataFrame([row | {"recall_at_1": round(trained(row), 4)}])
-            table = pd.concat([table, new] if len(table) else [new], ignore_index=True)
-            write_whole({PATH: partial(table.to_csv, index=False, lineterminator="\n")})
+    fill(PATH, KEYS, waiting, outcome)
 
 
 if __name__ == "__main__":

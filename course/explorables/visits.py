@@ -29,7 +29,7 @@ EXPLORABLE = Explorable(
     alt="A rising curve of Recall@1 over the number of photographs of the query's own visit that "
     "the gallery has of each product, which you drag.",
     discover="Each photograph of the own visit adds a few points, so ten turn a poor search into "
-    "a fair one. They add least to the fine-tuned network, which needs them least.",
+    "a fair one. Among fewer products, where less goes wrong, they add less.",
     menu="Search",
     choices=(
         Choice(
@@ -39,10 +39,6 @@ EXPLORABLE = Explorable(
         Choice(
             "untouched 20 products", "untouched features, about 20 products",
             "Fewer products: is the visit worth as much?",
-        ),
-        Choice(
-            "fine-tuned 20 products", "fine-tuned, about 20 products",
-            "The better network: does it still gain by the visit?",
         ),
     ),
     points=lambda: [{"name": "photographs of the own visit", "label": ""}],

@@ -229,9 +229,9 @@ def kept(name: str) -> SavedFigure:
 
 
 def recorded(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Numbers of a figure as the profile ``full`` drew it, and where they are from.
+    """Numbers of a figure as another run drew it, and where they are from: its profile, its seeds.
 
-    A lesson trains for a minute; the same code has run longer and more often, on a larger machine.
+    A lesson trains for a minute; its cells have run longer once, or more often.
     ``data/evidence/NAME.json`` keeps what ``save`` wrote there. Marks are taken off: a ``sample``
     is an array (R, ...) again.
 

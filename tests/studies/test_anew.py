@@ -1,5 +1,7 @@
 """Norms anew: each way has a rate of its own, the control that of none."""
 
+import json
+
 import pandas as pd
 import pytest
 
@@ -30,3 +32,8 @@ def test_the_kept_table_is_whole_and_both_questions_have_a_word_of_the_ledger():
     found = anew.questions(table)
     assert [*found.index] == [*anew.ASKED]
     assert {*found["word"]} <= {*claims.WORDS}
+    for fold, rows in table[table["part"] == "test"].groupby(table["repetition"] % 4):
+        row = {"part": "test", "way": "none", "repetition": fold, "rate": 1e-3}
+        e = anew.planned(row)
+        learned = {*anew.data.load(e.data, "train", **e.data_args).class_names}
+        assert not any(learned & {*json.loads(each)} for each in rows["by_class"])

@@ -1,4 +1,4 @@
-"""Turns by norm: what is asked first, and that a watched training is the one that is not."""
+"""Turns by norm: which rates hold for all ways, and what is kept."""
 
 import pandas as pd
 
