@@ -18,6 +18,11 @@ GitHub and JupyterLab do not show such comments. The rules:
   the comment with ``in %`` where the figure has percent itself.
 - Prose and figure agree when the figure's number, rounded to as many decimals as the prose prints,
   is the number in the prose. A sign that is not printed is +.
+
+Words are bound, too: what a sentence says without a number, or the marked answer of a question, is
+an inequality of paths and numbers, which the figure must fulfill::
+
+    Only pulls and pushes together find more <!-- holds 02_answer: both minus pulls/low > 0 -->.
 """
 
 import re
@@ -32,6 +37,7 @@ from dmlkit.figures import kind
 from dmlkit.statistics import interval
 
 _MARK = re.compile(r"<!--\s*(?P<figure>[a-z0-9][a-z0-9_-]*):\s+(?P<paths>.+?)\s*-->", re.DOTALL)
+_HOLDS = re.compile(r"<!--\s*holds (?P<said>.+?)\s*-->", re.DOTALL)
 _NUMBER = re.compile(
     r"(?<![\w@.])(?P<number>[+\-−]?\d+(?:,\d{3})*(?:\.\d+)?)(?P<unit>\s*(?:\\?%|percent|points?\b))?"
 )
@@ -133,6 +139,28 @@ def problems(
             for finding in findings(cell.source):
                 if fault := _fault(finding, records):
                     yield f"{name}: {finding.sentence!r}: {finding.printed}: {fault}"
+            for mark in _HOLDS.finditer(cell.source):
+                yield from (f"{name}: {fault}" for fault in broken(mark["said"], records))
+
+
+def broken(said: str, records: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Of inequalities, "FIGURE: a < b; c > 0", those that the figure breaks, with its numbers.
+
+    >>> said = "01_toy: recall/mean > 0.5; recall/low > 0.9"
+    >>> list(broken(said, {"01_toy": {"numbers": {"recall": {"mean": 0.8, "low": 0.7}}}}))
+    ['01_toy: recall/low > 0.9 does not hold: 0.7 and 0.9']
+    """
+    figure, _, rest = said.partition(": ")
+    for test in re.split(r";\s", rest):
+        left, sign, right = re.split(r" ([<>]) ", test)
+        ends = []
+        for side in (left.strip(), right.strip()):
+            try:
+                ends.append(float(side.replace("−", "-")))
+            except ValueError:
+                ends.append(lookup(records[figure]["numbers"], side))
+        if not (ends[0] < ends[1] if sign == "<" else ends[0] > ends[1]):
+            yield f"{figure}: {test.strip()} does not hold: {ends[0]:.6g} and {ends[1]:.6g}"
 
 
 def _fault(finding: Finding, records: Mapping[str, Mapping[str, Any]]) -> str:

@@ -2,8 +2,9 @@
 
 ``NAME.toml`` beside this file holds the predictions of lesson NAME. ``course.book`` writes each
 into the cell of the lesson that begins with ``<!-- quiz ITEM -->``: every choice is a fold, with a
-reason below it, so that it answers on every page, without a kernel. A student writes the letters
-into ``guesses``, a dict of the lesson, which ``grade`` reads and never runs.
+reason below it, so that it answers on every page, without a kernel. Where a run decides what is
+right, ``holds`` says by which numbers of a figure (``course.findings``). A student writes the
+letters into ``guesses``, a dict of the lesson, which ``grade`` reads and never runs.
 """
 
 import ast
@@ -25,12 +26,13 @@ GUESSES = "guesses"
 
 @dataclass(frozen=True)
 class Item:
-    """A question with its choices: text, reason, and which is right."""
+    """A question with its choices: text, reason, which is right, and what must hold for that."""
 
     name: str
     question: str
     choices: tuple[tuple[str, str], ...]  # text and reason
     right: int
+    holds: tuple[str, ...] = ()
 
     @property
     def letter(self) -> str:
@@ -91,7 +93,7 @@ def _item(name: str, file: str, told: Mapping[str, Any]) -> Item:
     if lacking := [choice["text"] for choice in choices if not choice.get("reason")]:
         raise ValueError(f"{file}, {name}: no reason for {lacking[0]!r}")
     pairs = tuple((choice["text"], choice["reason"]) for choice in choices)
-    return Item(name, told["question"], pairs, right[0])
+    return Item(name, told["question"], pairs, right[0], tuple(told.get("holds", ())))
 
 
 def write(lesson: str, notebook: NotebookNode) -> None:

@@ -12,7 +12,7 @@ import pytest
 from nbformat import NotebookNode
 
 import dmlkit
-from course import book, findings
+from course import book, findings, quiz
 
 ROOT = dmlkit.ROOT
 FOLDER = ROOT / "notebooks"
@@ -38,6 +38,12 @@ def records(committed_figures: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_numbers_in_prose_are_those_of_the_figures(name: str, records: dict[str, Any]) -> None:
     assert list(findings.problems(NOTEBOOKS[name], name, records)) == []
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_what_a_run_makes_right_holds_in_the_figures(name: str, records: dict[str, Any]) -> None:
+    said = [each for item in quiz.items(name).values() for each in item.holds]
+    assert [fault for each in said for fault in findings.broken(each, records)] == []
 
 
 def test_each_notebook_has_its_links_beneath_the_title(titles: dict[str, str]) -> None:

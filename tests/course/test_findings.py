@@ -101,3 +101,12 @@ def test_one_thing_has_one_value(here: str, there: str, committed_figures: Path)
         value = findings.lookup(record["numbers"], path.removesuffix(" in points"))
         values.append(100 * value if path != path.removesuffix(" in points") else value)
     assert values[0] == pytest.approx(values[1], abs=2e-3)
+
+
+def test_words_are_bound_to_inequalities():
+    said = (
+        "SEC finds more <!-- holds 10_recall: recall/SEC/mean/1 > recall/SEC/mean/0; pairs > 5 -->."
+    )
+    assert problems(said) == []
+    (fault,) = problems("Less is found <!-- holds 10_recall: recall/glyphs, Adam/mean < −0.1 -->.")
+    assert "does not hold: 0.6 and -0.1" in fault
