@@ -16,6 +16,8 @@ LIVED = (
     "24_photographs", "25_what_came_after", "26_search_and_deploy", "27_contrast_without_labels",
     "28_pictures_and_words", "30_after_the_first_ten",
 )  # fmt: skip
+#: What the verdict says, below its picture.
+VERDICT = ("**Seen.**", "**By the rule.**", "**Against it.**")
 #: Of these, without "More".
 CORE_WORDS, CORE_LINES, MINUTES = 1600, 90, 50
 #: The most words and code cells before "Going deeper", words of it, and of the box of evidence.
@@ -94,9 +96,17 @@ def lived(notebook: NotebookNode, name: str) -> Iterator[str]:
         yield f"{sum(study)} minutes to read and to do, above {MINUTES}"
     if f"*Read {study[0]} minutes, do {study[1]};" not in sources[0]:
         yield "the minutes in the first cell are not those counted: python -m course.book"
-    for said in ("**The claim.**", "> **The idea.**", "**When would I use this?**", "## More"):
+    for said in (
+        "**The claim.**",
+        "> **The idea.**",
+        *VERDICT,
+        "**When would I use this?**",
+        "## More",
+    ):
         if said not in prose:
             yield f"nothing says {said!r}"
+    if "<!-- holds " not in prose and not any(item.holds for item in quiz.items(name).values()):
+        yield "no answer is bound to a figure: '<!-- holds …' or holds = […] of a prediction"
     if "**The claim.**" not in sources[0]:
         yield "the claim is not in the first cell"
     if not re.search(r"^\*\*\d\. .+ \(10 minutes\)\.?\*\*", prose, re.M):
