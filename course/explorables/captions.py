@@ -33,9 +33,9 @@ def captions(_choice: Choice, numbers: Tensor, degrees: Tensor) -> dict[str, Ten
 
 EXPLORABLE = Explorable(
     figure="28_turn",
-    alt="A circle with three pictures, numbered 1 to 3, and three captions, a to c. Lines join each "
-    "picture to the captions, as wide as its probability for them.",
-    discover="A caption between two pictures may be the nearest one of both, a hub: the rows of the "
+    alt="A circle with three pictures, numbered 1 to 3, and three captions, a to c. Lines join "
+    "each picture to the captions, as wide as its probability for them.",
+    discover="A caption between two pictures may be the nearest one of both, a hub: rows of the "
     "table fail first, its own column only where the wrong picture is nearer to it.",
     choices=(
         Choice(
