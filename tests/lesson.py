@@ -13,8 +13,8 @@ LIVED = (
     "05_batches", "06_prototypes", "07_clustering", "08_proxies", "09_margins", "10_memory",
     "11_ensembles", "12_curvature", "13_norms_and_gradients", "14_spherical_constraint",
     "15_norms_and_groups", "16_expansion_geometry", "17_expansion_training",
-    "24_photographs", "25_what_came_after", "26_search_and_deploy", "27_contrast_without_labels",
-    "28_pictures_and_words", "30_after_the_first_ten",
+    "22_embedding_maps", "24_photographs", "25_what_came_after", "26_search_and_deploy",
+    "27_contrast_without_labels", "28_pictures_and_words", "30_after_the_first_ten",
 )  # fmt: skip
 #: What the verdict says, below its picture.
 VERDICT = ("**Seen.**", "**By the rule.**", "**Against it.**")
