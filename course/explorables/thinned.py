@@ -35,17 +35,12 @@ EXPLORABLE = Explorable(
     alt="A map of five by five cells, more photographs of a class to the right and more classes "
     "upwards, blue where training gains and orange where it loses; one cell is framed.",
     discover="A head that begins at random needs both, many classes and many photographs of each: "
-    "from few classes it loses, however many photographs they have. Begun as principal axes it "
-    "loses less, and whitening nowhere.",
+    "from few classes it loses, however many photographs they have. Whitening loses in no cell.",
     menu="What is trained",
     choices=(
         Choice(
-            "head", "a head, begun at random",
+            "head", "a narrow head",
             "Move to the right, then upwards: what helps a head more, photographs or classes?",
-        ),
-        Choice(
-            "axes", "a head, begun as principal axes",
-            "Compare the lower left corner with that of the other head: what does the start save?",
         ),
         Choice(
             "whitening", "whitening",
