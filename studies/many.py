@@ -66,7 +66,10 @@ def rested(steps: int = STEPS) -> nn.Module:
     torch.manual_seed(0)
     network = models.ConvNet(dim=64, widths=(8, 16, 32)).to(memory_format=torch.channels_last)
     loss = losses.NormalizedSoftmaxLoss(int(y.max()) + 1, 64, temperature=1 / 16)
-    groups = [{"params": [*network.parameters()]}, {"params": [*loss.parameters()], "lr": 0.1}]
+    groups: list[dict[str, Any]] = [
+        {"params": [*network.parameters()]},
+        {"params": [*loss.parameters()], "lr": 0.1},
+    ]
     optimizer = torch.optim.Adam(groups, lr=0.01)
     fall = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min(1, (1 - s / steps) / 0.3))
     generator, labels = torch.Generator().manual_seed(0), torch.from_numpy(y)
