@@ -20,6 +20,7 @@ Eight repetitions were planned; Glyphs has test classes for seven that share non
 """
 
 import itertools
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ from torch import Tensor, nn
 import dmlkit
 from dmlkit import data, losses, models, retrieval
 from dmlkit.losses.spherical import SphericalExpansion
-from studies.filling import Row, fill
+from studies.filling import Row, fill, missing
 
 PATH = dmlkit.ROOT / "data" / "evidence" / "see_dimensions.csv"
 DIMS, CLASSES, REPETITIONS = (3, 8, 16, 64), (20, 200), 7
@@ -53,7 +54,7 @@ class Material(NamedTuple):
     """What a head sees: features of images to train on and to score, with their labels."""
 
     features: Tensor  # (N, 512)
-    labels: Tensor  # (N,), 200 classes
+    labels: Tensor  # (N,), of 0 to C - 1
     unseen: Tensor  # (M, 512)
     unseen_labels: np.ndarray  # (M,)
 
@@ -83,7 +84,7 @@ def material(repetition: int) -> Material:
 
 def fit(
     model: nn.Module, x: Tensor, y: Tensor, lr: float, scale: float, seed: int,
-    directions: str | None = None,
+    directions: str | None = None, steps: int = STEPS,
 ) -> None:  # fmt: skip
     """Train a model and its proxies by normalized softmax, with SEE's points or without."""
     dim, classes = list(model.parameters())[-1].shape[0], int(y.max()) + 1
@@ -91,14 +92,14 @@ def fit(
     if directions:
         n = min(8, dim - 1)
         loss = SphericalExpansion(
-            loss, n, weight=0.2, detach=True, directions=directions, steps=STEPS
+            loss, n, weight=0.2, detach=True, directions=directions, steps=steps
         )
     groups: list[dict[str, Any]] = [{"params": [*model.parameters()]}]
     groups += [{"params": [*loss.parameters()], "lr": 10 * lr}]
     optimizer = torch.optim.Adam(groups, lr=lr)
-    fall = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min(1, (1 - s / STEPS) / 0.3))
+    fall = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min(1, (1 - s / steps) / 0.3))
     generator = torch.Generator().manual_seed(seed)
-    for _ in range(STEPS):
+    for _ in range(steps):
         i = torch.randint(len(y), (BATCH,), generator=generator)
         optimizer.zero_grad()
         loss(model(x[i]), y[i]).backward()
@@ -106,53 +107,62 @@ def fit(
         fall.step()
 
 
-def outcome(row: Row) -> Row:
+class Grid(NamedTuple):
+    """What a study of dimensions and classes trains."""
+
+    material: Callable[[int], Material]  # of a repetition; of −1 for the searches
+    dims: Sequence[int] = DIMS
+    classes: Sequence[int] = CLASSES
+    repetitions: int = REPETITIONS
+    recipes: Sequence[tuple[float, float]] = RECIPES
+    steps: int = STEPS
+    variants: Sequence[str] = tuple(VARIANTS)
+
+
+GRID = Grid(material)
+
+
+def outcome(row: Row, grid: Grid = GRID) -> Row:
     """Recall@1 of one training."""
     torch.set_num_threads(1)
-    found, seed = material(row["repetition"]), row["repetition"] + 1
-    chosen = torch.from_numpy(np.random.default_rng(seed).permutation(200)[: row["classes"]])
-    place = torch.full((200,), -1).scatter(0, chosen, torch.arange(len(chosen)))[found.labels]
+    found, seed = grid.material(row["repetition"]), row["repetition"] + 1
+    every = int(found.labels.max()) + 1
+    chosen = torch.from_numpy(np.random.default_rng(seed).permutation(every)[: row["classes"]])
+    place = torch.full((every,), -1).scatter(0, chosen, torch.arange(len(chosen)))[found.labels]
     x, y = found.features[place >= 0], place[place >= 0]
     torch.manual_seed(seed)
     first = [nn.Linear(x.shape[1], 256, bias=False), nn.BatchNorm1d(256), nn.ReLU()]
     model = nn.Sequential(*first, nn.Linear(256, row["dim"]))
-    lr, scale = RECIPES[row["recipe"]]
-    fit(model, x, y, lr, scale, seed, VARIANTS[row["variant"]][1])
+    lr, scale = grid.recipes[row["recipe"]]
+    fit(model, x, y, lr, scale, seed, VARIANTS[row["variant"]][1], grid.steps)
     with torch.no_grad():
         z = model.eval()(found.unseen)
     recall = retrieval.recall_at_k(z, found.unseen_labels, ks=(1,), metric="cosine")[1]
     return {"recall_at_1": round(recall, 4)}
 
 
-def waiting(table: pd.DataFrame) -> list[Row]:
+def waiting(table: pd.DataFrame, grid: Grid = GRID) -> list[Row]:
     """Trainings that the table has not: first the searches, then what they decide."""
-    cells = list(itertools.product(CLASSES, DIMS))
+    cells = list(itertools.product(grid.classes, grid.dims))
     sides = {"plain": "plain, own recipe", "SEE": "SEE"}
-    asked = [
+    searches = [
         (-1, *cell, variant, k)
         for cell in cells
         for variant in sides.values()
-        for k in range(len(RECIPES))
+        for k in range(len(grid.recipes))
     ]
-    there = set(table[KEYS].itertuples(index=False, name=None))
-    missing = [key for key in asked if key not in there]
-    if not missing:
-        searched = table[table["repetition"] < 0].set_index(KEYS[1:])["recall_at_1"].sort_index()
-        best = {(*cell, s): searched[*cell, a].idxmax() for cell in cells for s, a in sides.items()}
-        missing = [
-            key
-            for repetition in range(REPETITIONS)
-            for cell in cells
-            for variant, (side, _) in VARIANTS.items()
-            if (key := (repetition, *cell, variant, best[*cell, side])) not in there
-        ]
-    return [dict(zip(KEYS, key, strict=True)) for key in missing]
-
-
-def main() -> None:
-    """Train what is missing, and write the table after each training."""
-    fill(PATH, KEYS, waiting, outcome)
+    if rows := missing(table, KEYS, [dict(zip(KEYS, key, strict=True)) for key in searches]):
+        return rows
+    searched = table[table["repetition"] < 0].set_index(KEYS[1:])["recall_at_1"].sort_index()
+    best = {(*cell, s): searched[*cell, a].idxmax() for cell in cells for s, a in sides.items()}
+    asked = [
+        (repetition, *cell, variant, best[*cell, VARIANTS[variant][0]])
+        for repetition in range(grid.repetitions)
+        for cell in cells
+        for variant in grid.variants
+    ]
+    return missing(table, KEYS, [dict(zip(KEYS, key, strict=True)) for key in asked])
 
 
 if __name__ == "__main__":
-    main()
+    fill(PATH, KEYS, waiting, outcome)

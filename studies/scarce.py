@@ -165,10 +165,16 @@ def planned(way: Way, r: int, dim: int = 64) -> Experiment:
     return experiment(rules, arms(rules)[way.arm], way.settings, rules.base["steps"], where)
 
 
-def trained(e: Experiment, train: ImageSet, late: float = 0.0) -> Any:
-    """The network after training; with ``late`` SEE has points from that share of the steps on."""
+def trained(
+    e: Experiment, train: ImageSet, late: float = 0.0, proxies: torch.Tensor | None = None
+) -> Any:
+    """The network after training; with ``late`` SEE has points from that share of the steps on, and
+    with ``proxies`` (C, d) a proxy loss has these, at rest."""
     with repeatable_numerics(e.threads):
         model, objective = build_model(e, train), build_objective(e, train)
+        if proxies is not None:
+            resting: Any = objective.loss
+            resting.proxies.requires_grad_(False).copy_(proxies)
         trainer = Trainer(e, model, objective, train, open_fabric(e, "cpu"))
         while trainer.step < e.steps:
             if late and trainer.step == round(late * e.steps):
