@@ -38,7 +38,7 @@ const drawing = () => {
         ...(flat ? [node("circle", { r: R * s, class: "ring", "stroke-dasharray": "3 4" })] : path(latitude, "stroke: var(--soft); stroke-width: 1.3")),
         ...corners.flatMap((corner) => path([middle, corner], "stroke: var(--line); stroke-width: 1.2")),
         ...edges.flatMap((edge) => path(edge, "stroke: var(--push); stroke-width: 2")),
-        ...mark(proxy, "p̂", STAR), ...corners.flatMap((corner, k) => mark(corner, k ? `z${"₀₁₂₃₄"[k + 1]}` : "x", k ? TRIANGLE : DISC)));
+        ...mark(proxy, "p̂", STAR), ...corners.flatMap((corner, k) => mark(corner, k ? `z${"₀₁₂₃₄"[k]}` : "x", k ? TRIANGLE : DISC)));
     },
     said({ side, chord }, { choice }) {
       const beside = Math.abs(side - chord) < 0.02 ? "as long as" : side > chord ? "longer than" : "shorter than";
