@@ -237,7 +237,11 @@ def test_a_digit_of_a_run_that_was_changed_is_seen(store, file):
     assert training.load_run(str(path)).scores == run(TINY, store).scores
     digits = [8 * i for i, byte in enumerate(whole) if chr(byte).isdigit()]
     for bit in np.random.default_rng(0).choice(digits, 30, replace=False):
-        (path / file).write_bytes(flipped(whole, bit))  # to its neighbor, 8 to 9 and 9 to 8
+        changed = flipped(whole, bit)  # to its neighbor, 8 to 9 and 9 to 8
+        with suppress(ValueError):  # 10 became 00
+            if file == "run.json" and json.loads(changed) == json.loads(whole):
+                continue  # a float's 17th digit need not make another float
+        (path / file).write_bytes(changed)
         with pytest.raises(OSError, match=rf"{path.name} cannot be read .*delete that Run"):
             training.load_run(path)
     (path / file).write_bytes(whole)
