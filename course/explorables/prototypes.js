@@ -1,38 +1,42 @@
-// A query among three prototypes: the softmax over squared distances pushes it from the expected one to the true one.
+// A query among the images of three classes: the softmax over squared distances pushes it from the expected image to the own one.
 import { arrow, bar, node, on, plane, short, widget } from "./stage.js";
 
 const UNIT = 80, SEEN = 22;
 
-export function compute({ numbers: [T], points: [f, ...prototypes] }) {
-  const logits = prototypes.map((c) => -((f[0] - c[0]) ** 2 + (f[1] - c[1]) ** 2) / T), top = Math.max(...logits);
-  const e = logits.map((v) => Math.exp(v - top)), sum = e.reduce((a, b) => a + b, 0), p = e.map((v) => v / sum);
-  const expected = [0, 1].map((k) => p.reduce((a, v, i) => a + v * prototypes[i][k], 0));
-  const force = [0, 1].map((k) => (2 / T) * (prototypes[0][k] - expected[k]));
-  return { value: top + Math.log(sum) - logits[0], p, own: p[0], expected, force, length: Math.hypot(...force) };
+export function compute({ choice, numbers: [T], points: [f, ...images] }) {
+  const mean = (i) => [0, 1].map((k) => (images[i - (i % 2)][k] + images[i - (i % 2) + 1][k]) / 2);
+  const at = images.map((s, i) => (choice === "mean" ? mean(i) : s));
+  const logits = at.map((c) => -((f[0] - c[0]) ** 2 + (f[1] - c[1]) ** 2) / T);
+  const softmax = (v) => { const top = Math.max(...v), e = v.map((x) => Math.exp(x - top)), sum = e.reduce((a, b) => a + b, 0); return [e.map((x) => x / sum), top + Math.log(sum)]; };
+  const [counts, all] = softmax(logits), [near, own] = softmax(logits.slice(0, 2)), p = [0, 2, 4].map((i) => counts[i] + counts[i + 1]);
+  const weigh = (w) => [0, 1].map((k) => w.reduce((a, v, i) => a + v * at[i][k], 0));
+  const expected = weigh(counts), to = weigh(near), force = [0, 1].map((k) => (2 / T) * (to[k] - expected[k]));
+  return { value: all - own, p, own: p[0], counts, expected, to, force, length: Math.hypot(...force) };
 }
 
 const drawing = () => {
   const lines = node("g"), below = node("g", { "aria-hidden": "true" }, lines), at = ([x, y]) => [UNIT * x, -UNIT * y];
   return {
     below, move: plane({ unit: UNIT, low: -1.8, high: 1.8, step: 0.05 }),
-    draw({ p, expected, force }, { points }) {
-      const [q, ...c] = points.map(at), mean = at(expected), own = c[0];
+    draw({ counts, expected, to, force }, { choice, points }) {
+      const [q, ...images] = points.map(at), from = at(expected), own = at(to);
+      const ends = choice === "mean" ? [0, 2, 4].map((i) => [0, 1].map((k) => (images[i][k] + images[i + 1][k]) / 2)) : images;
+      const each = 6 / ends.length, width = (i) => (each > 1 ? counts[2 * i] + counts[2 * i + 1] : counts[i]), kind = (i) => `c${each > 1 ? i : i >> 1}`;
       lines.replaceChildren(
-        ...c.map(([x2, y2], i) => node("line", { x1: q[0], y1: q[1], x2, y2, class: `c${i}`, style: "stroke: var(--own)", "stroke-width": (10 * p[i]).toFixed(2), opacity: 0.45 })),
-        node("line", { x1: mean[0], y1: mean[1], x2: own[0], y2: own[1], style: "stroke: var(--soft)", "stroke-dasharray": "4 4" }),
-        node("circle", { cx: mean[0], cy: mean[1], r: 6, style: "fill: none; stroke: var(--soft); stroke-width: 2" }),
+        ...(each > 1 ? images.map(([x1, y1], i) => node("line", { x1, y1, x2: ends[i >> 1][0], y2: ends[i >> 1][1], class: kind(i >> 1), style: "stroke: var(--own)" })) : []),
+        ...ends.map(([x2, y2], i) => node("line", { x1: q[0], y1: q[1], x2, y2, class: kind(i), style: "stroke: var(--own)", "stroke-width": (10 * width(i)).toFixed(2), opacity: 0.45 })),
+        node("line", { x1: from[0], y1: from[1], x2: own[0], y2: own[1], style: "stroke: var(--soft)", "stroke-dasharray": "4 4" }),
+        node("circle", { cx: from[0], cy: from[1], r: 6, style: "fill: none; stroke: var(--soft); stroke-width: 2" }),
         ...arrow(q, [SEEN * force[0], -SEEN * force[1]]));
     },
-    said({ p, length, force }, { points: [f, own] }) {
+    said({ p, counts, length }) {
       if (length < 0.02) return "Certain and right: no force.";
-      const to = [own[0] - f[0], own[1] - f[1]], cos = (force[0] * to[0] + force[1] * to[1]) / (length * Math.hypot(...to) || 1);
-      const off = Math.round((Math.acos(Math.max(-1, Math.min(1, cos))) * 180) / Math.PI);
-      return `P ${p.map((v) => short(v, 2)).join(", ")}. The force points ${off}° beside the way to the own prototype.`;
+      return `P ${p.map((v) => short(v, 2)).join(", ")}. Of its own two images the query counts ${counts.slice(0, 2).map((v) => short(v, 2)).join(" and ")}.`;
     },
-    about: ({ p }, i) => (i ? `probability ${short(p[i - 1], 2)}` : "of class 0"),
-    tables: () => [["Probabilities", ["class", "P"], [0, 1, 2].map((i) => [`${i}`, [`p.${i}`]])],
-      ["Expected prototype, and force", ["", "x", "y"], [["expected", ["expected.0"], ["expected.1"]], ["force", ["force.0"], ["force.1"]]]]],
-    key: [[bar("var(--ink)", "force on the query"), bar("var(--soft)", "ring: the expected prototype")], "Width of a line: the probability of that class."],
+    about: ({ counts }, i) => (i ? `counts ${short(counts[i - 1], 2)}` : "of class 0"),
+    tables: () => [["Probabilities", ["class", "P", "image 1", "image 2"], [0, 1, 2].map((i) => [`${i}`, [`p.${i}`], [`counts.${2 * i}`], [`counts.${2 * i + 1}`]])],
+      ["Expected place, own place, force", ["", "x", "y"], [["expected", ["expected.0"], ["expected.1"]], ["own", ["to.0"], ["to.1"]], ["force", ["force.0"], ["force.1"]]]]],
+    key: [[bar("var(--ink)", "force on the query"), bar("var(--soft)", "ring: the expected place")], "Width of a line: what that class, or image, counts."],
   };
 };
 

@@ -1,4 +1,4 @@
-"""Lesson 06: a query in the plane among three prototypes, and where the loss pushes it."""
+"""Lesson 06: a query among the images of three classes, and where the loss pushes it."""
 
 import torch
 import torch.nn.functional as F
@@ -7,41 +7,61 @@ from torch import Tensor
 from course.explorables import Choice, Explorable, Slider
 
 
-def query(_choice: Choice, numbers: Tensor, points: Tensor) -> dict[str, Tensor]:
-    """Loss, probabilities (3,), expected prototype (2,) and force (2,) on a query of class 0.
+def query(choice: Choice, numbers: Tensor, points: Tensor) -> dict[str, Tensor]:
+    """Loss, probabilities (3,), what each image counts (6,) and force (2,) on a query of class 0.
 
-    The loss is −log softmax(−d²/T) of the class; the force is minus its gradient.
+    Each class has two images. As a mean, its logit is −d²/T to their mean; apart, the logarithm of
+    the sum of exp(−d²/T) over them. The force is minus the gradient of −log softmax.
     """
-    f, prototypes = points[0].detach().requires_grad_(), points[1:]
+    f, images = points[0].detach().requires_grad_(), points[1:].view(3, 2, 2)
+    at = images.mean(dim=1, keepdim=True).expand_as(images) if choice.name == "mean" else images
     with torch.enable_grad():
-        logits = -(f - prototypes).square().sum(dim=1) / numbers[0]
+        each = -(f - at).square().sum(dim=2) / numbers[0]  # (3, 2)
+        logits = each.logsumexp(dim=1)
         value = F.cross_entropy(logits[None], torch.zeros(1, dtype=torch.long))
         (g,) = torch.autograd.grad(value, f)
-    p = logits.detach().softmax(dim=0)
-    return {"value": value.detach(), "p": p, "own": p[0], "expected": p @ prototypes, "force": -g,
-            "length": g.norm()}  # fmt: skip
+    each, p = each.detach(), logits.detach().softmax(dim=0)
+    counts = each.flatten().softmax(dim=0)  # (6,)
+    return {"value": value.detach(), "p": p, "own": p[0], "counts": counts,
+            "expected": counts @ at.flatten(0, 1), "to": each[0].softmax(dim=0) @ at[0],
+            "force": -g, "length": g.norm()}  # fmt: skip
 
+
+_T = (Slider("temperature T", 0.2, 5.0, 1.0, log=True),)
 
 EXPLORABLE = Explorable(
     figure="06_force",
-    alt="A query of class 0 among three prototypes in the plane. An arrow is the force on it; a "
-    "small ring is the expected prototype, the mean of all three by their probabilities.",
-    discover="The force points from the expected prototype to the true one, not from the query to "
-    "it. Where the query is certainly right the two agree and nothing pushes; where it is "
-    "certainly wrong the force is as long everywhere.",
+    alt="A query of class 0 among three classes of two images in the plane. An arrow is the force "
+    "on it; it is parallel to a dashed line from the expected image to the own one.",
+    discover="As a mean, both images of the own class pull, however far one of them is. Apart, the "
+    "nearer one pulls and the farther one hardly counts. In both the force points along the dashed "
+    "line, and where the query is certainly right nothing pushes.",
     choices=(
         Choice(
-            "query", "query of class 0",
-            "Drag the query far behind prototype 1. Does the arrow point to its own prototype? "
-            "Then find a place from which it is pushed away from its own prototype.",
-            (Slider("temperature T", 0.2, 5.0, 1.0, log=True),),
+            "mean", "as their mean",
+            "Drag the query far behind class 1. Does the arrow point to its own class? "
+            "Then find a place where it feels no force.",
+            _T,
+        ),
+        Choice(
+            "apart", "apart",
+            "Drag the query onto one of its own two images. Which of them pulls now, and which "
+            "pulled as a mean?",
+            _T,
         ),
     ),
     points=lambda: [
         {"name": "query", "label": "query"},
-        *({"name": f"prototype {k}", "label": f"{k}", "kind": f"c{k}"} for k in range(3)),
+        *(
+            {"name": f"image {j} of class {k}", "label": f"{k}", "kind": f"c{k}"}
+            for k in range(3) for j in (1, 2)
+        ),
     ],
-    start=((0.2, 0.5), (-0.9, -0.4), (1.0, -0.5), (0.3, 1.2)),
+    start=(
+        (0.2, 0.5), (-1.25, -0.1), (-0.55, -0.7), (0.75, -0.9), (1.25, -0.1),
+        (0.0, 1.35), (0.6, 1.05),
+    ),
     formula=query,
     readouts={"value": "Loss", "own": "P of class 0", "length": "Force"},
+    menu="Support images",
 )  # fmt: skip
