@@ -25,7 +25,7 @@ EXPLORABLE = Explorable(
     figure="04_draws",
     alt="Twenty negatives on a line at their distances from the anchor, each with a bar as high as "
     "its probability to be drawn, and a handle at the cutoff.",
-    discover="Beyond the cutoff hardly any but the first few are drawn; in a cloud that lies within "
+    discover="Beyond the cutoff hardly any but the first few are drawn; in a cloud within "
     "the cutoff all are drawn alike. So a draw changes by itself while a cloud shrinks or grows.",
     choices=(
         Choice(
