@@ -34,7 +34,7 @@ const drawing = () => {
     said: ({ nearest, relative }) => `The nearest is drawn in ${short(nearest, 3)} %; the drawn negatives lie at ${short(relative, 3)} of the mean distance.`,
     about: ({ nearest }) => `the nearest is drawn in ${short(nearest, 3)} %`,
     tables: () => [["Draws", ["", ""], [["the nearest (%)", ["nearest"]], ["relative distance", ["relative"]]]]],
-    key: ["Black: twenty negatives. Blue: how probably each is drawn. Gray: within the cutoff."],
+    key: ["Black: twenty negatives. Blue: how probably each is drawn. Gray: within the cutoff, whose handle stands below."],
   };
 };
 

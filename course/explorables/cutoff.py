@@ -38,7 +38,7 @@ EXPLORABLE = Explorable(
             ),
         ),
     ),
-    points=lambda: [{"name": "cutoff", "label": "cutoff"}],
+    points=lambda: [{"name": "cutoff", "label": ""}],
     start=((0.5,),),
     formula=draws,
     readouts={"nearest": "Draws of the nearest (%)", "relative": "Relative distance"},
