@@ -1,7 +1,7 @@
-// A batch of 64 images as a square: who meets a partner, and who a class that looks like its own.
+// A batch of 64 images as a sheet: who meets a partner, and who a class that looks like its own.
 import { bar, node, on, short, widget } from "./stage.js";
 
-const SIZE = 64, CLASSES = 300, SIDE = 280, CELL = SIDE / SIZE;
+const SIZE = 64, CLASSES = 300, ROW = 8, CELL = 36, SIDE = ROW * CELL;
 
 /** The probability that none of so many draws, without replacement, is special. */
 function none(special, others, draws) {
@@ -38,23 +38,28 @@ function drawn(choice, numbers) {
   return [...taken].sort((a, b) => b[1] - a[1] || a[0] - b[0]);
 }
 
-const drawing = () => {
-  const alike = node("path", { style: "fill: var(--push)" }), partners = node("path", { style: "fill: var(--pull)" });
-  const below = node("g", { "aria-hidden": "true" }, node("rect", { width: SIDE, height: SIDE, style: "fill: var(--panel); stroke: var(--line)" }), alike, partners,
-    node("text", { x: SIDE / 2, y: SIDE + 20 }, "64 images, class by class"));
-  const block = (a, b) => `M${(a[0] * CELL).toFixed(2)} ${(b[0] * CELL).toFixed(2)}h${(a[1] * CELL).toFixed(2)}v${(b[1] * CELL).toFixed(2)}h${(-a[1] * CELL).toFixed(2)}z`;
+const drawing = ({ data }) => {
+  const place = (k) => ({ x: CELL * (k % ROW), y: CELL * Math.floor(k / ROW) });
+  const images = Array.from({ length: SIZE }, (_, k) => node("image", { ...place(k), width: CELL, height: CELL, filter: "url(#ink)" })), frames = node("g");
+  const below = node("g", { "aria-hidden": "true" }, frames, ...images, node("text", { x: SIDE / 2, y: SIDE + 20 }, "64 images, class by class"));
   return {
-    below, box: "-4 -4 288 310", move: {},
+    below, box: "-4 -4 296 318", move: {},
     draw(_, { choice, numbers }) {
-      const most = numbers.at(-1) / 2, total = choice === "pk" ? CLASSES : Math.round(numbers[0]), runs = [];
-      for (const [c, count] of drawn(choice, numbers)) runs.push({ c, at: [runs.length ? runs.at(-1).at[0] + runs.at(-1).at[1] : 0, count] });
+      const most = numbers.at(-1) / 2, total = choice === "pk" ? CLASSES : Math.round(numbers[0]), all = drawn(choice, numbers);
       const near = (a, b) => { const apart = Math.abs(a - b); return Math.min(apart, total - apart) <= most; }; // look-alikes stand beside a class in a ring
-      partners.setAttribute("d", runs.filter(({ at }) => at[1] > 1).map(({ at }) => block(at, at)).join(""));
-      alike.setAttribute("d", runs.flatMap((a) => runs.filter((b) => a.c !== b.c && near(a.c, b.c)).map((b) => block(a.at, b.at))).join(""));
+      const shown = all.flatMap(([c, count]) => Array(count).fill({ c, alone: count === 1, alike: all.some(([other]) => other !== c && near(other, c)) })).slice(0, SIZE);
+      images.forEach((image, k) => {
+        image.setAttribute("href", data.glyphs[shown[k].c % CLASSES]);
+        image.setAttribute("opacity", shown[k].alone ? 0.3 : 1);
+      });
+      frames.replaceChildren(...shown.flatMap(({ alike }, k) => {
+        const { x, y } = place(k);
+        return alike ? [node("rect", { x: x + 1.5, y: y + 1.5, width: CELL - 3, height: CELL - 3, fill: "none", stroke: "var(--push)", "stroke-width": 1.6 })] : [];
+      }));
     },
     said: ({ positives, met, useful }) => `${short(positives, 3)} partners of an image; ${short(met, 3)} % of the images meet a look-alike, ${short(useful, 3)} % have a partner, too.`,
     tables: () => [["Means over all batches", ["", ""], [["images of look-alikes that an image meets", ["negatives"]], ["images that meet one (%)", ["met"]]]]],
-    key: [[bar("var(--pull)", "of one class"), bar("var(--push)", "of classes that look alike")], "One batch is drawn; the numbers are means over all."],
+    key: [[bar("var(--soft)", "pale: no other image of its class"), bar("var(--push)", "a class that looks alike is there")], "One batch is drawn; the numbers are means over all."],
   };
 };
 

@@ -1,9 +1,13 @@
 """Lesson 05: who meets in a batch of 64 images: partners, look-alikes, and both at once."""
 
-import torch
-from torch import Tensor
+from functools import cache
 
-from course.explorables import Choice, Explorable, Slider
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from course.explorables import Choice, Explorable, Slider, ink
+from dmlkit import data, models
 
 SIZE = 64  # images in a batch
 CLASSES = 300  # of the lesson's training set, from which PK draws
@@ -48,12 +52,30 @@ def batch(choice: Choice, numbers: Tensor, points: Tensor) -> dict[str, Tensor]:
     }  # fmt: skip
 
 
+@cache
+def ring() -> list[str]:
+    """A glyph of each class, each class beside one that a trained network finds near."""
+    train = data.load("glyphs", "train")
+    few = np.concatenate([np.flatnonzero(train.labels == c)[:8] for c in range(CLASSES)])
+    net = models.ConvNet(dim=64, pretrained=True)
+    net.head = nn.Identity()
+    with torch.inference_mode():
+        x = net.eval()(train.images[few])  # (8 C, 384)
+    means = nn.functional.normalize(x.double().reshape(CLASSES, 8, -1).mean(dim=1))
+    close = means @ means.T  # (C, C)
+    order = [0]
+    while len(order) < CLASSES:
+        close[:, order[-1]] = -2
+        order.append(int(close[order[-1]].argmax()))
+    return [ink(train.images[few[8 * c]]) for c in order]
+
+
 _ALIKE = Slider("classes that look like a class", 2.0, 20.0, 4.0, step=2.0)
 
 EXPLORABLE = Explorable(
     figure="05_tradeoff",
-    alt="A square of 64 by 64 small cells, a cell for each two images of a batch: blue where "
-    "they are of one class, orange where their classes look alike.",
+    alt="A sheet of the 64 images of a batch, class by class: pale where no other image of the "
+    "class is there, with an orange frame where a class is there that looks alike.",
     discover="More images of a class mean more triplets, of fewer classes: from K = 2 on, ever "
     "fewer images meet a class that looks like theirs. With K = 1, and in a uniform batch of many "
     "classes, nearly all images are without a partner.",
@@ -79,6 +101,7 @@ EXPLORABLE = Explorable(
     points=list,
     start=(),
     formula=batch,
+    data=lambda: {"glyphs": ring()},
     readouts={"classes": "Classes", "positives": "Partners of an image",
               "triplets": "Triplets, thousands", "useful": "Partner and look-alike (%)"},
 )  # fmt: skip
