@@ -1,7 +1,7 @@
 // The price of a refusal on a line, the cheapest threshold for it, and the ten customers whom it answers or refuses.
 import { along, bar, node, on, widget } from "./stage.js";
 
-const LEFT = -130, WIDE = 260, BASE = 92, SIZE = 46, RATE = 0.2;
+const LEFT = -130, WIDE = 260, BASE = 96, SIZE = 46, RATE = 0.2;
 const x = (price) => LEFT + WIDE * price;
 const tenths = (v) => v.toFixed(1);
 
@@ -14,7 +14,7 @@ export function compute({ choice, points: [[p]] }, { data }) {
 
 const drawing = ({ data }) => {
   const shown = data.customers.map(({ src, stranger }, i) => {
-    const left = -150 + 62 * (i % 5), top = i < 5 ? -118 : -36;
+    const left = -150 + 62 * (i % 5), top = i < 5 ? -118 : -22;
     const image = node("image", { href: src, x: left, y: top, width: SIZE, height: SIZE });
     const frame = node("rect", { x: left, y: top, width: SIZE, height: SIZE, "stroke-width": 3, style: "fill: none" });
     const word = node("text", { x: left + SIZE / 2, y: top + SIZE + 15, "text-anchor": "middle", style: "font-size: 12px" }, "");
@@ -24,7 +24,7 @@ const drawing = ({ data }) => {
     node("path", { class: "axis", d: `M${LEFT} ${BASE}h${WIDE}` }), ...[0, 0.5, 1].map((price) => node("text", { x: x(price), y: BASE + 24, "text-anchor": "middle" }, `${price}`)),
     node("text", { x: 0, y: BASE + 46, "text-anchor": "middle" }, "price of a refused known query"));
   return {
-    below, box: "-162 -136 324 282",
+    below, box: "-162 -130 324 280",
     move: along({ from: [x(0), BASE], to: [x(1), BASE], low: 0, high: 1, step: 0.01 }),
     draw({ threshold }, { choice }) {
       data.customers.forEach(({ of }, i) => {

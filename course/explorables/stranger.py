@@ -32,12 +32,15 @@ def measured() -> dict[str, Any]:
 def answered(choice: Choice, _numbers: Tensor, points: Tensor) -> dict[str, Tensor]:
     """Shares (%) at the cheapest threshold, and what 100 customers cost there."""
     price = (100 * points[0, 0] + 0.5).floor() / 100
-    own = {key: torch.tensor(each).double() for key, each in measured()[choice.name].items()}
+    own = {
+        key: torch.tensor(each, dtype=torch.float64)
+        for key, each in measured()[choice.name].items()
+    }
     refused = 100 - own["right"] - own["wrong"]  # (101,)
     costs = RATE * own["stranger"] + (1 - RATE) * (own["wrong"] + price * refused)
     at = (costs == costs.min()).nonzero()[0, 0]
     shown = {key: each[at] for key, each in (own | {"refused": refused}).items()}
-    return shown | {"threshold": at / 100, "cost": costs[at], "price": price}
+    return shown | {"threshold": at.double() / 100, "cost": costs[at], "price": price}
 
 
 EXPLORABLE = Explorable(
