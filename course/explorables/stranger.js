@@ -1,36 +1,43 @@
-// A threshold on the line of cosines: which share of strangers and of known queries it answers.
+// The price of a refusal on a line, the cheapest threshold for it, and the ten customers whom it answers or refuses.
 import { along, bar, node, on, widget } from "./stage.js";
 
-const LEFT = -130, WIDE = 260, BASE = 80, HIGH = 160, FROM = 0.3;
-const INK = { stranger: "var(--soft)", right: "var(--pull)", wrong: "var(--push)" };
-const x = (t) => LEFT + (WIDE * (t - FROM)) / (1 - FROM);
-const y = (share) => BASE - (HIGH * share) / 100;
+const LEFT = -130, WIDE = 260, BASE = 96, SIZE = 46, RATE = 0.2;
+const x = (price) => LEFT + WIDE * price;
 const tenths = (v) => v.toFixed(1);
 
-export function compute({ choice, points: [[t]] }, { data }) {
-  const at = Math.floor(100 * t + 0.5), { stranger, right, wrong } = data[choice];
-  return { stranger: stranger[at], right: right[at], wrong: wrong[at], refused: 100 - right[at] - wrong[at], threshold: at / 100 };
+export function compute({ choice, points: [[p]] }, { data }) {
+  const price = Math.floor(100 * p + 0.5) / 100, { stranger, right, wrong } = data[choice];
+  const refused = right.map((r, k) => 100 - r - wrong[k]);
+  const costs = refused.map((r, k) => RATE * stranger[k] + (1 - RATE) * (wrong[k] + price * r)), at = costs.indexOf(Math.min(...costs));
+  return { stranger: stranger[at], right: right[at], wrong: wrong[at], refused: refused[at], threshold: at / 100, cost: costs[at], price };
 }
 
 const drawing = ({ data }) => {
-  const curves = Object.entries(INK).map(([key, ink]) => [key, node("path", { fill: "none", "stroke-width": 2.4, "stroke-dasharray": key === "stranger" ? "5 4" : "none", style: `stroke: ${ink}` })]);
-  const line = node("path", { "stroke-width": 1.6, style: "stroke: var(--ink)" });
-  const labels = [0, 50, 100].map((share) => node("text", { x: LEFT - 14, y: y(share) + 5 }, `${share}`));
-  const below = node("g", { "aria-hidden": "true" }, node("path", { class: "axis", d: `M${LEFT} ${BASE}h${WIDE}` }), ...curves.map(([, path]) => path), line, ...labels,
-    ...[0.4, 0.6, 0.8, 1].map((t) => node("text", { x: x(t), y: BASE + 24 }, `${t}`)), node("text", { x: 0, y: BASE + 46 }, "threshold (cosine)"),
-    node("text", { x: LEFT + 24, y: y(100) - 14 }, "answered (%)"));
+  const shown = data.customers.map(({ src, stranger }, i) => {
+    const left = -150 + 62 * (i % 5), top = i < 5 ? -118 : -22;
+    const image = node("image", { href: src, x: left, y: top, width: SIZE, height: SIZE });
+    const frame = node("rect", { x: left, y: top, width: SIZE, height: SIZE, "stroke-width": 3, style: "fill: none" });
+    const word = node("text", { x: left + SIZE / 2, y: top + SIZE + 15, "text-anchor": "middle", style: "font-size: 12px" }, "");
+    return { image, frame, word, above: stranger ? [node("text", { x: left + SIZE / 2, y: top - 4, "text-anchor": "middle", style: "font-size: 12px" }, "stranger")] : [] };
+  });
+  const below = node("g", { "aria-hidden": "true" }, ...shown.flatMap(({ image, frame, word, above }) => [image, frame, word, ...above]),
+    node("path", { class: "axis", d: `M${LEFT} ${BASE}h${WIDE}` }), ...[0, 0.5, 1].map((price) => node("text", { x: x(price), y: BASE + 24, "text-anchor": "middle" }, `${price}`)),
+    node("text", { x: 0, y: BASE + 46, "text-anchor": "middle" }, "price of a refused known query"));
   return {
-    below, box: "-162 -110 312 244",
-    move: along({ from: [x(FROM), BASE], to: [x(1), BASE], low: FROM, high: 1, step: 0.01 }),
+    below, box: "-162 -130 324 280",
+    move: along({ from: [x(0), BASE], to: [x(1), BASE], low: 0, high: 1, step: 0.01 }),
     draw({ threshold }, { choice }) {
-      for (const [key, path] of curves)
-        path.setAttribute("d", data[choice][key].slice(100 * FROM).map((share, k) => `${k ? "L" : "M"}${x(FROM + k / 100).toFixed(1)} ${y(share).toFixed(1)}`).join(""));
-      line.setAttribute("d", `M${x(threshold)} ${BASE}V${y(100)}`);
+      data.customers.forEach(({ of }, i) => {
+        const { cosine, right } = of[choice], answered = cosine > threshold, { image, frame, word } = shown[i];
+        image.setAttribute("opacity", answered ? 1 : 0.2);
+        frame.style.stroke = answered ? `var(${right ? "--pull" : "--push"})` : "var(--line)";
+        word.textContent = answered ? (right ? "right" : "wrong") : "?";
+      });
     },
-    said: ({ stranger, right, wrong, refused }) => `${tenths(stranger)} % of strangers get an answer. Of known queries ${tenths(right)} % get the right one, ${tenths(wrong)} % a wrong one, and ${tenths(refused)} % none.`,
-    about: ({ threshold }) => `at the cosine ${threshold.toFixed(2)}`,
-    tables: () => [["At this threshold", ["strangers answered", "known, right", "known, wrong", "known, refused"], [[["stranger"], ["right"], ["wrong"], ["refused"]]]]],
-    key: [[bar(INK.stranger, "strangers answered"), bar(INK.right, "known, right"), bar(INK.wrong, "known, wrong")], "The handle is the threshold."],
+    said: ({ threshold, stranger, right, wrong, refused, cost }) => `The cheapest threshold is ${threshold.toFixed(2)}. ${tenths(stranger)} % of strangers get an answer. Of known queries ${tenths(right)} % get the right one, ${tenths(wrong)} % a wrong one, and ${tenths(refused)} % none. 100 customers cost as much as ${tenths(cost)} wrong answers.`,
+    about: ({ price }) => `a price of ${price.toFixed(2)}`,
+    tables: () => [["At the cheapest threshold", ["threshold", "strangers answered", "known, right", "known, wrong", "known, refused", "cost of 100"], [[["threshold"], ["stranger"], ["right"], ["wrong"], ["refused"], ["cost"]]]]],
+    key: [[bar("var(--pull)", "right answer"), bar("var(--push)", "wrong answer")], "Pale, with a question mark: refused. The handle is the price."],
   };
 };
 
