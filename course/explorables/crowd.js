@@ -35,7 +35,7 @@ const drawing = () => {
     said: ({ nearer, others, dims }) => `In ${dims} dimensions ${short(nearer, 3)} of ${others} other proxies are nearer to the place than its own.`,
     about: ({ nearer }) => `${short(nearer, 3)} other proxies are nearer`,
     tables: () => [["Other proxies", ["", "count"], [["all", ["others"]], ["nearer than the own one", ["nearer"]]]]],
-    key: ["Bars: other proxies by their angle to the place. Red: nearer than the own one."],
+    key: ["Bars: other proxies by their angle to the place. Orange: nearer than the own one."],
   };
 };
 
