@@ -1,0 +1,49 @@
+"""Lesson 17: how many other proxies are nearer to a place than its own, by d and C."""
+
+import torch
+from torch import Tensor
+
+from course.explorables import Choice, Explorable, Slider
+
+FINE, BARS = 720, 36
+
+
+def crowd(_choice: Choice, numbers: Tensor, points: Tensor) -> dict[str, Tensor]:
+    """Other proxies by their angle to a place, if they are random directions: expected counts.
+
+    The angle of a random direction has the density sin(a)^(d - 2). ``bars``: counts in steps of 5°.
+    """
+    d, others, theta = numbers[0].round(), numbers[1].round() - 1, points[0, 0]
+    degrees = (torch.arange(FINE, dtype=torch.float64) + 0.5) * 180 / FINE
+    height = degrees.deg2rad().sin() ** (d - 2)
+    each = others * height / height.sum()  # (FINE,)
+    inside = ((theta - degrees) * FINE / 180 + 0.5).clamp(0, 1)
+    return {
+        "nearer": (each * inside).sum(), "others": others, "dims": d,
+        "bars": each.view(BARS, -1).sum(dim=1),
+    }  # fmt: skip
+
+
+EXPLORABLE = Explorable(
+    figure="17_crowd",
+    alt="Bars of other classes' proxies by their angle to a place on the sphere, and a line at the "
+    "own proxy; in few dimensions bars spread to small angles, in many they crowd at 90°.",
+    discover="In 64 dimensions nearly all random directions stand at a right angle to a place, so "
+    "hardly any other proxy is nearer than its own, however many classes there are. In 8 "
+    "dimensions many are, and their number grows with the classes.",
+    choices=(
+        Choice(
+            "random", "random proxies",
+            "Change the dimensions, then the classes. When do other proxies come nearer to the "
+            "place than its own one? Drag the own proxy, too.",
+            (
+                Slider("dimensions d", 3.0, 128.0, 8.0, log=True),
+                Slider("classes C", 2.0, 2000.0, 200.0, log=True),
+            ),
+        ),
+    ),
+    points=lambda: [{"name": "angle of the own proxy", "label": ""}],
+    start=((60.0,),),
+    formula=crowd,
+    readouts={"nearer": "Other proxies that are nearer", "others": "of", "dims": "Dimensions"},
+)  # fmt: skip
