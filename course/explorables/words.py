@@ -44,8 +44,8 @@ def shown() -> dict[str, Any]:
 
 
 def words(choice: Choice, numbers: Tensor, _points: Tensor) -> dict[str, Tensor]:
-    """Score and place (20,) of each photograph, by three words with weights (3,)."""
-    each = torch.tensor(parts()[choice.name], dtype=torch.float64)  # (20, 3)
+    """Score and place (21,) of each photograph, by three words with weights (3,)."""
+    each = torch.tensor(parts()[choice.name], dtype=torch.float64)  # (21, 3)
     scores = each[:, 0] * numbers[0] + each[:, 1] * numbers[1] + each[:, 2] * numbers[2]
     place = 1 + scores.argsort(descending=True, stable=True).argsort()
     return {"scores": scores, "place": place, "first": 1 + place.argmin(), "best": scores.max()}
@@ -58,7 +58,7 @@ def _sliders(*three: str) -> tuple[Slider, ...]:
 
 EXPLORABLE = Explorable(
     figure="28_words",
-    alt="Twenty photographs of new products, ordered by the weighted sum of three words.",
+    alt="Photographs of 21 new products, ordered by the weighted sum of three words.",
     discover="Each word pushes the photographs in its own direction, learned from other products, "
     "and the pushes add up. A negative weight prefers what the word does not fit.",
     choices=(
