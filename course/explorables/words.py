@@ -30,6 +30,7 @@ def parts() -> dict[str, Any]:
 def shown() -> dict[str, Any]:
     """The same, and the photographs as data URLs."""
     pictures = data.load("grocery64", "test", fold=0)
+    assert pictures.queries is not None, "the second visit is marked"
     images = pictures.images[torch.from_numpy(np.flatnonzero(pictures.queries))]
     labels = pictures.labels[pictures.queries]
     urls = []
