@@ -1,8 +1,8 @@
 """The figure that ends every lesson: what papers print beside all that was found here.
 
 ``data/verdicts.csv`` has the rows; ``python -m studies.lessons`` makes it from the evidence. A
-lesson adds what it trained itself, as a demonstration, which has no word. A comparison is a panel,
-a condition a row; panels that share conditions stand side by side.
+lesson adds what it trained itself, as a demonstration, which has no word. A comparison has a
+heading, a condition a row: its effect and interval, drawn and in numbers, and its word.
 """
 
 import math
@@ -26,8 +26,9 @@ _INK = "0.25"
 _SAID = {"drawings, searched twice": "drawings, second search"}
 #: Words that decide nothing: the picture leaves them out, its numbers and intervals say as much.
 _SILENT = ("cannot be decided here", "not separated", "open", "undecided")
-#: Of the drawing, in inches.
-_LEFT, _GAP, _LINE, _HEAD, _AXIS, _FOOT, _STRIP = 1.62, 0.16, 0.118, 0.125, 0.34, 0.135, 0.15
+#: Of the drawing, in inches: where marks begin and end, and words begin; heights.
+_LEFT, _RIGHT, _WORD = 2.45, 3.95, 5.24
+_HEAD, _LINE, _AXIS, _FOOT = 0.26, 0.125, 0.34, 0.135
 
 
 def verdict(
@@ -99,132 +100,91 @@ def _numbers(rows: Sequence[Finding]) -> dict[str, Any]:
 
 # Drawing --------------------------------------------------------------------------------------
 
-#: What stands in one row of a panel: a finding, or all sizes that a paper prints.
-Cell = list[Finding]
-#: A comparison, by the names of its rows.
-Cells = dict[str, Cell]
-
 
 @dataclass(frozen=True)
-class _Block:
-    """Panels side by side, each ``wide`` inches, by what they compare."""
+class _Row:
+    """What stands in one row: a finding, or all sizes that a source prints."""
 
-    panels: Mapping[str, Cells]
-    wide: float
+    cell: Sequence[Finding]
 
     @cached_property
     def names(self) -> list[str]:
-        """The rows, each after the one that it follows in its panel."""
-        names: list[str] = []
-        for cells in self.panels.values():
-            at = 0
-            for name in cells:
-                if name not in names:
-                    names.insert(at, name)
-                at = names.index(name) + 1
-        return names
-
-    def repeated(self, name: str) -> str:
-        """What was repeated in a row: that of its first cell."""
-        first = next(cells[name][0] for cells in self.panels.values() if name in cells)
-        return first.n * (first.kind != "printed")
-
-    def written(self, name: str, cell: Cell) -> tuple[list[str], list[str]]:
-        """The lines above an interval: its word, and in small what else must be known of it."""
-        row = cell[0]
-        if row.kind != "printed":
-            notes = [row.n * (row.n != self.repeated(name)), row.notes]
-            word, small = row.said * (row.word not in _SILENT), "; ".join(filter(None, notes))
-            said = f"{_signed(row.effect)}  {word}"
-            return _wrap(said, 19 * self.wide), _wrap(small, 21 * self.wide)
-        said = ", ".join(f"{each.label} {_signed(each.effect)}" for each in cell)
-        if len(cell) > 3:
-            sizes = [each.effect for each in cell]
-            said = f"{_signed(min(sizes))} to {_signed(max(sizes))}, {len(cell)} sizes"
-        return _wrap(said, 19 * self.wide), []
+        """Where it was found, or who prints it."""
+        first = self.cell[0]
+        if first.kind == "printed":
+            return [f"printed by {first.n}"]
+        return _wrap(_SAID.get(first.label, first.label), 32)
 
     @cached_property
-    def rows(self) -> list[float]:
-        """The height of each row."""
-        return [
-            max(
-                _LINE * sum(map(len, self.written(name, cells[name])))
-                for cells in self.panels.values()
-                if name in cells
-            )
-            + _STRIP
-            + 0.03
-            for name in self.names
-        ]
+    def repeated(self) -> str:
+        """What was repeated, in small: behind the name where it fits, else below it."""
+        return self.cell[0].n * (self.cell[0].kind != "printed")
 
     @cached_property
-    def head(self) -> float:
-        """The height of the headings."""
-        return _HEAD * max(len(_wrap(of, 13.5 * self.wide)) for of in self.panels) + 0.16
+    def below(self) -> bool:
+        return len(self.names) > 1 or len(self.names[0] + self.repeated) > 45
 
-    def reach(self, of: str) -> tuple[float, float]:
-        """The ends of a panel: those of the block, if none is four times as wide as another."""
-        ends = {name: _ends(cells) for name, cells in self.panels.items()}
-        widths = [high - low for low, high in ends.values()]
-        shared = max(widths) <= 4 * min(widths)
-        lows, highs = zip(*(ends.values() if shared else [ends[of]]), strict=True)
-        pad = 0.06 * (max(highs) - min(lows) or 1.0)
-        return min(lows) - pad, max(highs) + pad
+    @cached_property
+    def size(self) -> str:
+        """The effect and its interval, or printed sizes."""
+        sizes = [each.effect for each in self.cell]
+        first = self.cell[0]
+        if first.kind == "printed":
+            said = ", ".join(f"{each.label} {_signed(each.effect)}" for each in self.cell)
+            ends = f"{_signed(min(sizes))} to {_signed(max(sizes))}, {len(sizes)} sizes"
+            return said if len(said) < 40 else ends
+        ends = f"  [{first.low:.1f}, {first.high:.1f}]".replace("-", "−")
+        return _signed(first.effect) + ends * math.isfinite(first.low)
 
+    @cached_property
+    def words(self) -> list[str]:
+        """Its word, and what else must be known of it."""
+        first = self.cell[0]
+        said = first.said * (first.word not in _SILENT and first.kind != "printed")
+        return _wrap("; ".join(filter(None, [said, first.notes])), 25)
 
-def _blocks(groups: Mapping[str, Sequence[Finding]]) -> list[_Block]:
-    """Panels stand side by side, three at most, if they have half of their rows in common."""
-    parts: list[dict[str, Cells]] = []
-    for of, rows in groups.items():
-        cells: Cells = {}
-        for row in sorted(rows, key=lambda row: row.kind != "printed"):
-            name = f"printed by {row.n}" if row.kind == "printed" else row.label
-            cells.setdefault(name, []).append(row)
-        first = next(iter(parts[-1].values())) if parts else {}
-        mine, its = _conditions(cells), _conditions(first)
-        alike = 2 * len(mine & its) >= len(mine | its) if mine else {*cells} <= {*first}
-        if first and alike and len(parts[-1]) < 3:
-            parts[-1][of] = cells
-        else:
-            parts.append({of: cells})
-    columns = max(map(len, parts))
-    wide = (WIDTH - _LEFT - 0.1 - _GAP * (columns - 1)) / columns
-    return [_Block(part, wide) for part in parts]
+    @cached_property
+    def tall(self) -> float:
+        lines = max(len(self.names) + (self.below and bool(self.repeated)), len(self.words))
+        return _LINE * lines + 0.05
 
 
-def _conditions(cells: Mapping[str, Cell]) -> set[str]:
-    return {name for name, cell in cells.items() if cell[0].kind != "live"}
+def _rows(findings: Sequence[Finding]) -> list[_Row]:
+    """Printed sizes first, those of one source together."""
+    cells: dict[str, list[Finding]] = {}
+    for row in sorted(findings, key=lambda row: row.kind != "printed"):
+        cells.setdefault(row.n if row.kind == "printed" else row.label, []).append(row)
+    return list(map(_Row, cells.values()))
 
 
 def _draw(groups: Mapping[str, Sequence[Finding]]) -> Figure:
-    blocks = _blocks(groups)
-    foot = _footer(blocks)
-    height = sum(block.head + sum(block.rows) + _AXIS for block in blocks) + _FOOT * len(foot)
+    """Comparisons one below the other, on one axis if none reaches four times as far as another."""
+    rows = {of: _rows(mine) for of, mine in groups.items()}
+    widths = [high - low for low, high in map(_ends, rows.values())]
+    shared = max(widths) <= 4 * min(widths)
+    panels = [rows] if shared else [{of: mine} for of, mine in rows.items()]
+    talls = [sum(_HEAD + sum(row.tall for row in r) for r in panel.values()) for panel in panels]
+    foot = _footer([row for mine in groups.values() for row in mine])
+    top = height = sum(talls) + _AXIS * len(panels) + _FOOT * len(foot)
     fig = Figure(figsize=(WIDTH, height))
     fig.set_layout_engine("none")  # that of all figures cannot place these axes
-    top = height
-    for block in blocks:
-        tall = sum(block.rows)
-        top -= block.head + tall
-        for k, (of, cells) in enumerate(block.panels.items()):
-            left = _LEFT + k * (block.wide + _GAP)
-            axes = fig.add_axes(
-                (left / WIDTH, top / height, block.wide / WIDTH, tall / height),
-                xlim=block.reach(of), ylim=(tall, 0), yticks=[],
-            )  # fmt: skip
-            _panel(axes, of, cells, block)
-            if not k:
-                _places(axes, block)
+    for panel, tall in zip(panels, talls, strict=True):
+        top -= tall
+        lows, highs = zip(*map(_ends, panel.values()), strict=True)
+        pad = 0.06 * (max(highs) - min(lows) or 1.0)
+        axes = fig.add_axes(
+            (_LEFT / WIDTH, top / height, (_RIGHT - _LEFT) / WIDTH, tall / height),
+            xlim=(min(lows) - pad, max(highs) + pad), ylim=(tall, 0), yticks=[],
+        )  # fmt: skip
+        _panel(axes, panel)
         top -= _AXIS
     for line, said in enumerate(foot):
         fig.text(0.01, (top - _FOOT * line) / height, said, fontsize=7.5, va="top")
     return fig
 
 
-def _footer(blocks: Sequence[_Block]) -> list[str]:
+def _footer(rows: Sequence[Finding]) -> list[str]:
     """What the marks and words mean, of those that are there."""
-    panels = [(block, cells) for block in blocks for cells in block.panels.values()]
-    rows = [row for _, cells in panels for cell in cells.values() for row in cell]
     studies = [row for row in rows if row.kind == "study"]
     told = {
         f"Gain in {rows[0].unit}": True,
@@ -232,7 +192,6 @@ def _footer(blocks: Sequence[_Block]) -> list[str]:
         "Shaded: too small to matter": any(row.margin > 0 for row in rows),
         "Diamonds: printed sizes": any(row.kind == "printed" for row in rows),
         "Small dots: trainings of this page": any(row.values for row in rows),
-        "Empty: not tried": any(len(cells) < len(block.names) for block, cells in panels),
         "Hollow circles: exploratory, not planned": not all(row.planned for row in studies),
         "Colored words stand in the correction for many tests": any(
             row.decides and row.stands for row in studies
@@ -251,10 +210,10 @@ def _footer(blocks: Sequence[_Block]) -> list[str]:
     return _wrap(". ".join(said for said, there in told.items() if there) + ".", 18 * WIDTH)
 
 
-def _ends(cells: Mapping[str, Cell]) -> tuple[float, float]:
+def _ends(rows: Sequence[_Row]) -> tuple[float, float]:
     """All effects and the intervals of studies; this page's trainings, unless they would make the
     panel twice as wide."""
-    every = [row for cell in cells.values() for row in cell if row.word != UNTRAINED]
+    every = [row for each in rows for row in each.cell if row.word != UNTRAINED]
     studied = [row for row in every if row.kind != "live"]
     ends = {0.0, *(end for row in studied for end in (row.low, row.high, row.effect, row.margin))}
     known = {end for end in ends if math.isfinite(end)}
@@ -266,47 +225,41 @@ def _ends(cells: Mapping[str, Cell]) -> tuple[float, float]:
     return min(known), max(known)
 
 
-def _panel(axes: Axes, of: str, cells: Mapping[str, Cell], block: _Block) -> None:
-    axes.text(0, -0.07, "\n".join(_wrap(of, 13.5 * block.wide)), fontsize=8.5, weight="bold",
-              transform=axes.get_yaxis_transform(), linespacing=1.05)  # fmt: skip
-    bottom = 0.0
-    for name, tall in zip(block.names, block.rows, strict=True):
-        bottom += tall
-        axes.axhline(bottom, color="0.88", lw=0.6, zorder=0)
-        if name in cells:
-            said, small = block.written(name, cells[name])
-            _write(axes, bottom - tall, said, small, _color(cells[name][0]))
-            _strip(axes, bottom, cells[name])
-    axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+def _panel(axes: Axes, panel: Mapping[str, Sequence[_Row]]) -> None:
+    y = 0.0
+    for of, rows in panel.items():
+        y += _HEAD
+        _write(axes, 0.06, y - 0.04, of, va="bottom", fontsize=8.5, weight="bold")
+        axes.plot([0, 0], [y, y + sum(row.tall for row in rows)], color=_INK, lw=1, zorder=1)
+        for row in rows:
+            color = _color(row.cell[0])
+            for k, name in enumerate(row.names):
+                _write(axes, 0.06, y + 0.025 + _LINE * k, name, fontsize=7.2)
+            x, side = (0.06, "left") if row.below else (_LEFT - 0.08, "right")
+            below = _LINE * len(row.names) * row.below
+            _write(axes, x, y + 0.025 + below, row.repeated, ha=side, fontsize=6.6, color=_INK)
+            _write(axes, _RIGHT + 0.08, y + 0.025, row.size, fontsize=7.2, color=color)
+            _write(axes, _WORD, y + 0.025, "\n".join(row.words), fontsize=6.9, color=color)
+            _strip(axes, y, row.cell)
+            y += row.tall
+            axes.axhline(y, color="0.9", lw=0.6, zorder=0)
+    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     axes.tick_params(axis="x", labelsize=7.5)
     axes.grid(visible=False)
     axes.spines[["left", "top", "right"]].set_visible(False)
 
 
-def _write(
-    axes: Axes, top: float, said: Sequence[str], small: Sequence[str], color: str, x: float = 0.01
-) -> None:
-    for k, line in enumerate([*said, *small]):
-        size, ink = (7.2, color) if k < len(said) else (6.6, _INK)
-        axes.text(x, top + 0.02 + _LINE * k, line, transform=axes.get_yaxis_transform(),
-                  va="top", fontsize=size, color=ink, zorder=5)  # fmt: skip
+def _write(axes: Axes, x: float, y: float, text: str, va: str = "top", **look: Any) -> None:
+    """A text so many inches from the figure's left, and y inches below the panel's top."""
+    right = (x - _LEFT) / (_RIGHT - _LEFT)
+    axes.text(right, y, text, va=va, transform=axes.get_yaxis_transform(), linespacing=1.05, **look)
 
 
-def _places(axes: Axes, block: _Block) -> None:
-    """The names of the rows, left of the first panel."""
-    bottom, x = 0.0, (0.06 - _LEFT) / block.wide
-    for name, tall in zip(block.names, block.rows, strict=True):
-        said = _wrap(_SAID.get(name, name), 29)
-        _write(axes, bottom, said, _wrap(block.repeated(name), 34), "black", x)
-        bottom += tall
-
-
-def _strip(axes: Axes, bottom: float, cell: Cell) -> None:
+def _strip(axes: Axes, top: float, cell: Sequence[Finding]) -> None:
     """The marks of a row, with its zero and the effects that are too small to matter."""
-    row, color, y = cell[0], _color(cell[0]), bottom - _STRIP / 2
-    axes.plot([0, 0], [bottom - _STRIP, bottom], color=_INK, lw=1, zorder=1)
+    row, color, y = cell[0], _color(cell[0]), top + _LINE / 2 + 0.025
     margin = row.margin if row.margin > 0 else 0.0
-    axes.barh(y, 2 * margin, _STRIP, -margin, align="center", color="0.86", lw=0, zorder=0)
+    axes.barh(y, 2 * margin, _LINE, -margin, align="center", color="0.86", lw=0, zorder=0)
     low, high = axes.get_xlim()
     style: dict[str, Any] = {"clip_on": False, "zorder": 4}
     if row.kind == "printed":
