@@ -58,7 +58,7 @@ def ring() -> list[str]:
     train = data.load("glyphs", "train")
     few = np.concatenate([np.flatnonzero(train.labels == c)[:8] for c in range(CLASSES)])
     net = models.ConvNet(dim=64, pretrained=True)
-    net.head = nn.Identity()
+    net.head = nn.Identity()  # type: ignore[assignment]
     with torch.inference_mode():
         x = net.eval()(train.images[few])  # (8 C, 384)
     means = nn.functional.normalize(x.double().reshape(CLASSES, 8, -1).mean(dim=1))
