@@ -2,12 +2,12 @@
 import { along, node, on, short, widget } from "./stage.js";
 
 const LEFT = -140, WIDE = 280, BASE = 90, HIGH = 170, FINE = 720, BARS = 36;
-const DEGREES = Array.from({ length: FINE }, (_, k) => ((k + 0.5) * 180) / FINE);
+const ANGLES = Array.from({ length: FINE }, (_, k) => ((k + 0.5) * 180) / FINE);
 
 export function compute({ numbers: [dims, classes], points: [[theta]] }) {
-  const d = Math.round(dims), others = Math.round(classes) - 1, heights = DEGREES.map((a) => Math.sin((a * Math.PI) / 180) ** (d - 2));
+  const d = Math.round(dims), others = Math.round(classes) - 1, heights = ANGLES.map((a) => Math.sin((a * Math.PI) / 180) ** (d - 2));
   const total = heights.reduce((a, b) => a + b), each = heights.map((h) => (others * h) / total), width = 180 / FINE;
-  const inside = DEGREES.map((a) => Math.min(1, Math.max(0, (theta - a) / width + 0.5)));
+  const inside = ANGLES.map((a) => Math.min(1, Math.max(0, (theta - a) / width + 0.5)));
   return {
     nearer: each.reduce((sum, e, k) => sum + e * inside[k], 0), others, dims: d,
     bars: Array.from({ length: BARS }, (_, b) => each.slice((b * FINE) / BARS, ((b + 1) * FINE) / BARS).reduce((x, y) => x + y)),

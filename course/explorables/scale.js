@@ -1,4 +1,4 @@
-// Three proxies on a circle and held-out images around them: how certain a scale is in each direction, and whom it pulls.
+// Three proxies on a circle and imagined images around them: how certain a scale is in each direction, and whom it pulls.
 import { bar, circle, node, on, rad, short, spot, turned, turnedText, widget } from "./stage.js";
 
 const R = 96, BARS = 28, PLACES = [90, 210, 330], INK = ["var(--a)", "var(--b)", "var(--c)"];

@@ -1,4 +1,4 @@
-"""Lesson 08: three proxies on a circle, held-out images around them, and whom a scale pulls."""
+"""Lesson 08: three proxies on a circle, imagined images around them, and whom a scale pulls."""
 
 import math
 
@@ -51,7 +51,8 @@ def scale(_choice: Choice, numbers: Tensor, points: Tensor) -> dict[str, Tensor]
 EXPLORABLE = Explorable(
     figure="08_scale",
     alt="A disc with three proxies on its edge, in the color of the class that wins, pale where "
-    "the classifier is uncertain. Outside a bar for each of sixty held-out images: its pull.",
+    "the classifier is uncertain. Outside a bar for each of sixty imagined images: its "
+    "pull per unit of cosine.",
     discover="A scale moves no border and puts no image on the right side. It decides who is "
     "pulled: at a small one all images, nearly alike, at a large one only those at a border or "
     "beyond it. To turn a proxy the easy images of its class count at a small scale alone.",

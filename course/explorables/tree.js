@@ -22,9 +22,9 @@ export function compute({ numbers: [c], points: [root] }, { data: { step, paper,
   const inside = x.map(([a, b]) => 1 - c * (a * a + b * b));
   const distance = (i, j) => (s ? (2 / s) * Math.asinh((s * flat(x[i], x[j])) / Math.sqrt(inside[i] * inside[j])) : 2 * flat(x[i], x[j]));
   let error = 0, pairs = 0;
-  for (let i = 0; i < x.length; i++) for (let j = 0; j < i; j++) { error += Math.abs(distance(i, j) / edges[i][j] - 1); pairs += 1; }
+  for (let i = 0; i < x.length; i++) for (let j = 0; j < i; j++) { error += (distance(i, j) / edges[i][j] - 1) ** 2; pairs += 1; }
   return { paper: scale * flat(x[apple], x[other]), near: distance(apple, other), far: distance(apple, milk),
-    drawn: x.map((u) => u.map((v) => scale * v)), rim: scale / Math.max(s, Math.sqrt(1e-9)), scale, error: (100 * error) / pairs };
+    drawn: x.map((u) => u.map((v) => scale * v)), rim: scale / Math.max(s, Math.sqrt(1e-9)), scale, error: 100 * Math.sqrt(error / pairs) };
 }
 
 /** The shortest way from a to b: a straight line, seen from a. */
