@@ -331,7 +331,7 @@ def _judged(
     cells = [each.cell for each in exercises(source)]
     above = [cell for cell in cells[: cells.index(exercise.cell) + 1] if work.is_begun(cell)]
     theirs = [work.answers[cell] for cell in above]
-    checks = [ours[cell].source for cell in exercise.checks]
+    checks = [solutions.opened(ours[cell].source) for cell in exercise.checks]
     asked = Asked(exercise.functions, exercise.names, seconds)
     heard = lesson.judge(asked, theirs, checks)
     if heard.changed and not _wrong(exercise, heard, ours):

@@ -40,7 +40,7 @@ def lines(cells: list[NotebookNode]) -> int:
         if cell.cell_type == "code"
         and not cell.metadata.get("jupyter", {}).get("source_hidden")
         and "parameters" not in tags(cell)
-        and solutions.own(cell.source) == cell.source  # an exercise asks for its own minutes
+        and solutions.opened(cell.source) == cell.source  # an exercise asks for its own minutes
     ]
     return sum(bool(line.strip()) for text in seen for line in text.splitlines())
 

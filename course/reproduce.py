@@ -119,9 +119,15 @@ def plan(source: Path, profile: str, given: Mapping[str, Any], build: Path) -> J
         *map(os.environ.get, ("DMLKIT_DATA", "DMLKIT_VECTORS")),
     ]
     digest = hashlib.sha256(json.dumps([cells, parameters, *around]).encode())
-    for path in sorted(path for pattern in _INPUTS for path in dmlkit.ROOT.glob(pattern)):
+    inputs = (path for pattern in _INPUTS for path in dmlkit.ROOT.glob(pattern))
+    for path in sorted(path for path in inputs if not _of_another(path, source.stem)):
         digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
     return Job(source.stem, source, parameters, build, digest.hexdigest())
+
+
+def _of_another(path: Path, name: str) -> bool:
+    """Whether this is what another lesson draws."""
+    return path.parent.name == "lessons" and path.stem not in ("__init__", name.partition("_")[2])
 
 
 @contextmanager

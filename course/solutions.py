@@ -3,25 +3,33 @@
 An author writes an answer between markers, as nbgrader has them. When the notebook is published,
 the answer goes, packed, into ``dmlkit/answers.json``, and its key into a decorator
 (`dmlkit.exercises.solution`) of a stub: the notebook still runs whole, and who reads it sees no
-answer.
+answer. A cell that begins with ``### CHECK`` goes there, too, and becomes a call of
+`dmlkit.exercises.check`: a check knows what is right. ``python -m course.solutions 09`` opens a
+notebook again, for its author.
 """
 
 import ast
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 
+import nbformat
 from nbformat import NotebookNode
 
+import dmlkit
 from dmlkit.exercises import YOUR_TURN, answer, pack
 
 #: What a solution becomes; an exercise that still holds it was not begun.
 STUB = f'raise NotImplementedError("{YOUR_TURN}")'
 BEGIN = "### BEGIN SOLUTION"
+#: The first line of a cell that checks an answer.
+CHECK = "### CHECK\n"
 
 _SOLUTION = re.compile(rf"^([ \t]*){BEGIN}$.*?^[ \t]*### END SOLUTION$", re.MULTILINE | re.DOTALL)
 _NAME = re.compile(r"^def (\w+)", re.MULTILINE)
 _PACKED = re.compile(r'^@exercises\.solution\(\s*"([^"]*)"\s*\)\n', re.MULTILINE)
+_CHECKED = re.compile(r'exercises\.check\("([^"]*)"\)')
 
 
 def without(source: str) -> str:
@@ -31,11 +39,11 @@ def without(source: str) -> str:
     def f():
       raise NotImplementedError("your turn: put your answer here, run this cell, then the next")
     """
-    return _SOLUTION.sub(rf"\1{STUB}", opened(source))
+    return _SOLUTION.sub(rf"\1{STUB}", _solved(source))
 
 
 def packed(notebook: NotebookNode, name: str, known: Mapping[str, str]) -> dict[str, str]:
-    """Make stubs of the solutions in a notebook; give the course's answers, packed, by their keys.
+    """Make stubs of solutions and calls of checks in a notebook; give them, packed, by their keys.
 
     ``known`` are those before: the notebook's own that it has no more are left out.
 
@@ -59,15 +67,21 @@ def packed(notebook: NotebookNode, name: str, known: Mapping[str, str]) -> dict[
         if cell.cell_type == "code" and BEGIN in cell.source:
             cell.source = _replaced(cell.source, lambda text: BEGIN in text, stub)
             cell.metadata.clear()  # it was folded, and is where a reader is to write
+        elif cell.cell_type == "code" and cell.source.startswith(CHECK):
+            key = f"{topic}/{cell.id}"
+            new[key] = pack(cell.source.removeprefix(CHECK))
+            cell.source = f'exercises.check("{key}")'
+            cell.metadata.clear()
     there = set(keys(notebook))
     others = {k: text for k, text in known.items() if k in there or k.split("/")[0] != topic}
     return others | new
 
 
 def keys(notebook: NotebookNode) -> Iterator[str]:
-    """The keys of the course's answers that a notebook asks for."""
+    """The keys of the course's answers and checks that a notebook asks for."""
     for cell in notebook.cells:
-        yield from _PACKED.findall(cell.source) if cell.cell_type == "code" else ()
+        if cell.cell_type == "code":
+            yield from _PACKED.findall(cell.source) + _CHECKED.findall(cell.source)
 
 
 def written(answers: Mapping[str, str]) -> str:
@@ -76,7 +90,18 @@ def written(answers: Mapping[str, str]) -> str:
 
 
 def opened(source: str) -> str:
-    """Code whose packed solutions stand between their markers again."""
+    """Code whose packed solutions stand between their markers again; of a check, what it runs.
+
+    >>> opened('exercises.check("pairs/not-there")')
+    Traceback (most recent call last):
+    LookupError: this dmlkit has no answer 'pairs/not-there' of the course: take the notebook ...
+    """
+    if found := _CHECKED.fullmatch(source):
+        return CHECK + answer(found[1])
+    return _solved(source)
+
+
+def _solved(source: str) -> str:
     return _replaced(
         source,
         lambda text: bool(_PACKED.match(text)) and BEGIN not in text,
@@ -108,3 +133,12 @@ def _replaced(source: str, chosen: Callable[[str], bool], replacement: Callable[
             if chosen(text):
                 lines[first:last] = replacement(text).split("\n")
     return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    for path in sorted((dmlkit.ROOT / "notebooks").glob(f"{sys.argv[1]}*.ipynb")):
+        notebook = nbformat.read(path, as_version=4)
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                cell.source = opened(cell.source)
+        nbformat.write(notebook, path)

@@ -20,7 +20,7 @@ YOUR_TURN = "your turn: put your answer here, run this cell, then the next"
 PASSES = "not answered yet; the course's answer passes"
 #: Where a line says that an answer is right.
 RIGHT = re.compile(r"(^|: )right(?=$|[:;.,])", re.MULTILINE)
-#: The course's answers, ``pack`` ed, by their keys.
+#: The course's answers and checks, ``pack`` ed, by their keys.
 ANSWERS = Path(__file__).with_name("answers.json")
 
 
@@ -57,8 +57,16 @@ def solution(key: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return answered
 
 
+def check(key: str) -> None:
+    """Run the course's check of this key where it is called, with the names of the notebook.
+
+    Raises LookupError where there is none of this key.
+    """
+    exec(answer(key), sys._getframe(1).f_globals)
+
+
 def answer(key: str) -> str:
-    """The code of the course's answer of this key."""
+    """The code of the course's answer, or of its check, of this key."""
     if (packed := answers().get(key)) is None:
         raise LookupError(
             f"this dmlkit has no answer {key!r} of the course: take the notebook and dmlkit of one "
@@ -68,7 +76,7 @@ def answer(key: str) -> str:
 
 
 def answers(path: Path | None = None) -> dict[str, str]:
-    """The course's answers, ``pack`` ed, by their keys."""
+    """The course's answers and checks, ``pack`` ed, by their keys."""
     found: dict[str, str] = json.loads((path or ANSWERS).read_text(encoding="utf-8"))
     return found
 

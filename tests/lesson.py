@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from nbformat import NotebookNode
 
+import dmlkit
 from course import minutes, quiz
 
 #: Lessons that are in the form of docs/lesson.md: claim, guess, try, verdict.
@@ -119,8 +120,10 @@ def lived(notebook: NotebookNode, name: str) -> Iterator[str]:
         yield "a prediction is not as its source has it: python -m course.book"
     if not any(f"{quiz.GUESSES} = {{" in text for text in sources):
         yield f"no cell '{quiz.GUESSES} = {{…}}' takes a student's letters"
+    draws = dmlkit.ROOT / "dmlkit" / "lessons" / f"{name.partition('_')[2]}.py"
+    code = [*sources, draws.read_text("utf-8") if draws.exists() else ""]
     for call in (f'figures.verdict("{name}"', "figures.sweep(", "figures.explore("):
-        if not any(call in text for text in sources):
+        if not any(call in text for text in code):
             yield f"nothing calls {call}"
 
 

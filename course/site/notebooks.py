@@ -114,7 +114,7 @@ def pictures_first(cells: list[NotebookNode]) -> list[NotebookNode]:
     waiting: list[NotebookNode] = []
     for cell in cells:
         marks = outputs.tags(cell) if cell.cell_type == "code" else []
-        solves = cell.cell_type == "code" and solutions.opened(cell.source) != cell.source
+        solves = cell.cell_type == "code" and solutions.BEGIN in solutions.opened(cell.source)
         if solves or not {book.HIDDEN, "parameters"} & {*marks}:
             found.append(cell)
         elif cell.outputs:

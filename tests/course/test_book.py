@@ -12,7 +12,7 @@ import pytest
 from nbformat import NotebookNode
 
 import dmlkit
-from course import book, findings, quiz
+from course import book, findings, quiz, solutions
 
 ROOT = dmlkit.ROOT
 FOLDER = ROOT / "notebooks"
@@ -99,8 +99,12 @@ def rows(heading: str) -> list[tuple[list[str], list[str]]]:
     ]
 
 
-def _text(cells: list[NotebookNode], kind: str = "markdown") -> str:
-    return "\n\n".join(cell.source for cell in cells if cell.cell_type == kind)
+def _text(cells: list[NotebookNode]) -> str:
+    return "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+
+
+def _code(notebook: NotebookNode) -> list[str]:
+    return [cell.source for cell in notebook.cells if cell.cell_type == "code"]
 
 
 def has_symbol(notebook: NotebookNode, symbol: str) -> bool:
@@ -125,7 +129,9 @@ def test_a_symbol_is_in_the_formulas_and_in_the_code_of_its_lessons() -> None:
         ]
         word = re.match(r"`(?:geometry\.)?(\w+)", code)
         sources = [
-            "\n".join([_text(lesson.cells, "code"), *re.findall("`[^`]+`", _text(lesson.cells))])
+            "\n".join(
+                [*map(solutions.opened, _code(lesson)), *re.findall("`.+?`", _text(lesson.cells))]
+            )
             for lesson in lessons
         ]
         if word and not any(re.search(rf"(?<!\w){word[1]}(?!\w)", each) for each in sources):

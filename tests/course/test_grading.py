@@ -13,7 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import dmlkit
-from course import book, grade, quiz
+from course import book, grade, quiz, solutions
 from course.student import copies
 from dmlkit.cli import terminal
 from dmlkit.cli.app import app
@@ -260,7 +260,7 @@ def test_a_wrong_answer_is_told_something(name):
     """No check is silent when all is well, and none fails without words."""
     cells = {cell.id: cell for cell in COURSE[name].cells}
     for exercise in grade.exercises(COURSE[name]):
-        trees = [ast.parse(cells[check].source) for check in exercise.checks]
+        trees = [ast.parse(solutions.opened(cells[check].source)) for check in exercise.checks]
         nodes = [node for tree in trees for node in ast.walk(tree)]
         called = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
         assert called & {"print", "check"}, exercise.name
