@@ -15,6 +15,17 @@ CLASSES = ("#0072b2", "#d55e00", "#009e73")
 #: Of the margins, from small to large.
 SHADES = ("#e69f00", "#d55e00", "#a50f5e", "#3b0f70")
 TRIPLETS = {"hard triplets": ("0.55", "v"), "semihard triplets": ("0.25", "^")}
+#: Where labels of the curves stand.
+GAMMAS = {
+    "mixed": {1: (0.28, 1.6), 5: (0.6, 0.97), 20: (0.55, 0.6)},
+    "sorted": {1: (0.2, 0.04), 5: (0.5, 0.24), 20: (0.55, 0.5)},
+}
+#: Where labels of the answer stand that would meet others, with their alignment.
+LABELS = {
+    "γ = 125": ((72.0, 36.0), "center", "top"),
+    "hard triplets": ((1.25, 16.0), "left", "center"),
+    "semihard triplets": ((112.0, 72.0), "right", "bottom"),
+}
 SAID = {"hard triplets": "hardest triplets", "semihard triplets": "semi-hard triplets"}
 
 
@@ -69,23 +80,17 @@ def pole(turn: Tensor, shrinks: np.ndarray, costs: Mapping[str, Sequence[float]]
     axes.set(aspect="equal", xlim=(-1.1, 1.55), ylim=(-0.5, 1.2))
     axes.set_axis_off()
     axes.set_title("nine images, mixed", weight="bold", loc="left")
-    titles = {"mixed": "mixed: shrinking pays", "sorted": "sorted: 0 from a size on"}
+    titles = {"mixed": "mixed classes", "sorted": "sorted: γ sets the size"}
+    highs = {"mixed": 2.1, "sorted": 0.75}
     for panel, (name, title) in zip(panels, titles.items(), strict=True):
         for gamma, ink in zip((1, 5, 20), SHADES, strict=False):
             panel.plot(shrinks, np.array(costs[f"{name}, {gamma}"]) / gamma, color=ink, lw=2)
-        panel.set(xlim=(0, 1), ylim=(-0.03, 2.1), xticks=[0, 0.5, 1], yticks=[0, 1, 2])
+            panel.text(*GAMMAS[name][gamma], f"γ = {gamma}", color=ink, fontsize=9, weight="bold")
+        panel.set(xlim=(0, 1), ylim=(-0.01 * highs[name], highs[name]), xticks=[0, 0.5, 1])
         panel.set_xlabel("distances × s")
         panel.set_title(title, weight="bold", loc="left", fontsize=9)
-    panels[0].set_ylabel("loss / γ")
-    panels[1].tick_params(labelleft=False)
-    places = {
-        1: ((0.42, 1.5), (0.17, 0.14)),
-        5: ((0.6, 1.02), (0.66, 0.32)),
-        20: ((0.55, 0.6), (0.6, 0.66)),
-    }
-    for gamma, ink in zip((1, 5, 20), SHADES, strict=False):
-        for panel, at in zip(panels, places[gamma], strict=True):
-            panel.text(*at, f"γ = {gamma}", color=ink, fontsize=9, weight="bold")
+    panels[0].set(ylabel="loss / γ", yticks=[0, 1, 2])
+    panels[1].set_yticks([0, 0.5])
     return fig
 
 
@@ -126,17 +131,16 @@ def answer(
         axes.plot(wide[name], each, mark, color=ink, ms=4, alpha=0.45, mew=0)
         x, y = np.exp(np.log(wide[name]).mean()), each.mean()
         axes.plot(x, y, mark, color=ink, ms=10, mec="white")
-        axes.annotate(
-            f"{SAID.get(name, name)}\n{y:.0f} %", (x, each.max()), (0, 7), color=ink,
-            textcoords="offset points", ha="center", fontsize=9, weight="bold",
-        )  # fmt: skip
+        said = f"{SAID.get(name, name)}\n{y:.0f} %"
+        where, ha, va = LABELS.get(name, ((x, each.max() + 1.5), "center", "bottom"))
+        axes.text(*where, said, color=ink, ha=ha, va=va, fontsize=9, weight="bold")
     axes.axhline(pixels, color="0.5", ls=":", lw=1.4, zorder=0)
-    axes.text(110, pixels + 1, "raw pixels", fontsize=8, color="0.35", ha="right")
+    axes.text(0.65, pixels + 0.8, "raw pixels", fontsize=8, color="0.35")
     axes.set_xscale("log")
     axes.set_xticks([1, 2, 5, 10, 20, 50, 90], ["1°", "2°", "5°", "10°", "20°", "50°", "90°"])
     axes.minorticks_off()
     axes.set(xlabel="width of the cone", ylabel="Recall@1, unseen characters (%)")
-    axes.set(xlim=(0.6, 120), ylim=(0, 90))
+    axes.set(xlim=(0.6, 120), ylim=(0, 82))
     axes.grid(False, axis="x")
     gain = {name: found["γ = 5"] - each for name, each in found.items() if name != "γ = 5"}
     drawn: dict[str, Any] = {"γ = 5 minus": figures.differences(right, gain, "points of Recall@1")}
