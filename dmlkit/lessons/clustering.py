@@ -18,7 +18,7 @@ TRIPLETS = {"hard triplets": ("0.55", "v"), "semihard triplets": ("0.25", "^")}
 #: Where labels of the curves stand.
 GAMMAS = {
     "mixed": {1: (0.28, 1.6), 5: (0.6, 0.97), 20: (0.55, 0.6)},
-    "sorted": {1: (0.2, 0.04), 5: (0.5, 0.24), 20: (0.55, 0.5)},
+    "sorted": {1: (0.2, 0.04), 5: (0.56, 0.25), 20: (0.55, 0.5)},
 }
 #: Where labels of the answer stand that would meet others, with their alignment.
 LABELS = {
