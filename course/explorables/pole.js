@@ -22,17 +22,11 @@ function grouped(D) {
   });
 }
 
-export function compute({ choice, numbers: [s, margin], points }) {
+export function compute({ numbers: [s, margin], points }) {
   const turn = points.map(([degrees]) => degrees), D = turn.map((a) => turn.map((b) => 2 * Math.abs(Math.sin(rad(a - b) / 2))));
-  let cost;
-  if (choice === "clustering") {
-    const sets = grouped(D), members = [0, 1, 2].map((k) => [3 * k, 3 * k + 1, 3 * k + 2]);
-    const own = -sum(members.map((k) => Math.min(...k.map((j) => sum(k.map((i) => D[i][j]))))));
-    cost = (at) => Math.max(0, ...sets.map(([F, differs]) => at * (F - own) + margin * differs));
-  } else {
-    const gap = D.map((row, i) => Math.max(...row.filter((_, j) => label(j) === label(i))) ** 2 - Math.min(...row.filter((_, j) => label(j) !== label(i))) ** 2);
-    cost = (at) => sum(gap.map((v) => Math.max(0, margin + at * at * v))) / N;
-  }
+  const sets = grouped(D), members = [0, 1, 2].map((k) => [3 * k, 3 * k + 1, 3 * k + 2]);
+  const own = -sum(members.map((k) => Math.min(...k.map((j) => sum(k.map((i) => D[i][j]))))));
+  const cost = (at) => Math.max(0, ...sets.map(([F, differs]) => at * (F - own) + margin * differs));
   const curve = SHRINKS.map(cost);
   return { here: cost(s), start: curve.at(-1), one: margin, curve };
 }

@@ -1,4 +1,4 @@
-"""Lesson 07: two losses on the way from nine embeddings on the equator to one point, the pole."""
+"""Lesson 07: the loss on the way from nine embeddings on the equator to one point, the pole."""
 
 from itertools import combinations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from course.explorables import Choice, Explorable, Slider, on_circle
-from dmlkit import geometry, losses
+from dmlkit import geometry
 
 LABELS = torch.arange(9) // 3
 SETS = torch.tensor(list(combinations(range(9), 3)))  # (84, 3): every choice of three medoids
@@ -27,46 +27,36 @@ def grouped(D: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return -way.sum(dim=0), 1 - shared / (H * H_classes).clamp_min(1e-12).sqrt(), -own
 
 
-def costs(name: str, x: Tensor, margin: Tensor, s: Tensor) -> Tensor:
+def costs(x: Tensor, margin: Tensor, s: Tensor) -> Tensor:
     """The loss of unit vectors (9, 2) whose distances are s (K,) times as long: (K,)."""
-    D = geometry.distances(x)
-    if name == "clustering":
-        F, differs, oracle = grouped(D)
-        return (s[:, None] * (F - oracle) + margin * differs).amax(dim=1).relu()
-    height = (1 - s.square()).clamp_min(0).sqrt().expand(9, -1).T[..., None]  # (K, 9, 1)
-    lifted = torch.cat([s[:, None, None] * x, height], dim=2)
-    loss = losses.build("triplet_hard", margin=float(margin))
-    return torch.stack([loss(each, LABELS) for each in lifted])
+    F, differs, oracle = grouped(geometry.distances(x))
+    return (s[:, None] * (F - oracle) + margin * differs).amax(dim=1).relu()
 
 
-def way(choice: Choice, numbers: Tensor, points: Tensor) -> dict[str, Tensor]:
+def way(_choice: Choice, numbers: Tensor, points: Tensor) -> dict[str, Tensor]:
     """The loss at the start, at s and in one point, and all the way between them."""
     s, margin = numbers
     where = torch.cat([SHRINKS[1:].to(s), s[None]])
-    found = costs(choice.name, on_circle(points), margin, where)
+    found = costs(on_circle(points), margin, where)
     return {"here": found[-1], "start": found[-2], "one": margin, "curve": found[:-1]}
 
-
-_SHRINK = Slider("distances × s", 0.05, 1.0, 1.0, step=0.01)
 
 EXPLORABLE = Explorable(
     figure="07_pole",
     alt="A sphere from above: nine embeddings of three classes on its equator, and the same nine "
     "nearer to the pole. Below, the loss against the size of all distances, and the margin.",
-    discover="From unsorted places each curve falls all the way to the pole, whatever the margin "
-    "is. Turn the images of each class a little together: with "
-    "γ = 20 the curve has turned round, so spreading pays; with γ = 1 it still falls.",
+    discover="From unsorted places the curve falls all the way to the pole, whatever the margin "
+    "is. Turn the images of each class together: with γ = 1 the loss is soon 0 from a small size "
+    "on; with γ = 20 the curve has turned round, so spreading pays.",
     choices=(
         Choice(
             "clustering", "structured clustering",
-            "Move s to 0.05. Then turn the images of each class a little together: with which γ "
-            "does the curve turn round?",
-            (_SHRINK, Slider("margin γ", 0.1, 20.0, 1.0, log=True)),
-        ),
-        Choice(
-            "triplet_hard", "hardest triplets",
-            "Raise m: can the start become cheaper than one point? Then sort the classes by hand.",
-            (_SHRINK, Slider("margin m", 0.02, 4.0, 0.2, log=True)),
+            "Move s to 0.05. Then turn the images of each class together, and change γ: from "
+            "which s on is the loss 0?",
+            (
+                Slider("distances × s", 0.05, 1.0, 1.0, step=0.01),
+                Slider("margin γ", 0.1, 20.0, 1.0, log=True),
+            ),
         ),
     ),
     points=lambda: [
