@@ -221,6 +221,12 @@ def answer(
     wide = [len(each) for each in noise.values()]
     fig, panels = plt.subplots(2, 2, figsize=(6.5, 5.2), width_ratios=wide, height_ratios=(1, 1.5))
     drawn: dict[str, Any] = {"raw pixels": figures.example(pixels)}
+    most = max(np.max(each) for found in noise.values() for each in found.values())
+    every = [
+        np.array(each) - np.array(found["none", "0"])
+        for found in scores.values() for each in found.values()
+    ]  # fmt: skip
+    ends = np.min(every) - 1.5, np.max(every) + 1.5
     for column, (d, found) in enumerate(scores.items()):
         top, low = panels[:, column]
         none = np.array(found["none", "0"])
@@ -228,12 +234,14 @@ def answer(
         inks = [INKS[way] for way, _ in keys]
         heights = [np.mean(noise[d][key]) for key in keys]
         top.bar(range(len(keys)), heights, 0.7, color=inks)
+        top.axhline(100, color="0.4", ls=":", lw=1.2)
+        ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
         for at, (height, key) in enumerate(zip(heights, keys, strict=True)):
             top.plot([at] * len(noise[d][key]), noise[d][key], ".", color="black", ms=3, alpha=0.6)
             said = f"{height:.0f}" if height >= 1 else f"{height:.1f}"
-            top.text(at, max(noise[d][key]) + 5, said, ha="center", va="bottom", fontsize=8.5)
-        top.axhline(100, color="0.4", ls=":", lw=1.2)
-        top.set(ylim=(0, 230), xticks=[], xlim=(-0.6, len(keys) - 0.4))
+            above = max(noise[d][key]) + 0.03 * most
+            top.text(at, above, said, ha="center", va="bottom", fontsize=8.5, bbox=ground)
+        top.set(ylim=(0, 1.2 * most), xticks=[], xlim=(-0.6, len(keys) - 0.4))
         top.grid(False, axis="x")
         top.set_title(f"{d} dimensions", fontweight="bold", loc="left")
         gains = {key: np.array(found[key]) - none for key in keys}
@@ -243,14 +251,16 @@ def answer(
             for line in low.lines[2 * at : 2 * at + 2]:
                 line.set_color(ink)
         low.axhline(0, color="black", lw=1)
-        low.set(ylim=(-9.5, 4), xlim=(-0.6, len(keys) - 0.4))
+        low.set(ylim=ends, xlim=(-0.6, len(keys) - 0.4))
         forms = [*dict.fromkeys(form for _, form in keys)]
-        low.set_xticks(np.arange(len(forms)) * 3 + 1, forms, fontsize=8.5)
+        n = min(8, d - 1)
+        names = {"code": "λ = 0.2", "sum": f"λ = {0.2 * n:.1f}", "paper": "1.4, attached"}
+        low.set_xticks(np.arange(len(forms)) * 3 + 1, [names[form] for form in forms])
         for edge in range(1, len(forms)):
             for axes in (top, low):
                 axes.axvline(3 * edge - 0.5, color="0.8", lw=1)
-        kept_text = f"none: {none.mean():.1f} %"
-        low.text(0.02, 0.04, kept_text, transform=low.transAxes, fontsize=9, ha="left")
+        said = f"no points: {none.mean():.1f} %\nraw pixels: {pixels:.1f} %"
+        low.text(0.03, 0.03, said, transform=low.transAxes, fontsize=9, va="bottom", bbox=ground)
         drawn[f"d = {d}"] = {
             "none": figures.sample(none),
             "minus none": kept,

@@ -92,8 +92,8 @@ def felt(
         sources = ((0.84, by_sample, figures.RIGHT), (0.7, by_point, figures.WRONG))
         for (r, part, ink), k in product(sources, range(3)):
             if abs(float(part[k])) > 0.3:
-                # at most 30°: no arrow passes a proxy
-                t = np.radians(float(turn[k]) + np.linspace(0, 2.5 * float(part[k]), 30))
+                # 2.8° for a unit of force: no arrow passes a proxy
+                t = np.radians(float(turn[k]) + np.linspace(0, 2.8 * float(part[k]), 30))
                 axes.plot(r * np.cos(t[:-2]), r * np.sin(t[:-2]), color=ink, lw=3)
                 start, end = ((r * math.cos(at), r * math.sin(at)) for at in t[[-3, -1]])
                 head = {"arrowstyle": "-|>", "mutation_scale": 13, "color": ink, "shrinkA": 0}
@@ -192,7 +192,7 @@ def answer(
         for attached, ink in INKS.items():
             name = "attached" if attached else "detached"
             each = {alpha: found[alpha, "SEE", w, attached] for alpha in scales}
-            shift = 0.12 if attached else -0.12
+            shift = 0.18 if attached else -0.18
             for at, values in zip(places, each.values(), strict=True):
                 axes.plot(
                     [at + shift] * len(values), values, "o", color=ink, alpha=0.4, ms=4, mew=0
