@@ -178,6 +178,7 @@ def noise(
     head: nn.Module,
     proxies: Tensor,
     X: Tensor,
+    alpha: float,
     batch: int,
     turns: int,
 ) -> dict[str, float]:
@@ -189,10 +190,11 @@ def noise(
     q = F.normalize(proxies).detach().requires_grad_()
     own: list[Tensor] = []
     pushes: dict[str, list[Tensor]] = {way: [] for way in ways}
-    for _ in range(16):
+    for _ in range(12):
         y, i = torch.randint(len(X), (batch,)), torch.randint(X.shape[1], (batch,))
         x, unit = F.normalize(head(X[y, i])).detach(), F.normalize(q)
-        own += torch.autograd.grad(loss(x, y, unit, "batch"), q, retain_graph=True)
+        real = F.cross_entropy(alpha * x @ unit.T, y)
+        own += torch.autograd.grad(real, q, retain_graph=True)
         for way in ways:
             terms = [loss(x, y, unit, way) for _ in range(turns)]
             each = [torch.autograd.grad(term, q, retain_graph=True)[0] for term in terms]
@@ -226,7 +228,7 @@ def answer(
         np.array(each) - np.array(found["none", "0"])
         for found in scores.values() for each in found.values()
     ]  # fmt: skip
-    ends = np.min(every) - 1.5, np.max(every) + 1.5
+    ends = np.min(every) - 1.6, np.max(every) + 1.2
     for column, (d, found) in enumerate(scores.items()):
         top, low = panels[:, column]
         none = np.array(found["none", "0"])
@@ -250,6 +252,9 @@ def answer(
         for at, ink in enumerate(inks):
             for line in low.lines[2 * at : 2 * at + 2]:
                 line.set_color(ink)
+        for text, ink in zip(low.texts, inks, strict=True):  # in one line, off the dots
+            text.set(position=(0, 0), va="center", fontsize=8.5, color=ink)
+            text.xy = (text.xy[0], ends[1] - 0.45)
         low.axhline(0, color="black", lw=1)
         low.set(ylim=ends, xlim=(-0.6, len(keys) - 0.4))
         forms = [*dict.fromkeys(form for _, form in keys)]
