@@ -29,14 +29,14 @@ CIRCLE = globes.place(THETA, np.linspace(0, 360, 200))
 INKS = {"together": figures.WRONG, "random": "0.45", "corners": figures.RIGHT}
 
 
-def _globe(axes: Axes, view: Array, title: str) -> None:
+def _globe(axes: Axes, view: Array, title: str, up: float = 0.16) -> None:
     """The sphere with its proxies, the sample and the circle of places as near as it."""
     globes.globe(axes, view, np.stack([PROXY, *OTHERS]), title)
     globes.line(axes, view, CIRCLE, color="0.25", lw=1.3)
-    globes.mark(axes, view, PROXY, r"$\hat p$", 0.16, **globes.PROXY)
+    globes.mark(axes, view, PROXY, r"$\hat p$", up, **globes.PROXY)
     for k, q in enumerate(OTHERS):
-        globes.mark(axes, view, q, rf"$\hat q_{k + 1}$", -0.17 if k == 2 else 0.16, **globes.OTHER)
-    globes.mark(axes, view, SAMPLE, "$x$", -0.17, **globes.SAMPLE)
+        globes.mark(axes, view, q, rf"$\hat q_{k + 1}$", -up if k == 2 else up, **globes.OTHER)
+    globes.mark(axes, view, SAMPLE, "$x$", -up, **globes.SAMPLE)
 
 
 def sphere() -> Figure:
@@ -140,7 +140,7 @@ def spacing(alpha: float, turns: int) -> tuple[Figure, dict[str, Any]]:
     pushes: dict[str, Array] = {}
     titles = {"together": "together", "random": "random places", "corners": "at the corners"}
     for axes, (way, at) in zip(top.subplots(1, 3), one.items(), strict=True):
-        _globe(axes, view, titles[way])
+        _globe(axes, view, titles[way], up=0.21)
         for k, azimuth in enumerate(at):
             globes.mark(axes, view, globes.place(THETA, azimuth), **style)
             x, y, _ = 0.66 * (view @ globes.place(THETA, azimuth))

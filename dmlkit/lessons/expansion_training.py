@@ -96,7 +96,7 @@ def felt(
                 t = np.radians(float(turn[k]) + np.linspace(0, 2.8 * float(part[k]), 30))
                 axes.plot(r * np.cos(t[:-2]), r * np.sin(t[:-2]), color=ink, lw=3)
                 start, end = ((r * math.cos(at), r * math.sin(at)) for at in t[[-3, -1]])
-                head = {"arrowstyle": "-|>", "mutation_scale": 13, "color": ink, "shrinkA": 0}
+                head = {"arrowstyle": "-|>", "mutation_scale": 10, "color": ink, "shrinkA": 0}
                 axes.annotate("", end, start, arrowprops=head | {"shrinkB": 0})
         axes.set(xlim=(-1.3, 1.3), ylim=(0, 1.32), aspect="equal")
         axes.set_axis_off()
