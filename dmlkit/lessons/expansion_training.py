@@ -92,12 +92,19 @@ def felt(
         sources = ((0.84, by_sample, figures.RIGHT), (0.7, by_point, figures.WRONG))
         for (r, part, ink), k in product(sources, range(3)):
             if abs(float(part[k])) > 0.3:
-                # 2.8° for a unit of force: no arrow passes a proxy
-                t = np.radians(float(turn[k]) + np.linspace(0, 2.8 * float(part[k]), 30))
-                axes.plot(r * np.cos(t[:-2]), r * np.sin(t[:-2]), color=ink, lw=3)
-                start, end = ((r * math.cos(at), r * math.sin(at)) for at in t[[-3, -1]])
-                head = {"arrowstyle": "-|>", "mutation_scale": 10, "color": ink, "shrinkA": 0}
-                axes.annotate("", end, start, arrowprops=head | {"shrinkB": 0})
+                way = 2.8 * float(part[k])  # degrees: no arrow passes a proxy
+                start, end = (
+                    (r * math.cos(math.radians(at)), r * math.sin(math.radians(at)))
+                    for at in (float(turn[k]), float(turn[k]) + way)
+                )
+                head = {
+                    "arrowstyle": "-|>,head_length=0.5,head_width=0.28",
+                    "color": ink,
+                    "lw": 2.4,
+                }
+                head |= {"connectionstyle": f"arc3,rad={math.tan(math.radians(way / 4))}"}
+                arrow = head | {"mutation_scale": 7, "shrinkA": 0, "shrinkB": 0}
+                axes.annotate("", end, start, arrowprops=arrow)
         axes.set(xlim=(-1.3, 1.3), ylim=(0, 1.32), aspect="equal")
         axes.set_axis_off()
         axes.set_title(title, fontweight="bold")
