@@ -28,14 +28,14 @@ EXPLORABLE = Explorable(
     figure="17_crowd",
     alt="Bars of other classes' proxies by their angle to a place on the sphere, and a line at the "
     "own proxy; in few dimensions bars spread to small angles, in many they crowd at 90°.",
-    discover="In 64 dimensions nearly all random directions stand at a right angle to a place, so "
-    "hardly any other proxy is nearer than its own, however many classes there are. In 8 "
-    "dimensions many are, and their number grows with the classes.",
+    discover="Random directions stand near a right angle to a place, in 64 dimensions nearly all "
+    "of them. In 8 dimensions with 200 classes fewer than one other proxy is nearer than 33°, and "
+    "17 are nearer than 60°: a crowd meets only places that are far from their own proxy.",
     choices=(
         Choice(
             "random", "random proxies",
-            "Change the dimensions, then the classes. When do other proxies come nearer to the "
-            "place than its own one? Drag the own proxy, too.",
+            "Drag the own proxy to 60°, then change the dimensions and the classes. When do "
+            "other proxies come nearer to the place than its own one?",
             (
                 Slider("dimensions d", 3.0, 128.0, 8.0, log=True),
                 Slider("classes C", 2.0, 2000.0, 200.0, log=True),
@@ -43,7 +43,7 @@ EXPLORABLE = Explorable(
         ),
     ),
     points=lambda: [{"name": "angle of the own proxy", "label": ""}],
-    start=((60.0,),),
+    start=((33.0,),),
     formula=crowd,
     readouts={"nearer": "Other proxies that are nearer", "others": "of", "dims": "Dimensions"},
 )  # fmt: skip
