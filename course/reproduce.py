@@ -9,6 +9,7 @@ is committed: its figures also reach ``figures/``, and the notebook keeps what i
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -40,6 +41,8 @@ _INPUTS = (
     *("data/reported/*", "data/tuning/*", "data/evidence/*", "data/studies/*", "data/pretrained/*"),
     "data/features/*",
 )
+# What a notebook says of the modules that draw for it: no other lesson's is an input.
+_DRAWS = re.compile(r"dmlkit\.lessons(?:\.| import )(\w+)")
 
 
 def reproduce(
@@ -119,15 +122,11 @@ def plan(source: Path, profile: str, given: Mapping[str, Any], build: Path) -> J
         *map(os.environ.get, ("DMLKIT_DATA", "DMLKIT_VECTORS")),
     ]
     digest = hashlib.sha256(json.dumps([cells, parameters, *around]).encode())
+    draws = {"__init__", *_DRAWS.findall("\n".join(c.source for c in outputs.code(notebook)))}
     inputs = (path for pattern in _INPUTS for path in dmlkit.ROOT.glob(pattern))
-    for path in sorted(path for path in inputs if not _of_another(path, source.stem)):
+    for path in sorted(p for p in inputs if p.parent.name != "lessons" or p.stem in draws):
         digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
     return Job(source.stem, source, parameters, build, digest.hexdigest())
-
-
-def _of_another(path: Path, name: str) -> bool:
-    """Whether this is what another lesson draws."""
-    return path.parent.name == "lessons" and path.stem not in ("__init__", name.partition("_")[2])
 
 
 @contextmanager
