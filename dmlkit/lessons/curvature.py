@@ -33,6 +33,32 @@ def groceries() -> tuple[list[Node], list[int]]:
     return nodes, [nodes.index(node[:-1]) if node else -1 for node in nodes]
 
 
+def edges_between(parents: Sequence[int]) -> Tensor:
+    """Edges from each node to each other; a parent comes before its children: (N, N)."""
+    T = torch.zeros(len(parents), len(parents), dtype=torch.float64)
+    for k, parent in enumerate(parents[1:], start=1):  # node 0 is the root
+        T[k, :k] = T[:k, k] = T[parent, :k] + 1
+    return T
+
+
+def pairs(x: Tensor) -> Tensor:
+    """Of a table (N, N) every pair once: (N(N − 1)/2,)."""
+    return x[tuple(torch.triu_indices(len(x), len(x), 1))]
+
+
+def star(size: float, points: int = 128) -> Tensor:
+    """Distances of points that are all equally far from each other: (N, N)."""
+    return size * (1 - torch.eye(points, dtype=torch.float64))
+
+
+def sheet(size: float, points: int = 128) -> Tensor:
+    """Distances of random points of a flat square, ``size`` in the mean: (N, N)."""
+    draw = torch.Generator().manual_seed(0)
+    z = torch.rand(points, 2, generator=draw, dtype=torch.float64)
+    D = torch.cdist(z, z)
+    return D * size * points * (points - 1) / D.sum()
+
+
 def drawing(nodes: Sequence[Node]) -> Tensor:
     """The tree as one draws it, a node in the middle of its leaves: (N, 2)."""
     depth = torch.tensor([len(node) for node in nodes])
@@ -110,11 +136,11 @@ def tree(
         (4, (), f"disc, c = 4: {wrong[4]:.0f} %"),
         (4, ("Fruit",), "the same disc, moved"),
     )
-    names = {
-        0: {("Fruit",): (0, 0), ("Vegetables",): (0, 0), ("Packages",): (0, 0)},
-        1: {("Fruit",): (0, 0), ("Vegetables",): (0, 0), ("Packages",): (0.13, 0.07)},
-        2: {("Fruit",): (0, 0)},
-    }
+    names: tuple[dict[Node, tuple[float, float]], ...] = (
+        {("Fruit",): (-0.62, 0.98), ("Vegetables",): (-0.3, -1.27), ("Packages",): (-0.45, 0.99)},
+        {("Fruit",): (-0.02, -0.09), ("Vegetables",): (-0.08, 0.05), ("Packages",): (0.16, 0.06)},
+        {("Fruit",): (0, 0)},
+    )
     fig, grid = plt.subplots(1, 3, figsize=(6.8, 2.75))
     for panel, (axes, (c, middle, told)) in enumerate(zip(grid.flat, views, strict=True)):
         u = places[c].numpy() @ (1, 1j)
@@ -145,59 +171,71 @@ def tree(
     return fig, numbers
 
 
+Errors = Mapping[str, Sequence[tuple[float, int, float]]]
+
+
 def answer(
     budgets: Sequence[int],
-    trees: Sequence[Mapping[str, Sequence[float]]],
-    again: Mapping[str, Sequence[float]],
-    controls: Mapping[str, Mapping[str, Sequence[float]]],
+    trees: Sequence[Errors],
+    again: Errors,
+    controls: Mapping[str, Errors],
     limits: Sequence[float],
 ) -> tuple[Figure, dict[str, Any]]:
     """Errors by bits a node, flat and curved, of trees (groceries first), a star and a sheet."""
-    fig, panels = plt.subplots(1, 3, figsize=(6.8, 3.4), sharey=True, width_ratios=(1.5, 1, 1))
+    fig, panels = plt.subplots(1, 3, figsize=(6.9, 3.6), sharey=True, width_ratios=(1.6, 1, 1))
     inks = {"flat": "0.25", "curved": INK}
-    drawn: dict[str, Any] = {}
+
+    def of(each: Errors, kind: str) -> list[float]:
+        return [error for error, _, _ in each[kind]]
+
     for kind, ink in inks.items():
         for each in trees[1:]:
-            panels[0].plot(budgets, each[kind], color=ink, lw=0.7, alpha=0.45)
+            panels[0].plot(budgets, of(each, kind), color=ink, lw=0.7, alpha=0.5)
         for axes, each in zip(panels, (trees[0], *controls.values()), strict=True):
-            axes.plot(budgets, each[kind], "o-", color=ink, lw=2.4, ms=4)
+            axes.plot(budgets, of(each, kind), "o-", color=ink, lw=2.4, ms=4)
+    style: dict[str, Any] = {"fontsize": 8.5, "va": "center"}
+    for bits in (b for b in (16, 32, 128) if b in budgets):
+        error, d, _ = trees[0]["flat"][budgets.index(bits)]
+        panels[0].text(bits * 1.13, error + 1.3, f"{d} dim.", color=inks["flat"], **style)
+        error, _, c = trees[0]["curved"][budgets.index(bits)]
+        panels[0].text(bits * 1.04, error + 1.4, f"c = {c:g}", color=INK, **style)
     panels[0].axhline(limits[0], color="0.25", ls="--", lw=1.3)
-    panels[0].text(
-        budgets[-1], limits[0] + 0.5, "limit of all flat spaces", ha="right", va="bottom",
-        fontsize=8, color="0.25",
-    )  # fmt: skip
+    panels[0].text(budgets[-1], limits[0] - 1.2, "no flat space gets below", ha="right", **style)
+    panels[0].text(20, 22, "flat", color=inks["flat"], weight="bold", **(style | {"fontsize": 11}))
+    words: dict[str, Any] = {"weight": "bold", "ha": "right"} | style | {"fontsize": 11}
+    panels[0].text(13, 6, "curved", color=INK, **words)
     shown = [b for b in budgets if math.log2(b) % 2 == 1]
     for axes in panels:
-        axes.set(xscale="log", xlabel="bits a node", ylim=(0, 50))
+        axes.set(xscale="log", xlabel="bits a node", ylim=(0, 33))
         axes.set_xticks(shown, [f"{b}" for b in shown])
         axes.minorticks_off()
     panels[0].set_ylabel("typical error of distances (%)")
-    titles = "trees: two curved numbers win", "star", "flat sheet"
-    for axes, title in zip(panels, titles, strict=True):
+    for axes, title in zip(panels, ("trees", "star", "flat sheet"), strict=True):
         axes.set_title(title, loc="left", weight="bold", fontsize=10)
 
-    def told(each: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    def told(each: Errors) -> dict[str, Any]:
         return {
-            kind: {f"{b}": figures.example(e) for b, e in zip(budgets, each[kind], strict=True)}
+            kind: dict(zip(map(str, budgets), map(figures.example, of(each, kind)), strict=True))
             for kind in inks
         }
 
-    drawn["groceries"] = told(trees[0])
+    drawn: dict[str, Any] = {"groceries": told(trees[0])}
     drawn |= {name: told(each) for name, each in controls.items()}
-    lead = {
-        f"{b}": figures.sample([each["flat"][k] - each["curved"][k] for each in trees[1:]])
+    drawn["dealt trees, flat minus curved"] = {
+        f"{b}": figures.sample([each["flat"][k][0] - each["curved"][k][0] for each in trees[1:]])
         for k, b in enumerate(budgets)
     }
-    drawn["dealt trees, flat minus curved"] = lead
-    drawn["limits"] = {
-        "groceries": figures.example(limits[0]),
-        "dealt": figures.sample(limits[1:]),
-        "below": figures.sample(
-            [limit - each["curved"][-1] for limit, each in zip(limits, trees, strict=True)]
-        ),
-    }
+    ends = [each["curved"][-1][0] for each in trees]
+    drawn["limit"] = figures.example(limits[0])
+    drawn["limits minus curved"] = figures.sample(
+        [limit - end for limit, end in zip(limits, ends, strict=True)]
+    )
     drawn["spread"] = figures.example(
-        max(abs(a - b) for kind in inks for a, b in zip(trees[0][kind], again[kind], strict=True))
+        max(
+            abs(a - b)
+            for kind in inks
+            for a, b in zip(of(trees[0], kind), of(again, kind), strict=True)
+        )
     )
     return fig, drawn
 
@@ -216,7 +254,7 @@ def photographs(seeds: int) -> dict[str, list[Tensor]]:
         tables.append(torch.stack(axes, dim=1))
     return {
         "photographs": [torch.cdist(means, means)],
-        "dealt": [torch.cdist(z, z) for z in tables],
+        "photographs, dealt": [torch.cdist(z, z) for z in tables],
     }
 
 
@@ -243,7 +281,9 @@ def gains(gained: Mapping[str, Sequence[float]]) -> tuple[Figure, dict[str, Any]
     drawn = figures.sweep(axes, gained, {}, INK, "", 0)
     axes.axhline(0, color="0.3", lw=1)
     axes.set_ylabel("taken from the flat\nplane's error (points)")
-    axes.set_title("who gains from a curved plane?", loc="left", weight="bold", fontsize=10)
+    axes.set_title(
+        "a star gains most, a flat sheet nothing", loc="left", weight="bold", fontsize=10
+    )
     return fig, {"gain": drawn["scores"]}
 
 
@@ -252,12 +292,11 @@ Off = Callable[[Tensor, float, Tensor], float]
 
 
 def plane_and_curved(D: Tensor, place: Place, off: Off) -> tuple[float, float]:
-    """Errors (%) of a table in the plane and in the best curved plane: the best of three starts."""
-    i, j = torch.triu_indices(len(D), len(D), 1)
-    wanted = D[i, j]
-    ends: dict[float, list[float]] = {c: [] for c in (0, 1, 4, 9, 16, 25)}
+    """Errors (%) of a table in the plane and in the best curved plane: the best of two starts."""
+    wanted = pairs(D)
+    ends: dict[float, list[float]] = {c: [] for c in (0, 1, 4, 9, 16)}
     noise = torch.Generator().manual_seed(0)
-    for size in (0.01, 0.3, 0.6):
+    for size in (0.01, 0.3):
         u = begin(D)
         u = u + size * torch.randn(u.shape, generator=noise, dtype=torch.float64)
         for c, each in ends.items():

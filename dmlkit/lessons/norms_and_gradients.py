@@ -83,9 +83,9 @@ def turned(before: Tensor, after: Tensor) -> Tensor:
 def free(seed: int) -> tuple[Tensor, Tensor, Tensor]:
     """Embeddings (200, 16) of norms from 0.1 to 10, their 20 classes and proxies (20, 16)."""
     torch.manual_seed(seed)
-    of = {"dtype": torch.float64}
-    x, proxies = (F.normalize(torch.randn(rows, 16, **of)) for rows in (200, 20))
-    n = 10 ** (2 * torch.rand(200, 1, **of) - 1)
+    kind = torch.float64
+    x, proxies = (F.normalize(torch.randn(rows, 16, dtype=kind)) for rows in (200, 20))
+    n = 10 ** (2 * torch.rand(200, 1, dtype=kind) - 1)
     return n * x, torch.arange(200) % 20, proxies
 
 
@@ -113,6 +113,7 @@ def one_step(
         axes.minorticks_off()
         axes.set_title(f"a step of {part}", **BOLD)
     panels[0].set_ylabel("turn of embeddings (°)")
+    panels[0].set_yticks([0.001, 0.01, 0.1, 1], ["0.001", "0.01", "0.1", "1"])
     low, high = panels[0].get_ylim()
     for way, (ink, *_) in looks.items():
         spot = turns["the last layer"][way]
@@ -121,10 +122,7 @@ def one_step(
         words: dict[str, Any] = {"color": ink, "fontweight": "bold", "ha": "right"}
         shift = (-12, -4) if way == "W larger" else (0, 8)
         panels[0].annotate(way, at, shift, textcoords="offset points", **words)
-    panels[1].annotate(
-        "both the same", (1, float(np.mean(turns["the layers below"]["h longer"][1]))), (0, 10),
-        textcoords="offset points", color="0.3", fontweight="bold", ha="center",
-    )  # fmt: skip
+    panels[1].text(1, 0.03, "no difference", color="0.3", fontweight="bold", ha="center")
     panels[0].set_ylim(low / 1.3, high * 1.6)
     numbers = {
         part: {way: {f"{k:g}": figures.sample(v) for k, v in each.items()}
@@ -143,27 +141,28 @@ def answer(
 
     ``found`` has an array (C,) for each training: all folds of the first seed, of the next, …
     """
-    fig, (left, right) = plt.subplots(1, 2, figsize=(6.8, 4.3), width_ratios=(1.2, 1))
-    left.axvspan(1e-10, 1e-3, color=GREEN, alpha=0.1, lw=0)
+    fig, (left, right) = plt.subplots(1, 2, figsize=(6.9, 4.3), width_ratios=(1.05, 1))
+    left.axvspan(1e-13, 1e-3, color=GREEN, alpha=0.1, lw=0)
     left.axvspan(1, 200, color=ORANGE, alpha=0.1, lw=0)
     row, names = 0, []
     for optimizer, each in angle.items():
-        left.text(2e-10, row, optimizer, fontweight="bold", va="center")
+        left.text(2e-13, row, optimizer, fontweight="bold", va="center")
         names.append("")
         row += 1
         for setting, value in each.items():
             ink = GREEN if setting.startswith("h") else BLUE
             ink = "0.4" if setting.startswith("last digit") else ink
-            left.plot(max(value, 2e-10), row, "o", color=ink, ms=7)
+            left.plot(max(value, 2e-13), row, "o", color=ink, ms=7)
             names.append(setting)
             row += 1
     left.set_yticks(range(row), names)
-    left.set(xscale="log", xlim=(1e-10, 200), ylim=(row - 0.4, -0.6))
-    left.set_xticks([1e-9, 1e-6, 1e-3, 1], ["10⁻⁹", "10⁻⁶", "0.001", "1"])
+    left.set(xscale="log", xlim=(1e-13, 200), ylim=(row - 0.4, -0.6))
+    left.set_xticks([1e-12, 1e-9, 1e-6, 1e-3, 1], ["10⁻¹²", "10⁻⁹", "10⁻⁶", "0.001", "1"])
     left.minorticks_off()
     left.grid(False, axis="y")
     left.set_xlabel("angle to the unchanged network (°)")
-    left.set_title("the same        another", fontsize=10, fontweight="bold", loc="center")
+    for x, said in ((1e-8, "the same network"), (30, "another")):
+        left.text(x, -0.8, said, ha="center", va="bottom", fontweight="bold", fontsize=10)
     whole = {
         name: np.array([np.concatenate(v[k : k + folds]) for k in range(0, len(v), folds)])
         for name, v in found.items()
@@ -171,7 +170,7 @@ def answer(
     means = {name: np.array([each.mean() for each in v]) for name, v in found.items()}
     drawn = figures.sweep(right, {name: v.mean(axis=1) for name, v in whole.items()}, floor)
     right.set(ylabel="Recall@1 (%)", ylim=(0, 75))
-    right.tick_params("x", labelsize=8)
+    right.tick_params("x", labelsize=7.5)
     right.set_title("what is found", **BOLD)
     first = next(iter(found))
     drawn["change"] = {
