@@ -136,10 +136,10 @@ def tree(
         (4, (), f"disc, c = 4: {wrong[4]:.0f} %"),
         (4, ("Fruit",), "the same disc, moved"),
     )
-    names: tuple[dict[Node, tuple[float, float]], ...] = (
-        {("Fruit",): (-0.62, 0.98), ("Vegetables",): (-0.3, -1.27), ("Packages",): (-0.45, 0.99)},
-        {("Fruit",): (-0.02, -0.09), ("Vegetables",): (-0.08, 0.05), ("Packages",): (0.16, 0.06)},
-        {("Fruit",): (0, 0)},
+    spots: tuple[tuple[tuple[str, float, float], ...], ...] = (  # as parts of the panel
+        (("Fruit", 0.3, 0.95), ("Vegetables", 0.38, 0.02), ("Packages", 0.16, 0.82)),
+        (("Fruit", 0.57, 0.77), ("Vegetables", 0.62, 0.26), ("Packages", 0.27, 0.57)),
+        (("Fruit", 0.5, 0.5),),
     )
     fig, grid = plt.subplots(1, 3, figsize=(6.8, 2.75))
     for panel, (axes, (c, middle, told)) in enumerate(zip(grid.flat, views, strict=True)):
@@ -151,11 +151,11 @@ def tree(
             axes.plot(way.real, way.imag, color=COLORS[node[0]], lw=0.8, alpha=0.7)
         colors = [COLORS[node[0]] if node else "black" for node in nodes]
         axes.scatter(x.real, x.imag, s=9, color=colors, zorder=3, lw=0)
-        for node, (dx, dy) in names[panel].items():
-            at, box = x[index[node]], {"fc": "white", "ec": "none", "pad": 0.8, "alpha": 0.85}
+        for name, right, up in spots[panel]:
+            box = {"fc": "white", "ec": "none", "pad": 0.6, "alpha": 0.85}
             axes.text(
-                at.real + dx, at.imag + dy, node[-1].lower(), color=COLORS[node[0]], bbox=box,
-                ha="center", va="center", fontsize=8, weight="bold", zorder=4,
+                right, up, name.lower(), color=COLORS[name], bbox=box, ha="center", va="center",
+                fontsize=8, weight="bold", zorder=4, transform=axes.transAxes,
             )  # fmt: skip
         if c:
             axes.add_patch(Circle((0, 0), 0.5, fill=False, color="0.4", lw=1))
@@ -198,12 +198,13 @@ def answer(
         error, d, _ = trees[0]["flat"][budgets.index(bits)]
         panels[0].text(bits * 1.13, error + 1.3, f"{d} dim.", color=inks["flat"], **style)
         error, _, c = trees[0]["curved"][budgets.index(bits)]
-        panels[0].text(bits * 1.04, error + 1.4, f"c = {c:g}", color=INK, **style)
+        by, up, ha = (0.9, -1.2, "right") if bits == 32 else (1.04, 1.4, "left")
+        panels[0].text(bits * by, error + up, f"c = {c:g}", color=INK, ha=ha, **style)
     panels[0].axhline(limits[0], color="0.25", ls="--", lw=1.3)
     panels[0].text(budgets[-1], limits[0] - 1.2, "no flat space gets below", ha="right", **style)
-    panels[0].text(20, 22, "flat", color=inks["flat"], weight="bold", **(style | {"fontsize": 11}))
-    words: dict[str, Any] = {"weight": "bold", "ha": "right"} | style | {"fontsize": 11}
-    panels[0].text(13, 6, "curved", color=INK, **words)
+    words: dict[str, Any] = {"weight": "bold", "va": "center", "fontsize": 11}
+    panels[0].text(11, 27, "flat", color=inks["flat"], **words)
+    panels[0].text(8, 2, "curved", color=INK, **words)
     shown = [b for b in budgets if math.log2(b) % 2 == 1]
     for axes in panels:
         axes.set(xscale="log", xlabel="bits a node", ylim=(0, 33))
