@@ -285,7 +285,7 @@ def gains(gained: Mapping[str, Sequence[float]]) -> tuple[Figure, dict[str, Any]
     axes.set_title(
         "a star gains most, a flat sheet nothing", loc="left", weight="bold", fontsize=10
     )
-    return fig, {"gain": drawn["scores"]}
+    return fig, {"gain": {k.replace("\n", " "): v for k, v in drawn["scores"].items()}}
 
 
 Place = Callable[[Tensor, float, Tensor], Tensor]
