@@ -287,7 +287,9 @@ def gains(
     axes.axhline(0, color="0.3", lw=1)
     axes.tick_params("x", labelsize=8.5)
     axes.set_ylabel("taken from the flat\nplane's error (points)")
-    axes.set_title("flat clouds gain, too, without any tree", loc="left", weight="bold", fontsize=10)
+    axes.set_title(
+        "flat clouds gain, too, without any tree", loc="left", weight="bold", fontsize=10
+    )
     plain = {name: name.replace("\n", " ") for name in gained}
     return fig, {
         "gain": {plain[name]: drawn[names.get(name, name)] for name in gained},

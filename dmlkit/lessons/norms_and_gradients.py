@@ -142,21 +142,21 @@ def answer(
     ``found`` has an array (C,) for each training: all folds of the first seed, of the next, …
     """
     fig, (left, right) = plt.subplots(1, 2, figsize=(6.9, 4.3), width_ratios=(1.05, 1))
-    left.axvspan(1e-13, 1e-3, color=GREEN, alpha=0.1, lw=0)
+    left.axvspan(3e-14, 1e-3, color=GREEN, alpha=0.1, lw=0)
     left.axvspan(1, 200, color=ORANGE, alpha=0.1, lw=0)
     row, names = 0, []
     for optimizer, each in angle.items():
-        left.text(2e-13, row, optimizer, fontweight="bold", va="center")
+        left.text(7e-14, row, optimizer, fontweight="bold", va="center")
         names.append("")
         row += 1
         for setting, value in each.items():
             ink = GREEN if setting.startswith("h") else BLUE
             ink = "0.4" if setting.startswith("last digit") else ink
-            left.plot(max(value, 2e-13), row, "o", color=ink, ms=7)
+            left.plot(max(value, 1e-13), row, "o", color=ink, ms=7)
             names.append(setting)
             row += 1
     left.set_yticks(range(row), names)
-    left.set(xscale="log", xlim=(1e-13, 200), ylim=(row - 0.4, -0.6))
+    left.set(xscale="log", xlim=(3e-14, 200), ylim=(row - 0.4, -0.6))
     left.set_xticks([1e-12, 1e-9, 1e-6, 1e-3, 1], ["10⁻¹²", "10⁻⁹", "10⁻⁶", "0.001", "1"])
     left.minorticks_off()
     left.grid(False, axis="y")
