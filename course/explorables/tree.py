@@ -95,7 +95,7 @@ EXPLORABLE = Explorable(
     figure="12_tree",
     alt="A tree of groceries in two dimensions, its root under a handle; branches of fruit, "
     "vegetables and packages in three colors, two apples and a milk marked; a circle around it.",
-    discover="Flat, at c = 0, the best places leave distances 30 % wrong; curvature alone brings "
+    discover="Flat, at c = 0, the best places have a typical error of 30 %; curvature alone brings "
     "that to 8 %, most of it by c = 4. Dragging changes everything on the paper and no distance: "
     "in a curved space the branch that comes to the middle opens, flat nothing does.",
     menu="Space",
@@ -111,6 +111,6 @@ EXPLORABLE = Explorable(
     start=((0.0, 0.0),),
     data=drawn,
     formula=tree,
-    readouts={"error": "Error (%)", "paper": "Two apples, on the paper",
+    readouts={"error": "Typical error (%)", "paper": "Two apples, on the paper",
               "near": "Two apples, in the space", "far": "Apple and milk"},
 )  # fmt: skip

@@ -1,0 +1,185 @@
+"""What lesson 13 draws and prepares."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+import torch.nn.functional as F
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Arc
+from torch import Tensor
+
+from dmlkit import data, figures
+
+BOLD: dict[str, Any] = {"loc": "left", "fontweight": "bold", "fontsize": 10}
+BLUE, GREEN, ORANGE, PURPLE = "#0072b2", "#009e73", "#d55e00", "#7a3e9d"
+
+
+def lengths(test: data.ImageSet, n: Tensor) -> tuple[Figure, dict[str, Any]]:
+    """Six photographs of three products, from the shortest embedding to the longest."""
+    products = ["Royal-Gala", "Lemon", "Carrots"]
+    large = data.load("grocery64", "test", fold=0).images  # the same photographs, 64 pixels
+    ours = [test.class_names.index(product) for product in products]
+    longest = n[torch.from_numpy(np.isin(test.labels, ours))].max()
+    fig, panels = plt.subplots(3, 6, figsize=(6.2, 3.8))
+    for line, product, own in zip(panels, products, ours, strict=True):
+        row = np.flatnonzero(test.labels == own)
+        row = row[n[row].argsort().numpy()]
+        line[0].set_ylabel(product.lower().replace("-", " "), fontsize=9)
+        for axes, one in zip(line, row[np.linspace(0, len(row) - 1, 6).astype(int)], strict=True):
+            axes.imshow(large[one].permute(1, 2, 0))
+            end = 63 * float(n[one] / longest)
+            axes.plot([0, end], [67, 67], lw=4, color=ORANGE, clip_on=False)
+            axes.set(xticks=[], yticks=[], xlim=(0, 63), ylim=(63, 0))
+            axes.spines[:].set_visible(False)
+            axes.set_title(f"{n[one]:.0f}", fontsize=10, fontweight="bold", pad=2)
+    within = []
+    for k in range(test.num_classes):
+        own_n = n[torch.from_numpy(test.labels == k)]
+        within.append((own_n.std() / own_n.mean()).item())
+    return fig, {"spread within each product": figures.example(within)}
+
+
+def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], ink: str) -> None:
+    """An arrow from start to end in the units of the data."""
+    props = {"arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 0, "mutation_scale": 11}
+    axes.annotate("", end, start, arrowprops=props | {"color": ink, "lw": 2.2}, zorder=4)
+
+
+def triangles() -> tuple[Figure, dict[str, Any]]:
+    """One step of SGD on two embeddings of one direction, of norms 1 and 3."""
+    fig, panels = plt.subplots(1, 2, figsize=(6.8, 1.9), width_ratios=(1.75, 3.85))
+    taken: dict[str, Any] = {}
+    for axes, n, ink in zip(panels, (1.0, 3.0), (GREEN, BLUE), strict=True):
+        step = 0.6 / n
+        turn = float(np.degrees(np.arctan2(step, n)))
+        axes.add_patch(Arc((0, 0), 2 * n, 2 * n, theta1=0, theta2=turn + 9, color="0.6", ls=":"))
+        radius = 0.55 * n
+        of_turn: dict[str, Any] = {"theta1": 0, "theta2": turn, "color": ink, "lw": 3}
+        axes.add_patch(Arc((0, 0), 2 * radius, 2 * radius, **of_turn))
+        axes.fill([0, n, n], [0, 0, step], color=ink, alpha=0.13, lw=0)
+        axes.plot([n - 0.07, n - 0.07, n], [0, 0.07, 0.07], color="0.2", lw=1.2)  # right angle
+        axes.plot([0, n], [0, step], color=ink, lw=1.8)
+        _arrow(axes, (0, 0), (n, 0), "black")
+        _arrow(axes, (n, 0), (n, step), figures.WRONG)
+        axes.text(n + 0.06, 0.5 * step, f"step {step:.1f}", color=figures.WRONG, va="center")
+        axes.set(aspect="equal", xlim=(-0.05, n + 0.62), ylim=(-0.08, 0.72))
+        axes.set_axis_off()
+        axes.set_title(f"norm {n:g}: turns by {turn:.0f}°", color=ink, **BOLD)
+        taken[f"norm {n:g}"] = {"turn in degrees": turn, "norm after": np.hypot(n, step)}
+    return fig, taken
+
+
+def turned(before: Tensor, after: Tensor) -> Tensor:
+    """Angle between rows, exact for small ones, too: (B, d), (B, d) -> (B,)."""
+    x = F.normalize(before)
+    along = (after * x).sum(dim=1, keepdim=True)  # (B, 1)
+    return torch.atan2((after - along * x).norm(dim=1), along[:, 0])
+
+
+def free(seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Embeddings (200, 16) of norms from 0.1 to 10, their 20 classes and proxies (20, 16)."""
+    torch.manual_seed(seed)
+    kind = torch.float64
+    x, proxies = (F.normalize(torch.randn(rows, 16, dtype=kind)) for rows in (200, 20))
+    n = 10 ** (2 * torch.rand(200, 1, dtype=kind) - 1)
+    return n * x, torch.arange(200) % 20, proxies
+
+
+def gradient(loss: Any, f: Tensor) -> Tensor:
+    """∂L/∂f by autograd: (B, d) -> (B, d)."""
+    f = f.detach().clone().requires_grad_()
+    return torch.autograd.grad(loss(f), f)[0]
+
+
+def one_step(
+    turns: Mapping[str, Mapping[str, Mapping[float, Sequence[float]]]],
+) -> tuple[Figure, dict[str, Any]]:
+    """Turns of one step by how long embeddings were made, {part: {way: {factor: turns}}}."""
+    fig, panels = plt.subplots(1, 2, figsize=(6.8, 2.9), sharey=True)
+    looks = {"W larger": (BLUE, "o-", 2.4), "h longer": (GREEN, "s--", 1.8)}
+    for axes, (part, ways) in zip(panels, turns.items(), strict=True):
+        for way, each in ways.items():
+            ink, style, width = looks[way]
+            told = np.array([each[k] for k in each])  # (factors, draws)
+            axes.plot([*each], told, color=ink, lw=0.5, alpha=0.4)
+            axes.plot([*each], told.mean(axis=1), style, color=ink, lw=width, ms=6)
+        axes.set(xscale="log", yscale="log", xlabel="times as long")
+        factors = [*next(iter(ways.values()))]
+        axes.set_xticks(factors, [f"{k:g}" for k in factors])
+        axes.minorticks_off()
+        axes.set_title(f"a step of {part}", **BOLD)
+    panels[0].set_ylabel("turn of embeddings (°)")
+    panels[0].set_yticks([0.001, 0.01, 0.1, 1], ["0.001", "0.01", "0.1", "1"])
+    low, high = panels[0].get_ylim()
+    for way, (ink, *_) in looks.items():
+        spot = turns["the last layer"][way]
+        k = max(spot)
+        at = (k, float(np.mean(spot[k])))
+        words: dict[str, Any] = {"color": ink, "fontweight": "bold", "ha": "right"}
+        shift = (-12, -4) if way == "W larger" else (0, 8)
+        panels[0].annotate(way, at, shift, textcoords="offset points", **words)
+    panels[1].text(1, 0.03, "no difference", color="0.3", fontweight="bold", ha="center")
+    panels[0].set_ylim(low / 1.3, high * 1.6)
+    numbers = {
+        part: {way: {f"{k:g}": figures.sample(v) for k, v in each.items()}
+               for way, each in ways.items()} for part, ways in turns.items()
+    }  # fmt: skip
+    return fig, {"turns": numbers}
+
+
+def answer(
+    angle: Mapping[str, Mapping[str, float]],
+    found: Mapping[str, Sequence[np.ndarray]],
+    floor: Mapping[str, float],
+    folds: int,
+) -> tuple[Figure, dict[str, Any]]:
+    """Angles to the unchanged network, {optimizer: {setting: °}}, and Recall@1 by product.
+
+    ``found`` has an array (C,) for each training: all folds of the first seed, of the next, …
+    """
+    fig, (left, right) = plt.subplots(1, 2, figsize=(6.9, 4.3), width_ratios=(1.05, 1))
+    left.axvspan(3e-14, 1e-3, color=GREEN, alpha=0.1, lw=0)
+    left.axvspan(1, 200, color=ORANGE, alpha=0.1, lw=0)
+    row, names = 0, []
+    for optimizer, each in angle.items():
+        left.text(7e-14, row, optimizer, fontweight="bold", va="center")
+        names.append("")
+        row += 1
+        for setting, value in each.items():
+            ink = GREEN if setting.startswith("h") else BLUE
+            ink = "0.4" if setting.startswith("last digit") else ink
+            left.plot(max(value, 1e-13), row, "o", color=ink, ms=7)
+            names.append(setting)
+            row += 1
+    left.set_yticks(range(row), names)
+    left.set(xscale="log", xlim=(3e-14, 200), ylim=(row - 0.4, -0.6))
+    left.set_xticks([1e-12, 1e-9, 1e-6, 1e-3, 1], ["10⁻¹²", "10⁻⁹", "10⁻⁶", "0.001", "1"])
+    left.minorticks_off()
+    left.grid(False, axis="y")
+    left.set_xlabel("angle to the unchanged network (°)")
+    for x, said in ((1e-8, "the same network"), (30, "another")):
+        left.text(x, -0.8, said, ha="center", va="bottom", fontweight="bold", fontsize=10)
+    whole = {
+        name: np.array([np.concatenate(v[k : k + folds]) for k in range(0, len(v), folds)])
+        for name, v in found.items()
+    }  # (seeds, products)
+    means = {name: np.array([each.mean() for each in v]) for name, v in found.items()}
+    drawn = figures.sweep(right, {name: v.mean(axis=1) for name, v in whole.items()}, floor)
+    right.set(ylabel="Recall@1 (%)", ylim=(0, 75))
+    right.tick_params("x", labelsize=7.5)
+    right.set_title("what is found", **BOLD)
+    first = next(iter(found))
+    drawn["change"] = {
+        name.replace("\n", " "): {
+            "over trainings": figures.sample(means[name] - means[first]),
+            "over products": figures.sample((whole[name] - whole[first]).mean(axis=0)),
+        }
+        for name in found
+        if name != first
+    }
+    drawn["scores"] = {k.replace("\n", " "): v for k, v in drawn["scores"].items()}
+    return fig, {"angle": angle} | drawn
