@@ -1,0 +1,109 @@
+"""What lesson 02 draws."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.offsetbox import AnnotationBbox, OffsetImage
+from torch import Tensor
+
+from dmlkit import data, figures
+
+#: The six images of the first picture, and where they lie on the circle (degrees).
+NAMES = ("R₁", "R₂", "K₁", "K₂", "8₁", "8₂")
+TURN = (65.0, 350.0, 15.0, 190.0, 255.0, 318.0)
+
+
+def toy() -> Tensor:
+    """Six points on a circle, pair after pair: (6, 2)."""
+    turn = torch.tensor(TURN, dtype=torch.float64).deg2rad()
+    return torch.stack([turn.cos(), turn.sin()], dim=1)
+
+
+def circles(x: Tensor, weights: Mapping[float, Tensor]) -> tuple[Figure, dict[str, Any]]:
+    """The springs of six images at each scale: points (6, 2), and w (6, 6) of each scale."""
+    glyphs, sines = data.load("glyphs", "train"), (1 - (x @ x.T) ** 2).clamp_min(0).sqrt()
+    shown = [np.flatnonzero(glyphs.labels == label)[k] for label in (140, 122, 65) for k in (0, 1)]
+    fig, panels = plt.subplots(1, len(weights), figsize=(figures.WIDTH, 3.5))
+    drawn: dict[str, Any] = {}
+    for axes, (alpha, w) in zip(panels, weights.items(), strict=True):
+        turns, force = w * sines, -w @ x
+        along = force - (force * x).sum(dim=1, keepdim=True) * x  # what turns a point: (6, 2)
+        _springs(axes, x, turns)
+        arrows = 0.62 * along / along.norm(dim=1).max()
+        for spot, arrow, k, name in zip(x, arrows, shown, NAMES, strict=True):
+            ink = {"color": "0.15", "lw": 1.5, "arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 0}
+            if arrow.norm() > 0.08:
+                axes.annotate("", (spot + arrow).tolist(), spot.tolist(), arrowprops=ink)
+            image = OffsetImage(1 - glyphs.images[k, 0].numpy() / 255, cmap="gray", zoom=0.85)
+            axes.add_artist(AnnotationBbox(image, (1.33 * spot).tolist(), frameon=False))
+            at = 1.33 * spot + spot.new([0.25, 0.1] if spot[0] > -0.5 else [-0.08, 0.26])
+            axes.text(*at.tolist(), name, fontsize=8.5, color="0.35")
+        axes.plot(*x[1::2].T, "o", mfc="white", mec="0.15", ms=5.5, zorder=4)
+        axes.set(xlim=(-1.6, 1.62), ylim=(-1.55, 1.5), aspect="equal", frame_on=False)
+        figures.bare(axes)
+        axes.set_title(f"scale α = {alpha:g}", fontweight="bold", fontsize=10)
+        drawn[f"{alpha:g}"] = {"w": w, "turned": turns.abs(), "force": along}
+    return fig, drawn
+
+
+def _springs(axes: Axes, x: Tensor, turns: Tensor) -> None:
+    """Chords between points on a circle: blue pulls, orange pushes; as wide as they turn."""
+    axes.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.8", zorder=0))
+    for i, j in zip(*np.triu_indices(len(x), 1), strict=True):
+        part = float(turns[i, j] / turns.abs().max().clamp_min(1e-9))
+        if abs(part) > 0.004:
+            ink: dict[str, Any] = {"color": figures.RIGHT if part < 0 else figures.WRONG}
+            axes.plot(*x[[i, j]].T, lw=max(0.6, 6 * abs(part)), alpha=0.85, zorder=1, **ink)
+    axes.plot(*x.T, "o", color="0.15", ms=5, zorder=3)
+
+
+def answer(
+    share: Mapping[str, Sequence[float]],
+    fixed: Mapping[str, Sequence[float]],
+    earlier: Mapping[str, Sequence[float]],
+    courses: Mapping[str, np.ndarray],
+    steps: int,
+) -> tuple[Figure, dict[str, Any]]:
+    """The nearest's share of the push: by the scale, and by the step where the scale is turned.
+
+    ``courses`` has the share in each step of training, (R, S): before the turn, and after it at
+    100 ("up"), still at 16 ("kept"), and from 100 at 16 ("down").
+    """
+    fig, (left, right) = plt.subplots(1, 2, figsize=(figures.WIDTH, 3.5), width_ratios=(1, 1.25))
+    purple, places = figures.look("n_pairs_normalized").color, range(len(share))
+    even = {"all alike": 100 / 31}
+    drawn: dict[str, Any] = {"trained": figures.sweep(left, share, {}, purple)}
+    left.plot(places, [np.mean(v) for v in fixed.values()], "s--", color="0.5", ms=5, zorder=1)
+    old = [(k, float(np.mean(earlier[a]))) for k, a in enumerate(share) if a in earlier]
+    left.plot(*np.transpose(old), "D", mfc="white", mec="black", ms=4.5, ls="", zorder=9)
+    left.text(1.95, 71, "dial turned,\nnothing trained", color="0.4", fontsize=8.5, ha="right")
+    left.text(2.02, 13, "trained at\nthis scale", color=purple, fontsize=8.5)
+    left.set(xlabel="scale α", ylabel="share of the nearest (%)", ylim=(0, 100))
+    left.set_title("by the scale", fontweight="bold", loc="left")
+    looks = {
+        "before": (purple, "-"), "kept": (purple, "--"),
+        "down": (figures.RIGHT, "-"), "up": (figures.WRONG, "-"),
+    }  # fmt: skip
+    for name, (ink, line) in looks.items():
+        first = 1 if name == "before" else steps + 1
+        at = np.arange(first, first + courses[name].shape[1])
+        drawn[name] = figures.curve(
+            right, at, courses[name], name, color=ink, ls=line, marker="", lw=1.8
+        )
+    right.axvline(steps + 0.5, color="0.3", lw=1)
+    right.text(steps - 1, 95, "here α is turned", ha="right", va="center", fontsize=8.5)
+    right.text(steps + 8, 80, "from 16 to 100", color=figures.WRONG, fontsize=8.5)
+    right.text(steps + 14, 52, "left at 16", color=purple, fontsize=8.5)
+    right.text(steps + 8, 9, "from 100 to 16", color=figures.RIGHT, fontsize=8.5)
+    for axes in (left, right):
+        axes.axhline(even["all alike"], color="0.5", ls=":", lw=1.4, zorder=0)
+    right.text(2 * steps, 4.5, "all 31 alike", fontsize=8, color="0.35", ha="right")
+    right.set(xlabel="step of training", ylim=(0, 100), yticklabels=[])
+    right.set_title("by the step", fontweight="bold", loc="left")
+    drawn["even"] = even["all alike"]
+    return fig, drawn
