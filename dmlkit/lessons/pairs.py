@@ -80,7 +80,8 @@ def answer(
     drawn: dict[str, Any] = {"trained": figures.sweep(left, share, {}, purple)}
     left.plot(places, [np.mean(v) for v in fixed.values()], "s--", color="0.5", ms=5, zorder=1)
     old = [(k, float(np.mean(earlier[a]))) for k, a in enumerate(share) if a in earlier]
-    left.plot(*np.transpose(old), "D", mfc="white", mec="black", ms=4.5, ls="", zorder=9)
+    across, up = np.transpose(old)
+    left.plot(across + 0.32, up, "D", mfc="white", mec="black", ms=4.5, ls="", zorder=9)
     left.text(1.95, 71, "dial turned,\nnothing trained", color="0.4", fontsize=8.5, ha="right")
     left.text(2.02, 13, "trained at\nthis scale", color=purple, fontsize=8.5)
     left.set(xlabel="scale α", ylabel="share of the nearest (%)", ylim=(0, 100))
