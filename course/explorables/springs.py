@@ -48,8 +48,8 @@ EXPLORABLE = Explorable(
         Choice(
             "n_pairs_normalized", "InfoNCE",
             "K₁ and K₂ have the largest weight of all (see The numbers). Drag K₂ along the circle: "
-            "where does their spring turn them most? Then move the scale α: who pushes at 1, who at "
-            "100?",
+            "where does their spring turn them most? Then move the scale α: who pushes at 1? "
+            "Who at 100?",
             # dmlkit's scale is a length: r² = α
             (Slider("scale α", 1.0, 100.0, 16.0, log=True, setting="scale", inner=torch.sqrt),),
         ),

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
-import numpy as np
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
@@ -23,7 +23,10 @@ def sheets(images: Mapping[int, Tensor]) -> Figure:
     for axes, (K, batch) in zip(panels, images.items(), strict=True):
         ink = 1 - batch[:, 0].reshape(ROW, ROW, SIDE, SIDE).float().numpy() / 255
         axes.imshow(
-            ink.transpose(0, 2, 1, 3).reshape(ROW * SIDE, ROW * SIDE), cmap="gray", vmin=0.05, vmax=0.9
+            ink.transpose(0, 2, 1, 3).reshape(ROW * SIDE, ROW * SIDE),
+            cmap="gray",
+            vmin=0.05,
+            vmax=0.9,
         )
         for k in range(ROW * ROW):
             color = "black" if k == 0 else figures.RIGHT if k < K else figures.WRONG
@@ -31,7 +34,7 @@ def sheets(images: Mapping[int, Tensor]) -> Figure:
             axes.add_patch(
                 Rectangle(
                     (x + 1, y + 1), SIDE - 3, SIDE - 3,
-                    fill=k >= K, fc=(*plt.matplotlib.colors.to_rgb(figures.WRONG), 0.13),
+                    fill=k >= K, fc=(*to_rgb(figures.WRONG), 0.13),
                     ec=color if k < K else "none", lw=2.2 if k < K else 0,
                 )
             )  # fmt: skip
@@ -58,5 +61,3 @@ def answer(
     right.set_xlabel("points of Recall@1")
     right.set_title("minus 32 × 2", fontweight="bold", loc="left")
     return fig, drawn
-
-

@@ -1,6 +1,6 @@
 """What lesson 02 draws."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -9,6 +9,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
+from matplotlib.patches import Circle
 from torch import Tensor
 
 from dmlkit import data, figures
@@ -53,7 +54,7 @@ def circles(x: Tensor, weights: Mapping[float, Tensor]) -> tuple[Figure, dict[st
 
 def _springs(axes: Axes, x: Tensor, turns: Tensor) -> None:
     """Chords between points on a circle: blue pulls, orange pushes; as wide as they turn."""
-    axes.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.8", zorder=0))
+    axes.add_patch(Circle((0, 0), 1, fill=False, color="0.8", zorder=0))
     for i, j in zip(*np.triu_indices(len(x), 1), strict=True):
         part = float(turns[i, j] / turns.abs().max().clamp_min(1e-9))
         if abs(part) > 0.004:
@@ -107,4 +108,48 @@ def answer(
     right.set(xlabel="step of training", ylim=(0, 100), yticklabels=[])
     right.set_title("by the step", fontweight="bold", loc="left")
     drawn["even"] = even["all alike"]
+    drawn["fixed"] = {name: figures.sample(values) for name, values in fixed.items()}
     return fig, drawn
+
+
+def samples(
+    cosines: Mapping[tuple[int, float | str], Tensor],
+    courses: Mapping[str, np.ndarray],
+    share: Mapping[str, np.ndarray],
+    jump: np.ndarray,
+    left: np.ndarray,
+    by_split: Callable[[np.ndarray], np.ndarray],
+) -> dict[str, Any]:
+    """What the page says in numbers: the turn, the rise with the scale, and α times the spread."""
+    order, last = list(dict.fromkeys(seed for seed, _ in cosines)), slice(-10, None)
+
+    def spread(key: float | str, alpha: float, at: slice) -> np.ndarray:
+        s = torch.stack([cosines[seed, key][at] for seed in order])  # (R, S, P, P)
+        two = ~torch.eye(s.shape[-1], dtype=torch.bool, device=s.device)
+        return by_split(alpha * s[:, :, two].std(dim=2).mean(dim=1).cpu().numpy())
+
+    scales = [key for _, key in cosines if isinstance(key, float)]
+    found = {
+        "rise": {
+            f"{b} minus {a}": share[b] - share[a] for a, b in zip(share, [*share][1:], strict=False)
+        },
+        "turn": {
+            "jump": jump,
+            "left": left,
+            "left of it": 100 * left / jump,
+            "before": by_split(courses["before"][:, last].mean(axis=1)),
+            "first": by_split(courses["up"][:, 0]),
+            "end": by_split(courses["up"][:, last].mean(axis=1)),
+            "end kept": by_split(courses["kept"][:, last].mean(axis=1)),
+            "down first": by_split(courses["down"][:, 0]),
+            "down end": by_split(courses["down"][:, last].mean(axis=1)),
+        },
+        "spread": {
+            "before": spread(16.0, 16.0, last),
+            "first": spread("up", 100.0, slice(0, 1)),
+            "end": spread("up", 100.0, last),
+            "end kept": spread("kept", 16.0, last),
+        }
+        | {f"trained at {a:g}": spread(a, a, last) for a in dict.fromkeys(scales)},
+    }
+    return {name: {k: figures.sample(v) for k, v in part.items()} for name, part in found.items()}
