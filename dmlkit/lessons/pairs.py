@@ -84,9 +84,9 @@ def answer(
     across, up = np.transpose(old)
     left.plot(across + 0.32, up, "D", mfc="white", mec="black", ms=4.5, ls="", zorder=9)
     left.text(1.95, 71, "dial turned,\nnothing trained", color="0.4", fontsize=8.5, ha="right")
-    left.text(2.02, 13, "trained at\nthis scale", color=purple, fontsize=8.5)
+    left.text(2.5, 11, "trained at this scale", color=purple, fontsize=8.5, ha="center")
     left.set(xlabel="scale α", ylabel="share of the nearest (%)", ylim=(0, 100))
-    left.set_title("by the scale", fontweight="bold", loc="left")
+    left.set_title("at each scale", fontweight="bold", loc="left")
     looks = {
         "before": (purple, "-"), "kept": (purple, "--"),
         "down": (figures.RIGHT, "-"), "up": (figures.WRONG, "-"),
@@ -94,19 +94,21 @@ def answer(
     for name, (ink, line) in looks.items():
         first = 1 if name == "before" else steps + 1
         at = np.arange(first, first + courses[name].shape[1])
-        drawn[name] = figures.curve(
-            right, at, courses[name], name, color=ink, ls=line, marker="", lw=1.8
-        )
+        style: dict[str, Any] = {"color": ink, "ls": line, "marker": "", "lw": 1.8}
+        before = len(right.collections)
+        drawn[name] = figures.curve(right, at, courses[name], name, **style)
+        for band in right.collections[before:]:
+            band.set_alpha(0.0 if name == "down" else 0.15)
     right.axvline(steps + 0.5, color="0.3", lw=1)
     right.text(steps - 1, 95, "here α is turned", ha="right", va="center", fontsize=8.5)
-    right.text(steps + 8, 80, "from 16 to 100", color=figures.WRONG, fontsize=8.5)
-    right.text(steps + 14, 52, "left at 16", color=purple, fontsize=8.5)
-    right.text(steps + 8, 9, "from 100 to 16", color=figures.RIGHT, fontsize=8.5)
+    right.text(steps + 5, 71, "from 16 to 100", color=figures.WRONG, fontsize=8.5)
+    right.text(steps + 22, 46, "left at 16", color=purple, fontsize=8.5)
+    right.text(steps + 22, 10, "from 100 to 16", color=figures.RIGHT, fontsize=8.5)
     for axes in (left, right):
         axes.axhline(even["all alike"], color="0.5", ls=":", lw=1.4, zorder=0)
     right.text(2 * steps, 4.5, "all 31 alike", fontsize=8, color="0.35", ha="right")
     right.set(xlabel="step of training", ylim=(0, 100), yticklabels=[])
-    right.set_title("by the step", fontweight="bold", loc="left")
+    right.set_title("the network takes the jump back", fontweight="bold", loc="left")
     drawn["even"] = even["all alike"]
     drawn["fixed"] = {name: figures.sample(values) for name, values in fixed.items()}
     return fig, drawn
