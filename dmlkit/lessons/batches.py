@@ -67,7 +67,7 @@ def answer(
     fig, (left, right) = plt.subplots(1, 2, figsize=(figures.WIDTH, 3.6), width_ratios=(1.75, 1))
     drawn = {"recall": figures.sweep(left, found, floor, figures.RIGHT)}
     left.axvline(len(found) - 1.5, color="0.85", lw=1)
-    left.set(ylabel="Recall@1, unseen characters (%)", ylim=(0, 80))
+    left.set(ylabel="Recall@1, unseen characters (%)", ylim=(0, 88))
     left.set_xlabel("classes × images of a class")
     left.set_title("64 images in a batch", fontweight="bold", loc="left")
     drawn["minus"] = figures.dots(right, minus, every=True, color=figures.RIGHT)
