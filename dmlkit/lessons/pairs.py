@@ -155,3 +155,35 @@ def samples(
         | {f"trained at {a:g}": spread(a, a, last) for a in dict.fromkeys(scales)},
     }
     return {name: {k: figures.sample(v) for k, v in part.items()} for name, part in found.items()}
+
+
+def ranks(cosines: Mapping[float, Tensor]) -> tuple[Figure, dict[str, Any]]:
+    """Who gets the push, by rank: with cosines (P, P) of the networks trained at some scales."""
+    fig, panels = plt.subplots(1, 3, figsize=(figures.WIDTH, 2.1), sharey=True)
+    purple = figures.look("n_pairs_normalized").color
+    shown = (
+        (16.0, 16.0, "trained at 16, α = 16", purple),
+        (16.0, 100.0, "the same, α = 100", "0.5"),
+        (100.0, 100.0, "trained at 100, α = 100", purple),
+    )
+    for axes, (trained, alpha, said, ink) in zip(panels, shown, strict=True):
+        s = _negatives(cosines[trained])
+        push = (alpha * s).softmax(dim=1) * (1 - s**2).clamp_min(0).sqrt()
+        high = 100 * (push / push.sum(dim=1, keepdim=True)).mean(dim=0)
+        axes.bar(range(1, len(high) + 1), high.cpu(), color=ink, width=0.8)
+        axes.axhline(100 / len(high), color="0.5", ls=":", lw=1.4)
+        axes.set(xlabel="negatives, nearest first", ylim=(0, 100), xticks=(1, 10, 20, 30))
+        axes.grid(False, axis="x")
+        axes.set_title(said, fontweight="bold", loc="left", fontsize=9.5)
+    panels[0].set_ylabel("share of the push (%)")
+    kept = {
+        f"{a:g}": figures.example([[round(v, 3) for v in row] for row in _negatives(s).tolist()])
+        for a, s in cosines.items()
+    }
+    return fig, {"negatives": kept}
+
+
+def _negatives(s: Tensor) -> Tensor:
+    """The cosines of each anchor's negatives, the nearest first: (P, P) -> (P, P − 1)."""
+    two = ~torch.eye(len(s), dtype=torch.bool, device=s.device)
+    return s[two].reshape(len(s), -1).sort(dim=1, descending=True).values
