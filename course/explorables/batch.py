@@ -73,7 +73,7 @@ def ring() -> list[str]:
 _ALIKE = Slider("classes that look like a class", 2.0, 20.0, 4.0, step=2.0)
 
 EXPLORABLE = Explorable(
-    figure="05_tradeoff",
+    figure="05_meet",
     alt="A sheet of the 64 images of a batch, class by class: pale where no other image of the "
     "class is there, with an orange frame where a class is there that looks alike.",
     discover="More images of a class mean more triplets, of fewer classes: from K = 2 on, ever "
@@ -83,8 +83,8 @@ EXPLORABLE = Explorable(
     choices=(
         Choice(
             "pk", "PK, of 300 classes",
-            "Raise K from 1. What grows, and what becomes rare? At which K do most images have "
-            "both a partner and a look-alike?",
+            "Raise K from 1. What grows, and what becomes rare? At which K has the batch most "
+            "triplets, and at which do most images have both a partner and a look-alike?",
             (Slider("images of a class K", 1.0, 32.0, 4.0, log=True, step=6.2), _ALIKE),  # 2^k
         ),
         Choice(

@@ -48,14 +48,15 @@ EXPLORABLE = Explorable(
         Choice(
             "n_pairs_normalized", "InfoNCE",
             "K₁ and K₂ have the largest weight of all (see The numbers). Drag K₂ along the circle: "
-            "where does their spring turn them most? Then lower the scale α to 1: who pushes now?",
+            "where does their spring turn them most? Then move the scale α: who pushes at 1? "
+            "Who at 100?",
             # dmlkit's scale is a length: r² = α
-            (Slider("scale α", 1.0, 64.0, 16.0, log=True, setting="scale", inner=torch.sqrt),),
+            (Slider("scale α", 1.0, 100.0, 16.0, log=True, setting="scale", inner=torch.sqrt),),
         ),
         Choice(
-            "contrastive", "contrastive",
+            "contrastive", "contrastive, not squared",
             "Turn K₁ away from R₂. At which angle between them does their push end, and does it "
-            "fade or break off?",
+            "fade or break off? (The loss of 2006 squares both terms.)",
             (Slider("margin m", 0.2, 1.2, 0.5, setting="negative_margin"),),
         ),
         Choice(
