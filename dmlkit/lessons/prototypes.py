@@ -1,6 +1,6 @@
 """What lesson 06 draws, and its interval."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -147,7 +147,8 @@ def answer(
         for how in right
         for n in numbers[1:]
     }
-    whole = summary(right["mean"]["mean"][5] - right["neighbors"]["neighbors"][5])
+    pairs = len(right["neighbors"]["mean"][5])  # the same seeds
+    whole = summary(right["mean"]["mean"][5][:pairs] - right["neighbors"]["neighbors"][5])
     scatter = {n: summary(right["mean"]["mean"][n] - right["mean"]["mean distance"][n])
                for n in numbers[1:]}  # fmt: skip
     at = [0, 1, 2, 4, 5, 6, 8]
@@ -172,7 +173,7 @@ def answer(
             for how, tests in right.items()
         },
         "gain": rows, "whole": whole, "scatter": scatter,
-        "in training": summary(right["mean"]["mean"][5] - right["neighbors"]["mean"][5]),
+        "in training": summary(right["mean"]["mean"][5][:pairs] - right["neighbors"]["mean"][5]),
         "floor": {name: figures.example({f"{n}": v for n, v in floor.items()})
                   for name, floor in floors.items()},
     }  # fmt: skip
@@ -192,8 +193,3 @@ def trainings(
     }  # fmt: skip
     drawn = {"five": figures.sweep(axes, scores, {}, figures.look("prototypical").color)}
     return fig, drawn
-
-
-def by_number(found: Callable[[int], float], numbers: Sequence[int]) -> dict[int, float]:
-    """A floor for each number of images."""
-    return {n: found(n) for n in numbers}
