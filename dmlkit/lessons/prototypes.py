@@ -61,7 +61,9 @@ def force(s: Tensor, f: Tensor, felt: Mapping[str, Sequence[Tensor]]) -> Figure:
     props = {"arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 0, "mutation_scale": 14, "color": "k"}
     for axes, (way, (pull, own, expected, share)) in zip(panels, felt.items(), strict=True):
         at = s.mean(dim=1) if way == "mean" else s.flatten(0, 1)
-        for place, part, k in zip(at, share, np.arange(len(at)) * 3 // len(at), strict=True):
+        for place, part, k in zip(
+            at, share, [i * 3 // len(at) for i in range(len(at))], strict=True
+        ):
             width = max(16 * float(part), 0.6)
             axes.plot(*torch.stack([f, place]).T, color=COLORS[k], lw=width, alpha=0.3)
         for k in range(3):
@@ -133,15 +135,18 @@ def answer(
         ends[name] = floor[numbers[-1]], "0.45"
     left.set_xscale("log")
     left.minorticks_off()
-    left.set(xlim=(0.9, 34), ylim=(0, None), xticks=numbers, xticklabels=numbers)
+    left.set(xlim=(0.9, 46), ylim=(0, 57), xticks=numbers, xticklabels=numbers)
     left.set(xlabel="images of a new class, n", ylabel="right (%)")
     left.set_title("trained by the mean", loc="left", fontsize=10, weight="bold")
-    said = {"neighbors": "neighbors,\nbest T", "pixels": "pixels, mean",
+    said = {"neighbors": "neighbors, best T", "pixels": "pixels, mean",
             "untrained": "untrained, mean"}  # fmt: skip
     place = -10.0
     for name, (y_end, color) in sorted(ends.items(), key=lambda item: item[1][0]):
-        place = max(y_end, place + (4.6 if name != "mean" else 5.6))
-        left.text(11.3, place, said.get(name, name), color=color, fontsize=8, va="center")
+        place = max(y_end, place + 3.2)
+        weight = "bold" if name == "mean" else "normal"
+        left.text(
+            11.4, place, said.get(name, name), color=color, fontsize=8, va="center", weight=weight
+        )
     rows = {
         f"{how}, {n}": summary(right[how]["mean"][n] - right[how]["neighbors"][n])
         for how in right
@@ -152,19 +157,20 @@ def answer(
     scatter = {n: summary(right["mean"]["mean"][n] - right["mean"]["mean distance"][n])
                for n in numbers[1:]}  # fmt: skip
     at = [0, 1, 2, 4, 5, 6, 8]
-    for y, (name, row) in zip(at, [*rows.items(), ("whole", whole)], strict=True):
+    for place, (name, row) in zip(at, [*rows.items(), ("whole", whole)], strict=True):
         color = hue if name.startswith("mean") else "0.4"
-        side.plot([row["low"], row["high"]], [y, y], color=color, lw=1.8)
-        side.plot(row["mean"], y, "o", color=color, ms=5.5)
-        side.text(row["high"] + 0.3, y, f"{row['mean']:+.1f}".replace("-", "−"), color=color,
+        side.plot([row["low"], row["high"]], [place, place], color=color, lw=1.8)
+        side.plot(row["mean"], place, "o", color=color, ms=5.5)
+        side.text(row["high"] + 0.3, place, f"{row['mean']:+.1f}".replace("-", "−"), color=color,
                   va="center", fontsize=8)  # fmt: skip
     side.axvline(0, color="0.3", lw=1)
     side.set_yticks(at, [*(f"n = {n}" for n in 2 * numbers[1:]), "n = 5"])
-    for y, text in ((-1, "trained by the mean"), (3, "trained as neighbors"),
+    for row_at, text in ((-1, "trained by the mean"), (3, "trained as neighbors"),
                     (7, "each tested as it is trained")):  # fmt: skip
-        side.text(0.0, y, text, fontsize=8, va="center", weight="bold",
-                  transform=side.get_yaxis_transform())  # fmt: skip
-    side.set(ylim=(8.6, -1.5), xlabel="mean minus neighbors (points)")
+        side.text(0.03, row_at, text, fontsize=8, va="center", weight="bold",
+                  transform=side.get_yaxis_transform(),
+                  bbox={"fc": "white", "lw": 0, "pad": 1.5})  # fmt: skip
+    side.set(ylim=(8.6, -1.5), xlim=(-3, 6.2), xlabel="mean minus neighbors (points)")
     side.grid(False, axis="y")
     drawn: dict[str, Any] = {
         "right": {
@@ -184,12 +190,14 @@ def trainings(
     right: Mapping[str, Mapping[str, Mapping[int, np.ndarray]]],
 ) -> tuple[Figure, dict[str, Any]]:
     """Each training a dot: right by the mean of five images, and as neighbors."""
-    fig, axes = plt.subplots(figsize=(5.2, 2.4))
+    fig, axes = plt.subplots(figsize=(6.5, 2.6))
+    said = {"mean": "by the mean", "neighbors": "as neighbors"}
     scores = {
-        f"trained {'by the mean' if how == 'mean' else 'as neighbors'},\ntested {said}":
-        right[how][test][5].mean(axis=1)
-        for how in right
-        for test, said in (("mean", "by the mean"), ("neighbors", "as neighbors"))
-    }  # fmt: skip
+        f"trained {said[how]}\ntested {said[test]}": right[how][test][5].mean(axis=1)
+        for how in said
+        for test in said
+    }
     drawn = {"five": figures.sweep(axes, scores, {}, figures.look("prototypical").color)}
+    axes.tick_params(axis="x", labelsize=8)
+    axes.set_ylabel("right, five images (%)")
     return fig, drawn
