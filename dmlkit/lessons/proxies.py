@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
-from torch import Tensor
+from torch import Tensor, nn
 
 from dmlkit import data, figures, losses, models
 
@@ -37,7 +37,10 @@ def _circle(images: Tensor, y: Tensor, steps: int) -> tuple[Tensor, Tensor]:
     torch.manual_seed(0)
     model = models.ConvNet(dim=2, channels=3)
     loss = losses.build("normalized_softmax", num_classes=10, dim=2, temperature=1 / 8)
-    groups = [{"params": model.parameters()}, {"params": loss.parameters(), "lr": 0.05}]
+    groups: list[dict[str, Any]] = [
+        {"params": model.parameters()},
+        {"params": loss.parameters(), "lr": 0.05},
+    ]
     optimizer = torch.optim.Adam(groups, lr=0.005)
     for step in range(steps):
         for group in optimizer.param_groups:
@@ -94,13 +97,14 @@ def _with(pair: tuple[Tensor, Tensor], y: Tensor) -> tuple[Tensor, Tensor, Tenso
 
 
 def circles(
-    trained: Mapping[float, tuple[Tensor, Tensor]], y: Tensor
+    trained: Mapping[float, tuple[nn.Module, Tensor]], images: Tensor, y: Tensor
 ) -> tuple[Figure, dict[str, Any]]:
     """The same images and first weights, trained at three scales; angles to the own proxy."""
     fig, panels = plt.subplots(1, len(trained), figsize=(6.5, 2.65))
     drawn: dict[str, Any] = {}
-    for axes, (alpha, (f, proxies)) in zip(panels, trained.items(), strict=True):
-        x, p = F.normalize(f), F.normalize(proxies)
+    for axes, (alpha, (model, proxies)) in zip(panels, trained.items(), strict=True):
+        with torch.no_grad():
+            x, p = F.normalize(model(images)), F.normalize(proxies)
         _disc(axes, x, y, p)
         cosine = x @ p.T
         own = cosine.gather(1, y[:, None])[:, 0]
