@@ -33,22 +33,22 @@ def ten_products(train: data.ImageSet) -> tuple[Tensor, Tensor, list[str]]:
 
 
 def _circle(images: Tensor, y: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """Directions of images and proxies after a training at scale 8, for the first picture."""
+    """Directions of images and proxies after a training at scale 1, for the first picture."""
     torch.manual_seed(0)
     model = models.ConvNet(dim=2, channels=3)
-    loss = losses.build("normalized_softmax", num_classes=10, dim=2, temperature=1 / 8)
+    loss = losses.build("normalized_softmax", num_classes=10, dim=2, temperature=1)
     groups: list[dict[str, Any]] = [
         {"params": model.parameters()},
         {"params": loss.parameters(), "lr": 0.05},
     ]
     optimizer = torch.optim.Adam(groups, lr=0.005)
-    for step in range(steps):
-        for group in optimizer.param_groups:
-            group["lr"] *= min(1, (steps - step) / (steps - step + 1)) if step > steps / 2 else 1
+    decay = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min(1, (1 - s / steps) / 0.3))
+    for _ in range(steps):
         i = torch.randint(len(y), (32,))
         optimizer.zero_grad()
         loss(model(images[i]), y[i]).backward()
         optimizer.step()
+        decay.step()
     with torch.no_grad():
         return F.normalize(model.eval()(images)), F.normalize(loss.get_parameter("proxies"))
 
@@ -172,9 +172,10 @@ def answer(
         axes.plot(places, centers, "o-", color=ink, lw=2.4, ms=5.5, zorder=4)
         for name, each in floors[kind].items():
             axes.axhline(each.mean(), color="0.45", ls=":", lw=1.4, zorder=0)
+            x, up, side = (2.9, 3, "center") if kind == "head" else (6.4, -11, "right")
             axes.annotate(
-                name, (-0.45, each.mean()), (0, 3), textcoords="offset points", fontsize=8,
-                color="0.35",
+                name, (x, each.mean()), (0, up), textcoords="offset points", fontsize=8,
+                color="0.3", ha=side,
             )  # fmt: skip
         drawn["floor"][kind] = {n: figures.example(e.mean()) for n, e in floors[kind].items()}
         if kind == "whole":
@@ -182,14 +183,27 @@ def answer(
                 [at[int(a)] for a in before], [each.mean() for each in before.values()],
                 "D--", color="0.5", mfc="white", lw=1.2, ms=5, zorder=3,
             )  # fmt: skip
+        drawn["above floor"] = drawn.get("above floor", {}) | {
+            kind: {
+                f"{a:g}": figures.differences(_spare(), {"x": each - floor})["x"]
+                for a, each in mean.items()
+            }
+        }
         drawn["recall"][kind] = {f"{a:g}": figures.sample(each) for a, each in mean.items()}
         drawn["asked"][kind] = {
             f"18 − {a}": figures.differences(_spare(), {"x": mean[18] - mean[a]})["x"]
             for a in (2, 64)
             if a in mean
         }
+        for place, center in zip(places, centers, strict=True):
+            low = kind == "whole"
+            axes.annotate(
+                f"{center:.1f}", (place, center), (0, -9 if low else 7), fontsize=8, weight="bold",
+                textcoords="offset points", ha="center", va="top" if low else "bottom",
+                bbox={"fc": "white", "lw": 0, "pad": 0.6, "alpha": 0.85}, zorder=6,
+            )  # fmt: skip
         asked = drawn["asked"][kind]["18 − 2"]
-        said = [f"{asked[key]:+.1f}".replace("-", "−") for key in ("mean", "low", "high")]
+        said = [f"{asked[key]:.1f}".replace("-", "−") for key in ("mean", "low", "high")]
         axes.set_title(
             f"{heads[kind]}\n18 minus 2: {said[0]} [{said[1]}, {said[2]}]", fontsize=10, loc="left"
         )
