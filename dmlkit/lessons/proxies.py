@@ -172,7 +172,8 @@ def answer(
         axes.plot(places, centers, "o-", color=ink, lw=2.4, ms=5.5, zorder=4)
         for name, each in floors[kind].items():
             axes.axhline(each.mean(), color="0.45", ls=":", lw=1.4, zorder=0)
-            x, up, side = (2.9, 3, "center") if kind == "head" else (6.4, -11, "right")
+            x, up = (2.9, 3) if kind == "head" or name == "untrained" else (2.5, -11)
+            side = "center"
             axes.annotate(
                 name, (x, each.mean()), (0, up), textcoords="offset points", fontsize=8,
                 color="0.3", ha=side,
@@ -198,7 +199,7 @@ def answer(
         for place, center in zip(places, centers, strict=True):
             low = kind == "whole"
             axes.annotate(
-                f"{center:.1f}", (place, center), (0, -9 if low else 7), fontsize=8, weight="bold",
+                f"{center:.1f}", (place, center), (0, -26 if low else 7), fontsize=8, weight="bold",
                 textcoords="offset points", ha="center", va="top" if low else "bottom",
                 bbox={"fc": "white", "lw": 0, "pad": 0.6, "alpha": 0.85}, zorder=6,
             )  # fmt: skip
@@ -209,13 +210,14 @@ def answer(
         )
         axes.set_xticks([0, 1, 2, 3, 4, 5, 6], ["1", "2", "4", "8", "18", "32", "64"])
         axes.set(xlim=(-0.5, 6.5), xlabel="scale α")
+        if kind == "whole":
+            axes.set_ylim(bottom=15)
         axes.grid(False, axis="x")
         for alpha in (2, 18):
             axes.axvspan(at[alpha] - 0.25, at[alpha] + 0.25, color="0.9", lw=0, zorder=-1)
     panels[0].set_ylabel("Recall@1, unseen products (%)")
-    drawn["before, 16 minus 1"] = figures.differences(_spare(), {"x": before["16"] - before["1"]})[
-        "x"
-    ]
+    lead = before["16"] - before["1"]
+    drawn["before"] = {"16 − 1": figures.differences(_spare(), {"x": lead})["x"]}
     return fig, drawn
 
 
