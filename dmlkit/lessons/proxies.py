@@ -221,6 +221,15 @@ def answer(
     return fig, drawn
 
 
+def search(tried: Mapping[float, np.ndarray]) -> tuple[Figure, dict[str, Any]]:
+    """Recall@1 of heads on validation products by scale, each fold at its best rate."""
+    fig, axes = plt.subplots(figsize=(5.6, 2.3))
+    best = {f"{alpha:g}": each.max(axis=0) for alpha, each in tried.items()}  # (folds,)
+    drawn = figures.sweep(axes, best, {}, figures.look("normalized_softmax").color, "", 1)
+    axes.set(xlabel="scale α", ylabel="Recall@1, validation (%)")
+    return fig, drawn
+
+
 def _spare() -> Axes:
     """Axes of no figure that stays: for a summary that nothing draws."""
     fig = Figure()
