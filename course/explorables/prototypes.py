@@ -10,7 +10,7 @@ from course.explorables import Choice, Explorable, Slider
 def query(choice: Choice, numbers: Tensor, points: Tensor) -> dict[str, Tensor]:
     """Loss, probabilities (3,), what each image counts (6,) and force (2,) on a query of class 0.
 
-    Each class has two images. By the mean, its logit is −d²/T to their mean; apart, the logarithm
+    Each class has two images. With the mean, its logit is −d²/T to it; as neighbors, the logarithm
     of the sum of exp(−d²/T) over them. The force is minus the gradient of −log softmax.
     """
     f, images = points[0].detach().requires_grad_(), points[1:].view(3, 2, 2)
@@ -33,20 +33,20 @@ EXPLORABLE = Explorable(
     figure="06_force",
     alt="A query of class 0 among three classes of two images in the plane. An arrow is the force "
     "on it; it is parallel to a dashed line from the expected image to the own one.",
-    discover="By the mean, both images of the own class pull, however far one of them is. Apart, "
-    "the nearer one pulls and the farther one hardly counts. In both the force points along the "
-    "dashed line, and where the query is certainly right nothing pushes.",
+    discover="With the mean, both images of the own class pull, however far one of them is. "
+    "As neighbors, the nearer one pulls and the farther one hardly counts. In both the force "
+    "points along the dashed line, and where the query is certainly right nothing pushes.",
     choices=(
         Choice(
-            "mean", "by the mean",
+            "mean", "mean",
             "Drag the query far behind class 1. Does the arrow point to its own class? "
             "Then find a place where it feels no force.",
             _T,
         ),
         Choice(
-            "apart", "apart",
+            "neighbors", "neighbors",
             "Drag the query onto one of its own two images. Which of them pulls now, and which "
-            "pulled by the mean?",
+            "pulled with the mean?",
             _T,
         ),
     ),

@@ -1,4 +1,4 @@
-"""Lesson 08: three proxies on a circle, imagined images around them, and whom a scale pulls."""
+"""Lesson 08: three proxies on a circle, imagined images around them, and whom a scale moves."""
 
 import math
 
@@ -17,22 +17,25 @@ QUANTILES = [
 
 
 def scale(_choice: Choice, numbers: Tensor, points: Tensor) -> dict[str, Tensor]:
-    """dmlkit's loss of 60 images at proxies (3, 1); who is pulled, and how the proxies turn.
+    """dmlkit's loss of 60 images at proxies (3, 1); who is moved, and how the proxies turn.
 
-    ``pulls`` (60,) are 1 − P of the own class, the pull over its greatest, α.
+    ``forces`` (60,) are the lengths of the force on each image along the circle, over α.
     """
     spread = numbers[1]
     own = torch.arange(3).repeat_interleave(20)
     spots = torch.tensor(PLACES).to(points)[own] + spread * torch.tensor(QUANTILES).to(points).tile(
         3
     )
-    x, p = on_circle(spots[:, None]), on_circle(points)
+    x, p = on_circle(spots[:, None]).requires_grad_(), on_circle(points)
     temperature = 1 / float(numbers[0])
     loss = NormalizedSoftmaxLoss(num_classes=3, dim=2, temperature=temperature).to(points.dtype)
     loss.proxies.data.copy_(p)
     with torch.enable_grad():
         value = loss(x, own)
-        (gradient,) = torch.autograd.grad(value, loss.proxies)
+        gradient, along = torch.autograd.grad(value, (loss.proxies, x))
+    x = x.detach()
+    along = along - (along * x).sum(dim=1, keepdim=True) * x  # what is tangent to the circle
+    forces = len(x) * along.norm(dim=1) / numbers[0]
     grid = on_circle(torch.arange(360).to(points)[:, None] + 0.5)
     sure, winner = (numbers[0] * grid @ p.T).softmax(dim=1).max(dim=1)
     cosines = x @ p.T
@@ -42,8 +45,8 @@ def scale(_choice: Choice, numbers: Tensor, points: Tensor) -> dict[str, Tensor]
     hardest = lead.argsort()[: len(lead) // 4]
     return {
         "value": value.detach(), "P": 100 * P.mean(),
-        "share": 100 * (1 - P)[hardest].sum() / (1 - P).sum(), "wrong": (lead < 0).double().sum(),
-        "pulls": 1 - P, "spots": spots, "sure": sure, "winner": winner,
+        "share": 100 * forces[hardest].sum() / forces.sum(), "wrong": (lead < 0).double().sum(),
+        "forces": forces, "spots": spots, "sure": sure, "winner": winner,
         "turns": turning(p, -gradient),
     }  # fmt: skip
 
@@ -51,10 +54,10 @@ def scale(_choice: Choice, numbers: Tensor, points: Tensor) -> dict[str, Tensor]
 EXPLORABLE = Explorable(
     figure="08_scale",
     alt="A disc with three proxies on its edge, in the color of the class that wins, pale where "
-    "the classifier is uncertain. Outside a bar for each of sixty imagined images: its "
-    "pull per unit of cosine.",
+    "the classifier is uncertain. Outside a bar for each of sixty imagined images: the "
+    "force on it along the circle.",
     discover="A scale moves no border and puts no image on the right side. It decides who is "
-    "pulled: at a small one all images, nearly alike, at a large one only those at a border or "
+    "moved: at a small one every image off its proxy, at a large one only those at a border or "
     "beyond it. To turn a proxy the easy images of its class count at a small scale alone.",
     choices=(
         Choice(
@@ -70,6 +73,6 @@ EXPLORABLE = Explorable(
     points=lambda: [{"name": f"proxy {k}", "label": "", "kind": f"c{k}"} for k in range(3)],
     start=tuple((place,) for place in PLACES),
     formula=scale,
-    readouts={"share": "Pull on the hardest quarter (%)", "P": "Mean probability (%)",
+    readouts={"share": "Force on the hardest quarter (%)", "P": "Mean probability (%)",
               "wrong": "On the wrong side, of 60", "value": "Loss"},
 )  # fmt: skip
