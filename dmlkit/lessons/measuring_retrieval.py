@@ -142,7 +142,8 @@ def answer(leads: np.ndarray, scored: Sequence[int]) -> tuple[Figure, dict[str, 
             _, low, high, _ = interval(values)
             axes.plot([place] * 2, [low, high], color=ink, lw=1.6)
         at = 1.07, ends[:, 1].mean()
-        axes.text(*at, f"by {SCORES[k]}", color=ink, va="center", fontweight="bold")
+        va = "bottom" if k else "center"
+        axes.text(*at, f"by {SCORES[k]}", color=ink, va=va, fontweight="bold")
         for g, style in enumerate(("-", "--")):
             right.plot(range(len(scored)), leads[:, :, g, k].mean(axis=0), style, color=ink, lw=1.8)
     axes.set(xlim=(-0.2, 1.75), ylabel="network minus histogram (points)")

@@ -183,7 +183,7 @@ def answer(
     last, labels = {name: each[:, -1] for name, each in recall.items()}, test.labels
     others = {"raw pixels": floor["raw pixels"], "shuffled labels": last["shuffled"]}
     others |= {"nearest negatives": last["nearest"], "untrained": np.array(at_rest)}
-    fig, (axes, gallery) = plt.subplots(1, 2, figsize=(7.6, 2.9), width_ratios=(1.15, 1))
+    fig, (axes, gallery) = plt.subplots(1, 2, figsize=(8.0, 2.7), width_ratios=(1, 1.1))
     drawn = figures.differences(
         axes, {f"minus {name}": last["semi-hard"] - other for name, other in others.items()},
         "semi-hard triplets minus each\n(points of Recall@1)",
@@ -215,24 +215,26 @@ def answer(
     drawn["found worse"] = int(np.sum(each["semi-hard"] < each["raw pixels"]))  # of 100 characters
     axes.set_xlim(-2, None)
     axes.set_title("what training on others adds", fontweight="bold", loc="left")
-    ways = {"query": None, "pixels": pixels}
+    ways = {"query": None, "raw pixels": pixels}
     ways |= {"shuffled": found["shuffled"][0][2], "trained": found["semi-hard"][0][2]}
     asked = [int(np.flatnonzero(labels == c)[0]) for c in np.unique(labels)[8::16]]
-    for column, (name, f) in enumerate(ways.items()):
-        gallery.text(column, -0.75, name, ha="center", va="bottom", fontsize=9, fontweight="bold")
+    for y, (name, f) in enumerate(ways.items()):
+        gallery.text(-0.6, y, name, ha="right", va="center", fontsize=9, fontweight="bold")
         near = np.arange(len(labels)) if f is None else nearest(f)
-        for row, query in enumerate(asked):
-            x, y = column, row
-            box = x - 0.42, x + 0.42, y + 0.42, y - 0.42
-            image = 255 - test.images[near[query], 0]
+        for x, query in enumerate(asked):
+            box = x - 0.44, x + 0.44, y + 0.44, y - 0.44
+            image = 255 - cast(Tensor, test.images)[near[query], 0]
             gallery.imshow(image, cmap="gray", extent=box, vmin=0, vmax=255)
             if f is not None:
                 right = labels[near[query]] == labels[query]
-                ink = figures.RIGHT if right else figures.WRONG
-                frame = Rectangle((x - 0.42, y - 0.42), 0.84, 0.84, fill=False, ec=ink, lw=1.8)
+                ink, line = (figures.RIGHT, "-") if right else (figures.WRONG, ":")
+                frame = Rectangle(
+                    (x - 0.44, y - 0.44), 0.88, 0.88, fill=False, ec=ink, lw=1.8, ls=line
+                )
                 gallery.add_patch(frame)
-    gallery.set(xlim=(-0.5, 3.7), ylim=(5.5, -0.6), aspect="equal")
+    gallery.set(xlim=(-0.6, 5.5), ylim=(3.5, -0.5), aspect="equal")
     gallery.axis("off")
+    gallery.set_title("nearest to six new drawings", fontweight="bold", loc="left")
     return fig, drawn
 
 
