@@ -1,0 +1,248 @@
+"""What lesson 00 draws."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+import torch.nn.functional as F
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle, Rectangle
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+from sklearn.manifold import TSNE
+from torch import Tensor
+
+from dmlkit import figures, losses, models, retrieval
+from dmlkit.data.batches import PK
+from dmlkit.data.images import ImageSet
+from dmlkit.statistics import interval
+
+#: Groups whose first class is shown.
+GROUPS = ("latin", "greek", "cyrillic", "georgian", "math", "arrows", "numbers", "armenian")
+CELLS = 13  # of a side of the map
+FRAMES = 15  # of the map that moves, after the first
+
+
+def eight(test: ImageSet) -> np.ndarray:
+    """The drawings (160,) of the first class of each of eight groups."""
+    assert test.groups is not None, "glyphs have groups"
+    firsts = [test.labels[test.groups == group][0] for group in GROUPS]
+    return np.flatnonzero(np.isin(test.labels, firsts))
+
+
+def grown(train: ImageSet, test: ImageSet, steps: int, where: str) -> dict[str, Any]:
+    """A training as in section 3, by dmlkit's loss; where the eight characters are meanwhile.
+
+    ``steps``, ``places`` on a map that moves on (frames, 160, 2), ``nearest`` (frames, 160), and
+    the share that is ``right`` (frames,) in percent.
+    """
+    rows = eight(test)
+    images, seen = (cast(Tensor, each.images).to(where).float() / 255 for each in (train, test))
+    torch.manual_seed(0)
+    model = models.ConvNet(dim=64).to(where).to(memory_format=torch.channels_last)
+    draw, loss = PK(train.labels, 32, 2, seed=0), losses.TripletLoss(margin=0.2, mining="semihard")
+    torch.optim.swa_utils.update_bn((images[draw(k)] for k in range(60)), model)  # no weight moves
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
+    decay = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min(1, (1 - s / steps) / 0.3))
+
+    @torch.no_grad()
+    def embedded() -> np.ndarray:
+        found = model.eval()(seen[rows]).cpu().numpy()
+        model.train()
+        return np.asarray(found)
+
+    stops, frames = np.linspace(0, steps, min(steps, FRAMES) + 1).round().astype(int), [embedded()]
+    for k in range(steps):
+        i = draw(k)
+        optimizer.zero_grad()
+        loss(model(images[i]), torch.from_numpy(train.labels[i]).to(where)).backward()
+        optimizer.step()
+        decay.step()
+        if k + 1 in stops:
+            frames.append(embedded())
+    near = [retrieval.nearest_neighbors(f, 1, metric="cosine")[0][:, 0] for f in frames]
+    right = [100 * float(np.mean(test.labels[rows[n]] == test.labels[rows])) for n in near]
+    places: list[np.ndarray] = []
+    for f in frames:  # each map begins with the one before, so that drawings move little
+        tsne = TSNE(
+            2, perplexity=15, metric="cosine", random_state=0,
+            init=1e-4 * places[-1] / places[-1].std() if places else "pca",
+        )  # fmt: skip
+        places.append(tsne.fit_transform(f))
+    return {
+        "steps": stops.tolist(),
+        "places": np.round([100 * p / np.abs(p).max() for p in places], 1).tolist(),
+        "nearest": np.array(near).tolist(),
+        "right": right,
+        "class": np.unique(test.labels[rows], return_inverse=True)[1].tolist(),
+    }
+
+
+def _cells(spots: np.ndarray) -> np.ndarray:
+    """Cells of a grid that keep neighbors near, one for each drawing: (n, 2) -> (n, 2)."""
+    spots = (CELLS - 1) * (spots - spots.min(axis=0)) / np.ptp(spots, axis=0)
+    cells = np.stack(np.meshgrid(*2 * [np.arange(CELLS)]), axis=2).reshape(-1, 2)
+    return np.asarray(cells[linear_sum_assignment(cdist(spots, cells, "sqeuclidean"))[1]])
+
+
+def grid(film: Mapping[str, Any], test: ImageSet) -> Figure:
+    """The eight characters, each drawing beside those that are near: before and after."""
+    rows, last = eight(test), len(film["steps"]) - 1
+    kind, near = np.array(film["class"]), np.array(film["nearest"])
+    hit = kind[near] == kind  # (frames, 160)
+    both = np.flatnonzero(~hit[0] & hit[-1])
+    who = int(both[0]) if len(both) else 0  # wrong before, right after: the first such one
+    fig, panels = plt.subplots(1, 2, figsize=(6.5, 3.6))
+    titles = "before training", f"after {film['steps'][-1]} steps"
+    for axes, frame, title in zip(panels, (0, last), titles, strict=True):
+        cells = _cells(np.array(film["places"][frame]))
+        for row, ink, (x, y) in zip(rows, kind, cells, strict=True):
+            drawing = np.ones((32, 32, 4)) * [*plt.get_cmap("tab10")(int(ink))[:3], 1]
+            drawing[..., 3] = (test.images[row][0] / 100 - 0.6).clamp(0, 1)  # clear paper, no noise
+            axes.imshow(drawing, extent=(x - 0.55, x + 0.55, y - 0.55, y + 0.55))
+        spots = cells[[who, near[frame, who]]]  # the query, and its nearest in the 64 numbers
+        axes.plot(*spots.T, color="black", lw=1)
+        axes.plot(*spots[:1].T, "s", ms=15, mfc="none", mec="black", mew=2)
+        axes.plot(*spots[1:].T, "o", ms=16, mfc="none", mec="black", mew=1.6)
+        axes.set(xlim=(-0.8, CELLS - 0.2), ylim=(-0.8, CELLS - 0.2), aspect="equal")
+        figures.bare(axes)
+        axes.spines[:].set_visible(False)
+        axes.set_title(f"{title}: {film['right'][frame]:.0f} % found", fontweight="bold")
+        axes.set_xlabel(f"nearest of the marked one: {'right' if hit[frame, who] else 'wrong'}")
+    return fig
+
+
+def triplet(f: Tensor, push: Tensor, train: ImageSet) -> Figure:
+    """A triplet of drawings on a circle, with the force on each."""
+    batch = PK(train.labels, classes=32, per_class=4, seed=0)(step=0)  # (128,), class after class
+    three = train.images[batch[[0, 1, 4]], 0] / 255  # two of the first class, one of the second
+    spots, colors = f.detach().numpy(), [figures.RIGHT, figures.RIGHT, figures.WRONG]
+    fig, axes = plt.subplots(figsize=(5, 3.4))
+    axes.add_patch(Circle((0, 0), 1, fill=False, color="0.7"))
+    for i, text in ((1, "too far: $2$"), (2, "too near: $1$")):
+        axes.plot(*spots[[0, i]].T, color="0.6", lw=1, zorder=0)
+        axes.annotate(text, 0.62 * spots[[0, i]].mean(axis=0), ha="center", va="center")
+    axes.quiver(*spots.T, *(0.25 * push.numpy().T), color=colors, angles="xy", scale_units="xy",
+                scale=1, width=0.011, zorder=3)  # fmt: skip
+    axes.plot(*spots.T, ".", color="black", zorder=4)
+    words = "anchor", "positive", "negative"
+    for word, image, spot, color in zip(words, three, spots, colors, strict=True):
+        x, y = 1.33 * spot
+        axes.imshow(image, cmap="gray", extent=(x - 0.2, x + 0.2, y - 0.2, y + 0.2))
+        axes.text(x + 0.26, y, word, color=color, va="center", fontweight="bold")
+    axes.set(xlim=(-1.1, 2.3), ylim=(-1.5, 1.6), aspect="equal", title="alike: pull; unlike: push")
+    axes.axis("off")
+    return fig
+
+
+def sweep(
+    recall: Mapping[str, np.ndarray],
+    fell: Mapping[str, np.ndarray],
+    floor: Mapping[str, float],
+    at_rest: Sequence[float],
+    scored: Sequence[int],
+) -> tuple[Figure, dict[str, Any]]:
+    """The loss and Recall@1 by the step, for each rule and for shuffled labels."""
+    fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 3.1))
+    inks = {"nearest": figures.WRONG, "semi-hard": figures.RIGHT, "shuffled": "0.45"}
+    by_step = {step: recall["semi-hard"][:, i] for i, step in enumerate(scored)}
+    figures.sweep(right, by_step, floor, figures.RIGHT)
+    drawn = {"floor": figures.example(floor), "untrained": figures.sample(at_rest)}
+    drawn |= {"recall": {}, "loss": {}}
+    for name, ink in inks.items():
+        left.plot(fell[name].T, color=ink, lw=0.4, alpha=0.4)
+        left.plot(fell[name].mean(axis=0), color=ink, lw=1.8, label=name)
+        right.plot(recall[name].T, color=ink, lw=0.7, alpha=0.5)
+        right.plot(recall[name].mean(axis=0), "o-", color=ink, lw=2)
+        steps_of = zip(scored, recall[name].T.tolist(), strict=True)
+        drawn["recall"][name] = {f"{step}": figures.sample(each) for step, each in steps_of}
+        drawn["loss"][name] = {
+            "first": figures.sample(fell[name][:, 0].tolist()),
+            "last": figures.sample(fell[name][:, -10:].mean(axis=1).tolist()),
+        }
+    left.set(xlabel="training step", ylabel="loss of the batch", ylim=(0, None))
+    right.set(xlabel="training step", ylabel=figures.RECALL_AXIS, ylim=(0, 62))
+    left.axhline(0.2, color="0.2", ls=":", lw=1.3)
+    left.text(scored[-1], 0.21, "margin: all images meet", ha="right", va="bottom", fontsize=8)
+    left.legend(frameon=False)
+    left.set_title("a loss falls", fontweight="bold", loc="left")
+    right.set_title("what is found", fontweight="bold", loc="left")
+    return fig, drawn
+
+
+def answer(
+    found: Mapping[str, Sequence[tuple[Any, Any, Tensor]]],
+    recall: Mapping[str, np.ndarray],
+    floor: Mapping[str, float],
+    at_rest: Sequence[float],
+    test: ImageSet,
+) -> tuple[Figure, dict[str, Any]]:
+    """What semi-hard triplets add on unseen characters; and what is nearest to six drawings."""
+    last, labels = {name: each[:, -1] for name, each in recall.items()}, test.labels
+    others = {"raw pixels": floor["raw pixels"], "shuffled labels": last["shuffled"]}
+    others |= {"nearest negatives": last["nearest"], "untrained": np.array(at_rest)}
+    fig, (axes, gallery) = plt.subplots(1, 2, figsize=(8.0, 2.7), width_ratios=(1, 1.1))
+    drawn = figures.differences(
+        axes, {f"minus {name}": last["semi-hard"] - other for name, other in others.items()},
+        "semi-hard triplets minus each\n(points of Recall@1)",
+    )  # fmt: skip
+    axes.set_yticks(range(4), [f"minus {name}" for name in others])
+    floors = {"shuffled labels": others["shuffled labels"], "nearest negatives": last["nearest"]}
+    drawn |= {
+        f"{name} minus untrained": figures.sample(each - np.array(at_rest))
+        for name, each in floors.items()
+    }
+
+    def nearest(f: Tensor) -> np.ndarray:
+        x = F.normalize(f)
+        return np.asarray((x @ x.T).fill_diagonal_(-2).argmax(dim=1))
+
+    def by_class(f: Tensor) -> np.ndarray:
+        """R@1 (%) of each of the 100 classes, by the gallery of all: (2000, d) -> (100,)."""
+        right = labels[nearest(f)] == labels
+        return np.array([100 * right[labels == c].mean() for c in np.unique(labels)])
+
+    pixels = cast(Tensor, test.images).flatten(1).double()
+    each = {name: np.mean([by_class(f) for *_, f in found[name]], axis=0) for name in found}
+    each["raw pixels"] = by_class(pixels)
+    drawn["classes"] = {}
+    for place, name in enumerate(("raw pixels", "shuffled", "nearest")):
+        drawn["classes"][f"minus {name}"] = figures.sample(each["semi-hard"] - each[name])
+        _, low, high, _ = interval(each["semi-hard"] - each[name])
+        axes.plot([low, high], [place + 0.28] * 2, color="0.45", lw=1.6)
+    drawn["found worse"] = int(np.sum(each["semi-hard"] < each["raw pixels"]))  # of 100 characters
+    axes.set_xlim(-2, None)
+    axes.set_title("what training on others adds", fontweight="bold", loc="left")
+    ways = {"query": None, "raw pixels": pixels}
+    ways |= {"shuffled": found["shuffled"][0][2], "trained": found["semi-hard"][0][2]}
+    asked = [int(np.flatnonzero(labels == c)[0]) for c in np.unique(labels)[8::16]]
+    for y, (name, f) in enumerate(ways.items()):
+        gallery.text(-0.6, y, name, ha="right", va="center", fontsize=9, fontweight="bold")
+        near = np.arange(len(labels)) if f is None else nearest(f)
+        for x, query in enumerate(asked):
+            box = x - 0.44, x + 0.44, y + 0.44, y - 0.44
+            image = 255 - cast(Tensor, test.images)[near[query], 0]
+            gallery.imshow(image, cmap="gray", extent=box, vmin=0, vmax=255)
+            if f is not None:
+                right = labels[near[query]] == labels[query]
+                ink, line = (figures.RIGHT, "-") if right else (figures.WRONG, ":")
+                frame = Rectangle(
+                    (x - 0.44, y - 0.44), 0.88, 0.88, fill=False, ec=ink, lw=1.8, ls=line
+                )
+                gallery.add_patch(frame)
+    gallery.set(xlim=(-0.6, 5.5), ylim=(3.5, -0.5), aspect="equal")
+    gallery.axis("off")
+    gallery.set_title("nearest to six new drawings", fontweight="bold", loc="left")
+    return fig, drawn
+
+
+def layers(inside: Sequence[Sequence[float]]) -> Figure:
+    """Recall@1 after each layer of untrained networks."""
+    fig, axes = plt.subplots(figsize=(6.5, 2.5))
+    axes.plot(np.transpose(inside), "o", color=figures.RIGHT, alpha=0.4, ms=4, mew=0)
+    axes.plot(np.mean(inside, axis=0), color=figures.RIGHT, lw=2)
+    axes.set_xticks(range(6), ["raw pixels", *(f"layer {n}" for n in range(1, 5)), "the embedding"])
+    axes.set(ylim=(0, 45), ylabel="Recall@1 (%)", title="lost from the third layer on")
+    return fig
