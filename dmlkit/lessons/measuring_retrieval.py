@@ -154,7 +154,7 @@ def answer(leads: np.ndarray, scored: Sequence[int]) -> tuple[Figure, dict[str, 
     side: dict[str, Any] = {"color": "0.35", "fontsize": 8, "transform": axes.get_yaxis_transform()}
     axes.text(0.985, 0.5, "network ahead", ha="right", va="bottom", **side)
     axes.text(0.985, -0.8, "histogram ahead", ha="right", va="top", **side)
-    axes.set_title("near copies turn Recall@1 around", fontweight="bold", loc="left")
+    axes.set_title("near copies move Recall@1 far, MAP@R little", fontweight="bold", loc="left")
     right.set_xticks(range(len(scored)), scored)
     right.set(xlabel="training step")
     right.plot([], [], "-", color="0.5", label="another visit")
