@@ -142,7 +142,7 @@ def answer(
 ) -> tuple[Figure, dict[str, Any]]:
     """Recall@1 by kind of unseen product over the scale, and differences of settings."""
     fig, (left, right) = plt.subplots(
-        1, 2, figsize=(7.8, 3.6), width_ratios=(1.1, 1), layout="constrained"
+        1, 2, figsize=(7.8, 3.8), width_ratios=(1.1, 1), layout="constrained"
     )
     for m, ink in ((0.0, NONE), (0.5, MARGIN)):
         line = [mean[m, alpha].mean() for alpha in scales]
@@ -151,8 +151,8 @@ def answer(
         left.annotate(name, (scales[-1], line[-1]), (8, 0), textcoords="offset points",
                       color=ink, va="center", weight="bold")  # fmt: skip
     left.axhline(untouched, color="0.5", ls=":", lw=1.4, zorder=0)
-    left.text(scales[0], untouched - 0.1, f"untouched features, {untouched:.1f} %", va="top",
-              color="0.35", fontsize=9)  # fmt: skip
+    left.text(scales[-1] * 3, untouched - 0.1, f"untouched features,\n{untouched:.1f} %", va="top",
+              ha="right", color="0.35", fontsize=9)  # fmt: skip
     left.set_xscale("log", base=2)
     left.set(xticks=scales, xticklabels=[f"{a:g}" for a in scales], xlabel="scale")
     left.set(xlim=(scales[0] / 1.2, scales[-1] * 3.2), ylabel="Recall@1, unseen products (%)")
