@@ -196,6 +196,6 @@ def rates(validation: Mapping[tuple[str, float], Array]) -> tuple[Figure, dict[s
 def _floor(axes: Axes, untouched: float, ha: str) -> None:
     axes.axhline(untouched, color="0.5", ls=":", lw=1.4, zorder=0)
     place = (0.01 if ha == "left" else 0.99, untouched)
-    axes.annotate(f"untouched features, {untouched:.1f} %", place, (0, -3), color="0.35", ha=ha,
+    axes.annotate(f"untouched, {untouched:.1f} %", place, (0, -3), color="0.35", ha=ha,
                   xycoords=("axes fraction", "data"), textcoords="offset points", va="top",
                   fontsize=8.5)  # fmt: skip

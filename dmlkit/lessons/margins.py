@@ -96,7 +96,7 @@ def wedges(
 def leads(settings: Mapping[str, Array], asked: float) -> tuple[Figure, dict[str, Any]]:
     """How the leads (degrees) of training photographs are spread, a row for each setting."""
     fig, axes = plt.subplots(figsize=(6.4, 3.4))
-    grid = np.linspace(-15, 45, 241)
+    grid = np.linspace(-15, 60, 301)
     for row, (name, lead) in enumerate(settings.items()):
         ink = NONE if name.startswith("none") else MARGIN
         high = gaussian_kde(lead)(grid)
@@ -106,12 +106,12 @@ def leads(settings: Mapping[str, Array], asked: float) -> tuple[Figure, dict[str
         axes.plot(grid, high, color=ink, lw=1.6)
         middle = float(np.median(lead))
         axes.plot([middle] * 2, [base, base + 0.82], color=ink, lw=2)
-        axes.text(middle + 0.6, base + 0.06, f"{middle:.0f}°", color=ink, weight="bold")
+        axes.text(middle - 0.6, base + 0.06, f"{middle:.0f}°", color=ink, weight="bold", ha="right")
     axes.axvline(0, color="0.3", lw=1)
     axes.axvline(asked, color=figures.WRONG, lw=1.4, ls="--")
     axes.text(asked + 0.5, 0.93, f"{asked:.0f}°, asked by 0.5 rad", color=figures.WRONG, fontsize=9)
     axes.set_yticks([-float(k) + 0.25 for k in range(len(settings))], list(settings))
-    axes.set(xlim=(-15, 45), ylim=(-len(settings) + 0.95, 1.1), xlabel="lead (degrees)")
+    axes.set(xlim=(-15, 60), ylim=(-len(settings) + 0.95, 1.1), xlabel="lead (degrees)")
     axes.grid(False, axis="y")
     return fig, {name: figures.example(float(np.median(x))) for name, x in settings.items()}
 
@@ -151,11 +151,11 @@ def answer(
         left.annotate(name, (scales[-1], line[-1]), (8, 0), textcoords="offset points",
                       color=ink, va="center", weight="bold")  # fmt: skip
     left.axhline(untouched, color="0.5", ls=":", lw=1.4, zorder=0)
-    left.text(scales[-1] * 3, untouched - 0.1, f"untouched features,\n{untouched:.1f} %", va="top",
+    left.text(scales[-1] * 3.7, untouched + 0.05, f"untouched, {untouched:.1f} %", va="bottom",
               ha="right", color="0.35", fontsize=9)  # fmt: skip
     left.set_xscale("log", base=2)
     left.set(xticks=scales, xticklabels=[f"{a:g}" for a in scales], xlabel="scale")
-    left.set(xlim=(scales[0] / 1.2, scales[-1] * 3.2), ylabel="Recall@1, unseen products (%)")
+    left.set(xlim=(scales[0] / 1.2, scales[-1] * 3.8), ylabel="Recall@1, unseen products (%)")
     left.minorticks_off()
     left.margins(y=0.12)
     left.set_title("what is found", weight="bold", loc="left")
@@ -163,7 +163,11 @@ def answer(
     right.axvline(0, color="0.3", lw=1)
     right.axvline(printed, color=figures.WRONG, ls="--", lw=1.4)
     right.text(printed + 0.1, -0.42, "printed", color=figures.WRONG, va="center", fontsize=9)
-    right.set_yticks(range(len(gain)), [name.replace(" − ", "\n− ") for name in gain])
+    parts = [
+        name.partition(", " if name.startswith("0.5 rad − none, ") else " − ") for name in gain
+    ]
+    names = [f"{a}\n{sign.strip()} {b}".replace("\n, ", ",\n") for a, sign, b in parts]
+    right.set_yticks(range(len(gain)), names)
     right.set(xlabel="points of Recall@1", ylim=(len(gain) - 0.5, -0.6))
     right.set_title("differences", weight="bold", loc="left")
     found = {f"{m:g} at {alpha:g}": figures.sample(each) for (m, alpha), each in mean.items()}
