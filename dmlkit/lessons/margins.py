@@ -7,17 +7,31 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Wedge
+from numpy.typing import NDArray
+from scipy.stats import gaussian_kde
 from torch import Tensor
 
 from dmlkit import figures
 
+Array = NDArray[np.float64]
+NONE, MARGIN = "0.15", figures.RIGHT
+
 
 def border() -> Figure:
     """A photograph between two proxies, without a margin and with one."""
-    fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.2))
-    BLUE, ORANGE, GRAY, place = "#9ecae1", "#fdd0a2", "#8c8c8c", 82.0  # of x, in degrees
+    fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.5))
+    BLUE, ORANGE, GRAY, place = "#9ecae1", "#fdd0a2", "#dedede", 82.0  # of x, in degrees
+
+    def at(turn: float, r: float) -> tuple[float, float]:
+        return r * math.cos(math.radians(turn)), r * math.sin(math.radians(turn))
+
+    def arc(axes: Axes, start: float, end: float, r: float, ink: str, lw: float) -> None:
+        t = np.radians(np.linspace(start, end, 40))
+        axes.plot(r * np.cos(t), r * np.sin(t), color=ink, lw=lw, solid_capstyle="butt")
+
     titles = "no margin: x is on its side", "a margin of 29°: x is in the wedge"
     for axes, m, title in zip(panels, (0.0, 0.5), titles, strict=True):
         half = math.degrees(m) / 2
@@ -30,34 +44,27 @@ def border() -> Figure:
         for turn, length, ink in (
             (45, 1.0, "black"),
             (135, 1.0, "black"),
-            (place, 0.92, figures.RIGHT),
+            (place, 0.96, figures.RIGHT),
         ):
-            tip = length * math.cos(math.radians(turn)), length * math.sin(math.radians(turn))
             arrow = {"arrowstyle": "-|>", "color": ink, "lw": 1.6, "shrinkA": 0, "shrinkB": 0}
-            axes.annotate("", tip, (0, 0), arrowprops=arrow)
-        for turn, name in ((45, r"$\hat p_1$"), (135, r"$\hat p_2$"), (place, "$x$")):
-            a, b = math.cos(math.radians(turn)), math.sin(math.radians(turn))
-            axes.text(1.12 * a, 1.12 * b, name, ha="center", va="center", fontsize=12)
-        axes.set(xlim=(-1.25, 1.25), ylim=(-0.02, 1.25), aspect="equal")
+            axes.annotate("", at(turn, length), (0, 0), arrowprops=arrow)
+        for turn, name in ((45, r"$\hat p_1$"), (135, r"$\hat p_2$"), (place - 2, "$x$")):
+            axes.text(*at(turn, 1.12), name, ha="center", va="center", fontsize=12)
+        for (start, end), r, out in (((45.0, place), 0.42, 0.12), ((place, 135.0), 0.42, 0.12)):
+            arc(axes, start, end, r, "black", 1)
+            middle = (start + end) / 2 + (2 if start == place else 0)
+            said = f"{end - start:.0f}°"
+            axes.text(*at(middle, r + out), said, ha="center", va="center", fontsize=9)
+        axes.set(xlim=(-1.2, 1.2), ylim=(-0.25, 1.25), aspect="equal")
         axes.set_axis_off()
         axes.set_title(title, fontweight="bold")
-    for axes in panels:
-        for (start, end), r in (((45, place), 0.45), ((place, 135), 0.6)):
-            t = np.radians(np.linspace(start, end, 40))
-            axes.plot(r * np.cos(t), r * np.sin(t), color="black", lw=1)
-            middle = math.radians((start + end) / 2 + (6 if start == place else 0))
-            said = f"{end - start:.0f}°"
-            axes.text(
-                (r + 0.13) * math.cos(middle),
-                (r + 0.13) * math.sin(middle),
-                said,
-                ha="center",
-                va="center",
-                fontsize=9,
-            )
     panels[0].plot([0, 0], [0, 1.0], color="black", lw=1, ls="--")
-    for axes, name in zip(panels, ("border", "wedge"), strict=True):
-        axes.text(-0.04, 1.07, name, ha="right", fontsize=10)
+    panels[0].text(-0.04, 1.07, "border", ha="right", fontsize=9)
+    style: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 10}
+    panels[0].text(0, -0.07, "x leads by 53° − 37° = 16°", color=figures.RIGHT, **style)
+    panels[1].text(0, -0.07, "16°, of 29° that are asked", color=figures.RIGHT, **style)
+    arc(panels[1], 90 - 14.3, 90 + 14.3, 1.04, "0.35", 3)
+    panels[1].text(-0.3, 1.08, "29°", color="0.35", ha="right", fontsize=9)
     return fig
 
 
@@ -69,10 +76,11 @@ def wedges(
     fig, (scores, axes) = plt.subplots(1, 2, figsize=(6.2, 2.4), width_ratios=(2, 3))
     theta, apart = torch.arange(0, 181, 2.0).deg2rad(), [*range(55, 181, 5)]
     scores.plot(theta.rad2deg(), theta.cos(), color="0.1", lw=1.5, ls="--")
-    for name in ("cosface", "arcface"):
+    for name in targets:
         scores.plot(theta.rad2deg(), targets[name](theta), color=figures.look(name).color, lw=2)
     scores.text(72, 0.6, "cos θ, no margin", fontsize=9)
     scores.set(xlabel="θ to the own proxy (degrees)", ylabel="own score", xticks=[0, 90, 180])
+    scores.set_ylim(-1.6, 1.1)
     scores.set_title("lowered scores", fontweight="bold", loc="left")
     widths = {name: [wedge(a, phi) for a in apart] for name, phi in targets.items()}
     ends = {"cosface": (56, 54), "arcface": (140, 34), "sphereface": (92, 80)}
@@ -85,46 +93,82 @@ def wedges(
     return fig, apart, widths
 
 
-def answer(
-    chosen: Mapping[float, Sequence[float]],
-    found: Mapping[str, np.ndarray],
-    untouched: float,
-    scales: Sequence[float],
-    searched: Mapping[tuple[float, float], Sequence[float]],
+def leads(settings: Mapping[str, Array], asked: float) -> tuple[Figure, dict[str, Any]]:
+    """How the leads (degrees) of training photographs are spread, a row for each setting."""
+    fig, axes = plt.subplots(figsize=(6.4, 3.4))
+    grid = np.linspace(-15, 60, 301)
+    for row, (name, lead) in enumerate(settings.items()):
+        ink = NONE if name.startswith("none") else MARGIN
+        high = gaussian_kde(lead)(grid)
+        base = -float(row)
+        high = base + 0.82 * high / high.max()
+        axes.fill_between(grid, base, high, color=ink, alpha=0.25, lw=0)
+        axes.plot(grid, high, color=ink, lw=1.6)
+        middle = float(np.median(lead))
+        axes.plot([middle] * 2, [base, base + 0.82], color=ink, lw=2)
+        axes.text(middle - 0.6, base + 0.06, f"{middle:.0f}°", color=ink, weight="bold", ha="right")
+    axes.axvline(0, color="0.3", lw=1)
+    axes.axvline(asked, color=figures.WRONG, lw=1.4, ls="--")
+    axes.text(asked + 0.5, 0.93, f"{asked:.0f}°, asked by 0.5 rad", color=figures.WRONG, fontsize=9)
+    axes.set_yticks([-float(k) + 0.25 for k in range(len(settings))], list(settings))
+    axes.set(xlim=(-15, 60), ylim=(-len(settings) + 0.95, 1.1), xlabel="lead (degrees)")
+    axes.grid(False, axis="y")
+    return fig, {name: figures.example(float(np.median(x))) for name, x in settings.items()}
+
+
+def medians(
+    lead: Mapping[tuple[float, float], Sequence[float]], scales: Sequence[float], asked: float
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 by the scale, and the gains of the margin; with the numbers that both draw."""
-    fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 3.1), width_ratios=(1.15, 1))
-    inks = {0.0: "0.15", 0.5: figures.RIGHT}
-    base = np.array(searched[0.0, 8.0])
-    for m, ink in inks.items():
-        paired = np.array([searched[m, alpha] - base for alpha in scales])  # (scales, repetitions)
-        left.plot(scales, paired, color=ink, lw=0.7, alpha=0.4)
-        left.plot(scales, paired.mean(axis=1), "o-", color=ink, lw=2.4, ms=4.5)
-        name = f"{m:g} rad" if m else "none"
-        left.text(1.12 * scales[-1], paired[-1].mean(), name, color=ink, va="center", weight="bold")
-    left.set_xscale("log", base=2)
-    left.set(xticks=scales, xticklabels=[f"{a:g}" for a in scales], xlim=(3.6, 200), xlabel="scale")
-    left.set_ylabel("Recall@1 minus that of\nno margin, scale 8 (points)")
-    left.grid(False)
-    left.minorticks_off()
-    left.set_title("validation products", weight="bold", loc="left")
-    score = {name: each[:, 1] for name, each in found.items()}
-    gain = {
-        "each at its\nchosen scale": score["0.5, own scale"] - score["none, own scale"],
-        "both at 64": score["0.5 at 64"] - score["none at 64"],
-        "0.5 rad at 64,\nnone at 8": score["0.5 at 64"] - score["none at 8"],
-    }
-    drawn = figures.differences(right, gain, "points of Recall@1")
-    drawn = {"gain": {name.replace("\n", " "): each for name, each in drawn.items()}}
-    right.set_yticks(range(len(gain)), gain)
-    right.plot(2.6, -0.42, "*", color=figures.WRONG, ms=9)
-    right.text(2.95, -0.42, "printed", color=figures.WRONG, va="center", fontsize=9)
-    right.set_title("unseen products: 0.5 rad − none", weight="bold", loc="right")
-    drawn["chosen"] = figures.example({f"{m:g}": each for m, each in chosen.items()})
-    drawn["lead"] = {name: figures.sample(each[:, 0]) for name, each in found.items()}
-    drawn["recall"] = {name: figures.sample(each) for name, each in score.items()}
-    more = gain["both at 64"] - gain["each at its\nchosen scale"]
-    drawn["more at 64"] = figures.sample(more)
-    drawn["scale alone"] = figures.sample(score["none at 8"] - score["none at 64"])
-    drawn["untouched features"] = figures.example(untouched)
+    """The median lead of each repetition, by scale, without a margin and with one."""
+    fig, panels = plt.subplots(1, 2, figsize=(6.8, 2.6), sharey=True, layout="constrained")
+    drawn = {}
+    for axes, m, ink in zip(panels, (0.0, 0.5), (NONE, MARGIN), strict=True):
+        each = {f"{alpha:g}": lead[m, alpha] for alpha in scales}
+        drawn[f"{m:g}"] = figures.sweep(
+            axes, each, {f"{asked:.0f}° asked": asked} if m else {}, ink, "°"
+        )
+        axes.set(xlabel="scale", ylim=(0, 36))
+        axes.set_title(f"{m:g} rad" if m else "no margin", weight="bold", loc="left")
+    panels[0].set_ylabel("median lead (degrees)")
     return fig, drawn
+
+
+def answer(
+    mean: Mapping[tuple[float, float], Array],
+    scales: Sequence[float],
+    untouched: float,
+    gain: Mapping[str, Array],
+    printed: float,
+) -> tuple[Figure, dict[str, Any]]:
+    """Recall@1 by kind of unseen product over the scale, and differences of settings."""
+    fig, (left, right) = plt.subplots(
+        1, 2, figsize=(7.8, 3.8), width_ratios=(1.1, 1), layout="constrained"
+    )
+    for m, ink in ((0.0, NONE), (0.5, MARGIN)):
+        line = [mean[m, alpha].mean() for alpha in scales]
+        left.plot(scales, line, "o-", color=ink, lw=2.4, ms=6)
+        name = f"{m:g} rad" if m else "no margin"
+        left.annotate(name, (scales[-1], line[-1]), (8, 0), textcoords="offset points",
+                      color=ink, va="center", weight="bold")  # fmt: skip
+    left.axhline(untouched, color="0.5", ls=":", lw=1.4, zorder=0)
+    left.text(scales[-1] * 3.7, untouched + 0.05, f"untouched, {untouched:.1f} %", va="bottom",
+              ha="right", color="0.35", fontsize=9)  # fmt: skip
+    left.set_xscale("log", base=2)
+    left.set(xticks=scales, xticklabels=[f"{a:g}" for a in scales], xlabel="scale")
+    left.set(xlim=(scales[0] / 1.2, scales[-1] * 3.8), ylabel="Recall@1, unseen products (%)")
+    left.minorticks_off()
+    left.margins(y=0.12)
+    left.set_title("what is found", weight="bold", loc="left")
+    drawn = figures.dots(right, gain, "", color=MARGIN, ms=7, lw=2.2)
+    right.axvline(0, color="0.3", lw=1)
+    right.axvline(printed, color=figures.WRONG, ls="--", lw=1.4)
+    right.text(printed + 0.1, -0.42, "printed", color=figures.WRONG, va="center", fontsize=9)
+    parts = [
+        name.partition(", " if name.startswith("0.5 rad − none, ") else " − ") for name in gain
+    ]
+    names = [f"{a}\n{sign.strip()} {b}".replace("\n, ", ",\n") for a, sign, b in parts]
+    right.set_yticks(range(len(gain)), names)
+    right.set(xlabel="points of Recall@1", ylim=(len(gain) - 0.5, -0.6))
+    right.set_title("differences", weight="bold", loc="left")
+    found = {f"{m:g} at {alpha:g}": figures.sample(each) for (m, alpha), each in mean.items()}
+    return fig, {"gain": drawn, "found": found, "untouched": untouched}
