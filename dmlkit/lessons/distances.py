@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
-from torch import Tensor
+from torch import Tensor, nn
 
-from dmlkit import figures
+from dmlkit import figures, geometry
 
 PAYS, PAYS_NOT = figures.WRONG, figures.RIGHT
 EDGES = np.linspace(0, 2, 41)
@@ -93,13 +93,27 @@ def answer(
         right.plot(ratio, scores, shape, color="0.1", ms=4.5, alpha=0.4, mew=0)
         said = recorded.get(name, name)
         drawn["recorded"][said] = {"ratio": figures.sample(ratio), "recall": figures.sample(scores)}
-    for axes in (left, right):
-        for name, value in floor.items():
+    for axes, lines in ((left, floor), (right, record["recall"]["floor"])):
+        for name, value in lines.items():
             axes.axhline(value, color="0.5", ls=":", lw=1.3, zorder=0)
-            if axes is left:
-                axes.text(1.04, value + 1, name, fontsize=8, color="0.35", ha="right")
+            axes.text(0.51, value + 1, name, fontsize=8, color="0.35")
         axes.set(xlim=(0.5, 1.06), ylim=(0, 80))
         axes.grid(False, axis="x")
+    words = (
+        (0.74, 66, "relative loss:\nshrinking pays nothing", PAYS_NOT),
+        (0.85, 24, "plain loss:\nthe cloud shrinks", PAYS),
+        (0.55, 45.5, "plain loss:\n■ cutoff 0.5\n▲ semi-hard", "0.1"),
+    )
+    for x, y, said, ink in words:
+        left.text(x, y, said, color=ink, fontsize=9, va="center")
+    named = (
+        (0.52, 74, "0.3  0.5  0.7\n▲ semi-hard"),
+        (0.74, 64, "0.9"),
+        (0.96, 61, "any"),
+        (0.72, 21, "no cutoff"),
+    )
+    for x, y, said in named:
+        right.text(x, y, said, fontsize=9, va="center")
     fig.supxlabel("distance of the chosen, in mean distances of all negatives", fontsize=10)
     left.set_ylabel("Recall@1 (%)")
     left.set_title("this page", weight="bold", loc="left")
@@ -127,7 +141,7 @@ def answer(
 
 
 def bands(films: Mapping[str, Tensor], titles: Mapping[str, str]) -> tuple[Figure, dict[str, Any]]:
-    """By step the chosen negatives, between the nearest and the mean of all: films (R, steps, 4)."""
+    """By step the chosen, between the nearest and the mean of all: films (R, steps, 4)."""
     fig, panels = plt.subplots(1, len(titles), figsize=(figures.WIDTH, 2.8), sharey=True)
     drawn: dict[str, Any] = {}
     for axes, (name, title) in zip(panels, titles.items(), strict=True):
@@ -140,21 +154,38 @@ def bands(films: Mapping[str, Tensor], titles: Mapping[str, str]) -> tuple[Figur
         ends = films[name][:, [0, len(mean) // 4, -1]]
         drawn[name] = {kind: figures.sample(ends[..., k].tolist()) for k, kind in enumerate(KINDS)}
     panels[0].set_ylabel("distance of negatives")
+    for word, share, y in (
+        ("mean of all", 0.45, 0.76),
+        ("chosen", 0.62, 0.5),
+        ("nearest", 0.4, 0.26),
+    ):
+        panels[1].text(share * len(mean), y, word, fontsize=9, color="0.1")
     return fig, drawn
 
 
-def batch(clouds: Mapping[str, Tensor], log_q: Callable[[Tensor, int], Tensor]) -> Figure:
+def batch(
+    stages: Mapping[str, nn.Module],
+    images: Tensor,
+    labels: Tensor,
+    log_q: Callable[[Tensor, int], Tensor],
+) -> tuple[Figure, dict[str, Any]]:
     """Distances of a batch's negatives beside the density that the draw assumes."""
     fig, axes = plt.subplots(figsize=(4.4, 1.5))
     span = torch.linspace(0, 2, 401, dtype=torch.float64)[1:-1]
     q = log_q(span, 64).exp()
     axes.plot(span, q / q.sum() * 200, color="0.35")
     axes.text(1.5, 3.9, "q", color="0.35", fontsize=8)
-    for (when, D), ink in zip(clouds.items(), (figures.WRONG, figures.RIGHT), strict=True):
-        heights, _, _ = axes.hist(D, EDGES, density=True, histtype="step", color=ink, lw=1.5)
-        axes.text(D.mean().item(), heights.max() + 0.3, when, color=ink, fontsize=8, ha="center")
+    drawn: dict[str, Any] = {}
+    for (when, model), ink in zip(stages.items(), (figures.WRONG, figures.RIGHT), strict=True):
+        with torch.no_grad():
+            D = geometry.distances(F.normalize(model(images)))[geometry.different_label(labels)]
+        style: dict[str, Any] = {"density": True, "histtype": "step", "color": ink, "lw": 1.5}
+        heights, _, _ = axes.hist(D.cpu().numpy(), EDGES.tolist(), **style)
+        x = D.mean().item() if when == "untrained" else 1.72
+        axes.text(x, np.max(heights) + 0.3, when, color=ink, fontsize=8, ha="center")
+        drawn[when] = {"mean": D.mean(), "deviation": D.std()}
     axes.set(xlim=(0, 2), ylim=(0, 5.5), yticks=[], xticks=(0, 0.5, 1, 1.5, 2), xlabel="distance")
-    return fig
+    return fig, drawn
 
 
 def every(
@@ -163,6 +194,7 @@ def every(
     """Recall@1 of each setting, side by side."""
     fig, axes = plt.subplots(figsize=(figures.WIDTH, 2.8))
     drawn = figures.sweep(axes, found, floor, "0.4", "")
-    axes.set_xticks(range(len(found)), [name.replace(" ", "\n") for name in found], fontsize=8)
+    labels = ["\n".join(name.rsplit(" ", 1)) for name in found]
+    axes.set_xticks(range(len(found)), labels, fontsize=8)
     axes.set(ylim=(0, 80), ylabel="Recall@1 (%)")
     return fig, drawn

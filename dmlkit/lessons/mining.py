@@ -44,7 +44,7 @@ def annuli(
         axes.set_title(f"{when}: {teach} of 124 teach", fontweight="bold")
         for k, (name, color) in enumerate(INK.items()):
             said = f"{count[name]} {name}"
-            axes.text((-1.15, -0.15, 0.85)[k], -1.72, said, color=color, fontsize=9.5)
+            axes.text((-1.35, -0.45, 0.85)[k], -1.74, said, color=color, fontsize=9.5)
         numbers[when] = figures.example(count | {"D2_ap": D2[mate], "D2_an": D2[negative]})
     return fig, numbers
 
@@ -78,7 +78,7 @@ def shrunk(
     for form, ink in (("hard", PAYS), ("relative", PAYS_NOT)):
         left.plot(sizes, values[form][0], "o-", color=ink, ms=3.5, lw=2)
     left.text(0.02, 0.42, "hard:\nshrinking pays", color=PAYS, fontsize=9, va="center")
-    left.text(0.0013, 0.93, "relative: it pays nothing", color=PAYS_NOT, fontsize=9, va="center")
+    left.text(0.0013, 0.72, "relative: it pays nothing", color=PAYS_NOT, fontsize=9, va="center")
     left.axhline(0.2, color="0.5", ls=":", lw=1.2)
     left.text(0.0013, 0.15, "margin", fontsize=8, color="0.35", va="center")
     left.set(xscale="log", ylim=(0, 1.1), ylabel="loss", xlim=(0.001, 1.6))
@@ -86,13 +86,13 @@ def shrunk(
     for form, (_, lengths) in values.items():
         ink = PAYS_NOT if "relative" in form else PAYS
         right.plot(sizes, lengths, "--" if ink == PAYS_NOT else "-", color=ink, lw=1.8)
-    for word, y in (("grows", 9e2), ("steady", 1.1), ("fades", 1.3e-3)):
+    for word, y in (("grows", 1.5e3), ("steady", 1.9), ("fades", 8e-3)):
         right.text(0.0013, y, word, fontsize=9, va="center")
     right.set(xscale="log", yscale="log", ylabel="length of the gradient", xlim=(0.001, 1.6))
     right.set(ylim=(1e-4, 1e4))
     right.set_title("what a step is worth", weight="bold", loc="left")
-    right.text(0.5, 0.96, "solid: hard, dashed: relative", fontsize=8, transform=right.transAxes,
-               ha="left", va="top", color="0.35")  # fmt: skip
+    right.text(1.5, 3e3, "solid: hard\ndashed: relative", fontsize=8, color="0.35", ha="right",
+               va="center")  # fmt: skip
     fig.supxlabel("mean distance in the cloud", fontsize=10)
     drawn = {form: {"loss": each[0], "gradient": each[1]} for form, each in values.items()}
     return fig, {"sizes": figures.example(sizes), "forms": figures.example(drawn)}
@@ -117,7 +117,7 @@ def answer(
     floor: Mapping[str, float],
 ) -> tuple[Figure, dict[str, Any]]:
     """Recall@1 of each form, and beside it against the spread of the last batch."""
-    size = {"figsize": (figures.WIDTH, 4.0), "width_ratios": (1.9, 1)}
+    size: dict[str, Any] = {"figsize": (figures.WIDTH, 4.0), "width_ratios": (1.9, 1)}
     fig, (left, right) = plt.subplots(1, 2, sharey=True, **size)
     drawn: dict[str, Any] = figures.sweep(left, found, {}, "0.4", "")
     for place, form in enumerate(found):
@@ -140,7 +140,7 @@ def answer(
     right.axvline(0.1, color="0.6", lw=1)
     right.text(0.08, 80, "shrunken", ha="right", fontsize=9, color="0.35", va="center")
     for name, value in floor.items():
-        right.text(6.0, value + 1.2, name, fontsize=8, color="0.35", ha="right")
+        left.text(-0.5, value + 1.0, name, fontsize=8, color="0.35")
     right.set(xscale="log", xlim=(1e-3, 7), xlabel="spread of the last batch")
     left.set_title("found", weight="bold", loc="left")
     right.set_title("… and how far it shrank", weight="bold", loc="left")
