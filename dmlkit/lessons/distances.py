@@ -102,7 +102,7 @@ def answer(
     words = (
         (0.74, 66, "relative loss:\nshrinking pays nothing", PAYS_NOT),
         (0.85, 24, "plain loss:\nthe cloud shrinks", PAYS),
-        (0.55, 45.5, "plain loss:\n■ cutoff 0.5\n▲ semi-hard", "0.1"),
+        (0.52, 48.5, "plain loss:\n■ cutoff 0.5\n▲ semi-hard", "0.1"),
     )
     for x, y, said, ink in words:
         left.text(x, y, said, color=ink, fontsize=9, va="center")
