@@ -1,0 +1,159 @@
+"""What lesson 03 draws."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle, Rectangle
+from torch import Tensor
+
+from dmlkit import figures
+
+INK = {"hard": figures.WRONG, "semi-hard": figures.RIGHT, "easy": "0.5"}
+PAYS, PAYS_NOT = figures.WRONG, "0.15"
+
+
+def annuli(
+    squared: Mapping[str, Tensor], negative: Tensor, batch: Tensor, images: Tensor
+) -> tuple[Figure, dict[str, Any]]:
+    """The first image of a batch and its negatives at their true distances, by network."""
+    fig, panels = plt.subplots(1, 2, figsize=(figures.WIDTH, 3.9))
+    numbers: dict[str, Any] = {}
+    mate = 1  # the second image of the first character is the positive
+    for axes, (when, D2) in zip(panels, squared.items(), strict=True):
+        order = D2[negative].argsort()
+        others, shown = D2[negative][order], batch[negative][order]
+        edges = [D2[mate].item(), D2[mate].item() + 0.2]
+        kinds = [("hard", "semi-hard", "easy")[i] for i in np.digitize(others, edges)]
+        for radius, color in ((edges[1] ** 0.5, "#e4eff8"), (edges[0] ** 0.5, "#fdf0e6")):
+            axes.add_patch(Circle((0, 0), radius, color=color, lw=0))
+        axes.set_axis_off()
+        places = _spaced(np.concatenate([D2[mate : mate + 1], others]).clip(0) ** 0.5)
+        for i, place, name in zip(shown, places[1:], kinds, strict=True):
+            _stamp(axes, images[i], place, INK[name])
+        for i, place in ((batch[0], np.zeros(2)), (batch[mate], places[0])):
+            _stamp(axes, images[i], place, "black", 0.14)
+        corner = float(places[0][0]) - 0.15, float(places[0][1]) - 0.15
+        axes.add_patch(Rectangle(corner, 0.3, 0.3, fill=False, ec="black", lw=1.2, zorder=4))
+        count = {name: kinds.count(name) for name in INK}
+        teach = count["hard"] + count["semi-hard"]
+        axes.set_title(f"{when}: {teach} of 124 teach", fontweight="bold")
+        for k, (name, color) in enumerate(INK.items()):
+            said = f"{count[name]} {name}"
+            axes.text((-1.35, -0.45, 0.85)[k], -1.74, said, color=color, fontsize=9.5)
+        numbers[when] = figures.example(count | {"D2_ap": D2[mate], "D2_an": D2[negative]})
+    return fig, numbers
+
+
+def _stamp(axes: Axes, image: Tensor, place: np.ndarray, color: str, r: float = 0.12) -> None:
+    """One character in a color, without its background, at a place."""
+    ink = np.empty((32, 32, 4))
+    ink[..., :3] = to_rgb(color)
+    ink[..., 3] = ((image[0].numpy() - 0.25) / 0.35).clip(0, 1)
+    x, y = place
+    axes.imshow(ink, extent=(x - r, x + r, y - r, y + r), zorder=3)
+    axes.set(xlim=(-1.7, 1.7), ylim=(-1.8, 1.65), aspect="equal")
+
+
+def _spaced(distances: np.ndarray) -> np.ndarray:
+    """Places (N, 2) at these distances from 0, turned so that they keep off each other."""
+    places = [np.zeros(2)]
+    around = np.deg2rad(np.arange(0, 360, 4))
+    for D in distances:
+        free = np.stack([D * np.cos(around), D * np.sin(around)], axis=1)  # (90, 2)
+        gaps = np.linalg.norm(free[:, None] - np.array(places), axis=2).min(axis=1)
+        places.append(free[gaps.argmax()])
+    return np.array(places[1:])
+
+
+def shrunk(
+    sizes: Sequence[float], values: Mapping[str, tuple[Sequence[float], Sequence[float]]]
+) -> tuple[Figure, dict[str, Any]]:
+    """Loss, and length of its gradient, of six forms as a random cloud shrinks."""
+    fig, (left, right) = plt.subplots(1, 2, figsize=(figures.WIDTH, 2.9))
+    for form, ink in (("hard", PAYS), ("relative", PAYS_NOT)):
+        left.plot(sizes, values[form][0], "o-", color=ink, ms=3.5, lw=2)
+    left.text(0.02, 0.42, "hard:\nshrinking pays", color=PAYS, fontsize=9, va="center")
+    left.text(0.0013, 0.72, "relative: it pays nothing", color=PAYS_NOT, fontsize=9, va="center")
+    left.axhline(0.2, color="0.5", ls=":", lw=1.2)
+    left.text(0.0013, 0.15, "margin", fontsize=8, color="0.35", va="center")
+    left.set(xscale="log", ylim=(0, 1.1), ylabel="loss", xlim=(0.001, 1.6))
+    left.set_title("what shrinking pays", weight="bold", loc="left")
+    for form, (_, lengths) in values.items():
+        ink = PAYS_NOT if "relative" in form else PAYS
+        right.plot(sizes, lengths, "--" if ink == PAYS_NOT else "-", color=ink, lw=1.8)
+    for word, y in (("grows", 1.5e3), ("steady", 1.9), ("fades", 8e-3)):
+        right.text(0.0013, y, word, fontsize=9, va="center")
+    right.set(xscale="log", yscale="log", ylabel="length of the gradient", xlim=(0.001, 1.6))
+    right.set(ylim=(1e-4, 1e4))
+    right.set_title("what a step is worth", weight="bold", loc="left")
+    right.text(1.5, 3e3, "solid: hard\ndashed: relative", fontsize=8, color="0.35", ha="right",
+               va="center")  # fmt: skip
+    fig.supxlabel("mean distance in the cloud", fontsize=10)
+    drawn = {form: {"loss": each[0], "gradient": each[1]} for form, each in values.items()}
+    return fig, {"sizes": figures.example(sizes), "forms": figures.example(drawn)}
+
+
+#: Of each form: name below its column, ink.
+COLUMNS = {
+    "semi-hard": ("semi-\nhard", figures.RIGHT),
+    "hard": ("fades", PAYS),
+    "hard ÷ √c": ("steady", PAYS),
+    "hard ÷ c": ("grows", PAYS),
+    "relative · c": ("fades", PAYS_NOT),
+    "relative · √c": ("steady", PAYS_NOT),
+    "relative": ("grows", PAYS_NOT),
+    "hard, plain D": ("plain\nD", "#b8860b"),
+}
+
+
+def answer(
+    found: Mapping[str, Sequence[float]],
+    spread: Mapping[str, Sequence[float]],
+    floor: Mapping[str, float],
+) -> tuple[Figure, dict[str, Any]]:
+    """Recall@1 of each form, and beside it against the spread of the last batch."""
+    size: dict[str, Any] = {"figsize": (figures.WIDTH, 4.0), "width_ratios": (1.9, 1)}
+    fig, (left, right) = plt.subplots(1, 2, sharey=True, **size)
+    drawn: dict[str, Any] = figures.sweep(left, found, {}, "0.4", "")
+    for place, form in enumerate(found):
+        ink = COLUMNS[form][1]
+        for mark in left.lines[2 * place : 2 * place + 2]:
+            mark.set_color(ink)
+        left.texts[place].set_color(ink)
+        shape = {PAYS: "o", PAYS_NOT: "D"}.get(ink, "s" if "plain" in form else "o")
+        style: dict[str, Any] = {"color": ink, "alpha": 0.5, "ms": 5, "mew": 0}
+        right.plot(spread[form], found[form], shape, **style)
+    left.set_xticks(range(len(found)), [COLUMNS[form][0] for form in found], fontsize=8.5)
+    left.set(ylim=(0, 86), ylabel="Recall@1, characters held out (%)")
+    for start, end, ink, said in ((1, 3, PAYS, "shrinking pays"), (4, 6, PAYS_NOT, "pays nothing")):
+        left.plot([start - 0.35, end + 0.35], [78, 78], color=ink, lw=1.5)
+        left.text((start + end) / 2, 80, said, color=ink, ha="center", fontsize=9.5, weight="bold")
+    left.set_xlabel("gradient in a small cloud", fontsize=9.5)
+    for axes in (left, right):
+        for value in floor.values():
+            axes.axhline(value, color="0.5", ls=":", lw=1.3, zorder=0)
+    right.axvline(0.1, color="0.6", lw=1)
+    right.text(0.08, 80, "shrunken", ha="right", fontsize=9, color="0.35", va="center")
+    for name, value in floor.items():
+        left.text(-0.5, value + 1.0, name, fontsize=8, color="0.35")
+    right.set(xscale="log", xlim=(1e-3, 7), xlabel="spread of the last batch")
+    left.set_title("found", weight="bold", loc="left")
+    right.set_title("… and how far it shrank", weight="bold", loc="left")
+    gains = {
+        "steady minus hard": ("hard ÷ √c", "hard"),
+        "relative, faded minus hard": ("relative · c", "hard"),
+        "relative minus semi-hard": ("relative", "semi-hard"),
+        "semi-hard minus hard": ("semi-hard", "hard"),
+        "plain minus hard": ("hard, plain D", "hard"),
+    }
+    drawn["gain"] = {
+        name: figures.sample(np.subtract(found[plus], found[minus]))
+        for name, (plus, minus) in gains.items()
+    }
+    drawn["spread"] = {form: figures.sample(each) for form, each in spread.items()}
+    return fig, drawn
