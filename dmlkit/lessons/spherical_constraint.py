@@ -50,7 +50,7 @@ def _flat(x: Tensor, eta: float, steps: int) -> np.ndarray:
         update.zero_grad()
         (loss(f, labels[i]) + constraint(f)).backward()
         update.step()
-    return head(x).detach().numpy()  # type: ignore[no-any-return]
+    return head(x).detach().numpy()
 
 
 def rings(whole: data.ImageSet, steps: int) -> tuple[Figure, dict[str, Any]]:
@@ -60,7 +60,8 @@ def rings(whole: data.ImageSet, steps: int) -> tuple[Figure, dict[str, Any]]:
     x = whole.images[np.concatenate(own)].flatten(1).float()
     x = (x - x.mean(dim=0)) / x.std()
     fig = plt.figure(figsize=(6.5, 3.3))
-    body, key = fig.subfigures(1, 2, width_ratios=(2.5, 1))
+    halves: Any = fig.subfigures(1, 2, width_ratios=(2.5, 1))
+    body, key = halves
     shown = key.subplots(4, 2, gridspec_kw={"hspace": 0.5, "wspace": 0.1}).ravel()
     for axes, (name, color) in zip(shown, PRODUCTS.items(), strict=True):
         row = np.flatnonzero(large.labels == large.class_names.index(name))[1]
