@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from scipy import stats
 
 from dmlkit import ROOT, figures
 
@@ -33,12 +34,12 @@ def kinds(length: Array, groups: Array, names: Sequence[str], glyphs: Sequence[s
         last = -np.inf
         for c in own[np.linspace(0, len(own) - 1, min(9, len(own))).round().astype(int)]:
             x = 100 * length[c]
-            if x - last > 4.5:  # a glyph's width
+            if x - last > 6:  # a glyph's width
                 sign = unicodedata.lookup(glyphs[c])
                 axes.text(x, row, sign, fontsize=15, ha="center", va="center", color="0.15")
                 last = x
         mean = 100 * length[own].mean()
-        axes.plot([mean] * 2, [row - 0.48, row + 0.48], color=TRAINED, lw=3, alpha=0.75, zorder=0)
+        axes.plot([mean] * 2, [row - 0.5, row - 0.3], color=TRAINED, lw=4, zorder=0)
     axes.axvline(100, color="0.6", lw=1, ls=":", zorder=0)
     ends = 100 * length.min() - 5, 100 * length.max() + 5
     axes.set(xlim=ends, ylim=(-0.7, len(order) - 0.3))
@@ -49,8 +50,16 @@ def kinds(length: Array, groups: Array, names: Sequence[str], glyphs: Sequence[s
     return fig
 
 
-def trap(shares: Mapping[str, Array], hundred: Array, findings: int) -> Figure:
-    """Shares of shuffled images and of dealt characters, and a hundred deals above them."""
+def trap(
+    each: Array, groups: Array, share: Callable[[Array, Array], float]
+) -> tuple[Figure, dict[str, Any]]:
+    """Shares by chance of groups (C,) in values (C, 20): images shuffled, or characters dealt."""
+    of, each, rng = np.repeat(np.arange(len(each)), 20), each.ravel(), np.random.default_rng(3)
+    dealt = [share(each, rng.permutation(groups)[of]) for _ in range(600)]
+    shuffled = [share(each, rng.permutation(groups[of])) for _ in range(500)]
+    shares = {"images shuffled": np.array(shuffled), "characters dealt": np.array(dealt[:500])}
+    hundred = np.array(dealt[500:])
+    findings = int((hundred > np.percentile(shuffled, 95)).sum())
     fig, axes = plt.subplots(figsize=(5.6, 2.7))
     top = 1.02 * max(shares["characters dealt"])
     for (name, values), ink in zip(shares.items(), (figures.WRONG, TRAINED), strict=True):
@@ -62,7 +71,8 @@ def trap(shares: Mapping[str, Array], hundred: Array, findings: int) -> Figure:
     axes.set(xlim=(0, top), xlabel="share of the variance", ylabel="of 500 shuffles")
     title = f'{findings} of 100 random deals are "findings"'
     axes.set_title(title, loc="left", fontweight="bold", pad=14)
-    return fig
+    drawn = {name: figures.example(float(v.mean())) for name, v in shares.items()}
+    return fig, drawn | {"findings of 100": figures.sample([findings])}
 
 
 def sizes(beyond: Mapping[str, Array]) -> tuple[Figure, dict[str, Any]]:
@@ -167,8 +177,8 @@ def evidence(shown: Mapping[str, Array], groups: Array, deals: int) -> dict[str,
         np.bincount(groups, shown[f"{what}, trained"]) / np.bincount(groups)
         for what in ("length", "found")
     ]
-    link, mix = float(np.corrcoef(means)[0, 1]), np.random.default_rng(1)
-    lucky = [np.corrcoef(means[0], mix.permutation(means[1]))[0, 1] for _ in range(deals)]
+    mix, link = np.random.default_rng(1), stats.pearsonr(*means).statistic
+    lucky = [stats.pearsonr(means[0], mix.permutation(means[1])).statistic for _ in range(deals)]
     apart = {
         what: float(np.sqrt(max(0.0, _beyond(v, groups) / 100) * v.var()))
         for what, v in shown.items()
