@@ -57,9 +57,12 @@ def trap(
     of, each, rng = np.repeat(np.arange(len(each)), 20), each.ravel(), np.random.default_rng(3)
     dealt = [share(each, rng.permutation(groups)[of]) for _ in range(600)]
     shuffled = [share(each, rng.permutation(groups[of])) for _ in range(500)]
-    shares = {"images shuffled": np.array(shuffled), "characters dealt": np.array(dealt[:500])}
-    hundred = np.array(dealt[500:])
-    findings = int((hundred > np.percentile(shuffled, 95)).sum())
+    shares = {
+        "images shuffled": 100 * np.array(shuffled),
+        "characters dealt": 100 * np.array(dealt[:500]),
+    }
+    hundred = 100 * np.array(dealt[500:])
+    findings = int((hundred > 100 * np.percentile(shuffled, 95)).sum())
     fig, axes = plt.subplots(figsize=(5.6, 2.7))
     top = 1.02 * max(shares["characters dealt"])
     for (name, values), ink in zip(shares.items(), (figures.WRONG, TRAINED), strict=True):
@@ -68,7 +71,7 @@ def trap(
         axes.text(x, y, name.replace(" ", "\n"), color=ink, fontsize=9)
     at: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "clip_on": False}
     axes.plot(hundred, np.full(len(hundred), 1.04), "|", color="black", ms=8, **at)
-    axes.set(xlim=(0, top), xlabel="share of the variance", ylabel="of 500 shuffles")
+    axes.set(xlim=(0, top), xlabel="share of the variance (%)", ylabel="of 500 shuffles")
     title = f'{findings} of 100 random deals are "findings"'
     axes.set_title(title, loc="left", fontweight="bold", pad=14)
     drawn = {name: figures.example(float(v.mean())) for name, v in shares.items()}
@@ -127,8 +130,8 @@ def answer(
         right.text(value, len(order) - 0.35, name, fontsize=8, color="0.35", ha="center")
     left.set(xlabel="mean length (% of all)")
     right.set(xlabel="Recall@1 (%)")
-    left.set_title("how long", loc="left", fontweight="bold", pad=16)
-    right.set_title("how often found", loc="left", fontweight="bold", pad=16)
+    left.set_title("how long: the kind is in it", loc="left", fontweight="bold", pad=16)
+    right.set_title("how often found: also with SEC", loc="left", fontweight="bold", pad=16)
     handles = [Line2D([], [], color=LUCK, lw=7), Line2D([], [], marker="o", ls="", ms=8)]
     handles[1].set_color(TRAINED)
     handles += [Line2D([], [], marker="D", ls="", ms=6, mfc="white", mec=SEC, mew=1.5)]

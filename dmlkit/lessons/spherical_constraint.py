@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Annulus
 from torch import Tensor, nn
 
-from dmlkit import ROOT, data, figures, losses, statistics
+from dmlkit import ROOT, data, figures, losses
 from dmlkit.losses.spherical import SphericalConstraint
 
 #: Eight products of the first picture, and the color of their dots.
@@ -59,17 +59,18 @@ def rings(whole: data.ImageSet, steps: int) -> tuple[Figure, dict[str, Any]]:
     own = [np.flatnonzero(whole.labels == whole.class_names.index(p))[:40] for p in PRODUCTS]
     x = whole.images[np.concatenate(own)].flatten(1).float()
     x = (x - x.mean(dim=0)) / x.std()
-    fig = plt.figure(figsize=(6.5, 3.3))
-    halves: Any = fig.subfigures(1, 2, width_ratios=(2.5, 1))
-    body, key = halves
-    shown = key.subplots(4, 2, gridspec_kw={"hspace": 0.5, "wspace": 0.1}).ravel()
-    for axes, (name, color) in zip(shown, PRODUCTS.items(), strict=True):
-        row = np.flatnonzero(large.labels == large.class_names.index(name))[1]
-        axes.imshow(large.images[row].permute(1, 2, 0))
+    fig = plt.figure(figsize=(6.5, 4.1))
+    halves: Any = fig.subfigures(2, 1, height_ratios=(1, 2.9))
+    key, body = halves
+    for axes, (name, color) in zip(key.subplots(1, 8), PRODUCTS.items(), strict=True):
+        photos = large.images[large.labels == large.class_names.index(name)]  # (N, 3, 64, 64)
+        color_of = photos.float().mean(dim=(2, 3))
+        usual = (color_of - color_of.mean(dim=0)).norm(dim=1).argmin()  # of the usual color
+        axes.imshow(photos[usual].permute(1, 2, 0))
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set(visible=True, color=color, lw=3)
         said = name.replace("Arla-Standard-", "").replace("-Bell-", " ").replace("-", " ")
-        axes.set_title(said, fontsize=8, color="0.2", pad=3)
+        axes.set_title(said, fontsize=8, color="0.2", pad=4)
     ways = {"none": ("no constraint: a cloud", 0.0, NONE), "SEC": ("SEC: a ring", 0.1, SEC)}
     drawn = {}
     colors = np.repeat([*PRODUCTS.values()], 40)
@@ -81,11 +82,11 @@ def rings(whole: data.ImageSet, steps: int) -> tuple[Figure, dict[str, Any]]:
         axes.add_patch(Annulus((0, 0), 1 + spread, 2 * spread, color=ink, alpha=0.15, lw=0))
         axes.plot(0, 0, "+", color="0.5", ms=8, zorder=0)
         axes.scatter(*f.T, s=8, alpha=0.8, c=colors, lw=0, zorder=2)
-        axes.set(aspect="equal", xlim=(-2.05, 2.05), ylim=(-2.05, 2.05))
+        axes.set(aspect="equal", xlim=(-2.0, 2.0), ylim=(-1.7, 1.7))
         axes.set_axis_off()
         axes.set_title(title, color=ink, loc="left", fontweight="bold")
         said = f"norms spread by {100 * spread:.0f} %"
-        axes.text(0.5, 0.0, said, transform=axes.transAxes, ha="center", va="top", color=ink)
+        axes.text(0, -1.7, said, ha="center", va="top", color=ink)
     return fig, drawn
 
 
@@ -132,21 +133,25 @@ def race() -> tuple[Figure, dict[str, Any]]:
 
 def lengths(found: Mapping[str, np.ndarray]) -> tuple[Figure, dict[str, Any]]:
     """Spread of norms, mean norm and spread of turns of each way, {way: (reps, losses, 5)}."""
-    fig, panels = plt.subplots(3, 1, figsize=(6.5, 5.2), sharex=True)
-    rows = ("spread of norms", 1, " %", 0), ("mean norm", 2, "", 1), ("spread of turns", 3, " %", 0)
+    fig, panels = plt.subplots(4, 1, figsize=(6.5, 5.4), sharex=True)
+    rows: tuple[tuple[str, int, str, int], ...]
+    rows = ("spread of norms", 1, " %", 0), ("mean norm", 2, "", 1)
+    rows += ("spread of turns", 3, " %", 0), ("mean turn in a step", 4, "°", 1)
     drawn: dict[str, Any] = {}
     for axes, (what, column, unit, digits) in zip(panels, rows, strict=True):
         told = {way: each[:, :, column].mean(axis=1) for way, each in found.items()}
         drawn[what] = figures.sweep(axes, told, {}, SEC, unit, digits)["scores"]
-        axes.set(ylim=(0, 1.35 * max(map(max, told.values()))), yticks=[])
+        axes.set(ylim=(0, 1.45 * max(map(max, told.values()))), yticks=[])
         axes.set_title(what, loc="left", fontweight="bold")
         for place, way in enumerate(found):
             if not way.startswith("SEC"):
                 axes.axvspan(place - 0.5, place + 0.5, color="0.94", lw=0, zorder=-1)
     named = [way.replace("SEC ", "SEC\nη = ").replace("even ", "even only\nκ = ") for way in found]
     panels[-1].set_xticks(
-        range(len(found)), [each.replace("faster", "short\nonly") for each in named]
+        range(len(found)), [each.replace("faster", "larger\nrate") for each in named]
     )
+    turns = {way: each[:, :, 3].mean(axis=1) for way, each in found.items()}
+    drawn["none minus turns"] = {w: figures.sample(turns["none"] - v) for w, v in turns.items()}
     return fig, drawn
 
 
@@ -160,35 +165,46 @@ def printed() -> dict[str, float]:
 def answer(
     found: Mapping[str, np.ndarray], four: Mapping[str, str], floor: float
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 by the spread of the norms, and what SEC gains at its own rate and weight."""
-    fig, (axes, forest) = plt.subplots(1, 2, figsize=(6.9, 3.8), width_ratios=(1.2, 1))
+    """Recall@1 minus that without a constraint: SEC at its own settings, all weights, controls."""
     level = {way: each[:, :, 0].mean(axis=1) for way, each in found.items()}  # (reps,)
-    at = {way: float(each[:, :, 1].mean()) for way, each in found.items()}
-    drawn: dict[str, Any] = {"Recall@1": {w: figures.sample(v) for w, v in level.items()}}
-    drawn["gain"] = {w: figures.sample(v - level["none"]) for w, v in level.items() if w != "none"}
-    for start, ink, side in (("SEC ", SEC, 1), ("even ", EVEN, -1), ("faster", FAST, 1)):
-        ways = [way for way in level if way.startswith(start)]
-        path = [(at[w], float(level[w].mean())) for w in ["none", *ways]]
-        axes.plot(*np.transpose(path), ":", color=ink, lw=1.5, zorder=1)
-        for way, (x, y) in zip(ways, path[1:], strict=True):
-            ends = statistics.interval(level[way] - level["none"])
-            half = (ends["high"] - ends["low"]) / 2
-            axes.errorbar(x, y, half, fmt="o", color=ink, ms=7, lw=2, zorder=3)
-            said = {"S": r"$\eta$ = ", "e": r"$\kappa$ = ", "f": ""}[start[0]] + way[len(start) :]
-            place = {"textcoords": "offset points", "va": "center", "color": ink}
-            axes.annotate(said, (x, y), (7 * side, 7), ha="left" if side > 0 else "right", **place)
-    axes.plot(at["none"], level["none"].mean(), "s", color=NONE, ms=8, zorder=4)
-    axes.axhline(floor, color="0.5", ls=":", lw=1.4, zorder=0)
-    axes.set(xlabel="spread of norms (%)", ylabel="Recall@1 (%)")
-    axes.set_title("found, by how even the norms are", loc="left", fontweight="bold")
+    gain = {way: each - level["none"] for way, each in level.items() if way != "none"}
     own = found["SEC, chosen"][:, :, 0] - found["none"][:, :, 0]  # (reps, losses)
-    rows = {said: own[:, k] for k, said in enumerate(four.values())} | {"mean": own.mean(axis=1)}
-    drawn["own"] = figures.dots(forest, rows, every=True, color=SEC, ms=7, lw=2)
-    drawn["printed"] = printed()
+    drawn: dict[str, Any] = {"Recall@1": {w: figures.sample(v) for w, v in level.items()}}
+    drawn["gain"] = {way: figures.sample(each) for way, each in gain.items()}
+    if {"even 10", "SEC 1"} <= {*level}:
+        drawn["even 10 minus SEC 1"] = figures.sample(level["even 10"] - level["SEC 1"])
+    drawn["own"] = {said: figures.sample(own[:, k]) for k, said in enumerate(four.values())}
+    drawn["printed"], none = printed(), float(level["none"].mean())
+    fig, (upper, axes) = plt.subplots(2, 1, figsize=(6.5, 5.0), height_ratios=(5, 6), sharex=True)
+    rows = {"mean of the four": gain["SEC, chosen"]}
+    rows |= {said: own[:, k] for k, said in enumerate(four.values())}
+    figures.dots(upper, rows, every=True, color=SEC, ms=7, lw=2)
     stars = [*drawn["printed"].values()]
-    forest.plot([*stars, np.mean(stars)], range(5), "*", color="black", ms=9, mew=0, zorder=4)
-    forest.axvline(0, color="0.3", lw=1)
-    forest.get_yticklabels()[-1].set_fontweight("bold")
-    forest.set(xlabel="points of Recall@1")
-    forest.set_title("SEC minus none, own rates", loc="left", fontweight="bold")
-    return fig, drawn | {"floor": floor, "spread": at}
+    upper.plot([np.mean(stars), *stars], range(5), "*", color="black", ms=10, mew=0, zorder=4)
+    upper.annotate(
+        "printed", (float(np.mean(stars)), 0), (8, 0), textcoords="offset points", va="center"
+    )
+    upper.get_yticklabels()[0].set_fontweight("bold")
+    upper.set_title("SEC, each loss at its own rate and weight", loc="left", fontweight="bold")
+    names, inks = [], []
+    for way in gain:
+        if way != "SEC, chosen":
+            inks.append(SEC if way.startswith("SEC") else EVEN if way.startswith("even") else FAST)
+            said = way.replace("SEC ", "SEC, η = ").replace("even ", "even only, κ = ")
+            names.append(said.replace("faster", "larger rate only"))
+            row = {names[-1]: gain[way]}
+            style: dict[str, Any] = {"color": inks[-1], "every": True, "ms": 7, "lw": 2}
+            figures.dots(axes, row, shift=len(names) - 1, **style)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    for label, ink in zip(axes.get_yticklabels(), inks, strict=True):
+        label.set_color(ink)
+    axes.set_title("the four at the rate of none", loc="left", fontweight="bold")
+    for each in (upper, axes):
+        each.axvline(0, color="0.3", lw=1.2, zorder=0)
+        each.axvline(floor - none, color="0.5", lw=1.4, ls=":", zorder=0)
+    said = (
+        f"points of Recall@1 minus none ({none:.1f} %); dotted: untouched features ({floor:.1f} %)"
+    )
+    axes.set(xlabel=said)
+    return fig, drawn | {"floor": floor}
