@@ -6,7 +6,6 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Wedge
@@ -72,16 +71,9 @@ def wedges(
     targets: Mapping[str, Callable[[Tensor], Tensor]],
     wedge: Callable[[float, Callable[[Tensor], Tensor]], float],
 ) -> tuple[Figure, list[int], dict[str, list[float]]]:
-    """Lowered scores, and the width of the wedge by the angle between the proxies."""
-    fig, (scores, axes) = plt.subplots(1, 2, figsize=(6.2, 2.4), width_ratios=(2, 3))
-    theta, apart = torch.arange(0, 181, 2.0).deg2rad(), [*range(55, 181, 5)]
-    scores.plot(theta.rad2deg(), theta.cos(), color="0.1", lw=1.5, ls="--")
-    for name in targets:
-        scores.plot(theta.rad2deg(), targets[name](theta), color=figures.look(name).color, lw=2)
-    scores.text(72, 0.6, "cos θ, no margin", fontsize=9)
-    scores.set(xlabel="θ to the own proxy (degrees)", ylabel="own score", xticks=[0, 90, 180])
-    scores.set_ylim(-1.6, 1.1)
-    scores.set_title("lowered scores", fontweight="bold", loc="left")
+    """The width of the wedge by the angle between the proxies."""
+    fig, axes = plt.subplots(figsize=(4.6, 2.5))
+    apart = [*range(55, 181, 5)]
     widths = {name: [wedge(a, phi) for a in apart] for name, phi in targets.items()}
     ends = {"cosface": (56, 54), "arcface": (140, 34), "sphereface": (92, 80)}
     for name, width in widths.items():
@@ -91,6 +83,19 @@ def wedges(
     axes.set(xlabel="angle between the proxies (degrees)", ylabel="wedge (degrees)", ylim=(0, 112))
     axes.set_title("nearer: CosFace's alone widens", fontweight="bold", loc="left")
     return fig, apart, widths
+
+
+def pull(lead: Tensor, share: Mapping[str, Tensor]) -> Figure:
+    """How hard a photograph is pulled, by its lead (N,): a curve (N,) for each setting."""
+    fig, axes = plt.subplots(figsize=(5.6, 2.6))
+    spots = {"no margin, 64": (2, 0.88), "0.5 rad, 64": (29.5, 0.72), "no margin, 8": (43, 0.33)}
+    for name, values in share.items():
+        ink = MARGIN if name.startswith("0.5") else NONE
+        axes.plot(lead, values, color=ink, lw=2.2, ls="--" if name.endswith(" 8") else "-")
+        axes.text(*spots[name], name, color=ink, fontweight="bold", va="center")
+    axes.set(xlabel="lead (degrees)", ylabel=r"pulled by $1 - P_y$", ylim=(-0.03, 1.05))
+    axes.set_title("who is still pulled?", fontweight="bold", loc="left")
+    return fig
 
 
 def leads(settings: Mapping[str, Array], asked: float) -> tuple[Figure, dict[str, Any]]:
