@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+import dmlkit
 from dmlkit import backbones, data, figures
 from dmlkit.data.pictures import color_histogram, mirror, recolor
 from dmlkit.statistics import interval
@@ -140,13 +141,38 @@ def colors(x: Tensor) -> Tensor:
     return color_histogram(x)
 
 
-def of_study(rows: pd.DataFrame, share: str) -> pd.DataFrame:
+def of_study(rows: pd.DataFrame, share: str, measure: str = "recall_at_1") -> pd.DataFrame:
     """Score (%) of each product (row) in each whole draw (column) of the recorded networks."""
     named = rows.way.str.extract(r"whole network, 5 × 10, 224 pixels, draw (\d), (0|0.5|1)$")
-    its = rows[named[1] == share].assign(draw=named[0])
-    parts = [(draw, 100 * pd.concat([pd.Series(json.loads(part)) for part in each.by_class]))
-             for draw, each in its.groupby("draw") if each.fold.nunique() == 4]  # fmt: skip
-    return pd.DataFrame(dict(parts))
+    its = rows[(named[1] == share) & (rows.measure == measure)].assign(draw=named[0])
+    return pd.DataFrame({
+        draw: 100 * pd.concat([pd.Series(json.loads(part)) for part in each.by_class])
+        for draw, each in its.groupby("draw") if each.fold.nunique() == 4
+    })  # fmt: skip
+
+
+def kept(live: Mapping[str, Mapping[str, Sequence[pd.Series]]]) -> dict[str, Any]:
+    """Scores of the live run, as the figure keeps them."""
+    return {
+        way: {
+            which: [figures.sample(v.tolist(), products=[*v.index]) for v in each]
+            for which, each in its.items()
+        }
+        for way, its in live.items()
+    }
+
+
+def committed() -> dict[str, dict[str, list[pd.Series]]]:
+    """Scores of the committed run, where the network is not installed."""
+    path = dmlkit.ROOT / "figures" / "25_answer.json"
+    record = json.loads(path.read_text("utf-8"))["numbers"]["live"]
+    return {
+        way: {
+            which: [pd.Series(v["values"], v["products"]) for v in each]
+            for which, each in its.items()
+        }
+        for way, its in record.items()
+    }
 
 
 def maps(gains: Mapping[str, Mapping[str, Any]], titles: Mapping[str, str], each: Sequence[int],
