@@ -84,12 +84,12 @@ def trap(curves: Mapping[str, Sequence[float]], own: float) -> Figure:
     first = next(iter(curves.values()))
     axes.text(0.15, first[0] - 2, f"{first[0]:.0f} %", va="top", fontsize=9, weight="bold")
     axes.axhline(own, color="black", ls="--", lw=1.2)
-    said = f"own visit only, all its photographs, {next(iter(curves))}: {own:.0f} %"
+    said = f"a gallery of the own visit alone: {own:.0f} %"
     axes.text(-0.2, own + 0.7, said, va="bottom", fontsize=9, weight="bold")
     axes.set(xlim=(-0.4, 10.4), ylim=(50, 102), xticks=range(11), ylabel="Recall@1 (%)")
     axes.set_xlabel("photographs of each product from the query's own visit, beside another visit")
     axes.grid(False, axis="x")
-    axes.set_title("the own visit answers for the product", loc="left", weight="bold")
+    axes.set_title("the own visit gives the answer away", loc="left", weight="bold")
     return fig
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -89,7 +90,7 @@ class Shop:
     products: list[str]
 
 
-def shop(fold: int, C: int, n: int, split: str = "test") -> Shop:
+def shop(fold: int, C: int, n: int, draw: int = 0, split: str = "test") -> Shop:
     """So many products of a fold's training part, and the fold's products as new ones."""
     half = split == "val"
     every = data.load("grocery64", "test", fold=None)
@@ -97,7 +98,7 @@ def shop(fold: int, C: int, n: int, split: str = "test") -> Shop:
                    for part in ("train", split))  # fmt: skip
     assert every.queries is not None
     names, queries = np.array(every.class_names)[every.labels], every.queries
-    rng = np.random.default_rng(fold)
+    rng = np.random.default_rng(fold + 4 * draw)
 
     def some(products: Sequence[str], asked: bool, most: int) -> NDArray[np.int64]:
         own = [np.flatnonzero((names == each) & (queries == asked)) for each in products]
@@ -225,7 +226,7 @@ def answer(
     for axes, (which, title) in zip(panels, titles.items(), strict=True):
         for k, way in enumerate(ways):
             if way not in gains[which]:
-                axes.text(0.5, k, "not recorded", transform=axes.get_yaxis_transform(),
+                axes.text(0.2, k, "not recorded", transform=axes.get_yaxis_transform(),
                           ha="center", va="center", fontsize=8, color="0.5")  # fmt: skip
                 continue
             its = gains[which][way]
@@ -237,9 +238,10 @@ def answer(
             axes.text(1.02, k, f"{absolute[which][way]:.0f} %", fontsize=8.5, va="center",
                       transform=axes.get_yaxis_transform())  # fmt: skip
         axes.axvline(0, color="0.3", ls=":", lw=1.4, zorder=0)
-        axes.axhline(1.5, color="0.8", lw=1)
+        axes.axhline(2.5, color="0.8", lw=1)
         axes.set_title(title, fontweight="bold", loc="left", fontsize=10)
         axes.grid(False, axis="y")
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     panels[0].set_yticks(range(len(ways)), ways)
     panels[0].set_ylim(len(ways) - 0.5, -0.6)
     fig.supxlabel("points of Recall@1 over untouched features of the same photographs", fontsize=9)
