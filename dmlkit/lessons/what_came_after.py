@@ -163,10 +163,13 @@ def kept(live: Mapping[str, Mapping[str, Sequence[pd.Series]]]) -> dict[str, Any
     }
 
 
-def committed() -> dict[str, dict[str, list[pd.Series]]]:
-    """Scores of the committed run, where the network is not installed."""
+def committed(name: str = "") -> dict[str, dict[str, list[pd.Series]]]:
+    """Scores of a recorded run: of the committed figure, where the network is not installed."""
     path = dmlkit.ROOT / "figures" / "25_answer.json"
-    record = json.loads(path.read_text("utf-8"))["numbers"]["live"]
+    if name:
+        path = dmlkit.ROOT / "data" / "evidence" / f"{name}.json"
+    record = json.loads(path.read_text("utf-8"))
+    record = record if name else record["numbers"]["live"]
     return {
         way: {
             which: [pd.Series(v["values"], v["products"]) for v in each]
@@ -220,7 +223,7 @@ def answer(
     gains: {"same" or "new": {way: {"kinds": values, "dots": values}}}; absolute: scores (%), which
     stand beside them.
     """
-    fig, panels = plt.subplots(1, 2, figsize=(8, 4.2), sharey=True, layout="constrained")
+    fig, panels = plt.subplots(1, 2, figsize=(8, 4.6), sharey=True, layout="constrained")
     titles = {"same": "the same five, another visit", "new": "new products"}
     ways = list(gains["new"])
     for axes, (which, title) in zip(panels, titles.items(), strict=True):
@@ -238,7 +241,7 @@ def answer(
             axes.text(1.02, k, f"{absolute[which][way]:.0f} %", fontsize=8.5, va="center",
                       transform=axes.get_yaxis_transform())  # fmt: skip
         axes.axvline(0, color="0.3", ls=":", lw=1.4, zorder=0)
-        axes.axhline(2.5, color="0.8", lw=1)
+        axes.axhline(3.5, color="0.8", lw=1)
         axes.set_title(title, fontweight="bold", loc="left", fontsize=10)
         axes.grid(False, axis="y")
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
