@@ -224,7 +224,7 @@ def answer(
     stand beside them.
     """
     fig, panels = plt.subplots(1, 2, figsize=(8, 4.6), sharey=True, layout="constrained")
-    titles = {"same": "the same five: all layers lead", "new": "new products: no lead is seen"}
+    titles = {"same": "the same five: all layers lead", "new": "new products: no lead at 64 pixels"}
     ways = list(gains["new"])
     for axes, (which, title) in zip(panels, titles.items(), strict=True):
         for k, way in enumerate(ways):
