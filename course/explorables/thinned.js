@@ -32,7 +32,7 @@ const drawing = ({ data }) => {
     said: ({ classes, each, mean, low, high }) => `${classes} classes of ${each} photographs: ${tenths(mean)} points, from ${tenths(low)} to ${tenths(high)}.`,
     about: ({ classes, each }) => `${classes} classes of ${each} photographs`,
     tables: () => [["This cell", ["classes", "photographs", "gain", "from", "to"], [[["classes"], ["each"], ["mean"], ["low"], ["high"]]]]],
-    key: [[bar("var(--pull)", "gains over untouched"), bar("var(--push)", "loses")], "Bold: the 95 % interval over 81 products leaves out 0."],
+    key: [[bar("var(--pull)", "gains over untouched"), bar("var(--push)", "loses")], "Bold: the 95 % interval leaves out 0, if kinds of product were drawn anew."],
   };
 };
 
