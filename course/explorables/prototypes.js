@@ -30,7 +30,7 @@ const drawing = () => {
         ...arrow(q, [SEEN * force[0], -SEEN * force[1]]));
     },
     said({ p, counts, length }) {
-      if (length < 0.02) return "Certain and right: no force.";
+      if (length < 0.02) return `P ${p.map((v) => short(v, 2)).join(", ")}. No force: the expected place is the own place.`;
       return `P ${p.map((v) => short(v, 2)).join(", ")}. Of its own two images the query counts ${counts.slice(0, 2).map((v) => short(v, 2)).join(" and ")}.`;
     },
     about: ({ counts }, i) => (i ? `counts ${short(counts[i - 1], 2)}` : "of class 0"),

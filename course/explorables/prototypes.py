@@ -35,7 +35,8 @@ EXPLORABLE = Explorable(
     "on it; it is parallel to a dashed line from the expected image to the own one.",
     discover="With the mean, both images of the own class pull, however far one of them is. "
     "As neighbors, the nearer one pulls and the farther one hardly counts. In both the force "
-    "points along the dashed line, and where the query is certainly right nothing pushes.",
+    "points along the dashed line. Where the expected place is the own place nothing pushes: where "
+    "the query is certainly right, and in places where it is in doubt.",
     choices=(
         Choice(
             "mean", "mean",
@@ -58,8 +59,8 @@ EXPLORABLE = Explorable(
         ),
     ],
     start=(
-        (0.2, 0.5), (-1.25, -0.1), (-0.55, -0.7), (0.75, -0.9), (1.25, -0.1),
-        (0.0, 1.35), (0.6, 1.05),
+        (0.85, -1.15), (-0.75, -0.75), (0.25, -0.75), (1.25, -0.75), (1.25, 0.25),
+        (-0.25, 0.75), (-0.25, 1.75),
     ),
     formula=query,
     readouts={"value": "Loss", "own": "P of class 0", "length": "Force"},

@@ -156,21 +156,28 @@ def answer(
     whole = summary(right["mean"]["mean"][5][:pairs] - right["neighbors"]["neighbors"][5])
     scatter = {n: summary(right["mean"]["mean"][n] - right["mean"]["mean distance"][n])
                for n in numbers[1:]}  # fmt: skip
-    at = [0, 1, 2, 4, 5, 6, 8]
-    for place, (name, row) in zip(at, [*rows.items(), ("whole", whole)], strict=True):
-        color = hue if name.startswith("mean") else "0.4"
+    taught = summary(right["mean"]["mean"][5][:pairs] - right["neighbors"]["mean"][5])
+    more = summary(
+        (right["mean"]["mean"][10] - right["mean"]["neighbors"][10])
+        - (right["mean"]["mean"][5] - right["mean"]["neighbors"][5])
+    )
+    at = [0, 1, 2, 4, 5, 6, 8, 10]
+    last = [("taught", taught), ("whole", whole)]
+    for place, (name, row) in zip(at, [*rows.items(), *last], strict=True):
+        color = hue if name.startswith(("mean", "taught")) else "0.4"
         side.plot([row["low"], row["high"]], [place, place], color=color, lw=1.8)
         side.plot(row["mean"], place, "o", color=color, ms=5.5)
         side.text(row["high"] + 0.3, place, f"{row['mean']:+.1f}".replace("-", "−"), color=color,
                   va="center", fontsize=8)  # fmt: skip
     side.axvline(0, color="0.3", lw=1)
-    side.set_yticks(at, [*(f"n = {n}" for n in 2 * numbers[1:]), "n = 5"])
+    side.set_yticks(at, [*(f"n = {n}" for n in 2 * numbers[1:]), "n = 5", "n = 5"])
     for row_at, text in ((-1, "trained by the mean"), (3, "trained as neighbors"),
-                    (7, "each tested as it is trained")):  # fmt: skip
+                    (7, "both tested by the mean"),
+                    (9, "each tested as it is trained")):  # fmt: skip
         side.text(0.03, row_at, text, fontsize=8, va="center", weight="bold",
                   transform=side.get_yaxis_transform(),
                   bbox={"fc": "white", "lw": 0, "pad": 1.5})  # fmt: skip
-    side.set(ylim=(8.6, -1.5), xlim=(-3, 6.2), xlabel="mean minus neighbors (points)")
+    side.set(ylim=(10.6, -1.5), xlim=(-3.3, 6.2), xlabel="mean minus neighbors (points)")
     side.grid(False, axis="y")
     drawn: dict[str, Any] = {
         "right": {
@@ -179,7 +186,7 @@ def answer(
             for how, tests in right.items()
         },
         "gain": rows, "whole": whole, "scatter": scatter,
-        "in training": summary(right["mean"]["mean"][5][:pairs] - right["neighbors"]["mean"][5]),
+        "in training": taught, "ten minus five": more,
         "floor": {name: figures.example({f"{n}": v for n, v in floor.items()})
                   for name, floor in floors.items()},
     }  # fmt: skip

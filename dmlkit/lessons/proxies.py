@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
-from torch import Tensor, nn
+from torch import Tensor
 
 from dmlkit import data, figures, losses, models
 
@@ -96,30 +96,6 @@ def _with(pair: tuple[Tensor, Tensor], y: Tensor) -> tuple[Tensor, Tensor, Tenso
     return pair[0], y, pair[1]
 
 
-def circles(
-    trained: Mapping[float, tuple[nn.Module, Tensor]], images: Tensor, y: Tensor
-) -> tuple[Figure, dict[str, Any]]:
-    """The same images and first weights, trained at three scales; angles to the own proxy."""
-    fig, panels = plt.subplots(1, len(trained), figsize=(6.5, 2.65))
-    drawn: dict[str, Any] = {}
-    for axes, (alpha, (model, proxies)) in zip(panels, trained.items(), strict=True):
-        with torch.no_grad():
-            x, p = F.normalize(model(images)), F.normalize(proxies)
-        _disc(axes, x, y, p)
-        cosine = x @ p.T
-        own = cosine.gather(1, y[:, None])[:, 0]
-        angle = own.clamp(-1, 1).arccos().rad2deg().median().item()
-        right = 100 * (cosine.argmax(dim=1) == y).float().mean().item()
-        sure = 100 * (alpha * cosine).softmax(dim=1).gather(1, y[:, None]).mean().item()
-        drawn[f"{alpha:g}"] = figures.example({"angle": angle, "right": right, "P": sure})
-        axes.set_title(f"trained at α = {alpha:g}", fontsize=10, weight="bold")
-        axes.text(
-            0, -1.3, f"{right:.0f} % on their side\n{angle:.0f}° from the own proxy (median)\n"
-            f"mean P {sure:.0f} %", ha="center", va="top", fontsize=8,
-        )  # fmt: skip
-    return fig, drawn
-
-
 def forces(
     pull: Callable[[float], tuple[Tensor, float]], z: Tensor
 ) -> tuple[Figure, dict[str, Any]]:
@@ -151,74 +127,99 @@ def answer(
     floors: Mapping[str, Mapping[str, np.ndarray]],
     before: Mapping[str, np.ndarray],
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 over the scale for heads and whole networks, with floors, and the difference asked.
+    """Heads above untouched features over the scale, their angles, and differences of scales.
 
-    ``found`` has by kind and scale (seeds, folds), ``floors`` by kind (folds,), the one to which
-    the lines of folds are moved first; ``before`` are networks of an earlier run, (folds,).
+    ``found`` has by kind and scale Recall@1 and degrees to the own proxy, (seeds, folds, 2),
+    ``floors`` by kind (folds,); ``before`` are networks of an earlier run, (folds,).
     """
-    fig, panels = plt.subplots(1, 2, figsize=(6.5, 3.9), width_ratios=(1.4, 1))
+    fig = plt.figure(figsize=(6.5, 4.3))
+    grid = fig.add_gridspec(2, 2, width_ratios=(1.25, 1), height_ratios=(2.4, 1))
+    top, side = fig.add_subplot(grid[0, 0]), fig.add_subplot(grid[:, 1])
+    low = fig.add_subplot(grid[1, 0], sharex=top)
     ink = figures.look("normalized_softmax").color
-    heads = {"head": "a head on frozen features", "whole": "a whole network from nothing"}
-    drawn: dict[str, Any] = {"recall": {}, "asked": {}, "floor": {}}
-    at = {1: 0, 2: 1, 4: 2, 8: 3, 16: 3.9, 18: 4.1, 32: 5, 64: 6}
-    for axes, (kind, by_scale) in zip(panels, found.items(), strict=True):
-        mean = {alpha: each.mean(axis=0) for alpha, each in by_scale.items()}  # (folds,)
-        floor = next(iter(floors[kind].values()))
-        shift = floor.mean() - floor
-        places = [at[int(alpha)] for alpha in mean]
-        moved = np.array([each + shift for each in mean.values()])
-        axes.plot(places, moved, "o-", color=ink, lw=0.8, ms=3, alpha=0.45)
-        centers = [each.mean() for each in mean.values()]
-        axes.plot(places, centers, "o-", color=ink, lw=2.4, ms=5.5, zorder=4)
-        for name, each in floors[kind].items():
-            axes.axhline(each.mean(), color="0.45", ls=":", lw=1.4, zorder=0)
-            x, up = (2.9, 3) if kind == "head" or name == "untrained" else (2.5, -11)
-            side = "center"
-            axes.annotate(
-                name, (x, each.mean()), (0, up), textcoords="offset points", fontsize=8,
-                color="0.3", ha=side,
-            )  # fmt: skip
-        drawn["floor"][kind] = {n: figures.example(e.mean()) for n, e in floors[kind].items()}
-        if kind == "whole":
-            axes.plot(
-                [at[int(a)] for a in before], [each.mean() for each in before.values()],
-                "D--", color="0.5", mfc="white", lw=1.2, ms=5, zorder=3,
-            )  # fmt: skip
-        drawn["above floor"] = drawn.get("above floor", {}) | {
-            kind: {
-                f"{a:g}": figures.differences(_spare(), {"x": each - floor})["x"]
-                for a, each in mean.items()
-            }
-        }
-        drawn["recall"][kind] = {f"{a:g}": figures.sample(each) for a, each in mean.items()}
-        drawn["asked"][kind] = {
-            f"18 − {a}": figures.differences(_spare(), {"x": mean[18] - mean[a]})["x"]
-            for a in (2, 64)
-            if a in mean
-        }
-        for place, center in zip(places, centers, strict=True):
-            low = kind == "whole"
-            axes.annotate(
-                f"{center:.1f}", (place, center), (0, -26 if low else 7), fontsize=8, weight="bold",
-                textcoords="offset points", ha="center", va="top" if low else "bottom",
-                bbox={"fc": "white", "lw": 0, "pad": 0.6, "alpha": 0.85}, zorder=6,
-            )  # fmt: skip
-        asked = drawn["asked"][kind]["18 − 2"]
-        said = [f"{asked[key]:.1f}".replace("-", "−") for key in ("mean", "low", "high")]
-        axes.set_title(
-            f"{heads[kind]}\n18 minus 2: {said[0]} [{said[1]}, {said[2]}]", fontsize=10, loc="left"
-        )
-        axes.set_xticks([0, 1, 2, 3, 4, 5, 6], ["1", "2", "4", "8", "18", "32", "64"])
-        axes.set(xlim=(-0.5, 6.5), xlabel="scale α")
-        if kind == "whole":
-            axes.set_ylim(bottom=15)
+    mean = {
+        kind: {a: each[..., 0].mean(axis=0) for a, each in by_scale.items()}
+        for kind, by_scale in found.items()
+    }  # (folds,)
+    first = {kind: next(iter(each.values())) for kind, each in floors.items()}
+    above = {
+        kind: {f"{a:g}": _row(each - first[kind]) for a, each in by_scale.items()}
+        for kind, by_scale in mean.items()
+    }
+    angle = {
+        kind: {f"{a:g}": figures.sample(each[..., 1].mean(axis=0)) for a, each in by_scale.items()}
+        for kind, by_scale in found.items()
+    }
+    head = mean["head"]
+    lines = {
+        ("head", "18 − 2"): head[18] - head[2],
+        ("whole", "18 − 2"): mean["whole"][18] - mean["whole"][2],
+        ("before", "16 − 1"): before["16"] - before["1"],
+        **{("head", f"8 − {a}"): head[8] - head[a] for a in (1, 2, 18)},
+        ("head", "18 − 64"): head[18] - head[64],
+    }
+    rows = {key: _row(each) for key, each in lines.items()}
+    at = np.arange(len(head))
+    top.plot(at, [each - first["head"] for each in head.values()], "o-", color=ink, lw=0.8, ms=2.5,
+             alpha=0.4)  # fmt: skip
+    top.plot(at, [each["mean"] for each in above["head"].values()], "o-", color=ink, lw=2.2, ms=5)
+    for place, each in zip(at, above["head"].values(), strict=True):
+        top.plot([place, place], [each["low"], each["high"]], color=ink, lw=2.2)
+        top.annotate(
+            f"{each['mean']:+.1f}".replace("-", "−"), (place, each["high"]), (0, 4), fontsize=8,
+            textcoords="offset points", ha="center", weight="bold",
+        )  # fmt: skip
+    top.axhline(0, color="0.3", lw=1, zorder=0)
+    top.set_title("heads minus untouched features", loc="left", fontsize=10, weight="bold")
+    top.set_ylabel("Recall@1 (points)")
+    top.tick_params(labelbottom=False)
+    degrees = [each[..., 1].mean() for each in found["head"].values()]
+    low.plot(at, degrees, "o-", color="0.35", lw=1.6, ms=4)
+    for place, each in zip(at, degrees, strict=True):
+        low.annotate(f"{each:.0f}°", (place, each), (0, 5), fontsize=8, color="0.3", ha="center",
+                     textcoords="offset points")  # fmt: skip
+    low.set_xticks(at, [f"{a:g}" for a in head])
+    low.set(xlim=(-0.4, len(at) - 0.6), ylim=(0, 1.45 * max(degrees)), xlabel="scale α of heads")
+    low.set_title("a training image to its own proxy (median)", loc="left", fontsize=9)
+    for axes in (top, low):
         axes.grid(False, axis="x")
-        for alpha in (2, 18):
-            axes.axvspan(at[alpha] - 0.25, at[alpha] + 0.25, color="0.9", lw=0, zorder=-1)
-    panels[0].set_ylabel("Recall@1, unseen products (%)")
-    lead = before["16"] - before["1"]
-    drawn["before"] = {"16 − 1": figures.differences(_spare(), {"x": lead})["x"]}
-    return fig, drawn
+    said = {"head": "heads", "whole": "whole", "before": "earlier, whole"}
+    places = [0, 1, 2, 3.6, 4.6, 5.6, 6.6]
+    for spot, ((kind, _), each) in zip(places, rows.items(), strict=True):
+        color = "0.45" if kind == "before" else ink
+        side.plot([each["low"], each["high"]], [spot, spot], color=color, lw=2)
+        face = "white" if kind == "before" else color
+        side.plot(each["mean"], spot, "D" if kind == "before" else "o", color=color, mfc=face)
+        side.text(each["mean"], spot - 0.24, f"{each['mean']:+.1f}".replace("-", "−"), fontsize=8,
+                  ha="center", color=color)  # fmt: skip
+    side.set_yticks(places, [f"{said[kind]}\n{name}" for kind, name in rows], fontsize=8)
+    side.axvline(0, color="0.3", lw=1, zorder=0)
+    side.axvline(10, color=figures.WRONG, ls="--", lw=1.4, zorder=0)
+    side.text(9.7, 2.95, "the claim's 10", color=figures.WRONG, fontsize=8, ha="right")
+    lowest = min(each["low"] for each in rows.values())
+    side.set(ylim=(7.1, -0.7), xlim=(min(-8.0, lowest - 0.5), 11.5), xlabel="points of Recall@1")
+    side.set_title("one scale minus another", loc="left", fontsize=10, weight="bold")
+    side.grid(False, axis="y")
+    asked: dict[str, Any] = {kind: {} for kind in mean}
+    for (kind, name), each in rows.items():
+        asked.setdefault(kind, {})[name] = each
+    earlier = asked.pop("before")
+    return fig, {
+        "recall": {
+            kind: {f"{a:g}": figures.sample(each) for a, each in by_scale.items()}
+            for kind, by_scale in mean.items()
+        },
+        "asked": asked, "before": earlier, "above floor": above, "angle": angle,
+        "floor": {
+            kind: {name: figures.example(each.mean()) for name, each in by_name.items()}
+            for kind, by_name in floors.items()
+        },
+    }  # fmt: skip
+
+
+def _row(values: np.ndarray) -> dict[str, Any]:
+    """The values with their mean and its 95 % interval."""
+    return figures.differences(Figure().subplots(), {"x": values})["x"]
 
 
 def search(tried: Mapping[float, np.ndarray]) -> tuple[Figure, dict[str, Any]]:
@@ -228,9 +229,3 @@ def search(tried: Mapping[float, np.ndarray]) -> tuple[Figure, dict[str, Any]]:
     drawn = figures.sweep(axes, best, {}, figures.look("normalized_softmax").color, "", 1)
     axes.set(xlabel="scale α", ylabel="Recall@1, validation (%)")
     return fig, drawn
-
-
-def _spare() -> Axes:
-    """Axes of no figure that stays: for a summary that nothing draws."""
-    fig = Figure()
-    return fig.subplots()
