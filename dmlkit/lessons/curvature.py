@@ -210,7 +210,7 @@ def answer(
         error, d, _ = trees[0]["flat"][budgets.index(bits)]
         first.text(bits * 1.13, error + 1.3, f"{d} dim.", color=inks["flat"], **style)
     first.axhline(limits[0], color="0.25", lw=0.8)
-    first.text(1024, limits[0] + 1.2, "no flat space gets below", ha="right", **style)
+    first.text(1024, limits[0] + 1.9, "limit of flat spaces", ha="right", **style)
     last = trees[0]["curved"][-1]
     first.text(1024, last[0] - 1.3, f"our largest c, {last[2]:g}", color=INK, ha="right", **style)
     first.text(
@@ -220,7 +220,7 @@ def answer(
     first.text(8.1, 1.2, "list of parents", color=PARENTS, weight="bold", **style)
     words: dict[str, Any] = {"weight": "bold", "va": "center", "fontsize": 11}
     first.text(11, 27, "flat", color=inks["flat"], **words)
-    first.text(11.5, 11, "curved", color=INK, ha="right", **words)
+    first.text(7, 5, "curved", color=INK, **words)
     shown = [b for b in budgets if math.log2(b) % 2 == 1]
     for axes in grid.flat:
         axes.set(xscale="log", ylim=(0, 33), xlim=(6.3, 1300))
@@ -319,12 +319,12 @@ def gains(
         ends[name] = (spots[-1], float(mean[-1]))
     low = -9.0
     for name, (spot, error) in sorted(ends.items(), key=lambda item: item[1][1]):
-        up = max(error, low + 2.3) if spot == len(grid) - 1 else error
+        up = max(error, low + 3.2) if spot == len(grid) - 1 else error
         low = up if spot == len(grid) - 1 else low
         style: dict[str, Any] = {"color": inks[name], "weight": "bold", "fontsize": 9}
         axes.text(spot + 0.18, up, name, va="center", **style)
     axes.set_xticks(range(len(grid)), [f"{c:g}" for c in grid])
-    axes.set(xlim=(-0.3, len(grid) + 0.4), ylim=(0, None), xlabel="c of the plane")
+    axes.set(xlim=(-0.3, len(grid) + 0.9), ylim=(0, None), xlabel="c of the plane")
     axes.set_ylabel("typical error (%)")
     return fig, {
         "gain": {
