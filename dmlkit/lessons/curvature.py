@@ -98,6 +98,21 @@ def out_of_disc(x: np.ndarray, c: float) -> np.ndarray:
     return np.asarray(x * np.arctanh(n) / n)
 
 
+def vectors(x: Tensor, c: float) -> np.ndarray:
+    """Points of the disc go back to vectors: (N, 2) -> (N, 2)."""
+    u = out_of_disc(x.numpy() @ (1, 1j), c)
+    return np.stack([u.real, u.imag], axis=1)
+
+
+def precision(apart: Tensor, T: Tensor) -> float:
+    """The claim's measure: mean average precision (%) of all nodes' neighbors in the tree."""
+    D = torch.full_like(T, torch.inf)
+    D[tuple(torch.triu_indices(len(T), len(T), 1))] = apart
+    right = T.gather(1, torch.minimum(D, D.T).argsort(dim=1)) == 1  # (N, N), nearest first
+    at_each = right.cumsum(dim=1) / torch.arange(1, len(T) + 1)
+    return float(100 * ((at_each * right).sum(dim=1) / right.sum(dim=1)).mean())
+
+
 def larger(u: Tensor, old: float, new: float, parents: Sequence[int], edge: float) -> Tensor:
     """A tree found at c = old, rebuilt at c = new as a start: (N, 2) -> (N, 2).
 
@@ -317,6 +332,8 @@ def gains(
         best = int(mean.argmin())
         axes.plot(spots[best], mean[best], "o", mfc="white", color=inks[name], ms=7, mew=1.8)
         ends[name] = (spots[-1], float(mean[-1]))
+    trees = {f"{c:g}": [one[c] for one in curves["trees"]] for c in grid}
+    figures.sweep(axes, trees, {}, inks["trees"], "", 0)
     low = -9.0
     for name, (spot, error) in sorted(ends.items(), key=lambda item: item[1][1]):
         up = max(error, low + 3.2) if spot == len(grid) - 1 else error

@@ -139,7 +139,9 @@ def answer(
     ``angle`` is {optimizer: {setting: °}}; ``own`` has, for each part that steps, of each network
     norms and turns (photographs, 2).
     """
-    fig, (left, right) = plt.subplots(1, 2, figsize=(6.9, 4.3), width_ratios=(0.8, 1))
+    fig = plt.figure(figsize=(6.9, 5.4))
+    grid = fig.add_gridspec(2, 2, width_ratios=(0.8, 1), height_ratios=(1.7, 1))
+    left, right, low_right = (fig.add_subplot(at) for at in (grid[:, 0], grid[0, 1], grid[1, 1]))
     left.axvspan(3e-14, 1e-3, color=GREEN, alpha=0.1, lw=0)
     left.axvspan(1, 200, color=ORANGE, alpha=0.1, lw=0)
     row, names = 0, []
@@ -187,5 +189,10 @@ def answer(
     right.set_xticks(shown, [f"{k}" for k in shown])
     right.minorticks_off()
     right.set_title("lengths of its own", **BOLD)
-    numbers = {part: figures.sample(each) for part, each in slopes.items()}
+    numbers = figures.sweep(low_right, slopes, {}, "0.3", "", 1)["scores"]
+    low_right.axhline(-2, color="0.2", ls="--", lw=1.6)
+    low_right.text(0.5, -1.95, "free", fontweight="bold", ha="center", va="bottom", fontsize=9)
+    low_right.axhline(0, color="0.6", lw=1)
+    low_right.text(0.5, 0.03, "no brake", fontweight="bold", ha="center", va="bottom", fontsize=9)
+    low_right.set(ylabel="slope", ylim=(-2.3, 0.45))
     return fig, {"angle": angle, "slope": numbers}
