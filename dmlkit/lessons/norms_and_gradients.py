@@ -50,10 +50,10 @@ def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], ink
 
 
 def triangles() -> tuple[Figure, dict[str, Any]]:
-    """One step of SGD on two embeddings of one direction, of norms 1 and 3."""
-    fig, panels = plt.subplots(1, 2, figsize=(6.8, 1.9), width_ratios=(1.75, 3.85))
+    """One step of SGD on two embeddings of one direction, of norms 1 and 3, from one origin."""
+    fig, axes = plt.subplots(figsize=(6.8, 2.0))
     taken: dict[str, Any] = {}
-    for axes, n, ink in zip(panels, (1.0, 3.0), (GREEN, BLUE), strict=True):
+    for n, ink, spot in ((3.0, BLUE, (1.55, 0.24)), (1.0, GREEN, (-0.05, 0.67))):
         step = 0.6 / n
         turn = float(np.degrees(np.arctan2(step, n)))
         axes.add_patch(Arc((0, 0), 2 * n, 2 * n, theta1=0, theta2=turn + 9, color="0.6", ls=":"))
@@ -65,11 +65,13 @@ def triangles() -> tuple[Figure, dict[str, Any]]:
         axes.plot([0, n], [0, step], color=ink, lw=1.8)
         _arrow(axes, (0, 0), (n, 0), "black")
         _arrow(axes, (n, 0), (n, step), figures.WRONG)
-        axes.text(n + 0.06, 0.5 * step, f"step {step:.1f}", color=figures.WRONG, va="center")
-        axes.set(aspect="equal", xlim=(-0.05, n + 0.62), ylim=(-0.08, 0.72))
-        axes.set_axis_off()
-        axes.set_title(f"norm {n:g}: turns by {turn:.0f}°", color=ink, **BOLD)
+        beside: dict[str, Any] = {"color": figures.WRONG, "va": "center"}
+        axes.text(n + 0.06, 0.5 * step + 0.22 * (n < 2), f"step {step:.1f}", **beside)
+        words: dict[str, Any] = {"color": ink, "fontweight": "bold", "fontsize": 10}
+        axes.text(*spot, f"norm {n:g}: turns by {turn:.0f}°", **words)
         taken[f"norm {n:g}"] = {"turn in degrees": turn, "norm after": np.hypot(n, step)}
+    axes.set(aspect="equal", xlim=(-0.05, 3.6), ylim=(-0.08, 0.8))
+    axes.set_axis_off()
     return fig, taken
 
 
