@@ -56,7 +56,7 @@ def triangles() -> tuple[Figure, dict[str, Any]]:
     for n, ink, spot in ((3.0, BLUE, (1.55, 0.24)), (1.0, GREEN, (-0.05, 0.67))):
         step = 0.6 / n
         turn = float(np.degrees(np.arctan2(step, n)))
-        axes.add_patch(Arc((0, 0), 2 * n, 2 * n, theta1=0, theta2=turn + 9, color="0.6", ls=":"))
+        axes.add_patch(Arc((0, 0), 2 * n, 2 * n, theta1=0, theta2=turn + 4, color="0.6", ls=":"))
         radius = 0.55 * n
         of_turn: dict[str, Any] = {"theta1": 0, "theta2": turn, "color": ink, "lw": 3}
         axes.add_patch(Arc((0, 0), 2 * radius, 2 * radius, **of_turn))
