@@ -336,7 +336,7 @@ def gains(
     figures.sweep(axes, trees, {}, inks["trees"], "", 0)
     low = -9.0
     for name, (spot, error) in sorted(ends.items(), key=lambda item: item[1][1]):
-        up = max(error, low + 3.2) if spot == len(grid) - 1 else error
+        up = max(error, low + 2.5) if spot == len(grid) - 1 else error
         low = up if spot == len(grid) - 1 else low
         style: dict[str, Any] = {"color": inks[name], "weight": "bold", "fontsize": 9}
         axes.text(spot + 0.18, up, name, va="center", **style)
