@@ -361,7 +361,7 @@ Off = Callable[[Tensor, float, Tensor], float]
 def plane_and_curved(D: Tensor, place: Place, off: Off) -> dict[float, float]:
     """Errors (%) of a table in the plane by c, 0 is flat: the best of two starts."""
     wanted = pairs(D)
-    ends: dict[float, list[float]] = {c: [] for c in (0, 0.001, 0.01, 0.1, 1, 4, 9, 16)}
+    ends: dict[float, list[float]] = {c: [] for c in (0, 0.001, 0.1, 1, 4, 9, 16)}
     noise = torch.Generator().manual_seed(0)
     for size in (0.01, 0.3):
         u = begin(D)
