@@ -19,6 +19,7 @@ from dmlkit.data import features
 FEATURES = "tf_efficientnet_lite0@128"
 COLORS = {"Fruit": "#d55e00", "Vegetables": "#009e73", "Packages": "#0072b2"}
 INK = figures.look("hyperbolic").color
+PARENTS = "#d55e00"
 Node = tuple[str, ...]
 
 
@@ -95,6 +96,21 @@ def out_of_disc(x: np.ndarray, c: float) -> np.ndarray:
     """Its inverse."""
     n = np.maximum(c**0.5 * abs(x), 1e-9)
     return np.asarray(x * np.arctanh(n) / n)
+
+
+def vectors(x: Tensor, c: float) -> np.ndarray:
+    """Points of the disc go back to vectors: (N, 2) -> (N, 2)."""
+    u = out_of_disc(x.numpy() @ (1, 1j), c)
+    return np.stack([u.real, u.imag], axis=1)
+
+
+def precision(apart: Tensor, T: Tensor) -> float:
+    """The claim's measure: mean average precision (%) of all nodes' neighbors in the tree."""
+    D = torch.full_like(T, torch.inf)
+    D[tuple(torch.triu_indices(len(T), len(T), 1))] = apart
+    right = T.gather(1, torch.minimum(D, D.T).argsort(dim=1)) == 1  # (N, N), nearest first
+    at_each = right.cumsum(dim=1) / torch.arange(1, len(T) + 1)
+    return float(100 * ((at_each * right).sum(dim=1) / right.sum(dim=1)).mean())
 
 
 def larger(u: Tensor, old: float, new: float, parents: Sequence[int], edge: float) -> Tensor:
@@ -177,12 +193,20 @@ Errors = Mapping[str, Sequence[tuple[float, int, float]]]
 def answer(
     budgets: Sequence[int],
     trees: Sequence[Errors],
-    again: Errors,
+    turned: Errors,
     controls: Mapping[str, Errors],
     limits: Sequence[float],
+    extra: Mapping[str, Sequence[float]],
 ) -> tuple[Figure, dict[str, Any]]:
-    """Errors by bits a node, flat and curved, of trees (groceries first), a star and a sheet."""
-    fig, panels = plt.subplots(1, 3, figsize=(6.9, 3.6), sharey=True, width_ratios=(1.6, 1, 1))
+    """Errors by bits a node, flat and curved, of trees (groceries first), a star and a sheet.
+
+    ``turned`` has the groceries with starts turned round; ``extra`` their error with points of the
+    disc rounded, and the precision flat and curved.
+    """
+    fig, grid = plt.subplots(
+        2, 2, figsize=(6.9, 5.6), sharex=True, width_ratios=(1.5, 1), height_ratios=(1.5, 1)
+    )
+    first, precise, *below = grid.flat
     inks = {"flat": "0.25", "curved": INK}
 
     def of(each: Errors, kind: str) -> list[float]:
@@ -190,38 +214,57 @@ def answer(
 
     for kind, ink in inks.items():
         for each in trees[1:]:
-            panels[0].plot(budgets, of(each, kind), color=ink, lw=0.7, alpha=0.5)
-        for axes, each in zip(panels, (trees[0], *controls.values()), strict=True):
+            first.plot(budgets, of(each, kind), color=ink, lw=0.7, alpha=0.5)
+        for axes, each in zip((first, *below), (trees[0], *controls.values()), strict=True):
             axes.plot(budgets, of(each, kind), "o-", color=ink, lw=2.4, ms=4)
+        first.plot(budgets, of(turned, kind), "--", color=ink, lw=1.3)
+        precise.plot(budgets, extra[kind], "o-", color=ink, lw=2.4, ms=4)
+    first.plot(budgets, extra["points"], ":", color=INK, lw=1.6)
     style: dict[str, Any] = {"fontsize": 8.5, "va": "center"}
-    for bits in (b for b in (16, 32, 128) if b in budgets):
+    for bits in (b for b in (24, 64) if b in budgets):
         error, d, _ = trees[0]["flat"][budgets.index(bits)]
-        panels[0].text(bits * 1.13, error + 1.3, f"{d} dim.", color=inks["flat"], **style)
-        error, _, c = trees[0]["curved"][budgets.index(bits)]
-        by, up, ha = (0.9, -1.2, "right") if bits == 32 else (1.04, 1.4, "left")
-        panels[0].text(bits * by, error + up, f"c = {c:g}", color=INK, ha=ha, **style)
-    panels[0].axhline(limits[0], color="0.25", ls="--", lw=1.3)
-    panels[0].text(budgets[-1], limits[0] - 1.2, "no flat space gets below", ha="right", **style)
+        first.text(bits * 1.13, error + 1.3, f"{d} dim.", color=inks["flat"], **style)
+    first.axhline(limits[0], color="0.25", lw=0.8)
+    first.text(1024, limits[0] + 1.9, "limit of flat spaces", ha="right", **style)
+    last = trees[0]["curved"][-1]
+    first.text(1024, last[0] - 1.3, f"our largest c, {last[2]:g}", color=INK, ha="right", **style)
+    first.text(
+        1024, of(turned, "curved")[-1] - 1.3, "not told the tree", color=INK, ha="right", **style
+    )
+    first.plot(7, 0, "D", color=PARENTS, ms=9, clip_on=False, zorder=5)
+    first.text(8.1, 1.2, "list of parents", color=PARENTS, weight="bold", **style)
     words: dict[str, Any] = {"weight": "bold", "va": "center", "fontsize": 11}
-    panels[0].text(11, 27, "flat", color=inks["flat"], **words)
-    panels[0].text(8, 2, "curved", color=INK, **words)
+    first.text(11, 27, "flat", color=inks["flat"], **words)
+    first.text(7, 5, "curved", color=INK, **words)
     shown = [b for b in budgets if math.log2(b) % 2 == 1]
-    for axes in panels:
-        axes.set(xscale="log", xlabel="bits a node", ylim=(0, 33))
+    for axes in grid.flat:
+        axes.set(xscale="log", ylim=(0, 33), xlim=(6.3, 1300))
         axes.set_xticks(shown, [f"{b}" for b in shown])
         axes.minorticks_off()
-    panels[0].set_ylabel("typical error of distances (%)")
-    for axes, title in zip(panels, ("trees", "star", "flat sheet"), strict=True):
+    precise.plot(7, 100, "D", color=PARENTS, ms=9, zorder=5)
+    precise.set(ylim=(0, 106), ylabel="precision (%)")
+    for axes in below:
+        axes.set_xlabel("bits a node")
+    for axes in (first, below[0]):
+        axes.set_ylabel("typical error (%)")
+    titles = ("trees: distances", "groceries: neighbors", "star", "flat sheet")
+    for axes, title in zip(grid.flat, titles, strict=True):
         axes.set_title(title, loc="left", weight="bold", fontsize=10)
 
-    def told(each: Errors) -> dict[str, Any]:
+    def told(errors: Sequence[float]) -> dict[str, Any]:
         return {
-            kind: dict(zip(map(str, budgets), map(figures.example, of(each, kind)), strict=True))
-            for kind in inks
+            f"{b}": figures.example(error)
+            for b, error in zip(budgets, errors, strict=True)
+            if math.isfinite(error)
         }
 
-    drawn: dict[str, Any] = {"groceries": told(trees[0])}
-    drawn |= {name: told(each) for name, each in controls.items()}
+    named = {"groceries": trees[0], "turned": turned, **controls}
+    drawn: dict[str, Any] = {
+        name: {kind: told(of(each, kind)) for kind in inks} for name, each in named.items()
+    }
+    drawn["points"] = told(extra["points"])
+    drawn["precision"] = {kind: told(extra[kind]) for kind in inks}
+    drawn["best c"] = {name: figures.example(each["curved"][-1][2]) for name, each in named.items()}
     drawn["dealt trees, flat minus curved"] = {
         f"{b}": figures.sample([each["flat"][k][0] - each["curved"][k][0] for each in trees[1:]])
         for k, b in enumerate(budgets)
@@ -230,13 +273,6 @@ def answer(
     drawn["limit"] = figures.example(limits[0])
     drawn["limits minus curved"] = figures.sample(
         [limit - end for limit, end in zip(limits, ends, strict=True)]
-    )
-    drawn["spread"] = figures.example(
-        max(
-            abs(a - b)
-            for kind in inks
-            for a, b in zip(of(trees[0], kind), of(again, kind), strict=True)
-        )
     )
     return fig, drawn
 
@@ -259,11 +295,13 @@ def photographs(seeds: int) -> dict[str, list[Tensor]]:
     }
 
 
-def begin(D: Tensor) -> Tensor:
-    """The plane's best sight of a table, halved, as a start: (N, N) -> (N, 2)."""
+def begin(D: Tensor, dim: int = 2) -> Tensor:
+    """The best flat sight of a table, halved, as a start: (N, N) -> (N, dim)."""
     J = torch.eye(len(D), dtype=torch.float64) - 1 / len(D)
     values, vectors = torch.linalg.eigh(-J @ D.square() @ J / 2)
-    return vectors[:, -2:] * values[-2:].sqrt() / 2
+    u = vectors[:, -dim:] * values[-dim:].clamp_min(0).sqrt() / 2
+    noise = torch.Generator().manual_seed(0)
+    return u + 0.001 * torch.randn(u.shape, generator=noise, dtype=torch.float64)
 
 
 def delta_of(D: Tensor) -> float:
@@ -277,25 +315,41 @@ def delta_of(D: Tensor) -> float:
 
 
 def gains(
-    gained: Mapping[str, Sequence[float]], tables: Mapping[str, Sequence[Tensor]]
+    curves: Mapping[str, Sequence[Mapping[float, float]]], tables: Mapping[str, Sequence[Tensor]]
 ) -> tuple[Figure, dict[str, Any]]:
-    """What a curved plane takes from the flat plane's error, by table; and δ of the tables."""
-    fig, axes = plt.subplots(figsize=(6.9, 3))
-    names = {"photographs": "photo-\ngraphs", "dealt": "photographs,\ndealt"}
-    shown = {names.get(name, name): each for name, each in gained.items()}
-    drawn = figures.sweep(axes, shown, {}, INK, "", 0)["scores"]
-    axes.axhline(0, color="0.3", lw=1)
-    axes.tick_params("x", labelsize=8.5)
-    axes.set_ylabel("taken from the flat\nplane's error (points)")
-    axes.set_title(
-        "flat clouds gain, too, without any tree", loc="left", weight="bold", fontsize=10
-    )
-    plain = {name: name.replace("\n", " ") for name in gained}
+    """The error of the plane by c, {name: [{c: error} of each table]}; δ of the ``tables``."""
+    fig, axes = plt.subplots(figsize=(6.9, 3.6))
+    grid = [*next(iter(curves["trees"]))]
+    inks = dict.fromkeys(curves, "0.35")
+    inks |= {"photographs": "#009e73", "dealt": "#7a3e9d", "star": "#d55e00", "trees": INK}
+    ends = {}
+    for name, each in curves.items():
+        c = [k for k in grid if k in each[0]]
+        mean = np.mean([[one[k] for k in c] for one in each], axis=0)
+        spots = [grid.index(k) for k in c]
+        flat = name.startswith("flat")
+        axes.plot(spots, mean, "--" if flat else "-", color=inks[name], lw=1.4 if flat else 2.2)
+        best = int(mean.argmin())
+        axes.plot(spots[best], mean[best], "o", mfc="white", color=inks[name], ms=7, mew=1.8)
+        ends[name] = (spots[-1], float(mean[-1]))
+    trees = {f"{c:g}": [one[c] for one in curves["trees"]] for c in grid}
+    figures.sweep(axes, trees, {}, inks["trees"], "", 0)
+    low = -9.0
+    for name, (spot, error) in sorted(ends.items(), key=lambda item: item[1][1]):
+        up = max(error, low + 2.5) if spot == len(grid) - 1 else error
+        low = up if spot == len(grid) - 1 else low
+        style: dict[str, Any] = {"color": inks[name], "weight": "bold", "fontsize": 9}
+        axes.text(spot + 0.18, up, name, va="center", **style)
+    axes.set_xticks(range(len(grid)), [f"{c:g}" for c in grid])
+    axes.set(xlim=(-0.3, len(grid) + 0.9), ylim=(0, None), xlabel="c of the plane")
+    axes.set_ylabel("typical error (%)")
     return fig, {
-        "gain": {plain[name]: drawn[names.get(name, name)] for name in gained},
+        "gain": {
+            name: figures.sample([one[0] - min(v for c, v in one.items() if c > 0) for one in each])
+            for name, each in curves.items()
+        },
         "delta": {
-            plain[name]: figures.sample([delta_of(D) for D in each])
-            for name, each in tables.items()
+            name: figures.sample([delta_of(D) for D in each]) for name, each in tables.items()
         },
     }
 
@@ -304,10 +358,10 @@ Place = Callable[[Tensor, float, Tensor], Tensor]
 Off = Callable[[Tensor, float, Tensor], float]
 
 
-def plane_and_curved(D: Tensor, place: Place, off: Off) -> tuple[float, float]:
-    """Errors (%) of a table in the plane and in the best curved plane: the best of two starts."""
+def plane_and_curved(D: Tensor, place: Place, off: Off) -> dict[float, float]:
+    """Errors (%) of a table in the plane by c, 0 is flat: the best of two starts."""
     wanted = pairs(D)
-    ends: dict[float, list[float]] = {c: [] for c in (0, 0.1, 1, 4, 9, 16)}
+    ends: dict[float, list[float]] = {c: [] for c in (0, 0.001, 0.1, 1, 4, 9, 16)}
     noise = torch.Generator().manual_seed(0)
     for size in (0.01, 0.3):
         u = begin(D)
@@ -315,5 +369,4 @@ def plane_and_curved(D: Tensor, place: Place, off: Off) -> tuple[float, float]:
         for c, each in ends.items():
             u = place(u, c, wanted)
             each.append(off(u, c, wanted))
-    plane, *bent = (min(each) for each in ends.values())
-    return plane, min(bent)
+    return {c: min(each) for c, each in ends.items()}

@@ -50,13 +50,13 @@ def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], ink
 
 
 def triangles() -> tuple[Figure, dict[str, Any]]:
-    """One step of SGD on two embeddings of one direction, of norms 1 and 3."""
-    fig, panels = plt.subplots(1, 2, figsize=(6.8, 1.9), width_ratios=(1.75, 3.85))
+    """One step of SGD on two embeddings of one direction, of norms 1 and 3, from one origin."""
+    fig, axes = plt.subplots(figsize=(6.8, 2.0))
     taken: dict[str, Any] = {}
-    for axes, n, ink in zip(panels, (1.0, 3.0), (GREEN, BLUE), strict=True):
+    for n, ink, spot in ((3.0, BLUE, (1.55, 0.24)), (1.0, GREEN, (-0.05, 0.67))):
         step = 0.6 / n
         turn = float(np.degrees(np.arctan2(step, n)))
-        axes.add_patch(Arc((0, 0), 2 * n, 2 * n, theta1=0, theta2=turn + 9, color="0.6", ls=":"))
+        axes.add_patch(Arc((0, 0), 2 * n, 2 * n, theta1=0, theta2=turn + 4, color="0.6", ls=":"))
         radius = 0.55 * n
         of_turn: dict[str, Any] = {"theta1": 0, "theta2": turn, "color": ink, "lw": 3}
         axes.add_patch(Arc((0, 0), 2 * radius, 2 * radius, **of_turn))
@@ -65,11 +65,13 @@ def triangles() -> tuple[Figure, dict[str, Any]]:
         axes.plot([0, n], [0, step], color=ink, lw=1.8)
         _arrow(axes, (0, 0), (n, 0), "black")
         _arrow(axes, (n, 0), (n, step), figures.WRONG)
-        axes.text(n + 0.06, 0.5 * step, f"step {step:.1f}", color=figures.WRONG, va="center")
-        axes.set(aspect="equal", xlim=(-0.05, n + 0.62), ylim=(-0.08, 0.72))
-        axes.set_axis_off()
-        axes.set_title(f"norm {n:g}: turns by {turn:.0f}°", color=ink, **BOLD)
+        beside: dict[str, Any] = {"color": figures.WRONG, "va": "center"}
+        axes.text(n + 0.06, 0.5 * step + 0.22 * (n < 2), f"step {step:.1f}", **beside)
+        words: dict[str, Any] = {"color": ink, "fontweight": "bold", "fontsize": 10}
+        axes.text(*spot, f"norm {n:g}: turns by {turn:.0f}°", **words)
         taken[f"norm {n:g}"] = {"turn in degrees": turn, "norm after": np.hypot(n, step)}
+    axes.set(aspect="equal", xlim=(-0.05, 3.6), ylim=(-0.08, 0.8))
+    axes.set_axis_off()
     return fig, taken
 
 
@@ -132,16 +134,16 @@ def one_step(
 
 
 def answer(
-    angle: Mapping[str, Mapping[str, float]],
-    found: Mapping[str, Sequence[np.ndarray]],
-    floor: Mapping[str, float],
-    folds: int,
+    angle: Mapping[str, Mapping[str, float]], own: Mapping[str, Sequence[np.ndarray]]
 ) -> tuple[Figure, dict[str, Any]]:
-    """Angles to the unchanged network, {optimizer: {setting: °}}, and Recall@1 by product.
+    """Angles to the unchanged network (°), and turns of photographs against their own norms.
 
-    ``found`` has an array (C,) for each training: all folds of the first seed, of the next, …
+    ``angle`` is {optimizer: {setting: °}}; ``own`` has, for each part that steps, of each network
+    norms and turns (photographs, 2).
     """
-    fig, (left, right) = plt.subplots(1, 2, figsize=(6.9, 4.3), width_ratios=(1.05, 1))
+    fig = plt.figure(figsize=(6.9, 5.4))
+    grid = fig.add_gridspec(2, 2, width_ratios=(0.8, 1), height_ratios=(1.7, 1))
+    left, right, low_right = (fig.add_subplot(at) for at in (grid[:, 0], grid[0, 1], grid[1, 1]))
     left.axvspan(3e-14, 1e-3, color=GREEN, alpha=0.1, lw=0)
     left.axvspan(1, 200, color=ORANGE, alpha=0.1, lw=0)
     row, names = 0, []
@@ -155,31 +157,44 @@ def answer(
             left.plot(max(value, 1e-13), row, "o", color=ink, ms=7)
             names.append(setting)
             row += 1
-    left.set_yticks(range(row), names)
+    left.set_yticks(range(row), names, fontsize=8.5)
     left.set(xscale="log", xlim=(3e-14, 200), ylim=(row - 0.4, -0.6))
-    left.set_xticks([1e-12, 1e-9, 1e-6, 1e-3, 1], ["10⁻¹²", "10⁻⁹", "10⁻⁶", "0.001", "1"])
+    left.set_xticks([1e-12, 1e-6, 1], ["10⁻¹²", "10⁻⁶", "1"])
     left.minorticks_off()
     left.grid(False, axis="y")
     left.set_xlabel("angle to the unchanged network (°)")
-    for x, said in ((1e-8, "the same network"), (30, "another")):
+    for x, said in ((1e-8, "the same"), (20, "another")):
         left.text(x, -0.8, said, ha="center", va="bottom", fontweight="bold", fontsize=10)
-    whole = {
-        name: np.array([np.concatenate(v[k : k + folds]) for k in range(0, len(v), folds)])
-        for name, v in found.items()
-    }  # (seeds, products)
-    means = {name: np.array([each.mean() for each in v]) for name, v in found.items()}
-    drawn = figures.sweep(right, {name: v.mean(axis=1) for name, v in whole.items()}, floor)
-    right.set(ylabel="Recall@1 (%)", ylim=(0, 75))
-    right.tick_params("x", labelsize=7.5)
-    right.set_title("what is found", **BOLD)
-    first = next(iter(found))
-    drawn["change"] = {
-        name.replace("\n", " "): {
-            "over trainings": figures.sample(means[name] - means[first]),
-            "over products": figures.sample((whole[name] - whole[first]).mean(axis=0)),
-        }
-        for name in found
-        if name != first
+    slopes = {
+        part: [float(np.polyfit(np.log(each[:, 0]), np.log(each[:, 1]), 1)[0]) for each in networks]
+        for part, networks in own.items()
     }
-    drawn["scores"] = {k.replace("\n", " "): v for k, v in drawn["scores"].items()}
-    return fig, {"angle": angle} | drawn
+    words: dict[str, Any] = {"fontweight": "bold", "fontsize": 9.5, "transform": right.transAxes}
+    for (part, networks), ink in zip(own.items(), (BLUE, ORANGE), strict=True):
+        n, turn = np.concatenate(networks).T
+        right.scatter(n, turn, s=5, color=ink, alpha=0.3, lw=0)
+        at, middle = np.exp([np.log(n).mean(), np.log(turn).mean()])
+        ends = np.array([n.min(), n.max()])
+        slope = float(np.mean(slopes[part]))
+        right.plot(ends, middle * (ends / at) ** slope, color=ink, lw=2.4)
+        said = f"{part}: slope {slope:.1f}".replace("-", "−")
+        up, ha = (0.94, "right") if part == "all weights" else (0.03, "left")
+        right.text(0.97 if ha == "right" else 0.03, up, said, color=ink, ha=ha, **words)
+        if part == "all weights":
+            right.plot(ends, middle * (ends / at) ** -2.0, "--", color="0.2", lw=1.6)
+            right.text(0.97, 0.87, "free embeddings (dashed): −2", color="0.2", ha=ha, **words)
+    span = right.get_xlim()
+    right.set(xscale="log", yscale="log", xlabel="norm n of a photograph", ylabel="turn / (lr G)")
+    low, high = right.get_ylim()
+    right.set_ylim(low / 1.8, high * 4)
+    shown = [k for k in (1, 2, 3, 5, 10, 20) if span[0] <= k <= span[1]]
+    right.set_xticks(shown, [f"{k}" for k in shown])
+    right.minorticks_off()
+    right.set_title("lengths of its own", **BOLD)
+    numbers = figures.sweep(low_right, slopes, {}, "0.3", "", 1)["scores"]
+    low_right.axhline(-2, color="0.2", ls="--", lw=1.6)
+    low_right.text(0.5, -1.95, "free", fontweight="bold", ha="center", va="bottom", fontsize=9)
+    low_right.axhline(0, color="0.6", lw=1)
+    low_right.text(0.5, 0.03, "no brake", fontweight="bold", ha="center", va="bottom", fontsize=9)
+    low_right.set(ylabel="slope", ylim=(-2.3, 0.45))
+    return fig, {"angle": angle, "slope": numbers}
