@@ -71,8 +71,8 @@ def answer(
 ) -> tuple[Figure, dict[str, Any]]:
     """The nearest's share of the push: by the scale, and by the step where the scale is turned.
 
-    ``courses`` has the share in each step of training by split, (4, S): before the turn, and after it at
-    100 ("up"), still at 16 ("kept"), and from 100 at 16 ("down").
+    ``courses`` has the share in each step of training by split, (4, S): before the turn, and after
+    it at 100 ("up"), still at 16 ("kept"), and from 100 at 16 ("down").
     """
     fig, (left, right) = plt.subplots(1, 2, figsize=(figures.WIDTH, 3.5), width_ratios=(1, 1.25))
     purple, places = figures.look("n_pairs_normalized").color, range(len(share))
