@@ -14,6 +14,14 @@ from torch import Tensor
 from dmlkit import figures
 
 ROW, SIDE = 8, 32  # images in a row of a sheet, and pixels of an image
+#: Where names stand beside their points: points across and up, and what of them stands there.
+_BESIDE = {
+    "32 × 2": (4, -8, "center", "top"),
+    "8 × 8": (-7, 0, "right", "center"),
+    "2 × 32": (0, -8, "center", "top"),
+    "32 × 2,\n4 tables": (7, 0, "left", "center"),
+    "8 × 8,\n4 tables": (-7, 0, "right", "center"),
+}
 
 
 def sheets(images: Mapping[int, Tensor]) -> Figure:
@@ -87,13 +95,11 @@ def answer(
         ends = [met[name][1], met[below][1]], [means[name], means[below]]
         right.plot(*ends, color="0.7", lw=1.4, zorder=1)
     for name, mean in means.items():
-        split = "tables" in name
-        ink = figures.WRONG if split else figures.RIGHT
+        ink = figures.WRONG if "tables" in name else figures.RIGHT
         right.plot(met[name][1], mean, "o", color=ink, ms=7, zorder=2)
-        shift = (0, -8) if split or name == "2 × 32" else (0, 8)
-        style: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "color": ink}
-        style |= {"va": "top" if shift[1] < 0 else "bottom", "fontsize": 8.5}
-        right.annotate(name, (met[name][1], mean), shift, **style)
+        x, y, ha, va = _BESIDE.get(name, (0, 8, "center", "bottom"))
+        style: dict[str, Any] = {"textcoords": "offset points", "ha": ha, "va": va, "color": ink}
+        right.annotate(name, (met[name][1], mean), (x, y), fontsize=8.5, **style)
     right.set_xscale("log")
     right.set(xlim=(0.05, 300), xticks=(0.1, 1, 10, 100), xticklabels=("0.1", "1", "10", "100"))
     right.minorticks_off()
