@@ -16,10 +16,10 @@ from dmlkit import figures
 ROW, SIDE = 8, 32  # images in a row of a sheet, and pixels of an image
 #: Where names stand beside their points: points across and up, and what of them stands there.
 _BESIDE = {
-    "32 × 2": (4, -8, "center", "top"),
+    "32 × 2": (6, 8, "center", "bottom"),
     "8 × 8": (-7, 0, "right", "center"),
     "2 × 32": (0, -8, "center", "top"),
-    "32 × 2,\n4 tables": (7, 0, "left", "center"),
+    "32 × 2,\n4 tables": (7, -3, "left", "center"),
     "8 × 8,\n4 tables": (-7, 0, "right", "center"),
 }
 
