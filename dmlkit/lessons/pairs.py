@@ -99,7 +99,7 @@ def answer(
     right.text(steps - 1, 95, "here α is turned", ha="right", va="center", fontsize=8.5)
     right.text(steps + 5, 71, "from 16 to 100", color=figures.WRONG, fontsize=8.5)
     right.text(steps + 22, 46, "left at 16", color=purple, fontsize=8.5)
-    right.text(steps + 22, 10, "from 100 to 16", color=figures.RIGHT, fontsize=8.5)
+    right.text(steps + 28, 10, "from 100 to 16", color=figures.RIGHT, fontsize=8.5)
     for axes in (left, right):
         axes.axhline(even["all alike"], color="0.5", ls=":", lw=1.4, zorder=0)
     right.text(2 * steps, 4.5, "all 31 alike", fontsize=8, color="0.35", ha="right")
