@@ -52,14 +52,15 @@ const drawing = ({ data }) => {
         image.setAttribute("href", data.glyphs[shown[k].c % CLASSES]);
         image.setAttribute("opacity", shown[k].alone ? 0.3 : 1);
       });
-      frames.replaceChildren(...shown.flatMap(({ alike }, k) => {
-        const { x, y } = place(k);
-        return alike ? [node("rect", { x: x + 1.5, y: y + 1.5, width: CELL - 3, height: CELL - 3, fill: "none", stroke: "var(--push)", "stroke-width": 1.6 })] : [];
-      }));
+      const frame = (k, stroke, inset) => node("rect", { x: place(k).x + inset, y: place(k).y + inset, width: CELL - 2 * inset, height: CELL - 2 * inset, fill: "none", stroke, "stroke-width": 1.6 });
+      frames.replaceChildren(...shown.flatMap(({ c, alike }, k) => [
+        ...(c === shown[0].c ? [frame(k, k ? "var(--pull)" : "var(--ink)", 1.5)] : []), // the anchor, and its partners
+        ...(alike ? [frame(k, "var(--push)", c === shown[0].c ? 4 : 1.5)] : []),
+      ]));
     },
     said: ({ positives, met, useful }) => `${short(positives, 3)} partners of an image; ${short(met, 3)} % of the images meet a look-alike, ${short(useful, 3)} % have a partner, too.`,
     tables: () => [["Means over all batches", ["", ""], [["images of look-alikes that an image meets", ["negatives"]], ["images that meet one (%)", ["met"]]]]],
-    key: [[bar("var(--soft)", "pale: no other image of its class"), bar("var(--push)", "a class that looks alike is there")], "One batch is drawn; the numbers are means over all."],
+    key: [[bar("var(--soft)", "pale: no other image of its class"), bar("var(--pull)", "blue: partners of the first image (black)"), bar("var(--push)", "orange: a class that looks like it is in the batch")], "One batch is drawn; the numbers are means over all."],
   };
 };
 

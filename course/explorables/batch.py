@@ -75,7 +75,8 @@ _ALIKE = Slider("classes that look like a class", 2.0, 20.0, 4.0, step=2.0)
 EXPLORABLE = Explorable(
     figure="05_meet",
     alt="A sheet of the 64 images of a batch, class by class: pale where no other image of the "
-    "class is there, with an orange frame where a class is there that looks alike.",
+    "class is there, with an orange frame where a class is there that looks alike. The first image "
+    "has a black frame, its partners blue ones.",
     discover="More images of a class mean more triplets, of fewer classes: from K = 2 on, ever "
     "fewer images meet a class that looks like theirs. With K = 1, and in a uniform batch of many "
     "classes, nearly all images are without a partner.",

@@ -66,23 +66,19 @@ def _springs(axes: Axes, x: Tensor, turns: Tensor) -> None:
 def answer(
     share: Mapping[str, Sequence[float]],
     fixed: Mapping[str, Sequence[float]],
-    earlier: Mapping[str, Sequence[float]],
     courses: Mapping[str, np.ndarray],
     steps: int,
 ) -> tuple[Figure, dict[str, Any]]:
     """The nearest's share of the push: by the scale, and by the step where the scale is turned.
 
-    ``courses`` has the share in each step of training, (R, S): before the turn, and after it at
-    100 ("up"), still at 16 ("kept"), and from 100 at 16 ("down").
+    ``courses`` has the share in each step of training by split, (4, S): before the turn, and after
+    it at 100 ("up"), still at 16 ("kept"), and from 100 at 16 ("down").
     """
     fig, (left, right) = plt.subplots(1, 2, figsize=(figures.WIDTH, 3.5), width_ratios=(1, 1.25))
     purple, places = figures.look("n_pairs_normalized").color, range(len(share))
     even = {"all alike": 100 / 31}
     drawn: dict[str, Any] = {"trained": figures.sweep(left, share, {}, purple)}
     left.plot(places, [np.mean(v) for v in fixed.values()], "s--", color="0.5", ms=5, zorder=1)
-    old = [(k, float(np.mean(earlier[a]))) for k, a in enumerate(share) if a in earlier]
-    across, up = np.transpose(old)
-    left.plot(across + 0.32, up, "D", mfc="white", mec="black", ms=4.5, ls="", zorder=9)
     left.text(1.95, 71, "dial turned,\nnothing trained", color="0.4", fontsize=8.5, ha="right")
     left.text(2.5, 11, "trained at this scale", color=purple, fontsize=8.5, ha="center")
     left.set(xlabel="scale α", ylabel="share of the nearest (%)", ylim=(0, 100))
@@ -98,17 +94,17 @@ def answer(
         before = len(right.collections)
         drawn[name] = figures.curve(right, at, courses[name], name, **style)
         for band in right.collections[before:]:
-            band.set_alpha(0.0 if name == "down" else 0.15)
+            band.set_alpha(0.13)
     right.axvline(steps + 0.5, color="0.3", lw=1)
     right.text(steps - 1, 95, "here α is turned", ha="right", va="center", fontsize=8.5)
     right.text(steps + 5, 71, "from 16 to 100", color=figures.WRONG, fontsize=8.5)
     right.text(steps + 22, 46, "left at 16", color=purple, fontsize=8.5)
-    right.text(steps + 22, 10, "from 100 to 16", color=figures.RIGHT, fontsize=8.5)
+    right.text(steps + 28, 10, "from 100 to 16", color=figures.RIGHT, fontsize=8.5)
     for axes in (left, right):
         axes.axhline(even["all alike"], color="0.5", ls=":", lw=1.4, zorder=0)
     right.text(2 * steps, 4.5, "all 31 alike", fontsize=8, color="0.35", ha="right")
     right.set(xlabel="step of training", ylim=(0, 100), yticklabels=[])
-    right.set_title("the network takes the jump back", fontweight="bold", loc="left")
+    right.set_title("turned while it trains", fontweight="bold", loc="left")
     drawn["even"] = even["all alike"]
     drawn["fixed"] = {name: figures.sample(values) for name, values in fixed.items()}
     return fig, drawn
@@ -128,7 +124,8 @@ def samples(
     def spread(key: float | str, alpha: float, at: slice) -> np.ndarray:
         s = torch.stack([cosines[seed, key][at] for seed in order])  # (R, S, P, P)
         two = ~torch.eye(s.shape[-1], dtype=torch.bool, device=s.device)
-        return by_split(alpha * s[:, :, two].std(dim=2).mean(dim=1).cpu().numpy())
+        own = s[:, :, two].unflatten(2, (len(two), -1)).std(dim=3)  # of each anchor: (R, S, P)
+        return by_split(alpha * own.mean(dim=(1, 2)).cpu().numpy())
 
     scales = [key for _, key in cosines if isinstance(key, float)]
     found = {
@@ -139,6 +136,9 @@ def samples(
             "jump": jump,
             "left": left,
             "left of it": 100 * left / jump,
+            "early": by_split((courses["up"] - courses["kept"])[:, 5:20].mean(axis=1)),
+            "down left": by_split((courses["down"] - courses["kept"])[:, last].mean(axis=1)),
+            "kept lowest": by_split(courses["kept"]).min(axis=1),
             "before": by_split(courses["before"][:, last].mean(axis=1)),
             "first": by_split(courses["up"][:, 0]),
             "end": by_split(courses["up"][:, last].mean(axis=1)),
