@@ -195,7 +195,8 @@ def answer(
     """What each map tells, by group, with the maps of the first; and the numbers."""
     tools = list(views)
     fig = plt.figure(figsize=(6.8, 7.2))
-    above, below = np.atleast_1d(fig.subfigures(2, 1, height_ratios=(1, 3.5)))
+    parts: Any = fig.subfigures(2, 1, height_ratios=(1, 3.5))
+    above, below = parts
     for axes, (name, y) in zip(above.subplots(1, len(tools)), views.items(), strict=True):
         islands(axes, y, of, size=2.5)
         axes.set_title(name.replace(", ", ",\n"), fontsize=9, fontweight="bold")
