@@ -138,9 +138,9 @@ def balls(
                     axes.add_patch(Circle(at, r, color=ink, alpha=0.6, lw=0))
                 axes.plot(*own.T, "o^s"[b], ms=1.8, mew=0, alpha=0.6, color=ink)
                 side = -1 if at[0] + r > (1.2 if truth else 0.75) else 1
-                word = (at[0] + side * (r + 0.04), at[1])
-                axes.text(*word, "ABC"[b], color=ink, ha="left" if side > 0 else "right",
-                          va="center", fontsize=9, fontweight="bold")  # fmt: skip
+                axes.annotate("ABC"[b], (at[0] + side * r, at[1]), (4 * side, 0), color=ink,
+                              textcoords="offset points", ha="left" if side > 0 else "right",
+                              va="center", fontsize=9, fontweight="bold")  # fmt: skip
             low = -0.7 if truth else -1.3
             high = 4.5 if truth and "far" in name else 1.6 if truth else 1.3
             axes.set(xlim=(low, high), ylim=(low, high), aspect="equal")
@@ -175,9 +175,10 @@ def _seeds(axes: Axes, found: Mapping[str, Floats]) -> None:
 def ring(shown: Mapping[str, Floats], score: Mapping[str, Sequence[float]]) -> Figure:
     """A ring, and its map by UMAP from two starts."""
     fig, panels = plt.subplots(1, 3, figsize=(6.5, 2.5))
-    angle = np.arctan2(*shown["truth"].T)
+    angle = np.arctan2(*shown["truth"].T) / (2 * np.pi) + 0.5
+    ink = 0.85 * plt.get_cmap("hsv")(angle)[:, :3]
     for axes, (name, y) in zip(panels, shown.items(), strict=True):
-        axes.scatter(*framed(y).T, c=angle, cmap="twilight_shifted", s=5, lw=0)
+        axes.scatter(*framed(y).T, c=ink, s=5, lw=0)
         axes.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15), aspect="equal")
         figures.bare(axes)
         axes.set_title(name, fontweight="bold", fontsize=10)

@@ -73,7 +73,7 @@ def kinds(
     failed: int,
 ) -> Figure:
     """A square for each failure read, its corner in the color of the second reading."""
-    fig, axes = plt.subplots(figsize=(6.5, 1.25))
+    fig, axes = plt.subplots(figsize=(6.5, 1.4))
     for row, (name, letter) in enumerate(names.items()):
         for column, i in enumerate(np.flatnonzero(kind == letter)):
             axes.add_patch(Rectangle((column, row - 0.4), 0.8, 0.8, fc=INK[letter], lw=0))
@@ -84,12 +84,14 @@ def kinds(
                 axes.text(column + 0.37, row, f"{i + 1}", color="white", fontsize=8, ha="center",
                           va="center", fontweight="bold")  # fmt: skip
         one = counted[name]
-        said = f"{one['count']:.0f} (second: {one['second']:.0f}); "
-        said += f"{100 * one['low']:.0f} to {100 * one['high']:.0f} % of the {failed}"
-        axes.text((kind == letter).sum() + 0.3, row, said, va="center", color=INK[letter],
-                  fontsize=9)  # fmt: skip
+        said = f"{one['count']:.0f} and {one['second']:.0f}"
+        axes.text(25.3, row, said, va="center", color=INK[letter], fontsize=9)
+        said = f"{100 * one['low']:.0f} to {100 * one['high']:.0f} %"
+        axes.text(29.8, row, said, va="center", color=INK[letter], fontsize=9)
+    axes.text(25.3, -1.1, "two readings", va="center", fontsize=8, color="0.35")
+    axes.text(30.6, -1.1, f"of the {failed}", va="center", fontsize=8, color="0.35")
     _rows(axes, names)
-    axes.set_xlim(-0.2, 43)
+    axes.set(xlim=(-0.2, 35), ylim=(3.6, -1.5))
     return fig
 
 
@@ -146,11 +148,11 @@ def nulls(
             axes.plot([low, high], [y, y], color=ink, lw=8, alpha=0.4, solid_capstyle="butt")
             axes.plot(middle, y, "|", color=ink, ms=9, mew=2)
             if fold == 0 and shift == 0:
-                axes.text(middle, -0.5, name, color="0.4", ha="center", fontweight="bold")
+                axes.text(1.5, -0.5, name, color="0.4", fontweight="bold")
             elif fold == 0:
                 axes.text(high + 1, y, name, color=ink, va="center", fontweight="bold")
     axes.plot(100 * np.array(observed), range(4), "D", color="black", ms=7)
-    axes.text(100 * observed[0], -0.5, "the photographs", ha="center", fontweight="bold")
+    axes.text(25.5, -0.5, "the photographs", fontweight="bold")
     axes.set_yticks(range(4), [f"fold {fold}" + " (read)" * (fold == 0) for fold in range(4)])
     axes.set(xlim=(0, 85), ylim=(3.5, -0.8), xlabel="wrong answers that ten photographs gave (%)")
     axes.set_title("noise has as many hubs, or more", loc="left", fontweight="bold")
