@@ -216,15 +216,15 @@ def orders(two: Mapping[str, Mapping[str, NDArray[Any]]], small: data.ImageSet) 
     names = [f"{name},\n{said}" for name in two for said in ("by cosine", "β = 0.005")]
     fig, axes = figures.contact_sheet(shown, names, [f"{k}" for k in range(1, 11)])
     height, width = shown.shape[-2:]
-    across, down = (shown.shape[-1] + 2, shown.shape[-2] + 2)
-    for row, (right, counts) in enumerate(frames):
-        for k, (hit, count) in enumerate(zip(right, counts, strict=True)):
+    for y, (right, counts) in zip(axes.get_yticks(), frames, strict=True):
+        for x, hit, count in zip(axes.get_xticks(), right, counts, strict=True):
             ink = figures.RIGHT if hit else figures.WRONG
-            at = (across * k + 1, down * row + 1)
-            axes.add_patch(Rectangle(at, width - 3, height - 3, ec=ink, fill=False, lw=2.2))
-            box = {"fc": ink, "ec": "none", "pad": 1.2}
-            axes.text(at[0] + 2, at[1] + height - 6, f"{count}", color="white", fontsize=7,
-                      bbox=box, va="bottom")  # fmt: skip
+            left, top = x - width / 2 + 0.5, y - height / 2 + 0.5
+            axes.add_patch(
+                Rectangle((left, top), width - 2, height - 2, ec=ink, fill=False, lw=2.2)
+            )
+            axes.text(left + 2, top + height - 6, f"{count}", color="white", fontsize=7,
+                      va="bottom", bbox={"fc": ink, "ec": "none", "pad": 1.2})  # fmt: skip
     return fig
 
 
@@ -281,7 +281,7 @@ def answer(
     recalls: Mapping[str, pd.Series], sorts: Mapping[str, NDArray[Any]], kinds: pd.Series
 ) -> tuple[Figure, dict[str, Any]]:
     """What each second look adds to the cosine's Recall@1, by kind of product."""
-    fig, panels = plt.subplots(1, 2, figsize=(6.5, 3.0), sharey=True)
+    fig, panels = plt.subplots(1, 2, figsize=(6.5, 3.2), sharey=True, sharex=True)
     before, agree, every = (recalls[name] for name in ("cosine", "agree", "all"))
     changes = {"agree": agree - before, "all": every - before, "agree minus all": agree - every}
     says = "matches\nthat agree", "all\nmatches", "agree\nminus all"
@@ -305,11 +305,12 @@ def answer(
                           ha="center", fontsize=9, bbox=ground)  # fmt: skip
         axes.axvline(0, color="0.3", lw=1)
         axes.grid(False, axis="y")
+        before_after = f"{of['recall, cosine']:.0f} → {of['recall, agree']:.0f} %"
         axes.set_title(
-            f"{sort}: {of['recall, cosine']:.0f} → {of['recall, agree']:.0f} %",
+            f"{sort}: {before_after}\n(among ten: {of['recall, among ten']:.0f} %)",
             loc="left", fontweight="bold", fontsize=10,
         )  # fmt: skip
-        axes.set_xlabel("points over the cosine")
+        axes.set_xlabel("points of Recall@1")
     panels[0].set(ylim=(2.7, -0.6), yticks=range(3))
     panels[0].set_yticklabels(says)
     return fig, drawn

@@ -69,6 +69,11 @@ def whitened(x: Tensor, y: NDArray[np.int64], z: Tensor, ridge: float = 0.1) -> 
     return F.normalize(torch.linalg.solve_triangular(A, (z - x.mean(dim=0)).T, upper=False).T)
 
 
+def vocabulary(known: Known) -> list[str]:
+    """The words of all captions that train."""
+    return sorted({word for each in known[2] for word in each.split()})
+
+
 def part(known: Known, classes: NDArray[np.intp]) -> Known:
     """Some of the products that train only, counted anew."""
     x, y, told = known
@@ -80,7 +85,7 @@ def part(known: Known, classes: NDArray[np.intp]) -> Known:
 def look_up(known: Known, bag: Bag) -> Search:
     """Search with the photographs of the known product whose caption is most alike."""
     x, y, told = known
-    words = sorted({word for each in told for word in each.split()})
+    words = vocabulary(known)
     means = torch.stack([x[torch.from_numpy(y == c).to(x.device)].mean(dim=0)
                          for c in range(len(told))])  # fmt: skip
 
@@ -223,7 +228,7 @@ def answer(
     fig, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.9))
     inks = {"raw": "0.55", "whitened": figures.RIGHT}
     drawn: dict[str, Any] = {"chance": chance}
-    for place, ((way, said), title) in enumerate(ROWS.items()):
+    for place, (way, said) in enumerate(ROWS):
         each = {of: found[of, way, said].mean(axis=0) for of in inks}
         key = way if said == "captions" else f"{way}, names"
         drawn[key] = {of: figures.example(interval(e).to_dict()) for of, e in each.items()}
