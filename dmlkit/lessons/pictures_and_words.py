@@ -10,6 +10,7 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -40,14 +41,15 @@ def captions() -> pd.Series:
 
 def load(where: str) -> tuple[dict[str, list[Fold]], list[str]]:
     """The four folds with raw and with whitened features, and the kind of each new product."""
-    text, raw, white, kinds = captions(), [], [], []
+    text, kinds = captions(), list[str]()
+    raw, white = list[Fold](), list[Fold]()
     for k in range(4):
         train = data.load("grocery", "train", fold=k, features="tf_efficientnet_lite0@224")
         test = data.load("grocery", "test", fold=k, features="tf_efficientnet_lite0@224")
         assert isinstance(train.images, Tensor), "features fit into memory"
         assert isinstance(test.images, Tensor), "features fit into memory"
         assert test.queries is not None, "the second visit is marked"
-        x, z = (F.normalize(each.images.flatten(1)).to(where) for each in (train, test))
+        x, z = (F.normalize(each.flatten(1)).to(where) for each in (train.images, test.images))
         y, own = train.labels.copy(), test.labels.copy()
         asked = torch.from_numpy(test.queries.copy()).to(where)
         told, new = ([text[name] for name in each.class_names] for each in (train, test))
@@ -182,7 +184,7 @@ def searched(
     for row, c in enumerate(typical, 1):
         for k in np.flatnonzero(y[first[row].numpy()] == c):
             at = (side * k - 1, side * row - 1)
-            axes.add_patch(plt.Rectangle(at, 65, 65, ec=figures.RIGHT, fill=False, lw=2.5))
+            axes.add_patch(Rectangle(at, 65, 65, ec=figures.RIGHT, fill=False, lw=2.5))
     axes.set_yticks(axes.get_yticks(), said, fontsize=8)
     return fig
 
