@@ -139,6 +139,7 @@ def read_words(
 ) -> Figure:
     """New photographs, and the words that ridge regression reads off each of them."""
     fig, panels = plt.subplots(2, len(shown), figsize=(6.5, 3.2), height_ratios=(5, 4))
+    top = 1.02 * float(scores[list(shown)].max())
     for (above, below), c in zip(panels.T, shown, strict=True):
         above.imshow(photographs[c].permute(1, 2, 0).numpy())
         above.set_axis_off()
@@ -149,7 +150,7 @@ def read_words(
         for place, k in enumerate(best):
             below.text(0.01, place, words[k], va="center", fontsize=8,
                        color="white" if inks[place] != "0.7" else "black")  # fmt: skip
-        below.set(ylim=(4.6, -0.6), xlim=(0, 0.42), yticks=[], xticks=[])
+        below.set(ylim=(4.6, -0.6), xlim=(0, top), yticks=[], xticks=[])
         below.grid(False)
         below.spines[:].set_visible(False)
     return fig
@@ -219,7 +220,7 @@ MINUS = {
     "ridge minus looked up, names": ("the same, shop's names", "ridge", "looked up", "names"),
     "contrastive minus ridge": ("loss − ridge", "contrastive", "ridge", "captions"),
     "contrastive minus ridge, names": ("the same, shop's names", "contrastive", "ridge", "names"),
-    "ridge minus photograph": ("ridge − one photograph", "ridge", "photograph", "captions"),
+    "ridge minus photograph": ("ridge − photograph", "ridge", "photograph", "captions"),
 }
 
 
@@ -238,7 +239,7 @@ def answer(
         for of, e in each.items():
             left.plot(e.mean(), place, "o", color=inks[of], ms=7)
         best = max(e.mean() for e in each.values())
-        left.text(best + 2.5, place, f"{best:.0f} %", va="center", fontsize=9)
+        left.text(best + 3, place, f"{best:.0f} %", va="center", fontsize=9)
     left.axvline(chance, color="0.5", ls=":", lw=1.2)
     left.set_yticks(range(len(ROWS)), ROWS.values())
     left.set(ylim=(len(ROWS) - 0.5, -0.6), xlim=(0, 80), xlabel="found by words (%)")
