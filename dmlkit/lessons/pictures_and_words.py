@@ -1,5 +1,6 @@
 """What lesson 28 draws, and the parts of its run that teach nothing."""
 
+import itertools
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -176,14 +177,19 @@ def weighed(
 
 
 def searched(
-    first: Tensor, y: NDArray[np.int64], photographs: Tensor, said: list[str], typical: list[int]
-) -> Figure:
-    """Rows of found photographs: the first row of own words, the others of captions."""
-    fig, axes = figures.contact_sheet(photographs[first], ["x" * 20] * len(said),
-                                      [f"{k}" for k in range(1, first.shape[1] + 1)])  # fmt: skip
+    first: Tensor, y: NDArray[np.int64], photographs: Tensor, ask: str,
+    new: list[str], share: NDArray[np.float64], typical: list[int],
+) -> Figure:  # fmt: skip
+    """Rows of ten found photographs: of own words, and of the captions of some new products."""
+    rows = first[[0, *(c + 1 for c in typical)]]
+    fig, axes = figures.contact_sheet(photographs[rows], ["x" * 20] * len(rows),
+                                      [f"{k}" for k in range(1, 11)])  # fmt: skip
     side = np.diff(axes.get_xticks())[0]
+    said = [f"you: {ask}"]
     for row, c in enumerate(typical, 1):
-        for k in np.flatnonzero(y[first[row].numpy()] == c):
+        told = new[c].split()
+        said.append(f"{' '.join(told[:3])}\n{' '.join(told[3:])}\n{share[c]:.0f} %")
+        for k in np.flatnonzero(y[rows[row].numpy()] == c):
             at = (side * k - 1, side * row - 1)
             axes.add_patch(Rectangle(at, 65, 65, ec=figures.RIGHT, fill=False, lw=2.5))
     axes.set_yticks(axes.get_yticks(), said, fontsize=8)
@@ -225,11 +231,14 @@ MINUS = {
 
 
 def answer(
-    found: Mapping[tuple[str, str, str], NDArray[np.float64]], kinds: Sequence[str], chance: float
+    found: Mapping[tuple[str, str, str], NDArray[np.float64]],
+    kinds: Sequence[str],
+    folds: Sequence[Fold],
 ) -> tuple[Figure, dict[str, Any]]:
     """What each way finds, raw and whitened, and the differences that the rule asks for."""
     fig, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.9))
     inks = {"raw": "0.55", "whitened": figures.RIGHT}
+    chance = 100 * float(np.mean([1 / len(fold.new[2]) for fold in folds]))
     drawn: dict[str, Any] = {"chance": chance}
     for place, (way, said) in enumerate(ROWS):
         each = {of: found[of, way, said].mean(axis=0) for of in inks}
@@ -273,4 +282,41 @@ def chances(scores: Tensor, words: list[str], y: NDArray[np.int64], new: list[st
             s, own = scores[:, column].cpu().numpy(), has[y]
             more = s[own][:, None] - s[~own][None]
             found.append(float(((more > 0) + 0.5 * (more == 0)).mean()))
+    return found
+
+
+def fit(
+    folds: Sequence[Fold], learn: Callable[[Known, float], Search], settings: Sequence[float]
+) -> dict[str, Any]:
+    """``chances`` of all words in all folds: how many, the median, and how many below 0.5."""
+    found: list[float] = []
+    for (known, (x, y, new), _), setting in zip(folds, settings, strict=True):
+        found += chances(learn(known, setting)(x, new)[0], vocabulary(known), y, new)
+    return figures.example({
+        "asked": len(found), "median": float(np.median(found)),
+        "below chance": float((np.array(found) < 0.5).mean()),
+    })  # fmt: skip
+
+
+def unknown(folds: Sequence[Fold]) -> float:
+    """How many words of new captions no training caption has (%)."""
+    missing = [word not in vocabulary(fold.known)
+               for fold in folds for told in fold.new[2] for word in told.split()]  # fmt: skip
+    return 100 * float(np.mean(missing))
+
+
+def looked_up(
+    folds: Mapping[str, Sequence[Fold]], bag: Bag,
+    by_words: Callable[[Tensor, Tensor, NDArray[np.int64]], NDArray[np.float64]],
+    sizes: Sequence[int], draws: int,
+) -> dict[str, list[float]]:  # fmt: skip
+    """What the look-up finds if so many products have a caption, and all."""
+    found: dict[str, list[float]] = {}
+    for features, parts in folds.items():
+        for size in (*sizes, None):
+            each = []
+            for (known, (x, y, new), _), s in itertools.product(parts, range(draws)):
+                some = np.random.default_rng(s).permutation(len(known[2]))[:size]
+                each.append(by_words(*look_up(part(known, some), bag)(x, new), y))
+            found.setdefault(f"look-up, {features}", []).append(float(np.concatenate(each).mean()))
     return found
