@@ -81,7 +81,7 @@ def part(known: Known, classes: NDArray[np.intp]) -> Known:
     """Some of the products that train only, counted anew."""
     x, y, told = known
     keep = np.isin(y, classes)
-    anew = pd.Series(range(len(classes)), classes)[y[keep]].to_numpy()
+    anew = pd.Series(range(len(classes)), classes)[y[keep]].to_numpy(copy=True)
     return x[torch.from_numpy(keep).to(x.device)], anew, [told[c] for c in classes]
 
 
@@ -157,10 +157,19 @@ def read_words(
     return fig
 
 
+#: Three words for each query of the explorable.
+SAID = {"carton": ("carton", "green", "milk"), "fruit": ("round", "red", "small")}
+
+
 def weighed(
-    cosines: NDArray[np.float64], photographs: Tensor, new: list[str], columns: int = 6
-) -> Figure:
+    z: Tensor, words: list[str], photographs: Tensor, new: list[str], columns: int = 6
+) -> tuple[Figure, dict[str, Any]]:
     """The first new products by one, two and three words, with their captions."""
+    drawn: dict[str, Any] = {"captions": new}
+    for name, three in SAID.items():
+        parts = z[:, [words.index(word) for word in three]].double().numpy().round(4)
+        drawn[name] = {"words": list(three), "parts": figures.example(parts.tolist())}
+    cosines = z[:, [words.index(word) for word in SAID["carton"]]].double().numpy().round(4)
     steps = {"carton": (1, 0, 0), "+ green": (1, 1, 0), "+ milk": (1, 1, 1)}
     fig, panels = plt.subplots(3, columns, figsize=(6.5, 4.9))
     for row, (said, weights) in zip(panels, steps.items(), strict=True):
@@ -173,7 +182,7 @@ def weighed(
             axes.text(0.5, -0.05, text, transform=axes.transAxes, ha="center", va="top", fontsize=7)
     for k, axes in enumerate(panels[0], 1):
         axes.set_title(f"{k}", fontsize=9)
-    return fig
+    return fig, drawn
 
 
 def searched(
