@@ -1,7 +1,7 @@
 // Ten results of a search: cosines, and matches that add to them from a smallest number on.
 import { bar, node, on, short, widget } from "./stage.js";
 
-const LEFT = -150, WIDE = 300, TOP = -80, HIGH = 130, W = WIDE / 10;
+const LEFT = -150, WIDE = 300, TOP = -84, HIGH = 116, W = WIDE / 10;
 
 export function compute({ choice, numbers: [weight, fewest], points }, settings) {
   const { cosines, counts, right } = settings.data[choice], t = Math.round(fewest);
@@ -15,11 +15,11 @@ export function compute({ choice, numbers: [weight, fewest], points }, settings)
 
 const drawing = (settings) => {
   const tiles = node("g"), below = node("g", { "aria-hidden": "true" }, tiles, node("path", { class: "axis", d: `M${LEFT} ${TOP + HIGH}h${WIDE}` }),
-    node("text", { x: 0, y: TOP + HIGH + 36 }, "place, now"), node("text", { x: 0, y: TOP - 10 }, "score: cosine, and matches that count"));
+    node("text", { x: 0, y: TOP + HIGH + W + 32 }, "place, now"), node("text", { x: 0, y: TOP - 10 }, "score: cosine, and matches that count"));
   return {
     below, box: "-156 -110 312 220", move: {},
     draw({ scores, place, counts }, { choice }) {
-      const { cosines, right } = settings.data[choice], low = Math.min(...cosines) - 0.1, top = Math.max(...scores, low + 0.3);
+      const { cosines, right, urls } = settings.data[choice], low = Math.min(...cosines) - 0.1, top = Math.max(...scores, low + 0.3);
       const y = (v) => TOP + HIGH * (1 - (v - low) / (top - low));
       tiles.replaceChildren(...scores.flatMap((score, i) => {
         const x = LEFT + W * (place[i] - 1) + 2, ink = right[i] ? "var(--pull)" : "var(--push)", base = y(cosines[i]);
@@ -27,7 +27,8 @@ const drawing = (settings) => {
           node("rect", { x, y: base, width: W - 4, height: TOP + HIGH - base, style: `fill: ${ink}; fill-opacity: .3; stroke: ${ink}` }),
           node("rect", { x, y: y(score), width: W - 4, height: Math.max(0, base - y(score)), style: `fill: ${ink}; stroke: ${ink}` }),
           node("text", { x: x + W / 2 - 2, y: TOP + HIGH - 8 }, i + 1),
-          node("text", { x: x + W / 2 - 2, y: TOP + HIGH + 18 }, place[i]),
+          node("image", { href: urls[i], x: x - 1, y: TOP + HIGH + 4, width: W - 2, height: W - 2 }),
+          node("text", { x: x + W / 2 - 2, y: TOP + HIGH + W + 16 }, place[i]),
         ];
       }));
     },

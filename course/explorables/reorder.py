@@ -1,15 +1,18 @@
 """Lesson 30: ten results, ordered by their cosine plus a weight for each match that counts."""
 
+import base64
+import io
 import json
 from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from course.explorables import Choice, Explorable, Slider
-from dmlkit import ROOT, rerank
+from dmlkit import ROOT, data, rerank
 
 
 @cache
@@ -18,6 +21,22 @@ def queries() -> dict[str, Any]:
     file = ROOT / "figures" / "30_order.json"
     kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["numbers"]
     return kept
+
+
+@cache
+def shown() -> dict[str, Any]:
+    """The same, and the photographs of the results as data URLs."""
+    images = data.load("grocery64", "test", fold=None).images
+    found: dict[str, Any] = {}
+    for name, each in queries().items():
+        urls = []
+        for row in each["first"]:
+            file = io.BytesIO()
+            pixels = images[row].permute(1, 2, 0).numpy()
+            Image.fromarray(pixels).resize((48, 48)).save(file, "JPEG", quality=75)
+            urls.append("data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode())
+        found[name] = each | {"urls": urls}
+    return found
 
 
 def order(choice: Choice, numbers: Tensor, _points: Tensor) -> dict[str, Tensor]:
@@ -42,8 +61,8 @@ _SLIDERS = (
 )
 EXPLORABLE = Explorable(
     figure="30_order",
-    alt="Ten results in a row, ordered by score. Each has its place by cosine alone and its number "
-    "of matches; right results are framed in one color, wrong ones in another.",
+    alt="Ten photographs in a row, ordered by score, a bar above each. Bars of right results have "
+    "one color, those of wrong ones another; each has its place by cosine alone.",
     discover="A carton's print matches only its own product, so any weight of a fair size lifts "
     "it. Fruit matches fruit by chance; what saves it is a threshold above those numbers.",
     choices=(
@@ -64,5 +83,5 @@ EXPLORABLE = Explorable(
     formula=order,
     readouts={"rank": "Place of the first right result", "counted": "Results whose matches count"},
     menu="Query",
-    data=queries,
+    data=shown,
 )  # fmt: skip

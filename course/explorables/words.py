@@ -60,13 +60,14 @@ def _sliders(*three: str) -> tuple[Slider, ...]:
 EXPLORABLE = Explorable(
     figure="28_words",
     alt="Photographs of 21 new products, ordered by the weighted sum of three words.",
-    discover="Each word pushes the photographs in its own direction, learned from other products, "
-    "and the pushes add up. A negative weight prefers what the word does not fit.",
+    discover="Each word is read off the photographs, as other products have taught it, and words "
+    "add up. A carton with a green top answers to green, whatever its caption says. A negative "
+    "weight prefers what the word does not fit.",
     choices=(
         Choice(
             "carton", "a carton",
-            "Begin with carton alone. Add green, then milk. What does a weight of −1 for carton "
-            "find?",
+            "Begin with carton alone. Add green, then milk: do captions or photographs explain "
+            "the new order? What does a weight of −1 for carton find?",
             _sliders("carton", "green", "milk"),
         ),
         Choice(
