@@ -1,5 +1,6 @@
 """What lesson 17 prepares, checks and draws; its features are lesson 16's, too."""
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from itertools import product
@@ -248,7 +249,7 @@ def answer(
 
 
 def printed() -> dict[str, Any]:
-    """Gains that the paper prints in few dimensions, and of a study with 1,000 classes in 8."""
+    """Gains that the paper prints in few dimensions; of a study; and of a record of networks."""
     table = pd.read_csv(dmlkit.ROOT / "data" / "reported" / "see_table1.csv")
     low = table[(table["metric"] == "R@1") & table["dim"].isin([128, 384])]
     low = low[low["backbone"].isin(["DeiT-S", "DINO", "ViT-S"])]
@@ -258,7 +259,20 @@ def printed() -> dict[str, Any]:
     kept = kept[kept["repetition"] >= 0]
     kept = kept.pivot_table("recall_at_1", "repetition", ["variant", "classes", "dim"])
     each = 100 * (kept["SEE", 1000, 8] - kept["plain", 1000, 8])
+    record = json.loads((dmlkit.ROOT / "data" / "evidence" / "17_sweep.json").read_text())
+    record = record["numbers"]["d = 8"]
+    whole = {
+        name: np.array(record[key]["Recall@1"]["values"])
+        for name, key in (
+            ("none", "none"),
+            ("both", "SEE, printed"),
+            ("duplicates", "duplicates, printed"),
+        )
+    }
     return {
+        "record": {name: figures.sample(each) for name, each in whole.items()},
+        "record: both − none": _interval(whole["both"] - whole["none"]),
+        "record: duplicates − none": _interval(whole["duplicates"] - whole["none"]),
         "printed lead": {name: float(lead.mean()[name]) for name in ("Cars", "SOP")},
         "study: SEE − none, 1,000 in 8": figures.sample(each),
     }
