@@ -191,7 +191,9 @@ def answer(
     """
     scales = sorted({alpha for alpha, *_ in found})
     weights = sorted({w for _, form, w in found if form != "none"}, reverse=True)
-    fig, panels = plt.subplots(1, 2, figsize=(6.5, 3.9), sharey=True)
+    fig, (base, *panels) = plt.subplots(1, 3, figsize=(6.5, 3.6), width_ratios=(0.75, 1.3, 1))
+    panels[1].sharey(panels[0])
+    panels[1].tick_params(labelleft=False)
     none = {alpha: found[alpha, "none", 0.0] for alpha in scales}
     at_best = none[best["none", 0.0]]
     drawn: dict[str, Any] = {
@@ -199,6 +201,15 @@ def answer(
         "none": {f"{alpha:g}": _interval(each) for alpha, each in none.items()},
         "none: best − 16": _interval(at_best - none[scales[-1]]),
     }
+    named = {f"{alpha:g}": each for alpha, each in none.items()}
+    figures.sweep(base, named, {"raw pixels": pixels}, "0.35", unit="")
+    for text in base.texts:
+        text.set_visible(False)
+    base.text(
+        0.04, pixels - 0.6, "raw pixels", fontsize=9, va="top", transform=base.get_yaxis_transform()
+    )
+    base.set(ylim=(25, 46), yticks=range(25, 46, 5), xlabel="scale α", ylabel=figures.RECALL_AXIS)
+    base.set_title("no points", weight="bold", loc="left")
     for axes, w in zip(panels, weights, strict=True):
         forms = [form for form in INKS if (form, w) in best]
         kept: dict[str, Any] = {}
@@ -224,12 +235,11 @@ def answer(
             chosen = scales.index(best[form, w])
             axes.plot(at[chosen], means[chosen], "o", ms=13, mfc="none", mec=INKS[form], mew=1.6)
         axes.axhline(0, color="black", lw=1.2)
-        said = [f"{alpha:g}\n({each.mean():.0f} %)" for alpha, each in none.items()]
-        axes.set_xticks(range(len(scales)), said)
-        axes.set(xlim=(-0.5, len(scales) - 0.5), xlabel="scale α (Recall@1 without points)")
+        axes.set_xticks(range(len(scales)), [f"{alpha:g}" for alpha in scales])
+        axes.set(xlim=(-0.5, len(scales) - 0.5), xlabel="scale α")
         axes.grid(False, axis="x")
         whose = "code" if w < 1 else "paper"
-        axes.set_title(f"λ = {w:.1f}: {whose}'s weight", weight="bold", loc="left")
+        axes.set_title(f"{whose}: λ = {w:.1f}", weight="bold", loc="left")
         drawn[f"λ = {w:g}"] = kept
     crowds: dict[Kind, list[tuple[float, float, float]]] = {}
     for (_, alpha, form, w), crowd in angles.items():
@@ -240,7 +250,7 @@ def answer(
             "degrees": float(degrees), "nearer to a sample": float(by_sample),
             "nearer to a point": float(by_point),
         }  # fmt: skip
-    panels[0].set_ylabel("Recall@1 minus no points (points)")
+    panels[0].set_ylabel("Recall@1 minus no points")
     look: dict[str, Any] = {"ls": "", "marker": "o"}
     keys = [Line2D([], [], color=ink, ms=7, label=form, **look) for form, ink in INKS.items()]
     ring = Line2D([], [], ms=11, mfc="none", mec="0.3", label="validation's choice", **look)
