@@ -118,57 +118,56 @@ def corners() -> tuple[Figure, dict[str, Any]]:
     return fig, sides
 
 
-def _push(points: Array, alpha: float) -> float:
-    """The mean force of points of the own class on the first other proxy, away from their own."""
-    q = torch.from_numpy(np.stack([PROXY, *OTHERS])).requires_grad_()
-    z, own = torch.from_numpy(points), torch.zeros(len(points), dtype=torch.long)
-    loss = F.cross_entropy(alpha * z @ F.normalize(q, dim=1).T, own)
-    (slope,) = torch.autograd.grad(loss, q)
-    away = OTHERS[0] * (PROXY @ OTHERS[0]) - PROXY
-    return float(-slope[1].numpy() @ away / np.linalg.norm(away))
+def _pushes(way: str, count: int, alpha: float, turns: int) -> Array:
+    """Mean push of ``count`` points on the nearest of 199 proxies in 8 dimensions: -> (turns,)."""
+    own = F.normalize(torch.randn(8, generator=torch.Generator().manual_seed(3)).double(), dim=0)
+    generator = torch.Generator().manual_seed(4)
+    q = F.normalize(torch.randn(199, 8, generator=generator).double(), dim=1)
+    near = q[(q @ own).argmax()]
+    r = torch.randn(8, generator=generator).double()
+    r = F.normalize(r - (r @ own) * own, dim=0)
+    x = math.cos(math.radians(THETA)) * own + math.sin(math.radians(THETA)) * r
+    torch.manual_seed(5)
+    few = 1 if way == "together" else count  # the mean over points in one place is that of one
+    if way == "corners":  # a batch has one turn
+        each = [
+            spherical.expand(x[None], own[None], few, directions="rotated") for _ in range(turns)
+        ]
+        z = torch.cat(each)
+    else:
+        z = spherical.expand(x.repeat(turns, 1), own.repeat(turns, 1), few, directions="random")
+    share = torch.softmax(alpha * z @ torch.cat([own[None], q]).T, dim=2)
+    share = share[..., 1 + int((q @ own).argmax())]
+    c = near @ own
+    along = (z @ own - c * (z @ near)) / (1 - c**2).sqrt()  # away from the own proxy: the push
+    return np.asarray((alpha * share * along).mean(dim=1))
 
 
 def spacing(alpha: float, turns: int) -> tuple[Figure, dict[str, Any]]:
-    """Two points together, at random places and at the corners: one turn, and the push of many."""
-    fig = plt.figure(figsize=(6.5, 4.3))
-    top, low = np.asarray(fig.subfigures(2, 1, height_ratios=(1.25, 1)))
-    style: dict[str, Any] = dict(globes.POINT)
-    rng = np.random.default_rng(0)
-    view = globes.camera(PROXY, globes.place(90, 255))
-    one = {"together": [215.0, 215.0], "random": [262.0, 318.0], "corners": [210.0, 330.0]}
-    drawn: dict[str, Any] = {}
-    pushes: dict[str, Array] = {}
+    """Seven points together, at random places and at corners: the push of each turn, and so far."""
+    fig, panels = plt.subplots(
+        3, 2, figsize=(6.5, 4.0), sharex="col", sharey="col", width_ratios=(1.25, 1)
+    )
     titles = {"together": "together", "random": "random places", "corners": "at the corners"}
-    for axes, (way, at) in zip(top.subplots(1, 3), one.items(), strict=True):
-        _globe(axes, view, titles[way], up=0.21)
-        for k, azimuth in enumerate(at):
-            globes.mark(axes, view, globes.place(THETA, azimuth), **style)
-            x, y, _ = 0.66 * (view @ globes.place(THETA, azimuth))
-            if way == "together":
-                x, y = 0.14, 0.79
-            names = "$z_1 = z_2$" if way == "together" else f"$z_{k + 1}$"
-            if way != "together" or not k:
-                axes.text(x, y, names, ha="center", va="center", fontsize=11)
-        grid = np.linspace(0, 360, turns, endpoint=False)
-        turned = np.stack([rng.permutation(grid), rng.permutation(grid)], axis=1)  # equal means
-        if way == "together":
-            turned[:, 1] = turned[:, 0]
-        if way == "corners":
-            turned[:] = at
-        pushes[way] = np.array([_push(globes.place(THETA, pair), alpha) for pair in turned])
-        drawn[way] = {"mean": float(pushes[way].mean()), "spread": float(pushes[way].std())}
-    axes = low.subplots()
-    for row, (way, each) in enumerate(pushes.items()):
-        shown = each[:150]
-        up = row + rng.uniform(-0.22, 0.22, len(shown)) * (way != "corners")
-        axes.plot(shown, up, "o", color=INKS[way], ms=4, alpha=0.35, mew=0)
-        axes.plot([each.mean()] * 2, [row - 0.36, row + 0.36], color="black", lw=2.5)
-        said = f"mean {each.mean():.2f}\nspread {each.std():.2f}"
-        axes.text(1.02, row, said, va="center", transform=axes.get_yaxis_transform(), fontsize=9)
-    axes.set_yticks(range(3), titles.values())
-    axes.set(ylim=(2.6, -0.6), xlim=(-0.1, None), xlabel=r"mean push of two points on $\hat q_1$")
-    axes.grid(False, axis="y")
-    axes.set_title("many turns", fontweight="bold", loc="left")
+    drawn: dict[str, Any] = {}
+    pushes = {way: _pushes(way, 7, alpha, turns) for way in titles}
+    typical = pushes["random"].mean()
+    pushes = {way: 100 * each / typical for way, each in pushes.items()}
+    edges = np.linspace(0, max(each.max() for each in pushes.values()), 60)
+    for (left, right), (way, each) in zip(panels, pushes.items(), strict=True):
+        drawn[way] = {"mean": float(each.mean()), "spread": float(each.std())}
+        left.hist(each, edges, weights=np.full(turns, 100 / turns), color=INKS[way])
+        left.axvline(each.mean(), color="black", lw=2)
+        said = f"{titles[way]}\nmean {each.mean():.0f}\nspread {each.std():.0f}"
+        left.text(0.98, 0.93, said, transform=left.transAxes, ha="right", va="top", fontsize=10)
+        right.plot(1 + np.arange(turns), np.cumsum(each) / (1 + np.arange(turns)), color=INKS[way])
+        right.axhline(100, color="black", lw=0.8, ls=":")
+        right.set(xscale="log", ylim=(0, 220))
+    panels[0, 0].set_title("each turn", fontweight="bold", loc="left")
+    panels[0, 1].set_title("mean of all turns so far", fontweight="bold", loc="left")
+    panels[1, 0].set_ylabel("turns (%)")
+    panels[2, 0].set_xlabel("push of seven points (random: 100 in the mean)")
+    panels[2, 1].set_xlabel("turns")
     return fig, drawn
 
 
@@ -221,7 +220,9 @@ def answer(
 ) -> tuple[Figure, dict[str, Any]]:
     """The points' noise and Recall@1 by arrangement, weight and dimensions; with the numbers."""
     wide = [len(each) for each in noise.values()]
-    fig, panels = plt.subplots(2, 2, figsize=(6.5, 5.2), width_ratios=wide, height_ratios=(1, 1.5))
+    fig, panels = plt.subplots(
+        3, 2, figsize=(6.5, 6.6), width_ratios=wide, height_ratios=(0.9, 1.3, 0.9), sharex="col"
+    )
     drawn: dict[str, Any] = {"raw pixels": figures.example(pixels)}
     most = max(np.max(each) for found in noise.values() for each in found.values())
     every = [
@@ -230,7 +231,7 @@ def answer(
     ]  # fmt: skip
     ends = np.min(every) - 1.6, np.max(every) + 1.2
     for column, (d, found) in enumerate(scores.items()):
-        top, low = panels[:, column]
+        top, low, last = panels[:, column]
         none = np.array(found["none", "0"])
         keys = [*noise[d]]  # (way, form)
         inks = [INKS[way] for way, _ in keys]
@@ -243,7 +244,7 @@ def answer(
             said = f"{height:.0f}" if height >= 1 else f"{height:.1f}"
             above = max(noise[d][key]) + 0.03 * most
             top.text(at, above, said, ha="center", va="bottom", fontsize=8.5, bbox=ground)
-        top.set(ylim=(0, 1.2 * most), xticks=[], xlim=(-0.6, len(keys) - 0.4))
+        top.set(ylim=(0, 1.2 * most), xlim=(-0.6, len(keys) - 0.4))
         top.grid(False, axis="x")
         top.set_title(f"{d} dimensions", fontweight="bold", loc="left")
         gains = {key: np.array(found[key]) - none for key in keys}
@@ -260,9 +261,18 @@ def answer(
         forms = [*dict.fromkeys(form for _, form in keys)]
         n = min(8, d - 1)
         names = {"code": "λ = 0.2", "sum": f"λ = {0.2 * n:.1f}", "paper": "1.4, attached"}
-        low.set_xticks(np.arange(len(forms)) * 3 + 1, [names[form] for form in forms])
+        for at, form in enumerate(forms):
+            gap = _interval(gains["random", form] - gains["together", form])
+            ends_ = [[gap["mean"] - gap["low"]], [gap["high"] - gap["mean"]]]
+            last.errorbar([3 * at + 1], [gap["mean"]], ends_, fmt="o", color="black", lw=2, ms=6)
+            said = f"{gap['mean']:.1f}".replace("-", "−")
+            last.text(3 * at + 1.2, gap["high"], said, va="center", fontsize=9)
+        last.axhline(0, color="black", lw=1)
+        last.grid(False, axis="x")
+        last.set(ylim=(-2.4, 3.4), xlim=(-0.6, len(keys) - 0.4))
+        last.set_xticks(np.arange(len(forms)) * 3 + 1, [names[form] for form in forms])
         for edge in range(1, len(forms)):
-            for axes in (top, low):
+            for axes in (top, low, last):
                 axes.axvline(3 * edge - 0.5, color="0.8", lw=1)
         said = f"no points: {none.mean():.1f} %\nraw pixels: {pixels:.1f} %"
         low.text(0.03, 0.03, said, transform=low.transAxes, fontsize=9, va="bottom", bbox=ground)
@@ -273,6 +283,11 @@ def answer(
             "corners − together": {
                 f: _interval(gains["corners", f] - gains["together", f]) for f in forms
             },
+            "random − together": {
+                f: _interval(gains["random", f] - gains["together", f]) for f in forms
+            },
+            "together − none": {f: _interval(gains["together", f]) for f in forms},
+            "random − none": {f: _interval(gains["random", f]) for f in forms},
             "corners − random": {
                 f: _interval(gains["corners", f] - gains["random", f]) for f in forms
             },
@@ -290,7 +305,8 @@ def answer(
             },
         }
     panels[0, 0].set_ylabel("noise of the points\n(that of batches: 100)")
-    panels[1, 0].set_ylabel("Recall@1 minus none (points)")
+    panels[1, 0].set_ylabel("Recall@1\nminus no points")
+    panels[2, 0].set_ylabel("random places\nminus one place")
     words = {"together": "all in one place", "random": "random places", "corners": "corners"}
     keys_ = [Line2D([], [], color=INKS[w], lw=6, label=name) for w, name in words.items()]
     fig.legend(handles=keys_, loc="outside lower center", ncols=3, frameon=False)

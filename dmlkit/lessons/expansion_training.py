@@ -1,5 +1,6 @@
 """What lesson 17 prepares, checks and draws; its features are lesson 16's, too."""
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from itertools import product
@@ -23,10 +24,10 @@ from dmlkit.losses import spherical
 Array = NDArray[np.float64]
 #: Features of 200 characters to train on, of 100 others, labels of these, Recall@1 of their pixels.
 Bed = tuple[Tensor, Tensor, NDArray[np.int64], float]
-#: Scale, "none", "SEE" or "duplicates", weight of the points, and whether they are attached.
-Kind = tuple[float, str, float, bool]
-#: Detached is orange, attached blue.
-INKS = {False: figures.WRONG, True: figures.RIGHT}
+#: Scale, form ("none", "push", "pull" or "both"), and weight of the points.
+Kind = tuple[float, str, float]
+#: The color of a form.
+INKS = {"push": figures.WRONG, "pull": figures.RIGHT, "both": "0.35"}
 
 
 def recall(x: Tensor, labels: NDArray[np.int64]) -> float:
@@ -89,7 +90,7 @@ def felt(
             a, b = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
             axes.plot(a, b, marker, color=ink, ms=14 if marker == "*" else 9, mec="white")
             axes.text(1.2 * a, 1.2 * b, name, ha="center", va="center", fontsize=11)
-        sources = ((0.84, by_sample, figures.RIGHT), (0.7, by_point, figures.WRONG))
+        sources = ((0.9, by_sample, figures.RIGHT), (0.78, by_point, figures.WRONG))
         for (r, part, ink), k in product(sources, range(3)):
             if abs(float(part[k])) > 0.3:
                 way = 2.8 * float(part[k])  # degrees: no arrow passes a proxy
@@ -132,23 +133,30 @@ def crowded(crowd: Callable[[int, int], Array]) -> tuple[Figure, dict[str, Any]]
 
 
 def same_as_dmlkit(on_points: Callable[..., Tensor], alpha: float, lam: float) -> None:
-    """Assert that loss and gradients are those of dmlkit's SphericalExpansion."""
+    """Assert that push and both are dmlkit's SphericalExpansion, and the pull a part of both."""
     generator = torch.Generator().manual_seed(0)
     f = torch.randn(64, 16, generator=generator).requires_grad_()
     y = torch.arange(64) % 10
     theirs = losses.NormalizedSoftmaxLoss(10, 16, temperature=1 / alpha)
-    turns = (("SEE", "rotated"), ("duplicates", "none"))
-    for (way, turned), attached in product(turns, (False, True)):
-        see = spherical.SphericalExpansion(theirs, 8, lam, not attached, directions=turned, steps=0)
-        found = []
-        for own in (True, False):
-            torch.manual_seed(1)  # both turn the points alike
-            x, q = F.normalize(f), F.normalize(theirs.proxies)
-            added = lam * on_points(x, y, q, 26, alpha, way, attached)
-            torch.manual_seed(1)
-            value = F.cross_entropy(alpha * x @ q.T, y) + added if own else see(f, y)
-            found.append((value, *torch.autograd.grad(value, (f, theirs.proxies))))
-        torch.testing.assert_close(*found, atol=1e-5, rtol=1e-4)
+
+    def own(form: str) -> tuple[Tensor, ...]:
+        torch.manual_seed(1)  # all turn the points alike
+        x, q = F.normalize(f), F.normalize(theirs.proxies)
+        value = F.cross_entropy(alpha * x @ q.T, y) + lam * on_points(x, y, q, 26, alpha, form)
+        return (value, *torch.autograd.grad(value, (f, theirs.proxies)))
+
+    for form in ("push", "both"):
+        detached = form == "push"
+        see = spherical.SphericalExpansion(theirs, 8, lam, detached, directions="rotated", steps=0)
+        torch.manual_seed(1)
+        value = see(f, y)
+        found = (value, *torch.autograd.grad(value, (f, theirs.proxies)))
+        torch.testing.assert_close(own(form), found, atol=1e-5, rtol=1e-4)
+    plain = F.cross_entropy(alpha * F.normalize(f) @ F.normalize(theirs.proxies).T, y)
+    (rest,) = torch.autograd.grad(plain, theirs.proxies)
+    pull, both = own("pull"), own("both")
+    torch.testing.assert_close(pull[:2], both[:2], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(pull[2], rest, atol=1e-5, rtol=1e-4)  # no proxy feels the points
 
 
 @torch.no_grad()
@@ -174,93 +182,84 @@ def _interval(values: Array) -> dict[str, Any]:
 def answer(
     found: Mapping[Kind, Array],
     angles: Mapping[tuple[int, *Kind], tuple[float, float, float]],
-    best: Mapping[tuple[str, float, bool], float],
+    best: Mapping[tuple[str, float], float],
     pixels: float,
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 by the scale, without points, detached and attached, by weight; with the numbers.
+    """Recall@1 of each form minus that without points by the scale and weight; with the numbers.
 
-    ``best`` is the scale that validation chose, of none and of SEE in both forms.
+    ``best`` is the scale that validation chose for each form at each weight.
     """
     scales = sorted({alpha for alpha, *_ in found})
-    weights = sorted({w for _, way, w, _ in found if way == "SEE"})
-    fig, panels = plt.subplots(1, 2, figsize=(6.5, 3.9), sharey=True)
-    drawn: dict[str, Any] = {}
-    places: Array = np.arange(len(scales), dtype=float)
-    spot: float
-    none = {alpha: found[alpha, "none", 0.0, False] for alpha in scales}
-    at_best = none[best["none", 0.0, False]]
+    weights = sorted({w for _, form, w in found if form != "none"}, reverse=True)
+    fig, (base, *panels) = plt.subplots(1, 3, figsize=(6.5, 3.6), width_ratios=(0.75, 1.3, 1))
+    panels[1].sharey(panels[0])
+    panels[1].tick_params(labelleft=False)
+    none = {alpha: found[alpha, "none", 0.0] for alpha in scales}
+    at_best = none[best["none", 0.0]]
+    drawn: dict[str, Any] = {
+        "raw pixels": figures.example(pixels),
+        "none": {f"{alpha:g}": _interval(each) for alpha, each in none.items()},
+        "none: best − 16": _interval(at_best - none[scales[-1]]),
+    }
+    named = {f"{alpha:g}": each for alpha, each in none.items()}
+    figures.sweep(base, named, {"raw pixels": pixels}, "0.35", unit="")
+    for text in base.texts:
+        text.set_visible(False)
+    base.text(
+        0.04, pixels - 0.6, "raw pixels", fontsize=9, va="top", transform=base.get_yaxis_transform()
+    )
+    base.set(ylim=(25, 46), yticks=range(25, 46, 5), xlabel="scale α", ylabel=figures.RECALL_AXIS)
+    base.set_title("no points", weight="bold", loc="left")
     for axes, w in zip(panels, weights, strict=True):
-        names = {f"{alpha:g}": each for alpha, each in none.items()}
-        base = figures.sweep(axes, names, {"raw pixels": pixels}, "0.45", unit="")
-        for text in axes.texts:
-            text.set_visible(text.get_text().strip() == "raw pixels" and axes is panels[1])
-        axes.plot(places, [each.mean() for each in none.values()], "-", color="0.45", lw=2)
-        kept: dict[str, Any] = {"none": base["scores"], "floor": base["floor"]}
-        for attached, ink in INKS.items():
-            name = "attached" if attached else "detached"
-            each = {alpha: found[alpha, "SEE", w, attached] for alpha in scales}
-            shift = 0.18 if attached else -0.18
-            for at, values in zip(places, each.values(), strict=True):
-                axes.plot(
-                    [at + shift] * len(values), values, "o", color=ink, alpha=0.4, ms=4, mew=0
-                )
-            means = [values.mean() for values in each.values()]
-            axes.plot(places + shift, means, "o-", color=ink, lw=2.2, ms=5.5)
-            kept[name] = {f"{alpha:g}": _interval(v) for alpha, v in each.items()}
-            kept[f"{name} − none"] = {f"{a:g}": _interval(v - none[a]) for a, v in each.items()}
-            mine = each[best["SEE", w, attached]]
-            spot = scales.index(best["SEE", w, attached]) + shift
-            axes.plot(spot, mine.mean(), "o", ms=13, mfc="none", mec=ink, mew=1.6)
-            kept[f"best: {name} − none"] = _interval(mine - at_best)
-            for alpha in scales:
-                copies = found.get((alpha, "duplicates", w, attached))
-                if copies is not None:
-                    spot = scales.index(alpha) + 2 * shift
-                    axes.plot(spot, copies.mean(), "D", mfc="white", mec=ink, ms=5.5, mew=1.5)
-                    gap = kept.setdefault(f"SEE − duplicates, {name}", {})
-                    gap[f"{alpha:g}"] = _interval(each[alpha] - copies)
-        spot = scales.index(best["none", 0.0, False])
-        axes.plot(spot, at_best.mean(), "o", ms=13, mfc="none", mec="0.45", mew=1.6)
-        pairs = {a: (found[a, "SEE", w, True], found[a, "SEE", w, False]) for a in scales}
-        kept["attached − detached"] = {
-            f"{a:g}": _interval(on - off) for a, (on, off) in pairs.items()
-        }
-        on, off = (found[best["SEE", w, yes], "SEE", w, yes] for yes in (True, False))
-        kept["best: attached − detached"] = _interval(on - off)
+        forms = [form for form in INKS if (form, w) in best]
+        kept: dict[str, Any] = {}
+        for number, form in enumerate(forms):
+            each = {alpha: found[alpha, form, w] for alpha in scales}
+            kept[form] = {f"{alpha:g}": figures.sample(v) for alpha, v in each.items()}
+            gains = {alpha: _interval(v - none[alpha]) for alpha, v in each.items()}
+            kept[f"{form} − none"] = {f"{alpha:g}": gain for alpha, gain in gains.items()}
+            kept[f"best: {form} − none"] = _interval(each[best[form, w]] - at_best)
+            if form != "push":
+                kept[f"{form} − push"] = {
+                    f"{alpha:g}": _interval(v - found[alpha, "push", w])
+                    for alpha, v in each.items()
+                }
+            at = np.arange(len(scales)) + 0.17 * (number - (len(forms) - 1) / 2)
+            means, lows, highs = (
+                np.array([gain[end] for gain in gains.values()]) for end in ("mean", "low", "high")
+            )
+            axes.errorbar(
+                at, means, [means - lows, highs - means],
+                fmt="o", color=INKS[form], ms=6, lw=2, mec="white",
+            )  # fmt: skip
+            chosen = scales.index(best[form, w])
+            axes.plot(at[chosen], means[chosen], "o", ms=13, mfc="none", mec=INKS[form], mew=1.6)
+        axes.axhline(0, color="black", lw=1.2)
+        axes.set_xticks(range(len(scales)), [f"{alpha:g}" for alpha in scales])
+        axes.set(xlim=(-0.5, len(scales) - 0.5), xlabel="scale α")
+        axes.grid(False, axis="x")
+        whose = "code" if w < 1 else "paper"
+        axes.set_title(f"{whose}: λ = {w:.1f}", weight="bold", loc="left")
         drawn[f"λ = {w:g}"] = kept
-        axes.set(ylim=(20, 48), xlabel="scale α of the softmax")
-        axes.set_title(
-            f"λ = {w:.1f}: {'code' if w < 1 else 'paper'}'s weight", weight="bold", loc="left"
-        )
-    drawn["none: best − 16"] = _interval(at_best - none[scales[-1]])
     crowds: dict[Kind, list[tuple[float, float, float]]] = {}
-    for (_, *kind), crowd in angles.items():
-        crowds.setdefault(tuple(kind), []).append(crowd)  # type: ignore[arg-type]
-    for (alpha, way, w, attached), those in crowds.items():
+    for (_, alpha, form, w), crowd in angles.items():
+        crowds.setdefault((alpha, form, w), []).append(crowd)
+    for (alpha, form, w), those in crowds.items():
         degrees, by_sample, by_point = np.array(those).mean(axis=0)
-        name = f"{alpha:g}, {way}, {w:g}, {'attached' if attached else 'detached'}"
-        drawn.setdefault("crowd", {})[name] = {
+        drawn.setdefault("crowd", {})[f"{alpha:g}, {form}, {w:g}"] = {
             "degrees": float(degrees), "nearer to a sample": float(by_sample),
             "nearer to a point": float(by_point),
         }  # fmt: skip
-    panels[0].set_ylabel(figures.RECALL_AXIS)
-    keys: list[Any] = [
-        Line2D([], [], color=ink, lw=2.2, label=name)
-        for name, ink in (
-            ("no points", "0.45"),
-            ("detached", INKS[False]),
-            ("attached", INKS[True]),
-        )
-    ]
-    look: dict[str, Any] = {"ls": "", "mec": "0.3", "mew": 1.5}
-    keys.append(Line2D([], [], marker="o", ms=11, mfc="none", label="validation's choice", **look))
-    keys.append(Line2D([], [], marker="D", ms=5.5, mfc="white", label="duplicates", **look))
-    fig.legend(handles=keys, loc="outside lower center", ncols=3, frameon=False)
+    panels[0].set_ylabel("Recall@1 minus no points")
+    look: dict[str, Any] = {"ls": "", "marker": "o"}
+    keys = [Line2D([], [], color=ink, ms=7, label=form, **look) for form, ink in INKS.items()]
+    ring = Line2D([], [], ms=11, mfc="none", mec="0.3", label="validation's choice", **look)
+    fig.legend(handles=[*keys, ring], loc="outside lower center", ncols=4, frameon=False)
     return fig, drawn
 
 
 def printed() -> dict[str, Any]:
-    """Gains that the paper prints in few dimensions, and of a study with 1,000 classes in 8."""
+    """Gains that the paper prints in few dimensions; of a study; and of a record of networks."""
     table = pd.read_csv(dmlkit.ROOT / "data" / "reported" / "see_table1.csv")
     low = table[(table["metric"] == "R@1") & table["dim"].isin([128, 384])]
     low = low[low["backbone"].isin(["DeiT-S", "DINO", "ViT-S"])]
@@ -270,7 +269,20 @@ def printed() -> dict[str, Any]:
     kept = kept[kept["repetition"] >= 0]
     kept = kept.pivot_table("recall_at_1", "repetition", ["variant", "classes", "dim"])
     each = 100 * (kept["SEE", 1000, 8] - kept["plain", 1000, 8])
+    record = json.loads((dmlkit.ROOT / "data" / "evidence" / "17_sweep.json").read_text())
+    record = record["numbers"]["d = 8"]
+    whole = {
+        name: np.array(record[key]["Recall@1"]["values"])
+        for name, key in (
+            ("none", "none"),
+            ("both", "SEE, printed"),
+            ("duplicates", "duplicates, printed"),
+        )
+    }
     return {
+        "record": {name: figures.sample(each) for name, each in whole.items()},
+        "record: both − none": _interval(whole["both"] - whole["none"]),
+        "record: duplicates − none": _interval(whole["duplicates"] - whole["none"]),
         "printed lead": {name: float(lead.mean()[name]) for name in ("Cars", "SOP")},
         "study: SEE − none, 1,000 in 8": figures.sample(each),
     }
