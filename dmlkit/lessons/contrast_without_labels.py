@@ -228,13 +228,14 @@ def curves(
                 drawn[of]["longer"] = figures.example(float(np.mean(curve[-30:])))
         most = max(len(curve) for curve in longer.values())
         axes.axhline(np.log(63), color="0.4", ls=":", lw=1.2)
-        axes.set(xlabel="steps", xlim=(0, most), ylim=(0, 4.6))
+        axes.set(xlabel="steps", xlim=(0, 1.03 * most), ylim=(0, 4.6))
+        axes.set_xticks(np.linspace(0, most, 4).round())
         axes.set_title(of, fontweight="bold", loc="left")
     panels[0].text(most, np.log(63) + 0.06, "guessing", ha="right", fontsize=9, color="0.3")
     panels[0].set_ylabel("loss")
     for k, strength in enumerate(reversed(strengths)):
-        said = f"{strength:g}" + (" (colors kept)" if not strength else "")
-        panels[1].text(0.42, 0.84 - 0.075 * k, said, color=inks[strength], weight="bold",
+        said = f"strength {strength:g}" + (" (colors kept)" if not strength else "")
+        panels[1].text(0.3, 0.8 - 0.075 * k, said, color=inks[strength], weight="bold",
                        transform=panels[1].transAxes, fontsize=9)  # fmt: skip
     return fig, drawn
 
@@ -262,9 +263,10 @@ def found(of: Mapping[str, World], seen: Mapping[str, Mapping[str, np.ndarray]])
                 axes.imshow(world.large[row].permute(1, 2, 0).numpy())
                 figures.bare(axes)
                 right = world.y[row] == world.y[query]
+                look: dict[str, Any] = {"linestyle": "-" if right else (0, (2, 1.2))}
+                look |= {"color": figures.RIGHT if right else figures.WRONG, "linewidth": 2.5}
                 for spine in axes.spines.values():
-                    spine.set(visible=True, linewidth=2.5, linestyle="-" if right else (0, (2, 1)),
-                              color=figures.RIGHT if right else figures.WRONG)  # fmt: skip
+                    spine.set(visible=True, capstyle="butt", **look)
     for place, words in {0: "query", 3: "crops find", 7: "changed colors find"}.items():
         panels[0, place].set_title(words, fontsize=9.5, fontweight="bold")
     return fig
@@ -319,7 +321,9 @@ def decide(
         means = [table[s, "Recall@1"].mean().mean() for s in strengths]
         axes.plot(range(len(means)), means, color=figures.RIGHT, lw=1, zorder=0)
         probed = [table[s, "linear probe"].mean().mean() for s in strengths]
-        axes.plot(range(len(means)), probed, "--", color="0.4", lw=1.3)
+        axes.plot(range(len(means)), probed, "--", color="0.55", lw=1.3, zorder=0)
+        if of == "glyphs":
+            axes.text(1.9, 21.2, "linear probe", color="0.35", fontsize=9, ha="right")
         own: dict[str, Any] = {name: figures.example(value) for name, value in floor.items()}
         for key in ("Recall@1", "linear probe"):
             own[key] = {f"{s:g}": figures.sample(table[s, key].mean()) for s in strengths}
@@ -337,7 +341,7 @@ def decide(
                 gain = each["Recall@1"] - scores[of, s][0]["Recall@1"]
                 own["longer"] = figures.example(interval(gain).to_dict())
                 own["longer, found"] = figures.example(float(each["Recall@1"].mean()))
-                axes.plot(strengths.index(s) + 0.3, each["Recall@1"].mean(), "D", ms=5.5,
+                axes.plot(strengths.index(s) + 0.5, each["Recall@1"].mean(), "D", ms=5.5,
                           mfc="white", mec="black", zorder=5)  # fmt: skip
         own["recorded"] = figures.example(record[of]["changed less crops, Recall@1"])
         axes.set(xlabel="strength of the change of color", ylim=(0, None))
