@@ -332,14 +332,14 @@ def answer(
             for p, (mean, low, high) in zip(NINE, found, strict=True):
                 axes.plot(p, mean, "o", color=ink, mfc=ink if low > 2 else "white", ms=5.5)
                 if p == NINE[4]:
-                    at = p + 0.013 * (k - 1.5)
+                    at = p + 0.022 * (k - 1.5)
                     axes.plot([at, at], [low, high], color=ink, lw=2, alpha=0.7)
             axes.plot([alike[name]] * 2, [-1.9, -0.9], color=ink, lw=3)
         axes.axhline(0, color="0.3", lw=1)
         axes.axhline(2, color="0.3", lw=1, ls=":")
         axes.set(xlim=(0.05, 0.95), xticks=[0.1, 0.3, 0.5, 0.7, 0.9], xlabel="price of a refusal")
         axes.set_title(strangers, fontweight="bold", loc="left")
-        axes.grid(False, axis="x")
+        axes.grid(False)
     panels[0, 0].set_ylabel("saved of 100 customers")
     for k, name in enumerate(saved[next(iter(saved))]):
         panels[0, 0].text(0.03, 0.96 - 0.075 * k, f"{name} products", color=list(INKS.values())[k],
@@ -365,6 +365,7 @@ def robust(
             drawn[words][name] = {f"{at:g}": figures.sample(value) for at, value in by.items()}
         axes.axhline(0, color="0.3", lw=1)
         axes.set(xlabel=words, xlim=(0, 1))
+        axes.grid(False)
     panels[0].set_ylabel("saved of 100 customers")
     for k, name in enumerate(next(iter(rows.values()))):
         panels[0].text(
