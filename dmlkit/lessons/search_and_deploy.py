@@ -1,0 +1,401 @@
+"""What lesson 26 loads, counts and draws."""
+
+import base64
+import io
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+import torch.nn.functional as F
+from matplotlib.figure import Figure
+from PIL import Image
+from torch import Tensor
+
+from dmlkit import data, figures, search, training
+from dmlkit.data.images import ImageSet
+from dmlkit.diagnosis import apart
+from dmlkit.statistics import interval
+
+NETWORK, SIDE = "tf_efficientnet_lite0", 224
+NINE = tuple(k / 10 for k in range(1, 10))
+RATES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+COUNTED = ("strangers", "right", "wrong")
+#: One look for each embedding and catalog.
+INKS = {"untouched, 81": "0.45", "untouched, 20": figures.WRONG, "head, 20": figures.RIGHT,
+        "fine-tuned, 20": "black"}  # fmt: skip
+
+Parts = Sequence[tuple[np.ndarray, np.ndarray]]  # of each catalog: its products, fates (T, P, 3)
+
+
+class Shop(NamedTuple):
+    """Photographs of a catalog, then queries, with what networks make of them."""
+
+    x: Tensor  # (N, d)
+    tuned: np.ndarray | None  # (N, d), of length 1
+    product: np.ndarray  # (N,)
+    shown: int  # photographs of the catalog; the rest are queries
+    names: np.ndarray  # (P,)
+    shelf: np.ndarray | None  # (P,): fruit, cartons, vegetables
+    small: ImageSet  # to be shown
+    where: np.ndarray  # (N,): its rows
+
+
+def _flat(of: ImageSet) -> Tensor:
+    """Features that are kept as images of one pixel: (N, d)."""
+    return of.images[:].flatten(1)
+
+
+def groceries() -> Shop:
+    """81 groceries, untouched features, and those of networks that never saw the product."""
+    features: dict[str, Any] = {"features": f"{NETWORK}@{SIDE}", "gallery": "visit"}
+    shop = data.load("grocery", "test", fold=None, **features)
+    asks = np.asarray(shop.queries)
+    rows = np.concatenate([np.flatnonzero(~asks), np.flatnonzero(asks)])
+    made = data.load("grocery", "test", fold=None, features="photos_grocery_lite0@128")
+    names = np.array(shop.class_names)
+    first, last = (list(names).index(n) for n in ("Bravo-Apple-Juice", "Yoggi-Vanilla-Yoghurt"))
+    place = np.arange(len(names))
+    return Shop(
+        x=_flat(shop)[torch.from_numpy(rows)],
+        tuned=F.normalize(_flat(made)).numpy()[rows],
+        product=shop.labels[rows],
+        shown=int((~asks).sum()),
+        names=names,
+        shelf=np.where(place < first, 0, np.where(place <= last, 1, 2)),
+        small=data.load("grocery64", "test", fold=None),
+        where=rows,
+    )
+
+
+def yours(run: str, photographs: str, visit: str, device: str) -> Shop:
+    """Photographs of your own, or a Run of them."""
+    tuned = None
+    if run:
+        if photographs != "grocery":
+            os.environ["DMLKIT_DATA"] = photographs
+        mine = search.find_run(run)
+        own = data.load(mine.experiment.data, mine.experiment.split, **mine.experiment.data_args)
+        before, tuned = training.untrained(mine.experiment, device), mine.embeddings
+        kept = before.get("untouched features", before.get("raw pixels"))
+        features = np.asarray(kept)
+    else:
+        kind = "features" if photographs.endswith(".npz") else "folder"
+        seen = {"crop": SIDE, "resize": SIDE * 9 // 8, "keep_aspect": True}
+        given: dict[str, Any] = {} if kind == "features" else {"visit": visit or None, **seen}
+        own = data.load(kind, "test", photographs, test_share=1, **given)
+        frozen = own if kind == "features" else training.frozen(own, NETWORK)
+        features = _flat(frozen).numpy()
+    if own.queries is None:
+        own = apart(own, features)
+        said = "No visits are told, so each picture stays on one side with the nearest of its "
+        warnings.warn(said + "product. Expect less: see `diagnosis.apart`.", stacklevel=2)
+    asks = own.queries
+    if asks is None:
+        raise ValueError("expected photographs with queries, got none")
+    shown, classes = ~asks, own.num_classes
+    fit = np.bincount(own.labels[shown], minlength=classes) > 0
+    fit = (fit & (np.bincount(own.labels[asks], minlength=classes) > 0))[own.labels]
+    rows = np.concatenate([np.flatnonzero(shown & fit), np.flatnonzero(asks & fit)])
+    found, product = np.unique(own.labels[rows], return_inverse=True)
+    if len(found) < 16:
+        raise ValueError(
+            "expected 16 products or more, each with a query and a picture of another visit, got "
+            f"{len(found)}"
+        )
+    return Shop(
+        x=torch.from_numpy(features[rows]),
+        tuned=None if tuned is None else F.normalize(torch.from_numpy(tuned[rows])).numpy(),
+        product=product,
+        shown=int((shown & fit).sum()),
+        names=np.array(own.class_names)[found],
+        shelf=None,
+        small=own,
+        where=rows,
+    )
+
+
+def as_many(shelf: np.ndarray, groups: Sequence[np.ndarray]) -> np.ndarray:
+    """As many products of each catalog as the own shelf has there, drawn at random: (P, P)."""
+    rng = np.random.default_rng(0)
+    out = np.eye(len(shelf), dtype=bool)
+    for a in range(len(shelf)):
+        for group in groups:
+            others = rng.permutation(group[group != a])
+            out[a, others[: (shelf[group] == shelf[a]).sum() - (a in group)]] = True
+    return out
+
+
+def by_product(values: np.ndarray, of: np.ndarray) -> np.ndarray:
+    """Each product counts the same: (Q, ...) -> means (P, ...), of its queries each."""
+    return np.array([values[of == each].mean(axis=0) for each in np.unique(of)])
+
+
+def fate(t: float, stranger: np.ndarray, best: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Whether strangers are answered, known queries right, known queries wrong, in %: (Q, 3)."""
+    known = best > t
+    return 100 * np.stack([stranger > t, known & right, known & ~right], axis=1)
+
+
+def cost(fates: np.ndarray, price: float, rate: float = 0.2) -> np.ndarray:
+    """What 100 customers cost: shares (..., 3) of strangers answered, known right, wrong."""
+    strangers, right, wrong = np.moveaxis(fates, -1, 0)
+    return np.asarray(rate * strangers + (1 - rate) * (wrong + price * (100 - right - wrong)))
+
+
+def fates_of(of: np.ndarray, *met: np.ndarray) -> np.ndarray:
+    """What happens to queries by 301 thresholds, by product: (T, P, 3)."""
+    ends = np.quantile(np.r_[met[0], met[1]], np.linspace(0, 1, 300))
+    return np.stack([by_product(fate(t, *met), of) for t in [-1, *ends]])
+
+
+def table(met: Sequence[tuple[np.ndarray, ...]]) -> Parts:
+    """Of each catalog its products, and what happens to their queries by 301 thresholds."""
+    return [(np.unique(of), fates_of(of, *rest)) for of, *rest in met]
+
+
+def shares(met: Mapping[str, Sequence[tuple[np.ndarray, ...]]]) -> dict[str, np.ndarray]:
+    """Shares (%) at the thresholds 0 to 1, all catalogs together: (101, 3)."""
+    found = {}
+    for name, parts in met.items():
+        of, *rest = (np.concatenate(part) for part in zip(*parts, strict=True))
+        found[name] = np.array(
+            [by_product(fate(t, *rest), of).mean(axis=0) for t in np.arange(101) / 100]
+        )
+    return found
+
+
+def stranger(
+    shop: Shop, near: np.ndarray, asked: np.ndarray, z: np.ndarray
+) -> tuple[Figure, dict[str, list[float]]]:
+    """A usual and a hard stranger, each beside the two products found."""
+    photos, queries = np.split(np.arange(len(shop.product)), [shop.shown])
+    others = np.where(asked[:, None] == np.arange(len(shop.names)), -1, near)
+    fig, panels = plt.subplots(2, 3, figsize=(5.5, 4.1), layout="constrained")
+    cosines = {}
+    for line, (name, place) in zip(
+        panels, {"A usual stranger": 0.5, "A hard stranger": 0.9}.items(), strict=True
+    ):
+        i = others.max(axis=1).argsort()[int(place * len(others))]
+        s = np.where(shop.product[photos] == asked[i], -1, z[queries[i]] @ z[photos].T)
+        order = s.argsort()[::-1]
+        first = np.unique(shop.product[photos][order], return_index=True)[1]
+        two = order[np.sort(first)[:2]]
+        cosines[name] = s[two].tolist()
+        said = [name, *(f"found {k}.: cosine {s[at]:.2f}" for k, at in enumerate(two, 1))]
+        for axes, row, text in zip(line, [queries[i], *photos[two]], said, strict=True):
+            axes.imshow(shop.small.images[shop.where[row]].permute(1, 2, 0).numpy(), cmap="gray")
+            figures.bare(axes, f"{text}\n{shop.names[shop.product[row]].replace('-', ' ')}")
+        line[0].title.set(color=figures.WRONG, fontweight="bold")
+    return fig, cosines
+
+
+def ten(
+    shop: Shop, kinds: Mapping[str, tuple[np.ndarray, Sequence[np.ndarray]]]
+) -> tuple[list[dict[str, Any]], list[np.ndarray]]:
+    """Ten customers, the last two strangers: what each finds, and their photographs."""
+    photos, queries = np.split(np.arange(len(shop.product)), [shop.shown])
+    product, rng = shop.product, np.random.default_rng(0)
+    drawn = rng.permutation(len(shop.names))[:10]
+    rows = [rng.choice(queries[product[queries] == k]) for k in drawn]
+    pixels = [
+        shop.small.images[shop.where[q]].expand(3, -1, -1).permute(1, 2, 0).numpy() for q in rows
+    ]
+    customers: list[dict[str, Any]] = []
+    for i, (q, picture) in enumerate(zip(rows, pixels, strict=True)):
+        file = io.BytesIO()
+        Image.fromarray(picture).resize((44, 44)).save(file, "JPEG", quality=60)
+        source = "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
+        one: dict[str, Any] = {"stranger": i > 7, "name": str(shop.names[product[q]]), "of": {}}
+        for name, (z, catalogs) in kinds.items():
+            some = next(c for c in catalogs if product[q] in c)
+            g = photos[np.isin(product[photos], some)]
+            g = g[product[g] != product[q]] if i > 7 else g
+            s = z[q] @ z[g].T
+            found = product[g[s.argmax()]]
+            said = {"found": str(shop.names[found]), "right": bool(found == product[q])}
+            one["of"][name] = said | {"cosine": float(s.max())}
+        customers.append(one | {"src": source})
+    return customers, pixels
+
+
+def prices(
+    curves: Mapping[str, np.ndarray],
+    customers: Sequence[Mapping[str, Any]],
+    pixels: Sequence[np.ndarray],
+    shown: str,
+) -> tuple[Figure, dict[str, Any]]:
+    """Ten customers at three prices, each with the cheapest threshold."""
+    fig, panels = plt.subplots(3, 10, figsize=(6, 2.4))
+    for line, price in zip(panels, (0.2, 0.5, 0.8), strict=True):
+        t = cost(curves[shown], price).argmin() / 100
+        for axes, customer, picture in zip(line, customers, pixels, strict=True):
+            its = customer["of"][shown]
+            answered, right = its["cosine"] > t, its["right"]
+            gray = 255 - (255 - picture.mean(axis=2)) / 4
+            axes.imshow(picture if answered else gray, cmap="gray", vmin=0, vmax=255)
+            mark, ink = ("right", figures.RIGHT) if right else ("wrong", figures.WRONG)
+            figures.bare(axes)
+            axes.set_xlabel(
+                mark if answered else "?", color=ink if answered else "0.4", fontsize=8, labelpad=1
+            )
+        line[0].set_ylabel(f"price {price}", rotation=0, ha="right", va="center", fontsize=9)
+    for i, words in ((0, "eight customers with a product of the catalog"), (8, "two strangers")):
+        at = panels[0, i].text(0, 1.1, words, fontsize=9, transform=panels[0, i].transAxes)
+        at.set_in_layout(False)
+    drawn: dict[str, Any] = {
+        name: {which: figures.example(values.tolist())
+               for which, values in zip(COUNTED, curve.T, strict=True)}
+        for name, curve in curves.items()
+    }  # fmt: skip
+    return fig, drawn | {"customers": figures.example(customers)}
+
+
+def _nearer(a: np.ndarray, of_a: np.ndarray, b: np.ndarray, of_b: np.ndarray) -> float:
+    """How often (%) a cosine of a is above one of b, each with its weight: (A,), (B,)."""
+    order = b.argsort()
+    below = np.r_[0, of_b[order].cumsum()] / of_b.sum()
+    return float(100 * (below[np.searchsorted(b[order], a)] * of_a).sum() / max(of_a.sum(), 1e-9))
+
+
+def histogram(
+    met: Mapping[str, Sequence[tuple[np.ndarray, ...]]], curves: Mapping[str, np.ndarray]
+) -> tuple[Figure, dict[str, Any]]:
+    """Cosines of known queries upwards and of strangers downwards, a panel for each embedding."""
+    size = (6.5, 1.8 * len(met))
+    fig, panels = plt.subplots(len(met), 1, figsize=size, sharex=True, sharey=True)
+    fig.set_layout_engine("constrained")
+    above = {}
+    low = float(min(np.quantile(s, 0.001) for parts in met.values() for _, s, _, _ in parts))
+    bins = np.linspace(low, 1, 61).tolist()
+    for axes, (name, parts) in zip(panels, met.items(), strict=True):
+        of, other, best, right = (np.concatenate(part) for part in zip(*parts, strict=True))
+        each = 100 / np.bincount(of)[of] / len(np.unique(of))  # products count the same
+        t = cost(curves[name], 0.5).argmin() / 100
+        axes.hist([best[~right], best[right]], bins, weights=[each[~right], each[right]],
+                  stacked=True, color=["0.45", figures.RIGHT])  # fmt: skip
+        axes.hist(other, bins, weights=-each, color=figures.WRONG)
+        axes.plot([t, t], [-10, 17], color="black", lw=2)
+        above[name] = _nearer(best[right], each[right], other, each)
+        axes.axhline(0, color="0.3", lw=1)
+        said = f"{name}: a right answer is nearer than a stranger in {above[name]:.0f} % of pairs"
+        axes.set_title(said, loc="left", fontweight="bold", fontsize=9.5)
+        axes.set(ylim=(-10, 17), yticks=[-8, 0, 8], yticklabels=["8 %", "0", "8 %"])
+    words = {"known, first match right": (10, figures.RIGHT),
+             "known, first match wrong": (4, "0.45"), "strangers": (-6, figures.WRONG)}  # fmt: skip
+    for word, (height, ink) in words.items():
+        panels[0].text(low + 0.01, height, word, color=ink, fontweight="bold")
+    panels[-1].set(xlabel="cosine with the nearest product", xlim=(low, 1))
+    return fig, {"nearer than a stranger": {name: figures.example(s) for name, s in above.items()}}
+
+
+def sweep(
+    scores: Mapping[int, np.ndarray], tuned: float | None, curves: Mapping[str, np.ndarray]
+) -> tuple[Figure, dict[str, Any]]:
+    """What a threshold saves by the number of steps of the head."""
+    fig, axes = plt.subplots(figsize=(6.5, 3))
+    floor = {} if tuned is None else {"fine-tuned": tuned}
+    drawn = figures.sweep(axes, scores, floor, unit="", digits=1)
+    axes.set(ylim=(0, None), xlabel="steps of the head", ylabel="saved of 100 customers")
+    drawn["minus none"] = {
+        str(most): figures.sample(each - scores[0]) for most, each in scores.items() if most
+    }
+    drawn["at one in ten"] = {
+        name: dict(zip(COUNTED, map(figures.example, c[(c[:, 0] <= 10).argmax()]), strict=True))
+        for name, c in curves.items()
+    }
+    return fig, drawn
+
+
+def summary(by_price: Mapping[float, np.ndarray]) -> dict[str, Any]:
+    """Savings by price, over the groups, and at how many of the nine prices it pays or does not."""
+    nine = np.array([interval(by_price[p]) for p in NINE])
+    found: dict[str, Any] = {"price": {f"{p:g}": figures.sample(by_price[p]) for p in NINE}}
+    return found | {"pays": int((nine[:, 1] > 2).sum()), "not": int((nine[:, 2] < 2).sum())}
+
+
+def answer(
+    saved: Mapping[str, Mapping[str, Mapping[float, np.ndarray]]],
+    alike: Mapping[str, float],
+) -> Figure:
+    """What a threshold saves by the price: a panel for each kind of stranger."""
+    size = (3.6 + 2.9 * (len(saved) - 1), 3.6)
+    fig, panels = plt.subplots(1, len(saved), figsize=size, sharey=True, squeeze=False)
+    for axes, (strangers, each) in zip(panels[0], saved.items(), strict=True):
+        for k, (name, by_price) in enumerate(each.items()):
+            ink = list(INKS.values())[k]
+            found = np.array([interval(by_price[p])[:3] for p in NINE])
+            axes.plot(NINE, found[:, 0], color=ink, lw=1.8)
+            for p, (mean, low, high) in zip(NINE, found, strict=True):
+                axes.plot(p, mean, "o", color=ink, mfc=ink if low > 2 else "white", ms=5.5)
+                if p == NINE[4]:
+                    at = p + 0.022 * (k - 1.5)
+                    axes.plot([at, at], [low, high], color=ink, lw=2, alpha=0.7)
+            axes.plot([alike[name]] * 2, [-1.9, -0.9], color=ink, lw=3)
+        axes.axhline(0, color="0.3", lw=1)
+        axes.axhline(2, color="0.3", lw=1, ls=":")
+        axes.set(xlim=(0.05, 0.95), xticks=[0.1, 0.3, 0.5, 0.7, 0.9], xlabel="price of a refusal")
+        axes.set_title(strangers, fontweight="bold", loc="left")
+        axes.grid(False)
+    panels[0, 0].set_ylabel("saved of 100 customers")
+    for k, name in enumerate(saved[next(iter(saved))]):
+        panels[0, 0].text(0.03, 0.96 - 0.075 * k, f"{name} products", color=list(INKS.values())[k],
+                          weight="bold", fontsize=9, transform=panels[0, 0].transAxes,
+                          va="top")  # fmt: skip
+    return fig
+
+
+def robust(
+    rows: Mapping[str, Mapping[str, Mapping[float, np.ndarray]]],
+) -> tuple[Figure, dict[str, Any]]:
+    """Savings by the share of strangers, and by a price that is believed."""
+    fig, panels = plt.subplots(1, len(rows), figsize=(6.5, 3.2))
+    drawn: dict[str, Any] = {}
+    for axes, (words, each) in zip(panels, rows.items(), strict=True):
+        drawn[words] = {}
+        for k, (name, by) in enumerate(each.items()):
+            found = np.array([interval(value)[:3] for value in by.values()])
+            ink = list(INKS.values())[k]
+            axes.plot(list(by), found[:, 0], color=ink, lw=1.5)
+            for at, (mean, low, _) in zip(by, found, strict=True):
+                axes.plot(at, mean, "o", ms=4.5, color=ink, mfc=ink if low > 0 else "white")
+            drawn[words][name] = {f"{at:g}": figures.sample(value) for at, value in by.items()}
+        axes.axhline(0, color="0.3", lw=1)
+        axes.set(xlabel=words, xlim=(0, 1))
+        axes.grid(False)
+    panels[0].set_ylabel("saved of 100 customers")
+    for k, name in enumerate(next(iter(rows.values()))):
+        panels[0].text(
+            0.97, 0.96 - 0.08 * k, name, color=list(INKS.values())[k], weight="bold",
+            ha="right", va="top", fontsize=8.5, transform=panels[0].transAxes,
+        )  # fmt: skip
+    return fig, drawn
+
+
+def change(
+    new: Mapping[float, np.ndarray], old: Mapping[float, np.ndarray]
+) -> dict[str, dict[str, Any]]:
+    """Savings of one setting minus those of another, over the groups, by price."""
+    return {f"{p:g}": figures.sample(value - old[p]) for p, value in new.items()}
+
+
+def check_same(
+    meet: Callable[..., tuple[np.ndarray, ...]],
+    cost_of: Callable[..., np.ndarray],
+    shop: Shop,
+    z: np.ndarray,
+) -> None:
+    """The page's code equals dmlkit's."""
+    from dmlkit import openset
+
+    photos, queries = np.split(np.arange(len(shop.product)), [shop.shown])
+    theirs = openset.meet(z[queries], shop.product[queries], z[photos], shop.product[photos])
+    size = len(shop.names)
+    _, other, best, _ = meet(z, np.arange(size), np.eye(size, dtype=bool))
+    np.testing.assert_allclose(other, theirs.stranger, atol=1e-5, err_msg="strangers' best")
+    np.testing.assert_allclose(best, np.maximum(theirs.own, theirs.stranger), atol=1e-5)
+    fates = np.array([[30.0, 60.0, 10.0]])
+    np.testing.assert_allclose(cost_of(fates, 0.5), cost(fates, 0.5))
