@@ -63,8 +63,8 @@ EXPLORABLE = Explorable(
     figure="30_order",
     alt="Ten photographs in a row, ordered by score, a bar above each. Bars of right results have "
     "one color, those of wrong ones another; each has its place by cosine alone.",
-    discover="A carton's print matches only its own product, so any weight of a fair size lifts "
-    "it. Fruit matches fruit by chance; what saves it is a threshold above those numbers.",
+    discover="A carton's print has most matches with its own product, so any weight of a fair size "
+    "lifts it. Fruit matches fruit by chance; what saves it is a threshold above those numbers.",
     choices=(
         Choice(
             "carton", "a carton",
