@@ -69,7 +69,7 @@ EXPLORABLE = Explorable(
             "map", "eight characters",
             "Go back to step 0, then slowly on. Which character is the first to lie apart, and "
             "which two stay mixed?",
-            (Slider("steps of training", 0.0, STEPS, STEPS, step=1.0),),
+            (Slider("steps of training", 0.0, STEPS, 100.0, step=1.0),),
         ),
     ),
     points=list,
