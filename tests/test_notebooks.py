@@ -203,6 +203,7 @@ def margins() -> NotebookNode:
         ("not as its source has it", "**Not so.**", "**No.**"),
         ("takes a student's letters", "guesses = {", "letters = {"),
         ("nothing calls figures.verdict", "figures.verdict(", "figures.other("),
+        ("nothing calls figures.explore", "figures.explore(", "figures.other("),
     ],
 )
 def test_what_a_lived_lesson_lacks_is_seen(

@@ -130,7 +130,7 @@ def test_a_symbol_is_in_the_formulas_and_in_the_code_of_its_lessons() -> None:
         word = re.match(r"`(?:geometry\.)?(\w+)", code)
         sources = [
             "\n".join(
-                [*map(solutions.opened, _code(lesson)), *re.findall("`.+?`", _text(lesson.cells))]
+                [*map(solutions.opened, _code(lesson)), *re.findall("`[^`]+`", _text(lesson.cells))]
             )
             for lesson in lessons
         ]
