@@ -184,9 +184,14 @@ def test_in_a_browser(
     axe: Callable[..., list[str]],
 ) -> None:
     """The first page, and what the search finds, without a request to another machine."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
     address = serve(built)
     complaints(chromium)
     chromium.get(f"{address}/index.html")
+    # A browser that has just started says now and then that it is there while it still loads.
+    ready = "return document.readyState === 'complete' && location.href.startsWith(arguments[0])"
+    WebDriverWait(chromium, 60).until(lambda browser: browser.execute_script(ready, address))
     pictures = "return [...document.images].map((picture) => picture.naturalWidth)"
     widths = chromium.execute_script(pictures)
     assert len(widths) == 3 + len(book.course())  # the mark, the neighbors, the still
