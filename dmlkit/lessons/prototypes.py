@@ -158,7 +158,8 @@ def answer(
             side.plot(row["mean"], place, "o", color=color, ms=7)
             side.text(row["high"] + 0.4, place, f"{row['mean']:+.1f}".replace("-", "−"),
                       color=color, va="center", fontsize=9)  # fmt: skip
-        side.text(-1.3, first - 0.8, title, fontsize=9, va="center", weight="bold")
+        side.text(-1.3, first - 0.8, title, fontsize=8.5, va="center", weight="bold",
+                  bbox={"fc": "white", "lw": 0, "pad": 1.5})  # fmt: skip
     side.axvline(0, color="0.3", lw=1)
     side.set_yticks([0, 1, 2, 4, 5, 6], 2 * [f"n = {n}" for n in numbers[1:]])
     side.set(ylim=(6.6, -1.4), xlim=(-1.4, 11), xlabel="points of right answers")
