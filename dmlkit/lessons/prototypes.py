@@ -111,23 +111,22 @@ def summary(d: np.ndarray) -> dict[str, Any]:
 
 
 def answer(
-    right: Mapping[str, Mapping[str, Mapping[int, np.ndarray]]],
-    floors: Mapping[str, Mapping[int, float]],
+    right: Mapping[str, Mapping[int, np.ndarray]], floors: Mapping[str, Mapping[int, float]]
 ) -> tuple[Figure, dict[str, Any]]:
-    """Right answers over the number of images, and every paired difference with its interval.
+    """Right answers over the number of images, and paired differences with their intervals.
 
-    ``right`` has, by training, test and number of images, percent by network and character.
+    ``right`` has, by test and number of images, percent by network and character.
     """
-    fig, (left, side) = plt.subplots(1, 2, figsize=(6.5, 3.9), width_ratios=(1.5, 1))
+    fig, (left, side) = plt.subplots(1, 2, figsize=(6.5, 3.5), width_ratios=(1.2, 1))
     hue = figures.look("prototypical").color
     looks = {
         "mean": (hue, "-", "o", 2.4), "neighbors": (figures.WRONG, "-", "s", 1.8),
         "mean distance": ("0.35", "--", "^", 1.3), "nearest image": ("0.35", "-.", "v", 1.3),
     }  # fmt: skip
-    numbers = sorted(right["mean"]["mean"])
+    numbers = sorted(right["mean"])
     ends: dict[str, tuple[float, str]] = {}
     for test, (color, ls, mark, lw) in looks.items():
-        y = [float(right["mean"][test][n].mean()) for n in numbers]
+        y = [float(right[test][n].mean()) for n in numbers]
         left.plot(numbers, y, color=color, ls=ls, marker=mark, ms=4.5, lw=lw)
         ends[test] = y[-1], color
     for name, floor in floors.items():
@@ -135,76 +134,46 @@ def answer(
         ends[name] = floor[numbers[-1]], "0.45"
     left.set_xscale("log")
     left.minorticks_off()
-    left.set(xlim=(0.9, 46), ylim=(0, 57), xticks=numbers, xticklabels=numbers)
+    left.set(xlim=(0.9, 62), ylim=(0, 57), xticks=numbers, xticklabels=numbers)
     left.set(xlabel="images of a new class, n", ylabel="right (%)")
-    left.set_title("trained by the mean", loc="left", fontsize=10, weight="bold")
     said = {"neighbors": "neighbors, best T", "pixels": "pixels, mean",
             "untrained": "untrained, mean"}  # fmt: skip
     place = -10.0
     for name, (y_end, color) in sorted(ends.items(), key=lambda item: item[1][0]):
-        place = max(y_end, place + 3.2)
+        place = max(y_end, place + 3.6)
         weight = "bold" if name == "mean" else "normal"
         left.text(
             11.4, place, said.get(name, name), color=color, fontsize=8, va="center", weight=weight
         )
-    rows = {
-        f"{how}, {n}": summary(right[how]["mean"][n] - right[how]["neighbors"][n])
-        for how in right
-        for n in numbers[1:]
-    }
-    pairs = len(right["neighbors"]["mean"][5])  # the same seeds
-    whole = summary(right["mean"]["mean"][5][:pairs] - right["neighbors"]["neighbors"][5])
-    scatter = {n: summary(right["mean"]["mean"][n] - right["mean"]["mean distance"][n])
-               for n in numbers[1:]}  # fmt: skip
-    taught = summary(right["mean"]["mean"][5][:pairs] - right["neighbors"]["mean"][5])
-    more = summary(
-        (right["mean"]["mean"][10] - right["mean"]["neighbors"][10])
-        - (right["mean"]["mean"][5] - right["mean"]["neighbors"][5])
+    gain, scatter = (
+        {n: summary(right["mean"][n] - right[other][n]) for n in numbers[1:]}
+        for other in ("neighbors", "mean distance")
     )
-    at = [0, 1, 2, 4, 5, 6, 8, 10]
-    last = [("taught", taught), ("whole", whole)]
-    for place, (name, row) in zip(at, [*rows.items(), *last], strict=True):
-        color = hue if name.startswith(("mean", "taught")) else "0.4"
-        side.plot([row["low"], row["high"]], [place, place], color=color, lw=1.8)
-        side.plot(row["mean"], place, "o", color=color, ms=5.5)
-        side.text(row["high"] + 0.3, place, f"{row['mean']:+.1f}".replace("-", "−"), color=color,
-                  va="center", fontsize=8)  # fmt: skip
-    side.axvline(0, color="0.3", lw=1)
-    side.set_yticks(at, [*(f"n = {n}" for n in 2 * numbers[1:]), "n = 5", "n = 5"])
-    for row_at, text in ((-1, "trained by the mean"), (3, "trained as neighbors"),
-                    (7, "both tested by the mean"),
-                    (9, "each tested as it is trained")):  # fmt: skip
-        side.text(0.03, row_at, text, fontsize=8, va="center", weight="bold",
-                  transform=side.get_yaxis_transform(),
+    for first, rows, color, title in (
+        (0, gain, hue, "the mean, minus neighbors"),
+        (4, scatter, "0.4", "the mean, minus the mean distance"),
+    ):
+        for place, row in enumerate(rows.values(), first):
+            side.plot([row["low"], row["high"]], [place, place], color=color, lw=2.4)
+            side.plot(row["mean"], place, "o", color=color, ms=7)
+            side.text(row["high"] + 0.4, place, f"{row['mean']:+.1f}".replace("-", "−"),
+                      color=color, va="center", fontsize=9)  # fmt: skip
+        side.text(-1.3, first - 0.8, title, fontsize=8.5, va="center", weight="bold",
                   bbox={"fc": "white", "lw": 0, "pad": 1.5})  # fmt: skip
-    side.set(ylim=(10.6, -1.5), xlim=(-3.3, 6.2), xlabel="mean minus neighbors (points)")
+    side.axvline(0, color="0.3", lw=1)
+    side.set_yticks([0, 1, 2, 4, 5, 6], 2 * [f"n = {n}" for n in numbers[1:]])
+    side.set(ylim=(6.6, -1.4), xlim=(-1.4, 11), xlabel="points of right answers")
     side.grid(False, axis="y")
+    change = (right["mean"][10] - right["neighbors"][10]) - (
+        right["mean"][5] - right["neighbors"][5]
+    )
     drawn: dict[str, Any] = {
         "right": {
-            how: {test: {n: figures.sample(each.mean(axis=1)) for n, each in by_n.items()}
-                  for test, by_n in tests.items()}
-            for how, tests in right.items()
+            test: {n: figures.sample(each.mean(axis=1)) for n, each in by_n.items()}
+            for test, by_n in right.items()
         },
-        "gain": rows, "whole": whole, "scatter": scatter,
-        "in training": taught, "ten minus five": more,
+        "gain": gain, "scatter": scatter, "ten minus five": summary(change),
         "floor": {name: figures.example({f"{n}": v for n, v in floor.items()})
                   for name, floor in floors.items()},
     }  # fmt: skip
-    return fig, drawn
-
-
-def trainings(
-    right: Mapping[str, Mapping[str, Mapping[int, np.ndarray]]],
-) -> tuple[Figure, dict[str, Any]]:
-    """Each training a dot: right by the mean of five images, and as neighbors."""
-    fig, axes = plt.subplots(figsize=(6.5, 2.6))
-    said = {"mean": "by the mean", "neighbors": "as neighbors"}
-    scores = {
-        f"trained {said[how]}\ntested {said[test]}": right[how][test][5].mean(axis=1)
-        for how in said
-        for test in said
-    }
-    drawn = {"five": figures.sweep(axes, scores, {}, figures.look("prototypical").color)}
-    axes.tick_params(axis="x", labelsize=8)
-    axes.set_ylabel("right, five images (%)")
     return fig, drawn
