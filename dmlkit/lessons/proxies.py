@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
+from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from dmlkit import figures, losses, models
@@ -126,7 +127,7 @@ def search(
                       weight="bold" if top else "normal")  # fmt: skip
             if top:
                 box: Any = {"fill": False, "ec": figures.WRONG, "lw": 2}
-                axes.add_patch(plt.Rectangle((column - 0.47, row - 0.44), 0.94, 0.88, **box))
+                axes.add_patch(Rectangle((column - 0.47, row - 0.44), 0.94, 0.88, **box))
     for row, name in enumerate(tried):
         axes.text(len(rates) + 0.1, row, f"{share[name]:.0f} %", ha="center", va="center")
     axes.text(len(rates) + 0.1, -0.75, "force on the\nhardest quarter", ha="center", va="bottom",
