@@ -149,7 +149,7 @@ def answer(
     found: Mapping[str, np.ndarray],
     floors: Mapping[str, np.ndarray],
     gain: Mapping[str, np.ndarray],
-    hollow: str,
+    hollow: str = "",
 ) -> tuple[Figure, dict[str, Any]]:
     """Differences of Recall@1 with 95 % intervals, the rule's first; beside it what is found.
 
@@ -177,15 +177,12 @@ def answer(
     left.margins(x=0.12)
     left.set(ylim=(len(gain) - 0.5, -0.75), xlabel="difference in Recall@1 (points)")
     left.grid(False, axis="y")
-    short = {"α = 2": found["2"], "α = 18": found["18"], "twin": found["2, forces of 18"]}
-    drawn = figures.sweep(
-        right, short, {name: float(each.mean()) for name, each in floors.items()}, ink
-    )
-    right.set(ylim=(0, 1.2 * max(each.max() for each in short.values())), ylabel="Recall@1 (%)")
+    levels = {name: float(each.mean()) for name, each in floors.items()}
+    floor = figures.sweep(right, found, levels, ink)["floor"]
+    right.set(ylim=(0, 1.2 * max(map(np.max, found.values()))), ylabel="Recall@1 (%)")
     for text in right.texts[-len(floors) :]:  # the names of floors, within the panel
         text.set(ha="right", va="bottom")
-    return fig, {"gain": rows, "found": {k: figures.sample(v) for k, v in found.items()},
-                 "floor": drawn["floor"]}  # fmt: skip
+    return fig, {"gain": rows, "floor": floor}
 
 
 def row(values: np.ndarray) -> dict[str, Any]:
