@@ -114,12 +114,19 @@ def forces(
 
 
 def search(
-    tried: Mapping[str, Sequence[float]], rates: Sequence[float], share: Mapping[str, float]
+    tried: Mapping[str, Sequence[float]],
+    rates: Sequence[float],
+    share: Mapping[str, float],
+    label: str = "α = {}",
+    said: tuple[str, str] = ("force on the\nhardest quarter", " %"),
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 on validation characters by setting and rate, (settings, rates), as a heat map."""
+    """Recall@1 on validation characters by setting and rate, (settings, rates), as a heat map.
+
+    Beside it each setting's ``share`` at its best rate, with what is ``said`` of it and its unit.
+    """
     table = np.array([*tried.values()])
-    fig, axes = plt.subplots(figsize=(6.5, 3.4))
-    axes.imshow(table, cmap="Blues", vmin=25, vmax=75, aspect="auto")
+    fig, axes = plt.subplots(figsize=(6.5, 0.7 + 0.3 * len(tried)))
+    axes.imshow(table, cmap="Blues", vmin=25, vmax=max(75, table.max()), aspect="auto")
     for row, line in enumerate(table):
         for column, value in enumerate(line):
             top = column == line.argmax()
@@ -129,16 +136,16 @@ def search(
                 box: Any = {"fill": False, "ec": figures.WRONG, "lw": 2}
                 axes.add_patch(Rectangle((column - 0.47, row - 0.44), 0.94, 0.88, **box))
     for row, name in enumerate(tried):
-        axes.text(len(rates) + 0.1, row, f"{share[name]:.0f} %", ha="center", va="center")
-    axes.text(len(rates) + 0.1, -0.75, "force on the\nhardest quarter", ha="center", va="bottom",
-              fontsize=8)  # fmt: skip
+        side = f"{share[name]:.0f}{said[1]}"
+        axes.text(len(rates) + 0.1, row, side, ha="center", va="center")
+    axes.text(len(rates) + 0.1, -0.75, said[0], ha="center", va="bottom", fontsize=8)
     axes.set_xticks(range(len(rates)), [f"{lr:g}" for lr in rates])
-    axes.set_yticks(range(len(tried)), [f"α = {name}" for name in tried])
+    axes.set_yticks(range(len(tried)), [label.format(name) for name in tried])
     axes.set(xlim=(-0.5, len(rates) + 0.7), xlabel="learning rate")
     axes.xaxis.set_label_coords(0.4, -0.12)
     axes.grid(False)
-    for side in axes.spines.values():
-        side.set_visible(False)
+    for edge in axes.spines.values():
+        edge.set_visible(False)
     axes.set_title("Recall@1 on validation characters (%)", loc="left", fontsize=10, weight="bold",
                    pad=8)  # fmt: skip
     tops = {name: {"best": max(line), "share": share[name]} for name, line in tried.items()}
