@@ -59,17 +59,17 @@ def pretrained() -> nn.Sequential:
     return net.to(memory_format=torch.channels_last).eval()
 
 
-def views(u: Tensor, generator: torch.Generator) -> Tensor:
+def views(u: Tensor, generator: torch.Generator, pixels: int = 64) -> Tensor:
     """Each photograph cropped (half of its area or more), mirrored, recolored anew.
 
-    uint8 (B, 3, H, W) -> tones 0..1 (B, 3, H, W).
+    uint8 (B, 3, H, W) -> tones 0..1 (B, 3, pixels, pixels).
     """
     side = (0.5 + 0.5 * torch.rand(len(u), generator=generator)).sqrt()
     turn = torch.zeros(len(u), 2, 3)
     turn[:, 0, 0] = turn[:, 1, 1] = side
     turn[:, :, 2] = ((1 - side) * (2 * torch.rand(2, len(u), generator=generator) - 1)).T
     x = u.float() / 255
-    grid = F.affine_grid(turn, list(x.shape), align_corners=False)
+    grid = F.affine_grid(turn, [len(x), 3, pixels, pixels], align_corners=False)
     x = F.grid_sample(x, grid, padding_mode="border", align_corners=False)
     return recolor(mirror(x, generator), generator, 0.2)
 
@@ -90,8 +90,17 @@ class Shop:
     products: list[str]
 
 
-def shop(fold: int, C: int, n: int, draw: int = 0, split: str = "test") -> Shop:
-    """So many products of a fold's training part, and the fold's products as new ones."""
+Rows = NDArray[np.int64]
+
+
+def rows_of(
+    fold: int, C: int, n: int, draw: int = 0, split: str = "test"
+) -> tuple[Rows, Rows, Rows, list[str]]:
+    """Rows of all groceries: n photographs of C products of a fold's training part on one visit,
+    the same products on another visit, and the fold's products on both; and the C products.
+
+    Those that are searched have ten photographs a product and visit at most.
+    """
     half = split == "val"
     every = data.load("grocery64", "test", fold=None)
     train, test = (data.load("grocery64", part, fold=fold, validation=half).class_names
@@ -100,16 +109,24 @@ def shop(fold: int, C: int, n: int, draw: int = 0, split: str = "test") -> Shop:
     names, queries = np.array(every.class_names)[every.labels], every.queries
     rng = np.random.default_rng(fold + 4 * draw)
 
-    def some(products: Sequence[str], asked: bool, most: int) -> NDArray[np.int64]:
+    def some(products: Sequence[str], asked: bool, most: int) -> Rows:
         own = [np.flatnonzero((names == each) & (queries == asked)) for each in products]
         return np.concatenate([rng.permutation(rows)[:most] for rows in own])
 
     few = rng.permutation(train)[:C].tolist()
     learn, held = some(few, False, n), some(few, True, 10)
-    new = np.concatenate([some(test, asked, 10) for asked in (True, False)])
+    return learn, held, np.concatenate([some(test, asked, 10) for asked in (True, False)]), few
+
+
+def shop(fold: int, C: int, n: int, draw: int = 0, split: str = "test") -> Shop:
+    """So many products of a fold's training part, and the fold's products as new ones."""
+    every = data.load("grocery64", "test", fold=None)
+    learn, held, new, few = rows_of(fold, C, n, draw, split)
+    names = np.array(every.class_names)[every.labels]
     number = {each: k for k, each in enumerate(few)}
     y, same_y = (np.array([number[each] for each in names[rows]]) for rows in (learn, held))
-    images, labels = every.images, every.labels
+    images, labels, queries = every.images, every.labels, every.queries
+    assert queries is not None
     return Shop(images[learn], torch.from_numpy(y), images[held], same_y, images[new], labels[new],
                 queries[new], every.class_names, few)  # fmt: skip
 
