@@ -34,17 +34,18 @@ EXPLORABLE = Explorable(
     figure="25_thinned",
     alt="A map of five by five cells, more photographs of a class to the right and more classes "
     "upwards, blue where training gains and orange where it loses; one cell is framed.",
-    discover="A head that begins at random needs both, many classes and many photographs of each: "
-    "from few classes it loses, however many photographs they have. Whitening loses in no cell.",
-    menu="What is trained",
+    discover="More photographs of five products change nothing. With more products both heads "
+    "gain; the one that begins at random has more to regain, and ends higher.",
+    menu="Where the head begins",
     choices=(
         Choice(
-            "head", "a narrow head",
-            "Move to the right, then upwards: what helps a head more, photographs or classes?",
+            "axes", "at principal axes",
+            "Stay in the lowest row and move to the right, then go up the last column: what helps, "
+            "photographs or products?",
         ),
         Choice(
-            "whitening", "whitening",
-            "Is there a cell in which it loses? Where does a head catch up?",
+            "head", "at random",
+            "Compare the lowest row with that of the other beginning: what does the start cost?",
         ),
     ),
     points=lambda: [{"name": "cell", "label": ""}],

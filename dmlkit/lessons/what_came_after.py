@@ -59,17 +59,26 @@ def pretrained() -> nn.Sequential:
     return net.to(memory_format=torch.channels_last).eval()
 
 
-def views(u: Tensor, generator: torch.Generator) -> Tensor:
+def moved(network: nn.Module) -> float:
+    """How far weights went from ImageNet's: the norm of their change, by the norm they had (%)."""
+    change = size = 0.0
+    for a, b in zip(network.parameters(), pretrained().parameters(), strict=True):
+        change += float((a.detach() - b.detach()).square().sum())
+        size += float(b.detach().square().sum())
+    return float(100 * (change / size) ** 0.5)
+
+
+def views(u: Tensor, generator: torch.Generator, pixels: int = 64) -> Tensor:
     """Each photograph cropped (half of its area or more), mirrored, recolored anew.
 
-    uint8 (B, 3, H, W) -> tones 0..1 (B, 3, H, W).
+    uint8 (B, 3, H, W) -> tones 0..1 (B, 3, pixels, pixels).
     """
     side = (0.5 + 0.5 * torch.rand(len(u), generator=generator)).sqrt()
     turn = torch.zeros(len(u), 2, 3)
     turn[:, 0, 0] = turn[:, 1, 1] = side
     turn[:, :, 2] = ((1 - side) * (2 * torch.rand(2, len(u), generator=generator) - 1)).T
     x = u.float() / 255
-    grid = F.affine_grid(turn, list(x.shape), align_corners=False)
+    grid = F.affine_grid(turn, [len(x), 3, pixels, pixels], align_corners=False)
     x = F.grid_sample(x, grid, padding_mode="border", align_corners=False)
     return recolor(mirror(x, generator), generator, 0.2)
 
@@ -90,8 +99,17 @@ class Shop:
     products: list[str]
 
 
-def shop(fold: int, C: int, n: int, draw: int = 0, split: str = "test") -> Shop:
-    """So many products of a fold's training part, and the fold's products as new ones."""
+Rows = NDArray[np.int64]
+
+
+def rows_of(
+    fold: int, C: int, n: int, draw: int = 0, split: str = "test"
+) -> tuple[Rows, Rows, Rows, list[str]]:
+    """Rows of all groceries: n photographs of C products of a fold's training part on one visit,
+    the same products on another visit, and the fold's products on both; and the C products.
+
+    Those that are searched have ten photographs a product and visit at most.
+    """
     half = split == "val"
     every = data.load("grocery64", "test", fold=None)
     train, test = (data.load("grocery64", part, fold=fold, validation=half).class_names
@@ -100,16 +118,24 @@ def shop(fold: int, C: int, n: int, draw: int = 0, split: str = "test") -> Shop:
     names, queries = np.array(every.class_names)[every.labels], every.queries
     rng = np.random.default_rng(fold + 4 * draw)
 
-    def some(products: Sequence[str], asked: bool, most: int) -> NDArray[np.int64]:
+    def some(products: Sequence[str], asked: bool, most: int) -> Rows:
         own = [np.flatnonzero((names == each) & (queries == asked)) for each in products]
         return np.concatenate([rng.permutation(rows)[:most] for rows in own])
 
     few = rng.permutation(train)[:C].tolist()
     learn, held = some(few, False, n), some(few, True, 10)
-    new = np.concatenate([some(test, asked, 10) for asked in (True, False)])
+    return learn, held, np.concatenate([some(test, asked, 10) for asked in (True, False)]), few
+
+
+def shop(fold: int, C: int, n: int, draw: int = 0, split: str = "test") -> Shop:
+    """So many products of a fold's training part, and the fold's products as new ones."""
+    every = data.load("grocery64", "test", fold=None)
+    learn, held, new, few = rows_of(fold, C, n, draw, split)
+    names = np.array(every.class_names)[every.labels]
     number = {each: k for k, each in enumerate(few)}
     y, same_y = (np.array([number[each] for each in names[rows]]) for rows in (learn, held))
-    images, labels = every.images, every.labels
+    images, labels, queries = every.images, every.labels, every.queries
+    assert queries is not None
     return Shop(images[learn], torch.from_numpy(y), images[held], same_y, images[new], labels[new],
                 queries[new], every.class_names, few)  # fmt: skip
 
@@ -142,16 +168,6 @@ def colors(x: Tensor) -> Tensor:
     return color_histogram(x)
 
 
-def of_study(rows: pd.DataFrame, share: str, measure: str = "recall_at_1") -> pd.DataFrame:
-    """Score (%) of each product (row) in each whole draw (column) of the recorded networks."""
-    named = rows.way.str.extract(r"whole network, 5 × 10, 224 pixels, draw (\d), (0|0.5|1)$")
-    its = rows[(named[1] == share) & (rows.measure == measure)].assign(draw=named[0])
-    return pd.DataFrame({
-        draw: 100 * pd.concat([pd.Series(json.loads(part)) for part in each.by_class])
-        for draw, each in its.groupby("draw") if each.fold.nunique() == 4
-    })  # fmt: skip
-
-
 def kept(live: Mapping[str, Mapping[str, Sequence[pd.Series]]]) -> dict[str, Any]:
     """Scores of the live run, as the figure keeps them."""
     return {
@@ -179,6 +195,84 @@ def committed(name: str = "") -> dict[str, dict[str, list[pd.Series]]]:
     }
 
 
+#: What is compared in the live run.
+WAYS = "color histogram", "untouched", "classifier", "head", "all layers"
+
+
+def first_answers(named: nn.Module, own: Shop) -> pd.Series:
+    """How often (%) a classifier of frozen features is right at first, by product of the same."""
+    network = pretrained()
+    with torch.no_grad():
+        f = torch.cat([network(part.float() / 255) for part in own.same.split(64)])
+        hits = named(F.normalize(f)).argmax(dim=1).numpy() == own.same_y
+    each = 100 * pd.Series(hits).groupby(own.same_y).mean()
+    return each.set_axis([own.products[k] for k in each.index])
+
+
+def recorded(name: str) -> dict[str, Any]:
+    """A record of ``studies.fifty``: by shop, then by way."""
+    path = dmlkit.ROOT / "data" / "evidence" / f"25_{name}.json"
+    found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return found
+
+
+def fifty() -> dict[str, dict[str, list[pd.Series]]]:
+    """Scores at 224 pixels, shop by shop, of each way with the setting that is chosen for it.
+
+    The head's rate: for new products by the other products of the training part; for the same five,
+    as the classifier's penalty, by the same five of the other shops.
+    """
+    shops = [*recorded("fifty").values()]
+    ways: dict[str, dict[str, list[pd.Series]]] = {
+        way: {which: [pd.Series(shop[way][which]) for shop in shops] for which in ("same", "new")}
+        for way in ("untouched", "all layers")
+    }
+
+    def best(of: str, which: str, others: Sequence[dict[str, Any]]) -> str:
+        tried = [way for way in shops[0] if way.startswith(f"{of}, ")]
+        return max(tried, key=lambda w: np.mean([np.mean([*o[w][which].values()]) for o in others]))
+
+    ways["head"] = {"same": [], "new": []}
+    ways["classifier"] = {"same": []}
+    for k, shop in enumerate(shops):
+        rest = shops[:k] + shops[k + 1 :]
+        for of, which, chosen in (
+            ("head", "same", best("head", "same", rest)),
+            ("head", "new", best("head", "other", [shop])),
+            ("classifier", "same", best("classifier", "same", rest)),
+        ):
+            ways[of][which].append(pd.Series(shop[chosen][which]))
+    return ways
+
+
+def searched() -> dict[str, dict[str, list[float]]]:
+    """Recall@1 (%) of new validation products of each shop, by the rate of what learns."""
+    record = [*recorded("rates").values()]
+    found: dict[str, dict[str, list[float]]] = {"head alone": {}, "all layers": {}}
+    for way in record[0]:
+        layers, _, rate = way.partition(", ")
+        if rate:
+            of, at = ("head alone", rate) if layers == "0" else ("all layers", layers)
+            found[of][at] = [float(np.mean([*its[way].values()])) for its in record]
+    return {of: dict(sorted(its.items(), key=lambda e: float(e[0]))) for of, its in found.items()}
+
+
+def shuffled(
+    kinds: Mapping[str, str], live: Mapping[str, Any]
+) -> dict[str, dict[str, list[float]]]:
+    """All layers from true labels minus all layers from shuffled ones, in the four shops."""
+    found, record = {}, recorded("twins").values()
+    for which in ("same", "new"):
+        pairs = zip(live["all layers"][which], record, strict=False)
+        each = [a - pd.Series(its[which])[a.index] for a, its in pairs]
+        d = pd.concat(each)
+        found[f"64 pixels, {which}, true minus shuffled labels"] = {
+            "kinds": by_kinds(d.groupby(d.index).mean(), kinds),
+            "dots": [float(e.mean()) for e in each],
+        }
+    return found
+
+
 def maps(gains: Mapping[str, Mapping[str, Any]], titles: Mapping[str, str], each: Sequence[int],
          classes: Sequence[int]) -> Figure:  # fmt: skip
     """What two ways gain, by products and photographs of each."""
@@ -199,68 +293,52 @@ def maps(gains: Mapping[str, Mapping[str, Any]], titles: Mapping[str, str], each
     return fig
 
 
-def by_steps(
-    curves: Mapping[str, Mapping[int, Sequence[float]]], untouched: float
-) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 on new products while heads learn."""
-    fig, panels = plt.subplots(1, 2, figsize=(6.5, 3.0), sharey=True, layout="constrained")
+def rates(found: Mapping[str, Mapping[str, Sequence[float]]]) -> tuple[Figure, dict[str, Any]]:
+    """What was found of validation products, by rate."""
+    fig, panels = plt.subplots(1, 2, figsize=(6.8, 2.9), sharey=True, layout="constrained")
     drawn = {}
-    for axes, (title, its), ink in zip(panels, curves.items(), (ORANGE, BLUE), strict=True):
-        floor = {"untouched features": untouched} if ink == BLUE else {}
-        drawn[title] = figures.sweep(axes, its, floor, ink, "", 1)
-        axes.axhline(untouched, color="0.5", ls=":", lw=1.4, zorder=0)
-        axes.set_title(title, fontweight="bold", loc="left", fontsize=10)
-    panels[0].set_ylabel(figures.RECALL_AXIS)
-    fig.supxlabel("steps", fontsize=9)
+    for axes, (way, its), ink in zip(panels, found.items(), (BLUE, ORANGE), strict=True):
+        drawn[way] = figures.sweep(axes, its, {}, ink, "", 1)
+        axes.set_title(way, fontweight="bold", loc="left", fontsize=10, color=ink)
+    panels[0].set(ylabel=figures.RECALL_AXIS, xlabel="rate of the head")
+    panels[1].set(xlabel="rate of the layers (head: 0.0003)")
     return fig, drawn
 
 
-def answer(
-    gains: Mapping[str, Mapping[str, Mapping[str, Any]]], absolute: Mapping[str, Mapping[str, Any]]
-) -> Figure:
-    """Gain over untouched features of each way, on the same products and on new ones.
+#: What the rows of the answer are called in the picture.
+_ROWS = {
+    "same, all layers minus classifier": "the same five: all layers − classifier",
+    "new, all layers minus head": "new products: all layers − head",
+    "new, all layers minus untouched": "new products: all layers − untouched",
+    "64 pixels, same, all layers minus head": "64 pixels, the same five: all layers − head",
+    "64 pixels, new, all layers minus head": "64 pixels, new products: all layers − head",
+}
 
-    gains: {"same" or "new": {way: {"kinds": values, "dots": values}}}; absolute: scores (%), which
-    stand beside them.
+
+def answer(rows: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """Differences with their intervals, a row each; strokes are shops.
+
+    rows: {name: {"kinds": values, "dots": values}}; those at 64 pixels stand below a line.
     """
-    fig, panels = plt.subplots(1, 2, figsize=(8, 4.6), sharey=True, layout="constrained")
-    titles = {"same": "the same five: all layers lead", "new": "new products: no lead at 64 pixels"}
-    ways = list(gains["new"])
-    for axes, (which, title) in zip(panels, titles.items(), strict=True):
-        for k, way in enumerate(ways):
-            if way not in gains[which]:
-                axes.text(0.2, k, "not recorded", transform=axes.get_yaxis_transform(),
-                          ha="center", va="center", fontsize=8, color="0.5")  # fmt: skip
-                continue
-            its = gains[which][way]
-            ink = ORANGE if "all layers" in way else BLUE if "head" in way else "0.4"
-            mean, low, high, _ = interval(its["kinds"])
-            axes.plot([low, high], [k, k], color=ink, lw=2.5)
-            axes.plot(mean, k, "D" if "recorded" in way else "o", color=ink, ms=8)
-            axes.plot(its["dots"], np.full(len(its["dots"]), k - 0.27), "|", color=ink, ms=7)
-            axes.text(1.02, k, f"{absolute[which][way]:.0f} %", fontsize=8.5, va="center",
-                      transform=axes.get_yaxis_transform())  # fmt: skip
-        axes.axvline(0, color="0.3", ls=":", lw=1.4, zorder=0)
-        axes.axhline(3.5, color="0.8", lw=1)
-        axes.set_title(title, fontweight="bold", loc="left", fontsize=10)
-        axes.grid(False, axis="y")
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    panels[0].set_yticks(range(len(ways)), ways)
-    panels[0].set_ylim(len(ways) - 0.5, -0.6)
-    fig.supxlabel("points of Recall@1 over untouched features of the same photographs", fontsize=9)
-    return fig
-
-
-def places(places_of: pd.DataFrame, shown: Mapping[str, tuple[str, str]]) -> Figure:
-    """Places of frozen networks on four published sets."""
-    fig, axes = plt.subplots(figsize=(6.5, 3.8))
-    axes.plot(places_of.T.to_numpy(), color="0.88", lw=0.8)
-    for method, (name, ink) in shown.items():
-        axes.plot(places_of.loc[method].to_numpy(), "o-", color=ink, lw=2.4, label=name)
-    axes.set(ylim=(49.5, -0.5), xlim=(-0.15, 3.15), ylabel="place among 48 networks")
-    axes.set_xticks(range(4), ["birds (CUB)", "cars", "web shop (SOP)", "shelves (RP2K)"])
-    axes.set_yticks([1, 12, 24, 36, 48])
-    axes.grid(False)
-    axes.set_title("one network is among the first six on all four", fontweight="bold", loc="left")
-    fig.legend(loc="outside lower center", ncols=2)
+    fig, axes = plt.subplots(figsize=(7.6, 3.9), layout="constrained")
+    small = min(k for k, name in enumerate(rows) if name.startswith("64"))
+    for k, (name, its) in enumerate(rows.items()):
+        mean, low, high, _ = interval(its["kinds"])
+        ink = "0.4" if "untouched" in name else ORANGE if "new" in name else BLUE
+        wide = 6 if k < small else 3
+        axes.plot([low, high], [k, k], color=ink, lw=wide, solid_capstyle="butt", alpha=0.7)
+        axes.plot(mean, k, "o", color=ink, ms=2 * wide)
+        axes.plot(its["dots"], np.full(len(its["dots"]), k + 0.3), "|", color=ink, ms=7)
+        said = f"{mean:+.1f} [{low:.1f}, {high:.1f}]".replace("-", "−")
+        axes.text(1.02, k, said, va="center", fontsize=11 if k < small else 9.5, color=ink,
+                  fontweight="bold", transform=axes.get_yaxis_transform())  # fmt: skip
+    axes.axvline(0, color="0.3", lw=1.2, zorder=0)
+    axes.axhline(small - 0.45, color="0.8", lw=1)
+    labels = axes.set_yticks(range(len(rows)), [_ROWS[name] for name in rows])
+    for k, tick in enumerate(labels):
+        tick.label1.set_fontsize(9.5 if k < small else 8.5)
+    axes.set_ylim(len(rows) - 0.4, -0.55)
+    axes.grid(False, axis="y")
+    axes.set_xlabel("difference in points of Recall@1")
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     return fig
