@@ -246,7 +246,7 @@ def own_lengths(own: Sequence[np.ndarray]) -> tuple[Figure, dict[str, Any]]:
         axes.set_title(title, **BOLD)
     drawn = figures.sweep(panels[2], slopes, {}, "0.3", "", 1)["scores"]
     panels[2].axhline(-2, color="0.2", ls="--", lw=1.4)
-    panels[2].text(0.5, -1.96, "free: −2", ha="center", va="bottom", fontsize=8)
+    panels[2].text(0.5, -2.06, "free: −2", ha="center", va="top", fontsize=8)
     panels[2].axhline(0, color="0.6", lw=1)
     panels[2].set(ylim=(-3.2, 0.6))
     panels[2].set_title("slopes", **BOLD)
