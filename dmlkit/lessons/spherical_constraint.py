@@ -234,12 +234,13 @@ def answer(
             place += 1.2 if large else 1
         place += 0.3
     axes.set_yticks(places, labels)
-    axes.set_ylim(place - 0.7, -0.6)
+    axes.set_ylim(place - 0.7, -0.8)
     for label, ink in zip(axes.get_yticklabels(), inks, strict=True):
         label.set_color(ink)
     axes.get_yticklabels()[0].set(fontweight="bold", fontsize=12)
-    axes.plot(drawn["printed"], 0, "*", color="black", ms=13, mew=0, zorder=4)
-    axes.annotate("printed", (drawn["printed"], 0), (9, 0), textcoords="offset points", va="center")
+    star = (drawn["printed"], -0.42)
+    axes.plot(*star, "*", color="black", ms=13, mew=0, zorder=4)
+    axes.annotate("printed", star, (9, 0), textcoords="offset points", va="center")
     axes.axhline((places[-2] + places[-1]) / 2, color="0.8", lw=0.8)
     axes.axvline(0, color="0.3", lw=1.2, zorder=0)
     axes.set_xlabel("points of Recall@1 on unseen characters, minus no constraint")
