@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Arc
-from torch import Tensor
+from torch import Tensor, nn
 
 from dmlkit import data, figures
 
@@ -35,7 +35,7 @@ def lengths(test: data.ImageSet, n: Tensor) -> tuple[Figure, dict[str, Any]]:
             axes.plot([0, end], [67, 67], lw=4, color=ORANGE, clip_on=False)
             axes.set(xticks=[], yticks=[], xlim=(0, 63), ylim=(63, 0))
             axes.spines[:].set_visible(False)
-            axes.set_title(f"{n[one]:.0f}", fontsize=10, fontweight="bold", pad=2)
+            axes.set_title(f"n = {n[one]:.0f}", fontsize=10, fontweight="bold", pad=2)
     within = []
     for k in range(test.num_classes):
         own_n = n[torch.from_numpy(test.labels == k)]
@@ -133,68 +133,121 @@ def one_step(
     return fig, {"turns": numbers}
 
 
-def answer(
-    angle: Mapping[str, Mapping[str, float]], own: Mapping[str, Sequence[np.ndarray]]
-) -> tuple[Figure, dict[str, Any]]:
-    """Angles to the unchanged network (°), and turns of photographs against their own norms.
+def free_race(seed: int, spread: float, lr: float, steps: int) -> list[float]:
+    """Losses of SGD on 200 free embeddings of norms from 1/spread to spread, and 20 proxies."""
+    torch.manual_seed(seed)
+    x, proxies = (F.normalize(torch.randn(rows, 16)) for rows in (200, 20))
+    f = x * spread ** (2 * torch.rand(200, 1) - 1)
+    labels, told = torch.arange(200) % 20, []
+    for _ in range(steps):
+        f = f.detach().requires_grad_()
+        loss = F.cross_entropy(8 * F.normalize(f) @ proxies.T, labels)
+        (g,) = torch.autograd.grad(len(f) * loss, f)
+        f = f - lr * g
+        told.append(loss.item())
+    return told
 
-    ``angle`` is {optimizer: {setting: °}}; ``own`` has, for each part that steps, of each network
-    norms and turns (photographs, 2).
+
+def answer(
+    free: Mapping[str, np.ndarray],
+    networks: Mapping[str, np.ndarray],
+    norms: Mapping[str, Tensor],
+) -> tuple[Figure, dict[str, Any]]:
+    """How much more loss a training has than with equal lengths (%), and losses by steps.
+
+    ``free`` and ``networks`` are {way: (starts, steps)}, ``norms`` {way: (starts, steps, batch)}.
     """
-    fig = plt.figure(figsize=(6.9, 5.4))
-    grid = fig.add_gridspec(2, 2, width_ratios=(0.8, 1), height_ratios=(1.7, 1))
-    left, right, low_right = (fig.add_subplot(at) for at in (grid[:, 0], grid[0, 1], grid[1, 1]))
-    left.axvspan(3e-14, 1e-3, color=GREEN, alpha=0.1, lw=0)
-    left.axvspan(1, 200, color=ORANGE, alpha=0.1, lw=0)
-    row, names = 0, []
-    for optimizer, each in angle.items():
-        left.text(7e-14, row, optimizer, fontweight="bold", va="center")
-        names.append("")
-        row += 1
-        for setting, value in each.items():
-            ink = GREEN if setting.startswith("h") else BLUE
-            ink = "0.4" if setting.startswith("last digit") else ink
-            left.plot(max(value, 1e-13), row, "o", color=ink, ms=7)
-            names.append(setting)
-            row += 1
-    left.set_yticks(range(row), names, fontsize=8.5)
-    left.set(xscale="log", xlim=(3e-14, 200), ylim=(row - 0.4, -0.6))
-    left.set_xticks([1e-12, 1e-6, 1], ["10⁻¹²", "10⁻⁶", "1"])
-    left.minorticks_off()
-    left.grid(False, axis="y")
-    left.set_xlabel("angle to the unchanged network (°)")
-    for x, said in ((1e-8, "the same"), (20, "another")):
-        left.text(x, -0.8, said, ha="center", va="bottom", fontweight="bold", fontsize=10)
-    slopes = {
-        part: [float(np.polyfit(np.log(each[:, 0]), np.log(each[:, 1]), 1)[0]) for each in networks]
-        for part, networks in own.items()
+    more = {"unequal": networks, "free": free, "W larger": networks}
+    more["W larger, f as before"] = networks
+    inks = {"unequal": BLUE, "free": ORANGE, "W larger": PURPLE, "W larger, f as before": PURPLE}
+    names = {
+        "unequal": "network:\nunequal lengths", "free": "free embeddings:\nunequal lengths",
+        "W larger": "network: W and\nlengths 5 times", "W larger, f as before":
+        "network: W 5 times,\nlengths as before",
+    }  # fmt: skip
+    fig = plt.figure(figsize=(6.9, 5.2))
+    grid = fig.add_gridspec(2, 2, height_ratios=(1.5, 1))
+    top, left, right = (fig.add_subplot(at) for at in (grid[0, :], grid[1, 0], grid[1, 1]))
+    drawn: dict[str, Any] = {"more": {}}
+    for place, (way, those) in enumerate(more.items()):
+        mean = those["unequal" if way == "free" else way].mean(axis=1)
+        share = 100 * (mean / those["equal"].mean(axis=1) - 1)
+        style: dict[str, Any] = {"color": inks[way], "every": True, "shift": place}
+        style |= {"ms": 12, "lw": 4.5} if not place else {"ms": 6, "lw": 2}
+        drawn["more"][way] = figures.dots(top, {way: share}, **style)[way]
+    top.set_yticks(range(4), [names[way] for way in more])
+    for label, way in zip(top.get_yticklabels(), more, strict=True):
+        label.set_color(inks[way])
+    top.get_yticklabels()[0].set_fontweight("bold")
+    top.set(ylim=(3.5, -0.5), xlabel="percent more loss, averaged over the training")
+    top.axvline(0, color="0.3", lw=1.2, zorder=0)
+    lines = {"equal": ("0.35", "-", 3.4), "unequal": ("", "-", 1.6), "W larger": (PURPLE, "-", 1.6)}
+    for axes, those, ink, title in (
+        (left, free, ORANGE, "free embeddings"), (right, networks, BLUE, "networks")
+    ):  # fmt: skip
+        for way in (way for way in lines if way in those):
+            color, style_, lw = lines[way]
+            axes.plot(
+                those[way].mean(axis=0), style_, color=color or ink, lw=lw, label=way,
+                alpha=0.5 if way == "equal" else 1,
+            )  # fmt: skip
+        axes.set_title(title, **BOLD)
+        axes.set(xlabel="step", ylim=(0, None))
+        axes.legend(loc="lower left" if axes is right else "upper right")
+    left.set_ylabel("loss")
+    drawn["loss"] = {
+        part: {way: figures.sample(v.mean(axis=1)) for way, v in those.items()}
+        for part, those in (("free", free), ("network", networks))
     }
-    words: dict[str, Any] = {"fontweight": "bold", "fontsize": 9.5, "transform": right.transAxes}
-    for (part, networks), ink in zip(own.items(), (BLUE, ORANGE), strict=True):
-        n, turn = np.concatenate(networks).T
-        right.scatter(n, turn, s=5, color=ink, alpha=0.3, lw=0)
-        at, middle = np.exp([np.log(n).mean(), np.log(turn).mean()])
+    drawn["norm"] = {way: figures.sample(n.mean(dim=(1, 2)).cpu()) for way, n in norms.items()}
+    spread = {way: (n.std(dim=2) / n.mean(dim=2)).mean(dim=1).cpu() for way, n in norms.items()}
+    drawn["spread"] = {way: figures.sample(100 * each) for way, each in spread.items()}
+    return fig, drawn
+
+
+def own_steps(
+    model: nn.Module, proxies: Tensor, images: Tensor, labels: Tensor, loss: Any
+) -> np.ndarray:
+    """Of each image its norm, its turn in a small step of SGD alone, and that over G, by lr."""
+    model, proxies = model.double().eval(), proxies.detach().double()
+    weights: list[Tensor] = list(model.parameters())
+    lr, told = 1e-6, []
+    for image, label in zip(images[:, None].double(), labels[:, None], strict=True):
+        f = model(image)
+        pull, *slopes = torch.autograd.grad(
+            loss(F.normalize(f), proxies, label), [f, *weights]
+        )  # fmt: skip
+        G = (pull.norm() * f.norm()).item()
+        with torch.no_grad():
+            torch._foreach_add_(weights, slopes, alpha=-lr)
+            turn = turned(f, model(image)).item() / lr
+            torch._foreach_add_(weights, slopes, alpha=lr)
+        told.append([f.norm().item(), turn, turn / G])
+    return np.array(told)
+
+
+def own_lengths(own: Sequence[np.ndarray]) -> tuple[Figure, dict[str, Any]]:
+    """Turns of photographs against their own norms, of networks (photographs, 3)."""
+    fig, panels = plt.subplots(1, 3, figsize=(6.9, 2.6))
+    slopes = {}
+    titles = ("turn / lr", GREEN), ("turn / (lr G)", BLUE)
+    for k, (axes, (title, ink)) in enumerate(zip(panels, titles, strict=False), 1):
+        logs = [np.log(each) for each in own]
+        slopes[title] = [float(np.polyfit(each[:, 0], each[:, k], 1)[0]) for each in logs]
+        n, turn = np.concatenate(own)[:, [0, k]].T
+        axes.scatter(n, turn, s=5, color=ink, alpha=0.35, lw=0)
         ends = np.array([n.min(), n.max()])
-        slope = float(np.mean(slopes[part]))
-        right.plot(ends, middle * (ends / at) ** slope, color=ink, lw=2.4)
-        said = f"{part}: slope {slope:.1f}".replace("-", "−")
-        up, ha = (0.94, "right") if part == "all weights" else (0.03, "left")
-        right.text(0.97 if ha == "right" else 0.03, up, said, color=ink, ha=ha, **words)
-        if part == "all weights":
-            right.plot(ends, middle * (ends / at) ** -2.0, "--", color="0.2", lw=1.6)
-            right.text(0.97, 0.87, "free embeddings (dashed): −2", color="0.2", ha=ha, **words)
-    span = right.get_xlim()
-    right.set(xscale="log", yscale="log", xlabel="norm n of a photograph", ylabel="turn / (lr G)")
-    low, high = right.get_ylim()
-    right.set_ylim(low / 1.8, high * 4)
-    shown = [k for k in (1, 2, 3, 5, 10, 20) if span[0] <= k <= span[1]]
-    right.set_xticks(shown, [f"{k}" for k in shown])
-    right.minorticks_off()
-    right.set_title("lengths of its own", **BOLD)
-    numbers = figures.sweep(low_right, slopes, {}, "0.3", "", 1)["scores"]
-    low_right.axhline(-2, color="0.2", ls="--", lw=1.6)
-    low_right.text(0.5, -1.95, "free", fontweight="bold", ha="center", va="bottom", fontsize=9)
-    low_right.axhline(0, color="0.6", lw=1)
-    low_right.text(0.5, 0.03, "no brake", fontweight="bold", ha="center", va="bottom", fontsize=9)
-    low_right.set(ylabel="slope", ylim=(-2.3, 0.45))
-    return fig, {"angle": angle, "slope": numbers}
+        middle, at = np.exp(np.log(turn).mean()), np.exp(np.log(n).mean())
+        axes.plot(ends, middle * (ends / at) ** np.mean(slopes[title]), color=ink, lw=2.4)
+        axes.set(xscale="log", yscale="log", xlabel="norm n")
+        axes.set_xticks([v for v in (1, 2, 3, 5, 10, 20) if ends[0] <= v <= ends[1]])
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.minorticks_off()
+        axes.set_title(title, **BOLD)
+    drawn = figures.sweep(panels[2], slopes, {}, "0.3", "", 1)["scores"]
+    panels[2].axhline(-2, color="0.2", ls="--", lw=1.4)
+    panels[2].text(0.5, -2.06, "free: −2", ha="center", va="top", fontsize=8)
+    panels[2].axhline(0, color="0.6", lw=1)
+    panels[2].set(ylim=(-3.2, 0.6))
+    panels[2].set_title("slopes", **BOLD)
+    return fig, {"slope": drawn}
