@@ -90,8 +90,8 @@ def search(
 #: The rows of the verdict, each minus random negatives: color, mark, and where its name stands.
 _LOOKS = {
     "nearest": (figures.RIGHT, "D", (7, 4)), "r = 0.7": (figures.RIGHT, "o", (7, 4)),
-    "r = 0.85": (figures.RIGHT, "o", (7, 4)), "r = 1": ("0.35", "s", (-6, -16)),
-    "random, as many teach": (figures.WRONG, "s", (-6, 9)), "random": ("0.35", "X", (7, -4)),
+    "r = 0.85": (figures.RIGHT, "o", (7, 4)), "r = 1": ("0.35", "s", (7, 0)),
+    "random, as many teach": (figures.WRONG, "s", (-9, -4)), "random": ("0.35", "X", (7, 0)),
     "semi-hard": ("0.35", "^", (8, -3)),
 }  # fmt: skip
 ROWS = ("nearest", "r = 0.7", "semi-hard", "r = 1", "random, as many teach")
@@ -118,7 +118,7 @@ def verdict(
     for name, value in floor.items():
         left.axhline(value, color="0.5", ls=":", lw=1.3, zorder=0)
         left.text(0.51, value + 0.5, name, fontsize=8, color="0.35")
-    left.set(xlim=(0.5, 1.06), xlabel="distance of the chosen ÷ mean distance")
+    left.set(xlim=(0.5, 1.14), xlabel="distance of the chosen ÷ mean distance")
     left.set_title("Recall@1 (%)", fontweight="bold", loc="left", fontsize=10)
     gains = {name: np.subtract(found[name], found["random"]) for name in ROWS}
     for place, (name, values) in enumerate(gains.items()):
