@@ -47,10 +47,10 @@ def circles(x: Tensor, weights: Mapping[str, Tensor]) -> tuple[Figure, dict[str,
             if part[i, j] > 0.002 and not (_ANCHOR in (i, j) and turns[i, j] > 0):
                 ink = figures.RIGHT if turns[i, j] < 0 else figures.WRONG
                 axes.plot(*x[[i, j]].T, color=ink, lw=12 * float(part[i, j]), alpha=0.3, zorder=1)
-        for j in range(len(x)):
-            if share[j] >= 0.5:
-                line: dict[str, Any] = {"lw": max(0.8, float(share[j]) / 11), "zorder": 2}
-                axes.plot(*x[[_ANCHOR, j]].T, color=figures.WRONG, **line)
+        for other, spot in enumerate(x):
+            if share[other] >= 0.5:
+                line: dict[str, Any] = {"lw": max(0.8, float(share[other]) / 11), "zorder": 2}
+                axes.plot(*torch.stack([x[_ANCHOR], spot]).T, color=figures.WRONG, **line)
         for k, (spot, image_of, named) in enumerate(zip(x, shown, NAMES, strict=True)):
             pixels = 1 - glyphs.images[image_of, 0].numpy() / 255
             image = OffsetImage(pixels, cmap="gray", zoom=0.6)
