@@ -126,8 +126,8 @@ def verdict(
         1, 2, figsize=(figures.WIDTH, 3.9), width_ratios=(1, 1.35), sharey=True
     )
     drawn: dict[str, Any] = {"at once": {}, "end": {}}
-    for place, (name, values) in enumerate(changes.items()):
-        ink, line, mark = _LOOKS[name]
+    for place, (name, (ink, line, mark)) in enumerate(_LOOKS.items()):
+        values = changes[name]
         course.plot(np.arange(1, values.shape[1] + 1), values.mean(0), color=ink, ls=line, lw=1.7)
         kept = values[:, -last:].mean(axis=1)
         end.plot(place, values[:, 0].mean(), mark, mfc="white", mec=ink, mew=1.5, ms=7)
@@ -145,8 +145,7 @@ def verdict(
     end.text(0.2, changes["4 to 16"][:, 0].mean(), "at once", **look | {"ha": "left"})
     end.text(0.32, changes["4 to 16"][:, -last:].mean(), "at the end", **look | {"ha": "left"})
     names = [
-        name.replace(", short", "\n(gradients\nas at 16)").replace(" to ", " → ")
-        for name in changes
+        name.replace(", short", "\n(gradients\nas at 16)").replace(" to ", " → ") for name in _LOOKS
     ]
     end.set(xticks=range(len(changes)), xticklabels=names, xlim=(-0.5, len(changes) - 0.4))
     course.set(xlabel="steps after the turn", ylabel="change of the share (points)")
