@@ -39,11 +39,11 @@ EXPLORABLE = Explorable(
     alt="31 bars: how much of the push the nearest negative of an anchor gets, the second, and so "
     "on, with the embedding of a trained network, at a scale that can be moved.",
     discover="With a given embedding the dial decides all. But each of the networks that trained "
-    "at 16 and at 100 has, at its own scale, nearly the same bars and the same α times the spread.",
+    "at 16 and at 64 has, at its own scale, nearly the same bars and the same α times the spread.",
     menu="Embedding",
     choices=(
-        _at(16, "Turn α to 100: what does the nearest get? Nothing trains here."),
-        _at(100, "The slider starts where this network trained. Compare with the one at 16."),
+        _at(16, "Turn α to 64: what does the nearest get? Nothing trains here."),
+        _at(64, "The slider starts where this network trained. Compare with the one at 16."),
         _at(4, "This one trained at 4. At which α has it the bars of the one at 16?"),
     ),
     points=list,

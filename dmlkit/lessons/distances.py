@@ -9,14 +9,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
-from matplotlib.patches import Circle
-from torch import Tensor, nn
+from matplotlib.patches import Circle, Rectangle
+from torch import Tensor
 
-from dmlkit import figures, geometry
+from dmlkit import figures, statistics
 
-PAYS, PAYS_NOT = figures.WRONG, figures.RIGHT
 EDGES = np.linspace(0, 2, 41)
-KINDS = ("nearest", "chosen", "all", "is the nearest")
 
 
 def spheres() -> tuple[Figure, dict[str, Any]]:
@@ -62,139 +60,87 @@ def draws(log_q: Callable[[Tensor, int], Tensor]) -> tuple[Figure, dict[str, Any
     return fig, shown
 
 
-def answer(
-    found: Mapping[str, Sequence[float]],
-    films: Mapping[str, Tensor],
-    floor: Mapping[str, float],
-    record: Mapping[str, Any],
-) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 by the relative distance of the chosen: this page's runs, and recorded draws.
+def search(
+    found: Mapping[str, Mapping[str, Sequence[float]]],
+) -> tuple[Figure, dict[str, Any], dict[str, float]]:
+    """Recall@1 of validation characters, by what is chosen and by the rate; and the best rates.
 
-    ``films`` (R, steps, 4) have the KINDS of each step.
+    ``found`` has the trainings of each choice and each rate.
     """
-    size: dict[str, Any] = {"figsize": (figures.WIDTH, 3.9), "width_ratios": (1.6, 1)}
-    fig, (left, right) = plt.subplots(1, 2, sharey=True, **size)
-    at = {name: (f[:, -10:, 1] / f[:, -10:, 2]).mean(dim=1).tolist() for name, f in films.items()}
-    for end, ink, shape in (("relative", PAYS_NOT, "D"), ("plain", PAYS, "o")):
-        names = [name for name in found if name.startswith("r ") and name.endswith(end)]
-        middle = [(np.mean(at[name]), np.mean(found[name])) for name in names]
-        left.plot(*zip(*middle, strict=True), color=ink, lw=2.2, zorder=2)
-        for name in names:
-            left.plot(at[name], found[name], shape, color=ink, ms=4.5, alpha=0.45, mew=0)
-    for name, shape in (("cutoff 0.5", "s"), ("semi-hard", "^")):
-        if name in found:
-            left.plot(at[name], found[name], shape, color="0.1", ms=5.5, alpha=0.6, mew=0)
-    recorded = {"0.001": "no cutoff", "1.4": "any", "semi-hard": "semi-hard"}
-    drawn: dict[str, Any] = {"recorded": {}}
-    for name, scores in record["recall"]["scores"].items():
-        along = record["along"][name]
-        ratio = (along["chosen"] / along["all"])[:, -1]
-        shape = {"semi-hard": "^", "0.001": "o"}.get(name, "s")
-        right.plot(ratio, scores, shape, color="0.1", ms=4.5, alpha=0.4, mew=0)
-        said = recorded.get(name, name)
-        drawn["recorded"][said] = {"ratio": figures.sample(ratio), "recall": figures.sample(scores)}
-    for axes, lines in ((left, floor), (right, record["recall"]["floor"])):
-        for name, value in lines.items():
-            axes.axhline(value, color="0.5", ls=":", lw=1.3, zorder=0)
-            axes.text(0.51, value + 1, name, fontsize=8, color="0.35")
-        axes.set(xlim=(0.5, 1.06), ylim=(0, 80))
-        axes.grid(False, axis="x")
-    words = (
-        (0.74, 66, "relative loss:\nshrinking pays nothing", PAYS_NOT),
-        (0.85, 24, "plain loss:\nthe cloud shrinks", PAYS),
-        (0.52, 48.5, "plain loss:\n■ cutoff 0.5\n▲ semi-hard", "0.1"),
-    )
-    for x, y, said, ink in words:
-        left.text(x, y, said, color=ink, fontsize=9, va="center")
-    named = (
-        (0.52, 74, "0.3  0.5  0.7\n▲ semi-hard"),
-        (0.74, 64, "0.9"),
-        (0.96, 61, "any"),
-        (0.72, 21, "no cutoff"),
-    )
-    for x, y, said in named:
-        right.text(x, y, said, fontsize=9, va="center")
-    fig.supxlabel("distance of the chosen, in mean distances of all negatives", fontsize=10)
-    left.set_ylabel("Recall@1 (%)")
-    left.set_title("this page", weight="bold", loc="left")
-    right.set_title("recorded: the paper's draw", weight="bold", loc="left")
-    pairs = {
-        "nearest minus mean, relative": ("r 0 relative", "r 1 relative"),
-        "nearest minus mean, plain": ("r 0 plain", "r 1 plain"),
-        "cutoff minus nearest": ("cutoff 0.5", "r 0 plain"),
-        "cutoff minus mean": ("cutoff 0.5", "r 1 plain"),
-        "cutoff minus semi-hard": ("cutoff 0.5", "semi-hard"),
-        "relative nearest minus semi-hard": ("r 0 relative", "semi-hard"),
-        "relative nearest minus cutoff": ("r 0 relative", "cutoff 0.5"),
-    }
-    drawn["gain"] = {
-        name: figures.sample(np.subtract(found[plus], found[minus]))
-        for name, (plus, minus) in pairs.items()
-        if plus in found and minus in found
-    }
-    if "cutoff 0.5" in films:
-        drawn["first"] = {"nearest": figures.sample(films["cutoff 0.5"][:, 0, 3].tolist())}
-    drawn["ratio"] = {name: figures.sample(each) for name, each in at.items()}
+    names, rates = [*found], [*next(iter(found.values()))]
+    table = np.array([[np.mean(found[name][rate]) for rate in rates] for name in names])
+    fig, axes = plt.subplots(figsize=(5.4, 2.9))
+    axes.imshow(table, cmap="Blues", aspect="auto", vmin=table.min() - 8)
+    for (row, column), value in np.ndenumerate(table):
+        best = value == table[row].max()
+        ink = "white" if value > (table.min() + table.max()) / 2 else "0.15"
+        look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9.5, "color": ink}
+        axes.text(column, row, f"{value:.0f}", fontweight="bold" if best else "normal", **look)
+        if best:
+            box: dict[str, Any] = {"fill": False, "ec": figures.WRONG, "lw": 2}
+            axes.add_patch(Rectangle((column - 0.47, row - 0.46), 0.94, 0.92, **box))
+    axes.set(xticks=range(len(rates)), xticklabels=rates, xlabel="learning rate")
+    axes.set(yticks=range(len(names)), yticklabels=names)
+    axes.grid(False)
+    drawn = {name: {r: figures.sample(v) for r, v in of.items()} for name, of in found.items()}
+    best_of = dict(zip(names, (rates[k] for k in table.argmax(axis=1)), strict=True))
+    return fig, drawn, best_of
+
+
+#: The rows of the verdict, each minus random negatives: color, mark, and where its name stands.
+_LOOKS = {
+    "nearest": (figures.RIGHT, "D", (7, 4)), "r = 0.7": (figures.RIGHT, "o", (7, 4)),
+    "r = 0.85": (figures.RIGHT, "o", (7, 4)), "r = 1": ("0.35", "s", (7, 0)),
+    "random, as many teach": (figures.WRONG, "s", (-9, -4)), "random": ("0.35", "X", (7, 0)),
+    "semi-hard": ("0.35", "^", (8, -3)),
+}  # fmt: skip
+ROWS = ("nearest", "r = 0.7", "semi-hard", "r = 1", "random, as many teach")
+
+
+def verdict(
+    found: Mapping[str, Sequence[float]], films: Mapping[str, Tensor], floor: Mapping[str, float]
+) -> tuple[Figure, dict[str, Any]]:
+    """Recall@1 by the measured distance, and what each choice finds more than random negatives.
+
+    ``films`` (R, steps, 3) have the share that teaches, the gradient's length and the distance.
+    """
+    size: dict[str, Any] = {"figsize": (figures.WIDTH, 3.9), "width_ratios": (1, 1.3)}
+    fig, (left, right) = plt.subplots(1, 2, **size)
+    distance = {name: film[:, -10:, 2].mean(dim=1).tolist() for name, film in films.items()}
+    for name, scores in found.items():
+        ink, mark, at = _LOOKS[name]
+        x, y = np.mean(distance[name]), np.mean(scores)
+        left.plot(distance[name], scores, mark, color=ink, ms=3.5, alpha=0.3, mew=0)
+        left.plot(x, y, mark, color=ink, ms=7)
+        end: dict[str, Any] = {"ha": "left" if at[0] > 0 else "right", "va": "center"}
+        said = name.replace(", as many teach", ",\nas many teach")
+        left.annotate(said, (x, y), at, textcoords="offset points", fontsize=8, color=ink, **end)
+    for name, value in floor.items():
+        left.axhline(value, color="0.5", ls=":", lw=1.3, zorder=0)
+        left.text(0.51, value + 0.5, name, fontsize=8, color="0.35")
+    left.set(xlim=(0.5, 1.14), xlabel="distance of the chosen ÷ mean distance")
+    left.set_title("Recall@1 (%)", fontweight="bold", loc="left", fontsize=10)
+    gains = {name: np.subtract(found[name], found["random"]) for name in ROWS}
+    for place, (name, values) in enumerate(gains.items()):
+        ink, mark, _ = _LOOKS[name]
+        right.plot(values, [place + 0.22] * len(values), ".", color=ink, alpha=0.45, ms=6)
+        mean, low, high, _ = statistics.interval(values)
+        right.errorbar(mean, place, xerr=[[mean - low], [high - mean]], color=ink, fmt=mark,
+                       ms=8, lw=3.5)  # fmt: skip
+    right.axvline(0, color="0.3", lw=1)
+    names = [name.replace(", as many teach", ",\nas many teach") for name in gains]
+    right.set(yticks=range(len(gains)), yticklabels=names, ylim=(len(gains) - 0.5, -0.5))
+    right.set(xlabel="Recall@1 minus random negatives' (points)")
+    right.grid(False, axis="y")
+    right.set_title("gain", fontweight="bold", loc="left", fontsize=10)
+    drawn: dict[str, Any] = {"gain": {name: figures.sample(v) for name, v in gains.items()}}
+    equal = np.subtract(found["nearest"], found["random, as many teach"])
+    drawn["near"] = figures.sample(equal)
+    drawn["closer"] = figures.sample(np.subtract(found["nearest"], found["r = 0.7"]))
     drawn["recall"] = {name: figures.sample(each) for name, each in found.items()}
+    drawn["distance"] = {name: figures.sample(each) for name, each in distance.items()}
+    for k, kind in enumerate(("teach", "gradient")):
+        of = {name: film[:, :, k].mean(dim=1).tolist() for name, film in films.items()}
+        drawn[kind] = {name: figures.sample(each) for name, each in of.items()}
     drawn["floor"] = figures.example(dict(floor))
-    return fig, drawn
-
-
-def bands(films: Mapping[str, Tensor], titles: Mapping[str, str]) -> tuple[Figure, dict[str, Any]]:
-    """By step the chosen, between the nearest and the mean of all: films (R, steps, 4)."""
-    fig, panels = plt.subplots(1, len(titles), figsize=(figures.WIDTH, 2.8), sharey=True)
-    drawn: dict[str, Any] = {}
-    for axes, (name, title) in zip(panels, titles.items(), strict=True):
-        nearest, chosen, mean, _ = films[name].mean(dim=0).T.numpy()  # (steps,) each
-        when = np.arange(1, len(mean) + 1)
-        axes.fill_between(when, nearest, mean, color="0.85", lw=0)
-        axes.plot(when, chosen, color="0.1", lw=2)
-        axes.set(xlim=(1, len(mean)), ylim=(0, 1.25), xlabel="step")
-        axes.set_title(title, fontsize=10, loc="left", weight="bold")
-        ends = films[name][:, [0, len(mean) // 4, -1]]
-        drawn[name] = {kind: figures.sample(ends[..., k].tolist()) for k, kind in enumerate(KINDS)}
-    panels[0].set_ylabel("distance of negatives")
-    for word, share, y in (
-        ("mean of all", 0.45, 0.76),
-        ("chosen", 0.62, 0.5),
-        ("nearest", 0.4, 0.26),
-    ):
-        panels[1].text(share * len(mean), y, word, fontsize=9, color="0.1")
-    return fig, drawn
-
-
-def batch(
-    stages: Mapping[str, nn.Module],
-    images: Tensor,
-    labels: Tensor,
-    log_q: Callable[[Tensor, int], Tensor],
-) -> tuple[Figure, dict[str, Any]]:
-    """Distances of a batch's negatives beside the density that the draw assumes."""
-    fig, axes = plt.subplots(figsize=(4.4, 1.5))
-    span = torch.linspace(0, 2, 401, dtype=torch.float64)[1:-1]
-    q = log_q(span, 64).exp()
-    axes.plot(span, q / q.sum() * 200, color="0.35")
-    axes.text(1.5, 3.9, "q", color="0.35", fontsize=8)
-    drawn: dict[str, Any] = {}
-    for (when, model), ink in zip(stages.items(), (figures.WRONG, figures.RIGHT), strict=True):
-        with torch.no_grad():
-            D = geometry.distances(F.normalize(model(images)))[geometry.different_label(labels)]
-        style: dict[str, Any] = {"density": True, "histtype": "step", "color": ink, "lw": 1.5}
-        heights, _, _ = axes.hist(D.cpu().numpy(), EDGES.tolist(), **style)
-        x = D.mean().item() if when == "untrained" else 1.72
-        axes.text(x, np.max(heights) + 0.3, when, color=ink, fontsize=8, ha="center")
-        drawn[when] = {"mean": D.mean(), "deviation": D.std()}
-    axes.set(xlim=(0, 2), ylim=(0, 5.5), yticks=[], xticks=(0, 0.5, 1, 1.5, 2), xlabel="distance")
-    return fig, drawn
-
-
-def every(
-    found: Mapping[str, Sequence[float]], floor: Mapping[str, float]
-) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 of each setting, side by side."""
-    fig, axes = plt.subplots(figsize=(figures.WIDTH, 2.8))
-    drawn = figures.sweep(axes, found, floor, "0.4", "")
-    labels = ["\n".join(name.rsplit(" ", 1)) for name in found]
-    axes.set_xticks(range(len(found)), labels, fontsize=8)
-    axes.set(ylim=(0, 80), ylabel="Recall@1 (%)")
     return fig, drawn

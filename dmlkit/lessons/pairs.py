@@ -1,22 +1,25 @@
 """What lesson 02 draws."""
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from matplotlib.axes import Axes
+import torch.nn.functional as F
 from matplotlib.figure import Figure
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
-from matplotlib.patches import Circle
+from matplotlib.patches import Circle, Rectangle
 from torch import Tensor
 
-from dmlkit import data, figures
+from dmlkit import data, figures, statistics
+from dmlkit.data.batches import PK
 
 #: The six images of the first picture, and where they lie on the circle (degrees).
 NAMES = ("R₁", "R₂", "K₁", "K₂", "8₁", "8₂")
 TURN = (65.0, 350.0, 15.0, 190.0, 255.0, 318.0)
+_ANCHOR = 2  # K₁, whose pushes are drawn strong
 
 
 def toy() -> Tensor:
@@ -25,136 +28,157 @@ def toy() -> Tensor:
     return torch.stack([turn.cos(), turn.sin()], dim=1)
 
 
-def circles(x: Tensor, weights: Mapping[float, Tensor]) -> tuple[Figure, dict[str, Any]]:
-    """The springs of six images at each scale: points (6, 2), and w (6, 6) of each scale."""
+def circles(x: Tensor, weights: Mapping[str, Tensor]) -> tuple[Figure, dict[str, Any]]:
+    """The springs of six images for each loss: points (6, 2), and w (6, 6) of each loss.
+
+    What pushes K₁ is drawn strong, with its share in percent; all other springs are faint.
+    """
     glyphs, sines = data.load("glyphs", "train"), (1 - (x @ x.T) ** 2).clamp_min(0).sqrt()
     shown = [np.flatnonzero(glyphs.labels == label)[k] for label in (140, 122, 65) for k in (0, 1)]
-    fig, panels = plt.subplots(1, len(weights), figsize=(figures.WIDTH, 3.5))
+    fig, panels = plt.subplots(1, len(weights), figsize=(figures.WIDTH, 2.45))
     drawn: dict[str, Any] = {}
-    for axes, (alpha, w) in zip(panels, weights.items(), strict=True):
-        turns, force = w * sines, -w @ x
-        along = force - (force * x).sum(dim=1, keepdim=True) * x  # what turns a point: (6, 2)
-        _springs(axes, x, turns)
-        arrows = 0.62 * along / along.norm(dim=1).max()
-        for spot, arrow, k, name in zip(x, arrows, shown, NAMES, strict=True):
-            ink = {"color": "0.15", "lw": 1.5, "arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 0}
-            if arrow.norm() > 0.08:
-                axes.annotate("", (spot + arrow).tolist(), spot.tolist(), arrowprops=ink)
-            image = OffsetImage(1 - glyphs.images[k, 0].numpy() / 255, cmap="gray", zoom=0.85)
-            axes.add_artist(AnnotationBbox(image, (1.33 * spot).tolist(), frameon=False))
-            at = 1.33 * spot + spot.new([0.25, 0.1] if spot[0] > -0.5 else [-0.08, 0.26])
-            axes.text(*at.tolist(), name, fontsize=8.5, color="0.35")
-        axes.plot(*x[1::2].T, "o", mfc="white", mec="0.15", ms=5.5, zorder=4)
-        axes.set(xlim=(-1.6, 1.62), ylim=(-1.55, 1.5), aspect="equal", frame_on=False)
+    for axes, (name, w) in zip(panels, weights.items(), strict=True):
+        turns = w * sines
+        push = turns[_ANCHOR].clamp_min(0)
+        share = 100 * push / push.sum()
+        axes.add_patch(Circle((0, 0), 1, fill=False, color="0.8", zorder=0))
+        part = turns.abs() / turns.abs().triu().sum()
+        for i, j in zip(*np.triu_indices(len(x), 1), strict=True):
+            if part[i, j] > 0.002 and not (_ANCHOR in (i, j) and turns[i, j] > 0):
+                ink = figures.RIGHT if turns[i, j] < 0 else figures.WRONG
+                axes.plot(*x[[i, j]].T, color=ink, lw=12 * float(part[i, j]), alpha=0.3, zorder=1)
+        for other, spot in enumerate(x):
+            if share[other] >= 0.5:
+                line: dict[str, Any] = {"lw": max(0.8, float(share[other]) / 11), "zorder": 2}
+                axes.plot(*torch.stack([x[_ANCHOR], spot]).T, color=figures.WRONG, **line)
+        for k, (spot, image_of, named) in enumerate(zip(x, shown, NAMES, strict=True)):
+            pixels = 1 - glyphs.images[image_of, 0].numpy() / 255
+            image = OffsetImage(pixels, cmap="gray", zoom=0.6)
+            axes.add_artist(AnnotationBbox(image, (1.34 * spot).tolist(), frameon=False))
+            said = named if share[k] < 0.5 else f"{named}\n{share[k]:.0f} %"
+            strong: dict[str, Any] = {"color": figures.WRONG, "fontweight": "bold"}
+            look = strong if share[k] >= 0.5 else {"color": "0.35"}
+            at = 1.34 * spot + spot.new([0.24, 0.0] if spot[0] > -0.5 else [-0.3, 0.38])
+            axes.text(*at.tolist(), said, fontsize=8.5, va="center", **look)
+        axes.plot(*x.T, "o", color="0.15", ms=4.5, zorder=3)
+        axes.plot(*x[1::2].T, "o", mfc="white", mec="0.15", ms=4.5, zorder=4)
+        axes.set(xlim=(-1.65, 1.95), ylim=(-1.62, 1.62), aspect="equal", frame_on=False)
         figures.bare(axes)
-        axes.set_title(f"scale α = {alpha:g}", fontweight="bold", fontsize=10)
-        drawn[f"{alpha:g}"] = {"w": w, "turned": turns.abs(), "force": along}
+        axes.set_title(name, fontweight="bold", fontsize=10)
+        drawn[name] = {"w": w, "turned": turns.abs(), "share": share}
     return fig, drawn
 
 
-def _springs(axes: Axes, x: Tensor, turns: Tensor) -> None:
-    """Chords between points on a circle: blue pulls, orange pushes; as wide as they turn."""
-    axes.add_patch(Circle((0, 0), 1, fill=False, color="0.8", zorder=0))
-    for i, j in zip(*np.triu_indices(len(x), 1), strict=True):
-        part = float(turns[i, j] / turns.abs().max().clamp_min(1e-9))
-        if abs(part) > 0.004:
-            ink: dict[str, Any] = {"color": figures.RIGHT if part < 0 else figures.WRONG}
-            axes.plot(*x[[i, j]].T, lw=max(0.6, 6 * abs(part)), alpha=0.85, zorder=1, **ink)
-    axes.plot(*x.T, "o", color="0.15", ms=5, zorder=3)
+#: Scales and rates that are searched together.
+SCALES, RATES = (1.0, 4.0, 16.0, 64.0, 256.0), (0.0005, 0.0015, 0.005, 0.015, 0.05)
+GRID = tuple((a, rate) for a in SCALES for rate in RATES)
 
 
-def answer(
-    share: Mapping[str, Sequence[float]],
-    fixed: Mapping[str, Sequence[float]],
-    courses: Mapping[str, np.ndarray],
-    steps: int,
-) -> tuple[Figure, dict[str, Any]]:
-    """The nearest's share of the push: by the scale, and by the step where the scale is turned.
+def search(
+    found: Mapping[str, Mapping[str, Sequence[float]]],
+) -> tuple[Figure, dict[str, Any], dict[float, float]]:
+    """Two maps over scale and rate: Recall@1 of validation characters, share of the nearest.
 
-    ``courses`` has the share in each step of training by split, (4, S): before the turn, and after
-    it at 100 ("up"), still at 16 ("kept"), and from 100 at 16 ("down").
+    ``found`` has for "recall" and "share" the trainings of each "scale, rate". Returns the figure,
+    its numbers, and the rate of each scale that found most.
     """
-    fig, (left, right) = plt.subplots(1, 2, figsize=(figures.WIDTH, 3.5), width_ratios=(1, 1.25))
-    purple, places = figures.look("n_pairs_normalized").color, range(len(share))
-    even = {"all alike": 100 / 31}
-    drawn: dict[str, Any] = {"trained": figures.sweep(left, share, {}, purple)}
-    left.plot(places, [np.mean(v) for v in fixed.values()], "s--", color="0.5", ms=5, zorder=1)
-    left.text(1.95, 71, "dial turned,\nnothing trained", color="0.4", fontsize=8.5, ha="right")
-    left.text(2.5, 11, "trained at this scale", color=purple, fontsize=8.5, ha="center")
-    left.set(xlabel="scale α", ylabel="share of the nearest (%)", ylim=(0, 100))
-    left.set_title("at each scale", fontweight="bold", loc="left")
-    looks = {
-        "before": (purple, "-"), "kept": (purple, "--"),
-        "down": (figures.RIGHT, "-"), "up": (figures.WRONG, "-"),
-    }  # fmt: skip
-    for name, (ink, line) in looks.items():
-        first = 1 if name == "before" else steps + 1
-        at = np.arange(first, first + courses[name].shape[1])
-        style: dict[str, Any] = {"color": ink, "ls": line, "marker": "", "lw": 1.8}
-        before = len(right.collections)
-        drawn[name] = figures.curve(right, at, courses[name], name, **style)
-        for band in right.collections[before:]:
-            band.set_alpha(0.13)
-    right.axvline(steps + 0.5, color="0.3", lw=1)
-    right.text(steps - 1, 95, "here α is turned", ha="right", va="center", fontsize=8.5)
-    right.text(steps + 5, 71, "from 16 to 100", color=figures.WRONG, fontsize=8.5)
-    right.text(steps + 22, 46, "left at 16", color=purple, fontsize=8.5)
-    right.text(steps + 28, 10, "from 100 to 16", color=figures.RIGHT, fontsize=8.5)
-    for axes in (left, right):
-        axes.axhline(even["all alike"], color="0.5", ls=":", lw=1.4, zorder=0)
-    right.text(2 * steps, 4.5, "all 31 alike", fontsize=8, color="0.35", ha="right")
-    right.set(xlabel="step of training", ylim=(0, 100), yticklabels=[])
-    right.set_title("turned while it trains", fontweight="bold", loc="left")
-    drawn["even"] = even["all alike"]
-    drawn["fixed"] = {name: figures.sample(values) for name, values in fixed.items()}
+    best_rate: dict[float, float] = {}
+    scales, rates = (
+        [*dict.fromkeys(key.split(", ")[k] for key in found["recall"])] for k in (0, 1)
+    )
+    titles = {"recall": "Recall@1, validation (%)", "share": "share of the nearest (%)"}
+    fig, panels = plt.subplots(1, 2, figsize=(figures.WIDTH, 2.7), sharey=True)
+    for axes, (name, title) in zip(panels, titles.items(), strict=True):
+        table = np.array([[np.mean(found[name][f"{a}, {r}"]) for r in rates] for a in scales])
+        cut = (table.min() + table.max()) / 2
+        axes.imshow(table, cmap="Blues", aspect="auto", vmin=table.min() - 5)
+        for (row, column), value in np.ndenumerate(table):
+            best = name == "recall" and value == table[row].max()
+            ink: dict[str, Any] = {"color": "white" if value > cut else "0.15"}
+            ink |= {"ha": "center", "va": "center", "fontsize": 9.5}
+            axes.text(column, row, f"{value:.0f}", fontweight="bold" if best else "normal", **ink)
+            if best:
+                best_rate[float(scales[row])] = float(rates[column])
+                box: dict[str, Any] = {"fill": False, "ec": figures.WRONG, "lw": 2}
+                axes.add_patch(Rectangle((column - 0.47, row - 0.46), 0.94, 0.92, **box))
+        axes.set(xticks=range(len(rates)), xticklabels=rates, xlabel="learning rate")
+        axes.set(yticks=range(len(scales)), yticklabels=scales)
+        axes.grid(False)
+        axes.set_title(title, fontweight="bold", loc="left", fontsize=10)
+    panels[0].set_ylabel("scale α")
+    drawn = {part: {k: figures.sample(v) for k, v in found[part].items()} for part in titles}
+    return fig, drawn, best_rate
+
+
+#: How the turns of the verdict are drawn.
+_LOOKS = {
+    "4 to 16": (figures.RIGHT, "-", "o"), "16 to 4": (figures.RIGHT, "--", "s"),
+    "16 to 64": (figures.WRONG, "-", "o"), "64 to 16": (figures.WRONG, "--", "s"),
+    "16 to 64, short": ("0.35", ":", "D"),
+}  # fmt: skip
+
+
+def verdict(
+    changes: Mapping[str, np.ndarray], last: int, threshold: float
+) -> tuple[Figure, dict[str, Any]]:
+    """How each turn changes the share of the nearest: by the step (R, S), and in the last steps."""
+    fig, (course, end) = plt.subplots(
+        1, 2, figsize=(figures.WIDTH, 3.9), width_ratios=(1, 1.35), sharey=True
+    )
+    drawn: dict[str, Any] = {"at once": {}, "end": {}}
+    for place, (name, (ink, line, mark)) in enumerate(_LOOKS.items()):
+        values = changes[name]
+        course.plot(np.arange(1, values.shape[1] + 1), values.mean(0), color=ink, ls=line, lw=1.7)
+        kept = values[:, -last:].mean(axis=1)
+        end.plot(place, values[:, 0].mean(), mark, mfc="white", mec=ink, mew=1.5, ms=7)
+        end.plot([place + 0.2] * len(kept), kept, ".", color=ink, alpha=0.45, ms=6)
+        mean, low, high, _ = statistics.interval(kept)
+        end.errorbar(place, mean, [[mean - low], [high - mean]], color=ink, fmt=mark, ms=8, lw=3.5)
+        drawn["at once"][name] = figures.sample(values[:, 0])
+        drawn["end"][name] = figures.sample(kept)
+    for axes in (course, end):
+        axes.axhspan(-threshold, threshold, color="0.5", alpha=0.15, lw=0, zorder=0)
+        axes.axhline(0, color="0.3", lw=1, zorder=1)
+        axes.grid(False, axis="x")
+    look: dict[str, Any] = {"fontsize": 8.5, "color": "0.3", "ha": "right", "va": "center"}
+    end.text(len(changes) - 0.45, threshold + 4, "gray: below 10 points", **look)
+    end.text(0.2, changes["4 to 16"][:, 0].mean(), "at once", **look | {"ha": "left"})
+    end.text(0.32, changes["4 to 16"][:, -last:].mean(), "at the end", **look | {"ha": "left"})
+    names = [
+        name.replace(", short", "\n(gradients\nas at 16)").replace(" to ", " → ") for name in _LOOKS
+    ]
+    end.set(xticks=range(len(changes)), xticklabels=names, xlim=(-0.5, len(changes) - 0.4))
+    course.set(xlabel="steps after the turn", ylabel="change of the share (points)")
+    course.set_title("step by step", fontweight="bold", loc="left", fontsize=10)
+    end.set_title("by the turn of α", fontweight="bold", loc="left", fontsize=10)
     return fig, drawn
 
 
-def samples(
-    cosines: Mapping[tuple[int, float | str], Tensor],
-    courses: Mapping[str, np.ndarray],
-    share: Mapping[str, np.ndarray],
-    jump: np.ndarray,
-    left: np.ndarray,
-    by_split: Callable[[np.ndarray], np.ndarray],
-) -> dict[str, Any]:
-    """What the page says in numbers: the turn, the rise with the scale, and α times the spread."""
-    order, last = list(dict.fromkeys(seed for seed, _ in cosines)), slice(-10, None)
+def unseen(
+    networks: Mapping[Any, Any],
+    test: data.ImageSet,
+    turns: Sequence[tuple[int, int]],
+    share: Callable[[Tensor, float], float],
+) -> dict[str, list[float]]:
+    """How each turn changes the share of the nearest in ten batches of unseen characters."""
+    seeds = list(dict.fromkeys(seed for seed, *_ in networks))
 
-    def spread(key: float | str, alpha: float, at: slice) -> np.ndarray:
-        s = torch.stack([cosines[seed, key][at] for seed in order])  # (R, S, P, P)
-        two = ~torch.eye(s.shape[-1], dtype=torch.bool, device=s.device)
-        own = s[:, :, two].unflatten(2, (len(two), -1)).std(dim=3)  # of each anchor: (R, S, P)
-        return by_split(alpha * own.mean(dim=(1, 2)).cpu().numpy())
+    def of(seed: int, old: int, to: int) -> float:
+        model, _ = networks[seed, old, to]
+        device = next(model.parameters()).device
+        batches, found = PK(test.labels, 32, 2, seed), []
+        model = copy.deepcopy(model).train()  # as it is pushed: BatchNorm of the batch
+        for step in range(10):
+            with torch.no_grad():
+                x = F.normalize(model(test.images[batches(step)].to(device) / 255))
+            found.append(share((x @ x.T)[0::2, 1::2], to))
+        return float(np.mean(found))
 
-    scales = [key for _, key in cosines if isinstance(key, float)]
-    found = {
-        "rise": {
-            f"{b} minus {a}": share[b] - share[a] for a, b in zip(share, [*share][1:], strict=False)
-        },
-        "turn": {
-            "jump": jump,
-            "left": left,
-            "left of it": 100 * left / jump,
-            "early": by_split((courses["up"] - courses["kept"])[:, 5:20].mean(axis=1)),
-            "down left": by_split((courses["down"] - courses["kept"])[:, last].mean(axis=1)),
-            "kept lowest": by_split(courses["kept"]).min(axis=1),
-            "before": by_split(courses["before"][:, last].mean(axis=1)),
-            "first": by_split(courses["up"][:, 0]),
-            "end": by_split(courses["up"][:, last].mean(axis=1)),
-            "end kept": by_split(courses["kept"][:, last].mean(axis=1)),
-            "down first": by_split(courses["down"][:, 0]),
-            "down end": by_split(courses["down"][:, last].mean(axis=1)),
-        },
-        "spread": {
-            "before": spread(16.0, 16.0, last),
-            "first": spread("up", 100.0, slice(0, 1)),
-            "end": spread("up", 100.0, last),
-            "end kept": spread("kept", 16.0, last),
-        }
-        | {f"trained at {a:g}": spread(a, a, last) for a in dict.fromkeys(scales)},
+    return {
+        f"{old} to {to}": [of(k, old, to) - of(k, old, old) for k in seeds]
+        for old, to in turns
+        if old != to
     }
-    return {name: {k: figures.sample(v) for k, v in part.items()} for name, part in found.items()}
 
 
 def ranks(cosines: Mapping[float, Tensor]) -> tuple[Figure, dict[str, Any]]:
@@ -163,8 +187,8 @@ def ranks(cosines: Mapping[float, Tensor]) -> tuple[Figure, dict[str, Any]]:
     purple = figures.look("n_pairs_normalized").color
     shown = (
         (16.0, 16.0, "trained at 16, α = 16", purple),
-        (16.0, 100.0, "the same, α = 100", "0.5"),
-        (100.0, 100.0, "trained at 100, α = 100", purple),
+        (16.0, 64.0, "the same, α = 64", "0.5"),
+        (64.0, 64.0, "trained at 64, α = 64", purple),
     )
     for axes, (trained, alpha, said, ink) in zip(panels, shown, strict=True):
         s = _negatives(cosines[trained])
