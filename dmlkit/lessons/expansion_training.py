@@ -170,16 +170,17 @@ def same_as_dmlkit(on_points: Callable[..., Tensor], alpha: float, lam: float) -
 
 @torch.no_grad()
 def crowding(x: Tensor, proxies: Tensor) -> tuple[float, float, float]:
-    """Of the 40 % nearest samples (C, m, d): angle, nearer proxies to them, and to their points."""
+    """Of the 40 % nearest samples (C, m, d): angle, that of points, nearer proxies to these."""
     C, m, d = x.shape
     x, q = F.normalize(x.flatten(0, 1)), F.normalize(proxies)
     y = torch.arange(C, device=x.device).repeat_interleave(m)
     own = (x * q[y]).sum(dim=1)
     E = own.topk(round(0.4 * len(x))).indices
     z = spherical.expand(x[E], q[y[E]], min(8, d - 1), directions="rotated")
-    by_sample = (x[E] @ q.T > own[E, None] + 1e-5).sum(dim=1).float().mean()
+    at = (z * q[y[E]][:, None]).sum(dim=2)
     by_point = (z @ q.T > own[E, None, None] + 1e-5).sum(dim=2).float().mean()
-    return own[E].acos().rad2deg().mean().item(), by_sample.item(), by_point.item()
+    degrees, of_points = (a.clamp(-1, 1).acos().rad2deg().mean().item() for a in (own[E], at))
+    return degrees, of_points, by_point.item()
 
 
 def setting(
@@ -298,8 +299,8 @@ def standing(
         each = [
             v for (_, d, alpha, form), v in stands.items() if (d, alpha, form) == (8, scale, "")
         ]
-        degrees, _, by_point = np.mean(each, axis=0)
-        found[name] = {"degrees": float(degrees), "nearer to a point": float(by_point)}
+        names = "degrees", "degrees of points", "nearer to a point"
+        found[name] = dict(zip(names, np.mean(each, axis=0).tolist(), strict=True))
     return {"stands": found}
 
 
