@@ -271,7 +271,7 @@ def answer(
         ends = [each["low"], each["high"]]
         left.plot(ends, [row] * 2, color=ink, lw=7 if first else 2.5, solid_capstyle="butt")
         left.plot(each["mean"], row, "o", color=ink, ms=13 if first else 7, mec="white")
-        said = f"{each['mean']:+.1f}".replace("-", "−").replace("+0.0", "0.0")
+        said = f"{round(each['mean'], 1) + 0.0:+.1f}".replace("-", "−").replace("+0.0", "0.0")
         look: dict[str, Any] = {"size": 13, "weight": "bold"} if first else {"size": 10}
         left.text(each["high"] + 0.03 * far, row, said, va="center", color=ink, **look)
         left.text(0, row - 0.36, name, transform=left.get_yaxis_transform(), size=9.5,
