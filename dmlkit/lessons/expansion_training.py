@@ -262,24 +262,35 @@ def answer(
     gains: Mapping[str, Array], scores: Mapping[str, Array], floors: Mapping[str, float]
 ) -> tuple[Figure, dict[str, Any]]:
     """Differences of Recall@1, the first of them the rule's, and the scores of it; with numbers."""
-    fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 3.5), width_ratios=(2.3, 1))
+    fig = plt.figure(figsize=(6.5, 3.9))
+    grid = fig.add_gridspec(2, 2, width_ratios=(2.3, 1), height_ratios=(4, 1.15))
+    upper, lower, right = (fig.add_subplot(grid[at]) for at in ((0, 0), (1, 0), (slice(2), 1)))
     drawn = {name: _interval(each) for name, each in gains.items()}
-    far = max(each["high"] for each in drawn.values())
-    for row, (name, each) in enumerate(drawn.items()):
-        first = row == 0
-        ink = figures.RIGHT if first else "0.45"
-        ends = [each["low"], each["high"]]
-        left.plot(ends, [row] * 2, color=ink, lw=7 if first else 2.5, solid_capstyle="butt")
-        left.plot(each["mean"], row, "o", color=ink, ms=13 if first else 7, mec="white")
-        said = f"{round(each['mean'], 1) + 0.0:+.1f}".replace("-", "−").replace("+0.0", "0.0")
-        look: dict[str, Any] = {"size": 13, "weight": "bold"} if first else {"size": 10}
-        left.text(each["high"] + 0.03 * far, row, said, va="center", color=ink, **look)
-        left.text(0, row - 0.36, name, transform=left.get_yaxis_transform(), size=9.5,
-                  weight="bold" if first else "normal")  # fmt: skip
-    left.axvline(0, color="black", lw=1)
-    left.set(ylim=(len(drawn) - 0.6, -0.75), yticks=[], xlabel="difference of Recall@1 (points)")
-    left.set_xlim(right=1.22 * far)
-    left.grid(False, axis="y")
+    *rows, control = drawn
+    ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+    for axes, names in ((upper, rows), (lower, [control])):  # the control has a scale of its own
+        ends = [(drawn[name]["low"], drawn[name]["high"]) for name in names]
+        low, high = min(0, np.min(ends)), max(1, np.max(ends))
+        for row, name in enumerate(names):
+            mean, first = drawn[name]["mean"], name == rows[0]
+            ink = figures.RIGHT if first else "0.45"
+            axes.plot(ends[row], [row] * 2, color=ink, lw=8 if first else 3, solid_capstyle="butt")
+            axes.plot(mean, row, "o", color=ink, ms=13 if first else 8, mec="white", mew=1.5)
+            said = f"{round(mean, 1) + 0.0:+.1f}".replace("-", "−").replace("+0.0", "0.0")
+            look: dict[str, Any] = {"size": 14, "weight": "bold"} if first else {"size": 10}
+            look["bbox"] = ground
+            axes.text(ends[row][1] + 0.03 * (high - low), row, said, va="center", color=ink, **look)
+            axes.text(0.01, row - 0.38, name, transform=axes.get_yaxis_transform(), size=9.5,
+                      weight="bold" if first else "normal", bbox=ground)  # fmt: skip
+        axes.axvline(0, color="black", lw=1)
+        axes.set(ylim=(len(names) - 0.55, -0.75), yticks=[])
+        axes.set_xlim(
+            low - 0.1 * (high - low), high + (0.1 if axes is upper else 0.25) * (high - low)
+        )
+        axes.grid(False, axis="y")
+    upper.axvline(1, color="0.4", lw=1.2, ls=":")
+    upper.text(0.98, 3.35, "1 point", ha="right", color="0.35", size=9)
+    lower.set_xlabel("difference of Recall@1 (points)")
     kept = figures.sweep(right, scores, floors)
     for text in right.texts[len(scores) :]:
         text.set(x=-0.5, ha="left", va="bottom")
