@@ -31,41 +31,6 @@ def recall(x: Tensor, labels: NDArray[np.int64]) -> float:
     return 100 * float(found[1])
 
 
-def _resting(images: Tensor, labels: Tensor, k: int, steps: int) -> nn.Module:
-    """A network that learned the first 100 characters, without its last layer."""
-    torch.manual_seed(k)
-    where = images.device
-    network = models.ConvNet(64, widths=(8, 16, 32)).to(where)
-    network = network.to(memory_format=torch.channels_last)
-    q = nn.Parameter(torch.randn(100, 64).to(where))
-    optimizer = torch.optim.Adam([*network.parameters()], lr=0.01)
-    optimizer.add_param_group({"params": [q], "lr": 0.1})
-    first = torch.where(labels < 100)[0]
-    for _ in range(steps):
-        i = first[torch.randint(len(first), (128,)).to(where)]
-        optimizer.zero_grad()
-        logits = 16 * F.normalize(network(images[i])) @ F.normalize(q).T
-        F.cross_entropy(logits, labels[i]).backward()
-        optimizer.step()
-    return nn.Sequential(*list(network)[:-1], nn.Flatten()).eval()
-
-
-def bed(k: int, steps: int, where: str = "cpu") -> tuple[Tensor, Tensor, NDArray[np.int64], float]:
-    """What repetition k trains its heads on and is tested by: features of its own network."""
-    part: dict[str, Any] = {"part": "evaluate", "val_classes": 0, "class_split": k}
-    train, test = (data.load("glyphs", which, **part) for which in ("train", "test"))
-    images, unseen = (
-        torch.as_tensor(each.images[:]).to(where).float() / 255 for each in (train, test)
-    )
-    labels = torch.from_numpy(train.labels).to(where)
-    rest = _resting(images, labels, k, steps)
-    with torch.no_grad():
-        X, Z = (torch.cat([rest(some) for some in each.split(1000)]) for each in (images, unseen))
-        X, Z = (X - X.mean(dim=0)) / X.std(), (Z - X.mean(dim=0)) / X.std()
-    X = X[labels >= 100].view(-1, 40, 512)  # 200 characters, 40 images of each
-    return X, Z, test.labels, recall(unseen.flatten(1), test.labels)
-
-
 def characters(k: int, classes: int, shown: int = 20) -> Bed:
     """Features of what repetition k learns (C, m, 384) and searches (N, 384), labels, and floors.
 
