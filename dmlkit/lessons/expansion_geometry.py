@@ -229,17 +229,19 @@ def answer(
     control = _interval(scores["random", lam] - scores["together", lam])
     rows = gaps | {f"control: random − in one place, λ = {lam:g}": control}
     far = max(each["high"] for each in rows.values())
+    ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
     for row, (name, each) in enumerate(rows.items()):
         first = row == 0
         ink = figures.RIGHT if first else "0.45"
-        left.plot([each["low"], each["high"]], [row] * 2, color=ink, lw=7 if first else 2.5,
-                  solid_capstyle="butt")  # fmt: skip
-        left.plot(each["mean"], row, "o", color=ink, ms=13 if first else 7, mec="white")
+        ends = [each["low"], each["high"]]
+        left.plot(ends, [row] * 2, color=ink, lw=14 if first else 3, solid_capstyle="butt")
+        left.plot(each["mean"], row, "o", color="white" if first else ink, ms=5 if first else 7)
         said = f"{round(each['mean'], 1) + 0.0:+.1f}".replace("-", "−").replace("+0.0", "0.0")
-        look: dict[str, Any] = {"size": 13, "weight": "bold"} if first else {"size": 10}
-        left.text(each["high"] + 0.04 * far, row, said, va="center", color=ink, **look)
+        look: dict[str, Any] = {"size": 14, "weight": "bold"} if first else {"size": 10}
+        look["bbox"] = ground
+        left.text(each["high"] + 0.06 * far, row, said, va="center", color=ink, **look)
         left.text(0, row - 0.36, name, transform=left.get_yaxis_transform(), size=9,
-                  weight="bold" if first else "normal")  # fmt: skip
+                  weight="bold" if first else "normal", bbox=ground)  # fmt: skip
     left.axvline(0, color="black", lw=1)
     left.set(ylim=(len(rows) - 0.6, -0.75), yticks=[], xlabel="difference of Recall@1 (points)")
     left.set_xlim(right=1.3 * far)
@@ -249,7 +251,8 @@ def answer(
         right.plot(*zip(*at, strict=True), color="0.75", lw=1.5, zorder=1)
         for (x, y), way in zip(at, NAMES, strict=True):
             right.plot(x, y, MARKS[way], color=INKS[way], ms=9, mec="white", zorder=2)
-        right.annotate(f"λ = {lam:g}", at[0], (4, -14), textcoords="offset points", size=9)
+        where: dict[str, Any] = {"textcoords": "offset points", "size": 9, "ha": "right"}
+        right.annotate(f"λ = {lam:g}", at[0], (-8, -12), **where)
     right.axhline(0, color="black", lw=1)
     right.set(xscale="log", xlabel="noise of the points (batches: 100)")
     right.set_title("Recall@1 minus no points", weight="bold", loc="left", size=10)
