@@ -29,8 +29,8 @@ EXPLORABLE = Explorable(
     alt="Bars of other classes' proxies by their angle to a place on the sphere, and a line at the "
     "own proxy; in few dimensions bars spread to small angles, in many they crowd at 90°.",
     discover="Random directions stand near a right angle to a place, in 64 dimensions nearly all "
-    "of them. In 8 dimensions with 200 classes fewer than one other proxy is nearer than 33°, and "
-    "17 are nearer than 60°: a crowd meets only places that are far from their own proxy.",
+    "of them. In 8 dimensions with 500 classes fewer than one other proxy is nearer than 30°, and "
+    "43 are nearer than 60°: a crowd meets only places that are far from their own proxy.",
     choices=(
         Choice(
             "random", "random proxies",
@@ -38,12 +38,12 @@ EXPLORABLE = Explorable(
             "other proxies come nearer to the place than its own one?",
             (
                 Slider("dimensions d", 3.0, 128.0, 8.0, log=True),
-                Slider("classes C", 2.0, 2000.0, 200.0, log=True),
+                Slider("classes C", 2.0, 2000.0, 500.0, log=True),
             ),
         ),
     ),
     points=lambda: [{"name": "angle of the own proxy", "label": ""}],
-    start=((33.0,),),
+    start=((30.0,),),
     formula=crowd,
     readouts={"nearer": "Other proxies that are nearer", "others": "of", "dims": "Dimensions"},
 )  # fmt: skip

@@ -181,10 +181,9 @@ def noise(
     batch: int,
     turns: int,
 ) -> dict[str, float]:
-    """Noise of the points' gradient at unit proxies by their turns, and the corners' shift.
+    """Noise of the points' gradient at unit proxies by drawing their places anew.
 
-    In percent of the noise by drawing batches of X (C, m, f). The shift is how far the mean of
-    corners is from that of random places: from two halves of the turns, so that noise is not in it.
+    In percent of the noise by drawing batches of X (C, m, f).
     """
     q = F.normalize(proxies).detach().requires_grad_()
     own: list[Tensor] = []
@@ -197,117 +196,80 @@ def noise(
         for way in ways:
             terms = [loss(x, y, unit, way) for _ in range(turns)]
             each = [torch.autograd.grad(term, q, retain_graph=True)[0] for term in terms]
-            pushes[way].append(torch.stack(each))  # (turns, C, d)
+            pushes[way].append(torch.stack(each).var(dim=0).sum())  # of (turns, C, d)
     whole = torch.stack(own).var(dim=0).sum().sqrt()
-    found = {way: torch.stack([p.var(dim=0).sum() for p in pushes[way]]).mean().sqrt()
-             for way in ways}  # fmt: skip
-    apart = torch.cat(pushes["corners"]) - torch.cat(pushes["random"])
-    both = (apart[::2].mean(dim=0) * apart[1::2].mean(dim=0)).sum()
-    found["shift"] = both.clamp(min=0).sqrt()
-    return {name: 100 * (each / whole).item() for name, each in found.items()}
+    return {way: 100 * (torch.stack(p).mean().sqrt() / whole).item() for way, p in pushes.items()}
 
 
 def _interval(values: Array) -> dict[str, Any]:
-    """A sample with its mean and 99 % interval."""
-    mean, low, high, _ = (float(v) for v in statistics.interval(values, level=0.99))
+    """A sample with its mean and 95 % interval."""
+    mean, low, high, _ = (float(v) for v in statistics.interval(values))
     return figures.sample(values, mean=mean, low=low, high=high)
 
 
+#: How an arrangement is called, and how it is marked.
+NAMES = {"together": "in one place", "random": "random places", "corners": "corners"}
+MARKS = {"together": "s", "random": "o", "corners": "^"}
+
+
 def answer(
-    scores: Mapping[int, Mapping[tuple[str, str], Sequence[float]]],
-    noise: Mapping[int, Mapping[tuple[str, str], Sequence[float]]],
-    pixels: float,
+    scores: Mapping[tuple[str, float], Array],
+    noise: Mapping[tuple[str, float], Array],
+    none: Array,
+    floors: Mapping[str, float],
 ) -> tuple[Figure, dict[str, Any]]:
-    """The points' noise and Recall@1 by arrangement, weight and dimensions; with the numbers."""
-    wide = [len(each) for each in noise.values()]
-    fig, panels = plt.subplots(
-        3, 2, figsize=(6.5, 6.6), width_ratios=wide, height_ratios=(0.9, 1.3, 0.9), sharex="col"
-    )
-    drawn: dict[str, Any] = {"raw pixels": figures.example(pixels)}
-    most = max(np.max(each) for found in noise.values() for each in found.values())
-    every = [
-        np.array(each) - np.array(found["none", "0"])
-        for found in scores.values() for each in found.values()
-    ]  # fmt: skip
-    ends = np.min(every) - 1.6, np.max(every) + 1.2
-    for column, (d, found) in enumerate(scores.items()):
-        top, low, last = panels[:, column]
-        none = np.array(found["none", "0"])
-        keys = [*noise[d]]  # (way, form)
-        inks = [INKS[way] for way, _ in keys]
-        heights = [np.mean(noise[d][key]) for key in keys]
-        top.bar(range(len(keys)), heights, 0.7, color=inks)
-        top.axhline(100, color="0.4", ls=":", lw=1.2)
-        ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
-        for at, (height, key) in enumerate(zip(heights, keys, strict=True)):
-            top.plot([at] * len(noise[d][key]), noise[d][key], ".", color="black", ms=3, alpha=0.6)
-            said = f"{height:.0f}" if height >= 1 else f"{height:.1f}"
-            above = max(noise[d][key]) + 0.03 * most
-            top.text(at, above, said, ha="center", va="bottom", fontsize=8.5, bbox=ground)
-        top.set(ylim=(0, 1.2 * most), xlim=(-0.6, len(keys) - 0.4))
-        top.grid(False, axis="x")
-        top.set_title(f"{d} dimensions", fontweight="bold", loc="left")
-        gains = {key: np.array(found[key]) - none for key in keys}
-        named = {f"{way}, {form}": each for (way, form), each in gains.items()}
-        kept = figures.sweep(low, named, {}, unit="", digits=1)["scores"]
-        for at, ink in enumerate(inks):
-            for line in low.lines[2 * at : 2 * at + 2]:
-                line.set_color(ink)
-        for text, ink in zip(low.texts, inks, strict=True):  # in one line, off the dots
-            text.set(position=(0, 0), va="center", fontsize=8.5, color=ink)
-            text.xy = (text.xy[0], ends[1] - 0.45)
-        low.axhline(0, color="black", lw=1)
-        low.set(ylim=ends, xlim=(-0.6, len(keys) - 0.4))
-        forms = [*dict.fromkeys(form for _, form in keys)]
-        n = min(8, d - 1)
-        names = {"code": "λ = 0.2", "sum": f"λ = {0.2 * n:.1f}", "paper": "1.4, attached"}
-        for at, form in enumerate(forms):
-            gap = _interval(gains["random", form] - gains["together", form])
-            ends_ = [[gap["mean"] - gap["low"]], [gap["high"] - gap["mean"]]]
-            last.errorbar([3 * at + 1], [gap["mean"]], ends_, fmt="o", color="black", lw=2, ms=6)
-            said = f"{gap['mean']:.1f}".replace("-", "−")
-            last.text(3 * at + 1.2, gap["high"], said, va="center", fontsize=9)
-        last.axhline(0, color="black", lw=1)
-        last.grid(False, axis="x")
-        last.set(ylim=(-2.4, 3.4), xlim=(-0.6, len(keys) - 0.4))
-        last.set_xticks(np.arange(len(forms)) * 3 + 1, [names[form] for form in forms])
-        for edge in range(1, len(forms)):
-            for axes in (top, low, last):
-                axes.axvline(3 * edge - 0.5, color="0.8", lw=1)
-        said = f"no points: {none.mean():.1f} %\nraw pixels: {pixels:.1f} %"
-        low.text(0.03, 0.03, said, transform=low.transAxes, fontsize=9, va="bottom", bbox=ground)
-        drawn[f"d = {d}"] = {
-            "none": figures.sample(none),
-            "minus none": kept,
-            "noise": {f"{w}, {f}": figures.sample(v) for (w, f), v in noise[d].items()},
-            "corners − together": {
-                f: _interval(gains["corners", f] - gains["together", f]) for f in forms
-            },
-            "random − together": {
-                f: _interval(gains["random", f] - gains["together", f]) for f in forms
-            },
-            "together − none": {f: _interval(gains["together", f]) for f in forms},
-            "random − none": {f: _interval(gains["random", f]) for f in forms},
-            "corners − random": {
-                f: _interval(gains["corners", f] - gains["random", f]) for f in forms
-            },
-            "corners − none": {f: _interval(gains["corners", f]) for f in forms},
-            "taken off, corners for together": {
-                f: figures.sample(
-                    100
-                    * (
-                        1
-                        - np.hypot(100, noise[d]["corners", f])
-                        / np.hypot(100, noise[d]["together", f])
-                    )
-                )
-                for f in forms
-            },
-        }
-    panels[0, 0].set_ylabel("noise of the points\n(that of batches: 100)")
-    panels[1, 0].set_ylabel("Recall@1\nminus no points")
-    panels[2, 0].set_ylabel("random places\nminus one place")
-    words = {"together": "all in one place", "random": "random places", "corners": "corners"}
-    keys_ = [Line2D([], [], color=INKS[w], lw=6, label=name) for w, name in words.items()]
-    fig.legend(handles=keys_, loc="outside lower center", ncols=3, frameon=False)
+    """Corners minus random places at each weight; and Recall@1 by the points' noise."""
+    weights = sorted({lam for _, lam in scores})
+    fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 3.6), width_ratios=(1, 1.25))
+    gaps = {
+        f"corners − random, λ = {lam:g}": _interval(scores["corners", lam] - scores["random", lam])
+        for lam in weights
+    }
+    lam = weights[1]
+    control = _interval(scores["random", lam] - scores["together", lam])
+    rows = gaps | {f"control: random − in one place, λ = {lam:g}": control}
+    far = max(each["high"] for each in rows.values())
+    ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+    for row, (name, each) in enumerate(rows.items()):
+        first = row == 0
+        ink = figures.RIGHT if first else "0.45"
+        ends = [each["low"], each["high"]]
+        left.plot(ends, [row] * 2, color=ink, lw=14 if first else 3, solid_capstyle="butt")
+        left.plot(each["mean"], row, "o", color="white" if first else ink, ms=5 if first else 7)
+        said = f"{round(each['mean'], 1) + 0.0:+.1f}".replace("-", "−").replace("+0.0", "0.0")
+        look: dict[str, Any] = {"size": 14, "weight": "bold"} if first else {"size": 10}
+        look["bbox"] = ground
+        left.text(each["high"] + 0.06 * far, row, said, va="center", color=ink, **look)
+        left.text(0, row - 0.36, name, transform=left.get_yaxis_transform(), size=9,
+                  weight="bold" if first else "normal", bbox=ground)  # fmt: skip
+    left.axvline(0, color="black", lw=1)
+    left.set(ylim=(len(rows) - 0.6, -0.75), yticks=[], xlabel="difference of Recall@1 (points)")
+    left.set_xlim(right=1.3 * far)
+    left.grid(False, axis="y")
+    for lam in weights:
+        at = [(np.mean(noise[w, lam]), np.mean(scores[w, lam] - none)) for w in NAMES]
+        right.plot(*zip(*at, strict=True), color="0.75", lw=1.5, zorder=1)
+        for (x, y), way in zip(at, NAMES, strict=True):
+            right.plot(x, y, MARKS[way], color=INKS[way], ms=9, mec="white", zorder=2)
+        where: dict[str, Any] = {"textcoords": "offset points", "size": 9, "ha": "right"}
+        right.annotate(f"λ = {lam:g}", at[0], (-8, -12), **where)
+    right.axhline(0, color="black", lw=1)
+    right.set(xscale="log", xlabel="noise of the points (batches: 100)")
+    right.set_title("Recall@1 minus no points", weight="bold", loc="left", size=10)
+    keys = [Line2D([], [], color=INKS[w], marker=MARKS[w], ls="", ms=8, label=NAMES[w])
+            for w in NAMES]  # fmt: skip
+    right.legend(handles=keys, loc="lower left", frameon=False, fontsize=9)
+    drawn = {
+        "rows": rows,
+        "noise": {f"{way}, {lam:g}": figures.sample(each) for (way, lam), each in noise.items()},
+        "minus none": {
+            f"{way}, {lam:g}": _interval(each - none) for (way, lam), each in scores.items()
+        },
+        "random − together": {
+            f"{lam:g}": _interval(scores["random", lam] - scores["together", lam])
+            for lam in weights
+        },
+        "none": figures.sample(none),
+        "floors": figures.example(dict(floors)),
+    }
     return fig, drawn

@@ -1,8 +1,7 @@
 """What lesson 17 prepares, checks and draws; its features are lesson 16's, too."""
 
-import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Circle
+from matplotlib.patches import Circle, Rectangle
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -22,12 +21,8 @@ from dmlkit import data, figures, losses, models, retrieval, statistics
 from dmlkit.losses import spherical
 
 Array = NDArray[np.float64]
-#: Features of 200 characters to train on, of 100 others, labels of these, Recall@1 of their pixels.
-Bed = tuple[Tensor, Tensor, NDArray[np.int64], float]
-#: Scale, form ("none", "push", "pull" or "both"), and weight of the points.
-Kind = tuple[float, str, float]
-#: The color of a form.
-INKS = {"push": figures.WRONG, "pull": figures.RIGHT, "both": "0.35"}
+#: Features of characters to train on, of others, labels of these, Recall@1 of what is untrained.
+Bed = tuple[Tensor, Tensor, NDArray[np.int64], dict[str, float]]
 
 
 def recall(x: Tensor, labels: NDArray[np.int64]) -> float:
@@ -36,39 +31,28 @@ def recall(x: Tensor, labels: NDArray[np.int64]) -> float:
     return 100 * float(found[1])
 
 
-def _resting(images: Tensor, labels: Tensor, k: int, steps: int) -> nn.Module:
-    """A network that learned the first 100 characters, without its last layer."""
-    torch.manual_seed(k)
-    where = images.device
-    network = models.ConvNet(64, widths=(8, 16, 32)).to(where)
-    network = network.to(memory_format=torch.channels_last)
-    q = nn.Parameter(torch.randn(100, 64).to(where))
-    optimizer = torch.optim.Adam([*network.parameters()], lr=0.01)
-    optimizer.add_param_group({"params": [q], "lr": 0.1})
-    first = torch.where(labels < 100)[0]
-    for _ in range(steps):
-        i = first[torch.randint(len(first), (128,)).to(where)]
-        optimizer.zero_grad()
-        logits = 16 * F.normalize(network(images[i])) @ F.normalize(q).T
-        F.cross_entropy(logits, labels[i]).backward()
-        optimizer.step()
-    return nn.Sequential(*list(network)[:-1], nn.Flatten()).eval()
+def characters(k: int, classes: int, shown: int = 20) -> Bed:
+    """Features of what repetition k learns (C, m, 384) and searches (N, 384), labels, and floors.
 
-
-def bed(k: int, steps: int, where: str = "cpu") -> Bed:
-    """What repetition k trains its heads on and is tested by: features of its own network."""
+    The features are of a network that learned 300 other characters; ten blocks of 76 characters
+    share none. The floors are Recall@1 of raw pixels and of the features' 8 principal components.
+    """
     part: dict[str, Any] = {"part": "evaluate", "val_classes": 0, "class_split": k}
+    part |= {"train_classes": classes, "per_class": shown, "test_classes": 76}
     train, test = (data.load("glyphs", which, **part) for which in ("train", "test"))
-    images, unseen = (
-        torch.as_tensor(each.images[:]).to(where).float() / 255 for each in (train, test)
-    )
-    labels = torch.from_numpy(train.labels).to(where)
-    rest = _resting(images, labels, k, steps)
+    network = models.ConvNet(64, pretrained=True)
+    rest = nn.Sequential(*list(network)[:-1], nn.Flatten()).eval()
+    images, unseen = (torch.as_tensor(each.images[:]).float() / 255 for each in (train, test))
     with torch.no_grad():
         X, Z = (torch.cat([rest(some) for some in each.split(1000)]) for each in (images, unseen))
-        X, Z = (X - X.mean(dim=0)) / X.std(), (Z - X.mean(dim=0)) / X.std()
-    X = X[labels >= 100].view(-1, 40, 512)  # 200 characters, 40 images of each
-    return X, Z, test.labels, recall(unseen.flatten(1), test.labels)
+    X, Z = (X - X.mean(dim=0)) / X.std(), (Z - X.mean(dim=0)) / X.std()
+    axes = torch.linalg.eigh(X.T @ X).eigenvectors[:, -8:]
+    floors = {
+        "raw pixels": recall(unseen.flatten(1), test.labels),
+        "principal axes (8)": recall(Z @ axes, test.labels),
+        "all features (384)": recall(Z, test.labels),
+    }
+    return X.view(classes, shown, -1), Z, test.labels, floors
 
 
 def felt(
@@ -116,173 +100,190 @@ def felt(
 
 
 def crowded(crowd: Callable[[int, int], Array]) -> tuple[Figure, dict[str, Any]]:
-    """How many of 199 random proxies in 8 dimensions are nearer than 33° and than 60°."""
+    """How many of 499 random proxies in 8 dimensions are nearer than 30° and than 60°."""
     fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.6), sharey=True)
-    bars = crowd(8, 200)
-    fine = np.interp([33, 60], 5 * np.arange(37), np.concatenate([[0], np.cumsum(bars)]))
+    bars = crowd(8, 500)
+    fine = np.interp([30, 60], 5 * np.arange(37), np.concatenate([[0], np.cumsum(bars)]))
     at = 5 * np.arange(36) + 2.5
-    for axes, theta, count in zip(panels, (33, 60), fine, strict=True):
+    for axes, theta, count in zip(panels, (30, 60), fine, strict=True):
         axes.bar(at, bars, 4.4, color=[figures.WRONG if a < theta else "0.75" for a in at])
         axes.axvline(theta, color="black", lw=2)
         axes.text(theta - 4, 0.97 * bars.max(), "own\nproxy", ha="right", va="top", fontsize=9)
-        said = f"own proxy at {theta}°:\n{count:.{0 if count > 1 else 1}f} of 199 are nearer"
+        said = f"own proxy at {theta}°:\n{count:.{0 if count > 1 else 1}f} of 499 are nearer"
         axes.set_title(said, fontweight="bold", loc="left", fontsize=10)
         axes.set(xlabel="angle to the place (°)", xticks=range(0, 181, 30))
     panels[0].set_ylabel("other proxies")
-    return fig, {"nearer, 200 in 8": {"33°": float(fine[0]), "60°": float(fine[1])}}
+    return fig, {"nearer, 500 in 8": {"30°": float(fine[0]), "60°": float(fine[1])}}
 
 
 def same_as_dmlkit(on_points: Callable[..., Tensor], alpha: float, lam: float) -> None:
-    """Assert that push and both are dmlkit's SphericalExpansion, and the pull a part of both."""
+    """Assert that value and gradients are those of dmlkit's SphericalExpansion, detached."""
     generator = torch.Generator().manual_seed(0)
     f = torch.randn(64, 16, generator=generator).requires_grad_()
     y = torch.arange(64) % 10
     theirs = losses.NormalizedSoftmaxLoss(10, 16, temperature=1 / alpha)
-
-    def own(form: str) -> tuple[Tensor, ...]:
-        torch.manual_seed(1)  # all turn the points alike
+    see = spherical.SphericalExpansion(theirs, 8, lam, True, directions="rotated", steps=0)
+    found = []
+    for way in ("ours", "theirs"):
+        torch.manual_seed(1)  # both turn the points alike
         x, q = F.normalize(f), F.normalize(theirs.proxies)
-        value = F.cross_entropy(alpha * x @ q.T, y) + lam * on_points(x, y, q, 26, alpha, form)
-        return (value, *torch.autograd.grad(value, (f, theirs.proxies)))
-
-    for form in ("push", "both"):
-        detached = form == "push"
-        see = spherical.SphericalExpansion(theirs, 8, lam, detached, directions="rotated", steps=0)
-        torch.manual_seed(1)
-        value = see(f, y)
-        found = (value, *torch.autograd.grad(value, (f, theirs.proxies)))
-        torch.testing.assert_close(own(form), found, atol=1e-5, rtol=1e-4)
-    plain = F.cross_entropy(alpha * F.normalize(f) @ F.normalize(theirs.proxies).T, y)
-    (rest,) = torch.autograd.grad(plain, theirs.proxies)
-    pull, both = own("pull"), own("both")
-    torch.testing.assert_close(pull[:2], both[:2], atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(pull[2], rest, atol=1e-5, rtol=1e-4)  # no proxy feels the points
+        real = F.cross_entropy(alpha * x @ q.T, y)
+        value = real + lam * on_points(x, y, q, 26, alpha) if way == "ours" else see(f, y)
+        found.append((value, *torch.autograd.grad(value, (f, theirs.proxies))))
+    torch.testing.assert_close(*found, atol=1e-5, rtol=1e-4)
 
 
 @torch.no_grad()
 def crowding(x: Tensor, proxies: Tensor) -> tuple[float, float, float]:
-    """Of the 40 % nearest samples (C, m, d): angle, nearer proxies to them, and to their points."""
+    """Of the 40 % nearest samples (C, m, d): angle, that of points, nearer proxies to these."""
     C, m, d = x.shape
     x, q = F.normalize(x.flatten(0, 1)), F.normalize(proxies)
     y = torch.arange(C, device=x.device).repeat_interleave(m)
     own = (x * q[y]).sum(dim=1)
     E = own.topk(round(0.4 * len(x))).indices
     z = spherical.expand(x[E], q[y[E]], min(8, d - 1), directions="rotated")
-    by_sample = (x[E] @ q.T > own[E, None] + 1e-5).sum(dim=1).float().mean()
+    at = (z * q[y[E]][:, None]).sum(dim=2)
     by_point = (z @ q.T > own[E, None, None] + 1e-5).sum(dim=2).float().mean()
-    return own[E].acos().rad2deg().mean().item(), by_sample.item(), by_point.item()
+    degrees, of_points = (a.clamp(-1, 1).acos().rad2deg().mean().item() for a in (own[E], at))
+    return degrees, of_points, by_point.item()
+
+
+def setting(
+    searched: Mapping[str, Any], d: int, form: str, scale: float | None = None
+) -> tuple[float, float]:
+    """Scale and rate of a form that are best on validation characters; at one scale, the rate."""
+    means = {
+        (float(alpha), float(rate)): float(np.mean(values))
+        for alpha, rates in searched[f"d = {d}"][form].items()
+        for rate, values in rates.items()
+        if scale is None or float(alpha) == scale
+    }
+    return max(means, key=lambda cell: means[cell])
+
+
+def search(
+    train: Callable[..., float],
+    groups: Mapping[int, Bed],
+    dims: Sequence[int],
+    forms: Mapping[str, str],
+    scales: Sequence[float],
+    rates: Sequence[float],
+) -> dict[str, Any]:
+    """Recall@1 on validation characters by dimensions, form, scale and rate; takes minutes."""
+    found: dict[str, Any] = {}
+    for d, (name, form), alpha, rate in product(dims, forms.items(), scales, rates):
+        each = [train(k, bed, d, alpha, rate, form) for k, bed in groups.items()]
+        by_scale = found.setdefault(f"d = {d}", {}).setdefault(name, {})
+        by_scale.setdefault(f"{alpha:g}", {})[f"{rate:g}"] = np.array(each)
+    return found
+
+
+def searching(searched: Mapping[str, Any], d: int) -> tuple[Figure, dict[str, Any]]:
+    """Heat maps of Recall@1 by scale and rate, without points and with them; with all cells."""
+    fig, panels = plt.subplots(1, 2, figsize=(6.5, 3.0), sharey=True)
+    names = {"none": "no points", "points": "points"}
+    tables = {}
+    for name in names:
+        scales = searched[f"d = {d}"][name]
+        tables[name] = np.array([[np.mean(v) for v in rates.values()] for rates in scales.values()])
+    low, high = (end(t for each in tables.values() for t in each.flat) for end in (min, max))
+    for axes, (name, title) in zip(panels, names.items(), strict=True):
+        best = setting(searched, d, name)
+        scales = searched[f"d = {d}"][name]
+        rates = [*next(iter(scales.values()))]
+        axes.imshow(tables[name], cmap="viridis", vmin=low, vmax=high, aspect="auto")
+        for (row, column), value in np.ndenumerate(tables[name]):
+            chosen = best == (float([*scales][row]), float(rates[column]))
+            ink = "white" if value < (low + high) / 2 else "black"
+            look: dict[str, Any] = {"weight": "bold", "size": 11} if chosen else {"size": 9}
+            axes.text(column, row, f"{value:.0f}", ha="center", va="center", color=ink, **look)
+            if chosen:
+                box = (column - 0.48, row - 0.48), 0.96, 0.96
+                axes.add_patch(Rectangle(*box, fill=False, ec=figures.WRONG, lw=2.5))
+        axes.set_xticks(range(len(rates)), rates)
+        axes.set_yticks(range(len(scales)), [*scales])
+        axes.set_xlabel("learning rate")
+        axes.grid(False)
+        axes.set_title(title, weight="bold", loc="left")
+    panels[0].set_ylabel("scale α")
+    drawn = {
+        dims: {
+            form: {alpha: {rate: figures.sample(v) for rate, v in rates.items()}
+                   for alpha, rates in scales.items()}
+            for form, scales in each.items()
+        }
+        for dims, each in searched.items()
+    }  # fmt: skip
+    return fig, drawn
 
 
 def _interval(values: Array) -> dict[str, Any]:
-    """A sample with its mean and 99 % interval."""
-    mean, low, high, _ = (float(v) for v in statistics.interval(values, level=0.99))
+    """A sample with its mean and 95 % interval."""
+    mean, low, high, _ = (float(v) for v in statistics.interval(values))
     return figures.sample(values, mean=mean, low=low, high=high)
 
 
 def answer(
-    found: Mapping[Kind, Array],
-    angles: Mapping[tuple[int, *Kind], tuple[float, float, float]],
-    best: Mapping[tuple[str, float], float],
-    pixels: float,
+    gains: Mapping[str, Array], scores: Mapping[str, Array], floors: Mapping[str, float]
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 of each form minus that without points by the scale and weight; with the numbers.
-
-    ``best`` is the scale that validation chose for each form at each weight.
-    """
-    scales = sorted({alpha for alpha, *_ in found})
-    weights = sorted({w for _, form, w in found if form != "none"}, reverse=True)
-    fig, (base, *panels) = plt.subplots(1, 3, figsize=(6.5, 3.6), width_ratios=(0.75, 1.3, 1))
-    panels[1].sharey(panels[0])
-    panels[1].tick_params(labelleft=False)
-    none = {alpha: found[alpha, "none", 0.0] for alpha in scales}
-    at_best = none[best["none", 0.0]]
-    drawn: dict[str, Any] = {
-        "raw pixels": figures.example(pixels),
-        "none": {f"{alpha:g}": _interval(each) for alpha, each in none.items()},
-        "none: best − 16": _interval(at_best - none[scales[-1]]),
-    }
-    named = {f"{alpha:g}": each for alpha, each in none.items()}
-    figures.sweep(base, named, {"raw pixels": pixels}, "0.35", unit="")
-    for text in base.texts:
-        text.set_visible(False)
-    base.text(
-        0.04, pixels - 0.6, "raw pixels", fontsize=9, va="top", transform=base.get_yaxis_transform()
-    )
-    base.set(ylim=(25, 46), yticks=range(25, 46, 5), xlabel="scale α", ylabel=figures.RECALL_AXIS)
-    base.set_title("no points", weight="bold", loc="left")
-    for axes, w in zip(panels, weights, strict=True):
-        forms = [form for form in INKS if (form, w) in best]
-        kept: dict[str, Any] = {}
-        for number, form in enumerate(forms):
-            each = {alpha: found[alpha, form, w] for alpha in scales}
-            kept[form] = {f"{alpha:g}": figures.sample(v) for alpha, v in each.items()}
-            gains = {alpha: _interval(v - none[alpha]) for alpha, v in each.items()}
-            kept[f"{form} − none"] = {f"{alpha:g}": gain for alpha, gain in gains.items()}
-            kept[f"best: {form} − none"] = _interval(each[best[form, w]] - at_best)
-            if form != "push":
-                kept[f"{form} − push"] = {
-                    f"{alpha:g}": _interval(v - found[alpha, "push", w])
-                    for alpha, v in each.items()
-                }
-            at = np.arange(len(scales)) + 0.17 * (number - (len(forms) - 1) / 2)
-            means, lows, highs = (
-                np.array([gain[end] for gain in gains.values()]) for end in ("mean", "low", "high")
-            )
-            axes.errorbar(
-                at, means, [means - lows, highs - means],
-                fmt="o", color=INKS[form], ms=6, lw=2, mec="white",
-            )  # fmt: skip
-            chosen = scales.index(best[form, w])
-            axes.plot(at[chosen], means[chosen], "o", ms=13, mfc="none", mec=INKS[form], mew=1.6)
-        axes.axhline(0, color="black", lw=1.2)
-        axes.set_xticks(range(len(scales)), [f"{alpha:g}" for alpha in scales])
-        axes.set(xlim=(-0.5, len(scales) - 0.5), xlabel="scale α")
-        axes.grid(False, axis="x")
-        whose = "code" if w < 1 else "paper"
-        axes.set_title(f"{whose}: λ = {w:.1f}", weight="bold", loc="left")
-        drawn[f"λ = {w:g}"] = kept
-    crowds: dict[Kind, list[tuple[float, float, float]]] = {}
-    for (_, alpha, form, w), crowd in angles.items():
-        crowds.setdefault((alpha, form, w), []).append(crowd)
-    for (alpha, form, w), those in crowds.items():
-        degrees, by_sample, by_point = np.array(those).mean(axis=0)
-        drawn.setdefault("crowd", {})[f"{alpha:g}, {form}, {w:g}"] = {
-            "degrees": float(degrees), "nearer to a sample": float(by_sample),
-            "nearer to a point": float(by_point),
-        }  # fmt: skip
-    panels[0].set_ylabel("Recall@1 minus no points")
-    look: dict[str, Any] = {"ls": "", "marker": "o"}
-    keys = [Line2D([], [], color=ink, ms=7, label=form, **look) for form, ink in INKS.items()]
-    ring = Line2D([], [], ms=11, mfc="none", mec="0.3", label="validation's choice", **look)
-    fig.legend(handles=[*keys, ring], loc="outside lower center", ncols=4, frameon=False)
-    return fig, drawn
+    """Differences of Recall@1, the first of them the rule's, and the scores of it; with numbers."""
+    fig = plt.figure(figsize=(6.5, 3.9))
+    grid = fig.add_gridspec(2, 2, width_ratios=(2.3, 1), height_ratios=(4, 1.15))
+    upper, lower, right = (fig.add_subplot(grid[at]) for at in ((0, 0), (1, 0), (slice(2), 1)))
+    drawn = {name: _interval(each) for name, each in gains.items()}
+    *rows, control = drawn
+    ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+    for axes, names in ((upper, rows), (lower, [control])):  # the control has a scale of its own
+        ends = [(drawn[name]["low"], drawn[name]["high"]) for name in names]
+        low, high = min(0, np.min(ends)), max(1, np.max(ends))
+        for row, name in enumerate(names):
+            mean, first = drawn[name]["mean"], name == rows[0]
+            ink = figures.RIGHT if first else "0.45"
+            axes.plot(ends[row], [row] * 2, color=ink, lw=8 if first else 3, solid_capstyle="butt")
+            axes.plot(mean, row, "o", color=ink, ms=13 if first else 8, mec="white", mew=1.5)
+            said = f"{round(mean, 1) + 0.0:+.1f}".replace("-", "−").replace("+0.0", "0.0")
+            look: dict[str, Any] = {"size": 14, "weight": "bold"} if first else {"size": 10}
+            look["bbox"] = ground
+            axes.text(ends[row][1] + 0.03 * (high - low), row, said, va="center", color=ink, **look)
+            axes.text(0.01, row - 0.38, name, transform=axes.get_yaxis_transform(), size=9.5,
+                      weight="bold" if first else "normal", bbox=ground)  # fmt: skip
+        axes.axvline(0, color="black", lw=1)
+        axes.set(ylim=(len(names) - 0.55, -0.75), yticks=[])
+        axes.set_xlim(
+            low - 0.1 * (high - low), high + (0.1 if axes is upper else 0.25) * (high - low)
+        )
+        axes.grid(False, axis="y")
+    upper.axvline(1, color="0.4", lw=1.2, ls=":")
+    upper.text(0.98, 3.35, "1 point", ha="right", color="0.35", size=9)
+    lower.set_xlabel("difference of Recall@1 (points)")
+    kept = figures.sweep(right, scores, floors)
+    for text in right.texts[len(scores) :]:
+        text.set(x=-0.5, ha="left", va="bottom")
+    right.set(ylim=(0, 95), ylabel="Recall@1 (%)")
+    right.set_title("8 dimensions", weight="bold", loc="left", size=10)
+    return fig, {"gain": drawn, "8 dimensions": kept}
 
 
-def printed() -> dict[str, Any]:
-    """Gains that the paper prints in few dimensions; of a study; and of a record of networks."""
-    table = pd.read_csv(dmlkit.ROOT / "data" / "reported" / "see_table1.csv")
-    low = table[(table["metric"] == "R@1") & table["dim"].isin([128, 384])]
-    low = low[low["backbone"].isin(["DeiT-S", "DINO", "ViT-S"])]
-    low = low.pivot(index=["backbone", "dim", "dataset"], columns="method", values="value")
-    lead = (low["SEE (ours)"] - low.drop(columns="SEE (ours)").max(axis=1)).unstack("dataset")
+def standing(
+    stands: Mapping[tuple[int, int, float, str], tuple[float, float, float]],
+    searched: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Where samples of heads without points stand, in 8 dimensions at the best scale and at 32."""
+    best, _ = setting(searched, 8, "none")
+    found = {}
+    for name, scale in (("best scale", best), ("scale 32", 32.0)):
+        each = [
+            v for (_, d, alpha, form), v in stands.items() if (d, alpha, form) == (8, scale, "")
+        ]
+        names = "degrees", "degrees of points", "nearer to a point"
+        found[name] = dict(zip(names, np.mean(each, axis=0).tolist(), strict=True))
+    return {"stands": found}
+
+
+def elsewhere() -> dict[str, Any]:
+    """SEE minus none with 1,000 classes in 8 dimensions, in a recorded study of ours; in points."""
     kept = pd.read_csv(dmlkit.ROOT / "data" / "evidence" / "see_classes.csv")
     kept = kept[kept["repetition"] >= 0]
     kept = kept.pivot_table("recall_at_1", "repetition", ["variant", "classes", "dim"])
     each = 100 * (kept["SEE", 1000, 8] - kept["plain", 1000, 8])
-    record = json.loads((dmlkit.ROOT / "data" / "evidence" / "17_sweep.json").read_text())
-    record = record["numbers"]["d = 8"]
-    whole = {
-        name: np.array(record[key]["Recall@1"]["values"])
-        for name, key in (
-            ("none", "none"),
-            ("both", "SEE, printed"),
-            ("duplicates", "duplicates, printed"),
-        )
-    }
-    return {
-        "record": {name: figures.sample(each) for name, each in whole.items()},
-        "record: both − none": _interval(whole["both"] - whole["none"]),
-        "record: duplicates − none": _interval(whole["duplicates"] - whole["none"]),
-        "printed lead": {name: float(lead.mean()[name]) for name in ("Cars", "SOP")},
-        "study: SEE − none, 1,000 in 8": figures.sample(each),
-    }
+    return {"study: SEE − none, 1,000 in 8": _interval(each.to_numpy())}
