@@ -119,7 +119,7 @@ def answer(rows: Mapping[str, Array]) -> tuple[Figure, dict[str, Any]]:
         mean, low, high, n = statistics.interval(values)
         ink, big = (WIDE, 1.6) if k == 0 else ("0.35", 1.0)
         shake = k + 0.25 + 0.06 * draw.uniform(-1, 1, len(values))
-        axes.plot(values.clip(-12, 14), shake, "o", ms=2.5, color=ink, alpha=0.35, mew=0)
+        axes.plot(values.clip(-12, 30), shake, "o", ms=2.5, color=ink, alpha=0.35, mew=0)
         axes.plot([low, high], [k, k], color=ink, lw=3 * big)
         axes.plot(mean, k, "D", color=ink, ms=6 * big)
         said = f"{mean:+.1f}".replace("-", "−")
@@ -130,7 +130,7 @@ def answer(rows: Mapping[str, Array]) -> tuple[Figure, dict[str, Any]]:
         drawn[name] |= {"low": float(low), "high": float(high)}
     axes.set_yticks(range(len(rows)), list(rows), fontsize=9.5)
     axes.get_yticklabels()[0].set(weight="bold", color=WIDE)
-    axes.set(ylim=(len(rows) - 0.4, -0.55), xlim=(-13, 15))
+    axes.set(ylim=(len(rows) - 0.4, -0.55), xlim=(-13, 31))
     axes.set_xlabel("difference of Recall@1 (points)")
     axes.grid(False, axis="y")
     return fig, drawn
