@@ -1,24 +1,22 @@
 """What lesson 11 draws."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dmlkit import data, figures
+from dmlkit import data, figures, statistics
 from dmlkit.data.images import ImageSet
 
 Array = NDArray[np.float64]
-WIDE, LONG = "#0072b2", "#e69f00"
-#: Inks of the ways in which members differ, by their name.
-INKS = {"all products": "#994200", "30 groups": "#cc79a7", "15 groups": "#8f5fa8"}
-INKS |= {"8 groups": "#4b2a7b"}
+WIDE = "#0072b2"
 
 
 def errors(
@@ -34,14 +32,22 @@ def errors(
         voted[r] = torch.bincount(good[right(vote(members), new)], minlength=5)
     share = 100 * count / count.sum(axis=1, keepdims=True)
     high, true = share.mean(axis=0), 100 * voted.sum(axis=0) / count.sum(axis=0).clip(1)
-    fig, axes = plt.subplots(figsize=(5.6, 3.2))
-    axes.bar(range(5), high, color=figures.WRONG, alpha=0.3, width=0.85)
-    axes.bar(range(5), high * true / 100, color=figures.RIGHT, width=0.85)
-    for n, (top, part) in enumerate(zip(high, true, strict=True)):
-        axes.text(n, top + 1, f"vote right:\n{part:.0f} %", ha="center", fontsize=9)
-    axes.set(xlabel="members that are right, of four", ylabel="queries (%)", xticks=range(5))
-    axes.set_ylim(0, 1.2 * high.max())
-    axes.grid(False)
+    ends = np.cumsum(high)
+    fig, axes = plt.subplots(figsize=(6.4, 3.0))
+    for k in range(100):
+        n = int(np.searchsorted(ends, k + 0.5))
+        done = (k + 0.5 - (ends[n] - high[n])) < high[n] * (1 - true[n] / 100)  # first the missed
+        ink = figures.WRONG if done else figures.RIGHT
+        x, y = k // 5, 4 - k % 5
+        axes.add_patch(Rectangle((x, y), 0.86, 0.86, color=ink, alpha=0.35 + 0.13 * n, lw=0))
+        axes.text(x + 0.43, y + 0.43, f"{n}", ha="center", va="center", fontsize=8, color="white",
+                  weight="bold")  # fmt: skip
+    axes.set(xlim=(-0.2, 20), ylim=(-0.2, 5), aspect="equal")
+    axes.set_axis_off()
+    axes.set_title("members that are right, of four", loc="left", weight="bold", fontsize=10)
+    for ink, name in ((figures.RIGHT, "the vote is right"), (figures.WRONG, "the vote is wrong")):
+        axes.plot([], [], "s", color=ink, ms=9, label=name)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=2, frameon=False)
     drawn = {"share": figures.sample(share), "repaired": figures.example(true.tolist())}
     return fig, drawn | {"divided": figures.sample(100 - share[:, 0] - share[:, -1])}
 
@@ -83,119 +89,65 @@ def query(every: ImageSet, members: list[Tensor], new: Tensor) -> tuple[Figure, 
 
 
 def members(rho: float) -> Figure:
-    """The spread of a vote by its members, for three correlations."""
-    fig, axes = plt.subplots(figsize=(5.0, 2.8))
-    many = np.linspace(1, 8, 80)
-    for r, name in ((1.0, "copies, ρ = 1"), (0.0, "independent, ρ = 0")):
-        axes.plot(many, np.sqrt(r + (1 - r) / many), color="0.5", ls="--", lw=1.2)
-        y, va = ((r + (1 - r) / 8) ** 0.5, "bottom" if r else "top")
-        axes.text(8, y + (0.03 if r else -0.04), name, color="0.35", ha="right", va=va)
-    axes.plot(many, np.sqrt(rho + (1 - rho) / many), color=INKS["all products"], lw=2.4)
-    axes.text(8, rho**0.5 - 0.05, f"our members, ρ = {rho:.2f}", color=INKS["all products"],
-              ha="right", va="top", weight="bold")  # fmt: skip
-    axes.set(xlabel="members", ylabel="spread, in one member's", ylim=(0, 1.2))
-    axes.set_xticks([1, 2, 4, 8])
+    """Bells of cosines with another and with the own product: one member, and two votes of four."""
+    fig, grid = plt.subplots(1, 3, figsize=(7.0, 2.3), sharey=True)
+    titles = "one member", f"four of ours, ρ = {rho:.2f}", "four independent, ρ = 0"
+    x = np.linspace(-3, 4, 300)
+    for axes, title, r, many in zip(grid, titles, (1.0, rho, 0.0), (1, 4, 4), strict=True):
+        spread = (r + (1 - r) / many) ** 0.5
+        for at, ink in ((0, figures.WRONG), (1, figures.RIGHT)):
+            y = np.exp(-(((x - at) / spread) ** 2) / 2) / spread
+            axes.fill_between(x, y, color=ink, alpha=0.4, lw=0)
+        wrong = 50 * math.erfc(1 / (2 * spread))
+        axes.set_title(title, loc="left", weight="bold", fontsize=9)
+        axes.set_xlabel(f"{wrong:.0f} % of pairs wrong")
+        axes.set(yticks=[], xticks=[], xlim=(-3.4, 4.4))
+        axes.grid(False)
+    words = ((-3.2, figures.WRONG, "another\nproduct"), (2.3, figures.RIGHT, "own\nproduct"))
+    for x_at, ink, name in words:
+        grid[0].text(x_at, 0.97, name, color=ink, fontsize=8.5, va="top", weight="bold")
     return fig
 
 
-def differ(
-    rho: Mapping[str, float], score: Mapping[str, tuple[Array, Array]], untouched: float
-) -> tuple[Figure, dict[str, Any]]:
-    """Of each way its members' mean Recall@1 and their vote's, by kind, over the correlation."""
-    fig, axes = plt.subplots(figsize=(6.4, 3.6))
-    for way, (one, vote) in score.items():
-        low, high, at = one.mean(), vote.mean(), rho[way]
-        axes.annotate("", (at, high), (at, low), arrowprops={
-            "arrowstyle": "-|>", "color": INKS[way], "lw": 2.4, "shrinkA": 4, "shrinkB": 4
-        })  # fmt: skip
-        axes.plot(at, low, "o", color="white", mec=INKS[way], mew=2, ms=8)
-        axes.plot(at, high, "o", color=INKS[way], ms=9)
-        axes.text(at, low - 1.3, way, color=INKS[way], ha="center", va="top", weight="bold")
-        axes.annotate(f"+{high - low:.1f}", (at, (low + high) / 2), (8, 0), color=INKS[way],
-                      textcoords="offset points", va="center")  # fmt: skip
-    _floor(axes, untouched, "left")
-    bottom = min(one.mean() for one, _ in score.values())
-    axes.set(xlim=(1.0, 0.15), ylim=(bottom - 4, None), ylabel="Recall@1, unseen products (%)")
-    axes.set_xlabel("correlation ρ of two members: the same errors ← → errors of their own")
-    axes.plot([], [], "o", color="white", mec="0.3", mew=2, label="one member")
-    axes.plot([], [], "o", color="0.3", label="vote of eight")
-    axes.legend(loc="lower left")
-    return fig, {
-        "rho": dict(rho),
-        "gain": {way: figures.sample(vote - one) for way, (one, vote) in score.items()},
-        "member": {way: figures.sample(one) for way, (one, _) in score.items()},
-        "vote": {way: figures.sample(vote) for way, (_, vote) in score.items()},
-    }
-
-
-def answer(
-    mean: Mapping[tuple[str, int], Array],
-    prices: Sequence[int],
-    dim: int,
-    untouched: float,
-    lead: Mapping[str, Array],
-) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 by the price, and what a vote at the highest price leads one head by, by kind."""
-    fig, (axes, right) = plt.subplots(
-        1, 2, figsize=(8.4, 4.2), width_ratios=(5, 3.4), layout="constrained"
-    )
-    looks = {
-        "all products": ("vote, all products", "o-", INKS["all products"]),
-        "30 groups": ("vote, 30 groups", "o-", INKS["30 groups"]),
-        "15 groups": ("vote, 15 groups", "o-", INKS["15 groups"]),
-        "8 groups": ("vote, 8 groups", "o-", INKS["8 groups"]),
-        "wide": ("one wide head", "s--", WIDE),
-        "long": ("one head, trained as long", "^--", LONG),
-    }
-    for way, (name, mark, ink) in looks.items():
-        line = {n: mean[way, n].mean() for n in prices if (way, n) in mean}
-        axes.plot(list(line), list(line.values()), mark, color=ink, lw=2.2, ms=7, label=name)
-    _floor(axes, untouched, "right")
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(prices, [f"{n}\n{n * dim}" for n in prices])
-    axes.minorticks_off()
-    axes.set(xlabel="price in members, and in numbers of the index\n(trained as long: always "
-             f"{dim} numbers)", ylabel="Recall@1, unseen products (%)")  # fmt: skip
-    axes.legend(loc="lower right", fontsize=9)
-    axes.set_title("what is found", loc="left", weight="bold")
-    drawn = figures.dots(right, lead, "", color="0.2")
-    for k, (name, _) in enumerate(lead.items()):
-        ink = looks["wide" if "wide" in name else "long"][2]
-        right.plot(drawn[name]["mean"], k, "o", color=ink, ms=8, zorder=5)
-    right.axvline(0, color="0.3", lw=1)
-    right.axvline(1, color="0.5", ls=":", lw=1.4)
-    right.set_yticks(range(len(lead)), list(lead))
-    right.set_xlabel("points of Recall@1")
-    right.set_title(f"votes of {prices[-1]} minus one head", loc="left", weight="bold")
-    return fig, {
-        "lead": drawn,
-        "found": {f"{way} {n}": each.mean() for (way, n), each in mean.items()},
-        "untouched": untouched,
-    }
+def answer(rows: Mapping[str, Array]) -> tuple[Figure, dict[str, Any]]:
+    """Differences of Recall@1 by kind of product, the rule's first."""
+    fig, axes = plt.subplots(figsize=(6.9, 3.7))
+    axes.axvline(0, color="0.3", lw=1)
+    drawn: dict[str, Any] = {}
+    draw = np.random.default_rng(0)
+    for k, (name, values) in enumerate(rows.items()):
+        mean, low, high, n = statistics.interval(values)
+        ink, big = (WIDE, 1.6) if k == 0 else ("0.35", 1.0)
+        shake = k + 0.25 + 0.06 * draw.uniform(-1, 1, len(values))
+        axes.plot(values.clip(-12, 30), shake, "o", ms=2.5, color=ink, alpha=0.35, mew=0)
+        axes.plot([low, high], [k, k], color=ink, lw=3 * big)
+        axes.plot(mean, k, "D", color=ink, ms=6 * big)
+        said = f"{mean:+.1f}".replace("-", "−")
+        ground = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+        style: dict[str, Any] = {"color": ink, "va": "center", "weight": "bold", "zorder": 5}
+        axes.text(high + 0.8, k - 0.05, said, fontsize=10 * big**0.6, bbox=ground, **style)
+        drawn[name] = figures.sample(values) | {"mean": float(mean), "n": int(n)}
+        drawn[name] |= {"low": float(low), "high": float(high)}
+    axes.set_yticks(range(len(rows)), list(rows), fontsize=9.5)
+    axes.get_yticklabels()[0].set(weight="bold", color=WIDE)
+    axes.set(ylim=(len(rows) - 0.4, -0.55), xlim=(-13, 31))
+    axes.set_xlabel("difference of Recall@1 (points)")
+    axes.grid(False, axis="y")
+    return fig, drawn
 
 
 def rates(validation: Mapping[tuple[str, float], Array]) -> tuple[Figure, dict[str, Any]]:
     """Recall@1 of validation products by the rate, a panel for each way: (repetitions, 81)."""
-    names = {"all products": "vote, all products", "groups": "vote, 30 groups"}
-    names |= {"wide": "one wide head", "long": "trained as long"}
-    inks = [INKS["all products"], INKS["30 groups"], WIDE, LONG]
-    fig, panels = plt.subplots(1, 4, figsize=(7.6, 2.6), sharey=True, layout="constrained")
+    ways = list(dict.fromkeys(way for way, _ in validation))
+    fig, panels = plt.subplots(1, len(ways), figsize=(7.6, 2.6), sharey=True, layout="constrained")
     drawn = {}
-    for axes, (way, name), ink in zip(panels, names.items(), inks, strict=True):
+    for axes, way in zip(panels, ways, strict=True):
         each = {
             f"{rate:g}": np.nanmean(x, axis=1) for (of, rate), x in validation.items() if of == way
         }
-        drawn[way] = figures.sweep(axes, each, {}, ink, "", 1)
-        axes.set_title(name, fontweight="bold", loc="left", fontsize=9)
+        drawn[way] = figures.sweep(axes, each, {}, "0.35", "", 1)
+        axes.set_title(way, fontweight="bold", loc="left", fontsize=9)
         axes.tick_params(axis="x", labelsize=8)
     panels[0].set_ylabel("Recall@1, validation (%)")
     fig.supxlabel("rate of learning", fontsize=9)
     return fig, drawn
-
-
-def _floor(axes: Axes, untouched: float, ha: str) -> None:
-    axes.axhline(untouched, color="0.5", ls=":", lw=1.4, zorder=0)
-    place = (0.01 if ha == "left" else 0.99, untouched)
-    axes.annotate(f"untouched, {untouched:.1f} %", place, (0, -3), color="0.35", ha=ha,
-                  xycoords=("axes fraction", "data"), textcoords="offset points", va="top",
-                  fontsize=8.5)  # fmt: skip
