@@ -94,78 +94,50 @@ def pole(turn: Tensor, shrinks: np.ndarray, costs: Mapping[str, Sequence[float]]
 
 
 def search() -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 on validation characters by margin and rate, after the short and the long training.
-
-    Its numbers are means over the trainings of a cell, in percent, and the best rate of each row.
-    """
-    table = pd.read_csv(FILE).query(
-        "`judged by` == 'validation' and not loss.str.endswith('swaps')"
-    )
-    fig, axes = plt.subplots(1, 2, figsize=(6.5, 2.9), width_ratios=(6, 4))
-    drawn: dict[str, Any] = {}
-    for panel, (steps, part) in zip(axes, table.groupby("steps"), strict=True):
-        found = 100 * part.pivot_table(index="loss", columns="lr", values="Recall@1")
-        rows = sorted(found.index, key=lambda each: (each[0] == "s", len(each)))
-        found = found.loc[rows]
-        panel.imshow(found, cmap="Blues", vmin=25, vmax=85, aspect="auto")
-        for y, name in enumerate(rows):
-            for x, value in enumerate(found.loc[name]):
-                best = value == found.loc[name].max()
-                ink = "white" if value > 62 else "0.1"
-                weight = "bold" if best else "normal"
-                panel.text(x, y, f"{value:.0f}", ha="center", va="center", color=ink, weight=weight)
-                if best:
-                    frame = Rectangle(
-                        (x - 0.47, y - 0.45), 0.94, 0.9, fill=False, ec="#e69f00", lw=2
-                    )
-                    panel.add_patch(frame)
-        panel.set_xticks(range(found.shape[1]), [f"{lr:g}" for lr in found], fontsize=8)
-        panel.set_yticks(range(len(rows)), [r.replace(" triplets", "") for r in rows], fontsize=9)
-        panel.set(xlabel="learning rate")
-        panel.set_title(f"{steps} steps", loc="left", weight="bold")
-        panel.grid(False)
-        drawn[str(steps)] = {name: found.loc[name].round(2).to_list() for name in rows}
-    return fig, {"recall": figures.example(drawn)}
+    """Recall@1 on validation characters by loss, margin and rate, in percent."""
+    table = pd.read_csv(FILE)
+    table["loss"] = table["loss"].str.replace("semi-hard triplets", "semi-hard\ntriplets")
+    swaps = table["loss"].str.endswith("swaps")
+    found = 100 * table[~swaps].pivot_table(index="loss", columns="lr", values="Recall@1")
+    rows = [f"γ = {margin}" for margin in (1, 5, 25, 125)] + ["semi-hard\ntriplets"]
+    found = found.loc[rows]
+    fig, axes = plt.subplots(figsize=(5.2, 2.9))
+    axes.imshow(found, cmap="Blues", vmin=25, vmax=80, aspect="auto")
+    for y, name in enumerate(rows):
+        for x, value in enumerate(found.loc[name]):
+            best = value == found.loc[name].max()
+            ink, weight = "white" if value > 58 else "0.1", "bold" if best else "normal"
+            axes.text(x, y, f"{value:.0f}", ha="center", va="center", color=ink, weight=weight)
+            if best:
+                corner = x - 0.47, y - 0.45
+                axes.add_patch(Rectangle(corner, 0.94, 0.9, fill=False, ec="#e69f00", lw=2.5))
+    axes.set_xticks(range(found.shape[1]), [f"{lr:g}" for lr in found])
+    axes.set_yticks(range(len(rows)), rows)
+    axes.set(xlabel="learning rate")
+    axes.grid(False)
+    kept = {name.replace("\n", " "): found.loc[name].round(2).to_list() for name in rows}
+    with_swaps = 100 * float(table.loc[swaps, "Recall@1"].mean())
+    return fig, {"recall": figures.example(kept), "γ = 5, with swaps": figures.example(with_swaps)}
 
 
-def longer() -> dict[str, np.ndarray]:
-    """Recall@1 in percent of the recorded trainings of 600 steps on test characters, (6,) each."""
-    table = pd.read_csv(FILE).query("`judged by` == 'test'")
-    triplets = table["loss"] == "semi-hard triplets"
-    return {
-        name: 100 * table.loc[triplets == (name == "semi-hard triplets"), "Recall@1"].to_numpy()
-        for name in INKS
-    }
-
-
-def answer(
-    short: Mapping[str, np.ndarray], long: Mapping[str, np.ndarray], pixels: float
-) -> tuple[Figure, dict[str, Any]]:
-    """The difference of both losses after both trainings, and what each finds."""
-    fig, (axes, right) = plt.subplots(1, 2, figsize=(6.5, 2.8), width_ratios=(1.5, 1))
-    both = {"150 steps,\nyour run": short, "600 steps,\nrecorded": long}
-    gain = {name: each["structured clustering"] - each["semi-hard triplets"]
-            for name, each in both.items()}  # fmt: skip
-    kept = figures.differences(axes, gain, "points of Recall@1, clustering minus triplets")
-    drawn: dict[str, Any] = dict(zip(("150", "600"), kept.values(), strict=True))
-    axes.plot(PRINTED, 2, "*", color="#e69f00", ms=14)
-    axes.set_yticks(range(3), [*gain, "printed,\nbirds"])
-    axes.set_ylim(2.6, -0.6)
-    axes.set_title("what whole clusterings add", loc="left", weight="bold")
-    for name, ink in INKS.items():
-        y = [float(each[name].mean()) for each in both.values()]
-        right.plot([0, 1], y, "o-", color=ink, ms=7)
-        for x, each in enumerate(both.values()):
-            right.plot([x] * len(each[name]), each[name], "o", color=ink, ms=3, alpha=0.4, mew=0)
-        right.text(1.08, y[1], name.replace(" ", "\n", 1), color=ink, va="center", weight="bold")
-    right.axhline(pixels, color="0.5", ls=":", lw=1.4, zorder=0)
-    right.text(1.08, pixels, "raw pixels", fontsize=9, color="0.35", va="center")
-    right.set_xticks([0, 1], ["150", "600"])
-    right.set(xlabel="steps", ylabel="Recall@1 (%)", xlim=(-0.2, 2.1), ylim=(30, 95))
-    right.grid(False, axis="x")
-    drawn["scores"] = {
-        name: {loss: figures.sample(each) for loss, each in its.items()}
-        for name, its in zip(("150", "600"), both.values(), strict=True)
-    }
+def answer(found: Mapping[str, np.ndarray], pixels: float) -> tuple[Figure, dict[str, Any]]:
+    """What each loss finds, and the difference with its interval beside the printed one."""
+    fig, (axes, right) = plt.subplots(1, 2, figsize=(6.5, 2.6), width_ratios=(1, 1.5))
+    for x, (name, ink) in enumerate(INKS.items()):
+        axes.plot(x + np.linspace(-0.12, 0.12, len(found[name])), found[name], "o", color=ink,
+                  ms=5, alpha=0.6, mew=0)  # fmt: skip
+        axes.plot([x - 0.25, x + 0.25], [found[name].mean()] * 2, color=ink, lw=2.5)
+    axes.axhline(pixels, color="0.5", ls=":", lw=1.4, zorder=0)
+    axes.text(-0.45, pixels + 0.8, "raw pixels", fontsize=8, color="0.35")
+    axes.set_xticks(range(2), [name.replace(" ", "\n", 1) for name in INKS])
+    axes.set(xlim=(-0.5, 1.5), ylim=(30, 75), ylabel="Recall@1 (%)")
+    axes.grid(False, axis="x")
+    gain = found["structured clustering"] - found["semi-hard triplets"]
+    drawn = figures.differences(right, {"here": gain}, "points of Recall@1")
+    right.plot(PRINTED, 1, "*", color="#e69f00", ms=15)
+    right.set_yticks(range(2), ["here", "printed,\nbirds"])
+    right.set_ylim(1.5, -0.5)
+    right.set_title("clustering minus triplets", loc="left", weight="bold")
+    drawn["scores"] = {name: figures.sample(each) for name, each in found.items()}
     drawn["pixels"] = figures.example(pixels)
     return fig, drawn
