@@ -5,28 +5,27 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from torch import Tensor
 
+import dmlkit
 from dmlkit import figures
 
 CLASSES = ("#0072b2", "#d55e00", "#009e73")
 #: Of the margins, from small to large.
 SHADES = ("#e69f00", "#d55e00", "#a50f5e", "#3b0f70")
-TRIPLETS = {"hard triplets": ("0.55", "v"), "semihard triplets": ("0.25", "^")}
+INKS = {"structured clustering": SHADES[2], "semi-hard triplets": "0.25"}
+#: Structured clustering minus semi-hard triplets on CUB, in Song et al. 2017: 48.2 − 42.6.
+PRINTED = 5.6
+FILE = dmlkit.ROOT / "data" / "evidence" / "07_clustering.csv"
 #: Where labels of the curves stand.
 GAMMAS = {
     "mixed": {1: (0.28, 1.6), 5: (0.6, 0.97), 20: (0.55, 0.6)},
     "sorted": {1: (0.2, 0.04), 5: (0.56, 0.25), 20: (0.55, 0.5)},
 }
-#: Where labels of the answer stand that would meet others, with their alignment.
-LABELS = {
-    "γ = 125": ((72.0, 36.0), "center", "top"),
-    "hard triplets": ((1.25, 16.0), "left", "center"),
-    "semihard triplets": ((112.0, 72.0), "right", "bottom"),
-}
-SAID = {"hard triplets": "hardest triplets", "semihard triplets": "semi-hard triplets"}
 
 
 def four(points: np.ndarray, crossed: np.ndarray) -> Figure:
@@ -94,62 +93,51 @@ def pole(turn: Tensor, shrinks: np.ndarray, costs: Mapping[str, Sequence[float]]
     return fig
 
 
-def film(
-    films: Mapping[str, np.ndarray], pure: Mapping[str, np.ndarray]
-) -> tuple[Figure, dict[str, Any]]:
-    """Widths of the batches along trainings, (seeds, steps) each, and NMI of unseen characters."""
-    fig, (axes, right) = plt.subplots(1, 2, figsize=(6.5, 3.0), width_ratios=(1.5, 1))
-    margins = [name for name in films if name.startswith("γ")]
-    for name, ink in zip(margins, SHADES, strict=False):
-        mean = np.exp(np.log(films[name]).mean(axis=0))
-        axes.plot(mean, color=ink, lw=2.2)
-        axes.text(1.02 * len(mean), mean[-1], name, color=ink, va="center", weight="bold")
-    axes.set_yscale("log")
-    axes.set_yticks([2, 5, 10, 20, 50, 90], ["2°", "5°", "10°", "20°", "50°", "90°"])
-    axes.minorticks_off()
-    steps = len(next(iter(films.values()))[0])
-    axes.set(xlabel="step", ylabel="width of the cone", xlim=(0, 1.3 * steps))
-    axes.set_xticks([0, steps // 3, 2 * steps // 3, steps])
-    axes.set_title("first all shrink, then γ decides", loc="left", weight="bold")
-    scores = {name.removeprefix("γ = "): 100 * each for name, each in pure.items()}
-    figures.sweep(right, scores, {}, figures.look("structured_clustering").color, "", 0)
-    right.set(xlabel="γ", ylabel="NMI (%)")
-    right.set_title("unseen characters", loc="left", weight="bold")
-    widths = {name: figures.sample(each[:, :: max(steps // 15, 1)]) for name, each in films.items()}
-    return fig, {"width of batches": widths}
+def search() -> tuple[Figure, dict[str, Any]]:
+    """Recall@1 on validation characters by loss, margin and rate, in percent."""
+    table = pd.read_csv(FILE)
+    table["loss"] = table["loss"].str.replace("semi-hard triplets", "semi-hard\ntriplets")
+    swaps = table["loss"].str.endswith("swaps")
+    found = 100 * table[~swaps].pivot_table(index="loss", columns="lr", values="Recall@1")
+    rows = [f"γ = {margin}" for margin in (1, 5, 25, 125)] + ["semi-hard\ntriplets"]
+    found = found.loc[rows]
+    fig, axes = plt.subplots(figsize=(5.2, 2.9))
+    axes.imshow(found, cmap="Blues", vmin=25, vmax=80, aspect="auto")
+    for y, name in enumerate(rows):
+        for x, value in enumerate(found.loc[name]):
+            best = value == found.loc[name].max()
+            ink, weight = "white" if value > 58 else "0.1", "bold" if best else "normal"
+            axes.text(x, y, f"{value:.0f}", ha="center", va="center", color=ink, weight=weight)
+            if best:
+                corner = x - 0.47, y - 0.45
+                axes.add_patch(Rectangle(corner, 0.94, 0.9, fill=False, ec="#e69f00", lw=2.5))
+    axes.set_xticks(range(found.shape[1]), [f"{lr:g}" for lr in found])
+    axes.set_yticks(range(len(rows)), rows)
+    axes.set(xlabel="learning rate")
+    axes.grid(False)
+    kept = {name.replace("\n", " "): found.loc[name].round(2).to_list() for name in rows}
+    with_swaps = 100 * float(table.loc[swaps, "Recall@1"].mean())
+    return fig, {"recall": figures.example(kept), "γ = 5, with swaps": figures.example(with_swaps)}
 
 
-def answer(
-    wide: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray], pixels: float
-) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 by width, all trainings; and γ = 5 minus all others."""
-    fig, (axes, right) = plt.subplots(1, 2, figsize=(6.5, 3.7), width_ratios=(1.75, 1))
-    margins = [name for name in found if name.startswith("γ")]
-    inks = dict(zip(margins, SHADES, strict=False))
-    for name, each in found.items():
-        ink, mark = TRIPLETS.get(name, (inks.get(name), "o"))
-        axes.plot(wide[name], each, mark, color=ink, ms=4, alpha=0.45, mew=0)
-        x, y = np.exp(np.log(wide[name]).mean()), each.mean()
-        axes.plot(x, y, mark, color=ink, ms=10, mec="white")
-        said = f"{SAID.get(name, name)}\n{y:.0f} %"
-        where, ha, va = LABELS.get(name, ((x, each.max() + 1.5), "center", "bottom"))
-        axes.text(*where, said, color=ink, ha=ha, va=va, fontsize=9, weight="bold")
+def answer(found: Mapping[str, np.ndarray], pixels: float) -> tuple[Figure, dict[str, Any]]:
+    """What each loss finds, and the difference with its interval beside the printed one."""
+    fig, (axes, right) = plt.subplots(1, 2, figsize=(6.5, 2.6), width_ratios=(1, 1.5))
+    for x, (name, ink) in enumerate(INKS.items()):
+        axes.plot(x + np.linspace(-0.12, 0.12, len(found[name])), found[name], "o", color=ink,
+                  ms=5, alpha=0.6, mew=0)  # fmt: skip
+        axes.plot([x - 0.25, x + 0.25], [found[name].mean()] * 2, color=ink, lw=2.5)
     axes.axhline(pixels, color="0.5", ls=":", lw=1.4, zorder=0)
-    axes.text(0.65, pixels + 0.8, "raw pixels", fontsize=8, color="0.35")
-    axes.set_xscale("log")
-    axes.set_xticks([1, 2, 5, 10, 20, 50, 90], ["1°", "2°", "5°", "10°", "20°", "50°", "90°"])
-    axes.minorticks_off()
-    axes.set(xlabel="width of the cone", ylabel="Recall@1, unseen characters (%)")
-    axes.set(xlim=(0.6, 120), ylim=(0, 82))
+    axes.text(-0.45, pixels + 0.8, "raw pixels", fontsize=8, color="0.35")
+    axes.set_xticks(range(2), [name.replace(" ", "\n", 1) for name in INKS])
+    axes.set(xlim=(-0.5, 1.5), ylim=(30, 75), ylabel="Recall@1 (%)")
     axes.grid(False, axis="x")
-    gain = {name: found["γ = 5"] - each for name, each in found.items() if name != "γ = 5"}
-    drawn: dict[str, Any] = {"γ = 5 minus": figures.differences(right, gain, "points of Recall@1")}
-    right.set_yticks(
-        range(len(gain)),
-        [SAID.get(name, name).replace(" ", "\n", 1) if name in SAID else name for name in gain],
-    )
-    right.set_title("γ = 5 minus …", loc="left", weight="bold")
+    gain = found["structured clustering"] - found["semi-hard triplets"]
+    drawn = figures.differences(right, {"here": gain}, "points of Recall@1")
+    right.plot(PRINTED, 1, "*", color="#e69f00", ms=15)
+    right.set_yticks(range(2), ["here", "printed,\nbirds"])
+    right.set_ylim(1.5, -0.5)
+    right.set_title("clustering minus triplets", loc="left", weight="bold")
     drawn["scores"] = {name: figures.sample(each) for name, each in found.items()}
-    drawn["width"] = {name: figures.sample(each) for name, each in wide.items()}
     drawn["pixels"] = figures.example(pixels)
     return fig, drawn
