@@ -276,7 +276,8 @@ def decide(
                   color=color, weight="bold", fontsize=13 if main else 10)  # fmt: skip
     minus = table["recolored"] - table["dimmed"]
     drawn["recolored minus dimmed"] = figures.sample(minus)
-    for name in (*FREE, "recolored, g(h)", "crops alone, g(h)"):
+    drawn["free"] = {name: figures.example(float(table[name].mean())) for name in FREE}
+    for name in (*FREE, "recolored, g(h)"):
         drawn[f"recolored minus {name}"] = figures.sample(table["recolored"] - table[name])
     drawn["hue"] = {
         name: figures.sample([each["hue"] for each in of])
