@@ -17,8 +17,8 @@ LIVED = (
     "22_embedding_maps", "24_photographs", "25_what_came_after", "26_search_and_deploy",
     "27_contrast_without_labels", "28_pictures_and_words", "30_after_the_first_ten",
 )  # fmt: skip
-#: What the verdict says, below its picture.
-VERDICT = ("**Seen.**", "**By the rule.**", "**Against it.**")
+#: Most words of the one bold sentence that answers the title, and of the whole verdict.
+BOLD, VERDICT = 25, 250
 #: Of these, without "More".
 CORE_WORDS, CORE_LINES, MINUTES = 1600, 90, 50
 #: The most words and code cells before "Going deeper", words of it, and of the box of evidence.
@@ -100,12 +100,12 @@ def lived(notebook: NotebookNode, name: str) -> Iterator[str]:
     for said in (
         "**The claim.**",
         "> **The idea.**",
-        *VERDICT,
         "**When would I use this?**",
         "## More",
     ):
         if said not in prose:
             yield f"nothing says {said!r}"
+    yield from _answered(prose)
     if "<!-- holds " not in prose and not any(item.holds for item in quiz.items(name).values()):
         yield "no answer is bound to a figure: '<!-- holds …' or holds = […] of a prediction"
     if "**The claim.**" not in sources[0]:
@@ -122,9 +122,25 @@ def lived(notebook: NotebookNode, name: str) -> Iterator[str]:
         yield f"no cell '{quiz.GUESSES} = {{…}}' takes a student's letters"
     draws = dmlkit.ROOT / "dmlkit" / "lessons" / f"{name.partition('_')[2]}.py"
     code = [*sources, draws.read_text("utf-8") if draws.exists() else ""]
-    for call in (f'figures.verdict("{name}"', "figures.sweep(", "figures.explore("):
+    for call in (f'figures.verdict("{name}"', "figures.explore("):
         if not any(call in text for text in code):
             yield f"nothing calls {call}"
+
+
+def _answered(prose: str) -> Iterator[str]:
+    """What the verdict lacks: one bold sentence, a table of its numbers, and brevity."""
+    plain = re.sub(r"<!--.*?-->", "", prose, flags=re.S)
+    found = re.search(r"^## [^\n]*Verdict$(.*?)(?=^## )", plain, re.M | re.S)
+    text = found[1] if found else ""
+    answer = re.search(r"^\*\*([^*]+)\*\*\s*$", text, re.M)
+    if not answer:
+        yield "no line of the verdict is one bold sentence, the answer to the title"
+    elif (count := len(answer[1].split())) > BOLD:
+        yield f"the bold answer has {count} words, above {BOLD}"
+    if "\n|---" not in text:
+        yield "the verdict has no table of its numbers"
+    if (count := len(text.split())) > VERDICT:
+        yield f"{count} words in the verdict, above {VERDICT}"
 
 
 def _split(notebook: NotebookNode) -> tuple[list[NotebookNode], list[NotebookNode]]:
