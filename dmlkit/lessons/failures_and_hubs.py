@@ -173,7 +173,7 @@ def answer(
         axes.grid(False, axis="y")
     left.set_yticks(range(len(leads)), list(leads))
     left.set(
-        ylim=(len(leads) - 0.6, -0.95), xlim=(-17, 10), xlabel="training minus deleting (points)"
+        ylim=(len(leads) - 0.6, -0.95), xlim=(-14, 10), xlabel="training minus deleting (points)"
     )
     left.text(0.4, -0.75, "the embedding →", color=RIGHT, fontweight="bold")
     left.text(-0.4, -0.75, "← photographs", color=WRONG, fontweight="bold", ha="right")
