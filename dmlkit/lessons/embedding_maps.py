@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Rectangle
 from numpy.typing import NDArray
-from scipy import stats
 from torch import Tensor
 
 from dmlkit import figures, retrieval, statistics
@@ -59,9 +58,10 @@ def three_maps(
     """One query and its true neighbors on each map, and its nearest by each answer."""
     k = near.shape[1]
     placed = {name: turned(y) for name, y in maps.items()}
-    far = sum(np.linalg.norm(y[near] - y[:, None], axis=2) for y in placed.values())
-    who = int(np.asarray(far).mean(axis=1).argsort()[len(near) // 2])
     on_map = {name: retrieval.nearest_neighbors(y, k)[0] for name, y in maps.items()}
+    shares = np.stack([(near[:, :, None] == each[:, None, :]).any(axis=2).sum(axis=1)
+                       for each in on_map.values()])  # fmt: skip
+    who = int(np.abs(shares - shares.mean(axis=1, keepdims=True)).sum(axis=0).argmin())
     kept = {name: len(set(near[who]) & set(each[who])) for name, each in on_map.items()}
     fig, axes = plt.subplot_mosaic("abc;ddd", figsize=(7.5, 6.0), height_ratios=(2.4, 3.2))
     for place, (name, y) in zip("abc", placed.items(), strict=True):
@@ -172,67 +172,48 @@ def _seeds(axes: Axes, found: Mapping[str, Floats]) -> None:
     axes.set_xticklabels(("width", "distance"), fontsize=8)
 
 
-def ring(shown: Mapping[str, Floats], score: Mapping[str, Sequence[float]]) -> Figure:
-    """A ring, and its map by UMAP from two starts."""
-    fig, panels = plt.subplots(1, 3, figsize=(6.5, 2.5))
-    angle = np.arctan2(*shown["truth"].T) / (2 * np.pi) + 0.5
-    ink = 0.85 * plt.get_cmap("hsv")(angle)[:, :3]
+def moving(shown: Mapping[str, Floats], of: Floats) -> Figure:
+    """Points as they move: a map for each moment."""
+    fig, panels = plt.subplots(1, len(shown), figsize=(6.5, 1.9))
     for axes, (name, y) in zip(panels, shown.items(), strict=True):
-        axes.scatter(*framed(y).T, c=ink, s=5, lw=0)
-        axes.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15), aspect="equal")
-        figures.bare(axes)
+        islands(axes, y, of, size=3)
         axes.set_title(name, fontweight="bold", fontsize=10)
-        if name in score:
-            axes.set_xlabel(f"{np.mean(score[name]):.0f} % in order", fontsize=9.5)
     return fig
 
 
 def answer(
-    views: Mapping[str, Floats],
-    of: Floats,
-    told: Mapping[str, Mapping[str, Sequence[float]]],
-    chance: Mapping[str, float],
-) -> tuple[Figure, dict[str, Any]]:
-    """What each map tells, by group, with the maps of the first; and the numbers."""
-    tools = list(views)
-    fig = plt.figure(figsize=(6.8, 7.2))
-    parts: Any = fig.subfigures(2, 1, height_ratios=(1, 3.5))
-    above, below = parts
-    for axes, (name, y) in zip(above.subplots(1, len(tools)), views.items(), strict=True):
-        islands(axes, y, of, size=2.5)
-        axes.set_title(name.replace(", ", ",\n"), fontsize=9, fontweight="bold")
-    p = [[stats.ttest_1samp(told[asked][tool], chance[asked]).pvalue for tool in tools[::2]]
-         for asked in told]  # fmt: skip
-    stand = statistics.holm(np.array(p)) <= 0.05
-    numbers: dict[str, Any] = {"yes after Holm": int(stand.sum())}
-    starts = [[stats.ttest_1samp(np.subtract(told[asked][f"{tool}, random"], told[asked][tool]), 0)
-               .pvalue for tool in ("UMAP", "t-SNE")] for asked in told]  # fmt: skip
-    numbers["least p of a start"] = float(np.nanmin(statistics.holm(np.array(starts))))
-    panels = below.subplots(2, 2, sharex=True)
-    for axes, asked, holds in zip(panels.flat, told, stand, strict=True):
-        found = figures.sweep(axes, told[asked], {"chance": chance[asked]})["scores"]
-        for line in axes.lines:
-            if line.get_marker() == "o":  # groups beside each other
-                x = np.asarray(line.get_xdata(), float)
-                line.set_xdata(x + np.linspace(-0.16, 0.16, len(x)))
-        for word in axes.texts[: len(tools)]:  # means in one row, over everything
-            word.xy = (word.xy[0], 103)
-        for place, tool in enumerate(tools):
-            ends = statistics.interval(list(told[asked][tool]))
-            failed = place % 2 == 0 and not holds[place // 2]
-            axes.add_patch(Rectangle((place + 0.27, ends["low"]), 0.1,
-                                         ends["high"] - ends["low"], ec="0.3", lw=1,
-                                         fc="white" if failed else "0.3"))  # fmt: skip
-        numbers[asked] = found | {"chance": chance[asked]}
-        less = np.subtract(told[asked]["UMAP"], told[asked]["t-SNE"])
-        numbers[asked]["UMAP minus t-SNE"] = figures.sample(less)
-        for tool in ("UMAP", "t-SNE"):
-            less = np.subtract(told[asked][f"{tool}, random"], told[asked][tool])
-            numbers[asked][f"{tool}: random start minus own"] = figures.sample(less)
-        axes.set_title(f"{asked} (%)", loc="left", fontweight="bold", fontsize=10)
-        axes.set(ylim=(0, 118), yticks=range(0, 101, 20))
-        axes.set_xticklabels([tool.replace(", ", "\n") for tool in tools], fontsize=8)
-    return fig, numbers
+    views: Mapping[str, Floats], of: Floats, right: Mapping[str, Floats], asked: Floats
+) -> Figure:
+    """Maps of the first group; how often each tool is right; and the difference asked about."""
+    fig = plt.figure(figsize=(6.5, 6.0))
+    parts: Any = fig.subfigures(2, 1, height_ratios=(1, 1.25))
+    titles = ["UMAP", "random start", "random start, cut"]
+    inks = dict.fromkeys(right, "0.35") | {"cut": figures.WRONG, "random start": figures.RIGHT}
+    for axes, y, name, title in zip(
+        parts[0].subplots(1, 3), views.values(), views, titles, strict=True
+    ):
+        islands(axes, y, of, size=4)
+        axes.set_title(title, fontweight="bold", fontsize=10, color=inks[name])
+    axes = parts[1].subplots()
+    called = {"UMAP": "UMAP", "random start": "UMAP, random start", "cut": "… weights cut",
+              "cut, PCA's start": "… cut, PCA's start", "t-SNE": "t-SNE"}  # fmt: skip
+    for row, name in enumerate(called):
+        found, ends = right[name], statistics.interval(right[name])
+        axes.plot(ends[["low", "high"]], [row, row], color=inks[name], lw=8, alpha=0.35,
+                  solid_capstyle="butt")  # fmt: skip
+        axes.plot(found, np.full(len(found), row), "o", color=inks[name], ms=5, mew=0, alpha=0.8)
+        axes.text(99, row, f"{ends['mean']:.0f} %", color=inks[name], va="center", ha="right",
+                  fontweight="bold")  # fmt: skip
+    ends = statistics.interval(asked)
+    said = "{mean:.0f} points [{low:.0f}, {high:.0f}]".format(**ends).replace("-", "−")
+    axes.set_title(f"the cut costs {said} more\nthan a random start does", loc="left",
+                   fontweight="bold", fontsize=12)  # fmt: skip
+    axes.axvline(50, color="black", lw=1, ls=":")
+    axes.text(50.4, 4.75, "chance", fontsize=9)
+    axes.set_yticks(range(len(called)), list(called.values()))
+    axes.set(xlim=(35, 100), ylim=(4.95, -0.6), xlabel="right about the farther pair (%)")
+    axes.grid(False, axis="y")
+    return fig
 
 
 def blind(views: Mapping[str, Floats], of: Floats) -> Figure:

@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Polygon, Rectangle
 from numpy.typing import NDArray
 
-from dmlkit import figures
 from dmlkit.figures import RIGHT, WRONG
 
 Numbers = NDArray[Any]
@@ -95,120 +94,90 @@ def kinds(
     return fig
 
 
-def clouds(popular: Mapping[str, Numbers]) -> Figure:
-    """Votes of all points in order, in three worlds, each with a sketch."""
-    titles = ["one cloud:\nhubs", "20 islands:\nno hubs?", "votes for other islands:\nhubs again"]
-    fig, panels = plt.subplots(1, 3, figsize=(6.5, 2.6), sharey=True)
-    for axes, (name, found), title in zip(panels, popular.items(), titles, strict=True):
-        ink = "0.35" if name == "one cloud" else RIGHT
-        axes.fill_between(range(400), np.sort(found)[::-1], step="post", color=ink, lw=0)
-        axes.axhline(10, color="black", lw=0.8, ls=":")
-        axes.set(xlim=(0, 400), ylim=(0, 115), xticks=[0, 200, 400], xlabel="points, in order")
-        axes.set_title(title, loc="left", fontweight="bold", color=ink)
-        ten = 100 * np.sort(found)[-10:].sum() / found.sum()
-        axes.text(390, 22, f"most: {found.max()}\nten get {ten:.0f} %", ha="right", color=ink,
-                  bbox={"fc": "white", "ec": "none", "pad": 1})  # fmt: skip
-        _sketch(axes, name, ink)
-    panels[0].set_ylabel("votes, $N_{10}$")
+def hub(
+    queries: Sequence[tuple[float, float]],
+    own: Sequence[tuple[float, float]],
+    other: Sequence[tuple[float, float]],
+    place: tuple[float, float],
+) -> tuple[Figure, dict[str, Any]]:
+    """One photograph in the plane: the answers with it, and once it is deleted; and the counts."""
+    q, fixed = np.array(queries), np.array([*own, *other])
+    fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.5))
+    counts = {}
+    for axes, name, there in zip(
+        panels, ("with the photograph", "deleted"), ([*fixed, place], fixed), strict=True
+    ):
+        photographs = np.array(there)
+        first = ((q[:, None] - photographs) ** 2).sum(axis=2).argmin(axis=1)
+        wrong = first >= len(own)
+        for i, j in enumerate(first):
+            ink = WRONG if wrong[i] else RIGHT
+            axes.plot(*np.transpose([q[i], photographs[j]]), color=ink, lw=1.5, zorder=1)
+        axes.plot(*fixed[: len(own)].T, "s", color=RIGHT, ms=9)
+        axes.plot(*fixed[len(own) :].T, "s", color=WRONG, ms=9)
+        axes.plot(*q.T, "o", mfc="white", mec=RIGHT, mew=1.8, ms=7)
+        if len(photographs) > len(fixed):
+            axes.plot(*place, "s", mfc=WRONG, mec="black", mew=1.8, ms=12)
+            counts["taken"] = int((first == len(fixed)).sum())
+        counts[name] = int(wrong.sum())
+        axes.set_title(f"{name}: {counts[name]} of {len(q)} fail", loc="left", fontsize=10)
+        axes.set(xlim=(-1.3, 1.2), ylim=(-0.8, 0.9), xticks=[], yticks=[], aspect="equal")
+        axes.grid(False)
+    return fig, counts
+
+
+def chosen(
+    shares: Sequence[float],
+    rates: Sequence[float],
+    deleted: Numbers,
+    trained: Numbers,
+    best: tuple[Sequence[float], Sequence[float]],
+) -> Figure:
+    """Gains on validation products: by the share deleted, and by the head's learning rate."""
+    fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.6), sharey=True)
+    knobs = (shares, deleted, best[0], "photographs deleted (%)", WRONG), (
+        rates, trained, best[1], "learning rate of the head", RIGHT,
+    )  # fmt: skip
+    for axes, (x, gains, taken, label, ink) in zip(panels, knobs, strict=True):
+        for each, own in zip(gains, taken, strict=True):
+            axes.plot(x, each, color=ink, lw=1, alpha=0.45)
+            axes.plot(own, each[list(x).index(own)], "o", color=ink, ms=6, alpha=0.8, mew=0)
+        axes.plot(x, np.mean(gains, axis=0), color=ink, lw=3)
+        axes.axhline(0, color="black", lw=0.8)
+        axes.set(xscale="log", xlabel=label)
+        axes.set_xticks(x, [f"{100 * each:g}" if x is shares else f"{each:g}" for each in x])
+        axes.minorticks_off()
+    panels[0].set_ylabel("gain in Recall@1 (points)")
+    panels[0].set_title("delete", loc="left", color=WRONG, fontweight="bold")
+    panels[1].set_title("train", loc="left", color=RIGHT, fontweight="bold")
     return fig
 
 
-def _sketch(axes: Axes, name: str, ink: str) -> None:
-    """A little picture of how the points lie; an arrow is a vote."""
-    spots = np.random.default_rng(0).normal(size=(100, 2))
-    if name != "one cloud":
-        spots = 0.9 * spots + 5 * np.array([[-1, 1], [1, 1], [-1, -1], [1, -1]])[np.arange(100) % 4]
-    box = axes.inset_axes((0.48, 0.5, 0.5, 0.5))
-    box.patch.set(facecolor="white", alpha=1)
-    box.scatter(spots[:, 0], spots[:, 1], s=2, color=ink, lw=0)
-    box.set(aspect="equal", xticks=[], yticks=[])
-    box.grid(False)
-    box.spines[:].set_visible(False)
-    votes = {"islands": [(-3.8, 5.6), (-6.4, 4.4)], "other islands": [(4.4, 4.6), (-4.4, -4.6)]}
-    if name in votes:
-        arrow = {"arrowstyle": "->", "color": "black", "lw": 1.3}
-        box.annotate("", votes[name][0], votes[name][1], arrowprops=arrow)
-
-
-def nulls(
-    observed: Sequence[float],
-    by_chance: Sequence[Sequence[float]],
-    made: Mapping[str, Sequence[Sequence[float]]],
-    fail: Mapping[str, Sequence[float]],
-) -> tuple[Figure, dict[str, Any]]:
-    """What ten photographs took, beside worlds of three nulls; and the numbers."""
-    fig, axes = plt.subplots(figsize=(6.5, 3.6))
-    shown = {"answers at random": (by_chance, "0.55", 0.0)}
-    shown |= {"noise in classes": (made["noise in classes"], "#56b4e9", -0.17)}
-    shown |= {"noise in bursts": (made["noise in bursts"], RIGHT, 0.17)}
-    for name, (found, ink, shift) in shown.items():
-        for fold, each in enumerate(found):
-            low, middle, high = 100 * np.percentile(each, [2.5, 50, 97.5])
-            y = fold + shift
-            axes.plot([low, high], [y, y], color=ink, lw=8, alpha=0.4, solid_capstyle="butt")
-            axes.plot(middle, y, "|", color=ink, ms=9, mew=2)
-            if fold == 0 and shift == 0:
-                axes.text(1.5, -0.5, name, color="0.4", fontweight="bold")
-            elif fold == 0:
-                axes.text(high + 1, y, name, color=ink, va="center", fontweight="bold")
-    axes.plot(100 * np.array(observed), range(4), "D", color="black", ms=7)
-    axes.text(25.5, -0.5, "the photographs", fontweight="bold")
-    axes.set_yticks(range(4), [f"fold {fold}" + " (read)" * (fold == 0) for fold in range(4)])
-    axes.set(xlim=(0, 85), ylim=(3.5, -0.8), xlabel="wrong answers that ten photographs gave (%)")
-    axes.set_title("noise has as many hubs, or more", loc="left", fontweight="bold")
-    axes.grid(False, axis="y")
-    below = {name: [float(np.mean(np.array(each) < real)) for each, real in
-                    zip(found, observed, strict=True)] for name, found in made.items()}  # fmt: skip
-    numbers = {"observed": list(observed), "at random": figures.sample(np.transpose(by_chance))}
-    numbers |= {name: figures.sample(np.transpose(each)) for name, each in made.items()}
-    return fig, numbers | {
-        "below": below,
-        "fail": {name: list(each) for name, each in fail.items()},
-    }
-
-
-def verdict(
-    kind: Numbers,
-    names: Mapping[str, str],
-    head: Numbers,
-    tuned: Numbers,
-    bars: Mapping[str, tuple[float, float]],
+def answer(
+    leads: Mapping[str, Mapping[str, float]], arms: Mapping[str, tuple[float, float]]
 ) -> Figure:
-    """The forty by kind and by what repairs them; what each step repairs and breaks of all."""
-    fig, (left, right) = plt.subplots(2, 1, figsize=(6.5, 4.4), height_ratios=(1.2, 2.4))
-    for row, letter in enumerate(names.values()):
-        own = np.flatnonzero(kind == letter)
-        order = own[np.lexsort((~head[own], ~tuned[own]))]
-        for column, i in enumerate(order):
-            look: dict[str, Any] = {
-                "fc": INK[letter] if tuned[i] else "white",
-                "ec": INK[letter],
-                "lw": 1.0,
-            }
-            left.add_patch(Rectangle((column, row - 0.4), 0.8, 0.8, **look))
-            if head[i]:
-                ink = "white" if tuned[i] else INK[letter]
-                left.plot(column + 0.4, row, "o", color=ink, ms=4, mew=0)
-    _rows(left, names)
-    said = f"filled: fine-tuning repairs it ({tuned.sum()} of {len(kind)}); "
-    said += f"dot: a trained head ({head.sum()})"
-    left.set_title(said, loc="left", fontweight="bold", fontsize=10)
-    called = {
-        "random": "a head at random",
-        "head": "a trained head",
-        "fine-tuned": "fine-tuned, 128 pixels",
-    }
-    for row, (repaired, broken) in enumerate(bars.values()):
-        right.barh(row, repaired, color=RIGHT, height=0.65)
-        right.barh(row, -broken, color=WRONG, height=0.65)
-        right.text(repaired + 2, row, f"{repaired:.0f}", va="center", color=RIGHT)
-        right.text(-broken - 2, row, f"{broken:.0f}", va="center", ha="right", color=WRONG)
-    right.axvline(0, color="black", lw=0.8)
-    right.set_yticks(range(len(bars)), [called.get(name, name) for name in bars])
-    right.set(xlim=(-120, 145), ylim=(len(bars) - 0.5, -1.1), xlabel="queries")
-    right.text(3, -0.75, "repaired", color=RIGHT, fontweight="bold", va="center")
-    right.text(-3, -0.75, "broken", color=WRONG, fontweight="bold", va="center", ha="right")
-    ticks = range(-100, 101, 50)
-    right.set_xticks(ticks, [f"{abs(tick)}" for tick in ticks])
-    right.grid(False, axis="y")
+    """Training minus deleting, with its interval, in three galleries; beside it both gains."""
+    fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 3.0), width_ratios=(2.1, 1), sharey=True)
+    for row, (name, lead) in enumerate(leads.items()):
+        ink = "0.45" if lead["low"] < 0 < lead["high"] else RIGHT if lead["low"] > 0 else WRONG
+        left.plot([lead["low"], lead["high"]], [row, row], color=ink, lw=9, alpha=0.4,
+                  solid_capstyle="butt")  # fmt: skip
+        left.plot(lead["mean"], row, "o", color=ink, ms=12)
+        said = "{mean:+.1f} [{low:.1f}, {high:.1f}]".format(**lead).replace("-", "−")
+        left.text(lead["mean"], row - 0.27, said, color=ink, ha="center", va="center",
+                  fontweight="bold", fontsize=12)  # fmt: skip
+        for gain, color in zip(arms[name], (WRONG, RIGHT), strict=True):
+            right.plot(gain, row, "o", color=color, ms=8, alpha=0.9, mew=0)
+    for axes in (left, right):
+        axes.axvline(0, color="black", lw=0.9)
+        axes.grid(False, axis="y")
+    left.set_yticks(range(len(leads)), list(leads))
+    left.set(
+        ylim=(len(leads) - 0.6, -0.95), xlim=(-14, 10), xlabel="training minus deleting (points)"
+    )
+    left.text(0.4, -0.75, "the embedding →", color=RIGHT, fontweight="bold")
+    left.text(-0.4, -0.75, "← photographs", color=WRONG, fontweight="bold", ha="right")
+    right.set(xlabel="gain of each (points)", xlim=(-1, 15))
+    right.text(14.6, -0.75, "train", color=RIGHT, fontweight="bold", ha="right")
+    right.text(3.4, -0.75, "delete", color=WRONG, fontweight="bold", ha="left")
     return fig
