@@ -111,11 +111,12 @@ def summary(d: np.ndarray) -> dict[str, Any]:
 
 
 def answer(
-    right: Mapping[str, Mapping[int, np.ndarray]], floors: Mapping[str, Mapping[int, float]]
+    right: Mapping[str, Mapping[str, Mapping[int, np.ndarray]]],
+    floors: Mapping[str, Mapping[int, float]],
 ) -> tuple[Figure, dict[str, Any]]:
     """Right answers over the number of images, and paired differences with their intervals.
 
-    ``right`` has, by test and number of images, percent by network and character.
+    ``right`` has, by training, test and number of images, percent by network and character.
     """
     fig, (left, side) = plt.subplots(1, 2, figsize=(6.5, 3.5), width_ratios=(1.2, 1))
     hue = figures.look("prototypical").color
@@ -123,10 +124,10 @@ def answer(
         "mean": (hue, "-", "o", 2.4), "neighbors": (figures.WRONG, "-", "s", 1.8),
         "mean distance": ("0.35", "--", "^", 1.3), "nearest image": ("0.35", "-.", "v", 1.3),
     }  # fmt: skip
-    numbers = sorted(right["mean"])
+    numbers = sorted(right["mean"]["mean"])
     ends: dict[str, tuple[float, str]] = {}
     for test, (color, ls, mark, lw) in looks.items():
-        y = [float(right[test][n].mean()) for n in numbers]
+        y = [float(right["mean"][test][n].mean()) for n in numbers]
         left.plot(numbers, y, color=color, ls=ls, marker=mark, ms=4.5, lw=lw)
         ends[test] = y[-1], color
     for name, floor in floors.items():
@@ -145,32 +146,38 @@ def answer(
         left.text(
             11.4, place, said.get(name, name), color=color, fontsize=8, va="center", weight=weight
         )
-    gain, scatter = (
-        {n: summary(right["mean"][n] - right[other][n]) for n in numbers[1:]}
-        for other in ("neighbors", "mean distance")
-    )
-    for first, rows, color, title in (
-        (0, gain, hue, "the mean, minus neighbors"),
-        (4, scatter, "0.4", "the mean, minus the mean distance"),
-    ):
-        for place, row in enumerate(rows.values(), first):
-            side.plot([row["low"], row["high"]], [place, place], color=color, lw=2.4)
-            side.plot(row["mean"], place, "o", color=color, ms=7)
-            side.text(row["high"] + 0.4, place, f"{row['mean']:+.1f}".replace("-", "−"),
-                      color=color, va="center", fontsize=9)  # fmt: skip
-        side.text(-1.3, first - 0.8, title, fontsize=8.5, va="center", weight="bold",
+    gain = {
+        f"{how}, {n}": summary(right[how]["mean"][n] - right[how]["neighbors"][n])
+        for how in right
+        for n in numbers[1:]
+    }
+    scatter = {
+        n: summary(right["mean"]["mean"][n] - right["mean"]["mean distance"][n])
+        for n in numbers[1:]
+    }
+    at = [0, 1, 2, 4, 5, 6, 8]
+    for place, (name, row) in zip(at, [*gain.items(), ("scatter", scatter[5])], strict=True):
+        color = hue if name.startswith("mean") else "0.4"
+        side.plot([row["low"], row["high"]], [place, place], color=color, lw=2.4)
+        side.plot(row["mean"], place, "o", color=color, ms=7)
+        side.text(row["high"] + 0.4, place, f"{row['mean']:+.1f}".replace("-", "−"),
+                  color=color, va="center", fontsize=9)  # fmt: skip
+    titles = "mean − neighbors", "the same, trained as neighbors", "mean − mean distance"
+    for place, title in zip((-0.9, 3.1, 7.1), titles, strict=True):
+        side.text(-3.2, place, title, fontsize=8.5, va="center", weight="bold",
                   bbox={"fc": "white", "lw": 0, "pad": 1.5})  # fmt: skip
     side.axvline(0, color="0.3", lw=1)
-    side.set_yticks([0, 1, 2, 4, 5, 6], 2 * [f"n = {n}" for n in numbers[1:]])
-    side.set(ylim=(6.6, -1.4), xlim=(-1.4, 11), xlabel="points of right answers")
+    side.set_yticks(at, [*(f"n = {n}" for n in 2 * numbers[1:]), "n = 5"])
+    side.set(ylim=(8.6, -1.5), xlim=(-3.3, 11), xlabel="points of right answers")
     side.grid(False, axis="y")
-    change = (right["mean"][10] - right["neighbors"][10]) - (
-        right["mean"][5] - right["neighbors"][5]
+    by_mean = right["mean"]
+    change = (by_mean["mean"][10] - by_mean["neighbors"][10]) - (
+        by_mean["mean"][5] - by_mean["neighbors"][5]
     )
     drawn: dict[str, Any] = {
         "right": {
             test: {n: figures.sample(each.mean(axis=1)) for n, each in by_n.items()}
-            for test, by_n in right.items()
+            for test, by_n in by_mean.items()
         },
         "gain": gain, "scatter": scatter, "ten minus five": summary(change),
         "floor": {name: figures.example({f"{n}": v for n, v in floor.items()})
