@@ -219,9 +219,9 @@ def answer(
             (("raw pixels", pixels), ("trained", found["semi-hard"][0][2]))}  # fmt: skip
     right = {name: labels[rows] == labels for name, rows in near.items()}
     kinds = {
-        "both right": right["raw pixels"] & right["trained"],
-        "trained alone": ~right["raw pixels"] & right["trained"],
-        "pixels alone": right["raw pixels"] & ~right["trained"],
+        "both\nright": right["raw pixels"] & right["trained"],
+        "trained\nalone": ~right["raw pixels"] & right["trained"],
+        "pixels\nalone": right["raw pixels"] & ~right["trained"],
         "neither": ~right["raw pixels"] & ~right["trained"],
     }
     draw = np.random.default_rng(0)
@@ -245,7 +245,7 @@ def answer(
                     gallery.add_patch(frame)
     for y, name in enumerate(("query", *near)):
         gallery.text(-0.6, y, name, ha="right", va="center", fontsize=9, fontweight="bold")
-    drawn["first results"] = {kind: float(own.mean()) for kind, own in kinds.items()}
+    drawn["first results"] = {kind.replace("\n", " "): own.mean() for kind, own in kinds.items()}
     gallery.set(xlim=(-0.6, 8), ylim=(2.5, -0.5), aspect="equal")
     gallery.axis("off")
     return fig, drawn
