@@ -179,11 +179,11 @@ def answer(
     at_rest: Sequence[float],
     test: ImageSet,
 ) -> tuple[Figure, dict[str, Any]]:
-    """What semi-hard triplets add on unseen characters; and what is nearest to six drawings."""
+    """What semi-hard triplets add on unseen characters; and whose first results are right."""
     last, labels = {name: each[:, -1] for name, each in recall.items()}, test.labels
     others = {"raw pixels": floor["raw pixels"], "shuffled labels": last["shuffled"]}
     others |= {"nearest negatives": last["nearest"], "untrained": np.array(at_rest)}
-    fig, (axes, gallery) = plt.subplots(1, 2, figsize=(8.0, 2.7), width_ratios=(1, 1.1))
+    fig, (axes, gallery) = plt.subplots(1, 2, figsize=(8.0, 2.7), width_ratios=(1, 1.35))
     drawn = figures.differences(
         axes, {f"minus {name}": last["semi-hard"] - other for name, other in others.items()},
         "semi-hard triplets minus each\n(points of Recall@1)",
@@ -215,26 +215,39 @@ def answer(
     drawn["found worse"] = int(np.sum(each["semi-hard"] < each["raw pixels"]))  # of 100 characters
     axes.set_xlim(-2, None)
     axes.set_title("what training on others adds", fontweight="bold", loc="left")
-    ways = {"query": None, "raw pixels": pixels}
-    ways |= {"shuffled": found["shuffled"][0][2], "trained": found["semi-hard"][0][2]}
-    asked = [int(np.flatnonzero(labels == c)[0]) for c in np.unique(labels)[8::16]]
-    for y, (name, f) in enumerate(ways.items()):
+    near = {name: nearest(f) for name, f in
+            (("raw pixels", pixels), ("trained", found["semi-hard"][0][2]))}  # fmt: skip
+    right = {name: labels[rows] == labels for name, rows in near.items()}
+    kinds = {
+        "both\nright": right["raw pixels"] & right["trained"],
+        "trained\nalone": ~right["raw pixels"] & right["trained"],
+        "pixels\nalone": right["raw pixels"] & ~right["trained"],
+        "neither": ~right["raw pixels"] & ~right["trained"],
+    }
+    draw = np.random.default_rng(0)
+    for k, (kind, own) in enumerate(kinds.items()):
+        gallery.text(2.15 * k + 0.5, -0.72, f"{kind}\n{100 * own.mean():.0f} %", ha="center",
+                     va="bottom", fontsize=8, fontweight="bold")  # fmt: skip
+        for j, query in enumerate(draw.permutation(np.flatnonzero(own))[:2]):
+            for y, rows in enumerate((np.arange(len(labels)), *near.values())):
+                x = 2.15 * k + j
+                box = x - 0.44, x + 0.44, y + 0.44, y - 0.44
+                image = 255 - cast(Tensor, test.images)[rows[query], 0]
+                gallery.imshow(image, cmap="gray", extent=box, vmin=0, vmax=255)
+                if y:
+                    ink, line = (
+                        (figures.RIGHT, "-")
+                        if labels[rows[query]] == labels[query]
+                        else (figures.WRONG, ":")
+                    )
+                    corner = x - 0.44, y - 0.44
+                    frame = Rectangle(corner, 0.88, 0.88, fill=False, ec=ink, lw=1.6, ls=line)
+                    gallery.add_patch(frame)
+    for y, name in enumerate(("query", *near)):
         gallery.text(-0.6, y, name, ha="right", va="center", fontsize=9, fontweight="bold")
-        near = np.arange(len(labels)) if f is None else nearest(f)
-        for x, query in enumerate(asked):
-            box = x - 0.44, x + 0.44, y + 0.44, y - 0.44
-            image = 255 - cast(Tensor, test.images)[near[query], 0]
-            gallery.imshow(image, cmap="gray", extent=box, vmin=0, vmax=255)
-            if f is not None:
-                right = labels[near[query]] == labels[query]
-                ink, line = (figures.RIGHT, "-") if right else (figures.WRONG, ":")
-                frame = Rectangle(
-                    (x - 0.44, y - 0.44), 0.88, 0.88, fill=False, ec=ink, lw=1.8, ls=line
-                )
-                gallery.add_patch(frame)
-    gallery.set(xlim=(-0.6, 5.5), ylim=(3.5, -0.5), aspect="equal")
+    drawn["first results"] = {kind.replace("\n", " "): own.mean() for kind, own in kinds.items()}
+    gallery.set(xlim=(-0.6, 8), ylim=(2.5, -0.5), aspect="equal")
     gallery.axis("off")
-    gallery.set_title("nearest to six new drawings", fontweight="bold", loc="left")
     return fig, drawn
 
 
