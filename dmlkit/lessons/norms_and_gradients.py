@@ -192,8 +192,12 @@ def answer(
                 alpha=0.5 if way == "equal" else 1,
             )  # fmt: skip
         axes.set_title(title, **BOLD)
-        axes.set(xlabel="step", ylim=(0, None))
+        axes.set_xlabel("step")
         axes.legend(loc="lower left" if axes is right else "upper right")
+    right.set_ylim(0, None)
+    left.set_yscale("log")  # in its first steps the loss falls to a 50th
+    left.set_yticks([0.05, 0.1, 0.5, 1, 5], ["0.05", "0.1", "0.5", "1", "5"])
+    left.minorticks_off()
     left.set_ylabel("loss")
     drawn["loss"] = {
         part: {way: figures.sample(v.mean(axis=1)) for way, v in those.items()}
