@@ -238,7 +238,7 @@ def grown(found: Mapping[str, Mapping[int, Sequence[float]]]) -> tuple[Figure, d
     for (way, each), (ink, mark) in zip(found.items(), LOOKS.values(), strict=False):
         means = [float(np.mean(values)) for values in each.values()]
         axes.plot(list(each), means, mark, color=ink, ms=6, lw=1.8)
-        axes.annotate(f"{way}, {means[-1]:.0f} %", (max(each), means[-1]), (8, -4),
+        axes.annotate(f"{NAMED[way]}, {means[-1]:.0f} %", (max(each), means[-1]), (8, -4),
                       textcoords="offset points", color=ink, fontsize=9)  # fmt: skip
     drawn = {way: {str(n): figures.example(list(values)) for n, values in each.items()}
              for way, each in found.items()}  # fmt: skip
@@ -246,11 +246,12 @@ def grown(found: Mapping[str, Mapping[int, Sequence[float]]]) -> tuple[Figure, d
     ticks = list(next(iter(found.values())))
     axes.set_xticks(ticks, [f"{n}" for n in ticks])
     axes.minorticks_off()
-    axes.set(ylim=(0, 70), xlim=(4.5, 130), xlabel="products with a caption",
+    axes.set(ylim=(0, 70), xlim=(4.5, 150), xlabel="products with a caption",
              ylabel="found by captions (%)")  # fmt: skip
     return fig, drawn
 
 
+NAMED = {"ridge": "ridge regression", "mean": "word means", "looked up": "look-up"}
 #: Ink and mark of each way.
 LOOKS = {
     "ridge": (figures.RIGHT, "o-"), "mean": ("#b35c00", "D--"), "looked up": ("0.35", "s:")
@@ -262,7 +263,9 @@ def grid(
 ) -> tuple[Figure, dict[str, Any]]:
     """What products set aside say of each temperature and rate: (temperatures, rates), in %."""
     fig, axes = plt.subplots(figsize=(1.2 + 0.75 * len(temperatures), 0.9 + 0.5 * len(rates)))
-    axes.imshow(scores.T, cmap="Blues", vmin=scores.min() - 6, vmax=scores.max() + 3, aspect="auto")
+    axes.imshow(
+        scores.T, cmap="Blues", vmin=scores.min() - 3, vmax=scores.max() + 12, aspect="auto"
+    )
     best = np.unravel_index(scores.argmax(), scores.shape)
     for (i, j), value in np.ndenumerate(scores):
         axes.text(i, j, f"{value:.0f}", ha="center", va="center",
