@@ -266,7 +266,7 @@ def grid(
     axes.imshow(
         scores.T, cmap="Blues", vmin=scores.min() - 3, vmax=scores.max() + 12, aspect="auto"
     )
-    best = np.unravel_index(scores.argmax(), scores.shape)
+    best = divmod(int(scores.argmax()), len(rates))
     for (i, j), value in np.ndenumerate(scores):
         axes.text(i, j, f"{value:.0f}", ha="center", va="center",
                   weight="bold" if (i, j) == best else "normal")  # fmt: skip
