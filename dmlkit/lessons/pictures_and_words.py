@@ -155,7 +155,7 @@ def captioned() -> tuple[Figure, dict[str, int], data.ImageSet]:
     shown = [[rf"$\bf{{{word}}}$" if often.get(word, 0) > 1 else word for word in each]
              for each in told]  # fmt: skip
     fig, axes = figures.contact_sheet(pictures.images[torch.from_numpy(rows)], ["x" * 24] * 4)
-    fig.set_size_inches(3.7, 3.1)
+    fig.set_size_inches(3.7, 2.75)
     axes.set_yticks(axes.get_yticks(), [f"{' '.join(e[:4])}\n{' '.join(e[4:])}" for e in shown])
     words = {word for each in text for word in each.split()}
     return fig, {"captions": len(text), "words": len(words)}, pictures
@@ -283,7 +283,7 @@ MINUS = {
     "ridge minus looked up": ("ridge − look-up, by captions", "ridge", "looked up", "captions"),
     "ridge minus looked up, names": ("the same, by the shop's names", "ridge", "looked up",
                                      "names"),
-    "ridge minus mean": ("ridge − mean photographs of words", "ridge", "mean", "captions"),
+    "ridge minus mean": ("ridge − word means", "ridge", "mean", "captions"),
     "contrastive minus ridge": ("contrastive loss − ridge", "contrastive", "ridge", "captions"),
     "photograph minus ridge": ("one photograph − ridge", "photograph", "ridge", "captions"),
 }  # fmt: skip
