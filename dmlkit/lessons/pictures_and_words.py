@@ -1,6 +1,5 @@
 """What lesson 28 draws, and the parts of its run that teach nothing."""
 
-import itertools
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -26,6 +25,10 @@ Search = Callable[[Tensor, list[str]], tuple[Tensor, Tensor]]
 Bag = Callable[[list[str], list[str]], Tensor]
 
 
+#: Words that say nothing of a photograph.
+STOP = frozenset({"a", "and", "in", "of", "on", "very", "with"})
+
+
 class Fold(NamedTuple):
     """Products that train, new ones of the second visit, and new ones of the first."""
 
@@ -40,10 +43,9 @@ def captions() -> pd.Series:
     return pd.read_csv(file, comment="#", index_col="class")["caption"]
 
 
-def load(where: str) -> tuple[dict[str, list[Fold]], list[str]]:
-    """The four folds with raw and with whitened features, and the kind of each new product."""
-    text, kinds = captions(), list[str]()
-    raw, white = list[Fold](), list[Fold]()
+def load(where: str) -> tuple[list[Fold], list[str]]:
+    """The four folds with whitened features, and the kind of each new product."""
+    text, kinds, folds = captions(), list[str](), list[Fold]()
     for k in range(4):
         train = data.load("grocery", "train", fold=k, features="tf_efficientnet_lite0@224")
         test = data.load("grocery", "test", fold=k, features="tf_efficientnet_lite0@224")
@@ -55,12 +57,18 @@ def load(where: str) -> tuple[dict[str, list[Fold]], list[str]]:
         asked = torch.from_numpy(test.queries.copy()).to(where)
         told, new = ([text[name] for name in each.class_names] for each in (train, test))
         kinds += pd.Series(test.groups).groupby(own).first().tolist()
-        for found, (a, b) in ((raw, (x, z)), (white, (whitened(x, y, x), whitened(x, y, z)))):
-            found.append(
-                Fold((a, y, told), (b[asked], own[test.queries], new),
-                     (b[~asked], own[~test.queries]))
-            )  # fmt: skip
-    return {"raw": raw, "whitened": white}, kinds
+        a, b = whitened(x, y, x), whitened(x, y, z)
+        folds.append(
+            Fold((a, y, told), (b[asked], own[test.queries], new),
+                 (b[~asked], own[~test.queries]))
+        )  # fmt: skip
+    return folds, kinds
+
+
+def named(known: Known) -> Known:
+    """The same photographs with the shop's own names, such as "arla standard milk"."""
+    names = {caption: name.lower().replace("-", " ") for name, caption in captions().items()}
+    return known[0], known[1], [names[each] for each in known[2]]
 
 
 def whitened(x: Tensor, y: NDArray[np.int64], z: Tensor, ridge: float = 0.1) -> Tensor:
@@ -72,9 +80,25 @@ def whitened(x: Tensor, y: NDArray[np.int64], z: Tensor, ridge: float = 0.1) -> 
     return F.normalize(torch.linalg.solve_triangular(A, (z - x.mean(dim=0)).T, upper=False).T)
 
 
+def said(caption: str) -> list[str]:
+    """The words of a caption without stop words.
+
+    >>> said("white and red carton of milk")
+    ['white', 'red', 'carton', 'milk']
+    """
+    return [word for word in caption.split() if word not in STOP]
+
+
 def vocabulary(known: Known) -> list[str]:
     """The words of all captions that train."""
-    return sorted({word for each in known[2] for word in each.split()})
+    return sorted({word for each in known[2] for word in said(each)})
+
+
+def typical(known: Known) -> Tensor:
+    """The mean photograph of each product: (C, d)."""
+    x, y, told = known
+    rows = [x[torch.from_numpy(y == c).to(x.device)] for c in range(len(told))]
+    return torch.stack([each.mean(dim=0) for each in rows])
 
 
 def part(known: Known, classes: NDArray[np.intp]) -> Known:
@@ -87,15 +111,13 @@ def part(known: Known, classes: NDArray[np.intp]) -> Known:
 
 def look_up(known: Known, bag: Bag) -> Search:
     """Search with the photographs of the known product whose caption is most alike."""
-    x, y, told = known
-    words = vocabulary(known)
-    means = torch.stack([x[torch.from_numpy(y == c).to(x.device)].mean(dim=0)
-                         for c in range(len(told))])  # fmt: skip
+    words, center = vocabulary(known), known[0].mean(dim=0)
+    products, told = typical(known) - center, bag(known[2], words)
 
     def search(photographs: Tensor, asked: list[str]) -> tuple[Tensor, Tensor]:
-        s = bag(asked, words) @ bag(told, words).T  # (M, C)
+        s = bag(asked, words) @ told.T  # (M, C)
         near = s > s.max(dim=1, keepdim=True).values - 1e-6  # the nearest; of equals, all
-        return photographs, F.normalize(near.float() @ means)
+        return F.normalize(photographs - center), F.normalize(near.float() @ products)
 
     return search
 
@@ -125,12 +147,16 @@ def captioned() -> tuple[Figure, dict[str, int], data.ImageSet]:
     some = [pictures.class_names.index(name) for name in chosen]
     rows = np.stack([np.flatnonzero(pictures.labels == c)[[0, 9, 27]] for c in some])
     told = [text[name].split() for name in chosen]
-    often = pd.Series(" ".join(map(" ".join, told)).split()).value_counts().drop(["and", "of"])
-    said = [[rf"$\bf{{{word}}}$" if often.get(word, 0) > 1 else word for word in each]
-            for each in told]  # fmt: skip
+    often = (
+        pd.Series(" ".join(map(" ".join, told)).split())
+        .value_counts()
+        .drop(["and", "of"], errors="ignore")
+    )
+    shown = [[rf"$\bf{{{word}}}$" if often.get(word, 0) > 1 else word for word in each]
+             for each in told]  # fmt: skip
     fig, axes = figures.contact_sheet(pictures.images[torch.from_numpy(rows)], ["x" * 24] * 4)
-    fig.set_size_inches(3.7, 3.1)
-    axes.set_yticks(axes.get_yticks(), [f"{' '.join(e[:4])}\n{' '.join(e[4:])}" for e in said])
+    fig.set_size_inches(3.7, 2.75)
+    axes.set_yticks(axes.get_yticks(), [f"{' '.join(e[:4])}\n{' '.join(e[4:])}" for e in shown])
     words = {word for each in text for word in each.split()}
     return fig, {"captions": len(text), "words": len(words)}, pictures
 
@@ -146,11 +172,12 @@ def read_words(
         above.set_axis_off()
         above.set_title("\n".join(textwrap.wrap(new[c], 17)), fontsize=8)
         best = scores[c].argsort(descending=True)[:5].tolist()
-        inks = [figures.RIGHT if words[k] in new[c].split() else "0.7" for k in best]
+        there = [words[k] in said(new[c]) for k in best]
+        inks = ["#9fc8e6" if each else "0.86" for each in there]
         below.barh(range(5), scores[c][best].tolist(), color=inks, height=0.82)
         for place, k in enumerate(best):
-            below.text(0.01, place, words[k], va="center", fontsize=8,
-                       color="white" if inks[place] != "0.7" else "black")  # fmt: skip
+            below.text(0.01, place, words[k], va="center", fontsize=9,
+                       weight="bold" if there[place] else "normal")  # fmt: skip
         below.set(ylim=(4.6, -0.6), xlim=(0, top), yticks=[], xticks=[])
         below.grid(False)
         below.spines[:].set_visible(False)
@@ -171,15 +198,15 @@ def weighed(
         drawn[name] = {"words": list(three), "parts": figures.example(parts.tolist())}
     cosines = z[:, [words.index(word) for word in SAID["carton"]]].double().numpy().round(4)
     steps = {"carton": (1, 0, 0), "+ green": (1, 1, 0), "+ milk": (1, 1, 1)}
-    fig, panels = plt.subplots(3, columns, figsize=(6.5, 4.9))
+    fig, panels = plt.subplots(3, columns, figsize=(7.4, 5.6))
     for row, (said, weights) in zip(panels, steps.items(), strict=True):
         order = np.argsort(-cosines @ weights, kind="stable")
         row[0].text(-0.12, 0.5, said, transform=row[0].transAxes, ha="right", va="center")
         for k, axes in enumerate(row):
             axes.imshow(photographs[order[k]].permute(1, 2, 0).numpy())
             axes.set_axis_off()
-            text = "\n".join(textwrap.wrap(new[order[k]], 17))
-            axes.text(0.5, -0.05, text, transform=axes.transAxes, ha="center", va="top", fontsize=7)
+            text = "\n".join(textwrap.wrap(new[order[k]], 16))
+            axes.text(0.5, -0.05, text, transform=axes.transAxes, ha="center", va="top", fontsize=8)
     for k, axes in enumerate(panels[0], 1):
         axes.set_title(f"{k}", fontsize=9)
     return fig, drawn
@@ -194,90 +221,98 @@ def searched(
     fig, axes = figures.contact_sheet(photographs[rows], ["x" * 20] * len(rows),
                                       [f"{k}" for k in range(1, 11)])  # fmt: skip
     side = np.diff(axes.get_xticks())[0]
-    said = [f"you: {ask}"]
+    names = [f"you: {ask}"]
     for row, c in enumerate(typical, 1):
         told = new[c].split()
-        said.append(f"{' '.join(told[:3])}\n{' '.join(told[3:])}\n{share[c]:.0f} %")
+        names.append(f"{' '.join(told[:3])}\n{' '.join(told[3:])}\n{share[c]:.0f} %")
         for k in np.flatnonzero(y[rows[row].numpy()] == c):
-            at = (side * k - 1, side * row - 1)
-            axes.add_patch(Rectangle(at, 65, 65, ec=figures.RIGHT, fill=False, lw=2.5))
-    axes.set_yticks(axes.get_yticks(), said, fontsize=8)
+            at = (side * k + 2, side * row + 2)
+            axes.add_patch(Rectangle(at, 59, 59, ec=figures.RIGHT, fill=False, lw=2.5))
+    axes.set_yticks(axes.get_yticks(), names, fontsize=8)
     return fig
 
 
-def grown(
-    swept: Mapping[int, list[float]], known: Mapping[str, list[float]], floor: Mapping[str, float]
-) -> tuple[Figure, dict[str, Any]]:
-    """What is found by the number of products with a caption."""
-    fig, axes = plt.subplots(figsize=(5.2, 3.0))
-    drawn = figures.sweep(axes, swept, floor, figures.RIGHT)
-    for (name, values), mark in zip(known.items(), ("D--", "s:"), strict=True):
-        axes.plot(range(len(values)), values, mark, color="0.35", ms=5, lw=1)
-        axes.annotate(name, (len(values) - 1, values[-1]), (8, -3), textcoords="offset points",
-                      color="0.25", fontsize=8)  # fmt: skip
-    drawn["looked up"] = figures.example({name: list(each) for name, each in known.items()})
-    axes.set(ylim=(0, 75), xlabel="products with a caption", ylabel="found by words (%)")
+def grown(found: Mapping[str, Mapping[int, Sequence[float]]]) -> tuple[Figure, dict[str, Any]]:
+    """What is found by the number of products with a caption: {way: {number: draws}}."""
+    fig, axes = plt.subplots(figsize=(6.2, 3.3))
+    for (way, each), (ink, mark) in zip(found.items(), LOOKS.values(), strict=False):
+        means = [float(np.mean(values)) for values in each.values()]
+        axes.plot(list(each), means, mark, color=ink, ms=6, lw=1.8)
+        axes.annotate(f"{NAMED[way]}, {means[-1]:.0f} %", (max(each), means[-1]), (8, -4),
+                      textcoords="offset points", color=ink, fontsize=9)  # fmt: skip
+    drawn = {way: {str(n): figures.example(list(values)) for n, values in each.items()}
+             for way, each in found.items()}  # fmt: skip
+    axes.set_xscale("log")
+    ticks = list(next(iter(found.values())))
+    axes.set_xticks(ticks, [f"{n}" for n in ticks])
+    axes.minorticks_off()
+    axes.set(ylim=(0, 70), xlim=(4.5, 150), xlabel="products with a caption",
+             ylabel="found by captions (%)")  # fmt: skip
     return fig, drawn
 
 
-ROWS = {
-    ("ridge", "captions"): "ridge regression",
-    ("contrastive", "captions"): "contrastive loss",
-    ("looked up", "captions"): "look-up",
-    ("ridge", "names"): "ridge, shop's names",
-    ("contrastive", "names"): "loss, shop's names",
-    ("looked up", "names"): "look-up, shop's names",
-    ("photograph", "captions"): "one photograph",
-    ("shuffled", "captions"): "shuffled captions",
-}
+NAMED = {"ridge": "ridge regression", "mean": "word means", "looked up": "look-up"}
+#: Ink and mark of each way.
+LOOKS = {
+    "ridge": (figures.RIGHT, "o-"), "mean": ("#b35c00", "D--"), "looked up": ("0.35", "s:")
+}  # fmt: skip
+
+
+def grid(
+    scores: NDArray[np.float64], temperatures: Sequence[float], rates: Sequence[float]
+) -> tuple[Figure, dict[str, Any]]:
+    """What products set aside say of each temperature and rate: (temperatures, rates), in %."""
+    fig, axes = plt.subplots(figsize=(1.2 + 0.75 * len(temperatures), 0.9 + 0.5 * len(rates)))
+    axes.imshow(
+        scores.T, cmap="Blues", vmin=scores.min() - 3, vmax=scores.max() + 12, aspect="auto"
+    )
+    best = divmod(int(scores.argmax()), len(rates))
+    for (i, j), value in np.ndenumerate(scores):
+        axes.text(i, j, f"{value:.0f}", ha="center", va="center",
+                  weight="bold" if (i, j) == best else "normal")  # fmt: skip
+    axes.set_xticks(range(len(temperatures)), [f"{e:g}" for e in temperatures])
+    axes.set_yticks(range(len(rates)), [f"{e:g}" for e in rates])
+    axes.set(xlabel="temperature σ", ylabel="learning rate")
+    axes.grid(False)
+    chosen = {"temperature": temperatures[best[0]], "rate": rates[best[1]]}
+    return fig, {"scores": figures.example(scores.tolist()), "best": figures.example(chosen)}
+
+
+#: The differences of the verdict: label, what is compared with what, and by which words.
 MINUS = {
-    "ridge minus looked up": ("ridge − look-up", "ridge", "looked up", "captions"),
-    "ridge minus looked up, names": ("the same, shop's names", "ridge", "looked up", "names"),
-    "contrastive minus ridge": ("loss − ridge", "contrastive", "ridge", "captions"),
-    "contrastive minus ridge, names": ("the same, shop's names", "contrastive", "ridge", "names"),
-    "ridge minus photograph": ("ridge − photograph", "ridge", "photograph", "captions"),
-}
+    "ridge minus looked up": ("ridge − look-up, by captions", "ridge", "looked up", "captions"),
+    "ridge minus looked up, names": ("the same, by the shop's names", "ridge", "looked up",
+                                     "names"),
+    "ridge minus mean": ("ridge − word means", "ridge", "mean", "captions"),
+    "contrastive minus ridge": ("contrastive loss − ridge", "contrastive", "ridge", "captions"),
+    "photograph minus ridge": ("one photograph − ridge", "photograph", "ridge", "captions"),
+}  # fmt: skip
 
 
 def answer(
-    found: Mapping[tuple[str, str, str], NDArray[np.float64]],
-    kinds: Sequence[str],
-    folds: Sequence[Fold],
+    found: Mapping[tuple[str, str], NDArray[np.float64]], kinds: Sequence[str]
 ) -> tuple[Figure, dict[str, Any]]:
-    """What each way finds, raw and whitened, and the differences that the rule asks for."""
-    fig, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.9))
-    inks = {"raw": "0.55", "whitened": figures.RIGHT}
-    chance = 100 * float(np.mean([1 / len(fold.new[2]) for fold in folds]))
-    drawn: dict[str, Any] = {"chance": chance}
-    for place, (way, said) in enumerate(ROWS):
-        each = {of: found[of, way, said].mean(axis=0) for of in inks}
-        key = way if said == "captions" else f"{way}, names"
-        drawn[key] = {of: figures.example(interval(e).to_dict()) for of, e in each.items()}
-        left.plot([e.mean() for e in each.values()], [place] * 2, "-", color="0.8", lw=2, zorder=1)
-        for of, e in each.items():
-            left.plot(e.mean(), place, "o", color=inks[of], ms=7)
-        best = max(e.mean() for e in each.values())
-        left.text(best + 3, place, f"{best:.0f} %", va="center", fontsize=9)
-    left.axvline(chance, color="0.5", ls=":", lw=1.2)
-    left.set_yticks(range(len(ROWS)), ROWS.values())
-    left.set(ylim=(len(ROWS) - 0.5, -0.6), xlim=(0, 80), xlabel="found by words (%)")
-    left.set_title("gray: raw, blue: whitened", fontsize=9.5, loc="left")
-    for place, (key, (_, more, less, said)) in enumerate(MINUS.items()):
-        drawn[key] = {}
-        for of, shift in (("raw", -0.16), ("whitened", 0.16)):
-            other = found[of, less, said].mean(axis=0)
-            minus = found[of, more, said].mean(axis=0) - other
-            both = {"kinds": by_kinds(minus, kinds), "products": interval(minus)}
-            drawn[key][of] = figures.example({name: e.to_dict() for name, e in both.items()})
-            span = both["kinds"]
-            right.plot([span["low"], span["high"]], [place + shift] * 2, color=inks[of], lw=2.2)
-            right.plot(span["mean"], place + shift, "o", color=inks[of], ms=6)
-    right.axvline(0, color="0.3", lw=1)
-    right.set_yticks(range(len(MINUS)), [e[0] for e in MINUS.values()])
-    right.set(ylim=(len(MINUS) - 0.5, -0.6), xlabel="difference (points)")
-    right.set_title("95 % intervals over 43 kinds", fontsize=9.5, loc="left")
-    for axes in (left, right):
-        axes.grid(False, axis="y")
+    """The differences that the rule asks for, and what both sides find, in %."""
+    fig, axes = plt.subplots(figsize=(7.2, 3.3))
+    drawn: dict[str, Any] = {}
+    for (way, words), each in found.items():
+        key = way if words == "captions" else f"{way}, {words}"
+        drawn[key] = figures.example(interval(each.mean(axis=0)).to_dict())
+    for place, (key, (_, more, less, words)) in enumerate(MINUS.items()):
+        minus = found[more, words].mean(axis=0) - found[less, words].mean(axis=0)
+        span = by_kinds(minus, kinds)
+        both = {"kinds": span, "products": interval(minus)}
+        drawn[key] = figures.example({name: e.to_dict() for name, e in both.items()})
+        ink = figures.RIGHT if place < 2 else "0.45"
+        axes.plot([span["low"], span["high"]], [place] * 2, color=ink, lw=4 if place < 2 else 2.5)
+        axes.plot(span["mean"], place, "o", color=ink, ms=10 if place < 2 else 7)
+        sides = [found[way, words].mean() for way in (more, less)]
+        axes.text(1.02, place, f"{sides[0]:.0f} against {sides[1]:.0f} %", va="center",
+                  transform=axes.get_yaxis_transform(), fontsize=9)  # fmt: skip
+    axes.axvline(0, color="0.3", lw=1)
+    axes.set_yticks(range(len(MINUS)), [e[0] for e in MINUS.values()])
+    axes.set(ylim=(len(MINUS) - 0.5, -0.6), xlabel="difference (points of R-precision)")
+    axes.grid(False, axis="y")
     return fig, drawn
 
 
@@ -286,7 +321,7 @@ def chances(scores: Tensor, words: list[str], y: NDArray[np.int64], new: list[st
     more of it than another one (0 to 1; by chance 0.5)."""
     found = []
     for column, word in enumerate(words):
-        has = np.array([word in each.split() for each in new])
+        has = np.array([word in said(each) for each in new])
         if has.any() and not has.all():
             s, own = scores[:, column].cpu().numpy(), has[y]
             more = s[own][:, None] - s[~own][None]
@@ -310,22 +345,5 @@ def fit(
 def unknown(folds: Sequence[Fold]) -> float:
     """How many words of new captions no training caption has (%)."""
     missing = [word not in vocabulary(fold.known)
-               for fold in folds for told in fold.new[2] for word in told.split()]  # fmt: skip
+               for fold in folds for told in fold.new[2] for word in said(told)]  # fmt: skip
     return 100 * float(np.mean(missing))
-
-
-def looked_up(
-    folds: Mapping[str, Sequence[Fold]], bag: Bag,
-    by_words: Callable[[Tensor, Tensor, NDArray[np.int64]], NDArray[np.float64]],
-    sizes: Sequence[int], draws: int,
-) -> dict[str, list[float]]:  # fmt: skip
-    """What the look-up finds if so many products have a caption, and all."""
-    found: dict[str, list[float]] = {}
-    for features, parts in folds.items():
-        for size in (*sizes, None):
-            each = []
-            for (known, (x, y, new), _), s in itertools.product(parts, range(draws)):
-                some = np.random.default_rng(s).permutation(len(known[2]))[:size]
-                each.append(by_words(*look_up(part(known, some), bag)(x, new), y))
-            found.setdefault(f"look-up, {features}", []).append(float(np.concatenate(each).mean()))
-    return found
