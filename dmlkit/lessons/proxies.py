@@ -119,14 +119,16 @@ def search(
     share: Mapping[str, float],
     label: str = "α = {}",
     said: tuple[str, str] = ("force on the\nhardest quarter", " %"),
+    span: tuple[float, float] = (25, 75),
 ) -> tuple[Figure, dict[str, Any]]:
     """Recall@1 on validation characters by setting and rate, (settings, rates), as a heat map.
 
     Beside it each setting's ``share`` at its best rate, with what is ``said`` of it and its unit.
+    ``span`` are the values of the palest and of the darkest blue.
     """
     table = np.array([*tried.values()])
     fig, axes = plt.subplots(figsize=(6.5, 0.7 + 0.3 * len(tried)))
-    axes.imshow(table, cmap="Blues", vmin=25, vmax=max(75, table.max()), aspect="auto")
+    axes.imshow(table, cmap="Blues", vmin=span[0], vmax=max(span[1], table.max()), aspect="auto")
     for row, line in enumerate(table):
         for column, value in enumerate(line):
             top = column == line.argmax()
