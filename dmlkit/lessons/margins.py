@@ -111,6 +111,6 @@ def search(
     }
     renamed = {names[name]: line for name, line in tried.items()}
     sides = {names[name]: leads[name] for name in tried}
-    fig, _ = proxies.search(renamed, rates, sides, "{}", ("median\nlead", "°"), (10, 45))
+    fig, _ = proxies.search(renamed, rates, sides, "{}", ("median\nlead", "°"), (15, 75))
     tops = {name: {"best": max(line), "lead": leads[name]} for name, line in tried.items()}
     return fig, {"validation": tops}
