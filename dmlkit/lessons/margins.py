@@ -10,17 +10,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Wedge
 from numpy.typing import NDArray
-from scipy.stats import gaussian_kde
 from torch import Tensor
 
 from dmlkit import figures
+from dmlkit.lessons import proxies
+from dmlkit.lessons.proxies import answer as answer
+from dmlkit.lessons.proxies import row as row
 
 Array = NDArray[np.float64]
 NONE, MARGIN = "0.15", figures.RIGHT
 
 
 def border() -> Figure:
-    """A photograph between two proxies, without a margin and with one."""
+    """An image between two proxies, without a margin and with one."""
     fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.5))
     BLUE, ORANGE, GRAY, place = "#9ecae1", "#fdd0a2", "#dedede", 82.0  # of x, in degrees
 
@@ -86,7 +88,7 @@ def wedges(
 
 
 def pull(lead: Tensor, share: Mapping[str, Tensor]) -> Figure:
-    """How hard a photograph is pulled, by its lead (N,): a curve (N,) for each setting."""
+    """How hard an image is pulled, by its lead (N,): a curve (N,) for each setting."""
     fig, axes = plt.subplots(figsize=(5.6, 2.6))
     spots = {"no margin, 64": (2, 0.88), "0.5 rad, 64": (29.5, 0.72), "no margin, 8": (43, 0.33)}
     for name, values in share.items():
@@ -98,82 +100,17 @@ def pull(lead: Tensor, share: Mapping[str, Tensor]) -> Figure:
     return fig
 
 
-def leads(settings: Mapping[str, Array], asked: float) -> tuple[Figure, dict[str, Any]]:
-    """How the leads (degrees) of training photographs are spread, a row for each setting."""
-    fig, axes = plt.subplots(figsize=(6.4, 3.4))
-    grid = np.linspace(-15, 60, 301)
-    for row, (name, lead) in enumerate(settings.items()):
-        ink = NONE if name.startswith("none") else MARGIN
-        high = gaussian_kde(lead)(grid)
-        base = -float(row)
-        high = base + 0.82 * high / high.max()
-        axes.fill_between(grid, base, high, color=ink, alpha=0.25, lw=0)
-        axes.plot(grid, high, color=ink, lw=1.6)
-        middle = float(np.median(lead))
-        axes.plot([middle] * 2, [base, base + 0.82], color=ink, lw=2)
-        axes.text(middle - 0.6, base + 0.06, f"{middle:.0f}°", color=ink, weight="bold", ha="right")
-    axes.axvline(0, color="0.3", lw=1)
-    axes.axvline(asked, color=figures.WRONG, lw=1.4, ls="--")
-    axes.text(asked + 0.5, 0.93, f"{asked:.0f}°, asked by 0.5 rad", color=figures.WRONG, fontsize=9)
-    axes.set_yticks([-float(k) + 0.25 for k in range(len(settings))], list(settings))
-    axes.set(xlim=(-15, 60), ylim=(-len(settings) + 0.95, 1.1), xlabel="lead (degrees)")
-    axes.grid(False, axis="y")
-    return fig, {name: figures.example(float(np.median(x))) for name, x in settings.items()}
-
-
-def medians(
-    lead: Mapping[tuple[float, float], Sequence[float]], scales: Sequence[float], asked: float
+def search(
+    tried: Mapping[str, Sequence[float]], rates: Sequence[float], leads: Mapping[str, float]
 ) -> tuple[Figure, dict[str, Any]]:
-    """The median lead of each repetition, by scale, without a margin and with one."""
-    fig, panels = plt.subplots(1, 2, figsize=(6.8, 2.6), sharey=True, layout="constrained")
-    drawn = {}
-    for axes, m, ink in zip(panels, (0.0, 0.5), (NONE, MARGIN), strict=True):
-        each = {f"{alpha:g}": lead[m, alpha] for alpha in scales}
-        drawn[f"{m:g}"] = figures.sweep(
-            axes, each, {f"{asked:.0f}° asked": asked} if m else {}, ink, "°"
-        )
-        axes.set(xlabel="scale", ylim=(0, 36))
-        axes.set_title(f"{m:g} rad" if m else "no margin", weight="bold", loc="left")
-    panels[0].set_ylabel("median lead (degrees)")
-    return fig, drawn
-
-
-def answer(
-    mean: Mapping[tuple[float, float], Array],
-    scales: Sequence[float],
-    untouched: float,
-    gain: Mapping[str, Array],
-    printed: float,
-) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 by kind of unseen product over the scale, and differences of settings."""
-    fig, (left, right) = plt.subplots(
-        1, 2, figsize=(7.8, 3.8), width_ratios=(1.1, 1), layout="constrained"
-    )
-    for m, ink in ((0.0, NONE), (0.5, MARGIN)):
-        line = [mean[m, alpha].mean() for alpha in scales]
-        left.plot(scales, line, "o-", color=ink, lw=2.4, ms=6)
-        name = f"{m:g} rad" if m else "no margin"
-        left.annotate(name, (scales[-1], line[-1]), (8, 0), textcoords="offset points",
-                      color=ink, va="center", weight="bold")  # fmt: skip
-    left.axhline(untouched, color="0.5", ls=":", lw=1.4, zorder=0)
-    left.text(scales[-1] * 3.7, untouched + 0.05, f"untouched, {untouched:.1f} %", va="bottom",
-              ha="right", color="0.35", fontsize=9)  # fmt: skip
-    left.set_xscale("log", base=2)
-    left.set(xticks=scales, xticklabels=[f"{a:g}" for a in scales], xlabel="scale")
-    left.set(xlim=(scales[0] / 1.2, scales[-1] * 3.8), ylabel="Recall@1, unseen products (%)")
-    left.minorticks_off()
-    left.margins(y=0.12)
-    left.set_title("what is found", weight="bold", loc="left")
-    drawn = figures.dots(right, gain, "", color=MARGIN, ms=7, lw=2.2)
-    right.axvline(0, color="0.3", lw=1)
-    right.axvline(printed, color=figures.WRONG, ls="--", lw=1.4)
-    right.text(printed + 0.1, -0.42, "printed", color=figures.WRONG, va="center", fontsize=9)
-    parts = [
-        name.partition(", " if name.startswith("0.5 rad − none, ") else " − ") for name in gain
-    ]
-    names = [f"{a}\n{sign.strip()} {b}".replace("\n, ", ",\n") for a, sign, b in parts]
-    right.set_yticks(range(len(gain)), names)
-    right.set(xlabel="points of Recall@1", ylim=(len(gain) - 0.5, -0.6))
-    right.set_title("differences", weight="bold", loc="left")
-    found = {f"{m:g} at {alpha:g}": figures.sample(each) for (m, alpha), each in mean.items()}
-    return fig, {"gain": drawn, "found": found, "untouched": untouched}
+    """Recall@1 on validation characters by setting and rate, beside it the median leads."""
+    names = {
+        name: ("no margin" if name.startswith("0 ") else f"{name.split()[0]} rad")
+        + f", α = {name.split()[-1]}"
+        for name in tried
+    }
+    renamed = {names[name]: line for name, line in tried.items()}
+    sides = {names[name]: leads[name] for name in tried}
+    fig, _ = proxies.search(renamed, rates, sides, "{}", ("median\nlead", "°"), (15, 75))
+    tops = {name: {"best": max(line), "lead": leads[name]} for name, line in tried.items()}
+    return fig, {"validation": tops}

@@ -119,14 +119,16 @@ def search(
     share: Mapping[str, float],
     label: str = "α = {}",
     said: tuple[str, str] = ("force on the\nhardest quarter", " %"),
+    span: tuple[float, float] = (25, 75),
 ) -> tuple[Figure, dict[str, Any]]:
     """Recall@1 on validation characters by setting and rate, (settings, rates), as a heat map.
 
     Beside it each setting's ``share`` at its best rate, with what is ``said`` of it and its unit.
+    ``span`` are the values of the palest and of the darkest blue.
     """
     table = np.array([*tried.values()])
     fig, axes = plt.subplots(figsize=(6.5, 0.7 + 0.3 * len(tried)))
-    axes.imshow(table, cmap="Blues", vmin=25, vmax=max(75, table.max()), aspect="auto")
+    axes.imshow(table, cmap="Blues", vmin=span[0], vmax=max(span[1], table.max()), aspect="auto")
     for row, line in enumerate(table):
         for column, value in enumerate(line):
             top = column == line.argmax()
@@ -157,11 +159,13 @@ def answer(
     floors: Mapping[str, np.ndarray],
     gain: Mapping[str, np.ndarray],
     hollow: str = "",
+    narrow: bool = False,
 ) -> tuple[Figure, dict[str, Any]]:
     """Differences of Recall@1 with 95 % intervals, the rule's first; beside it what is found.
 
     ``found`` has Recall@1 by setting, ``floors`` that of what needs no training, ``gain``
-    differences by name, the ``hollow`` one from another record; all (repetitions,).
+    differences by name, the ``hollow`` one from another record; all (repetitions,). Where the
+    first interval is ``narrow``, a line and not a dot marks its mean.
     """
     fig, (left, right) = plt.subplots(
         1, 2, figsize=(6.8, 3.5), width_ratios=(1.75, 1), layout="constrained"
@@ -171,9 +175,11 @@ def answer(
     for place, (name, values) in enumerate(gain.items()):
         each = rows[name] = row(values)
         big, color = place == 0, "0.45" if name == hollow else ink
-        left.plot([each["low"], each["high"]], 2 * [place], color=color, lw=5 if big else 2,
+        left.plot([each["low"], each["high"]], 2 * [place], color=color,
+                  lw=(14 if narrow else 5) if big else 2,
                   solid_capstyle="butt", alpha=0.55 if big else 1)  # fmt: skip
-        left.plot(each["mean"], place, "o", color=color, ms=11 if big else 6,
+        left.plot(each["mean"], place, "|" if big and narrow else "o", color=color,
+                  ms=(22 if narrow else 11) if big else 6, mew=3 if big and narrow else 1,
                   mfc="white" if name == hollow else color)  # fmt: skip
         left.text(each["mean"], place - (0.27 if big else 0.2),
                   f"{each['mean']:+.1f}".replace("-", "−"), ha="center", va="bottom", color=color,
@@ -189,6 +195,8 @@ def answer(
     right.set(ylim=(0, 1.2 * max(map(np.max, found.values()))), ylabel="Recall@1 (%)")
     for text in right.texts[-len(floors) :]:  # the names of floors, within the panel
         text.set(ha="right", va="bottom")
+        if narrow:
+            text.set(x=-0.45, ha="left")
     return fig, {"gain": rows, "floor": floor}
 
 
