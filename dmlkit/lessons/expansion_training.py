@@ -165,14 +165,14 @@ def search(
     train: Callable[..., float],
     groups: Mapping[int, Bed],
     dims: Sequence[int],
-    forms: Mapping[str, str],
+    forms: Sequence[str],
     scales: Sequence[float],
     rates: Sequence[float],
 ) -> dict[str, Any]:
     """Recall@1 on validation characters by dimensions, form, scale and rate; takes minutes."""
     found: dict[str, Any] = {}
-    for d, (name, form), alpha, rate in product(dims, forms.items(), scales, rates):
-        each = [train(k, bed, d, alpha, rate, form) for k, bed in groups.items()]
+    for d, name, alpha, rate in product(dims, forms, scales, rates):
+        each = [train(k, bed, d, alpha, rate, name) for k, bed in groups.items()]
         by_scale = found.setdefault(f"d = {d}", {}).setdefault(name, {})
         by_scale.setdefault(f"{alpha:g}", {})[f"{rate:g}"] = np.array(each)
     return found
@@ -273,7 +273,7 @@ def standing(
     found = {}
     for name, scale in (("best scale", best), ("scale 32", 32.0)):
         each = [
-            v for (_, d, alpha, form), v in stands.items() if (d, alpha, form) == (8, scale, "")
+            v for (_, d, alpha, form), v in stands.items() if (d, alpha, form) == (8, scale, "none")
         ]
         names = "degrees", "degrees of points", "nearer to a point"
         found[name] = dict(zip(names, np.mean(each, axis=0).tolist(), strict=True))
