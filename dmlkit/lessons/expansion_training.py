@@ -273,9 +273,7 @@ def standing(
     best, _ = setting(searched, 8, "none")
     found = {}
     for name, scale in (("best scale", best), ("scale 32", 32.0)):
-        each = [
-            v for (_, d, alpha, form), v in stands.items() if (d, alpha, form) == (8, scale, "none")
-        ]
+        each = [v for (_, *key), v in stands.items() if key == [8, scale, "none"]]
         names = "degrees", "degrees of points", "nearer to a point"
         found[name] = dict(zip(names, np.mean(each, axis=0).tolist(), strict=True))
     return {"stands": found}
