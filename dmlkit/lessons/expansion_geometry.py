@@ -220,17 +220,15 @@ def answer(
 ) -> tuple[Figure, dict[str, Any]]:
     """Corners minus random places at each weight; and Recall@1 by the points' noise."""
     weights = sorted({lam for _, lam in scores})
-    fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 3.6), width_ratios=(1, 1.25))
+    fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 3.7), width_ratios=(1, 1.35))
+    middle = weights[1]
     gaps = {
         f"corners − random, λ = {lam:g}": _interval(scores["corners", lam] - scores["random", lam])
-        for lam in weights
+        for lam in (middle, *(lam for lam in weights if lam != middle))
     }
-    lam = weights[1]
-    control = _interval(scores["random", lam] - scores["together", lam])
-    rows = gaps | {f"control: random − in one place, λ = {lam:g}": control}
-    far = max(each["high"] for each in rows.values())
-    ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
-    for row, (name, each) in enumerate(rows.items()):
+    control = _interval(scores["random", middle] - scores["together", middle])
+    rows = gaps | {f"control: random − in one place, λ = {middle:g}": control}
+    for row, each in enumerate(rows.values()):
         first = row == 0
         ink = figures.RIGHT if first else "0.45"
         ends = [each["low"], each["high"]]
@@ -238,27 +236,30 @@ def answer(
         left.plot(each["mean"], row, "o", color="white" if first else ink, ms=5 if first else 7)
         said = f"{round(each['mean'], 1) + 0.0:+.1f}".replace("-", "−").replace("+0.0", "0.0")
         look: dict[str, Any] = {"size": 14, "weight": "bold"} if first else {"size": 10}
-        look["bbox"] = ground
-        left.text(each["high"] + 0.06 * far, row, said, va="center", color=ink, **look)
-        left.text(0, row - 0.36, name, transform=left.get_yaxis_transform(), size=9,
-                  weight="bold" if first else "normal", bbox=ground)  # fmt: skip
-    left.axvline(0, color="black", lw=1)
-    left.set(ylim=(len(rows) - 0.6, -0.75), yticks=[], xlabel="difference of Recall@1 (points)")
-    left.set_xlim(right=1.3 * far)
+        look["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+        left.text(each["mean"], row - 0.2, said, ha="center", va="bottom", color=ink, **look)
+    left.axvline(0, color="black", lw=1, zorder=0)
+    names = [f"corners − random\nλ = {middle:g}", *(f"λ = {lam:g}" for lam in weights)]
+    names = [*dict.fromkeys(names), f"random − one place\nλ = {middle:g}"]
+    names.remove(f"λ = {middle:g}")
+    left.set_yticks(range(len(rows)), names)
+    left.get_yticklabels()[0].set_fontweight("bold")
+    left.set(ylim=(len(rows) - 0.6, -0.75), xlabel="difference of Recall@1 (points)")
     left.grid(False, axis="y")
     for lam in weights:
         at = [(np.mean(noise[w, lam]), np.mean(scores[w, lam] - none)) for w in NAMES]
-        right.plot(*zip(*at, strict=True), color="0.75", lw=1.5, zorder=1)
         for (x, y), way in zip(at, NAMES, strict=True):
             right.plot(x, y, MARKS[way], color=INKS[way], ms=9, mec="white", zorder=2)
-        where: dict[str, Any] = {"textcoords": "offset points", "size": 9, "ha": "right"}
-        right.annotate(f"λ = {lam:g}", at[0], (-8, -12), **where)
-    right.axhline(0, color="black", lw=1)
+            right.annotate(f"{lam:g}", (x, y), (0, 8), textcoords="offset points", size=8,
+                           ha="center", va="bottom", color="0.35")  # fmt: skip
+    right.axhline(0, color="black", lw=1, zorder=0)
     right.set(xscale="log", xlabel="noise of the points (batches: 100)")
-    right.set_title("Recall@1 minus no points", weight="bold", loc="left", size=10)
+    right.margins(x=0.1, y=0.12)
+    right.set_title("Recall@1 minus no points;\nbeside each mark its λ", weight="bold", loc="left",
+                    size=10)  # fmt: skip
     keys = [Line2D([], [], color=INKS[w], marker=MARKS[w], ls="", ms=8, label=NAMES[w])
             for w in NAMES]  # fmt: skip
-    right.legend(handles=keys, loc="lower left", frameon=False, fontsize=9)
+    right.legend(handles=keys, loc="center left", frameon=False, fontsize=9)
     drawn = {
         "rows": rows,
         "noise": {f"{way}, {lam:g}": figures.sample(each) for (way, lam), each in noise.items()},
@@ -273,3 +274,12 @@ def answer(
         "floors": figures.example(dict(floors)),
     }
     return fig, drawn
+
+
+def elsewhere() -> str:
+    """What a study of whole networks found, in words."""
+    fig, drawn, *_ = figures.verdict("16_expansion_geometry")
+    plt.close(fig)
+    ((each,),) = (found.values() for found in drawn.values())
+    effect, low, high = (f"{each[end]:.1f}".replace("-", "−") for end in ("effect", "low", "high"))
+    return f"Corners minus random places: {effect} [{low}, {high}] points. Word: {each['word']}."

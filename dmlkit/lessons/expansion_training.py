@@ -165,14 +165,14 @@ def search(
     train: Callable[..., float],
     groups: Mapping[int, Bed],
     dims: Sequence[int],
-    forms: Mapping[str, str],
+    forms: Sequence[str],
     scales: Sequence[float],
     rates: Sequence[float],
 ) -> dict[str, Any]:
     """Recall@1 on validation characters by dimensions, form, scale and rate; takes minutes."""
     found: dict[str, Any] = {}
-    for d, (name, form), alpha, rate in product(dims, forms.items(), scales, rates):
-        each = [train(k, bed, d, alpha, rate, form) for k, bed in groups.items()]
+    for d, name, alpha, rate in product(dims, forms, scales, rates):
+        each = [train(k, bed, d, alpha, rate, name) for k, bed in groups.items()]
         by_scale = found.setdefault(f"d = {d}", {}).setdefault(name, {})
         by_scale.setdefault(f"{alpha:g}", {})[f"{rate:g}"] = np.array(each)
     return found
@@ -224,44 +224,45 @@ def _interval(values: Array) -> dict[str, Any]:
 
 
 def answer(
-    gains: Mapping[str, Array], scores: Mapping[str, Array], floors: Mapping[str, float]
+    gains: Mapping[str, Array],
+    further: Mapping[str, Array],
+    none: Array,
+    floors: Mapping[str, float],
 ) -> tuple[Figure, dict[str, Any]]:
-    """Differences of Recall@1, the first of them the rule's, and the scores of it; with numbers."""
-    fig = plt.figure(figsize=(6.5, 3.9))
-    grid = fig.add_gridspec(2, 2, width_ratios=(2.3, 1), height_ratios=(4, 1.15))
-    upper, lower, right = (fig.add_subplot(grid[at]) for at in ((0, 0), (1, 0), (slice(2), 1)))
+    """Differences of Recall@1, the first of them the rule's, the last two at a scale of their own.
+
+    ``further`` differences are kept, not drawn, as is Recall@1 without points and training.
+    """
+    fig, panels = plt.subplots(2, 1, figsize=(6.5, 4.4), height_ratios=(4.3, 2.1))
     drawn = {name: _interval(each) for name, each in gains.items()}
-    *rows, control = drawn
-    ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
-    for axes, names in ((upper, rows), (lower, [control])):  # the control has a scale of its own
+    for axes, names in zip(panels, ([*drawn][:-2], [*drawn][-2:]), strict=True):
         ends = [(drawn[name]["low"], drawn[name]["high"]) for name in names]
         low, high = min(0, np.min(ends)), max(1, np.max(ends))
         for row, name in enumerate(names):
-            mean, first = drawn[name]["mean"], name == rows[0]
+            mean, first = drawn[name]["mean"], axes is panels[0] and row == 0
             ink = figures.RIGHT if first else "0.45"
             axes.plot(ends[row], [row] * 2, color=ink, lw=8 if first else 3, solid_capstyle="butt")
             axes.plot(mean, row, "o", color=ink, ms=13 if first else 8, mec="white", mew=1.5)
             said = f"{round(mean, 1) + 0.0:+.1f}".replace("-", "−").replace("+0.0", "0.0")
             look: dict[str, Any] = {"size": 14, "weight": "bold"} if first else {"size": 10}
-            look["bbox"] = ground
-            axes.text(ends[row][1] + 0.03 * (high - low), row, said, va="center", color=ink, **look)
-            axes.text(0.01, row - 0.38, name, transform=axes.get_yaxis_transform(), size=9.5,
-                      weight="bold" if first else "normal", bbox=ground)  # fmt: skip
+            axes.text(1.02, row, said, transform=axes.get_yaxis_transform(), va="center",
+                      color=ink, **look)  # fmt: skip
         axes.axvline(0, color="black", lw=1)
-        axes.set(ylim=(len(names) - 0.55, -0.75), yticks=[])
-        axes.set_xlim(
-            low - 0.1 * (high - low), high + (0.1 if axes is upper else 0.25) * (high - low)
-        )
+        axes.set_yticks(range(len(names)), names)
+        if axes is panels[0]:
+            axes.get_yticklabels()[0].set_fontweight("bold")
+        axes.set(ylim=(len(names) - 0.5, -0.6))
+        axes.set_xlim(low - 0.08 * (high - low), high + 0.08 * (high - low))
         axes.grid(False, axis="y")
-    upper.axvline(1, color="0.4", lw=1.2, ls=":")
-    upper.text(0.98, 3.35, "1 point", ha="right", color="0.35", size=9)
-    lower.set_xlabel("difference of Recall@1 (points)")
-    kept = figures.sweep(right, scores, floors)
-    for text in right.texts[len(scores) :]:
-        text.set(x=-0.5, ha="left", va="bottom")
-    right.set(ylim=(0, 95), ylabel="Recall@1 (%)")
-    right.set_title("8 dimensions", weight="bold", loc="left", size=10)
-    return fig, {"gain": drawn, "8 dimensions": kept}
+    panels[0].axvline(1, color="0.4", lw=1.2, ls=":")
+    panels[0].set_title("points − none; dotted: the rule's one point", loc="left", size=10)
+    panels[1].set_xlabel("difference of Recall@1 (points)")
+    drawn |= {name: _interval(each) for name, each in further.items()}
+    return fig, {
+        "gain": drawn,
+        "8 dimensions, none": figures.sample(none),
+        "floor": figures.example(dict(floors)),
+    }
 
 
 def standing(
@@ -272,9 +273,7 @@ def standing(
     best, _ = setting(searched, 8, "none")
     found = {}
     for name, scale in (("best scale", best), ("scale 32", 32.0)):
-        each = [
-            v for (_, d, alpha, form), v in stands.items() if (d, alpha, form) == (8, scale, "")
-        ]
+        each = [v for (_, *key), v in stands.items() if key == [8, scale, "none"]]
         names = "degrees", "degrees of points", "nearer to a point"
         found[name] = dict(zip(names, np.mean(each, axis=0).tolist(), strict=True))
     return {"stands": found}
