@@ -45,14 +45,14 @@ EXPLORABLE = Explorable(
     figure="10_drift",
     alt="A memory drawn as a ring of batches, at one step of a training: where the next batch "
     "enters, how old each batch is, and how far its entries have moved.",
-    discover="The newest batch takes the place of the oldest. Early in the training most batches "
-    "have moved by more than two images of one character differ; at the end, while the learning "
-    "rate falls, none has.",
+    discover="The newest batch takes the place of the oldest. In the first ten steps, and at two "
+    "steps just below 50, some entries have moved by more than two images of one character "
+    "differ; at the end, while the learning rate falls, even the oldest have hardly moved.",
     choices=(
         Choice(
             "memory", "a memory in training",
-            "Drag the step by one and watch which batch leaves. Then drag on: when have most "
-            "entries moved more than two images of a character differ, and when none?",
+            "Drag the step by one and watch which batch leaves. Then drag on: at which steps have "
+            "some entries moved more than two images of a character differ?",
             (Slider("batches in the memory", 2.0, 8.0, 8.0, step=1.0),),
         ),
     ),

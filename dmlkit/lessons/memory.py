@@ -35,7 +35,8 @@ def rings(aged: np.ndarray, same: np.ndarray, steps: Sequence[int]) -> Figure:
             turn = np.deg2rad(sum(ends) / 2)
             across, up = 0.72 * np.cos(turn), 0.72 * np.sin(turn)
             if held:
-                axes.text(across, up, f"{far:.2f}", ha="center", va="center", fontsize=8)
+                axes.text(across, up, f"{far:.2f}", ha="center", va="center", fontsize=8,
+                          color="white" if age == 1 else "k")  # fmt: skip
             if age == size:
                 out = {"arrowstyle": "-|>", "color": "k", "lw": 1.6, "shrinkA": 0, "shrinkB": 0}
                 at = np.array([np.cos(turn), np.sin(turn)])
@@ -114,9 +115,9 @@ def answer(
     left.grid(False, axis="y")
     above.plot(at, oldest.mean(axis=0), "o-", color=figures.WRONG, lw=2)
     above.plot(at, same.mean(axis=0), "--", color="0.4", lw=1.4)
-    above.text(at[0], same.mean(axis=0)[0] - 0.03, "two of a character", fontsize=8,
-               color="0.3", va="top")  # fmt: skip
-    above.set(ylim=(0, 1.15 * max(oldest.mean(axis=0).max(), same.mean(axis=0).max())))
+    above.text(at[-1], same.mean(axis=0)[-1] + 0.02, "two of a character", fontsize=8,
+               color="0.3", ha="right", va="bottom")  # fmt: skip
+    above.set(ylim=(0, 1.25 * max(oldest.mean(axis=0).max(), same.mean(axis=0).max())))
     above.set_title("the oldest entries moved by", loc="left", fontsize=9, weight="bold")
     ends = [_row(each) for each in cost.T]
     below.axhline(0, color="0.3", lw=1)
