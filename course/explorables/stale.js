@@ -28,7 +28,7 @@ const drawing = ({ data }) => {
         const [from, to] = [90 - k * each - 1, 90 - (k + 1) * each + 1];
         const [[a, b], [c, d]] = [spot(from, OUTER), spot(to, OUTER)], [[e, f], [g, h]] = [spot(to, INNER), spot(from, INNER)];
         const color = !age ? "var(--line)" : moved[k] > same ? "var(--push)" : "var(--pull)";
-        const fade = age ? 0.9 - (0.65 * (age - 1)) / Math.max(1, ages.length - 1) : 0.3, wide = each > 180 ? 1 : 0;
+        const fade = age ? 0.7 - (0.5 * (age - 1)) / Math.max(1, ages.length - 1) : 0.3, wide = each > 180 ? 1 : 0;
         const [x, y] = spot((from + to) / 2, (INNER + OUTER) / 2);
         const sector = node("path", {
           d: `M${a} ${b + UP}A${OUTER} ${OUTER} 0 ${wide} 1 ${c} ${d + UP}L${e} ${f + UP}A${INNER} ${INNER} 0 ${wide} 0 ${g} ${h + UP}z`,

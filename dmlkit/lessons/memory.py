@@ -26,7 +26,7 @@ def rings(aged: np.ndarray, same: np.ndarray, steps: Sequence[int]) -> Figure:
             far, held = aged[step, age - 1], age <= step
             ink = figures.WRONG if far > same[step] else figures.RIGHT
             ends = 90 - (place + 1) * 360 / size + 1.5, 90 - place * 360 / size - 1.5
-            look: dict[str, Any] = {"fc": ink, "alpha": 0.9 - 0.65 * (age - 1) / (size - 1)}
+            look: dict[str, Any] = {"fc": ink, "alpha": 0.7 - 0.5 * (age - 1) / (size - 1)}
             if not held:
                 look = {"fc": "0.9"}
             axes.add_patch(Wedge((0, 0), 1, *ends, width=0.56, lw=0, **look))
@@ -35,8 +35,7 @@ def rings(aged: np.ndarray, same: np.ndarray, steps: Sequence[int]) -> Figure:
             turn = np.deg2rad(sum(ends) / 2)
             across, up = 0.72 * np.cos(turn), 0.72 * np.sin(turn)
             if held:
-                axes.text(across, up, f"{far:.2f}", ha="center", va="center", fontsize=8,
-                          color="white" if age == 1 else "k")  # fmt: skip
+                axes.text(across, up, f"{far:.2f}", ha="center", va="center", fontsize=8)
             if age == size:
                 out = {"arrowstyle": "-|>", "color": "k", "lw": 1.6, "shrinkA": 0, "shrinkB": 0}
                 at = np.array([np.cos(turn), np.sin(turn)])
