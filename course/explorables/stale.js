@@ -1,48 +1,50 @@
-// How far entries of a memory, by their age, have moved from where the present network has their images.
-import { along, bar, node, on, short, widget } from "./stage.js";
+// The memory as a ring of batches: a new batch takes the place of the oldest, and all entries age while the network moves on.
+import { along, bar, node, on, short, spot, widget } from "./stage.js";
 
-const BATCH = 32, EVERY = 8, LAST = 192, LEFT = -122, WIDE = 250, FLOOR = 96, HIGH = 190, TOP = 1.5, BASE = 150;
+const BATCH = 32, INNER = 44, OUTER = 104, UP = -14, BASE = 128, LEFT = -125, WIDE = 250;
 
-export function compute({ numbers: [places], points: [[step]] }, { data: { moved, same } }) {
-  const now = Math.round(step / EVERY), then = Math.max(0, now - Math.round(places / BATCH / EVERY)), age = now - then;
-  const young = moved[now].slice(then, now + 1).filter((far) => far < same[now]).length;
+export function compute({ numbers: [batches], points: [[at]] }, { data: { aged, same } }) {
+  const step = Math.min(Math.max(Math.round(at), 0), aged.length - 1), size = Math.round(batches), held = Math.min(step, size);
+  // Slot k holds the last batch b < step with b = k modulo the size; its age is step - b, at least 1.
+  const ages = Array.from({ length: size }, (_, k) => ((((step - k) % size) + size - 1) % size) + 1).map((age) => (age <= held ? age : 0));
+  const moved = ages.map((age) => (age ? aged[step][age - 1] : 0));
   return {
-    step: EVERY * now, age: EVERY * age, entries: BATCH * EVERY * age, moved: moved[now][then], same: same[now],
-    fresh: (100 * young) / (age + 1), curve: moved[now].map((_, k) => moved[now][Math.max(0, now - k)]),
+    step, entries: BATCH * held, oldest: held ? aged[step][held - 1] : 0, same: same[step], ages, moved,
+    wrong: BATCH * moved.filter((far) => far > same[step]).length,
   };
 }
 
-const x = (batches) => LEFT + (WIDE * batches) / LAST, y = (far) => FLOOR - (HIGH * far) / TOP;
-const path = (far) => far.map((d, k) => `${k ? "L" : "M"}${x(EVERY * k).toFixed(1)} ${y(d).toFixed(1)}`).join("");
-
 const drawing = ({ data }) => {
-  const whole = node("path", { fill: "none", style: "stroke: var(--line); stroke-width: 2.5" });
-  const held = node("path", { fill: "none", style: "stroke: var(--pull); stroke-width: 4; stroke-linecap: round" });
-  const level = node("path", { "stroke-dasharray": "6 4", style: "stroke: var(--push); stroke-width: 1.8" });
-  const oldest = node("circle", { r: 5.5, style: "fill: var(--pull)" });
-  const tick = (at, low) => [node("path", { class: "axis", d: `M${x(at)} ${low}v5` }), node("text", { x: x(at), y: low + 19 }, at)];
-  const row = (low, name) => [node("path", { class: "axis", d: `M${LEFT} ${low}h${WIDE}` }), ...[0, 64, 128, 192].flatMap((at) => tick(at, low)),
-    node("text", { x: x(96), y: low + 34 }, name)];
-  const below = node("g", { "aria-hidden": "true" }, ...row(FLOOR, "age of an entry (batches)"), ...row(BASE, "step"),
-    ...[0, 0.5, 1].flatMap((far) => [node("path", { class: "axis", d: `M${LEFT - 5} ${y(far)}h5` }), node("text", { x: LEFT - 17, y: y(far) + 4 }, far)]),
-    node("path", { class: "axis", d: `M${LEFT} ${FLOOR}v${-HIGH}` }), node("text", { x: LEFT + 4, y: y(TOP) - 8 }, "has moved by"),
-    whole, level, held, oldest);
+  const last = data.aged.length - 1, ring = node("g"), middle = node("text", { y: UP + 5, style: "font-weight: 600" });
+  const tick = (at) => { const x = LEFT + (WIDE * at) / last; return [node("path", { class: "axis", d: `M${x} ${BASE}v5` }), node("text", { x, y: BASE + 19 }, at)]; };
+  const below = node("g", { "aria-hidden": "true" }, ring, middle, node("path", { class: "axis", d: `M${LEFT} ${BASE}h${WIDE}` }),
+    ...[0, 50, 100, 150].flatMap(tick), node("text", { x: 0, y: BASE + 36 }, "step"));
   return {
-    below, box: "-156 -122 312 312",
-    move: along({ from: [x(0), BASE], to: [x(LAST), BASE], low: 0, high: LAST, step: EVERY }),
-    draw({ step, age, moved, same, curve }) {
-      whole.setAttribute("d", path(curve.slice(0, step / EVERY + 1)));
-      held.setAttribute("d", path(curve.slice(0, age / EVERY + 1)));
-      level.setAttribute("d", `M${LEFT} ${y(same)}h${WIDE}`);
-      oldest.setAttribute("cx", x(age));
-      oldest.setAttribute("cy", y(moved));
+    below, box: "-156 -128 312 304",
+    move: along({ from: [LEFT, BASE], to: [LEFT + WIDE, BASE], low: 0, high: last, step: 1 }),
+    draw({ step, same, ages, moved }) {
+      const each = 360 / ages.length, held = ages.filter((age) => age).length;
+      ring.replaceChildren(...ages.flatMap((age, k) => {
+        const [from, to] = [90 - k * each - 1, 90 - (k + 1) * each + 1];
+        const [[a, b], [c, d]] = [spot(from, OUTER), spot(to, OUTER)], [[e, f], [g, h]] = [spot(to, INNER), spot(from, INNER)];
+        const color = !age ? "var(--line)" : moved[k] > same ? "var(--push)" : "var(--pull)";
+        const fade = age ? 0.7 - (0.5 * (age - 1)) / Math.max(1, ages.length - 1) : 0.3, wide = each > 180 ? 1 : 0;
+        const [x, y] = spot((from + to) / 2, (INNER + OUTER) / 2);
+        const sector = node("path", {
+          d: `M${a} ${b + UP}A${OUTER} ${OUTER} 0 ${wide} 1 ${c} ${d + UP}L${e} ${f + UP}A${INNER} ${INNER} 0 ${wide} 0 ${g} ${h + UP}z`,
+          style: `fill: ${color}; fill-opacity: ${fade}; stroke: var(--ink); stroke-width: ${age === 1 ? 3 : 0}`,
+        });
+        return age ? [sector, node("text", { x, y: y + UP + 4, style: "font-size: 12px" }, moved[k].toFixed(2))] : [sector];
+      }));
+      middle.textContent = held ? `step ${step}` : "empty";
     },
-    said: ({ step, age, moved, same }) => (age
-      ? `Step ${step}: the oldest entry is ${age} batches old and has moved by ${short(moved, 3)}, ${moved < same ? "less" : "more"} than two images of a character differ (${short(same, 3)}).`
+    said: ({ step, entries, oldest, same }) => (entries
+      ? `Step ${step}: the oldest of ${entries} entries have moved by ${short(oldest, 3)}, ${oldest > same ? "more" : "less"} than two images of a character differ (${short(same, 3)}).`
       : "Step 0: the memory is empty."),
-    about: ({ age, moved }) => `the oldest entry, ${age} batches old, has moved by ${short(moved, 3)}`,
-    tables: () => [["At this step", ["", ""], [["step", ["step"]], ["entries", ["entries"]], ["the oldest has moved by", ["moved"]], ["two images of a character", ["same"]]]]],
-    key: [[bar("var(--pull)", "entries that the memory holds"), bar("var(--line)", "older"), bar("var(--push)", "two images of a character")]],
+    about: ({ entries, oldest }) => `${entries} entries, the oldest have moved by ${short(oldest, 3)}`,
+    tables: ({ ages }) => [["Places of the memory", ["", "age in batches", "has moved by"], ages.map((_, k) => [`${k + 1}`, [`ages.${k}`], [`moved.${k}`]])]],
+    key: [[bar("var(--pull)", "moved less than two images of a character differ"), bar("var(--push)", "moved more")],
+      "A sector is a batch of 32 entries; the newest has a frame, and the paler, the older. Its number: how far its images have moved since."],
   };
 };
 

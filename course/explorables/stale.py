@@ -1,4 +1,4 @@
-"""Lesson 10: how far entries of a memory have moved, by their age, at each step of a training."""
+"""Lesson 10: a memory as a ring of batches, and how far the entries of each have moved."""
 
 import json
 from functools import cache
@@ -10,57 +10,58 @@ from torch import Tensor
 from course.explorables import Choice, Explorable, Slider
 from dmlkit import ROOT
 
-BATCH, EVERY = 32, 8  # images of a batch, steps between two frames
+BATCH = 32  # images
 
 
 @cache
 def measured() -> dict[str, Any]:
-    """By frame: distances between frames, and within a character."""
+    """By step: how far entries have moved by age, and the distance within a character."""
     record = json.loads((ROOT / "figures" / "10_drift.json").read_text(encoding="utf-8"))
-    return {name: record["numbers"][name]["example"] for name in ("moved", "same")}
+    return {name: record["numbers"][name]["example"] for name in ("aged", "same")}
 
 
 def stale(_choice: Choice, numbers: Tensor, points: Tensor) -> dict[str, Tensor]:
-    """How far entries of all ages have moved (T,), and the oldest that the memory holds.
+    """The ages of the batches in all places of the ring (K,), and how far they have moved (K,).
 
-    ``points`` (1, 1) is the step, ``numbers`` (1,) the places of the memory; both are rounded to
-    whole frames. ``fresh``: percent of the entries, by age, that have moved less than two images
-    of one character differ.
+    ``points`` (1, 1) is the step, ``numbers`` (1,) the batches that the memory holds; both are
+    rounded. A batch of the step before has age 1; a place that is still empty has age 0.
     """
-    moved, same = (torch.tensor(measured()[name], dtype=points.dtype) for name in ("moved", "same"))
-    now = int((points[0, 0] / EVERY).round())
-    then = max(0, now - int((numbers[0] / BATCH / EVERY).round()))
-    fresh = (moved[now, then : now + 1] < same[now]).to(points.dtype).mean()
+    aged, same = (torch.tensor(measured()[name], dtype=points.dtype) for name in ("aged", "same"))
+    step = min(max(int(points[0, 0].round()), 0), len(aged) - 1)
+    size = int(numbers[0].round())
+    held = min(step, size)
+    ages = (step - torch.arange(size) - 1) % size + 1
+    ages = torch.where(ages <= held, ages, 0)
+    moved = torch.where(ages > 0, aged[step, (ages - 1).clamp(min=0)], 0)
     return {
-        "step": points.new_tensor(EVERY * now), "age": points.new_tensor(EVERY * (now - then)),
-        "entries": points.new_tensor(BATCH * EVERY * (now - then)),
-        "moved": moved[now, then], "same": same[now], "fresh": 100 * fresh,
-        "curve": moved[now, (now - torch.arange(len(moved))).clamp(min=0)],
+        "step": points.new_tensor(step), "entries": points.new_tensor(BATCH * held),
+        "oldest": aged[step, held - 1] if held else points.new_tensor(0.0), "same": same[step],
+        "ages": ages.to(points.dtype), "moved": moved,
+        "wrong": points.new_tensor(BATCH * int((moved > same[step]).sum())),
     }  # fmt: skip
 
 
 EXPLORABLE = Explorable(
     figure="10_drift",
-    alt="How far entries have moved against their age, at one step of a training, beside the "
-    "distance of two images of one character; the entries that the memory holds are marked.",
-    discover="At step 64 only entries of the last 24 batches have moved less than two images of "
-    "one character differ, however large the memory is. At step 192, while the learning rate "
-    "falls, those of the last 88 have.",
+    alt="A memory drawn as a ring of batches, at one step of a training: where the next batch "
+    "enters, how old each batch is, and how far its entries have moved.",
+    discover="The newest batch takes the place of the oldest. In the first ten steps, and at two "
+    "steps just below 50, some entries have moved by more than two images of one character "
+    "differ; at the end, while the learning rate falls, even the oldest have hardly moved.",
     choices=(
         Choice(
-            "memory", "a memory from the first step on",
-            "Drag the step from left to right with a full memory: how does the curve change? "
-            "Then make the memory smaller until, at step 64, all of its entries have moved less "
-            "than two images of a character differ.",
-            (Slider("places of the memory", 256.0, 3840.0, 3840.0, step=256.0),),
+            "memory", "a memory in training",
+            "Drag the step by one and watch which batch leaves. Then drag on: at which steps have "
+            "some entries moved more than two images of a character differ?",
+            (Slider("batches in the memory", 2.0, 8.0, 8.0, step=1.0),),
         ),
     ),
     points=lambda: [{"name": "step", "label": ""}],
-    start=((128.0,),),
+    start=((60.0,),),
     formula=stale,
     readouts={
-        "entries": "Entries", "age": "The oldest, in batches", "moved": "It has moved by",
-        "same": "Two images of a character", "fresh": "Entries that moved less (%)",
+        "entries": "Entries", "oldest": "The oldest have moved by",
+        "same": "Two images of a character", "wrong": "Entries that moved more",
     },
     data=measured,
 )  # fmt: skip
