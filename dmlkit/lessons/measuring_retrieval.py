@@ -30,8 +30,8 @@ def two_queries(large: ImageSet) -> tuple[Figure, dict[str, Any]]:
     R = np.array([(sets["gallery_labels"] == label).sum() for label in sets["labels"]])
     hit = each[(each["recall_at_1"] == 1) & (R >= 30)]["map_at_r"]
     two = [(hit - wanted).abs().idxmin() for wanted in (0.8, 0.1)]
-    fig = plt.figure(figsize=(7.2, 2.9))
-    grid = fig.add_gridspec(2, 7, width_ratios=[1] * 6 + [3.4], wspace=0.06)
+    fig = plt.figure(figsize=(7.2, 2.5))
+    grid = fig.add_gridspec(2, 7, width_ratios=[1] * 6 + [3.4], wspace=0.06, hspace=0.05)
     drawn: dict[str, Any] = {"MAP@R": hit[two].tolist(), "R": R[two].tolist(), "hits": []}
     for row, query in enumerate(two):
         n = int(R[query])
@@ -51,7 +51,7 @@ def two_queries(large: ImageSet) -> tuple[Figure, dict[str, Any]]:
             axes.set_title(mark, fontsize=8, color=ink, pad=4)
         strip = fig.add_subplot(grid[row, 6])
         for good, ink, top in ((True, figures.RIGHT, 1.0), (False, figures.WRONG, 0.45)):
-            strip.vlines(1 + np.flatnonzero(right == good), 0, top, color=ink, lw=2.2)
+            strip.vlines(1 + np.flatnonzero(right == good), 0, top, color=ink, lw=2)
         strip.set(xlim=(-1, 46), ylim=(0, 2.2), xticks=[1, n], yticks=[])
         strip.grid(False)
         strip.spines[["left", "bottom"]].set_visible(False)
@@ -152,6 +152,7 @@ def answer(
     names = [str(size) for size in sizes[:-1]] + ["all"]
     right.set_xticks(range(len(sizes)), names)
     right.set(xlabel="numbers a photograph")
+    right.axvline(sizes.index(kept), color="0.6", lw=1, ls=":", zorder=0)
     right.set_title("with near copies, too", fontweight="bold", loc="left")
     return fig, drawn
 
