@@ -27,19 +27,38 @@ def two_queries(large: ImageSet) -> tuple[Figure, dict[str, Any]]:
     assert large.queries is not None, "one visit asks"
     sets = large.retrieval_sets(color_histogram(images).numpy())
     each = retrieval.by_query(**sets, metric="cosine").reset_index()
-    hit = each[each["recall_at_1"] == 1]["map_at_r"]
-    bright = images[large.queries].float().mean(dim=(1, 2, 3)).numpy()
-    few = hit.index[hit < 0.05]
-    two = [(hit - 0.8).abs().idxmin(), few[bright[few].argmax()]]
-    q = sets["embeddings"][two]
-    lists = retrieval.nearest_neighbors(q, 5, sets["gallery"], metric="cosine")[0]
-    right = sets["gallery_labels"][lists] == sets["labels"][two, None]
-    R = [(sets["gallery_labels"] == sets["labels"][query]).sum() for query in two]
-    fig = figures.neighbors(
-        images[large.queries][two], images[~large.queries][lists], right,
-        [f"R = {n}\nMAP@R {hit[query]:.2f}" for query, n in zip(two, R, strict=True)],
-    )  # fmt: skip
-    return fig, {"MAP@R": hit[two].tolist()}
+    R = np.array([(sets["gallery_labels"] == label).sum() for label in sets["labels"]])
+    hit = each[(each["recall_at_1"] == 1) & (R >= 30)]["map_at_r"]
+    two = [(hit - wanted).abs().idxmin() for wanted in (0.8, 0.1)]
+    fig = plt.figure(figsize=(7.2, 2.5))
+    grid = fig.add_gridspec(2, 7, width_ratios=[1] * 6 + [3.4], wspace=0.06, hspace=0.05)
+    drawn: dict[str, Any] = {"MAP@R": hit[two].tolist(), "R": R[two].tolist(), "hits": []}
+    for row, query in enumerate(two):
+        n = int(R[query])
+        q = sets["embeddings"][[query]]
+        order = retrieval.nearest_neighbors(q, n, sets["gallery"], metric="cosine")[0][0]
+        right = sets["gallery_labels"][order] == sets["labels"][query]
+        drawn["hits"].append(int(right.sum()))
+        shown = [images[large.queries][query], *images[~large.queries][order[:5]]]
+        for k, picture in enumerate(shown):
+            axes = fig.add_subplot(grid[row, k])
+            axes.imshow(picture.permute(1, 2, 0).numpy())
+            figures.bare(axes)
+            axes.grid(False)
+            ink = "0.2" if not k else figures.RIGHT if right[k - 1] else figures.WRONG
+            axes.spines[:].set(visible=bool(k), color=ink, lw=2.5)
+            mark = "query" if not k else f"{k}: right" if right[k - 1] else f"{k}: wrong"
+            axes.set_title(mark, fontsize=8, color=ink, pad=4)
+        strip = fig.add_subplot(grid[row, 6])
+        for good, ink, top in ((True, figures.RIGHT, 1.0), (False, figures.WRONG, 0.45)):
+            strip.vlines(1 + np.flatnonzero(right == good), 0, top, color=ink, lw=2)
+        strip.set(xlim=(-1, 46), ylim=(0, 2.2), xticks=[1, n], yticks=[])
+        strip.grid(False)
+        strip.spines[["left", "bottom"]].set_visible(False)
+        strip.tick_params(length=0, labelsize=8)
+        said = f"first R = {n} places: {right.sum()} right\nMAP@R {hit[query]:.2f}"
+        strip.text(0.02, 0.95, said, transform=strip.transAxes, fontsize=8.5, va="top")
+    return fig, drawn
 
 
 def toys(
@@ -62,39 +81,12 @@ def toys(
     return fig
 
 
-def sweep(
-    paths: np.ndarray, fixed: np.ndarray, scored: Sequence[int]
-) -> tuple[Figure, dict[str, Any]]:
-    """MAP@R against Recall@1 by the step (seeds, 4, 3), beside what is ``fixed`` (seeds, 3, 3)."""
-    fig, axes = plt.subplots(figsize=(5.6, 3.3))
-    middle, others = paths.mean(axis=0), fixed.mean(axis=0)  # (4, 3), (3, 3)
-    known = ("raw pixels", "color histogram", "untrained")
-    drawn = {
-        name: {f"{step}": figures.sample(paths[:, i, k]) for i, step in enumerate(scored)}
-        | {name: figures.sample(fixed[:, i, k]) for i, name in enumerate(known)}
-        for k, name in enumerate(SCORES)
-    }
-    for path in paths:
-        axes.plot(*path[:, ::2].T, color=figures.RIGHT, lw=0.7, alpha=0.35)
-    axes.plot(*middle[:, ::2].T, "o-", color=figures.RIGHT, lw=2.2, ms=5)
-    style: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8.5}
-    for i in (0, -1):
-        spot, said = middle[i, ::2], f"step {scored[i]}"
-        axes.annotate(said, spot, (-8, 6), ha="right", color=figures.RIGHT, **style)
-    for name, mark, spot in zip(known, "sD^", others[:, ::2], strict=True):
-        axes.plot(*spot, mark, color="0.25", ms=6)
-        axes.annotate(name, spot, (9, -4), **style)
-    axes.set(xlabel="Recall@1 (%)", ylabel="MAP@R (%)")
-    axes.set_title("first hits, and the rest of the class", fontweight="bold", loc="left")
-    return fig, drawn
-
-
 def galleries(quarters: Sequence[ImageSet]) -> np.ndarray:
     """Recall@1 (%) of the histogram for five products among `SIZES`, by random choice: (n, 4)."""
     curves: list[list[float]] = []
     for unseen in quarters:
         sets = unseen.retrieval_sets(color_histogram(cast(Tensor, unseen.images)).numpy())
-        for choice in range(8):
+        for choice in range(10):
             order = np.random.default_rng(choice).permutation(unseen.num_classes)
             asks = np.isin(sets["labels"], order[:5])
             curves.append([])
@@ -118,49 +110,50 @@ def gallery(curves: np.ndarray) -> Figure:
     return fig
 
 
-def answer(leads: np.ndarray, scored: Sequence[int]) -> tuple[Figure, dict[str, Any]]:
-    """Network minus histogram in both galleries: (seeds, steps, galleries, scores) in points."""
-    drawn: dict[str, Any] = {
-        name: {score: figures.sample(leads[:, -1, g, k]) for k, score in enumerate(SCORES)}
-        for g, name in enumerate(GALLERIES)
-    }
-    moved = leads[:, -1, 1] - leads[:, -1, 0]  # (seeds, 3)
-    drawn["moved"] = {score: figures.sample(moved[:, k]) for k, score in enumerate(SCORES)}
-    drawn["by step"] = {
-        f"{name}, {SCORES[k]}, {step}": figures.sample(leads[:, i, g, k])
-        for g, name in enumerate(GALLERIES)
-        for k in (0, 2)
-        for i, step in enumerate(scored)
-    }
-    fig, (axes, right) = plt.subplots(1, 2, figsize=(7.2, 3.4), width_ratios=(1.5, 1))
-    for k, ink, shift in ((0, "0.15", -0.03), (2, "#9440a6", 0.03)):
-        ends = leads[:, -1, :, k]  # (seeds, 2)
+def answer(
+    gains: Mapping[int, np.ndarray], control: np.ndarray, kept: int
+) -> tuple[Figure, dict[str, Any]]:
+    """Network minus histogram by the numbers that it keeps, (galleries, products, scores) each.
+
+    ``control`` is the histogram minus raw pixels, likewise; ``kept`` is what the rule asks about.
+    """
+
+    def of(leads: np.ndarray) -> dict[str, Any]:
+        return {
+            name: {score: figures.sample(leads[g, :, k]) for k, score in enumerate(SCORES)}
+            for g, name in enumerate(GALLERIES)
+        }
+
+    sizes = list(gains)
+    drawn: dict[str, Any] = of(gains[kept])
+    drawn |= {"all numbers": of(gains[sizes[-1]]), "histogram minus raw pixels": of(control)}
+    drawn["by numbers"] = {str(size): of(leads) for size, leads in gains.items()}
+    fig, (axes, right) = plt.subplots(1, 2, figsize=(7.2, 3.5), width_ratios=(1.25, 1))
+    for k, ink, shift in ((0, "0.15", -0.04), (2, "#9440a6", 0.04)):
+        rows = np.array([interval(gains[kept][g, :, k])[:3] for g in (0, 1)])  # (2, 3)
         places = np.arange(2) + shift
-        axes.plot(places, ends.T, color=ink, lw=0.7, alpha=0.4)
-        axes.plot(places, ends.mean(axis=0), "o-", color=ink, lw=2.6, ms=6)
-        for place, values in zip(places, ends.T, strict=True):
-            _, low, high, _ = interval(values)
-            axes.plot([place] * 2, [low, high], color=ink, lw=1.6)
-        at = 1.07, ends[:, 1].mean()
-        va = "bottom" if k else "center"
-        axes.text(*at, f"by {SCORES[k]}", color=ink, va=va, fontweight="bold")
-        for g, style in enumerate(("-", "--")):
-            right.plot(range(len(scored)), leads[:, :, g, k].mean(axis=0), style, color=ink, lw=1.8)
-    axes.set(xlim=(-0.2, 1.75), ylabel="network minus histogram (points)")
+        axes.plot(places, rows[:, 0], "o-", color=ink, lw=2.4, ms=7)
+        axes.vlines(places, rows[:, 1], rows[:, 2], color=ink, lw=2)
+        at = 1.13, rows[1, 0]
+        axes.text(*at, f"by {SCORES[k]}:\n{rows[1, 0]:+.0f}".replace("-", "\u2212"),
+                  color=ink, va="center", fontweight="bold")  # fmt: skip
+        ends = np.array([interval(gains[size][1, :, k])[:3] for size in sizes])  # (sizes, 3)
+        right.plot(range(len(sizes)), ends[:, 0], "o-", color=ink, lw=1.8, ms=4)
+        right.fill_between(range(len(sizes)), ends[:, 1], ends[:, 2], color=ink, alpha=0.15, lw=0)
+    axes.set(xlim=(-0.25, 1.75), ylabel="network minus histogram (points)")
     axes.set_xticks([0, 1], ["gallery:\nanother visit", "with near\ncopies, too"])
     for each in (axes, right):
         each.axhline(0, color="0.3", lw=1, zorder=0)
         each.grid(False, axis="x")
     side: dict[str, Any] = {"color": "0.35", "fontsize": 8, "transform": axes.get_yaxis_transform()}
-    axes.text(0.985, 0.5, "network ahead", ha="right", va="bottom", **side)
-    axes.text(0.985, -0.8, "histogram ahead", ha="right", va="top", **side)
-    axes.set_title("near copies move Recall@1 far, MAP@R little", fontweight="bold", loc="left")
-    right.set_xticks(range(len(scored)), scored)
-    right.set(xlabel="training step")
-    right.plot([], [], "-", color="0.5", label="another visit")
-    right.plot([], [], "--", color="0.5", label="near copies, too")
-    right.legend(frameon=False, loc="lower right", fontsize=8)
-    right.set_title("by the step", fontweight="bold", loc="left")
+    axes.text(0.02, 0.6, "network ahead", va="bottom", **side)
+    axes.text(0.02, -0.9, "histogram ahead", va="top", **side)
+    axes.set_title(f"{kept} numbers a photograph", fontweight="bold", loc="left")
+    names = [str(size) for size in sizes[:-1]] + ["all"]
+    right.set_xticks(range(len(sizes)), names)
+    right.set(xlabel="numbers a photograph")
+    right.axvline(sizes.index(kept), color="0.6", lw=1, ls=":", zorder=0)
+    right.set_title("with near copies, too", fontweight="bold", loc="left")
     return fig, drawn
 
 
@@ -182,7 +175,8 @@ def _decided(scores: Mapping[str, pd.DataFrame]) -> dict[str, int]:
         half = stats.t.ppf(0.975, d.shape[1] - 1) * stats.sem(d, axis=1)
         signs.append(np.sign(d.mean(axis=1)) * (abs(d.mean(axis=1)) > half))
     both = (one := signs[0]) * (two := signs[1])
-    return {"pairs": len(i), "one alone": int(np.sum((one != 0) ^ (two != 0))),
+    alone = {f"by {name}": int(np.sum(d != 0)) for name, d in zip(scores, signs, strict=True)}
+    return {"pairs": len(i), **alone, "one alone": int(np.sum((one != 0) ^ (two != 0))),
             "both": int(np.sum(both != 0)), "contradict": int(np.sum(both < 0))}  # fmt: skip
 
 
