@@ -19,7 +19,7 @@ from dmlkit.losses import hyperbolic
 #: What an ImageNet network makes of the photographs.
 FEATURES = "tf_efficientnet_lite0@128"
 COLORS = {"Fruit": "#d55e00", "Vegetables": "#009e73", "Packages": "#0072b2"}
-INK = figures.look("hyperbolic").color
+INK = "#0072b2"
 Node = tuple[str, ...]
 
 
@@ -240,6 +240,13 @@ def by_dimension(
     return fig, drawn | {"curved": figures.sample(curved)}
 
 
+def numbers(values: Sequence[float], overlap: float) -> dict[str, Any]:
+    """A sample with its mean and interval, which allows for the overlap."""
+    mean, low, high, n = statistics.interval(values, overlap=overlap)
+    kept = figures.sample(values) | {"mean": float(mean), "n": int(n)}
+    return kept | {"low": float(low), "high": float(high)}
+
+
 #: Inks of the verdict's rows, by what they are.
 ASKED, CONTROL = INK, "0.35"
 
@@ -252,9 +259,7 @@ def answer(
     axes.axvline(0, color="0.3", lw=1)
     drawn: dict[str, Any] = {}
     for k, (name, (_, values, overlap)) in enumerate(rows.items()):
-        mean, low, high, n = statistics.interval(values, overlap=overlap)
-        kept = figures.sample(values) | {"mean": float(mean), "n": int(n)}
-        kept |= {"low": float(low), "high": float(high)}
+        kept = numbers(values, overlap)
         ink, big = (ASKED, 1.6) if k == 0 else (CONTROL, 1)
         axes.plot(kept["values"], [k + 0.22] * kept["n"], "o", ms=3, color=ink, alpha=0.4, mew=0)
         axes.plot([kept["low"], kept["high"]], [k, k], color=ink, lw=3 * big)

@@ -39,7 +39,7 @@ def errors(
         done = (k + 0.5 - (ends[n] - high[n])) < high[n] * (1 - true[n] / 100)  # first the missed
         ink = figures.WRONG if done else figures.RIGHT
         x, y = k // 5, 4 - k % 5
-        axes.add_patch(Rectangle((x, y), 0.86, 0.86, color=ink, alpha=0.35 + 0.13 * n, lw=0))
+        axes.add_patch(Rectangle((x, y), 0.86, 0.86, color=ink, lw=0))
         axes.text(x + 0.43, y + 0.43, f"{n}", ha="center", va="center", fontsize=8, color="white",
                   weight="bold")  # fmt: skip
     axes.set(xlim=(-0.2, 20), ylim=(-0.2, 5), aspect="equal")
@@ -114,12 +114,13 @@ def answer(rows: Mapping[str, Array]) -> tuple[Figure, dict[str, Any]]:
     fig, axes = plt.subplots(figsize=(6.9, 3.7))
     axes.axvline(0, color="0.3", lw=1)
     drawn: dict[str, Any] = {}
+    ends = np.concatenate([np.asarray(values) for values in rows.values()])
     draw = np.random.default_rng(0)
     for k, (name, values) in enumerate(rows.items()):
         mean, low, high, n = statistics.interval(values)
         ink, big = (WIDE, 1.6) if k == 0 else ("0.35", 1.0)
         shake = k + 0.25 + 0.06 * draw.uniform(-1, 1, len(values))
-        axes.plot(values.clip(-12, 30), shake, "o", ms=2.5, color=ink, alpha=0.35, mew=0)
+        axes.plot(values, shake, "o", ms=2.5, color=ink, alpha=0.35, mew=0)
         axes.plot([low, high], [k, k], color=ink, lw=3 * big)
         axes.plot(mean, k, "D", color=ink, ms=6 * big)
         said = f"{mean:+.1f}".replace("-", "−")
@@ -130,7 +131,7 @@ def answer(rows: Mapping[str, Array]) -> tuple[Figure, dict[str, Any]]:
         drawn[name] |= {"low": float(low), "high": float(high)}
     axes.set_yticks(range(len(rows)), list(rows), fontsize=9.5)
     axes.get_yticklabels()[0].set(weight="bold", color=WIDE)
-    axes.set(ylim=(len(rows) - 0.4, -0.55), xlim=(-13, 31))
+    axes.set(ylim=(len(rows) - 0.4, -0.55), xlim=(ends.min() - 1, ends.max() + 1))
     axes.set_xlabel("difference of Recall@1 (points)")
     axes.grid(False, axis="y")
     return fig, drawn
@@ -139,15 +140,15 @@ def answer(rows: Mapping[str, Array]) -> tuple[Figure, dict[str, Any]]:
 def rates(validation: Mapping[tuple[str, float], Array]) -> tuple[Figure, dict[str, Any]]:
     """Recall@1 of validation products by the rate, a panel for each way: (repetitions, 81)."""
     ways = list(dict.fromkeys(way for way, _ in validation))
-    fig, panels = plt.subplots(1, len(ways), figsize=(7.6, 2.6), sharey=True, layout="constrained")
+    fig, panels = plt.subplots(2, 2, figsize=(6.9, 4.4), sharey=True, layout="constrained")
     drawn = {}
-    for axes, way in zip(panels, ways, strict=True):
+    for axes, way in zip(panels.flat, ways, strict=True):
         each = {
             f"{rate:g}": np.nanmean(x, axis=1) for (of, rate), x in validation.items() if of == way
         }
         drawn[way] = figures.sweep(axes, each, {}, "0.35", "", 1)
         axes.set_title(way, fontweight="bold", loc="left", fontsize=9)
         axes.tick_params(axis="x", labelsize=8)
-    panels[0].set_ylabel("Recall@1, validation (%)")
-    fig.supxlabel("rate of learning", fontsize=9)
+    fig.supylabel("Recall@1, validation (%)", fontsize=9)
+    fig.supxlabel("learning rate", fontsize=9)
     return fig, drawn
