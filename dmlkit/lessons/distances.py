@@ -92,9 +92,17 @@ _LOOKS = {
     "nearest": (figures.RIGHT, "D", (7, 4)), "r = 0.7": (figures.RIGHT, "o", (7, 4)),
     "r = 0.85": (figures.RIGHT, "o", (7, 4)), "r = 1": ("0.35", "s", (7, 0)),
     "random, as many teach": (figures.WRONG, "s", (-9, -4)), "random": ("0.35", "X", (7, 0)),
-    "semi-hard": ("0.35", "^", (8, -3)),
+    "semi-hard": ("0.35", "^", (8, -7)), "nearest, as few teach": (figures.RIGHT, "P", (8, -6)),
 }  # fmt: skip
-ROWS = ("nearest", "r = 0.7", "semi-hard", "r = 1", "random, as many teach")
+ROWS = (
+    "nearest, as few teach",
+    "nearest",
+    "r = 0.7",
+    "r = 0.85",
+    "r = 1",
+    "semi-hard",
+    "random, as many teach",
+)
 
 
 def verdict(
@@ -104,7 +112,7 @@ def verdict(
 
     ``films`` (R, steps, 3) have the share that teaches, the gradient's length and the distance.
     """
-    size: dict[str, Any] = {"figsize": (figures.WIDTH, 3.9), "width_ratios": (1, 1.3)}
+    size: dict[str, Any] = {"figsize": (figures.WIDTH, 4.3), "width_ratios": (1.1, 1.2)}
     fig, (left, right) = plt.subplots(1, 2, **size)
     distance = {name: film[:, -10:, 2].mean(dim=1).tolist() for name, film in films.items()}
     for name, scores in found.items():
@@ -113,12 +121,12 @@ def verdict(
         left.plot(distance[name], scores, mark, color=ink, ms=3.5, alpha=0.3, mew=0)
         left.plot(x, y, mark, color=ink, ms=7)
         end: dict[str, Any] = {"ha": "left" if at[0] > 0 else "right", "va": "center"}
-        said = name.replace(", as many teach", ",\nas many teach")
+        said = name.replace(", as", ",\nas")
         left.annotate(said, (x, y), at, textcoords="offset points", fontsize=8, color=ink, **end)
     for name, value in floor.items():
         left.axhline(value, color="0.5", ls=":", lw=1.3, zorder=0)
         left.text(0.51, value + 0.5, name, fontsize=8, color="0.35")
-    left.set(xlim=(0.5, 1.14), xlabel="distance of the chosen ÷ mean distance")
+    left.set(xlim=(0.5, 1.18), xlabel="distance of the chosen ÷ mean distance")
     left.set_title("Recall@1 (%)", fontweight="bold", loc="left", fontsize=10)
     gains = {name: np.subtract(found[name], found["random"]) for name in ROWS}
     for place, (name, values) in enumerate(gains.items()):
@@ -128,14 +136,15 @@ def verdict(
         right.errorbar(mean, place, xerr=[[mean - low], [high - mean]], color=ink, fmt=mark,
                        ms=8, lw=3.5)  # fmt: skip
     right.axvline(0, color="0.3", lw=1)
-    names = [name.replace(", as many teach", ",\nas many teach") for name in gains]
+    names = [name.replace(", as", ",\nas") for name in gains]
     right.set(yticks=range(len(gains)), yticklabels=names, ylim=(len(gains) - 0.5, -0.5))
     right.set(xlabel="Recall@1 minus random negatives' (points)")
     right.grid(False, axis="y")
     right.set_title("gain", fontweight="bold", loc="left", fontsize=10)
     drawn: dict[str, Any] = {"gain": {name: figures.sample(v) for name, v in gains.items()}}
+    drawn["near"] = figures.sample(gains["nearest, as few teach"])
     equal = np.subtract(found["nearest"], found["random, as many teach"])
-    drawn["near"] = figures.sample(equal)
+    drawn["wide"] = figures.sample(equal)
     drawn["closer"] = figures.sample(np.subtract(found["nearest"], found["r = 0.7"]))
     drawn["recall"] = {name: figures.sample(each) for name, each in found.items()}
     drawn["distance"] = {name: figures.sample(each) for name, each in distance.items()}
