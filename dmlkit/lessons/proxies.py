@@ -19,17 +19,17 @@ from dmlkit import figures, losses, models
 #: Of ten characters.
 INKS = (
     *("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9"),
-    *("#d55e00", "#8f6bb3", "#8a8a2b", "#7a4a2a", "#c0304a"),
+    *("#d55e00", "#4d4d4d", "#8a8a2b", "#7a4a2a", "#c0304a"),
 )
 #: Of the scales 1, 4 and 64.
 SCALES = ("#0072b2", "#e69f00", "#d55e00")
 
 
-def _circle(images: Tensor, y: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """Directions of images and proxies after a training at scale 8, for the first picture."""
+def _circle(images: Tensor, y: Tensor, steps: int, alpha: float) -> tuple[Tensor, Tensor]:
+    """Directions of images and proxies after a training at one scale, for the first picture."""
     torch.manual_seed(0)
     model = models.ConvNet(dim=2)
-    loss = losses.build("normalized_softmax", num_classes=10, dim=2, temperature=1 / 8)
+    loss = losses.build("normalized_softmax", num_classes=10, dim=2, temperature=1 / alpha)
     groups: list[dict[str, Any]] = [
         {"params": model.parameters()},
         {"params": loss.parameters(), "lr": 0.05},
@@ -46,6 +46,12 @@ def _circle(images: Tensor, y: Tensor, steps: int) -> tuple[Tensor, Tensor]:
         return F.normalize(model.eval()(images)), F.normalize(loss.get_parameter("proxies"))
 
 
+def _placed(images: Tensor, y: Tensor, steps: int, alpha: float) -> tuple[Tensor, Tensor, Tensor]:
+    """What a disc shows: directions of images, their labels, proxies."""
+    x, p = _circle(images, y, steps, alpha)
+    return x, y, p
+
+
 def _disc(axes: Axes, x: Tensor, y: Tensor, p: Tensor) -> None:
     """The disc by nearest proxy, proxies as arrows, images as dots outside of the circle."""
     u, v = np.meshgrid(*2 * [np.linspace(-1, 1, 401)])
@@ -56,34 +62,34 @@ def _disc(axes: Axes, x: Tensor, y: Tensor, p: Tensor) -> None:
     axes.imshow(paint, extent=(-1, 1, -1, 1), origin="lower", interpolation="bilinear")
     off = 1.04 + 0.17 * (torch.arange(len(x)) * 0.618 % 1)[:, None]  # dots do not hide dots
     across, up = (off * x).T
-    axes.scatter(across, up, s=6, c=np.array(INKS)[y], lw=0)
+    axes.scatter(across, up, s=3, c=np.array(INKS)[y], lw=0)
     box = {"boxstyle": "round,pad=0.12", "fc": "white", "lw": 0}
+    order = torch.atan2(p[:, 1], p[:, 0]).argsort().argsort()  # around the circle
     for k, ((a, b), ink) in enumerate(zip(0.98 * p.numpy(), INKS, strict=True)):
-        arrow = {"arrowstyle": "-|>", "color": ink, "lw": 1.6, "shrinkA": 0, "shrinkB": 0}
+        arrow = {"arrowstyle": "-|>", "color": ink, "lw": 1.3, "shrinkA": 0, "shrinkB": 0}
         axes.annotate("", (a, b), (0, 0), arrowprops=arrow)
-        at = 0.45 + 0.05 * k  # numbers of arrows that are close do not meet
-        axes.text(at * a, at * b, f"{k + 1}", fontsize=8, ha="center", va="center", bbox=box)
+        at = (0.34, 0.5, 0.66, 0.82)[int(order[k]) % 4]  # numbers of neighbors do not meet
+        axes.text(at * a, at * b, f"{k + 1}", fontsize=7, ha="center", va="center", bbox=box)
     axes.set(xlim=(-1.24, 1.24), ylim=(-1.24, 1.24), aspect="equal")
     axes.set_axis_off()
 
 
 def first(images: Tensor, y: Tensor, steps: int) -> Figure:
-    """Ten characters, and the circle on which a network of two outputs puts their images."""
+    """The circle on which networks of two outputs put ten characters, at three scales."""
     fig = plt.figure(figsize=(6.5, 3.1))
-    parts: Any = fig.subfigures(1, 2, width_ratios=(1, 1.15))
-    left, right = parts
-    x, p = _circle(images, y, steps)
-    _disc(left.add_axes((0, 0, 1, 1)), x, y, p)
-    shelf = right.add_axes((0, 0, 1, 1))
-    shelf.set(xlim=(-0.5, 4.5), ylim=(0, 2.05))
+    for place, alpha in enumerate((1, 8, 64)):
+        disc = fig.add_axes((place / 3, 0.25, 1 / 3, 0.7))
+        _disc(disc, *_placed(images, y, steps, alpha))
+        disc.set_title(f"α = {alpha}", fontsize=10, weight="bold", pad=2)
+    shelf = fig.add_axes((0, 0, 1, 0.25))
+    shelf.set(xlim=(-0.5, 9.5), ylim=(0, 1))
     shelf.set_axis_off()
     for k in range(10):
-        at, low = k % 5, 1 - k // 5
         drawing = images[int((y == k).nonzero()[0, 0])][0].numpy()
-        photo = OffsetImage(drawing, zoom=1.15, cmap="gray_r")
-        frame: dict[str, Any] = {"pad": 0.12, "bboxprops": {"edgecolor": INKS[k], "lw": 3}}
-        shelf.add_artist(AnnotationBbox(photo, (at, low + 0.6), **frame))
-        shelf.text(at, low + 0.28, f"{k + 1}", ha="center", va="top", fontsize=9)
+        photo = OffsetImage(drawing, zoom=0.8, cmap="gray_r")
+        frame: dict[str, Any] = {"pad": 0.12, "bboxprops": {"edgecolor": INKS[k], "lw": 2.5}}
+        shelf.add_artist(AnnotationBbox(photo, (k, 0.6), **frame))
+        shelf.text(k, 0.16, f"{k + 1}", ha="center", va="center", fontsize=8)
     return fig
 
 
@@ -158,45 +164,41 @@ def answer(
     found: Mapping[str, np.ndarray],
     floors: Mapping[str, np.ndarray],
     gain: Mapping[str, np.ndarray],
-    hollow: str = "",
-    narrow: bool = False,
 ) -> tuple[Figure, dict[str, Any]]:
-    """Differences of Recall@1 with 95 % intervals, the rule's first; beside it what is found.
+    """Differences of Recall@1 with 95 % intervals, the rule's two first; beside it the levels.
 
-    ``found`` has Recall@1 by setting, ``floors`` that of what needs no training, ``gain``
-    differences by name, the ``hollow`` one from another record; all (repetitions,). Where the
-    first interval is ``narrow``, a line and not a dot marks its mean.
+    ``found`` has Recall@1 by scale, ``floors`` that of what needs no training, ``gain``
+    differences by name; all (networks,).
     """
     fig, (left, right) = plt.subplots(
-        1, 2, figsize=(6.8, 3.5), width_ratios=(1.75, 1), layout="constrained"
+        1, 2, figsize=(6.8, 3.3), width_ratios=(1.5, 1), layout="constrained"
     )
     ink = figures.look("normalized_softmax").color
+    box = {"boxstyle": "round,pad=0.1", "fc": "white", "lw": 0}
     rows = {}
     for place, (name, values) in enumerate(gain.items()):
         each = rows[name] = row(values)
-        big, color = place == 0, "0.45" if name == hollow else ink
-        left.plot([each["low"], each["high"]], 2 * [place], color=color,
-                  lw=(14 if narrow else 5) if big else 2,
+        big = place < 2
+        left.plot([each["low"], each["high"]], 2 * [place], color=ink, lw=5 if big else 2,
                   solid_capstyle="butt", alpha=0.55 if big else 1)  # fmt: skip
-        left.plot(each["mean"], place, "|" if big and narrow else "o", color=color,
-                  ms=(22 if narrow else 11) if big else 6, mew=3 if big and narrow else 1,
-                  mfc="white" if name == hollow else color)  # fmt: skip
-        left.text(each["mean"], place - (0.27 if big else 0.2),
-                  f"{each['mean']:+.1f}".replace("-", "−"), ha="center", va="bottom", color=color,
-                  fontsize=15 if big else 9, weight="bold" if big else "normal")  # fmt: skip
+        left.plot(each["mean"], place, "o", color=ink, ms=11 if big else 6)
+        left.text(each["mean"], place - (0.2 if big else 0.14),
+                  f"{each['mean']:+.1f}".replace("-", "−"), ha="center", va="bottom", color=ink,
+                  fontsize=15 if big else 9, weight="bold" if big else "normal",
+                  bbox=box)  # fmt: skip
     left.axvline(0, color="0.3", lw=1, zorder=0)
     left.set_yticks(range(len(gain)), [*gain])
-    left.get_yticklabels()[0].set_fontweight("bold")
+    for text in left.get_yticklabels()[:2]:
+        text.set_fontweight("bold")
     left.margins(x=0.12)
-    left.set(ylim=(len(gain) - 0.5, -0.75), xlabel="difference in Recall@1 (points)")
+    left.set(ylim=(len(gain) - 0.6, -0.65), xlabel="difference in Recall@1 (points)")
     left.grid(False, axis="y")
     levels = {name: float(each.mean()) for name, each in floors.items()}
     floor = figures.sweep(right, found, levels, ink)["floor"]
     right.set(ylim=(0, 1.2 * max(map(np.max, found.values()))), ylabel="Recall@1 (%)")
+    right.set_xlabel("scale α")
     for text in right.texts[-len(floors) :]:  # the names of floors, within the panel
-        text.set(ha="right", va="bottom")
-        if narrow:
-            text.set(x=-0.45, ha="left")
+        text.set(x=-0.5, ha="left", va="bottom")
     return fig, {"gain": rows, "floor": floor}
 
 
