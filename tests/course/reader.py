@@ -155,7 +155,9 @@ def touched(reader: Reader) -> None:
         assert reader.browser.execute_script(scrolled) == before[1], "the finger held the handle"
     if sliders := reader.all("input"):
         before = reader.check()["numbers"]
-        asked = reader.after(lambda: touch(reader.browser, sliders[0], at=0.9))
+        low, high, value = (float(sliders[0].get_attribute(e)) for e in ("min", "max", "value"))
+        away = 0.1 if value > (low + high) / 2 else 0.9
+        asked = reader.after(lambda: touch(reader.browser, sliders[0], at=away))
         assert asked["numbers"] != before
 
 
