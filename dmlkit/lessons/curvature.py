@@ -131,12 +131,6 @@ def into_disc(v: np.ndarray, c: float) -> np.ndarray:
     return np.asarray(v * np.tanh(n) / n)
 
 
-def out_of_disc(x: np.ndarray, c: float) -> np.ndarray:
-    """Its inverse."""
-    n = np.maximum(c**0.5 * abs(x), 1e-9)
-    return np.asarray(x * np.arctanh(n) / n)
-
-
 def _geodesic(a: complex, b: complex, c: float) -> np.ndarray:
     """Points of the shortest way: the straight line, seen from a."""
     v = moved(np.array(b), a, c)
