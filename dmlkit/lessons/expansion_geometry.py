@@ -224,7 +224,7 @@ def answer(
     middle = weights[1]
     gaps = {
         f"corners − random, λ = {lam:g}": _interval(scores["corners", lam] - scores["random", lam])
-        for lam in (middle, *(lam for lam in weights if lam != middle))
+        for lam in weights
     }
     control = _interval(scores["random", middle] - scores["together", middle])
     rows = gaps | {f"control: random − in one place, λ = {middle:g}": control}
@@ -239,9 +239,8 @@ def answer(
         look["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
         left.text(each["mean"], row - 0.2, said, ha="center", va="bottom", color=ink, **look)
     left.axvline(0, color="black", lw=1, zorder=0)
-    names = [f"corners − random\nλ = {middle:g}", *(f"λ = {lam:g}" for lam in weights)]
-    names = [*dict.fromkeys(names), f"random − one place\nλ = {middle:g}"]
-    names.remove(f"λ = {middle:g}")
+    names = [f"corners − random\nλ = {weights[0]:g}", *(f"λ = {lam:g}" for lam in weights[1:])]
+    names += [f"random − one place\nλ = {middle:g}"]
     left.set_yticks(range(len(rows)), names)
     left.get_yticklabels()[0].set_fontweight("bold")
     left.set(ylim=(len(rows) - 0.6, -0.75), xlabel="difference of Recall@1 (points)")
