@@ -32,6 +32,13 @@ def words(cells: list[NotebookNode]) -> int:
     return sum(len(re.sub(_HIDDEN, "", text).split()) for text in prose)
 
 
+def captions(cells: list[NotebookNode]) -> int:
+    """Words of the captions: outputs in Markdown, without their folded picture in words."""
+    shown = (out for cell in cells if cell.cell_type == "code" for out in cell.outputs)
+    data = (out.get("data", {}) for out in shown)
+    return sum(len(each["text/plain"].split()) for each in data if "text/markdown" in each)
+
+
 def lines(cells: list[NotebookNode]) -> int:
     """Lines of code to read: not folded, not empty, neither the parameters nor an exercise."""
     seen = [
@@ -48,10 +55,11 @@ def lines(cells: list[NotebookNode]) -> int:
 def study(notebook: NotebookNode) -> tuple[int, int]:
     """Minutes to read the core and to do it.
 
-    Reading is 100 words a minute and 20 seconds for a line of visible code. Doing is what the core
-    asks for in words such as "(10 minutes)": exercises and tasks, by trial.
+    Reading is 100 words a minute, captions as well, and 20 seconds for a line of visible code.
+    Doing is what the core asks for in words such as "(10 minutes)": exercises and tasks, by trial.
     """
     there = core(notebook)
     prose = (cell.source for cell in there if cell.cell_type == "markdown")
     asked = sum(int(found) for text in prose for found in _ASKED.findall(text))
-    return round(words(there) / WORDS + lines(there) * LINE), asked
+    read = (words(there) + captions(there)) / WORDS + lines(there) * LINE
+    return round(read), asked
