@@ -43,6 +43,7 @@ from dmlkit.figures.drawing import (
     differences,
     dots,
     example,
+    gains,
     letter,
     neighbors,
     sample,
@@ -91,8 +92,8 @@ _LOOK = {
 
 __all__ = [
     "ARMS", "LOOKS", "MAX_BYTES", "RECALL_AXIS", "RIGHT", "WIDTH", "WRONG", "Finding", "Look",
-    "SavedFigure", "bare", "begin_notebook", "contact_sheet", "curve", "differences",
-    "dots", "example", "explore", "findings", "kept", "letter", "live", "look", "neighbors",
+    "SavedFigure", "bare", "begin_notebook", "contact_sheet", "curve", "differences", "dots",
+    "example", "explore", "findings", "gains", "kept", "letter", "live", "look", "neighbors",
     "sample", "save", "sweep", "timing", "verdict", "versions",
 ]  # fmt: skip
 

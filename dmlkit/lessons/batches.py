@@ -14,14 +14,11 @@ from torch import Tensor
 from dmlkit import figures
 
 ROW, SIDE = 8, 32  # images in a row of a sheet, and pixels of an image
-#: Where names stand beside their points: points across and up, and what of them stands there.
+#: Where names stand beside their means: points across and up.
 _BESIDE = {
-    "32 × 2": (6, 8, "center", "bottom"),
-    "8 × 8": (-7, 0, "right", "center"),
-    "2 × 32": (0, -8, "center", "top"),
-    "32 × 2,\n4 tables": (7, -3, "left", "center"),
-    "8 × 8,\n4 tables": (-7, 0, "right", "center"),
-}
+    "32 × 2": (-10, 24), "16 × 4": (0, 26), "8 × 8": (26, 3), "2 × 32": (0, -30),
+    "32 × 2, 4 tables": (0, 28), "8 × 8, 4 tables": (0, -36),
+}  # fmt: skip
 
 
 def sheets(images: Mapping[int, Tensor]) -> Figure:
@@ -74,39 +71,36 @@ def _sheet(axes: Axes, batch: Tensor, K: int, seat: np.ndarray | None = None) ->
 
 def answer(
     found: Mapping[str, Sequence[float]],
+    triplets: Mapping[str, int],
     floor: Mapping[str, float],
-    met: Mapping[str, Sequence[float]],
+    gain: Mapping[str, Sequence[float]],
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 of each batch, a dot for each group of characters; and by the class pairs met.
-
-    ``met`` has the classes seen, and the percentage of class pairs that ever met.
-    """
+    """Recall@1 by the number of triplets in a batch, a dot for each network; and differences."""
     fig, (left, right) = plt.subplots(
-        1, 2, figsize=(figures.WIDTH, 3.7), width_ratios=(1.6, 1), sharey=True
+        1, 2, figsize=(7.4, 3.6), width_ratios=(1.6, 1), layout="constrained"
     )
-    drawn = {"recall": figures.sweep(left, found, floor, figures.RIGHT)}
-    left.axvline(len(found) - 2.5, color="0.85", lw=1)
-    left.set(ylabel="Recall@1, unseen characters (%)", ylim=(0, 88))
-    left.set_xlabel("classes × images of a class")
-    left.tick_params(axis="x", labelsize=8)
-    left.set_title("64 images in a batch", fontweight="bold", loc="left")
-    means = {name: float(np.mean(values)) for name, values in found.items()}
-    for name, below in (("16 × 4", "32 × 2,\n4 tables"), ("8 × 8", "8 × 8,\n4 tables")):
-        ends = [met[name][1], met[below][1]], [means[name], means[below]]
-        right.plot(*ends, color="0.7", lw=1.4, zorder=1)
-    for name, mean in means.items():
-        ink = figures.WRONG if "tables" in name else figures.RIGHT
-        right.plot(met[name][1], mean, "o", color=ink, ms=7, zorder=2)
-        x, y, ha, va = _BESIDE.get(name, (0, 8, "center", "bottom"))
-        style: dict[str, Any] = {"textcoords": "offset points", "ha": ha, "va": va, "color": ink}
-        right.annotate(name, (met[name][1], mean), (x, y), fontsize=8.5, **style)
-    right.set_xscale("log")
-    right.set(xlim=(0.05, 300), xticks=(0.1, 1, 10, 100), xticklabels=("0.1", "1", "10", "100"))
-    right.minorticks_off()
-    right.set_xlabel("class pairs that ever met (%)")
-    right.set_title("who meets at all?", fontweight="bold", loc="left")
-    drawn["met"] = {
-        name.replace("\n", " "): {"classes": float(c), "pairs": float(p)}
-        for name, (c, p) in met.items()
-    }
-    return fig, drawn
+    means = {name: float(np.mean(each)) for name, each in found.items()}
+    whole = [name for name in found if "tables" not in name]
+    for name, each in found.items():
+        ink = figures.RIGHT if name in whole else figures.WRONG
+        left.plot([triplets[name]] * len(each), each, ".", color=ink, alpha=0.35, mew=0, ms=6)
+        left.plot(triplets[name], means[name], "o", color=ink, ms=8, zorder=3)
+        said = name.replace(", 4 tables", "\nat four tables")
+        left.annotate(said, (triplets[name], means[name]), _BESIDE[name], ha="center",
+                      textcoords="offset points", color=ink, fontsize=9)  # fmt: skip
+        if name not in whole:
+            of = name.split(",")[0]
+            left.plot([triplets[of], triplets[name]], [means[of], means[name]], "--",
+                      color=figures.WRONG, lw=1.4, zorder=2)  # fmt: skip
+    left.plot([triplets[n] for n in whole], [means[n] for n in whole], color=figures.RIGHT, lw=1.4)
+    for name, value in floor.items():
+        left.axhline(value, color="0.5", ls=":", lw=1.2, zorder=0)
+        left.text(2_600, value, name, va="top", fontsize=8, color="0.35")
+    left.set_xscale("log")
+    left.set(xlim=(350, 150_000), xticks=(1e3, 1e4, 1e5), ylim=(0, 86))
+    left.set_xticklabels(["1,000", "10,000", "100,000"])
+    left.minorticks_off()
+    left.set(xlabel="triplets in a batch of 64 images", ylabel="Recall@1, unseen characters (%)")
+    drawn = {"recall": {name: figures.sample(each) for name, each in found.items()}}
+    drawn["gain"] = figures.gains(right, gain)
+    return fig, drawn | {"floor": figures.example(dict(floor))}
