@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Arc
-from torch import Tensor, nn
+from torch import Tensor
 
 from dmlkit import data, figures
 
@@ -148,110 +148,45 @@ def free_race(seed: int, spread: float, lr: float, steps: int) -> list[float]:
     return told
 
 
-def answer(
-    free: Mapping[str, np.ndarray],
-    networks: Mapping[str, np.ndarray],
-    norms: Mapping[str, Tensor],
-) -> tuple[Figure, dict[str, Any]]:
-    """How much more loss a training has than with equal lengths (%), and losses by steps.
+def answer(told: Mapping[str, Tensor], free: Mapping[str, np.ndarray]) -> tuple[Figure, dict]:
+    """How much more loss (%) a training has than as it comes; losses by step, and by norm.
 
-    ``free`` and ``networks`` are {way: (starts, steps)}, ``norms`` {way: (starts, steps, batch)}.
+    ``told`` is {way: losses and norms of the photographs (starts, steps, 2, batch)}, ``free``
+    {way: losses (starts, steps)}. The loss before the first step is left out: it is the same.
     """
-    more = {"unequal": networks, "free": free, "W larger": networks}
-    more["W larger, f as before"] = networks
-    inks = {"unequal": BLUE, "free": ORANGE, "W larger": PURPLE, "W larger, f as before": PURPLE}
-    names = {
-        "unequal": "network:\nunequal lengths", "free": "free embeddings:\nunequal lengths",
-        "W larger": "network: W and\nlengths 5 times", "W larger, f as before":
-        "network: W 5 times,\nlengths as before",
-    }  # fmt: skip
-    fig = plt.figure(figsize=(6.9, 5.2))
-    grid = fig.add_gridspec(2, 2, height_ratios=(1.5, 1))
+    curves = {way: each[:, :, 0].mean(dim=2).numpy() for way, each in told.items()}
+    means = {way: each[:, 1:].mean(axis=1) for way, each in (curves | dict(free)).items()}
+
+    def more(way: str, less: str = "as it comes") -> np.ndarray:
+        return 100 * (means[way] / means[less] - 1)
+
+    fig = plt.figure(figsize=(6.9, 5.0), layout="constrained")
+    grid = fig.add_gridspec(2, 2, height_ratios=(1.35, 1))
     top, left, right = (fig.add_subplot(at) for at in (grid[0, :], grid[1, 0], grid[1, 1]))
-    drawn: dict[str, Any] = {"more": {}}
-    for place, (way, those) in enumerate(more.items()):
-        mean = those["unequal" if way == "free" else way].mean(axis=1)
-        share = 100 * (mean / those["equal"].mean(axis=1) - 1)
-        style: dict[str, Any] = {"color": inks[way], "every": True, "shift": place}
-        style |= {"ms": 12, "lw": 4.5} if not place else {"ms": 6, "lw": 2}
-        drawn["more"][way] = figures.dots(top, {way: share}, **style)[way]
-    top.set_yticks(range(4), [names[way] for way in more])
-    for label, way in zip(top.get_yticklabels(), more, strict=True):
-        label.set_color(inks[way])
-    top.get_yticklabels()[0].set_fontweight("bold")
-    top.set(ylim=(3.5, -0.5), xlabel="percent more loss, averaged over the training")
-    top.axvline(0, color="0.3", lw=1.2, zorder=0)
-    lines = {"equal": ("0.35", "-", 3.4), "unequal": ("", "-", 1.6), "W larger": (PURPLE, "-", 1.6)}
-    for axes, those, ink, title in (
-        (left, free, ORANGE, "free embeddings"), (right, networks, BLUE, "networks")
-    ):  # fmt: skip
-        for way in (way for way in lines if way in those):
-            color, style_, lw = lines[way]
-            axes.plot(
-                those[way].mean(axis=0), style_, color=color or ink, lw=lw, label=way,
-                alpha=0.5 if way == "equal" else 1,
-            )  # fmt: skip
-        axes.set_title(title, **BOLD)
-        axes.set_xlabel("step")
-        axes.legend(loc="lower left" if axes is right else "upper right")
-    right.set_ylim(0, None)
-    left.set_yscale("log")  # in its first steps the loss falls to a 50th
-    left.set_yticks([0.05, 0.1, 0.5, 1, 5], ["0.05", "0.1", "0.5", "1", "5"])
-    left.minorticks_off()
-    left.set_ylabel("loss")
-    drawn["loss"] = {
-        part: {way: figures.sample(v.mean(axis=1)) for way, v in those.items()}
-        for part, those in (("free", free), ("network", networks))
-    }
-    drawn["norm"] = {way: figures.sample(n.mean(dim=(1, 2)).cpu()) for way, n in norms.items()}
-    spread = {way: (n.std(dim=2) / n.mean(dim=2)).mean(dim=1).cpu() for way, n in norms.items()}
+    rows = {
+        "gradients evened": more("evened"), "control: factors\nshuffled": more("shuffled"),
+        "a factor on each h": more("factor on h"), "W 5 times as large": more("W larger"),
+    }  # fmt: skip
+    drawn: dict[str, Any] = {"more": figures.gains(top, rows, "percent more loss than as it comes")}
+    drawn["more"]["free"] = figures.sample(more("unequal", "equal"))
+    for way, ink in {"as it comes": "0.35", "evened": figures.RIGHT, "W larger": PURPLE}.items():
+        left.plot(curves[way].mean(axis=0), color=ink, lw=2 if way != "W larger" else 1.2)
+        end = curves[way].mean(axis=0)[-5:].mean()
+        left.text(1.02 * len(curves[way][0]), end, way, color=ink, fontsize=9, va="center")
+    left.set(
+        xlabel="step", ylabel="loss", ylim=(1.5, 5.5), xlim=(0, 1.45 * len(curves["evened"][0]))
+    )
+    late = told["as it comes"][:, -20:].movedim(2, 0).flatten(2)  # (2, starts, photographs)
+    order = late[1].argsort(dim=1)
+    fifths = late[0].gather(1, order).unflatten(1, (5, -1)).mean(dim=2).numpy()  # (starts, 5)
+    right.plot(range(1, 6), fifths.T, color="0.6", lw=0.8)
+    right.plot(range(1, 6), fifths.mean(axis=0), "o-", color="0.2", lw=2.2)
+    right.set(xticks=range(1, 6), xticklabels=["shortest", "", "", "", "longest"])
+    right.set(xlabel="fifths of photographs, by norm", ylabel="loss of the photographs")
+    ends = {"shortest": fifths[:, 0], "longest": fifths[:, -1]}
+    ends["shortest minus longest"] = fifths[:, 0] - fifths[:, -1]
+    drawn["late loss"] = {name: figures.sample(each) for name, each in ends.items()}
+    spread = {way: (n.std(dim=2) / n.mean(dim=2)).mean(dim=1)
+              for way, n in ((way, each[:, :, 1]) for way, each in told.items())}  # fmt: skip
     drawn["spread"] = {way: figures.sample(100 * each) for way, each in spread.items()}
     return fig, drawn
-
-
-def own_steps(
-    model: nn.Module, proxies: Tensor, images: Tensor, labels: Tensor, loss: Any
-) -> np.ndarray:
-    """Of each image its norm, its turn in a small step of SGD alone, and that over G, by lr."""
-    model, proxies = model.double().eval(), proxies.detach().double()
-    weights: list[Tensor] = list(model.parameters())
-    lr, told = 1e-6, []
-    for image, label in zip(images[:, None].double(), labels[:, None], strict=True):
-        f = model(image)
-        pull, *slopes = torch.autograd.grad(
-            loss(F.normalize(f), proxies, label), [f, *weights]
-        )  # fmt: skip
-        G = (pull.norm() * f.norm()).item()
-        with torch.no_grad():
-            torch._foreach_add_(weights, slopes, alpha=-lr)
-            turn = turned(f, model(image)).item() / lr
-            torch._foreach_add_(weights, slopes, alpha=lr)
-        told.append([f.norm().item(), turn, turn / G])
-    return np.array(told)
-
-
-def own_lengths(own: Sequence[np.ndarray]) -> tuple[Figure, dict[str, Any]]:
-    """Turns of photographs against their own norms, of networks (photographs, 3)."""
-    fig, panels = plt.subplots(1, 3, figsize=(6.9, 2.6))
-    slopes = {}
-    titles = ("turn / lr", GREEN), ("turn / (lr G)", BLUE)
-    for k, (axes, (title, ink)) in enumerate(zip(panels, titles, strict=False), 1):
-        logs = [np.log(each) for each in own]
-        slopes[title] = [float(np.polyfit(each[:, 0], each[:, k], 1)[0]) for each in logs]
-        n, turn = np.concatenate(own)[:, [0, k]].T
-        axes.scatter(n, turn, s=5, color=ink, alpha=0.35, lw=0)
-        ends = np.array([n.min(), n.max()])
-        middle, at = np.exp(np.log(turn).mean()), np.exp(np.log(n).mean())
-        axes.plot(ends, middle * (ends / at) ** np.mean(slopes[title]), color=ink, lw=2.4)
-        axes.set(xscale="log", yscale="log", xlabel="norm n")
-        axes.set_xticks([v for v in (1, 2, 3, 5, 10, 20) if ends[0] <= v <= ends[1]])
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.minorticks_off()
-        axes.set_title(title, **BOLD)
-    drawn = figures.sweep(panels[2], slopes, {}, "0.3", "", 1)["scores"]
-    panels[2].axhline(-2, color="0.2", ls="--", lw=1.4)
-    panels[2].text(0.5, -2.06, "free: −2", ha="center", va="top", fontsize=8)
-    panels[2].axhline(0, color="0.6", lw=1)
-    panels[2].set(ylim=(-3.2, 0.6))
-    panels[2].set_title("slopes", **BOLD)
-    return fig, {"slope": drawn}
