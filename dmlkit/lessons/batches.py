@@ -17,7 +17,7 @@ ROW, SIDE = 8, 32  # images in a row of a sheet, and pixels of an image
 #: Where names stand beside their means: points across and up.
 _BESIDE = {
     "32 × 2": (-10, 24), "16 × 4": (0, 26), "8 × 8": (26, 3), "2 × 32": (0, -30),
-    "32 × 2, 4 tables": (0, 28), "8 × 8, 4 tables": (0, -36),
+    "32 × 2, 4 tables": (0, 28), "8 × 8, 4 tables": (0, -46),
 }  # fmt: skip
 
 

@@ -148,8 +148,10 @@ def free_race(seed: int, spread: float, lr: float, steps: int) -> list[float]:
     return told
 
 
-def answer(told: Mapping[str, Tensor], free: Mapping[str, np.ndarray]) -> tuple[Figure, dict]:
-    """How much more loss (%) a training has than as it comes; losses by step, and by norm.
+def answer(
+    told: Mapping[str, Tensor], free: Mapping[str, np.ndarray]
+) -> tuple[Figure, dict[str, Any]]:
+    """How much more loss (%) a training has than as it comes, and losses by step.
 
     ``told`` is {way: losses and norms of the photographs (starts, steps, 2, batch)}, ``free``
     {way: losses (starts, steps)}. The loss before the first step is left out: it is the same.
@@ -158,10 +160,11 @@ def answer(told: Mapping[str, Tensor], free: Mapping[str, np.ndarray]) -> tuple[
     means = {way: each[:, 1:].mean(axis=1) for way, each in (curves | dict(free)).items()}
 
     def more(way: str, less: str = "as it comes") -> np.ndarray:
-        return 100 * (means[way] / means[less] - 1)
+        share: np.ndarray = 100 * (means[way] / means[less] - 1)
+        return share
 
-    fig = plt.figure(figsize=(6.9, 5.0), layout="constrained")
-    grid = fig.add_gridspec(2, 2, height_ratios=(1.35, 1))
+    fig = plt.figure(figsize=(6.9, 5.2), layout="constrained")
+    grid = fig.add_gridspec(2, 2, height_ratios=(1.25, 1))
     top, left, right = (fig.add_subplot(at) for at in (grid[0, :], grid[1, 0], grid[1, 1]))
     rows = {
         "gradients evened": more("evened"), "control: factors\nshuffled": more("shuffled"),
@@ -169,24 +172,26 @@ def answer(told: Mapping[str, Tensor], free: Mapping[str, np.ndarray]) -> tuple[
     }  # fmt: skip
     drawn: dict[str, Any] = {"more": figures.gains(top, rows, "percent more loss than as it comes")}
     drawn["more"]["free"] = figures.sample(more("unequal", "equal"))
-    for way, ink in {"as it comes": "0.35", "evened": figures.RIGHT, "W larger": PURPLE}.items():
-        left.plot(curves[way].mean(axis=0), color=ink, lw=2 if way != "W larger" else 1.2)
-        end = curves[way].mean(axis=0)[-5:].mean()
-        left.text(1.02 * len(curves[way][0]), end, way, color=ink, fontsize=9, va="center")
-    left.set(
-        xlabel="step", ylabel="loss", ylim=(1.5, 5.5), xlim=(0, 1.45 * len(curves["evened"][0]))
-    )
-    late = told["as it comes"][:, -20:].movedim(2, 0).flatten(2)  # (2, starts, photographs)
-    order = late[1].argsort(dim=1)
-    fifths = late[0].gather(1, order).unflatten(1, (5, -1)).mean(dim=2).numpy()  # (starts, 5)
-    right.plot(range(1, 6), fifths.T, color="0.6", lw=0.8)
-    right.plot(range(1, 6), fifths.mean(axis=0), "o-", color="0.2", lw=2.2)
-    right.set(xticks=range(1, 6), xticklabels=["shortest", "", "", "", "longest"])
-    right.set(xlabel="fifths of photographs, by norm", ylabel="loss of the photographs")
-    ends = {"shortest": fifths[:, 0], "longest": fifths[:, -1]}
-    ends["shortest minus longest"] = fifths[:, 0] - fifths[:, -1]
-    drawn["late loss"] = {name: figures.sample(each) for name, each in ends.items()}
-    spread = {way: (n.std(dim=2) / n.mean(dim=2)).mean(dim=1)
-              for way, n in ((way, each[:, :, 1]) for way, each in told.items())}  # fmt: skip
+    drawn["more"]["evened minus shuffled"] = figures.sample(more("evened") - more("shuffled"))
+    inks = {"as it comes": "0.35", "equal": "0.35", "evened": figures.RIGHT, "unequal": ORANGE}
+    smooth = {way: each.mean(axis=0) for way, each in (curves | dict(free)).items()}
+    for way, ink in inks.items():
+        line = np.convolve(smooth[way], np.full(5, 0.2), mode="valid")  # means of five steps
+        axes = left if way in free else right
+        axes.plot(range(2, len(line) + 2), line, color=ink, lw=2, label=way)
+    left.set_title("free embeddings: the brake", **BOLD)
+    right.set_title("networks: none to be seen", **BOLD)
+    left.set_yscale("log")
+    left.set_yticks([0.02, 0.05, 0.1, 0.2, 0.5, 1], ["0.02", "0.05", "0.1", "0.2", "0.5", "1"])
+    left.minorticks_off()
+    left.set_ylabel("loss")
+    right.set_ylim(1.5, None)
+    for axes in (left, right):
+        axes.set_xlabel("step")
+        axes.legend(loc="upper right")
+    spread = {
+        way: (n.std(dim=2) / n.mean(dim=2)).mean(dim=1)
+        for way, n in ((way, each[:, :, 1]) for way, each in told.items())
+    }
     drawn["spread"] = {way: figures.sample(100 * each) for way, each in spread.items()}
     return fig, drawn
