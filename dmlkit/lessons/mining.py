@@ -70,32 +70,20 @@ def _spaced(distances: np.ndarray) -> np.ndarray:
     return np.array(places[1:])
 
 
-def shrunk(
-    sizes: Sequence[float], values: Mapping[str, tuple[Sequence[float], Sequence[float]]]
-) -> tuple[Figure, dict[str, Any]]:
-    """Loss, and length of its gradient, of six forms as a random cloud shrinks."""
-    fig, (left, right) = plt.subplots(1, 2, figsize=(figures.WIDTH, 2.9))
-    for form, ink in (("hard", PAYS), ("relative", PAYS_NOT)):
-        left.plot(sizes, values[form][0], "o-", color=ink, ms=3.5, lw=2)
-    left.text(0.02, 0.42, "hard:\nshrinking pays", color=PAYS, fontsize=9, va="center")
-    left.text(0.0013, 0.72, "relative: it pays nothing", color=PAYS_NOT, fontsize=9, va="center")
-    left.axhline(0.2, color="0.5", ls=":", lw=1.2)
-    left.text(0.0013, 0.15, "margin", fontsize=8, color="0.35", va="center")
-    left.set(xscale="log", ylim=(0, 1.1), ylabel="loss", xlim=(0.001, 1.6))
-    left.set_title("what shrinking pays", weight="bold", loc="left")
-    for form, (_, lengths) in values.items():
-        ink = PAYS_NOT if "relative" in form else PAYS
-        right.plot(sizes, lengths, "--" if ink == PAYS_NOT else "-", color=ink, lw=1.8)
-    for word, y in (("grows", 1.5e3), ("steady", 1.9), ("fades", 8e-3)):
-        right.text(0.0013, y, word, fontsize=9, va="center")
-    right.set(xscale="log", yscale="log", ylabel="length of the gradient", xlim=(0.001, 1.6))
-    right.set(ylim=(1e-4, 1e4))
-    right.set_title("what a step is worth", weight="bold", loc="left")
-    right.text(1.5, 3e3, "solid: hard\ndashed: relative", fontsize=8, color="0.35", ha="right",
-               va="center")  # fmt: skip
-    fig.supxlabel("mean distance in the cloud", fontsize=10)
-    drawn = {form: {"loss": each[0], "gradient": each[1]} for form, each in values.items()}
-    return fig, {"sizes": figures.example(sizes), "forms": figures.example(drawn)}
+def teach(shares: Mapping[str, Sequence[float]]) -> Figure:
+    """The share (%) of each rule's triplets that teach, before and after training."""
+    fig, axes = plt.subplots(figsize=(5.4, 1.9))
+    for row, (name, (before, after)) in enumerate(shares.items()):
+        ink = INK.get(name, "0.4")
+        axes.barh(row - 0.19, before, 0.34, color=ink, alpha=0.35)
+        axes.barh(row + 0.19, after, 0.34, color=ink)
+        for value, at in ((before, row - 0.19), (after, row + 0.19)):
+            axes.text(value + 1, at, f"{value:.0f} %", va="center", fontsize=9, color=ink)
+    axes.set_yticks(range(len(shares)), [*shares])
+    axes.set(ylim=(len(shares) - 0.5, -0.5), xlim=(0, 112), xticks=[0, 50, 100])
+    axes.set_xlabel("triplets that teach (%)")
+    axes.grid(False, axis="y")
+    return fig
 
 
 #: Of each form: name below its column, ink.
@@ -103,7 +91,7 @@ COLUMNS = {
     "semi-hard": ("semi-\nhard", figures.RIGHT),
     "hard": ("fades", PAYS),
     "hard ÷ √c": ("steady", PAYS),
-    "hard ÷ c": ("grows", PAYS),
+    "resized": ("grows", PAYS),
     "relative · c": ("fades", PAYS_NOT),
     "relative · √c": ("steady", PAYS_NOT),
     "relative": ("grows", PAYS_NOT),
@@ -113,47 +101,49 @@ COLUMNS = {
 
 def answer(
     found: Mapping[str, Sequence[float]],
-    spread: Mapping[str, Sequence[float]],
+    spread: Mapping[str, np.ndarray],
     floor: Mapping[str, float],
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 of each form, and beside it against the spread of the last batch."""
-    size: dict[str, Any] = {"figsize": (figures.WIDTH, 4.0), "width_ratios": (1.9, 1)}
-    fig, (left, right) = plt.subplots(1, 2, sharey=True, **size)
+    """Recall@1 of each form, and the mean distance in its batches (seeds, steps) by step."""
+    size: dict[str, Any] = {"figsize": (figures.WIDTH, 4.0), "width_ratios": (1.7, 1)}
+    fig, (left, right) = plt.subplots(1, 2, layout="constrained", **size)
     drawn: dict[str, Any] = figures.sweep(left, found, {}, "0.4", "")
     for place, form in enumerate(found):
         ink = COLUMNS[form][1]
         for mark in left.lines[2 * place : 2 * place + 2]:
             mark.set_color(ink)
         left.texts[place].set_color(ink)
-        shape = {PAYS: "o", PAYS_NOT: "D"}.get(ink, "s" if "plain" in form else "o")
-        style: dict[str, Any] = {"color": ink, "alpha": 0.5, "ms": 5, "mew": 0}
-        right.plot(spread[form], found[form], shape, **style)
+        right.plot(spread[form].mean(axis=0), color=ink, lw=1.8)
     left.set_xticks(range(len(found)), [COLUMNS[form][0] for form in found], fontsize=8.5)
     left.set(ylim=(0, 86), ylabel="Recall@1, characters held out (%)")
     for start, end, ink, said in ((1, 3, PAYS, "shrinking pays"), (4, 6, PAYS_NOT, "pays nothing")):
         left.plot([start - 0.35, end + 0.35], [78, 78], color=ink, lw=1.5)
         left.text((start + end) / 2, 80, said, color=ink, ha="center", fontsize=9.5, weight="bold")
     left.set_xlabel("gradient in a small cloud", fontsize=9.5)
-    for axes in (left, right):
-        for value in floor.values():
-            axes.axhline(value, color="0.5", ls=":", lw=1.3, zorder=0)
-    right.axvline(0.1, color="0.6", lw=1)
-    right.text(0.08, 80, "shrunken", ha="right", fontsize=9, color="0.35", va="center")
     for name, value in floor.items():
+        left.axhline(value, color="0.5", ls=":", lw=1.3, zorder=0)
         left.text(-0.5, value + 1.0, name, fontsize=8, color="0.35")
-    right.set(xscale="log", xlim=(1e-3, 7), xlabel="spread of the last batch")
+    steps = len(next(iter(spread.values()))[0])
+    for y, said, ink in (
+        (1.7, "semi-hard", figures.RIGHT), (0.42, "pays nothing", PAYS_NOT),
+        (0.012, "shrinking pays", PAYS), (0.1, "plain D", "#b8860b"),
+    ):  # fmt: skip
+        right.text(0.95 * steps, y, said, color=ink, ha="right", fontsize=9, weight="bold")
+    right.set(yscale="log", ylim=(0.01, 3), xlabel="step")
+    right.set_yticks([0.01, 0.1, 1], ["0.01", "0.1", "1"])
     left.set_title("found", weight="bold", loc="left")
-    right.set_title("… and how far it shrank", weight="bold", loc="left")
+    right.set_title("mean distance", weight="bold", loc="left")
     gains = {
         "steady minus hard": ("hard ÷ √c", "hard"),
         "relative, faded minus hard": ("relative · c", "hard"),
         "relative minus semi-hard": ("relative", "semi-hard"),
         "semi-hard minus hard": ("semi-hard", "hard"),
         "plain minus hard": ("hard, plain D", "hard"),
+        "resized minus hard": ("resized", "hard"),
     }
     drawn["gain"] = {
         name: figures.sample(np.subtract(found[plus], found[minus]))
         for name, (plus, minus) in gains.items()
     }
-    drawn["spread"] = {form: figures.sample(each) for form, each in spread.items()}
+    drawn["spread"] = {form: figures.sample(each[:, -1]) for form, each in spread.items()}
     return fig, drawn
