@@ -17,7 +17,6 @@ from torch import Tensor
 from dmlkit import figures, losses, models, retrieval
 from dmlkit.data.batches import PK
 from dmlkit.data.images import ImageSet
-from dmlkit.statistics import interval
 
 #: Groups whose first class is shown.
 GROUPS = ("latin", "greek", "cyrillic", "georgian", "math", "arrows", "numbers", "armenian")
@@ -137,37 +136,47 @@ def triplet(f: Tensor, push: Tensor, train: ImageSet) -> Figure:
     return fig
 
 
+#: Ink of each number of classes, and of shuffled labels.
+INKS = {"32": "#8ec1e3", "100": "#3d94d1", "300": figures.RIGHT, "shuffled": "0.5"}
+
+
 def sweep(
-    recall: Mapping[str, np.ndarray],
-    fell: Mapping[str, np.ndarray],
-    floor: Mapping[str, float],
-    at_rest: Sequence[float],
-    scored: Sequence[int],
+    recall: Mapping[str, np.ndarray], fell: Mapping[str, np.ndarray], floor: Mapping[str, float]
 ) -> tuple[Figure, dict[str, Any]]:
-    """The loss and Recall@1 by the step, for each rule and for shuffled labels."""
-    fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 3.1))
-    inks = {"nearest": figures.WRONG, "semi-hard": figures.RIGHT, "shuffled": "0.45"}
-    by_step = {step: recall["semi-hard"][:, i] for i, step in enumerate(scored)}
-    figures.sweep(right, by_step, floor, figures.RIGHT)
-    drawn = {"floor": figures.example(floor), "untrained": figures.sample(at_rest)}
-    drawn |= {"recall": {}, "loss": {}}
-    for name, ink in inks.items():
-        left.plot(fell[name].T, color=ink, lw=0.4, alpha=0.4)
-        left.plot(fell[name].mean(axis=0), color=ink, lw=1.8, label=name)
-        right.plot(recall[name].T, color=ink, lw=0.7, alpha=0.5)
-        right.plot(recall[name].mean(axis=0), "o-", color=ink, lw=2)
-        steps_of = zip(scored, recall[name].T.tolist(), strict=True)
-        drawn["recall"][name] = {f"{step}": figures.sample(each) for step, each in steps_of}
+    """The loss by the step, and Recall@1 by the number of classes to learn from."""
+    fig, (left, right) = plt.subplots(1, 2, figsize=(6.8, 3.2), layout="constrained")
+    drawn: dict[str, Any] = {"recall": {}, "loss": {}, "floor": figures.example(dict(floor))}
+    for name, ink in INKS.items():
+        line = fell[name].mean(axis=0)
+        left.plot(line, color=ink, lw=1.8)
+        said = f"{name} classes" if name != "shuffled" else "300 classes, labels shuffled"
+        high = 0.018 if name == "shuffled" else {"32": -0.018, "100": 0, "300": 0.006}[name]
+        left.text(len(line) + 3, line[-10:].mean() + high, said, color=ink, va="center", fontsize=8)
+        drawn["recall"][name] = figures.sample(recall[name])
         drawn["loss"][name] = {
             "first": figures.sample(fell[name][:, 0].tolist()),
             "last": figures.sample(fell[name][:, -10:].mean(axis=1).tolist()),
         }
-    left.set(xlabel="training step", ylabel="loss of the batch", ylim=(0, None))
-    right.set(xlabel="training step", ylabel=figures.RECALL_AXIS, ylim=(0, 62))
+        at = 300 if name == "shuffled" else int(name)
+        right.plot([at] * len(recall[name]), recall[name], ".", color=ink, alpha=0.5, mew=0, ms=7)
+        mean, full = recall[name].mean(), name != "shuffled"
+        right.plot(at, mean, "o", color=ink, mfc=ink if full else "white", ms=8, mew=2, zorder=3)
+        right.annotate(f"{mean:.0f} %" if full else f"{mean:.0f} %, shuffled", (at, mean), (-10, 6),
+                       textcoords="offset points", ha="right", color="0.2", fontsize=9)  # fmt: skip
+    three = ("32", "100", "300")
+    right.plot([int(n) for n in three], [recall[n].mean() for n in three], color="0.6", zorder=1)
+    for name, value in floor.items():
+        right.axhline(value, color="0.5", ls=":", lw=1.3, zorder=0)
+        right.text(20, value, name, fontsize=8, color="0.35", va="bottom")
     left.axhline(0.2, color="0.2", ls=":", lw=1.3)
-    left.text(scored[-1], 0.21, "margin: all images meet", ha="right", va="bottom", fontsize=8)
-    left.legend(frameon=False)
-    left.set_title("a loss falls", fontweight="bold", loc="left")
+    left.text(2, 0.203, "margin: all images meet", va="bottom", fontsize=8)
+    left.set(xlabel="step", ylabel="loss", ylim=(0, None), xlim=(0, 1.75 * len(line)))
+    left.set_xticks([0, len(line) // 3, 2 * len(line) // 3, len(line)])
+    right.set(xscale="log", xlim=(19, 400), ylim=(0, 58), xlabel="classes to learn from")
+    right.set_xticks([32, 100, 300], ["32", "100", "300"])
+    right.minorticks_off()
+    right.set_ylabel("Recall@1, 100 new characters (%)")
+    left.set_title("the loss", fontweight="bold", loc="left")
     right.set_title("what is found", fontweight="bold", loc="left")
     return fig, drawn
 
@@ -179,21 +188,15 @@ def answer(
     at_rest: Sequence[float],
     test: ImageSet,
 ) -> tuple[Figure, dict[str, Any]]:
-    """What semi-hard triplets add on unseen characters; and whose first results are right."""
-    last, labels = {name: each[:, -1] for name, each in recall.items()}, test.labels
-    others = {"raw pixels": floor["raw pixels"], "shuffled labels": last["shuffled"]}
-    others |= {"nearest negatives": last["nearest"], "untrained": np.array(at_rest)}
-    fig, (axes, gallery) = plt.subplots(1, 2, figsize=(8.0, 2.7), width_ratios=(1, 1.35))
-    drawn = figures.differences(
-        axes, {f"minus {name}": last["semi-hard"] - other for name, other in others.items()},
-        "semi-hard triplets minus each\n(points of Recall@1)",
-    )  # fmt: skip
-    axes.set_yticks(range(4), [f"minus {name}" for name in others])
-    floors = {"shuffled labels": others["shuffled labels"], "nearest negatives": last["nearest"]}
-    drawn |= {
-        f"{name} minus untrained": figures.sample(each - np.array(at_rest))
-        for name, each in floors.items()
-    }
+    """What 300 classes add on unseen characters; and whose first results are right."""
+    labels = test.labels
+    fig, (axes, gallery) = plt.subplots(1, 2, figsize=(8.4, 3.1), width_ratios=(1, 1.9))
+    gain = {"300 − 32\nclasses": recall["300"] - recall["32"],
+            "300 classes −\nraw pixels": recall["300"] - floor["raw pixels"],
+            "300 classes −\nshuffled labels": recall["300"] - recall["shuffled"]}  # fmt: skip
+    drawn: dict[str, Any] = {"gain": figures.gains(axes, gain)}
+    drawn["shuffled labels minus untrained"] = figures.sample(recall["shuffled"] - at_rest)
+    drawn["100 − 32 classes"] = figures.sample(recall["100"] - recall["32"])
 
     def nearest(f: Tensor) -> np.ndarray:
         x = F.normalize(f)
@@ -207,16 +210,13 @@ def answer(
     pixels = cast(Tensor, test.images).flatten(1).double()
     each = {name: np.mean([by_class(f) for *_, f in found[name]], axis=0) for name in found}
     each["raw pixels"] = by_class(pixels)
-    drawn["classes"] = {}
-    for place, name in enumerate(("raw pixels", "shuffled", "nearest")):
-        drawn["classes"][f"minus {name}"] = figures.sample(each["semi-hard"] - each[name])
-        _, low, high, _ = interval(each["semi-hard"] - each[name])
-        axes.plot([low, high], [place + 0.28] * 2, color="0.45", lw=1.6)
-    drawn["found worse"] = int(np.sum(each["semi-hard"] < each["raw pixels"]))  # of 100 characters
-    axes.set_xlim(-2, None)
-    axes.set_title("what training on others adds", fontweight="bold", loc="left")
+    drawn["classes"] = {
+        f"minus {name}": figures.sample(each["300"] - each[name])
+        for name in ("32", "raw pixels", "shuffled")
+    }
+    drawn["found worse"] = int(np.sum(each["300"] < each["raw pixels"]))  # of 100 characters
     near = {name: nearest(f) for name, f in
-            (("raw pixels", pixels), ("trained", found["semi-hard"][0][2]))}  # fmt: skip
+            (("raw pixels", pixels), ("trained", found["300"][0][2]))}  # fmt: skip
     right = {name: labels[rows] == labels for name, rows in near.items()}
     kinds = {
         "both\nright": right["raw pixels"] & right["trained"],
