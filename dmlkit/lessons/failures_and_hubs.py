@@ -94,7 +94,7 @@ def hub(
     fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.5))
     counts = {}
     for axes, name, there in zip(
-        panels, ("with the photograph", "deleted"), ([*fixed, place], fixed), strict=True
+        panels, ("with the hub", "the hub deleted"), ([*fixed, place], fixed), strict=True
     ):
         photographs = np.array(there)
         first = ((q[:, None] - photographs) ** 2).sum(axis=2).argmin(axis=1)
