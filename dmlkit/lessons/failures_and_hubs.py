@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Polygon, Rectangle
+from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from dmlkit.figures import RIGHT, WRONG
@@ -22,7 +22,7 @@ def tile(
     axes: Axes, picture: Any, name: str, wrong: bool = False, mark: str = "", wide: int = 16
 ) -> None:
     """One photograph with its product's name below; a wrong answer has a frame."""
-    axes.imshow(picture.permute(1, 2, 0).numpy(), interpolation="nearest")  # a smaller file
+    axes.imshow(picture.permute(1, 2, 0).numpy())
     axes.set(xticks=[], yticks=[])
     axes.grid(False)
     axes.set_xlabel(textwrap.fill(name, wide), fontsize=8, labelpad=3)
@@ -56,41 +56,30 @@ def hubs(pictures: Any, names: Sequence[str], hubs: Numbers, took: Sequence[Numb
     return fig
 
 
-def _rows(axes: Axes, kinds: Mapping[str, str]) -> None:
-    axes.set(xlim=(-0.2, 25), ylim=(3.6, -0.6), xticks=[], aspect="equal")
-    axes.set_yticks(range(len(kinds)), list(kinds))
-    axes.tick_params(length=0)
-    axes.grid(False)
-    axes.spines[:].set_visible(False)
-
-
-def kinds(
-    kind: Numbers,
-    again: Numbers,
-    names: Mapping[str, str],
-    counted: Mapping[str, Mapping[str, float]],
-    failed: int,
-) -> Figure:
-    """A square for each failure read, its corner in the color of the second reading."""
-    fig, axes = plt.subplots(figsize=(6.5, 1.4))
+def kinds(kind: Numbers, pair: Numbers, names: Mapping[str, str], numbered: Numbers) -> Figure:
+    """A square for each failure read; those of one pair of products touch."""
+    fig, axes = plt.subplots(figsize=(6.5, 1.5))
     for row, (name, letter) in enumerate(names.items()):
-        for column, i in enumerate(np.flatnonzero(kind == letter)):
-            axes.add_patch(Rectangle((column, row - 0.4), 0.8, 0.8, fc=INK[letter], lw=0))
-            if again[i] != kind[i]:
-                corner = [(column + 0.8, row - 0.4), (column + 0.8, row + 0.4), (column, row + 0.4)]
-                axes.add_patch(Polygon(corner, fc=INK[again[i]], ec="white", lw=1))
-            if i < 9:
-                axes.text(column + 0.37, row, f"{i + 1}", color="white", fontsize=8, ha="center",
-                          va="center", fontweight="bold")  # fmt: skip
-        one = counted[name]
-        said = f"{one['count']:.0f} and {one['second']:.0f}"
-        axes.text(25.3, row, said, va="center", color=INK[letter], fontsize=9)
-        said = f"{100 * one['low']:.0f} to {100 * one['high']:.0f} %"
-        axes.text(29.8, row, said, va="center", color=INK[letter], fontsize=9)
-    axes.text(25.3, -1.1, "two readings", va="center", fontsize=8, color="0.35")
-    axes.text(30.6, -1.1, f"of the {failed}", va="center", fontsize=8, color="0.35")
-    _rows(axes, names)
-    axes.set(xlim=(-0.2, 35), ylim=(3.6, -1.5))
+        there = np.flatnonzero(kind == letter)
+        alike = [there[pair[there] == each] for each in dict.fromkeys(pair[there])]
+        x = 0.0
+        for some in alike:
+            for i in some:
+                axes.add_patch(
+                    Rectangle((x, row - 0.4), 1, 0.8, fc=INK[letter], ec="white", lw=0.4)
+                )
+                if i in numbered:
+                    axes.text(x + 0.5, row + 0.03, f"{list(numbered).index(i) + 1}", color="white",
+                              fontsize=9, ha="center", va="center", fontweight="bold")  # fmt: skip
+                x += 1
+            x += 0.35
+        said = f"{len(there)} failure{'s' * (len(there) > 1)}, {len(alike)} pair" + "s" * (
+            len(alike) > 1
+        )
+        axes.text(x + 0.3, row + 0.03, said, va="center", color=INK[letter], fontsize=9)
+        axes.text(-0.5, row + 0.03, name, va="center", ha="right", fontsize=10)
+    axes.set(xlim=(-6.4, 38.5), ylim=(len(names) - 0.5, -0.5))
+    axes.set_axis_off()
     return fig
 
 
@@ -105,7 +94,7 @@ def hub(
     fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.5))
     counts = {}
     for axes, name, there in zip(
-        panels, ("with the photograph", "deleted"), ([*fixed, place], fixed), strict=True
+        panels, ("with the hub", "the hub deleted"), ([*fixed, place], fixed), strict=True
     ):
         photographs = np.array(there)
         first = ((q[:, None] - photographs) ** 2).sum(axis=2).argmin(axis=1)
@@ -126,58 +115,76 @@ def hub(
     return fig, counts
 
 
+def dense(gallery: Numbers, k: int = 10) -> Numbers:
+    """Mean cosine of each photograph with the k nearest others: (G, d) of length 1 -> (G,)."""
+    return np.sort(gallery @ gallery.T, axis=1)[:, -k - 1 : -1].mean(axis=1)
+
+
 def chosen(
     shares: Sequence[float],
     rates: Sequence[float],
-    deleted: Numbers,
-    trained: Numbers,
-    best: tuple[Sequence[float], Sequence[float]],
+    deleted: Mapping[str, Numbers],
+    trained: Sequence[Numbers],
+    best: Sequence[float],
 ) -> Figure:
     """Gains on validation products: by the share deleted, and by the head's learning rate."""
-    fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.6), sharey=True)
-    knobs = (shares, deleted, best[0], "photographs deleted (%)", WRONG), (
-        rates, trained, best[1], "learning rate of the head", RIGHT,
-    )  # fmt: skip
-    for axes, (x, gains, taken, label, ink) in zip(panels, knobs, strict=True):
-        for each, own in zip(gains, taken, strict=True):
-            axes.plot(x, each, color=ink, lw=1, alpha=0.45)
-            axes.plot(own, each[list(x).index(own)], "o", color=ink, ms=6, alpha=0.8, mew=0)
-        axes.plot(x, np.mean(gains, axis=0), color=ink, lw=3)
+    fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 2.9))
+    for place, (name, gain) in enumerate(deleted.items()):
+        ink = plt.get_cmap("Oranges")(0.45 + 0.13 * place)
+        left.plot(shares, gain, color=ink, lw=2)
+        top = int(np.argmax(gain))
+        left.plot(shares[top], gain[top], "o", color=ink, ms=6)
+        said = name if name == "ours" else name.replace(" misfiled", "")
+        left.text(shares[-1] * 1.08, gain[-1], said, color=ink, va="center", fontsize=9)
+    for gain, own in zip(trained, best, strict=True):
+        right.plot(rates, gain, color=RIGHT, lw=1.5, alpha=0.6)
+        right.plot(own, gain[list(rates).index(own)], "o", color=RIGHT, ms=7)
+    left.set(xscale="log", xlabel="photographs deleted (%)", ylabel="gain in Recall@1 (points)")
+    left.set_xticks(shares, [f"{100 * each:g}" for each in shares])
+    right.set(xscale="log", xlabel="learning rate of the head")
+    right.set_xticks(rates, [f"{each:g}" for each in rates])
+    right.tick_params("x", labelsize=8)
+    left.set_xlim(shares[0] * 0.9, shares[-1] * 2.4)
+    right.set_xlim(rates[0] * 0.7, rates[-1] * 1.5)
+    for axes in (left, right):
         axes.axhline(0, color="black", lw=0.8)
-        axes.set(xscale="log", xlabel=label)
-        axes.set_xticks(x, [f"{100 * each:g}" if x is shares else f"{each:g}" for each in x])
         axes.minorticks_off()
-    panels[0].set_ylabel("gain in Recall@1 (points)")
-    panels[0].set_title("delete", loc="left", color=WRONG, fontweight="bold")
-    panels[1].set_title("train", loc="left", color=RIGHT, fontweight="bold")
+    left.set_title("delete, by gallery", loc="left", color=WRONG, fontweight="bold")
+    right.set_title("train, by fold", loc="left", color=RIGHT, fontweight="bold")
     return fig
 
 
 def answer(
-    leads: Mapping[str, Mapping[str, float]], arms: Mapping[str, tuple[float, float]]
+    gains: Mapping[str, Mapping[str, float]],
+    leads: Mapping[str, Mapping[str, float]],
+    floor: float,
 ) -> Figure:
-    """Training minus deleting, with its interval, in three galleries; beside it both gains."""
-    fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 3.0), width_ratios=(2.1, 1), sharey=True)
-    for row, (name, lead) in enumerate(leads.items()):
-        ink = "0.45" if lead["low"] < 0 < lead["high"] else RIGHT if lead["low"] > 0 else WRONG
-        left.plot([lead["low"], lead["high"]], [row, row], color=ink, lw=9, alpha=0.4,
-                  solid_capstyle="butt")  # fmt: skip
-        left.plot(lead["mean"], row, "o", color=ink, ms=12)
-        said = "{mean:+.1f} [{low:.1f}, {high:.1f}]".format(**lead).replace("-", "−")
-        left.text(lead["mean"], row - 0.27, said, color=ink, ha="center", va="center",
-                  fontweight="bold", fontsize=12)  # fmt: skip
-        for gain, color in zip(arms[name], (WRONG, RIGHT), strict=True):
-            right.plot(gain, row, "o", color=color, ms=8, alpha=0.9, mew=0)
-    for axes in (left, right):
+    """What each remedy gains; and below, a head minus deleting, in each gallery."""
+    fig, panels = plt.subplots(
+        2, 1, figsize=(6.5, 4.9), sharex=True, height_ratios=(len(gains), len(leads))
+    )
+    for axes, rows in zip(panels, (gains, leads), strict=True):
+        for row, each in enumerate(rows.values()):
+            ink = "0.45" if each["low"] < 0 < each["high"] else RIGHT if each["low"] > 0 else WRONG
+            if rows is gains:
+                ink = RIGHT if row > 2 else WRONG if row == 1 else "0.35"
+            main = rows is leads and row == 0
+            axes.plot([each["low"], each["high"]], [row, row], color=ink, lw=9 if main else 6,
+                      alpha=0.4, solid_capstyle="butt")  # fmt: skip
+            axes.plot(each["mean"], row, "o", color=ink, ms=11 if main else 8, mew=0)
+            said = "{mean:+.1f} [{low:.1f}, {high:.1f}]".format(**each).replace("-", "−")
+            axes.text(1.02, row, said, color=ink, va="center", fontsize=11 if main else 10,
+                      fontweight="bold" if main else None,
+                      transform=axes.get_yaxis_transform())  # fmt: skip
         axes.axvline(0, color="black", lw=0.9)
         axes.grid(False, axis="y")
-    left.set_yticks(range(len(leads)), list(leads))
-    left.set(
-        ylim=(len(leads) - 0.6, -0.95), xlim=(-14, 10), xlabel="training minus deleting (points)"
-    )
-    left.text(0.4, -0.75, "the embedding →", color=RIGHT, fontweight="bold")
-    left.text(-0.4, -0.75, "← photographs", color=WRONG, fontweight="bold", ha="right")
-    right.set(xlabel="gain of each (points)", xlim=(-1, 15))
-    right.text(14.6, -0.75, "train", color=RIGHT, fontweight="bold", ha="right")
-    right.text(3.4, -0.75, "delete", color=WRONG, fontweight="bold", ha="left")
+        axes.set_yticks(range(len(rows)), list(rows))
+        axes.tick_params("y", length=0)
+        axes.set_ylim(len(rows) - 0.5, -0.6)
+    above, below = panels
+    above.axvline(floor, color="0.55", lw=1, ls=":")
+    above.text(floor - 0.3, 1.5, "random\nhead", color="0.45", fontsize=9, ha="right", va="center")
+    above.set_title("Gain over untouched features, our gallery", loc="left", fontsize=10)
+    below.set_title("A head minus deleting", loc="left", fontsize=10)
+    below.set_xlabel("Recall@1 (points)")
     return fig
