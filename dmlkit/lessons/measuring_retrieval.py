@@ -130,7 +130,7 @@ def answer(
     drawn["by numbers"] = {str(size): of(leads) for size, leads in gains.items()}
     fig, (axes, right) = plt.subplots(1, 2, figsize=(7.2, 3.5), width_ratios=(1.25, 1))
     for k, ink, shift in ((0, "0.15", -0.04), (2, "#9440a6", 0.04)):
-        rows = np.array([interval(gains[kept][g, :, k])[:3] for g in (0, 1)])  # (2, 3)
+        rows = np.array([interval(gains[sizes[-1]][g, :, k])[:3] for g in (0, 1)])  # (2, 3)
         places = np.arange(2) + shift
         axes.plot(places, rows[:, 0], "o-", color=ink, lw=2.4, ms=7)
         axes.vlines(places, rows[:, 1], rows[:, 2], color=ink, lw=2)
@@ -145,10 +145,11 @@ def answer(
     for each in (axes, right):
         each.axhline(0, color="0.3", lw=1, zorder=0)
         each.grid(False, axis="x")
-    side: dict[str, Any] = {"color": "0.35", "fontsize": 8, "transform": axes.get_yaxis_transform()}
-    axes.text(0.02, 0.6, "network ahead", va="bottom", **side)
-    axes.text(0.02, -0.9, "histogram ahead", va="top", **side)
-    axes.set_title(f"{kept} numbers a photograph", fontweight="bold", loc="left")
+    side: dict[str, Any] = {"color": "0.35", "fontsize": 8, "ha": "right"}
+    side["transform"] = right.get_yaxis_transform()
+    right.text(0.98, -3, "histogram ahead", va="top", **side)
+    axes.set_ylim(-3, None)
+    axes.set_title("the network's lead", fontweight="bold", loc="left")
     names = [str(size) for size in sizes[:-1]] + ["all"]
     right.set_xticks(range(len(sizes)), names)
     right.set(xlabel="numbers a photograph")
@@ -192,11 +193,7 @@ def losses() -> tuple[Figure, dict[str, Any]]:
     for loss, spot in zip(first, ((89.7, 56.5), (87.9, 64)), strict=True):
         own = means.rank(ascending=False).loc[loss].astype(int)
         axes.plot(*means.loc[loss], "o", mfc="none", mec="black", ms=9)
-        ends = {1: "st", 2: "nd", 3: "rd"}
-        at = [
-            f"{n}{ends.get(n, 'th')} by {score}" for score, n in own[["Recall@1", "MAP@R"]].items()
-        ]
-        said = f"{figures.look(loss).name}:\n{', '.join(at)}"
+        said = figures.look(loss).name
         axes.annotate(said, means.loc[loss], spot, fontsize=8, ha="right", va="center",
                       arrowprops={"arrowstyle": "-", "color": "0.4"})  # fmt: skip
         drawn[str(loss)] = {str(name): int(place) for name, place in own.items()}
