@@ -103,7 +103,7 @@ Rows = NDArray[np.int64]
 
 
 def rows_of(
-    fold: int, C: int, n: int, draw: int = 0, split: str = "test"
+    fold: int, C: int, n: int, draw: int = 0, split: str = "test", cartons: bool = False
 ) -> tuple[Rows, Rows, Rows, list[str]]:
     """Rows of all groceries: n photographs of C products of a fold's training part on one visit,
     the same products on another visit, and the fold's products on both; and the C products.
@@ -122,7 +122,8 @@ def rows_of(
         own = [np.flatnonzero((names == each) & (queries == asked)) for each in products]
         return np.concatenate([rng.permutation(rows)[:most] for rows in own])
 
-    few = rng.permutation(train)[:C].tolist()
+    some_of = [name for name in train if not cartons or name in every.class_names[28:59]]
+    few = rng.permutation(some_of)[:C].tolist()
     learn, held = some(few, False, n), some(few, True, 10)
     return learn, held, np.concatenate([some(test, asked, 10) for asked in (True, False)]), few
 

@@ -21,7 +21,7 @@ def test_the_records_have_all_shops_and_settings():
 
 
 def test_untouched_features_of_a_shop_come_out_again():
-    every = data.load("grocery", "test", fold=None, features=fifty.KEPT)
+    every = data.load("grocery", "test", fold=None, features=f"{fifty.KEPT}@224")
     names = np.array(every.class_names)[every.labels]
     _, _, new, _ = lesson.rows_of(2, 5, 10)
     found = fifty.nearest(every.images[new].flatten(1), names[new], every.queries[new])
