@@ -41,6 +41,8 @@ below 0 *the classifier*, else *open*; (b) new products, all layers minus head, 
 
 import json
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,7 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import dmlkit
@@ -63,6 +66,58 @@ PIXELS, STEPS, REST = 224, 40, 10
 LAYERS, HEAD = 1e-4, 3e-4
 RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
 PENALTIES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+
+
+@dataclass
+class Shop:
+    """Photographs of a few products on one visit (x, y), of the same on another visit, and of
+    products that are new: ten a product and visit at most."""
+
+    x: Tensor
+    y: Tensor
+    same: Tensor
+    same_y: NDArray[np.int64]
+    new: Tensor
+    new_y: NDArray[np.int64]
+    asked: NDArray[np.bool_]
+    names: tuple[str, ...]
+    products: list[str]
+
+
+def shop64(fold: int, C: int, n: int, draw: int = 0, split: str = "test") -> Shop:
+    """So many products of a fold's training part, and the fold's products as new ones."""
+    every = data.load("grocery64", "test", fold=None)
+    learn, held, new, few = lesson.rows_of(fold, C, n, draw, split)
+    names = np.array(every.class_names)[every.labels]
+    number = {each: k for k, each in enumerate(few)}
+    y, same_y = (np.array([number[each] for each in names[rows]]) for rows in (learn, held))
+    images, labels, queries = every.images, every.labels, every.queries
+    assert queries is not None
+    return Shop(images[learn], torch.from_numpy(y), images[held], same_y, images[new], labels[new],
+                queries[new], every.class_names, few)  # fmt: skip
+
+
+def _found(
+    f: Tensor, own: NDArray[np.int64], z: Tensor, asked: NDArray[np.int64], names: Sequence[str]
+) -> pd.Series:
+    """Recall@1 (%) of each product: gallery (G, d), queries (Q, d)."""
+    hits = own[(F.normalize(z) @ F.normalize(f).T).argmax(dim=1).numpy()] == asked
+    each = 100 * pd.Series(hits).groupby(asked).mean()
+    return each.set_axis([names[k] for k in each.index])
+
+
+def scores64(both: Any, own: Shop) -> dict[str, pd.Series]:
+    """Recall@1 (%) of each product: of the same few on another visit, and of new ones."""
+
+    def embed(u: Tensor) -> Tensor:
+        with torch.no_grad():
+            return torch.cat([both(part.float() / 255) for part in u.split(64)])
+
+    z, asked = embed(own.new), own.asked
+    return {
+        "same": _found(embed(own.x), own.y.numpy(), embed(own.same), own.same_y, own.products),
+        "new": _found(z[~asked], own.new_y[~asked], z[asked], own.new_y[asked], own.names),
+    }
 
 
 def factor(step: int) -> float:
@@ -208,7 +263,7 @@ def of_shop(fold: int, pixels: int = PIXELS, cartons: bool = False) -> dict[str,
 
 def rates_of(fold: int) -> dict[str, Any]:
     """Scores of new validation products, by the rates of layers and head."""
-    shop, found = lesson.shop(fold, 5, 10, split="val"), {}
+    shop, found = shop64(fold, 5, 10, split="val"), {}
     frozen = lesson.pretrained()
     z = embedded(frozen, shop.new)
     names = np.array(shop.names)[shop.new_y]
@@ -224,14 +279,14 @@ def rates_of(fold: int) -> dict[str, Any]:
 
 def twins_of(fold: int) -> dict[str, Any]:
     """Scores after learning from shuffled labels, and how far the weights went."""
-    shop = lesson.shop(fold, 5, 10)
+    shop = shop64(fold, 5, 10)
     shuffled = shop.y[torch.randperm(len(shop.y), generator=torch.Generator().manual_seed(fold))]
     both, *_ = learn_all(shop.x, shuffled, fold, 64)
-    scores = {k: v.round(3).to_dict() for k, v in lesson.scores(both, shop).items()}
-    return scores | {"went": round(lesson.moved(both[0]), 5)}
+    found: dict[str, Any] = {k: v.round(3).to_dict() for k, v in scores64(both, shop).items()}
+    return found | {"went": round(lesson.moved(both[0]), 5)}
 
 
-PARTS = {
+PARTS: dict[str, tuple[Any, int]] = {
     "fifty": (of_shop, 4),
     "rates": (rates_of, 2),
     "twins": (twins_of, 4),
