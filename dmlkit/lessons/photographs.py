@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -61,35 +62,32 @@ def one_query(
     pictures: Tensor, names: NDArray[np.str_], query: int, near: Mapping[str, tuple[Rows, Flags]]
 ) -> Figure:
     """A query, and its three nearest by each network: rows (3,), and which are right (3,)."""
-    tiles: list[Tile] = [(query, 4, 34, 258, None)]
-    words: list[Words] = [
-        (4, 2, "query", "black"),
-        (4, 338, "no such product\nwas in the training", "0.4"),
-    ]
-    for top, (kind, (found, ok)) in zip((34, 242), near.items(), strict=True):
+    tiles: list[Tile] = [(query, 4, 34, 120, None)]
+    words: list[Words] = [(4, 2, "query", "black")]
+    for top, (kind, (found, ok)) in zip((34, 242), near.items(), strict=False):
         hits = ok.tolist()
-        tiles += [(int(found[k]), 280 + 128 * k, top, 120, hit) for k, hit in enumerate(hits)]
+        tiles += [(int(found[k]), 164 + 128 * k, top, 120, hit) for k, hit in enumerate(hits)]
         ink = figures.RIGHT if all(hits) else figures.WRONG
-        words.append((280, top - 32, f"{kind}: {sum(hits)} of {len(hits)} right", ink))
-    return draw(pictures, names, tiles, words, 660, 408)
+        words.append((164, top - 32, f"{kind}: {sum(hits)} of {len(hits)} right", ink))
+    return draw(pictures, names, tiles, words, 548, 204 * len(near))
 
 
-def trap(curves: Mapping[str, Sequence[float]], own: float) -> Figure:
-    """Recall@1 by photographs of the query's own visit, and of a gallery that is that visit."""
-    fig, axes = plt.subplots(figsize=(5.6, 3.1))
-    for (name, curve), ink in zip(curves.items(), ("black", "0.55"), strict=True):
+def trap(curves: Mapping[str, Sequence[float]], own: Sequence[float]) -> Figure:
+    """Recall@1 by photographs of the query's own visit; beside each, of the own visit alone."""
+    fig, axes = plt.subplots(figsize=(5.8, 3.3), layout="constrained")
+    inks = "black", "#0072b2"
+    for (name, curve), alone, ink, va in zip(
+        curves.items(), own, inks, ("top", "bottom"), strict=True
+    ):
         axes.plot(curve, "o-", color=ink, ms=4)
-        middle = (curve[6] + curve[7]) / 2
-        axes.text(6.6, middle - 3, name, va="top", color=ink, fontsize=9)
-    first = next(iter(curves.values()))
-    axes.text(0.15, first[0] - 2, f"{first[0]:.0f} %", va="top", fontsize=9, weight="bold")
-    axes.axhline(own, color="black", ls="--", lw=1.2)
-    said = f"a gallery of the own visit alone: {own:.0f} %"
-    axes.text(-0.2, own + 0.7, said, va="bottom", fontsize=9, weight="bold")
-    axes.set(xlim=(-0.4, 10.4), ylim=(50, 102), xticks=range(11), ylabel="Recall@1 (%)")
+        axes.axhline(alone, color=ink, ls="--", lw=1.2)
+        axes.text(10.4, alone, f" {alone:.0f} %", va=va, color=ink, fontsize=9)
+        axes.text(2.2, curve[2] - 3, name, va="top", color=ink, fontsize=9, weight="bold")
+        axes.text(-0.15, curve[0] - 2, f"{curve[0]:.0f} %", va="top", color=ink, fontsize=9)
+    axes.text(-0.2, max(own) + 0.8, "dashed: the own visit alone", va="bottom", fontsize=9)
+    axes.set(xlim=(-0.4, 10.4), ylim=(50, 103), xticks=range(11), ylabel="Recall@1 (%)")
     axes.set_xlabel("photographs of each product from the query's own visit, beside another visit")
     axes.grid(False, axis="x")
-    axes.set_title("the own visit gives the answer away", loc="left", weight="bold")
     return fig
 
 
@@ -151,15 +149,57 @@ def neighbors(
     return draw(pictures, names, tiles, words, 626, 34 + 166 * len(asked))
 
 
-def steps(by_step: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
-    """Recall@1 of each fold at each step, a panel for each resolution."""
-    fig, panels = plt.subplots(1, len(by_step), figsize=(6.5, 3.2), sharey=True, squeeze=False)
-    for axes, (px, found) in zip(panels[0], by_step.items(), strict=True):
-        axes.plot(np.array(list(found.values())), color="0.6", lw=1, zorder=0)
-        figures.sweep(axes, found, {})
-        axes.set_title(f"{px} pixels", loc="left", fontweight="bold")
-    panels[0, 0].set_ylabel("Recall@1 (%), unseen products")
-    panels[0, 0].set(ylim=(60, 103))
+#: What the right side of the answer says of a difference.
+_PAIRS = {
+    "head minus untouched": "head − untouched",
+    "whole minus head": "whole − head",
+}
+
+
+def steps(
+    by_step: Mapping[str, Mapping[str, Sequence[float]]],
+    floor: Mapping[str, float],
+    answer: Mapping[str, Mapping[str, Any]],
+) -> Figure:
+    """Recall@1 of each fold at each step and resolution, and differences with their intervals."""
+    fig, (left, right) = plt.subplots(
+        1, 2, figsize=(8.4, 3.9), layout="constrained", width_ratios=(1.15, 1)
+    )
+    place, ticks, inks = 0.0, {}, {"128": "#0072b2", "224": "0.45"}
+    for px, found in by_step.items():
+        at = place + np.arange(len(found))
+        left.plot(at, [*found.values()], "-", color="0.8", lw=1, zorder=0)
+        for x, (step, values) in zip(at, found.items(), strict=True):
+            mean, ink = float(np.mean(values)), inks.get(px, "black")
+            left.plot([x] * len(values), values, "o", color=ink, ms=4, alpha=0.5, mew=0)
+            left.plot([x - 0.25, x + 0.25], [mean] * 2, color=ink, lw=2.5)
+            left.text(x, min(values) - 3, f"{mean:.0f}", ha="center", va="top", color=ink,
+                      fontsize=9.5, fontweight="bold")  # fmt: skip
+            ticks[x] = step
+        left.text(at.mean(), 103, f"{px} pixels", ha="center", color=ink, fontweight="bold")
+        place = at[-1] + 1.5
+    for name, value in floor.items():
+        left.axhline(value, color="0.6", ls=":", lw=1.2, zorder=0)
+        left.text(place - 1, value + 1, name, ha="right", va="bottom", fontsize=8.5, color="0.4")
+    turned = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"}
+    left.set_xticks([*ticks], [*ticks.values()], fontsize=9, **turned)
+    left.set(ylim=(0, 110), yticks=range(0, 101, 25), ylabel="Recall@1 (%), unseen products")
+    left.grid(False, axis="x")
+    rows = [(px, name) for name in _PAIRS for px in answer if name in answer[px]]
+    for k, (px, name) in enumerate(rows):
+        values, ink = answer[px][name]["values"], inks.get(px, "black")
+        mean, low, high, _ = interval(values)
+        right.plot([low, high], [k, k], color=ink, lw=5, alpha=0.4, solid_capstyle="butt")
+        right.plot(values, np.full(len(values), k + 0.25), "o", color=ink, ms=4, alpha=0.5, mew=0)
+        right.plot(mean, k, "o", color=ink, ms=8)
+        said = f"{mean:.1f}\n[{low:.1f}, {high:.1f}]".replace("-", "−")
+        right.text(1.02, k, said, va="center", fontsize=9.5, fontweight="bold", color=ink,
+                   transform=right.get_yaxis_transform())  # fmt: skip
+    right.axvline(0, color="0.3", lw=1)
+    words = [f"{_PAIRS[name]}\n{px} pixels" for px, name in rows]
+    right.set_yticks(range(len(rows)), words, fontsize=9)
+    right.set(ylim=(len(rows) - 0.5, -0.6), xlabel="points of Recall@1")
+    right.grid(False, axis="y")
     return fig
 
 
@@ -171,12 +211,12 @@ def leads(pairs: Mapping[str, pd.DataFrame], found: Mapping[str, Mapping[str, fl
         each = pairs[loss].mean(axis=1)
         axes.plot(each, np.full(len(each), row + 0.25), ".", color="0.6")
         axes.plot(ends["mean"], row, "D", color="black", ms=5)
-        lead = f"{ends['mean']:+.1f}".replace("-", "−")
+        lead = f"{round(ends['mean'], 1) + 0.0:.1f}".replace("-", "−")
         axes.text(5.7, row, lead, va="center", ha="right", weight="bold")
     axes.axvline(0, color="0.3", lw=1)
     axes.set_yticks(range(len(found)), [f"minus {figures.look(loss).name}" for loss in found])
     axes.set(ylim=(len(found) - 0.4, -0.5), xlim=(-3, 5.8))
     axes.set_xlabel("Proxy-Anchor's lead (points of Recall@1)")
-    axes.set_title("no lead is seen over folds", loc="left", fontweight="bold")
+    axes.set_title("over four folds every interval holds 0", loc="left", fontweight="bold")
     axes.grid(False, axis="y")
     return fig

@@ -12,7 +12,6 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -83,27 +82,11 @@ def views(u: Tensor, generator: torch.Generator, pixels: int = 64) -> Tensor:
     return recolor(mirror(x, generator), generator, 0.2)
 
 
-@dataclass
-class Shop:
-    """Photographs of a few products on one visit (x, y), of the same on another visit, and of
-    products that are new: ten a product and visit at most."""
-
-    x: Tensor
-    y: Tensor
-    same: Tensor
-    same_y: NDArray[np.int64]
-    new: Tensor
-    new_y: NDArray[np.int64]
-    asked: NDArray[np.bool_]
-    names: tuple[str, ...]
-    products: list[str]
-
-
 Rows = NDArray[np.int64]
 
 
 def rows_of(
-    fold: int, C: int, n: int, draw: int = 0, split: str = "test"
+    fold: int, C: int, n: int, draw: int = 0, split: str = "test", cartons: bool = False
 ) -> tuple[Rows, Rows, Rows, list[str]]:
     """Rows of all groceries: n photographs of C products of a fold's training part on one visit,
     the same products on another visit, and the fold's products on both; and the C products.
@@ -122,70 +105,119 @@ def rows_of(
         own = [np.flatnonzero((names == each) & (queries == asked)) for each in products]
         return np.concatenate([rng.permutation(rows)[:most] for rows in own])
 
-    few = rng.permutation(train)[:C].tolist()
+    some_of = [name for name in train if not cartons or name in every.class_names[28:59]]
+    few = rng.permutation(some_of)[:C].tolist()
     learn, held = some(few, False, n), some(few, True, 10)
     return learn, held, np.concatenate([some(test, asked, 10) for asked in (True, False)]), few
 
 
-def shop(fold: int, C: int, n: int, draw: int = 0, split: str = "test") -> Shop:
-    """So many products of a fold's training part, and the fold's products as new ones."""
-    every = data.load("grocery64", "test", fold=None)
-    learn, held, new, few = rows_of(fold, C, n, draw, split)
-    names = np.array(every.class_names)[every.labels]
-    number = {each: k for k, each in enumerate(few)}
-    y, same_y = (np.array([number[each] for each in names[rows]]) for rows in (learn, held))
-    images, labels, queries = every.images, every.labels, every.queries
+@dataclass
+class Shop:
+    """A shop that trains in the notebook, at 128 pixels: five cartons, ten photographs of each.
+
+    ``x`` (50, 3, 182, 182) are to be cropped. ``views`` are the same photographs as a search sees
+    them, those of the same five on another visit, and of new products, with what the untouched
+    network makes of them (``z``), their names, and which of them are queries.
+    """
+
+    x: Tensor
+    y: Tensor
+    products: list[str]
+    views: dict[str, Tensor]
+    z: dict[str, Tensor]
+    names: dict[str, NDArray[np.str_]]
+    asked: dict[str, NDArray[np.bool_]]
+
+
+def shop(fold: int) -> Shop | None:
+    """That of a fold, as ``studies.fifty cartons`` has it; None without photographs or network."""
+    if not installed():
+        return None
+    try:
+        large = data.load("grocery", "test", fold=None, crop=182, resize=182).images
+        plain = data.load("grocery", "test", fold=None, crop=128, resize=144).images
+    except OSError:
+        return None
+    every = data.load("grocery", "test", fold=None, features=f"{NETWORK}@128")
+    few, held, new, products = rows_of(fold, 5, 10, cartons=True)
+    names, queries = np.array(every.class_names)[every.labels], every.queries
     assert queries is not None
-    return Shop(images[learn], torch.from_numpy(y), images[held], same_y, images[new], labels[new],
-                queries[new], every.class_names, few)  # fmt: skip
+    rows = {"same": np.concatenate([few, held]), "new": new}
+    y = torch.tensor([products.index(each) for each in names[few]])
+    return Shop(
+        large[few],
+        y,
+        products,
+        {which: plain[its] for which, its in rows.items()},
+        {which: every.images[its].flatten(1) for which, its in rows.items()},
+        {which: names[its] for which, its in rows.items()},
+        {"same": np.arange(len(rows["same"])) >= len(few), "new": queries[new]},
+    )
 
 
-def _found(
-    f: Tensor, own: NDArray[np.int64], z: Tensor, asked: NDArray[np.int64], names: Sequence[str]
-) -> pd.Series:
-    """Recall@1 (%) of each product: gallery (G, d), queries (Q, d)."""
-    hits = own[(F.normalize(z) @ F.normalize(f).T).argmax(dim=1).numpy()] == asked
-    each = 100 * pd.Series(hits).groupby(asked).mean()
-    return each.set_axis([names[k] for k in each.index])
-
-
-def scores(both: Any, own: Shop) -> dict[str, pd.Series]:
-    """Recall@1 (%) of each product: of the same few on another visit, and of new ones."""
-
-    def embed(u: Tensor) -> Tensor:
+def crops(own: Shop, seed: int, steps: int) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Batches, four crops of each product: crops (20, 3, 128, 128), what the untouched network
+    makes of them (20, 1280), labels (20,)."""
+    network, fresh, found = pretrained(), torch.Generator().manual_seed(seed), []
+    for _ in range(steps):
+        rows = [torch.multinomial((own.y == k).float(), 4, generator=fresh)
+                for k in range(len(own.products))]  # fmt: skip
+        i = torch.cat(rows)
+        x = views(own.x[i], fresh, 128)
         with torch.no_grad():
-            return torch.cat([both(part.float() / 255) for part in u.split(64)])
-
-    z, asked = embed(own.new), own.asked
-    return {
-        "same": _found(embed(own.x), own.y.numpy(), embed(own.same), own.same_y, own.products),
-        "new": _found(z[~asked], own.new_y[~asked], z[asked], own.new_y[asked], own.names),
-    }
+            found.append((x, network(x), own.y[i]))
+    return found
 
 
-def colors(x: Tensor) -> Tensor:
-    """The color histogram of tones 0..1, as something to compare a network with."""
-    return color_histogram(x)
+def by_product(right: Any, names: Any) -> pd.Series:
+    """Share (%) that is right, by product."""
+    return 100 * pd.Series(np.asarray(right)).groupby(np.asarray(names)).mean()
 
 
-def kept(live: Mapping[str, Mapping[str, Sequence[pd.Series]]]) -> dict[str, Any]:
-    """Scores of the live run, as the figure keeps them."""
-    return {
-        way: {
-            which: [figures.sample(v.tolist(), products=[*v.index]) for v in each]
-            for which, each in its.items()
-        }
-        for way, its in live.items()
-    }
+def scores(own: Shop, embed: Mapping[str, Tensor]) -> dict[str, pd.Series]:
+    """Recall@1 (%) of each product, from embeddings of all that is searched."""
+    found = {}
+    for which, raw in embed.items():
+        z, asked, names = F.normalize(raw), own.asked[which], own.names[which]
+        hit = names[~asked][(z[asked] @ z[~asked].T).argmax(dim=1).numpy()]
+        found[which] = by_product(hit == names[asked], names[asked])
+    return found
 
 
-def committed(name: str = "") -> dict[str, dict[str, list[pd.Series]]]:
-    """Scores of a recorded run: of the committed figure, where the network is not installed."""
-    path = dmlkit.ROOT / "figures" / "25_answer.json"
-    if name:
-        path = dmlkit.ROOT / "data" / "evidence" / f"{name}.json"
-    record = json.loads(path.read_text("utf-8"))
-    record = record if name else record["numbers"]["live"]
+def answers(own: Shop, outputs: Tensor) -> pd.Series:
+    """How often (%) the largest output names the right one of the same five, by product."""
+    right = own.names["same"][own.asked["same"]]
+    return by_product(np.array(own.products)[outputs.argmax(dim=1).numpy()] == right, right)
+
+
+def embedded(network: nn.Module, own: Shop) -> dict[str, Tensor]:
+    """What a network makes of all that is searched."""
+    with torch.no_grad():
+        return {which: torch.cat([network(part.float() / 255) for part in x.split(50)])
+                for which, x in own.views.items()}  # fmt: skip
+
+
+def histograms(cartons: bool) -> dict[str, list[pd.Series]]:
+    """Recall@1 (%) of color histograms of 64 pixels, in the four shops of a record."""
+    every = data.load("grocery64", "test", fold=None)
+    names, queries = np.array(every.class_names)[every.labels], every.queries
+    assert queries is not None
+    found: dict[str, list[pd.Series]] = {"same": [], "new": []}
+    for fold in range(4):
+        few, held, new, _ = rows_of(fold, 5, 10, cartons=cartons)
+        for which, rows, asked in (
+            ("same", np.r_[few, held], np.arange(len(few) + len(held)) >= len(few)),
+            ("new", new, queries[new]),
+        ):
+            z = color_histogram(every.images[rows])
+            hit = names[rows][~asked][(z[asked] @ z[~asked].T).argmax(dim=1).numpy()]
+            found[which].append(by_product(hit == names[rows][asked], names[rows][asked]))
+    return found
+
+
+def committed(name: str) -> dict[str, dict[str, list[pd.Series]]]:
+    """Scores of shops of 64 pixels, by way."""
+    record = recorded(name.removeprefix("25_"))
     return {
         way: {
             which: [pd.Series(v["values"], v["products"]) for v in each]
@@ -195,18 +227,45 @@ def committed(name: str = "") -> dict[str, dict[str, list[pd.Series]]]:
     }
 
 
-#: What is compared in the live run.
-WAYS = "color histogram", "untouched", "classifier", "head", "all layers"
+#: What is compared in the notebook's own run, beside color histograms.
+WAYS = "untouched", "classifier", "head", "all layers"
+#: Rows of the first picture.
+ROWS = "learn from", "the same five,\nanother visit", "new products"
 
 
-def first_answers(named: nn.Module, own: Shop) -> pd.Series:
-    """How often (%) a classifier of frozen features is right at first, by product of the same."""
-    network = pretrained()
-    with torch.no_grad():
-        f = torch.cat([network(part.float() / 255) for part in own.same.split(64)])
-        hits = named(F.normalize(f)).argmax(dim=1).numpy() == own.same_y
-    each = 100 * pd.Series(hits).groupby(own.same_y).mean()
-    return each.set_axis([own.products[k] for k in each.index])
+def three_rows(own: Shop) -> Tensor:
+    """Views (3, 5, 3, 128, 128): what is learned, the same on another visit, five new products."""
+    rows = []
+    for which, asked in (("same", False), ("same", True), ("new", True)):
+        names = np.where(own.asked[which] == asked, own.names[which], "")
+        among = own.products if which == "same" else sorted({*names} - {""})[::4][:5]
+        rows.append(own.views[which][[int(np.flatnonzero(names == each)[0]) for each in among]])
+    return torch.stack(rows)
+
+
+def of_record(shops: int) -> dict[str, dict[str, list[pd.Series]]]:
+    """What the notebook's own run finds, of the record: where it cannot train."""
+    found: dict[str, dict[str, list[pd.Series]]] = {}
+    ways = ("untouched",) * 2, ("classifier", "classifier, 0.0001"), ("head", "head, 0.0003")
+    for way, kept in (*ways, ("all layers",) * 2):
+        its = [recorded("cartons")[str(fold)][kept] for fold in range(shops)]
+        names = {"same": "same", "new": "new", "by proxies": "answer"}
+        if way == "classifier":
+            names = {"same": "answer"}
+        found[way] = {to: [pd.Series(each[of]) for each in its if of in each]
+                      for of, to in names.items()}  # fmt: skip
+    return found
+
+
+def table(live: Mapping[str, Mapping[str, Sequence[pd.Series]]]) -> str:
+    """Means in percent, a line for each way."""
+    heads = {"answer": "names the five", "same": "finds the five", "new": "finds new ones"}
+    lines = [" " * 16 + "".join(f"{said:>17}" for said in heads.values())]
+    for way in ("color histogram", *WAYS):
+        each = [live[way].get(which, ()) for which in heads]
+        means = [f"{pd.concat([*its]).mean():.1f} %" if len(its) else "" for its in each]
+        lines.append(f"{way:<16}" + "".join(f"{mean:>17}" for mean in means))
+    return "\n".join(lines)
 
 
 def recorded(name: str) -> dict[str, Any]:
@@ -216,45 +275,56 @@ def recorded(name: str) -> dict[str, Any]:
     return found
 
 
-def fifty() -> dict[str, dict[str, list[pd.Series]]]:
-    """Scores at 224 pixels, shop by shop, of each way with the setting that is chosen for it.
+def fifty(name: str = "fifty") -> dict[str, dict[str, list[pd.Series]]]:
+    """Scores of a record, shop by shop, of each way with the setting that is chosen for it.
 
-    The head's rate: for new products by the other products of the training part; for the same five,
-    as the classifier's penalty, by the same five of the other shops.
+    "answer" is how often its own largest output names the right one of the same five. The head's
+    rate: for new products by the other products of the training part; for the same five, as the
+    classifier's penalty, by the same five of the other shops.
     """
-    shops = [*recorded("fifty").values()]
+    shops = [*recorded(name).values()]
     ways: dict[str, dict[str, list[pd.Series]]] = {
         way: {which: [pd.Series(shop[way][which]) for shop in shops] for which in ("same", "new")}
         for way in ("untouched", "all layers")
     }
+    ways["all layers"]["answer"] = [pd.Series(shop["all layers"]["by proxies"]) for shop in shops]
 
     def best(of: str, which: str, others: Sequence[dict[str, Any]]) -> str:
         tried = [way for way in shops[0] if way.startswith(f"{of}, ")]
         return max(tried, key=lambda w: np.mean([np.mean([*o[w][which].values()]) for o in others]))
 
     ways["head"] = {"same": [], "new": []}
-    ways["classifier"] = {"same": []}
+    ways["classifier"] = {"answer": []}
     for k, shop in enumerate(shops):
         rest = shops[:k] + shops[k + 1 :]
-        for of, which, chosen in (
-            ("head", "same", best("head", "same", rest)),
-            ("head", "new", best("head", "other", [shop])),
-            ("classifier", "same", best("classifier", "same", rest)),
+        for of, which, to, chosen in (
+            ("head", "same", "same", best("head", "same", rest)),
+            ("head", "new", "new", best("head", "other", [shop])),
+            ("classifier", "same", "answer", best("classifier", "same", rest)),
         ):
-            ways[of][which].append(pd.Series(shop[chosen][which]))
+            ways[of][to].append(pd.Series(shop[chosen][which]))
     return ways
 
 
-def searched() -> dict[str, dict[str, list[float]]]:
-    """Recall@1 (%) of new validation products of each shop, by the rate of what learns."""
-    record = [*recorded("rates").values()]
-    found: dict[str, dict[str, list[float]]] = {"head alone": {}, "all layers": {}}
-    for way in record[0]:
-        layers, _, rate = way.partition(", ")
-        if rate:
-            of, at = ("head alone", rate) if layers == "0" else ("all layers", layers)
-            found[of][at] = [float(np.mean([*its[way].values()])) for its in record]
-    return {of: dict(sorted(its.items(), key=lambda e: float(e[0]))) for of, its in found.items()}
+def halfway() -> dict[str, Any]:
+    """What 60 steps at 224 pixels brought, by product (mean of three draws of photographs)."""
+    study = pd.read_csv(dmlkit.ROOT / "data" / "evidence" / "25_thinned.csv")
+
+    def of(measure: str, share: str, draws: int = 3) -> pd.Series:
+        arms = [f"whole network, 5 × 10, 224 pixels, draw {d}, {share}" for d in range(draws)]
+        rows = study[study["arm"].isin(arms) & (study["measure"] == measure)]
+        each = pd.concat([pd.Series(json.loads(text)) for text in rows["by_class"]])
+        return 100 * each.groupby(each.index).mean()
+
+    before, middle, after = (of("recall_at_1", *a) for a in (("0", 1), ("0.5",), ("1",)))
+    coarse = {"before": of("coarse_at_1", "0", 1), "after": of("coarse_at_1", "1")}
+    return {
+        "gain": figures.sample((after - before).tolist()),
+        "halfway minus all the way": figures.sample((middle - after).tolist()),
+        "halfway minus before": figures.sample((middle - before).tolist()),
+        "coarse": figures.example({key: float(its.mean()) for key, its in coarse.items()}),
+        "coarse, after minus before": figures.sample((coarse["after"] - coarse["before"]).tolist()),
+    }
 
 
 def shuffled(
@@ -293,53 +363,118 @@ def maps(gains: Mapping[str, Mapping[str, Any]], titles: Mapping[str, str], each
     return fig
 
 
-def rates(found: Mapping[str, Mapping[str, Sequence[float]]]) -> tuple[Figure, dict[str, Any]]:
-    """What was found of validation products, by rate."""
-    fig, panels = plt.subplots(1, 2, figsize=(6.8, 2.9), sharey=True, layout="constrained")
-    drawn = {}
-    for axes, (way, its), ink in zip(panels, found.items(), (BLUE, ORANGE), strict=True):
-        drawn[way] = figures.sweep(axes, its, {}, ink, "", 1)
-        axes.set_title(way, fontweight="bold", loc="left", fontsize=10, color=ink)
-    panels[0].set(ylabel=figures.RECALL_AXIS, xlabel="rate of the head")
-    panels[1].set(xlabel="rate of the layers (head: 0.0003)")
-    return fig, drawn
-
-
-#: What the rows of the answer are called in the picture.
+#: The rows of the answer: what it asks, below it the photographs.
 _ROWS = {
-    "same, all layers minus classifier": "the same five: all layers − classifier",
-    "new, all layers minus head": "new products: all layers − head",
-    "new, cartons": "new cartons: the same",
-    "new, fruit and vegetables": "new fruit, vegetables: the same",
-    "64 pixels, same, all layers minus head": "64 pixels, the same five: all layers − head",
-    "64 pixels, new, all layers minus head": "64 pixels, new products: all layers − head",
+    "same": "the same five,\nany products, 224 px",
+    "same, cartons": "the same five,\nall cartons, 128 px",
+    "new": "new products,\n224 px",
+    "new, after cartons": "new products, after\nfive cartons, 128 px",
+}
+#: What the left side shows.
+LEVELS = {
+    "color histogram": ("0.6", "x"),
+    "untouched": ("0.35", "|"),
+    "frozen": (BLUE, "o"),
+    "all layers": (ORANGE, "o"),
 }
 
 
-def answer(rows: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Differences with their intervals, a row each; strokes are shops.
+def levels(*records: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Right answers (%) in the rows of the answer, of records of any five and of five cartons."""
+    found = {}
+    for k, of in enumerate(records):
+        floor, before = histograms(bool(k)), of["untouched"]
+        same, new = ("same, cartons", "new, after cartons") if k else ("same", "new")
+        found[same] = [floor["same"], before["same"], of["classifier"]["answer"],
+                       of["all layers"]["answer"]]  # fmt: skip
+        found[new] = [floor["new"], before["new"], of["head"]["new"], of["all layers"]["new"]]
+    return {
+        name: {way: float(pd.concat(of).mean()) for way, of in zip(LEVELS, its, strict=True)}
+        for name, its in found.items()
+    }
 
-    rows: {name: {"kinds": values, "dots": values}}; those at 64 pixels stand below a line.
+
+def answer(
+    rows: Mapping[str, Mapping[str, Any]],
+    levels: Mapping[str, Mapping[str, float]],
+    live: Mapping[str, float],
+) -> Figure:
+    """Levels on the left, on the right the difference that the rule asks about, with its interval.
+
+    rows: {name: {"kinds": values, "dots": values}}, levels: {name: {way: Recall@1}}, live: a
+    difference of the reader's own shop, by row.
     """
-    fig, axes = plt.subplots(figsize=(7.6, 4.3), layout="constrained")
-    small = min(k for k, name in enumerate(rows) if name.startswith("64"))
+    fig, (left, right) = plt.subplots(
+        1, 2, figsize=(8.2, 4.1), sharey=True, layout="constrained", width_ratios=(1, 1.15)
+    )
     for k, (name, its) in enumerate(rows.items()):
+        for way, value in levels[name].items():
+            ink, marker = LEVELS[way]
+            left.plot(value, k, marker, color=ink, ms=17 if marker == "|" else 9, mew=2, alpha=0.9)
         mean, low, high, _ = interval(its["kinds"])
-        ink = "0.4" if "minus" not in name else ORANGE if "new" in name else BLUE
-        wide = 6 if k < small else 3
-        axes.plot([low, high], [k, k], color=ink, lw=wide, solid_capstyle="butt", alpha=0.7)
-        axes.plot(mean, k, "o", color=ink, ms=2 * wide)
-        axes.plot(its["dots"], np.full(len(its["dots"]), k + 0.3), "|", color=ink, ms=7)
-        said = f"{mean:+.1f} [{low:.1f}, {high:.1f}]".replace("-", "−")
-        axes.text(1.02, k, said, va="center", fontsize=11 if k < small else 9.5, color=ink,
-                  fontweight="bold", transform=axes.get_yaxis_transform())  # fmt: skip
-    axes.axvline(0, color="0.3", lw=1.2, zorder=0)
-    axes.axhline(small - 0.45, color="0.8", lw=1)
-    labels = axes.set_yticks(range(len(rows)), [_ROWS[name] for name in rows])
-    for k, tick in enumerate(labels):
-        tick.label1.set_fontsize(9.5 if k < small else 8.5)
-    axes.set_ylim(len(rows) - 0.4, -0.55)
-    axes.grid(False, axis="y")
-    axes.set_xlabel("difference in points of Recall@1")
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        right.plot([low, high], [k, k], color="0.35", lw=5, solid_capstyle="butt", alpha=0.6)
+        right.plot(mean, k, "o", color="black", ms=9)
+        spread = k + 0.2 + 0.06 * np.arange(len(its["dots"]))
+        right.plot(its["dots"], spread, "o", color="0.6", ms=4, mew=0)
+        if name in live:
+            right.plot(live[name], k - 0.24, "D", color="#009e73", ms=8)
+        said = f"{mean:.1f}  [{low:.1f}, {high:.1f}]".replace("-", "−")
+        right.text(1.02, k, said, va="center", fontsize=10.5, fontweight="bold",
+                   transform=right.get_yaxis_transform())  # fmt: skip
+    right.axvline(0, color="0.3", lw=1.2, zorder=0)
+    left.set_yticks(range(len(rows)), [_ROWS[name] for name in rows], fontsize=10)
+    left.set_ylim(len(rows) - 0.4, -0.6)
+    left.set_xlim(left.get_xlim()[0], 103)
+    left.set_xlabel("right answers (%)")
+    right.set_xlabel("all layers − frozen network (points)")
+    words = ("color histogram", "untouched", "classifier or head", "all layers")
+    for (ink, marker), word in zip(LEVELS.values(), words, strict=True):
+        left.plot([], [], marker, color=ink, ms=8, mew=2, label=word)
+    right.plot([], [], "o", color="0.6", ms=4, label="a shop")
+    if live:
+        right.plot([], [], "D", color="#009e73", ms=8, label="the shop of this run")
+    fig.legend(loc="outside lower center", ncols=6, fontsize=9, handletextpad=0.2,
+               columnspacing=1.2)  # fmt: skip
+    for axes in (left, right):
+        axes.grid(False, axis="y")
     return fig
+
+
+#: Frozen networks that the picture of places names.
+SHOWN = {
+    "nyu-visionx/moco-v3-vit-b": ("MoCo-v3-B", "#009e73"),
+    "facebook/dinov2-giant": ("DINOv2-giant", BLUE),
+    "facebook/dinov2-small": ("DINOv2-small", "#56b4e9"),
+    "google/siglip-large-patch16-384": ("SigLIP-L-384", ORANGE),
+    "openai/clip-vit-base-patch32": ("CLIP-B/32", "#cc79a7"),
+}
+
+
+def places() -> tuple[Figure, dict[str, Any]]:
+    """Places of 48 frozen networks on four published sets, as others measured them."""
+    table = pd.read_csv(dmlkit.ROOT / "data" / "reported" / "mieb_i2i.csv")
+    hits = table.pivot(index="method", columns="dataset", values="value")
+    hits = hits[["CUB", "Cars", "SOP", "RP2K"]]
+    place = hits.rank(ascending=False, method="min")
+    fig, axes = plt.subplots(figsize=(6.5, 3.8), layout="constrained")
+    axes.plot(place.T.to_numpy(), color="0.88", lw=0.8)
+    for method, (name, ink) in SHOWN.items():
+        its = place.loc[method].to_numpy()
+        axes.plot(its, "o-", color=ink, lw=2.2)
+        axes.text(3.13, its[-1], name, color=ink, va="center", fontsize=9.5, fontweight="bold")
+    axes.set(ylim=(49.5, -0.5), xlim=(-0.15, 3.1), ylabel=f"place among {len(hits)} networks")
+    axes.set_xticks(
+        range(4), ["birds\n(CUB)", "cars\n(Cars)", "web shop\n(SOP)", "shelves\n(RP2K)"]
+    )
+    axes.set_yticks([1, 12, 24, 36, 48])
+    axes.grid(False)
+    agree = hits.corr("spearman").to_numpy()[np.triu_indices(4, k=1)]
+    first = place.eq(1).any(axis=1) & place.eq(1).all(axis=1)
+    return fig, {
+        "networks": len(hits),
+        "agree": [float(agree.min()), float(agree.max())],
+        "first everywhere": int(first.sum()),
+        "best of worst places": float(place.max(axis=1).min()),
+        "places": {name: place.loc[method].to_dict() for method, (name, _) in SHOWN.items()},
+        "hits": {name: hits.loc[method].to_dict() for method, (name, _) in SHOWN.items()},
+    }

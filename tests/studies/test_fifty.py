@@ -21,7 +21,7 @@ def test_the_records_have_all_shops_and_settings():
 
 
 def test_untouched_features_of_a_shop_come_out_again():
-    every = data.load("grocery", "test", fold=None, features=fifty.KEPT)
+    every = data.load("grocery", "test", fold=None, features=f"{fifty.KEPT}@224")
     names = np.array(every.class_names)[every.labels]
     _, _, new, _ = lesson.rows_of(2, 5, 10)
     found = fifty.nearest(every.images[new].flatten(1), names[new], every.queries[new])
@@ -43,3 +43,18 @@ def test_a_setting_is_not_chosen_by_the_shop_that_it_is_for(monkeypatch):
     before = lesson.fifty()["head"]["same"][0].tolist()
     monkeypatch.setattr(lesson, "recorded", lambda _: shops)
     assert lesson.fifty()["head"]["same"][0].tolist() == before
+
+
+def test_the_carton_shops_have_five_cartons_and_one_way_of_naming_them():
+    cartons = data.load("grocery64", "test", fold=None).class_names[28:59]
+    for fold, shop in lesson.recorded("cartons").items():
+        *_, products = lesson.rows_of(int(fold), 5, 10, cartons=True)
+        assert set(products) <= set(cartons)
+        for way in ("all layers", "head, 0.0003"):
+            assert set(shop[way]["by proxies"]) == set(products)
+
+
+def test_without_photographs_the_notebook_shows_the_record():
+    live = lesson.of_record(1)
+    assert [*live] == [*lesson.WAYS]
+    assert "classifier" in lesson.table(live | {"color histogram": lesson.histograms(True)})
