@@ -113,35 +113,35 @@ def answer(
                fontsize=8, color="0.4", ha="right", va="center")  # fmt: skip
     level.set_yticks(range(len(found)), [*found], fontsize=9)
     level.set(ylim=(len(found) + 0.5, -0.75))
-    most = max(float(values.max()) for values in found.values())
-    level.set_xlim(pixels - 0.75 * (most - pixels), most + 2)
+    every = np.concatenate([[pixels], *found.values()])
+    level.set_xlim(every.min() - 0.75 * np.ptp(every), every.max() + 2)
     level.grid(False)
     level.set_title("Recall@1 (%)", loc="left", fontsize=9, weight="bold")
     below.plot(at, oldest.T, color=figures.WRONG, lw=0.7, alpha=0.35)
     below.plot(at, oldest.mean(axis=0), color=figures.WRONG, lw=2.2)
     below.plot(at, same.mean(axis=0), color="0.4", lw=1.6)
     top = float(same.mean(axis=0).max())
-    below.text(at[-1], top + 0.05, "two of a character", fontsize=8, color="0.3", ha="right")
-    below.text(at[0], 0.06, "oldest entries", fontsize=8, color=figures.WRONG, weight="bold")
+    below.text(at[-1], 1.08 * top, "two of a character", fontsize=8, color="0.3", ha="right")
+    below.text(at[0], 0.09 * top, "oldest entries", fontsize=8, color=figures.WRONG, weight="bold")
     below.set(ylim=(0, 1.45 * top), xlabel="step", xticks=at[::2])
     below.grid(False)
     below.set_title("entries have moved by", loc="left", fontsize=9, weight="bold")
-    rows: dict[str, Any] = {}
-    ends = np.concatenate([*gain.values(), [0.0]])
-    for place, (name, values) in enumerate(gain.items()):
-        each = rows[name.replace("\n", " ")] = _row(values)
+    rows = {name.replace("\n", " "): _row(values) for name, values in gain.items()}
+    bounds = [each[end] for each in rows.values() for end in ("low", "high")]
+    ends = np.concatenate([*gain.values(), bounds, [0.0]])
+    wide = float(np.ptp(ends))
+    for place, (values, each) in enumerate(zip(gain.values(), rows.values(), strict=True)):
         big, color = place == 0, ink if place == 0 else "0.35"
         right.plot(values, [place + 0.2] * len(values), "o", ms=3.5, color=color, alpha=0.4, mew=0)
         right.plot([each["low"], each["high"]], 2 * [place], color=color, lw=5 if big else 2.2,
                    solid_capstyle="butt")  # fmt: skip
         right.plot(each["mean"], place, "D", color=color, ms=8 if big else 5.5, mec="white")
-        right.text(max(each["high"], values.max()) + 0.5, place, _signed(each["mean"]),
+        right.text(max(each["high"], values.max()) + 0.04 * wide, place, _signed(each["mean"]),
                    ha="left", va="center", color=color, fontsize=15 if big else 10,
                    weight="bold" if big else "normal")  # fmt: skip
     right.axvline(0, color="0.3", lw=1, zorder=0)
     right.set_yticks(range(len(gain)), [*gain], fontsize=9)
     right.get_yticklabels()[0].set(fontweight="bold", color=ink)
-    wide = float(np.ptp(ends))
     right.set(
         ylim=(len(gain) - 0.5, -0.6), xlim=(ends.min() - 0.05 * wide, ends.max() + 0.3 * wide)
     )
