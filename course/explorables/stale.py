@@ -24,18 +24,19 @@ def stale(_choice: Choice, numbers: Tensor, points: Tensor) -> dict[str, Tensor]
     """The ages of the batches in all places of the ring (K,), and how far they have moved (K,).
 
     ``points`` (1, 1) is the step, ``numbers`` (1,) the batches that the memory holds; both are
-    rounded. A batch of the step before has age 1; a place that is still empty has age 0.
+    rounded. The step's own batch, which enters before it is compared, has age 0; a place that is
+    still empty has age −1.
     """
     aged, same = (torch.tensor(measured()[name], dtype=points.dtype) for name in ("aged", "same"))
     step = min(max(int(points[0, 0].round()), 0), len(aged) - 1)
     size = int(numbers[0].round())
-    held = min(step, size)
-    ages = (step - torch.arange(size) - 1) % size + 1
-    ages = torch.where(ages <= held, ages, 0)
-    moved = torch.where(ages > 0, aged[step, (ages - 1).clamp(min=0)], 0)
+    held = min(step + 1, size)
+    ages = (step - torch.arange(size)) % size
+    ages = torch.where(ages < held, ages, -1)
+    moved = torch.where(ages < 0, 0, aged[step, ages.clamp(min=0)])
     return {
         "step": points.new_tensor(step), "entries": points.new_tensor(BATCH * held),
-        "oldest": aged[step, held - 1] if held else points.new_tensor(0.0), "same": same[step],
+        "oldest": aged[step, held - 1], "same": same[step],
         "ages": ages.to(points.dtype), "moved": moved,
         "wrong": points.new_tensor(BATCH * int((moved > same[step]).sum())),
     }  # fmt: skip
@@ -45,9 +46,9 @@ EXPLORABLE = Explorable(
     figure="10_drift",
     alt="A memory drawn as a ring of batches, at one step of a training: where the next batch "
     "enters, how old each batch is, and how far its entries have moved.",
-    discover="The newest batch takes the place of the oldest. In the first ten steps, and at two "
-    "steps just below 50, some entries have moved by more than two images of one character "
-    "differ; at the end, while the learning rate falls, even the oldest have hardly moved.",
+    discover="The newest batch takes the place of the oldest. In the first ten steps, and at step "
+    "47, some entries have moved by more than two images of one character differ; at the end, "
+    "while the learning rate falls, even the oldest have hardly moved.",
     choices=(
         Choice(
             "memory", "a memory in training",

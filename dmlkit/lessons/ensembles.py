@@ -17,6 +17,10 @@ from dmlkit.data.images import ImageSet
 
 Array = NDArray[np.float64]
 WIDE = "#0072b2"
+WAYS = {  # how members learn
+    "different groups": "#d55e00", "same groups": "#7a7a7a", "all products": WIDE,
+    "one wide head": "#222222",
+}  # fmt: skip
 
 
 def errors(
@@ -32,123 +36,213 @@ def errors(
         voted[r] = torch.bincount(good[right(vote(members), new)], minlength=5)
     share = 100 * count / count.sum(axis=1, keepdims=True)
     high, true = share.mean(axis=0), 100 * voted.sum(axis=0) / count.sum(axis=0).clip(1)
-    ends = np.cumsum(high)
-    fig, axes = plt.subplots(figsize=(6.4, 3.0))
-    for k in range(100):
-        n = int(np.searchsorted(ends, k + 0.5))
-        done = (k + 0.5 - (ends[n] - high[n])) < high[n] * (1 - true[n] / 100)  # first the missed
-        ink = figures.WRONG if done else figures.RIGHT
-        x, y = k // 5, 4 - k % 5
-        axes.add_patch(Rectangle((x, y), 0.86, 0.86, color=ink, lw=0))
-        axes.text(x + 0.43, y + 0.43, f"{n}", ha="center", va="center", fontsize=8, color="white",
-                  weight="bold")  # fmt: skip
-    axes.set(xlim=(-0.2, 20), ylim=(-0.2, 5), aspect="equal")
+    fig, axes = plt.subplots(figsize=(6.4, 2.6))
+    for n, (many, found) in enumerate(zip(high, true, strict=True)):
+        axes.add_patch(Rectangle((n - 0.4, 0), 0.8, found, color=figures.RIGHT, lw=0))
+        axes.add_patch(Rectangle((n - 0.4, found), 0.8, 100 - found, color=figures.WRONG, lw=0))
+        axes.text(n, 104, f"{found:.0f} %", ha="center", va="bottom", fontsize=11, weight="bold",
+                  color=figures.RIGHT)  # fmt: skip
+        axes.text(n, -8, f"{n} right", ha="center", va="top", fontsize=10, weight="bold")
+        axes.text(n, -24, f"{many:.0f} of 100", ha="center", va="top", fontsize=8.5)
+    axes.set(xlim=(-0.5, 4.5), ylim=(-38, 122))
     axes.set_axis_off()
-    axes.set_title("members that are right, of four", loc="left", weight="bold", fontsize=10)
+    axes.set_title("of the four members", loc="left", weight="bold", fontsize=10)
     for ink, name in ((figures.RIGHT, "the vote is right"), (figures.WRONG, "the vote is wrong")):
         axes.plot([], [], "s", color=ink, ms=9, label=name)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=2, frameon=False)
+    fig.legend(loc="upper right", ncols=2, frameon=False)
     drawn = {"share": figures.sample(share), "repaired": figures.example(true.tolist())}
     return fig, drawn | {"divided": figures.sample(100 - share[:, 0] - share[:, -1])}
 
 
 def query(every: ImageSet, members: list[Tensor], new: Tensor) -> tuple[Figure, dict[str, Any]]:
-    """The first query that two of four members find, and the vote: nearest photographs, cosines."""
+    """The first query that two of four members find, and the vote: cosines, and their means.
+
+    A row is a photograph that is nearest for a member or for the vote, so a column can be added up.
+    """
     q, own = torch.from_numpy(every.queries)[new], torch.from_numpy(every.labels)[new]
     s = torch.stack([f[q] @ f[~q].T for f in members])
     s = torch.cat([s, s.mean(dim=0, keepdim=True)])  # members and the vote: (5, queries, gallery)
     hits = own[~q][s.argmax(dim=2)] == own[q]
     divided = torch.nonzero((hits[:-1].sum(dim=0) == 2) & hits[-1]).flatten()
     one = int(divided[0]) if len(divided) else 0
-    same = own[~q] == own[q][one]
-    near, rival = (s[:, one].masked_fill(hide, -1).amax(dim=1).numpy() for hide in (~same, same))
+    nearest = s[:, one].argmax(dim=1)  # of each member, and of the vote
+    chosen = torch.tensor(sorted({*nearest.tolist()}, key=lambda k: -float(s[-1, one, k])))
+    table = s[:, one, chosen].T.numpy()  # (photographs, members and vote)
     rows = torch.nonzero(new).flatten()
-    shot = np.array([rows[q][one], *rows[~q][s[:, one].argmax(dim=1)]])
+    shot = np.array([rows[q][one], *rows[~q][chosen]])
     photos = data.load("grocery64", "test", fold=None, side=64).images[torch.from_numpy(shot)]
-    fig = plt.figure(figsize=(7.2, 3.3))
-    cells = fig.add_gridspec(2, 6, height_ratios=(1.25, 1))
-    titles = ["query", *(f"member {k + 1}" for k in range(4)), "vote"]
-    for k, (photo, title) in enumerate(zip(photos, titles, strict=True)):
-        axes = fig.add_subplot(cells[0, k])
+    names = [every.class_names[every.labels[k]].replace("-", " ") for k in shot]
+    inks = [figures.RIGHT if own[~q][k] == own[q][one] else figures.WRONG for k in chosen]
+    fig = plt.figure(figsize=(7.2, 0.72 * len(table) + 0.5))
+    heights = [0.5] + [1.0] * len(table)
+    cells = fig.add_gridspec(len(table) + 1, 3, width_ratios=(1.5, 0.9, 5.8), height_ratios=heights)
+    axes = fig.add_subplot(cells[1:, 0])
+    axes.imshow(photos[0].permute(1, 2, 0).numpy(), interpolation="bicubic")
+    axes.set(xticks=[], yticks=[])
+    axes.set_title("query", fontsize=10, fontweight="bold")
+    axes.set_xlabel(names[0], fontsize=9)
+    head, right = fig.add_subplot(cells[0, 2]), fig.add_subplot(cells[1:, 2])
+    for k, (photo, ink) in enumerate(zip(photos[1:], inks, strict=True)):
+        axes = fig.add_subplot(cells[k + 1, 1])
         axes.imshow(photo.permute(1, 2, 0).numpy(), interpolation="bicubic")
         axes.set(xticks=[], yticks=[])
-        axes.set_title(title, fontsize=10, fontweight="bold" if k in (0, 5) else "normal")
-        ink = "0.2" if k == 0 else figures.RIGHT if hits[k - 1, one] else figures.WRONG
-        name = every.class_names[every.labels[shot[k]]].replace("-", " ")
-        axes.set_xlabel(name, fontsize=8.5, color=ink)
-        axes.spines[:].set(color=ink, lw=3 if k else 1, visible=True)
-    axes = fig.add_subplot(cells[1, :])
-    axes.plot(near, "o", color=figures.RIGHT, ms=8, label="nearest of the\nquery's product")
-    axes.plot(rival, "X", color=figures.WRONG, ms=8, label="nearest of\nanother product")
-    axes.set(xlim=(-1.5, 4.5), ylabel="cosine", xticks=[])
-    axes.axvline(3.5, color="0.8", lw=1)
-    axes.margins(y=0.2)
-    axes.grid(False)
-    axes.legend(loc="center left", fontsize=8.5, frameon=False)
-    return fig, {"own": figures.example(near), "rival": figures.example(rival)}
+        axes.spines[:].set(color=ink, lw=3, visible=True)
+        right.text(0, k, names[k + 1], color=ink, fontsize=9, va="center", weight="bold")
+        for e, value in enumerate(table[k]):
+            best, x = chosen[k] == nearest[e], 2.4 + e + (0.35 if e == len(members) else 0)
+            style: dict[str, Any] = {"color": ink, "weight": "bold"} if best else {"color": "0.45"}
+            right.text(x, k, f"{value:.2f}", ha="center", va="center", fontsize=11, **style)
+            if best:
+                right.add_patch(Rectangle((x - 0.4, k - 0.36), 0.8, 0.72, color=ink, alpha=0.15))
+    for e in range(len(members)):
+        head.text(2.4 + e, 0, f"member\n{e + 1}", ha="center", va="bottom", fontsize=8.5)
+    head.text(2.75 + len(members), 0, "mean", ha="center", va="bottom", weight="bold")
+    right.set(ylim=(len(table) - 0.5, -0.5))
+    for panel in (head, right):
+        panel.set(xlim=(0, 3.3 + len(members)))
+        panel.set_axis_off()
+    return fig, {"cosines": figures.example(table.round(4))}
 
 
-def members(rho: float) -> Figure:
-    """Bells of cosines with another and with the own product: one member, and two votes of four."""
-    fig, grid = plt.subplots(1, 3, figsize=(7.0, 2.3), sharey=True)
-    titles = "one member", f"four of ours, ρ = {rho:.2f}", "four independent, ρ = 0"
-    x = np.linspace(-3, 4, 300)
+def misranked(f: Tensor, y: Tensor, queries: Tensor) -> float:
+    """How many percent of pairs, own and another product, a query's cosines put in a wrong order.
+
+    ``f`` (M, d) are unit embeddings with labels ``y`` (M,); ``queries`` (M,) says which are asked.
+    """
+    s, same = f[queries] @ f[~queries].T, y[queries][:, None] == y[~queries]
+    each = [
+        (row[own][:, None] < row[~own]).double().mean() for row, own in zip(s, same, strict=True)
+    ]
+    return 100 * float(torch.stack(each).nanmean())
+
+
+def members(rho: float, alone: float, voted: float) -> tuple[Figure, dict[str, Any]]:
+    """Bells of cosines with another and with the own product: one member, and two votes of four.
+
+    The gap is that which gives one member its share of pairs in wrong order, ``alone`` percent;
+    ``voted`` is that of the vote, measured.
+    """
+    gap = -(2**0.5) * float(torch.special.ndtri(torch.tensor(alone / 100, dtype=torch.float64)))
+    fig, grid = plt.subplots(1, 3, figsize=(7.0, 2.4), sharey=True)
+    titles = "one member", f"vote of four, ρ = {rho:.2f}", "four independent, ρ = 0"
+    x = np.linspace(-3, gap + 3, 300)
+    model = []
     for axes, title, r, many in zip(grid, titles, (1.0, rho, 0.0), (1, 4, 4), strict=True):
         spread = (r + (1 - r) / many) ** 0.5
-        for at, ink in ((0, figures.WRONG), (1, figures.RIGHT)):
+        for at, ink in ((0, figures.WRONG), (gap, figures.RIGHT)):
             y = np.exp(-(((x - at) / spread) ** 2) / 2) / spread
             axes.fill_between(x, y, color=ink, alpha=0.4, lw=0)
-        wrong = 50 * math.erfc(1 / (2 * spread))
+        model.append(50 * math.erfc(gap / (2 * spread)))
         axes.set_title(title, loc="left", weight="bold", fontsize=9)
-        axes.set_xlabel(f"{wrong:.0f} % of pairs wrong")
-        axes.set(yticks=[], xticks=[], xlim=(-3.4, 4.4))
+        axes.set(yticks=[], xticks=[], xlim=(-3.2, gap + 3.2))
         axes.grid(False)
-    words = ((-3.2, figures.WRONG, "another\nproduct"), (2.3, figures.RIGHT, "own\nproduct"))
-    for x_at, ink, name in words:
-        grid[0].text(x_at, 0.97, name, color=ink, fontsize=8.5, va="top", weight="bold")
-    return fig
+    grid[0].set_xlabel(f"measured: {alone:.1f} % wrong")
+    grid[1].set_xlabel(f"model: {model[1]:.1f} % wrong\nmeasured: {voted:.1f} %", weight="bold")
+    grid[2].set_xlabel(f"model: {model[2]:.2f} % wrong")
+    words = (
+        (-3.0, figures.WRONG, "another\nproduct", "left"),
+        (gap + 3.0, figures.RIGHT, "own\nproduct", "right"),
+    )
+    for x_at, ink, name, side in words:
+        grid[0].text(x_at, 1.6, name, color=ink, fontsize=8.5, va="top", weight="bold", ha=side)
+    wrong = {"alone": alone, "voted": voted, "model": model[1], "independent": model[2]}
+    return fig, wrong | {"gap": gap}
 
 
-def answer(rows: Mapping[str, Array]) -> tuple[Figure, dict[str, Any]]:
-    """Differences of Recall@1 by kind of product, the rule's first."""
-    fig, axes = plt.subplots(figsize=(6.9, 3.7))
-    axes.axvline(0, color="0.3", lw=1)
+def answer(
+    rows: Mapping[str, Array], voted: Mapping[str, Array], member: Mapping[str, Array], raw: float,
+    hollow: Sequence[str] = (),
+) -> tuple[Figure, dict[str, Any]]:  # fmt: skip
+    """Levels of Recall@1, from members to their vote; and its differences by kind of product.
+
+    The rule's difference is the first; ``hollow`` ones were asked after their run. ``raw`` is the
+    level of untouched features.
+    """
+    fig, (left, axes) = plt.subplots(1, 2, figsize=(7.2, 3.7), width_ratios=(1, 1.25))
+    for k, way in enumerate(voted):
+        at, end = float(member[way].mean()), float(voted[way].mean())
+        if abs(end - at) > 0.05:
+            style: dict[str, Any] = {"arrowstyle": "-|>", "color": "0.5", "lw": 1.3}
+            left.annotate("", (end - 0.25, k), (at, k), arrowprops=style | {"shrinkA": 4})
+            left.plot(at, k, "o", ms=6, mfc="white", mec="0.35")
+            left.text(
+                at, k - 0.22, f"{at:.0f}", ha="center", va="bottom", fontsize=8.5, color="0.4"
+            )
+        left.plot(end, k, "D", ms=7, color=WAYS.get(way, "0.35"))
+        ground = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+        left.text(end + 0.1, k - 0.24, f"{end:.1f}", ha="center", va="bottom", fontsize=9.5,
+                  weight="bold", color=WAYS.get(way, "0.35"), bbox=ground)  # fmt: skip
+    left.axvline(raw, color="0.7", lw=1.3, zorder=0)
+    left.text(raw - 0.3, len(voted) - 0.3, f"untouched {raw:.1f}", fontsize=8.5,
+              color="0.35", ha="right", va="center")  # fmt: skip
+    left.set_yticks(range(len(voted)), list(voted), fontsize=9)
+    left.set(ylim=(len(voted), -0.75))
+    left.margins(x=0.12)
+    left.grid(False)
+    left.set_title("Recall@1 (%): member → vote", loc="left", fontsize=9, weight="bold")
+    axes.axvline(0, color="0.3", lw=1, zorder=0)
     drawn: dict[str, Any] = {}
-    ends = np.concatenate([np.asarray(values) for values in rows.values()])
-    draw = np.random.default_rng(0)
+    ends = [0.0]
     for k, (name, values) in enumerate(rows.items()):
         mean, low, high, n = statistics.interval(values)
         ink, big = (WIDE, 1.6) if k == 0 else ("0.35", 1.0)
-        shake = k + 0.25 + 0.06 * draw.uniform(-1, 1, len(values))
-        axes.plot(values, shake, "o", ms=2.5, color=ink, alpha=0.35, mew=0)
-        axes.plot([low, high], [k, k], color=ink, lw=3 * big)
-        axes.plot(mean, k, "D", color=ink, ms=6 * big)
+        face = "white" if name in hollow else ink
+        axes.plot([low, high], [k, k], color=ink, lw=2.4 * big, solid_capstyle="butt")
+        axes.plot(mean, k, "D", color=ink, ms=6 * big, mfc=face)
         said = f"{mean:+.1f}".replace("-", "−")
-        ground = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-        style: dict[str, Any] = {"color": ink, "va": "center", "weight": "bold", "zorder": 5}
-        axes.text(high + 0.8, k - 0.05, said, fontsize=10 * big**0.6, bbox=ground, **style)
-        drawn[name] = figures.sample(values) | {"mean": float(mean), "n": int(n)}
-        drawn[name] |= {"low": float(low), "high": float(high)}
-    axes.set_yticks(range(len(rows)), list(rows), fontsize=9.5)
+        axes.text(high + 0.3, k, said, fontsize=10 * big**0.8, color=ink, va="center",
+                  weight="bold" if k == 0 else "normal")  # fmt: skip
+        ends += [float(low), float(high)]
+        drawn[name.replace("\n", " ")] = figures.sample(values) | {
+            "mean": float(mean), "n": int(n), "low": float(low), "high": float(high)
+        }  # fmt: skip
+    axes.set_yticks(range(len(rows)), list(rows), fontsize=9)
     axes.get_yticklabels()[0].set(weight="bold", color=WIDE)
-    axes.set(ylim=(len(rows) - 0.4, -0.55), xlim=(ends.min() - 1, ends.max() + 1))
-    axes.set_xlabel("difference of Recall@1 (points)")
+    axes.set(
+        ylim=(len(rows) - 0.5, -0.6),
+        xlim=(min(ends) - 0.5, max(ends) + 0.35 * (max(ends) - min(ends))),
+    )
+    axes.set_title("difference (points)", loc="left", fontsize=9, weight="bold")
     axes.grid(False, axis="y")
     return fig, drawn
 
 
-def rates(validation: Mapping[tuple[str, float], Array]) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 of validation products by the rate, a panel for each way: (repetitions, 81)."""
+def rates(
+    validation: Mapping[tuple[str, float], Array], one_rate: Mapping[str, Sequence[float]]
+) -> tuple[Figure, dict[str, Any]]:
+    """By the rate, on validation products: what votes find, ρ of members, and the vote's gain.
+
+    ``validation`` has (repetitions, products) by way and rate, ``one_rate`` the mean Recall@1 of
+    members and their ρ by "way at rate".
+    """
     ways = list(dict.fromkeys(way for way, _ in validation))
-    fig, panels = plt.subplots(2, 2, figsize=(6.9, 4.4), sharey=True, layout="constrained")
-    drawn = {}
-    for axes, way in zip(panels.flat, ways, strict=True):
-        each = {
-            f"{rate:g}": np.nanmean(x, axis=1) for (of, rate), x in validation.items() if of == way
-        }
-        drawn[way] = figures.sweep(axes, each, {}, "0.35", "", 1)
-        axes.set_title(way, fontweight="bold", loc="left", fontsize=9)
-        axes.tick_params(axis="x", labelsize=8)
-    fig.supylabel("Recall@1, validation (%)", fontsize=9)
-    fig.supxlabel("learning rate", fontsize=9)
-    return fig, drawn
+    grid = list(dict.fromkeys(rate for _, rate in validation))
+    fig, panels = plt.subplots(1, 3, figsize=(7.2, 2.9))
+    scores: dict[str, Any] = {way: {} for way in ways}
+    for way in ways:
+        votes = [validation[way, rate] for rate in grid]
+        for rate, each in zip(grid, votes, strict=True):
+            scores[way][f"{rate:g}"] = figures.sample(np.nanmean(each, axis=1))
+        level = np.array([np.nanmean(np.nanmean(each, axis=1)) for each in votes])
+        style: dict[str, Any] = {"color": WAYS[way], "lw": 2, "marker": "o", "ms": 4, "label": way}
+        panels[0].plot(range(len(grid)), level, **style)
+        if f"{way} at {grid[0]:g}" in one_rate:
+            alone, rho = np.array([one_rate[f"{way} at {rate:g}"] for rate in grid]).T
+            panels[1].plot(range(len(grid)), rho, **style)
+            panels[2].plot(range(len(grid)), level - alone, **style)
+    titles = "the vote finds (%)", "ρ of its members", "vote − its members (points)"
+    for axes, title in zip(panels, titles, strict=True):
+        axes.set_title(title, loc="left", fontsize=9, weight="bold")
+        axes.set_xticks(range(len(grid)), [f"{1e4 * rate:g}" for rate in grid])
+        axes.grid(False, axis="x")
+    panels[1].set_ylim(0, 1)
+    panels[2].set_ylim(bottom=0)
+    panels[1].set_xlabel("learning rate, times 10,000")
+    handles, names = panels[0].get_legend_handles_labels()
+    fig.legend(handles, names, loc="outside lower center", ncols=4, frameon=False)
+    return fig, {"scores": scores}
+
+
+def intervals(rows: Mapping[str, Array]) -> dict[str, Any]:
+    """Each row as a sample with its mean and 95 % interval."""
+    return {name: figures.differences(Figure().subplots(), {"": x})[""] for name, x in rows.items()}

@@ -5,8 +5,10 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle, Wedge
+from matplotlib.ticker import MaxNLocator
 
 from dmlkit import figures
 
@@ -14,29 +16,29 @@ from dmlkit import figures
 def rings(aged: np.ndarray, same: np.ndarray, steps: Sequence[int]) -> Figure:
     """The memory as a ring of batches at three steps: how far the entries of each have moved.
 
-    ``aged`` (T, K) is how far entries have moved by step and age, the newest first; ``same`` (T,)
-    the distance of two images of one character.
+    ``aged`` (T, K) is how far entries have moved by step and age, today's batch, of age 0, first;
+    ``same`` (T,) the distance of two images of one character.
     """
     fig, panels = plt.subplots(1, len(steps), figsize=(6.5, 2.6))
     fig.subplots_adjust(left=0, right=1, bottom=0, top=1, wspace=0)
     size = aged.shape[1]
     for axes, step in zip(panels, (min(each, len(aged) - 1) for each in steps), strict=True):
         for place in range(size):
-            age = (step - place - 1) % size + 1
-            far, held = aged[step, age - 1], age <= step
+            age = (step - place) % size
+            far, held = aged[step, age], age <= step
             ink = figures.WRONG if far > same[step] else figures.RIGHT
             ends = 90 - (place + 1) * 360 / size + 1.5, 90 - place * 360 / size - 1.5
-            look: dict[str, Any] = {"fc": ink, "alpha": 0.7 - 0.5 * (age - 1) / (size - 1)}
+            look: dict[str, Any] = {"fc": ink, "alpha": 0.7 - 0.5 * age / (size - 1)}
             if not held:
                 look = {"fc": "0.9"}
             axes.add_patch(Wedge((0, 0), 1, *ends, width=0.56, lw=0, **look))
-            if held and age == 1:
+            if held and age == 0:
                 axes.add_patch(Wedge((0, 0), 1, *ends, width=0.56, fill=False, ec="k", lw=2))
             turn = np.deg2rad(sum(ends) / 2)
             across, up = 0.72 * np.cos(turn), 0.72 * np.sin(turn)
             if held:
                 axes.text(across, up, f"{far:.2f}", ha="center", va="center", fontsize=8)
-            if age == size:
+            if age == size - 1:
                 out = {"arrowstyle": "-|>", "color": "k", "lw": 1.6, "shrinkA": 0, "shrinkB": 0}
                 at = np.array([np.cos(turn), np.sin(turn)])
                 axes.annotate("", 1.04 * at, 1.34 * at, arrowprops=out)
@@ -65,7 +67,7 @@ def search(
         rows = np.flatnonzero(kinds == kind)
         row, column = np.unravel_index(np.nanargmax(table[rows]), table[rows].shape)
         tops[str(kind)] = float(table[rows][row, column])
-        box: Any = {"fill": False, "ec": figures.WRONG, "lw": 2}
+        box: Any = {"fill": False, "ec": figures.WRONG, "lw": 2, "zorder": 4}
         axes.add_patch(Rectangle((column - 0.47, rows[row] - 0.44), 0.94, 0.88, **box))
         if rows[0]:
             axes.axhline(rows[0] - 0.5, color="white", lw=4)
@@ -83,53 +85,106 @@ def search(
 
 
 def answer(
-    gain: Mapping[str, np.ndarray], at: Sequence[int], oldest: np.ndarray, same: np.ndarray,
-    cost: np.ndarray,
+    found: Mapping[str, np.ndarray], floors: Mapping[str, float], gain: Mapping[str, np.ndarray],
+    at: Sequence[int], oldest: np.ndarray, same: np.ndarray,
 ) -> tuple[Figure, dict[str, Any]]:  # fmt: skip
-    """Differences of Recall@1 with 95 % intervals, the rule's first; beside them, age by step.
+    """Levels of Recall@1 above their floors, and how entries age; right, the differences.
 
-    ``gain`` is by name (networks,); ``oldest``, how far the oldest entries have moved, ``same``
-    and ``cost``, fresh minus old, are (networks, steps ``at``).
+    ``found`` and ``gain`` are by name (networks,), the rule's difference first; ``oldest``, how far
+    the oldest entries have moved, and ``same`` are (networks, steps ``at``).
     """
     fig, axes = plt.subplot_mosaic(
-        [["gain", "moved"], ["gain", "cost"]],
-        figsize=(6.8, 3.9), width_ratios=(1.55, 1), layout="constrained",
+        [["level", "gain"], ["moved", "gain"]],
+        figsize=(7.2, 4.3), width_ratios=(1, 1.35), height_ratios=(1.35, 1), layout="constrained",
     )  # fmt: skip
-    left, above, below = axes["gain"], axes["moved"], axes["cost"]
-    ink, rows = figures.look("xbm").color, {}
-    for place, (name, values) in enumerate(gain.items()):
-        each = rows[name.replace("\n", " ")] = _row(values)
-        big = place == 0
-        left.plot([each["low"], each["high"]], 2 * [place], color=ink, lw=5 if big else 2,
-                  solid_capstyle="butt", alpha=0.55 if big else 1)  # fmt: skip
-        left.plot(each["mean"], place, "o", color=ink, ms=11 if big else 6)
-        left.text(each["mean"], place - (0.24 if big else 0.15),
-                  f"{each['mean']:+.1f}".replace("-", "−"), ha="center", va="bottom", color=ink,
-                  fontsize=15 if big else 10, weight="bold" if big else "normal")  # fmt: skip
-    left.axvline(0, color="0.3", lw=1, zorder=0)
-    left.set_yticks(range(len(gain)), [*gain])
-    left.get_yticklabels()[0].set_fontweight("bold")
-    left.margins(x=0.14)
-    left.set(ylim=(len(gain) - 0.5, -0.75), xlabel="difference in Recall@1 (points)")
-    left.grid(False, axis="y")
-    above.plot(at, oldest.mean(axis=0), "o-", color=figures.WRONG, lw=2)
-    above.plot(at, same.mean(axis=0), "--", color="0.4", lw=1.4)
-    above.text(at[-1], same.mean(axis=0)[-1] + 0.02, "two of a character", fontsize=8,
-               color="0.3", ha="right", va="bottom")  # fmt: skip
-    above.set(ylim=(0, 1.25 * max(oldest.mean(axis=0).max(), same.mean(axis=0).max())))
-    above.set_title("the oldest entries moved by", loc="left", fontsize=9, weight="bold")
-    ends = [_row(each) for each in cost.T]
-    below.axhline(0, color="0.3", lw=1)
-    for step, each in zip(at, ends, strict=True):
-        below.plot(2 * [step], [each["low"], each["high"]], color=figures.RIGHT, lw=2)
-    below.plot(at, [each["mean"] for each in ends], "o-", color=figures.RIGHT, lw=1, ms=5)
-    below.set_title("fresh − old (points)", loc="left", fontsize=9, weight="bold")
-    below.set(xlabel="step")
-    for panel in (above, below):
-        panel.set(xticks=at, xlim=(min(at) - 12, max(at) + 12))
-    drawn = {"gain": rows, "cost": {f"{step}": each for step, each in zip(at, ends, strict=True)}}
+    level, right, below = axes["level"], axes["gain"], axes["moved"]
+    ink = figures.look("xbm").color
+    for place, (name, values) in enumerate(found.items()):
+        color = ink if name == "old" else "0.35"
+        level.plot(values, [place] * len(values), "o", ms=3, color=color, alpha=0.35, mew=0)
+        level.plot(values.mean(), place, "D", ms=6, color=color)
+        level.text(values.mean(), place - 0.22, f"{values.mean():.0f}", ha="center", va="bottom",
+                   fontsize=9, color=color)  # fmt: skip
+    pixels = floors["raw pixels"]
+    level.axvline(pixels, color="0.75", lw=1.2, zorder=0)
+    level.text(pixels + 0.5, len(found) - 0.05, f"raw pixels {pixels:.0f}", fontsize=8, color="0.4",
+               va="center")  # fmt: skip
+    level.text(pixels - 0.5, len(found) - 0.05, f"untrained {floors['untrained']:.0f} ←",
+               fontsize=8, color="0.4", ha="right", va="center")  # fmt: skip
+    level.set_yticks(range(len(found)), [*found], fontsize=9)
+    level.set(ylim=(len(found) + 0.5, -0.75))
+    every = np.concatenate([[pixels], *found.values()])
+    level.set_xlim(every.min() - 0.75 * np.ptp(every), every.max() + 2)
+    level.grid(False)
+    level.set_title("Recall@1 (%)", loc="left", fontsize=9, weight="bold")
+    below.plot(at, oldest.T, color=figures.WRONG, lw=0.7, alpha=0.35)
+    below.plot(at, oldest.mean(axis=0), color=figures.WRONG, lw=2.2)
+    below.plot(at, same.mean(axis=0), color="0.4", lw=1.6)
+    top = float(same.mean(axis=0).max())
+    below.text(at[-1], 1.08 * top, "two of a character", fontsize=8, color="0.3", ha="right")
+    below.text(at[0], 0.09 * top, "oldest entries", fontsize=8, color=figures.WRONG, weight="bold")
+    below.set(ylim=(0, 1.45 * top), xlabel="step", xticks=at[::2])
+    below.grid(False)
+    below.set_title("entries have moved by", loc="left", fontsize=9, weight="bold")
+    rows = {name.replace("\n", " "): _row(values) for name, values in gain.items()}
+    bounds = [each[end] for each in rows.values() for end in ("low", "high")]
+    ends = np.concatenate([*gain.values(), bounds, [0.0]])
+    wide = float(np.ptp(ends))
+    for place, (values, each) in enumerate(zip(gain.values(), rows.values(), strict=True)):
+        big, color = place == 0, ink if place == 0 else "0.35"
+        right.plot(values, [place + 0.2] * len(values), "o", ms=3.5, color=color, alpha=0.4, mew=0)
+        right.plot([each["low"], each["high"]], 2 * [place], color=color, lw=5 if big else 2.2,
+                   solid_capstyle="butt")  # fmt: skip
+        right.plot(each["mean"], place, "D", color=color, ms=8 if big else 5.5, mec="white")
+        right.text(max(each["high"], values.max()) + 0.04 * wide, place, _signed(each["mean"]),
+                   ha="left", va="center", color=color, fontsize=15 if big else 10,
+                   weight="bold" if big else "normal")  # fmt: skip
+    right.axvline(0, color="0.3", lw=1, zorder=0)
+    right.set_yticks(range(len(gain)), [*gain], fontsize=9)
+    right.get_yticklabels()[0].set(fontweight="bold", color=ink)
+    right.set(
+        ylim=(len(gain) - 0.5, -0.6), xlim=(ends.min() - 0.05 * wide, ends.max() + 0.3 * wide)
+    )
+    right.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    right.set_title("difference (points)", loc="left", fontsize=9, weight="bold")
+    right.grid(False, axis="y")
     moved = {f"{step}": _row(each) for step, each in zip(at, oldest.T, strict=True)}
-    return fig, drawn | {"oldest": moved, "same": figures.sample(same)}
+    return fig, {"gain": rows, "oldest": moved, "same": figures.sample(same)}
+
+
+def push(ring: Any, batches: Sequence[int], each: int) -> Figure:
+    """A ring's places after some batches have been pushed, with the number of the batch in each.
+
+    ``ring`` () makes an empty memory of 256 places; a batch takes ``each`` of them.
+    """
+    fig, panels = plt.subplots(1, len(batches), figsize=(6.5, 1.75))
+    fig.subplots_adjust(left=0, right=1, bottom=0, top=1, wspace=0)
+    for axes, many in zip(panels, batches, strict=True):
+        memory = ring()
+        for number in range(1, many + 1):
+            memory.push(torch.zeros(each, 1), torch.full((each,), number))
+        held = memory.labels[::each].tolist()
+        for place, number in enumerate(held):
+            ends = 90 - (place + 1) * 360 / len(held) + 1.5, 90 - place * 360 / len(held) - 1.5
+            look: dict[str, Any] = {"fc": "0.9"}
+            if number > 0:
+                look = {"fc": figures.RIGHT, "alpha": 0.7 - 0.07 * (many - number)}
+            axes.add_patch(Wedge((0, 0), 1, *ends, width=0.5, lw=0, **look))
+            if number == many:
+                axes.add_patch(Wedge((0, 0), 1, *ends, width=0.5, fill=False, ec="k", lw=2))
+            turn = np.deg2rad(sum(ends) / 2)
+            if number > 0:
+                axes.text(0.75 * np.cos(turn), 0.75 * np.sin(turn), f"{number}", ha="center",
+                          va="center", fontsize=10, weight="bold")  # fmt: skip
+        axes.text(0, 0, f"after\n{many}", ha="center", va="center", fontsize=9)
+        axes.set(xlim=(-1.3, 1.3), ylim=(-1.1, 1.1), aspect="equal")
+        axes.set_axis_off()
+    return fig
+
+
+def _signed(value: float) -> str:
+    """A difference with its sign and one decimal; never −0.0."""
+    return "0.0" if abs(value) < 0.05 else f"{value:+.1f}".replace("-", "−")
 
 
 def _row(values: np.ndarray) -> dict[str, Any]:
