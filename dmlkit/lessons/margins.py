@@ -208,7 +208,7 @@ def answer(
 
 def leads(found: Mapping[str, Sequence[Tensor]]) -> tuple[Figure, dict[str, Any]]:
     """Histograms of the leads of training images, with the margin and without: by setting (N,)."""
-    fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.5), layout="constrained")
+    fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.5), sharey=True, layout="constrained")
     bins = np.arange(-60.0, 81.0, 4.0)
     asked = math.degrees(0.5)
     pairs = {"at the searched scales": ("none", "0.5"), "at α = 64": ("none, 64", "0.5, 64")}
