@@ -252,7 +252,7 @@ def _printed(of: str, told: Mapping[str, Any] | None) -> Iterator[Finding]:
     wide = frame.pivot_table(index=keys, columns="method", values="value", sort=False)
     gains = pd.DataFrame({new: wide[new] - wide[old] for new, old in told["pairs"]})
     for name, part in gains.dropna(how="all").groupby(level="dataset", sort=False):
-        data = _SETS.get(str(name), str(name).partition(" (")[0])
+        data = told.get("data") or _SETS.get(str(name), str(name).partition(" (")[0])
         networks = part.groupby(level="backbone", sort=False)
         for network, sizes in networks:
             label = data + f" ({_SETS.get(network, network)})" * (len(networks) > 1)

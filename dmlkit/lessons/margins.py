@@ -6,6 +6,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Wedge
@@ -18,12 +19,13 @@ from dmlkit.lessons.proxies import row as row
 
 Array = NDArray[np.float64]
 NONE, MARGIN = "0.15", figures.RIGHT
+BLUE, ORANGE, GRAY = "#9ecae1", "#fdd0a2", "#dedede"
 
 
 def border() -> Figure:
     """An image between two proxies, without a margin and with one."""
     fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.5))
-    BLUE, ORANGE, GRAY, place = "#9ecae1", "#fdd0a2", "#dedede", 82.0  # of x, in degrees
+    place = 82.0  # of x, in degrees
 
     def at(turn: float, r: float) -> tuple[float, float]:
         return r * math.cos(math.radians(turn)), r * math.sin(math.radians(turn))
@@ -52,10 +54,10 @@ def border() -> Figure:
             axes.text(*at(turn, 1.12), name, ha="center", va="center", fontsize=12)
         for (start, end), r, out in (((45.0, place), 0.42, 0.12), ((place, 135.0), 0.42, 0.12)):
             arc(axes, start, end, r, "black", 1)
-            middle = (start + end) / 2 + (2 if start == place else 0)
+            middle = (start + end) / 2 + (8 if start == place else -2)
             said = f"{end - start:.0f}°"
             axes.text(*at(middle, r + out), said, ha="center", va="center", fontsize=9)
-        axes.set(xlim=(-1.2, 1.2), ylim=(-0.25, 1.25), aspect="equal")
+        axes.set(xlim=(-1.2, 1.2), ylim=(-0.25, 1.28), aspect="equal")
         axes.set_axis_off()
         axes.set_title(title, fontweight="bold")
     panels[0].plot([0, 0], [0, 1.0], color="black", lw=1, ls="--")
@@ -64,93 +66,168 @@ def border() -> Figure:
     panels[0].text(0, -0.07, "x leads by 53° − 37° = 16°", color=figures.RIGHT, **style)
     panels[1].text(0, -0.07, "16°, of 29° that are asked", color=figures.RIGHT, **style)
     arc(panels[1], 90 - 14.3, 90 + 14.3, 1.04, "0.35", 3)
-    panels[1].text(-0.3, 1.08, "29°", color="0.35", ha="right", fontsize=9)
+    panels[1].text(-0.06, 1.08, "29°", color="0.35", ha="center", fontsize=10, weight="bold")
     return fig
 
 
 def wedges(
     targets: Mapping[str, Callable[[Tensor], Tensor]],
+    content: Callable[[Tensor, float, Callable[[Tensor], Tensor]], tuple[Tensor, Tensor]],
     wedge: Callable[[float, Callable[[Tensor], Tensor]], float],
-) -> tuple[Figure, list[int], dict[str, list[float]]]:
-    """The width of the wedge by the angle between the proxies."""
-    fig, axes = plt.subplots(figsize=(4.6, 2.5))
-    apart = [*range(55, 181, 5)]
-    widths = {name: [wedge(a, phi) for a in apart] for name, phi in targets.items()}
-    ends = {"cosface": (56, 54), "arcface": (140, 34), "sphereface": (92, 80)}
-    for name, width in widths.items():
-        look = figures.look(name)
-        axes.plot(apart, width, color=look.color, lw=2)
-        axes.text(*ends[name], look.name, color=look.color, fontweight="bold")
-    axes.set(xlabel="angle between the proxies (degrees)", ylabel="wedge (degrees)", ylim=(0, 112))
-    axes.set_title("nearer: CosFace's alone widens", fontweight="bold", loc="left")
-    return fig, apart, widths
+) -> tuple[Figure, dict[str, dict[str, float]]]:
+    """Between two proxies, 90° and 60° apart: where each class is content, and where none."""
+    fig, rows = plt.subplots(2, len(targets), figsize=(6.5, 3.3))
+    widths: dict[str, dict[str, float]] = {name: {} for name in targets}
+    for apart, line in zip((90.0, 60.0), rows, strict=True):
+        for axes, (name, phi) in zip(line, targets.items(), strict=True):
+            turn = torch.linspace(0, apart, 721, dtype=torch.float64)
+            first, second = (each.numpy() for each in content(turn, apart, phi))
+            angle = np.radians(90 - apart / 2 + turn.numpy())
+            for held, ink in ((first, BLUE), (second, ORANGE), (~(first | second), GRAY)):
+                ends = np.radians([90 - apart / 2, 90 + apart / 2])
+                if held.any():
+                    ends = angle[held][[0, -1]]
+                axes.add_patch(Wedge((0, 0), 1, *np.degrees(ends), color=ink, lw=0))
+            for k, end in enumerate((angle[0], angle[-1])):
+                tip = math.cos(end), math.sin(end)
+                arrow = {
+                    "arrowstyle": "-|>",
+                    "color": "black",
+                    "lw": 1.4,
+                    "shrinkA": 0,
+                    "shrinkB": 0,
+                }
+                axes.annotate("", tip, (0, 0), arrowprops=arrow)
+                axes.text(
+                    1.13 * tip[0], 1.1 * tip[1], rf"$\hat p_{k + 1}$", ha="center", va="center"
+                )
+            widths[name][f"{apart:.0f}"] = width = wedge(apart, phi)
+            axes.text(
+                0, 1.06, f"{width:.0f}°", ha="center", va="bottom", fontsize=11, weight="bold"
+            )
+            axes.set(xlim=(-1.05, 1.05), ylim=(-0.03, 1.25), aspect="equal")
+            axes.set_axis_off()
+            if apart == 90:
+                axes.set_title(figures.look(name).name, weight="bold", pad=12)
+        line[0].text(-1.12, 0.45, f"{apart:.0f}°\napart", ha="right", va="center", fontsize=10)
+    return fig, widths
 
 
-def pull(lead: Tensor, share: Mapping[str, Tensor]) -> Figure:
-    """How hard an image is pulled, by its lead (N,): a curve (N,) for each setting."""
-    fig, axes = plt.subplots(figsize=(5.6, 2.6))
-    spots = {"no margin, 64": (2, 0.88), "0.5 rad, 64": (29.5, 0.72), "no margin, 8": (43, 0.33)}
-    for name, values in share.items():
-        ink = MARGIN if name.startswith("0.5") else NONE
-        axes.plot(lead, values, color=ink, lw=2.2, ls="--" if name.endswith(" 8") else "-")
-        axes.text(*spots[name], name, color=ink, fontweight="bold", va="center")
-    axes.set(xlabel="lead (degrees)", ylabel=r"pulled by $1 - P_y$", ylim=(-0.03, 1.05))
-    axes.set_title("who is still pulled?", fontweight="bold", loc="left")
-    return fig
+def pull(
+    lead: Tensor, settings: Mapping[tuple[float, float], Tensor]
+) -> tuple[Figure, dict[str, Any]]:
+    """How hard an image is pulled, by its lead (N,): curves (N,) by margin and scale."""
+    fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.6), sharey=True, layout="constrained")
+    looks: dict[float, tuple[str, float]] = {64: ("-", 2.2), 8: ("-", 2.2), 4: ("--", 1.8)}
+    spots: dict[tuple[float, float], tuple[float, float, str]] = {
+        (0.0, 64): (3, 0.42, "left"), (0.5, 64): (31, 0.62, "left"),
+        (0.5, 8): (60, 0.87, "right"), (0.5, 4): (60, 1.04, "right"),
+        (0.0, 4): (60, 0.63, "right"), (0.0, 8): (60, 0.31, "right"),
+    }  # fmt: skip
+    for (m, alpha), values in settings.items():
+        axes = panels[0 if alpha == 64 else 1]
+        ink = MARGIN if m else NONE
+        axes.plot(lead, values, color=ink, ls=looks[alpha][0], lw=looks[alpha][1])
+        x, y, side = spots[m, alpha]
+        said = f"{f'{m:g} rad' if m else 'no margin'}" + f", α = {alpha}" * (alpha != 64)
+        axes.text(x, y, said, color=ink, ha=side, va="center", weight="bold", fontsize=9)
+    for axes, title in zip(panels, ("α = 64", "α = 4 and 8"), strict=True):
+        axes.set_title(title, weight="bold", loc="left")
+        axes.set(xlabel="lead (degrees)", ylim=(-0.04, 1.12), xlim=(-10.5, 61))
+    panels[0].set_ylabel(r"pull, $\partial L / \partial \theta_y$ over α")
+    at = {
+        f"{m:g} at {alpha}": {f"{d}": values[lead == d].item() + 0.0 for d in (0, 30, 60)}
+        for (m, alpha), values in settings.items()
+    }
+    return fig, {"pull": at}
 
 
 def search(
-    tried: Mapping[str, Sequence[float]], rates: Sequence[float], leads: Mapping[str, float]
+    tried: Mapping[str, Sequence[float]], rates: Sequence[float]
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 on validation characters by setting and rate, beside it the median leads."""
+    """Recall@1 on validation characters by setting, such as "0.5 at 8", and rate."""
     names = {
         name: ("no margin" if name.startswith("0 ") else f"{name.split()[0]} rad")
         + f", α = {name.split()[-1]}"
         for name in tried
     }
-    renamed = {names[name]: line for name, line in tried.items()}
-    sides = {names[name]: leads[name] for name in tried}
-    fig, _ = proxies.search(renamed, rates, sides, "{}", ("median\nlead", "°"), (15, 75))
-    tops = {name: {"best": max(line), "lead": leads[name]} for name, line in tried.items()}
-    return fig, {"validation": tops}
+    lines = {names[name]: line for name, line in tried.items()}
+    fig, _ = proxies.search(lines, rates, dict.fromkeys(lines, ""), "{}", ("", ""), (15, 75))
+    return fig, {"best": {name: max(line) for name, line in tried.items()}}
 
 
 def answer(
-    found: Mapping[str, np.ndarray],
-    floors: Mapping[str, np.ndarray],
-    gain: Mapping[str, np.ndarray],
+    hit: Mapping[str, np.ndarray], raw: np.ndarray, gain: Mapping[str, np.ndarray]
 ) -> tuple[Figure, dict[str, Any]]:
-    """Differences of Recall@1 with 95 % intervals, the rule's first; beside it what is found.
+    """Levels of Recall@1, and differences with 95 % intervals; the rule's is the first.
 
-    ``found`` has Recall@1 by setting, ``floors`` that of what needs no training, ``gain``
-    differences by name; all (networks,). A line, not a dot, marks the first mean: its interval is
-    narrow.
+    ``hit`` has Recall@1 by setting, ``raw`` that of raw pixels, ``gain`` differences by name;
+    all (networks,).
     """
     fig, (left, right) = plt.subplots(
-        1, 2, figsize=(6.8, 3.5), width_ratios=(1.75, 1), layout="constrained"
+        1, 2, figsize=(6.8, 2.7), width_ratios=(1, 1.35), layout="constrained"
     )
-    ink = figures.look("normalized_softmax").color
-    rows = {}
-    for place, (name, values) in enumerate(gain.items()):
-        each = rows[name] = row(values)
-        big = place == 0
-        left.plot([each["low"], each["high"]], 2 * [place], color=ink,
-                  lw=14 if big else 2,
-                  solid_capstyle="butt", alpha=0.55 if big else 1)  # fmt: skip
-        left.plot(each["mean"], place, "|" if big else "o", color=ink,
-                  ms=22 if big else 6, mew=3 if big else 1)  # fmt: skip
-        left.text(each["mean"], place - (0.27 if big else 0.2),
-                  f"{each['mean']:+.1f}".replace("-", "−"), ha="center", va="bottom", color=ink,
-                  fontsize=15 if big else 9, weight="bold" if big else "normal")  # fmt: skip
-    left.axvline(0, color="0.3", lw=1, zorder=0)
-    left.set_yticks(range(len(gain)), [*gain])
-    left.get_yticklabels()[0].set_fontweight("bold")
-    left.margins(x=0.12)
-    left.set(ylim=(len(gain) - 0.5, -0.75), xlabel="difference in Recall@1 (points)")
-    left.grid(False, axis="y")
-    levels = {name: float(each.mean()) for name, each in floors.items()}
-    floor = figures.sweep(right, found, levels, ink)["floor"]
-    right.set(ylim=(0, 1.2 * max(map(np.max, found.values()))), ylabel="Recall@1 (%)")
-    for text in right.texts[-len(floors) :]:  # the names of floors, within the panel
-        text.set(x=-0.45, ha="left", va="bottom")
-    return fig, {"gain": rows, "floor": floor}
+    fig.set_layout_engine("constrained", wspace=0.12)
+    shown = {"none": "no margin", "0.5": "0.5 rad", "none, 64": "no margin, α = 64",
+             "0.5, 64": "0.5 rad, α = 64"}  # fmt: skip
+    for place, name in enumerate(shown):
+        ink = MARGIN if name.startswith("0.5") else NONE
+        left.plot(hit[name], [place] * len(hit[name]), "o", color=ink, alpha=0.35, ms=4.5, mew=0)
+        left.plot(hit[name].mean(), place, "|", color=ink, ms=17, mew=3)
+        said = f"{hit[name].mean():.0f}"
+        left.text(1.05, place, said, color=ink, ha="left", va="center", fontsize=10,
+                  weight="bold", transform=left.get_yaxis_transform())  # fmt: skip
+    left.axvline(raw.mean(), color="0.6", lw=1.4, ls=":", zorder=0)
+    left.text(raw.mean(), -0.62, "raw pixels", color="0.35", ha="center", va="bottom", fontsize=8)
+    left.set_yticks(range(len(shown)), [*shown.values()])
+    left.set(ylim=(len(shown) - 0.5, -0.6), xlabel="Recall@1 (%)")
+    rows = {name: row(values) for name, values in gain.items()}
+    labels = {"own": "0.5 rad − none", "placebo": "placebo: none − none",
+              "64": "0.5 rad − none,\nboth at α = 64"}  # fmt: skip
+    for place, name in enumerate(labels):
+        each, big = rows[name], place == 0
+        ink = {"own": MARGIN, "placebo": "0.45"}.get(name, "#56a0d3")
+        right.plot(each["values"], [place] * each["n"], "o", color=ink, alpha=0.3, ms=4, mew=0)
+        if each["n"] > 1:
+            right.plot([each["low"], each["high"]], 2 * [place], color=ink, lw=4.5 if big else 2.5,
+                       solid_capstyle="butt")  # fmt: skip
+        right.plot(each["mean"], place, "o", color=ink, ms=11 if big else 7, mec="white", mew=1.2)
+        said = f"{np.round(each['mean'], 1) + 0.0:+.1f}".replace("-", "−")
+        right.text(1.03, place, said, color=ink, ha="left", va="center",
+                   fontsize=14 if big else 10, weight="bold" if big else "normal",
+                   transform=right.get_yaxis_transform())  # fmt: skip
+    right.axvline(0, color="0.3", lw=1, zorder=0)
+    right.set_yticks(range(len(labels)), [*labels.values()])
+    right.get_yticklabels()[0].set_fontweight("bold")
+    right.set(ylim=(len(labels) - 0.5, -0.6), xlabel="difference in Recall@1 (points)")
+    for axes in (left, right):
+        axes.grid(False, axis="y")
+    found = {name: figures.sample(each) for name, each in hit.items()}
+    return fig, {"gain": rows, "raw": figures.example(float(raw.mean())), "found": found}
+
+
+def leads(found: Mapping[str, Sequence[Tensor]]) -> tuple[Figure, dict[str, Any]]:
+    """Histograms of the leads of training images, with the margin and without: by setting (N,)."""
+    fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.5), sharey=True, layout="constrained")
+    bins = np.arange(-60.0, 81.0, 4.0)
+    asked = math.degrees(0.5)
+    pairs = {"at the searched scales": ("none", "0.5"), "at α = 64": ("none, 64", "0.5, 64")}
+    for axes, (title, names) in zip(panels, pairs.items(), strict=True):
+        axes.axvspan(0, asked, color=GRAY, lw=0, zorder=0)
+        for name, ink, label in zip(names, (NONE, MARGIN), ("no margin", "0.5 rad"), strict=True):
+            every = torch.cat([*found[name]]).numpy()
+            share = np.histogram(every, bins)[0] / len(every)
+            axes.stairs(100 * share, bins, color=ink, lw=2, label=label)
+        axes.set(xlabel="lead (degrees)", xticks=[-30, 0, 29, 60], xlim=(-45, 75))
+        axes.set_title(title, weight="bold", loc="left")
+        axes.grid(False)
+    panels[0].set_ylabel("images (%)")
+    panels[1].legend(loc="upper right", frameon=False)
+    medians = {name: np.array([each.median().item() for each in of]) for name, of in found.items()}
+    drawn: dict[str, Any] = {"median": {n: figures.sample(each) for n, each in medians.items()}}
+    drawn["median, 0.5 − none"] = row(medians["0.5"] - medians["none"])
+    drawn["beyond"] = {
+        name: figures.sample([100 * (each > asked).double().mean().item() for each in of])
+        for name, of in found.items()
+    }
+    return fig, drawn

@@ -1,5 +1,6 @@
 """What lesson 08 draws."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,11 +17,8 @@ from torch import Tensor
 
 from dmlkit import figures, losses, models
 
-#: Of ten characters.
-INKS = (
-    *("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9"),
-    *("#d55e00", "#4d4d4d", "#8a8a2b", "#7a4a2a", "#c0304a"),
-)
+#: Of six characters.
+INKS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#4d4d4d")
 #: Of the scales 1, 4 and 64.
 SCALES = ("#0072b2", "#e69f00", "#d55e00")
 
@@ -29,7 +27,7 @@ def _circle(images: Tensor, y: Tensor, steps: int, alpha: float) -> tuple[Tensor
     """Directions of images and proxies after a training at one scale, for the first picture."""
     torch.manual_seed(0)
     model = models.ConvNet(dim=2)
-    loss = losses.build("normalized_softmax", num_classes=10, dim=2, temperature=1 / alpha)
+    loss = losses.build("normalized_softmax", num_classes=len(INKS), dim=2, temperature=1 / alpha)
     groups: list[dict[str, Any]] = [
         {"params": model.parameters()},
         {"params": loss.parameters(), "lr": 0.05},
@@ -63,33 +61,50 @@ def _disc(axes: Axes, x: Tensor, y: Tensor, p: Tensor) -> None:
     off = 1.04 + 0.17 * (torch.arange(len(x)) * 0.618 % 1)[:, None]  # dots do not hide dots
     across, up = (off * x).T
     axes.scatter(across, up, s=3, c=np.array(INKS)[y], lw=0)
-    box = {"boxstyle": "round,pad=0.12", "fc": "white", "lw": 0}
-    order = torch.atan2(p[:, 1], p[:, 0]).argsort().argsort()  # around the circle
-    for k, ((a, b), ink) in enumerate(zip(0.98 * p.numpy(), INKS, strict=True)):
-        arrow = {"arrowstyle": "-|>", "color": ink, "lw": 1.3, "shrinkA": 0, "shrinkB": 0}
+    for (a, b), ink in zip(0.98 * p.numpy(), INKS, strict=True):
+        arrow = {"arrowstyle": "-|>", "color": ink, "lw": 1.5, "shrinkA": 0, "shrinkB": 0}
         axes.annotate("", (a, b), (0, 0), arrowprops=arrow)
-        at = (0.34, 0.5, 0.66, 0.82)[int(order[k]) % 4]  # numbers of neighbors do not meet
-        axes.text(at * a, at * b, f"{k + 1}", fontsize=7, ha="center", va="center", bbox=box)
-    axes.set(xlim=(-1.24, 1.24), ylim=(-1.24, 1.24), aspect="equal")
+    turns = torch.atan2(p[:, 1], p[:, 0]).numpy()
+    for k, (turn, place) in enumerate(zip(turns, _apart(turns, math.radians(17)), strict=True)):
+        ends = np.array([[math.cos(turn), math.sin(turn)], [math.cos(place), math.sin(place)]])
+        axes.plot(*(ends * [[1.0], [1.32]]).T, color=INKS[k], lw=0.7)
+        across, up = (float(each) for each in 1.42 * ends[1])
+        axes.text(across, up, f"{k + 1}", fontsize=9, ha="center", va="center", color=INKS[k],
+                  weight="bold")  # fmt: skip
+    axes.set(xlim=(-1.52, 1.52), ylim=(-1.52, 1.52), aspect="equal")
     axes.set_axis_off()
 
 
-def first(images: Tensor, y: Tensor, steps: int) -> Figure:
-    """The circle on which networks of two outputs put ten characters, at three scales."""
-    fig = plt.figure(figsize=(6.5, 3.1))
-    for place, alpha in enumerate((1, 8, 64)):
-        disc = fig.add_axes((place / 3, 0.25, 1 / 3, 0.7))
+def _apart(turns: np.ndarray, least: float) -> np.ndarray:
+    """Angles near these, in radians, of which no two are nearer than the least."""
+    places = turns.astype(float).copy()
+    for _ in range(200):
+        order = places.argsort()
+        sorted_ = places[order]
+        gap = np.diff(np.append(sorted_, sorted_[0] + 2 * math.pi))
+        push = np.maximum(least - gap, 0) / 2
+        sorted_ += np.roll(push, 1) - push
+        places[order] = sorted_
+    return places
+
+
+def first(images: Tensor, y: Tensor, steps: int, scales: Sequence[int]) -> Figure:
+    """The circle on which networks of two outputs put six characters, at some scales."""
+    fig, n = plt.figure(figsize=(6.5, 3.1), layout="none"), len(scales)
+    for place, alpha in enumerate(scales):
+        disc = fig.add_axes((place / n, 0.25, 1 / n, 0.7))
         _disc(disc, *_placed(images, y, steps, alpha))
         disc.set_title(f"α = {alpha}", fontsize=10, weight="bold", pad=2)
     shelf = fig.add_axes((0, 0, 1, 0.25))
-    shelf.set(xlim=(-0.5, 9.5), ylim=(0, 1))
+    shelf.set(xlim=(-1.7, 6.7), ylim=(0, 1))
     shelf.set_axis_off()
-    for k in range(10):
+    for k, ink in enumerate(INKS):
         drawing = images[int((y == k).nonzero()[0, 0])][0].numpy()
         photo = OffsetImage(drawing, zoom=0.8, cmap="gray_r")
-        frame: dict[str, Any] = {"pad": 0.12, "bboxprops": {"edgecolor": INKS[k], "lw": 2.5}}
+        frame: dict[str, Any] = {"pad": 0.12, "bboxprops": {"edgecolor": ink, "lw": 2.5}}
         shelf.add_artist(AnnotationBbox(photo, (k, 0.6), **frame))
-        shelf.text(k, 0.16, f"{k + 1}", ha="center", va="center", fontsize=8)
+        shelf.text(k, 0.16, f"{k + 1}", ha="center", va="center", fontsize=9, color=ink,
+                   weight="bold")  # fmt: skip
     return fig
 
 
@@ -122,7 +137,7 @@ def forces(
 def search(
     tried: Mapping[str, Sequence[float]],
     rates: Sequence[float],
-    share: Mapping[str, float],
+    share: Mapping[str, float | str],
     label: str = "α = {}",
     said: tuple[str, str] = ("force on the\nhardest quarter", " %"),
     span: tuple[float, float] = (25, 75),
@@ -144,7 +159,8 @@ def search(
                 box: Any = {"fill": False, "ec": figures.WRONG, "lw": 2}
                 axes.add_patch(Rectangle((column - 0.47, row - 0.44), 0.94, 0.88, **box))
     for row, name in enumerate(tried):
-        side = f"{share[name]:.0f}{said[1]}"
+        value = share[name]
+        side = value if isinstance(value, str) else f"{value:.0f}{said[1]}"
         axes.text(len(rates) + 0.1, row, side, ha="center", va="center")
     axes.text(len(rates) + 0.1, -0.75, said[0], ha="center", va="bottom", fontsize=8)
     axes.set_xticks(range(len(rates)), [f"{lr:g}" for lr in rates])
@@ -161,45 +177,88 @@ def search(
 
 
 def answer(
-    found: Mapping[str, np.ndarray],
+    found: Mapping[int, np.ndarray],
     floors: Mapping[str, np.ndarray],
     gain: Mapping[str, np.ndarray],
 ) -> tuple[Figure, dict[str, Any]]:
-    """Differences of Recall@1 with 95 % intervals, the rule's two first; beside it the levels.
+    """Levels of Recall@1 by scale, and differences with 95 % intervals; the rule's is the first.
 
     ``found`` has Recall@1 by scale, ``floors`` that of what needs no training, ``gain``
-    differences by name; all (networks,).
+    differences by name; all (networks,). Five differences are drawn.
     """
     fig, (left, right) = plt.subplots(
-        1, 2, figsize=(6.8, 3.3), width_ratios=(1.5, 1), layout="constrained"
+        1, 2, figsize=(6.8, 3.1), width_ratios=(1, 1.3), layout="constrained"
     )
-    ink = figures.look("normalized_softmax").color
-    box = {"boxstyle": "round,pad=0.1", "fc": "white", "lw": 0}
-    rows = {}
-    for place, (name, values) in enumerate(gain.items()):
-        each = rows[name] = row(values)
-        big = place < 2
-        left.plot([each["low"], each["high"]], 2 * [place], color=ink, lw=5 if big else 2,
-                  solid_capstyle="butt", alpha=0.55 if big else 1)  # fmt: skip
-        left.plot(each["mean"], place, "o", color=ink, ms=11 if big else 6)
-        left.text(each["mean"], place - (0.2 if big else 0.14),
-                  f"{each['mean']:+.1f}".replace("-", "−"), ha="center", va="bottom", color=ink,
-                  fontsize=15 if big else 9, weight="bold" if big else "normal",
-                  bbox=box)  # fmt: skip
-    left.axvline(0, color="0.3", lw=1, zorder=0)
-    left.set_yticks(range(len(gain)), [*gain])
-    for text in left.get_yticklabels()[:2]:
-        text.set_fontweight("bold")
-    left.margins(x=0.12)
-    left.set(ylim=(len(gain) - 0.6, -0.65), xlabel="difference in Recall@1 (points)")
-    left.grid(False, axis="y")
-    levels = {name: float(each.mean()) for name, each in floors.items()}
-    floor = figures.sweep(right, found, levels, ink)["floor"]
-    right.set(ylim=(0, 1.2 * max(map(np.max, found.values()))), ylabel="Recall@1 (%)")
-    right.set_xlabel("scale α")
-    for text in right.texts[-len(floors) :]:  # the names of floors, within the panel
-        text.set(x=-0.5, ha="left", va="bottom")
-    return fig, {"gain": rows, "floor": floor}
+    ink = figures.RIGHT
+    for place, each in enumerate(found.values()):
+        left.plot([place] * len(each), each, "o", color=ink, alpha=0.35, ms=4.5, mew=0)
+        left.plot(place, each.mean(), "_", color=ink, ms=17, mew=3)
+        left.text(place, each.max() + 2.5, f"{each.mean():.0f}", color=ink, ha="center",
+                  va="bottom", weight="bold")  # fmt: skip
+    for name, each in floors.items():
+        left.axhline(each.mean(), color="0.6", lw=1.4, ls=":", zorder=0)
+        left.text(-0.5, each.mean() + 0.8, name, color="0.35", va="bottom", fontsize=8)
+    left.set_xticks(range(len(found)), [f"{alpha}" for alpha in found])
+    left.set(xlim=(-0.6, len(found) - 0.4), ylim=(0, 80), xlabel="scale α", ylabel="Recall@1 (%)")
+    left.grid(False, axis="x")
+    rows = {name: row(np.asarray(values)) for name, values in gain.items()}
+    shown = [*rows][:5]
+    for place, name in enumerate(shown):
+        one, big = rows[name], place == 0
+        color = ink if big else "#56a0d3"
+        right.plot(one["values"], [place] * one["n"], "o", color=color, alpha=0.3, ms=4, mew=0)
+        if one["n"] > 1:
+            right.plot([one["low"], one["high"]], 2 * [place], color=color,
+                       lw=4.5 if big else 2.5, solid_capstyle="butt")  # fmt: skip
+        right.plot(one["mean"], place, "o", color=color, ms=11 if big else 7, mec="white", mew=1.2)
+        said = f"{np.round(one['mean'], 1) + 0.0:+.1f}".replace("-", "−")
+        right.text(1.03, place, said, color=color, ha="left", va="center",
+                   fontsize=14 if big else 10, weight="bold" if big else "normal",
+                   transform=right.get_yaxis_transform())  # fmt: skip
+    right.axvline(0, color="0.3", lw=1, zorder=0)
+    labels = [f"α = {name}".replace(", 600", ",\n600") for name in shown]
+    right.set_yticks(range(len(shown)), labels)
+    right.get_yticklabels()[0].set_fontweight("bold")
+    right.set(ylim=(len(shown) - 0.5, -0.6), xlabel="difference in Recall@1 (points)")
+    right.grid(False, axis="y")
+    kept = {f"{alpha}": figures.sample(each) for alpha, each in found.items()}
+    floor = {name: float(each.mean()) for name, each in floors.items()}
+    return fig, {"gain": rows, "found": kept, "floor": figures.example(floor)}
+
+
+def shares(watched: Mapping[int, Sequence[np.ndarray]]) -> tuple[Figure, dict[str, Any]]:
+    """The force on the hardest quarter, and the images on the wrong side, by training step.
+
+    ``watched`` has both, in percent, for each scale and network: (steps, 2).
+    """
+    fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.6), sharex=True, layout="constrained")
+    inks = dict(
+        zip(watched, ("0.65", "0.35", "#8fbbda", figures.RIGHT, figures.WRONG), strict=True)
+    )
+    curves = {alpha: np.mean([*each], axis=0) for alpha, each in watched.items()}  # (steps, 2)
+    steps = len(next(iter(curves.values())))
+    width = min(10, steps)
+    at = np.arange(steps // width) * width + width / 2
+    for place, (axes, title) in enumerate(
+        zip(
+            panels,
+            ("force on the hardest quarter (%)", "images on the wrong side (%)"),
+            strict=True,
+        )
+    ):
+        for alpha, curve in curves.items():
+            mean = curve[: steps // width * width, place].reshape(-1, width).mean(axis=1)
+            axes.plot(at, mean, color=inks[alpha], lw=2, label=f"α = {alpha}")
+        axes.set(xlabel="step", ylim=(0, 103), xlim=(0, steps))
+        axes.set_title(title, weight="bold", loc="left", fontsize=10)
+    fig.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", frameon=False)
+    last = {alpha: curve[-steps // 3 :].mean(axis=0) for alpha, curve in curves.items()}
+    most = {f"{alpha}": float(curve[:, 0].max()) for alpha, curve in curves.items()}
+    return fig, {
+        "share": figures.example({f"{alpha}": float(each[0]) for alpha, each in last.items()}),
+        "wrong": figures.example({f"{alpha}": float(each[1]) for alpha, each in last.items()}),
+        "most": figures.example(most),
+    }
 
 
 def row(values: np.ndarray) -> dict[str, Any]:
