@@ -161,6 +161,8 @@ def verdict(
     right.set_title("differences", fontweight="bold", loc="left", fontsize=10)
     more = {
         "nearest minus 0.7": ("nearest", "r = 0.7"),
+        "0.7 minus 0.85": ("r = 0.7", "r = 0.85"),
+        "0.7 thinned minus 1": ("r = 0.7, thinned", "r = 1"),
         "nearest minus semi-hard": ("nearest", "semi-hard"),
         "draw minus nearest": ("the paper's draw", "nearest"),
         "random minus r = 1": ("random", "r = 1"),
