@@ -49,7 +49,7 @@ def draws(log_q: Callable[[Tensor, int], Tensor]) -> tuple[Figure, dict[str, Any
         D = size * torch.linspace(0.76, 1.24, 20, dtype=torch.float64)
         p = 100 * (-log_q(D.clamp(0.5, 1.4), 64)).softmax(dim=0)
         axes.axvspan(0, 0.5, color="0.92", lw=0, zorder=0)
-        axes.vlines(D, 0, p, color=figures.RIGHT, lw=1.4)
+        axes.vlines(D, 0, p, color=figures.RIGHT, lw=0.9)
         axes.plot(D, 0 * D - 4, ".", color="0.2", ms=3, clip_on=False)
         axes.set(xlim=(0, 1.5), ylim=(-7, 100), xticks=(0, 0.5, 1, 1.4))
         axes.set_title(f"mean distance {size}")
@@ -62,8 +62,8 @@ def draws(log_q: Callable[[Tensor, int], Tensor]) -> tuple[Figure, dict[str, Any
 
 def search(
     found: Mapping[str, Mapping[str, Sequence[float]]],
-) -> tuple[Figure, dict[str, Any], dict[str, float]]:
-    """Recall@1 of validation characters, by what is chosen and by the rate; and the best rates.
+) -> tuple[Figure, dict[str, Any]]:
+    """Recall@1 of validation characters, by what is chosen and by the rate.
 
     ``found`` has the trainings of each choice and each rate.
     """
@@ -83,8 +83,7 @@ def search(
     axes.set(yticks=range(len(names)), yticklabels=names)
     axes.grid(False)
     drawn = {name: {r: figures.sample(v) for r, v in of.items()} for name, of in found.items()}
-    best_of = dict(zip(names, (rates[k] for k in table.argmax(axis=1)), strict=True))
-    return fig, drawn, best_of
+    return fig, drawn
 
 
 PLACES = ("nearest", "r = 0.7", "r = 0.85", "r = 1")
@@ -170,8 +169,7 @@ def verdict(
         "0.7 minus 0.85, thinned": ("r = 0.7, thinned", "r = 0.85, thinned"),
     }
     for key, (plus, minus) in more.items():
-        both = (kept["recall"][name] for name in (plus, minus))
-        drawn[key] = figures.sample(np.subtract(*both))
+        drawn[key] = figures.sample(np.subtract(kept["recall"][plus], kept["recall"][minus]))
     for part, of in kept.items():
         drawn[part] = {name: figures.sample(values) for name, values in of.items()}
     drawn["live"] = {name: figures.sample(values) for name, values in live.items()}

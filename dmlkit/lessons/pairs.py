@@ -56,9 +56,8 @@ def circles(x: Tensor, weights: Mapping[str, Tensor]) -> tuple[Figure, dict[str,
         for turn, image_of, named in zip(_SHOWN_AT, shown, NAMES, strict=True):
             spot = np.array([np.cos(np.deg2rad(turn)), np.sin(np.deg2rad(turn))])
             gray = glyphs.images[image_of].float() / 255
-            alpha = (2.2 * gray - 0.5).clamp(0, 1) * (
-                F.avg_pool2d(gray, 3, 1, 1) > 0.25
-            )  # no specks
+            dark = F.avg_pool2d(gray, 3, 1, 1) > 0.25  # no specks
+            alpha = (2.2 * gray - 0.5).clamp(0, 1) * dark
             image = OffsetImage(np.dstack([*np.zeros((3, 32, 32)), alpha[0].numpy()]), zoom=0.75)
             top.add_artist(AnnotationBbox(image, tuple(1.42 * spot), frameon=False))
             top.text(*(2.0 * spot), named, fontsize=9, ha="center", va="center", color="0.25")
@@ -155,10 +154,10 @@ def verdict(
     grid = fig.add_gridspec(2, 2, width_ratios=(1, 1.25), height_ratios=(1.75, 1))
     level, gap, end = (fig.add_subplot(grid[where]) for where in ((0, 0), (1, 0), (slice(None), 1)))
     ends: list[int] = sorted({to for _, to in shares})
-    for axes, of, worth in ((level, shares, 1.0), (gap, lead, 1.0)):
+    for axes, of in ((level, shares), (gap, lead)):
         for (old, to), values in of.items():
             place = ends.index(to) + (0.0 if old == to else 0.22 * (1 if old > to else -1))
-            mean, low, high, _ = statistics.interval(np.asarray(values) * worth)
+            mean, low, high, _ = statistics.interval(np.asarray(values))
             fill: dict[str, Any] = {"mfc": _INKS[old] if old == to else "white", "mec": _INKS[old]}
             axes.errorbar(place, mean, [[mean - low], [high - mean]], color=_INKS[old], fmt="o",
                           ms=7, mew=1.6, lw=2, **fill)  # fmt: skip
@@ -179,8 +178,8 @@ def verdict(
         values, ink = changes[name], _INKS[int(name.split()[0])]
         kept = values[:, -last:].mean(axis=1)
         mean, low, high, _ = statistics.interval(kept)
-        at = {"xytext": (values[:, 0].mean(), place), "xy": (mean, place)}
-        end.annotate("", **at, arrowprops={"arrowstyle": "-", "color": "0.75", "lw": 1.2}, zorder=1)
+        way = [float(values[:, 0].mean()), mean]
+        end.plot(way, [place, place], color="0.75", lw=1.2, zorder=1)
         end.plot(values[:, 0].mean(), place, "o", mfc="white", mec=ink, mew=1.6, ms=7)
         end.plot(kept, [place + 0.24] * len(kept), ".", color=ink, alpha=0.45, ms=6)
         end.errorbar(mean, place, xerr=[[mean - low], [high - mean]], color=ink, fmt="o", ms=8,
