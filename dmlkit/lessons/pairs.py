@@ -20,6 +20,8 @@ from dmlkit.data.batches import PK
 NAMES = ("R₁", "R₂", "K₁", "K₂", "8₁", "8₂")
 TURN = (65.0, 350.0, 15.0, 190.0, 255.0, 318.0)
 _ANCHOR = 2  # K₁, whose pushes are drawn strong
+_PUSHERS = (0, 1, 5)  # R₁, R₂ and 8₂ may push it
+_SHOWN_AT = (65.0, 344.0, 22.0, 190.0, 255.0, 308.0)  # where the images stand, apart
 
 
 def toy() -> Tensor:
@@ -31,45 +33,49 @@ def toy() -> Tensor:
 def circles(x: Tensor, weights: Mapping[str, Tensor]) -> tuple[Figure, dict[str, Any]]:
     """The springs of six images for each loss: points (6, 2), and w (6, 6) of each loss.
 
-    What pushes K₁ is drawn strong, with its share in percent; all other springs are faint.
+    Lines are as wide as a spring turns its ends; bars share out what pushes K₁, by its direction.
     """
     glyphs, sines = data.load("glyphs", "train"), (1 - (x @ x.T) ** 2).clamp_min(0).sqrt()
     shown = [np.flatnonzero(glyphs.labels == label)[k] for label in (140, 122, 65) for k in (0, 1)]
-    fig, panels = plt.subplots(1, len(weights), figsize=(figures.WIDTH, 2.2))
+    size: dict[str, Any] = {"figsize": (figures.WIDTH, 3.6), "height_ratios": (2.9, 1)}
+    fig, panels = plt.subplots(2, len(weights), **size)
     drawn: dict[str, Any] = {}
-    for axes, (name, w) in zip(panels, weights.items(), strict=True):
+    for k, ((top, low), (name, w)) in enumerate(zip(panels.T, weights.items(), strict=True)):
         turns = w * sines
         push = turns[_ANCHOR].clamp_min(0)
         share = 100 * push / push.sum()
-        axes.add_patch(Circle((0, 0), 1, fill=False, color="0.8", zorder=0))
+        top.add_patch(Circle((0, 0), 1, fill=False, color="0.8", zorder=0))
         part = turns.abs() / turns.abs().triu().sum()
         for i, j in zip(*np.triu_indices(len(x), 1), strict=True):
-            if part[i, j] > 0.002 and not (_ANCHOR in (i, j) and turns[i, j] > 0):
+            if part[i, j] > 0.002:
                 ink = figures.RIGHT if turns[i, j] < 0 else figures.WRONG
-                axes.plot(*x[[i, j]].T, color=ink, lw=12 * float(part[i, j]), alpha=0.3, zorder=1)
-        for other, spot in enumerate(x):
-            if share[other] >= 0.5:
-                line: dict[str, Any] = {
-                    "solid_capstyle": "butt",
-                    "lw": max(0.8, float(share[other]) / 16),
-                    "zorder": 2,
-                }
-                axes.plot(*torch.stack([x[_ANCHOR], spot]).T, color=figures.WRONG, **line)
-        for k, (spot, image_of, named) in enumerate(zip(x, shown, NAMES, strict=True)):
-            pixels = 1 - glyphs.images[image_of, 0].numpy() / 255
-            image = OffsetImage(pixels, cmap="gray", zoom=0.6)
-            axes.add_artist(AnnotationBbox(image, (1.34 * spot).tolist(), frameon=False))
-            said = named if share[k] < 0.5 else f"{named}\n{share[k]:.0f} %"
-            strong: dict[str, Any] = {"color": figures.WRONG, "fontweight": "bold"}
-            look = strong if share[k] >= 0.5 else {"color": "0.35"}
-            at = 1.34 * spot + spot.new([0.24, 0.0] if spot[0] > -0.5 else [-0.3, 0.38])
-            axes.text(*at.tolist(), said, fontsize=8.5, va="center", **look)
-        axes.plot(*x.T, "o", color="0.15", ms=4.5, zorder=3)
-        axes.plot(*x[1::2].T, "o", mfc="white", mec="0.15", ms=4.5, zorder=4)
-        axes.set(xlim=(-1.65, 1.95), ylim=(-1.55, 1.5), aspect="equal", frame_on=False)
-        figures.bare(axes)
-        axes.set_title(name, fontweight="bold", fontsize=10)
+                strong = _ANCHOR in (i, j) and turns[i, j] > 0
+                look: dict[str, Any] = {"solid_capstyle": "butt", "zorder": 1 + strong}
+                look |= {"lw": max(0.8, 12 * float(part[i, j])), "alpha": 1 if strong else 0.4}
+                top.plot(*x[[i, j]].T, color=ink, **look)
+        for turn, image_of, named in zip(_SHOWN_AT, shown, NAMES, strict=True):
+            spot = np.array([np.cos(np.deg2rad(turn)), np.sin(np.deg2rad(turn))])
+            gray = glyphs.images[image_of].float() / 255
+            dark = F.avg_pool2d(gray, 3, 1, 1) > 0.25  # no specks
+            alpha = (2.2 * gray - 0.5).clamp(0, 1) * dark
+            image = OffsetImage(np.dstack([*np.zeros((3, 32, 32)), alpha[0].numpy()]), zoom=0.75)
+            top.add_artist(AnnotationBbox(image, tuple(1.42 * spot), frameon=False))
+            top.text(*(2.0 * spot), named, fontsize=9, ha="center", va="center", color="0.25")
+        top.plot(*x.T, "o", color="0.15", ms=5, zorder=3)
+        top.plot(*x[1::2].T, "o", mfc="white", mec="0.15", ms=5, zorder=4)
+        top.set(xlim=(-2.25, 2.25), ylim=(-2.15, 2.1), aspect="equal", frame_on=False)
+        figures.bare(top)
+        top.set_title(name, fontweight="bold", fontsize=10)
+        along = [-1 if other == 0 else 1 for other in _PUSHERS]  # R₁ lies ahead of K₁
+        values = [sign * float(share[other]) for sign, other in zip(along, _PUSHERS, strict=True)]
+        low.barh(range(3), values, color=figures.WRONG, height=0.6)
+        low.axvline(0, color="0.3", lw=1)
+        low.set(xlim=(-105, 105), ylim=(2.5, -0.5), yticks=range(3))
+        low.set_yticklabels([NAMES[other] for other in _PUSHERS] if k == 0 else [])
+        low.set_xticks([-100, -50, 0, 50, 100], ["100", "50", "0", "50", "100"])
+        low.grid(False, axis="y")
         drawn[name] = {"w": w, "turned": turns.abs(), "share": share}
+    fig.supxlabel("clockwise   ←   share of the push on K₁ (%)   →   counterclockwise", fontsize=9)
     return fig, drawn
 
 
@@ -80,13 +86,11 @@ GRID = tuple((a, rate) for a in SCALES for rate in RATES)
 
 def search(
     found: Mapping[str, Mapping[str, Sequence[float]]],
-) -> tuple[Figure, dict[str, Any], dict[float, float]]:
+) -> tuple[Figure, dict[str, Any]]:
     """Two maps over scale and rate: Recall@1 of validation characters, share of the nearest.
 
-    ``found`` has for "recall" and "share" the trainings of each "scale, rate". Returns the figure,
-    its numbers, and the rate of each scale that found most.
+    ``found`` has for "recall" and "share" the trainings of each "scale, rate".
     """
-    best_rate: dict[float, float] = {}
     scales, rates = (
         [*dict.fromkeys(key.split(", ")[k] for key in found["recall"])] for k in (0, 1)
     )
@@ -97,12 +101,11 @@ def search(
         cut = (table.min() + table.max()) / 2
         axes.imshow(table, cmap="Blues", aspect="auto", vmin=table.min() - 5)
         for (row, column), value in np.ndenumerate(table):
-            best = name == "recall" and value == table[row].max()
+            framed = name == "recall" and value == table[row].max()
             ink: dict[str, Any] = {"color": "white" if value > cut else "0.15"}
             ink |= {"ha": "center", "va": "center", "fontsize": 9.5}
-            axes.text(column, row, f"{value:.0f}", fontweight="bold" if best else "normal", **ink)
-            if best:
-                best_rate[float(scales[row])] = float(rates[column])
+            axes.text(column, row, f"{value:.0f}", fontweight="bold" if framed else "normal", **ink)
+            if framed:
                 box: dict[str, Any] = {"fill": False, "ec": figures.WRONG, "lw": 2}
                 axes.add_patch(Rectangle((column - 0.47, row - 0.46), 0.94, 0.92, **box))
         axes.set(xticks=range(len(rates)), xticklabels=rates, xlabel="learning rate")
@@ -111,63 +114,96 @@ def search(
         axes.set_title(title, fontweight="bold", loc="left", fontsize=10)
     panels[0].set_ylabel("scale α")
     drawn = {part: {k: figures.sample(v) for k, v in found[part].items()} for part in titles}
-    return fig, drawn, best_rate
+    return fig, drawn
 
 
-#: How the switches of the verdict are drawn.
-_LOOKS = {
-    "4 to 16": (figures.RIGHT, "-", "o"), "16 to 4": (figures.RIGHT, "--", "s"),
-    "16 to 64": (figures.WRONG, "-", "o"), "64 to 16": (figures.WRONG, "--", "s"),
-    "16 to 64, short": ("0.35", ":", "D"),
-}  # fmt: skip
+def best(found: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[float, float]:
+    """The rate of each scale whose trainings found most, by "scale, rate"."""
+    mean: dict[tuple[float, float], float] = {}
+    for name, values in found["recall"].items():
+        scale, rate = map(float, name.split(", "))
+        mean[scale, rate] = float(np.mean(values))
+    scales = dict.fromkeys(scale for scale, _ in mean)
+    return {a: max((m, rate) for (of, rate), m in mean.items() if of == a)[1] for a in scales}
+
+
+#: The switches of the verdict, and the colors of the scales at which networks began.
+SWITCHED = ("4 to 16", "16 to 4", "16 to 64", "64 to 16", "16 to 64, short")
+_INKS = {4: figures.RIGHT, 16: "0.3", 64: figures.WRONG}
+
+
+def leads(cosines: Tensor) -> float:
+    """How much nearer the nearest negative is than the next, in cosines (S, P, P): the mean."""
+    two = ~torch.eye(cosines.shape[-1], dtype=torch.bool, device=cosines.device)
+    s = cosines[:, two].reshape(*cosines.shape[:2], -1).topk(2).values
+    return float((s[..., 0] - s[..., 1]).mean())
 
 
 def verdict(
-    changes: Mapping[str, np.ndarray], last: int, threshold: float
+    shares: Mapping[tuple[int, int], np.ndarray],
+    lead: Mapping[tuple[int, int], Sequence[float]],
+    changes: Mapping[str, np.ndarray],
+    last: int,
+    threshold: float,
 ) -> tuple[Figure, dict[str, Any]]:
-    """How each switch changes the nearest's share: by the step (R, S), and in the last steps."""
-    fig, (course, end) = plt.subplots(
-        1, 2, figsize=(figures.WIDTH, 3.9), width_ratios=(1, 1.35), sharey=True
-    )
+    """The nearest's share (R,) and its lead (R,) by first and last scale, and what switches change.
+
+    ``changes`` are (R, S), by the step.
+    """
+    fig = plt.figure(figsize=(figures.WIDTH, 4.3))
+    grid = fig.add_gridspec(2, 2, width_ratios=(1, 1.25), height_ratios=(1.75, 1))
+    level, gap, end = (fig.add_subplot(grid[where]) for where in ((0, 0), (1, 0), (slice(None), 1)))
+    ends: list[int] = sorted({to for _, to in shares})
+    for axes, of in ((level, shares), (gap, lead)):
+        for (old, to), values in of.items():
+            place = ends.index(to) + (0.0 if old == to else 0.22 * (1 if old > to else -1))
+            mean, low, high, _ = statistics.interval(np.asarray(values))
+            fill: dict[str, Any] = {"mfc": _INKS[old] if old == to else "white", "mec": _INKS[old]}
+            axes.errorbar(place, mean, [[mean - low], [high - mean]], color=_INKS[old], fmt="o",
+                          ms=7, mew=1.6, lw=2, **fill)  # fmt: skip
+        axes.set(xticks=range(len(ends)), xlim=(-0.5, len(ends) - 0.5))
+        axes.grid(False, axis="x")
+    level.axhline(100 / 31, color="0.5", ls=":", lw=1.3, zorder=0)
+    level.set(ylim=(0, 52), xticklabels=[])
+    level.set_title("share of the nearest (%)", fontweight="bold", loc="left", fontsize=10)
+    for old, ink in _INKS.items():
+        level.plot([], [], "o", color=ink, ms=6, label=f"{old}")
+    small: dict[str, Any] = {"fontsize": 8, "title_fontsize": 8, "handletextpad": 0.0}
+    level.legend(title="α at first", loc="upper left", ncols=3, columnspacing=0.6, **small)
+    gap.set(yscale="log", xticklabels=ends, xlabel="α at the end")
+    gap.set_yticks([0.01, 0.1], ["0.01", "0.1"])
+    gap.set_title("lead in cosine", fontweight="bold", loc="left", fontsize=10)
     drawn: dict[str, Any] = {"at once": {}, "end": {}}
-    for place, (name, (ink, line, mark)) in enumerate(_LOOKS.items()):
-        values = changes[name]
-        said = name.replace(", short", ",\ngradients as at 16").replace(" to ", " → ")
-        by_step = values.mean(axis=0)
-        course.plot(range(1, 1 + len(by_step)), by_step, color=ink, ls=line, lw=1.7, label=said)
+    for place, name in enumerate(SWITCHED):
+        values, ink = changes[name], _INKS[int(name.split()[0])]
         kept = values[:, -last:].mean(axis=1)
-        end.plot(place, values[:, 0].mean(), mark, mfc="white", mec=ink, mew=1.5, ms=7)
-        end.plot([place + 0.2] * len(kept), kept, ".", color=ink, alpha=0.45, ms=6)
         mean, low, high, _ = statistics.interval(kept)
-        end.errorbar(place, mean, [[mean - low], [high - mean]], color=ink, fmt=mark, ms=8, lw=3.5)
+        way = [float(values[:, 0].mean()), mean]
+        end.plot(way, [place, place], color="0.75", lw=1.2, zorder=1)
+        end.plot(values[:, 0].mean(), place, "o", mfc="white", mec=ink, mew=1.6, ms=7)
+        end.plot(kept, [place + 0.24] * len(kept), ".", color=ink, alpha=0.45, ms=6)
+        end.errorbar(mean, place, xerr=[[mean - low], [high - mean]], color=ink, fmt="o", ms=8,
+                     lw=3.5)  # fmt: skip
         drawn["at once"][name] = figures.sample(values[:, 0])
         drawn["end"][name] = figures.sample(kept)
-    for axes in (course, end):
-        axes.axhspan(-threshold, threshold, color="0.5", alpha=0.15, lw=0, zorder=0)
-        axes.axhline(0, color="0.3", lw=1, zorder=1)
-        axes.grid(False, axis="x")
-    look: dict[str, Any] = {"fontsize": 8.5, "color": "0.3", "ha": "right", "va": "center"}
-    end.text(len(changes) - 0.45, threshold + 4, "gray: below 10 points", **look)
-    end.text(0.2, changes["4 to 16"][:, 0].mean(), "at once", **look | {"ha": "left"})
-    end.text(0.32, changes["4 to 16"][:, -last:].mean(), "at the end", **look | {"ha": "left"})
-    names = [
-        name.replace(", short", "\n(gradients\nas at 16)").replace(" to ", " → ") for name in _LOOKS
-    ]
-    end.set(xticks=range(len(changes)), xticklabels=names, xlim=(-0.5, len(changes) - 0.4))
-    course.set(xlabel="steps after the switch", ylabel="change of the share (points)")
-    course.set_title("step by step", fontweight="bold", loc="left", fontsize=10)
-    course.legend(fontsize=8, loc="upper right", handlelength=2.2, frameon=False)
-    end.set_title("by the switch of α", fontweight="bold", loc="left", fontsize=10)
+    end.axvspan(-threshold, threshold, color="0.5", alpha=0.15, lw=0, zorder=0)
+    end.axvline(0, color="0.3", lw=1, zorder=1)
+    names = [n.replace(", short", ",\nequal\ngradients").replace(" to ", " → ") for n in SWITCHED]
+    end.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.5, -0.5))
+    end.set(xlabel="share minus that without the switch (points)")
+    end.grid(False, axis="y")
+    end.set_title("what the switch changes", fontweight="bold", loc="left", fontsize=10)
+    drawn["lead"] = {f"{a} to {b}": figures.sample(v) for (a, b), v in lead.items()}
     return fig, drawn
 
 
 #: The verdict's picture in words.
 VERDICT_ALT = (
-    "Left: the change of the nearest's share by steps after each switch of α. The switches "
-    "up begin above 40 points and soon fall below zero; 4 to 16 then rises to about 20, and 16 "
-    "to 64, with gradients of either length, returns to zero. 16 to 4 stays near minus 18. 64 to "
-    "16 begins inside the gray band of 10 points and stays there. Right: the last ten steps, with "
-    "intervals. Only the two switches between 4 and 16 lie outside the band."
+    "Top left: the share of the nearest after the second 60 steps. Networks that end at 4 have 17 "
+    "percent wherever they began; at 16, 36 percent if they began at 4 or 16, and 23 if at 64; at "
+    "64, 34 percent if they began at 16, and 25 if at 64. Bottom left: the nearest's lead in "
+    "cosine falls as the last scale rises. Right: each switch at once and at the end. Only the "
+    "switches between 4 and 16 end outside the gray band of 10 points."
 )
 
 
