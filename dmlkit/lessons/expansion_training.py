@@ -274,7 +274,10 @@ def answer(
     for name in drawn:
         left.axvline(floors[name], color="0.7", lw=1.2, ls=":", zorder=0)
     top = left.secondary_xaxis("top")
-    top.set_xticks([floors[name] for name in drawn], [name.replace(" (8)", "") for name in drawn])
+    top.set_xticks(
+        [floors[name] for name in drawn],
+        [name.replace(" (8)", "").replace(" ", "\n") for name in drawn],
+    )
     top.tick_params(length=0, labelsize=7, colors="0.4")
     top.spines["top"].set_visible(False)
     right.axvline(0, color="black", lw=1, zorder=0)
@@ -317,7 +320,7 @@ def cells(pair: tuple[Array, Array], others: Mapping[str, Array]) -> tuple[Figur
     ``others`` that are no such cell are kept, not drawn.
     """
     gain = pair[0] - pair[1]
-    few = {name: others[name] for name in ("50 in 8", "500 in 64")}
+    few = {name: others[name][: len(gain)] for name in ("50 in 8", "500 in 64")}
     rows = {"500 in 8": gain, **few, "first − mean": gain - np.mean([*few.values()], axis=0)}
     names = ["500 classes in 8 dimensions", "50 in 8", "500 in 64", "first − mean of both"]
     fig, axes = plt.subplots(figsize=(6.5, 2.1))
