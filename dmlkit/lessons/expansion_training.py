@@ -227,7 +227,7 @@ def searching(searched: Mapping[str, Any], cell: str) -> tuple[Figure, dict[str,
             axes.plot([a for a, _ in best], means, label=label, ms=6, lw=1.8, mec="white", **look)
     for axes, title in zip(panels, ("Recall@1 (%)", "sample to own proxy (°)"), strict=True):
         axes.set(xscale="log", xlabel="scale α", title="")
-        axes.set_xticks([float(a) for a in scales], scales)
+        axes.set_xticks([float(a) for a in searched[cell]["none"]], [*searched[cell]["none"]])
         axes.minorticks_off()
         axes.set_title(title, weight="bold", loc="left")
     panels[1].set_ylim(bottom=0)
