@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Circle
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -198,7 +199,9 @@ def search(
     """
     found: dict[str, Any] = {}
     for row, (cell, (classes, d)) in enumerate(cells.items()):
-        for name, alpha, rate in product(forms if row == 0 else forms[:2], scales, rates):
+        for name, alpha, rate in product(
+            forms if row == 0 else forms[:2], scales, rates if row == 0 else rates[:-1]
+        ):
             each = [
                 train(k, (bed[0][:classes], *bed[1:]), d, alpha, rate, name)
                 for k, bed in groups.items()
@@ -250,14 +253,16 @@ def _interval(values: Array) -> dict[str, Any]:
 
 
 def answer(
-    pairs: Mapping[str, tuple[Array, Array]], floors: Mapping[str, float]
+    pairs: Mapping[str, tuple[Array, Array]],
+    floors: Mapping[str, float],
+    further: Mapping[str, tuple[Array, Array]] | None = None,
 ) -> tuple[Figure, dict[str, Any]]:
     """Recall@1 with and without, and the difference, a row for each pair; the first is the rule's.
 
-    The last row is a control.
+    ``further`` differences are kept, not drawn.
     """
     fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 3.9), sharey=True, width_ratios=(1, 1.75))
-    gains = {name: _interval(a - b) for name, (a, b) in pairs.items()}
+    gains = {name: _interval(a - b) for name, (a, b) in {**pairs, **(further or {})}.items()}
     for row, (name, (with_, without)) in enumerate(pairs.items()):
         each, first = gains[name], row == 0
         ink = figures.RIGHT if first else "0.35"
@@ -265,8 +270,9 @@ def answer(
         left.plot(ends, [row] * 2, color=ink, lw=1.5, zorder=2)
         left.plot(ends[0], row, "o", mfc="white", mec=ink, mew=1.6, ms=7, zorder=3)
         left.plot(ends[1], row, "o", color=ink, ms=7, zorder=3)
-        right.plot([each["low"], each["high"]], [row] * 2, color=ink, lw=3, solid_capstyle="butt")
-        right.plot(each["mean"], row, "o", color=ink, ms=9, mec="white", mew=1.2)
+        ends = [each["low"], each["high"]]
+        right.plot(ends, [row] * 2, color=ink, lw=7 if first else 4, solid_capstyle="butt")
+        right.plot(each["mean"], row, "o", color="white", mec=ink, ms=4.5, mew=1.2)
         said = f"{round(each['mean'], 1) + 0.0:+.1f}".replace("-", "−").replace("+0.0", "0.0")
         right.text(1.03, row, said, transform=right.get_yaxis_transform(), va="center",
                    color=ink, size=12, weight="bold" if first else "normal")  # fmt: skip
@@ -288,6 +294,7 @@ def answer(
     left.get_yticklabels()[0].set_fontweight("bold")
     left.set(ylim=(len(pairs) - 0.5, -0.5), xlim=(30, 80), xlabel="Recall@1 (%)")
     right.set_xlabel("difference (points); dotted: one point")
+    right.xaxis.set_major_locator(MaxNLocator(integer=True))
     for axes in (left, right):
         axes.grid(False, axis="y")
     levels = {name: {"with": figures.sample(a), "without": figures.sample(b)}
