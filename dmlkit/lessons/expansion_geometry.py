@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -25,8 +24,10 @@ PROXY = globes.place(0, 0)
 OTHERS = np.stack([globes.place(65, 200), globes.place(70, 345), globes.place(85, 60)])
 SAMPLE = globes.place(THETA, 90)
 CIRCLE = globes.place(THETA, np.linspace(0, 360, 200))
-#: The color of an arrangement: all points in one place, at random places, at the corners.
-INKS = {"together": figures.WRONG, "random": "0.45", "corners": figures.RIGHT}
+#: The color and the name of an arrangement of points.
+INKS = {"together": figures.WRONG, "random": "0.45", "free": "0.7", "corners": figures.RIGHT}
+NAMES = {"together": "in one place", "random": "random places", "free": "free simplex",
+         "corners": "corners"}  # fmt: skip
 
 
 def _globe(axes: Axes, view: Array, title: str, up: float = 0.16) -> None:
@@ -129,13 +130,17 @@ def _pushes(way: str, count: int, alpha: float, turns: int) -> Array:
     x = math.cos(math.radians(THETA)) * own + math.sin(math.radians(THETA)) * r
     torch.manual_seed(5)
     few = 1 if way == "together" else count  # the mean over points in one place is that of one
-    if way == "corners":  # a batch has one turn
+    xs, owns = x.repeat(turns, 1), own.repeat(turns, 1)
+    if way == "free":  # the corners that another, random place has, of which it is one
+        xs = spherical.expand(xs, owns, 1, directions="random")[:, 0]
+    if way in ("free", "corners"):  # a batch has one turn
         each = [
-            spherical.expand(x[None], own[None], few, directions="rotated") for _ in range(turns)
+            spherical.expand(xs[i : i + 1], own[None], few, directions="rotated")
+            for i in range(turns)
         ]
         z = torch.cat(each)
     else:
-        z = spherical.expand(x.repeat(turns, 1), own.repeat(turns, 1), few, directions="random")
+        z = spherical.expand(xs, owns, few, directions="random")
     share = torch.softmax(alpha * z @ torch.cat([own[None], q]).T, dim=2)
     share = share[..., 1 + int((q @ own).argmax())]
     c = near @ own
@@ -144,13 +149,12 @@ def _pushes(way: str, count: int, alpha: float, turns: int) -> Array:
 
 
 def spacing(alpha: float, turns: int) -> tuple[Figure, dict[str, Any]]:
-    """Seven points together, at random places and at corners: the push of each turn, and so far."""
+    """Seven points in four arrangements: the push of each turn, and the mean so far."""
     fig, panels = plt.subplots(
-        3, 2, figsize=(6.5, 4.0), sharex="col", sharey="col", width_ratios=(1.25, 1)
+        4, 2, figsize=(6.5, 4.6), sharex="col", sharey="col", width_ratios=(1.25, 1)
     )
-    titles = {"together": "together", "random": "random places", "corners": "at the corners"}
     drawn: dict[str, Any] = {}
-    pushes = {way: _pushes(way, 7, alpha, turns) for way in titles}
+    pushes = {way: _pushes(way, 7, alpha, turns) for way in NAMES}
     typical = pushes["random"].mean()
     pushes = {way: 100 * each / typical for way, each in pushes.items()}
     edges = np.linspace(0, max(each.max() for each in pushes.values()), 60)
@@ -158,16 +162,16 @@ def spacing(alpha: float, turns: int) -> tuple[Figure, dict[str, Any]]:
         drawn[way] = {"mean": float(each.mean()), "spread": float(each.std())}
         left.hist(each, edges, weights=np.full(turns, 100 / turns), color=INKS[way])
         left.axvline(each.mean(), color="black", lw=2)
-        said = f"{titles[way]}\nmean {each.mean():.0f}\nspread {each.std():.0f}"
-        left.text(0.98, 0.93, said, transform=left.transAxes, ha="right", va="top", fontsize=10)
+        said = f"{NAMES[way]}\nmean {each.mean():.0f}\nspread {each.std():.0f}"
+        left.text(0.98, 0.95, said, transform=left.transAxes, ha="right", va="top", fontsize=9)
         right.plot(1 + np.arange(turns), np.cumsum(each) / (1 + np.arange(turns)), color=INKS[way])
         right.axhline(100, color="black", lw=0.8, ls=":")
         right.set(xscale="log", ylim=(0, 220))
     panels[0, 0].set_title("each turn", fontweight="bold", loc="left")
     panels[0, 1].set_title("mean of all turns so far", fontweight="bold", loc="left")
-    panels[1, 0].set_ylabel("turns (%)")
-    panels[2, 0].set_xlabel("push of seven points (random: 100 in the mean)")
-    panels[2, 1].set_xlabel("turns")
+    panels[2, 0].set_ylabel("turns (%)")
+    panels[3, 0].set_xlabel("push of seven points (random: 100 in the mean)")
+    panels[3, 1].set_xlabel("turns")
     return fig, drawn
 
 
@@ -201,78 +205,28 @@ def noise(
     return {way: 100 * (torch.stack(p).mean().sqrt() / whole).item() for way, p in pushes.items()}
 
 
-def _interval(values: Array) -> dict[str, Any]:
-    """A sample with its mean and 95 % interval."""
-    mean, low, high, _ = (float(v) for v in statistics.interval(values))
-    return figures.sample(values, mean=mean, low=low, high=high)
+def noises(found: Mapping[str, Array]) -> tuple[Figure, dict[str, Any]]:
+    """Noise of the points in each arrangement, in percent of that of batches: bars and heads."""
+    fig, axes = plt.subplots(figsize=(6.5, 1.9))
+    for row, (way, each) in enumerate(found.items()):
+        axes.barh(row, each.mean(), 0.6, color=INKS[way])
+        axes.plot(each, [row] * len(each), ".", color="black", ms=4)
+        axes.text(1.02, row, f"{each.mean():.0f}", transform=axes.get_yaxis_transform(),
+                  va="center", size=11)  # fmt: skip
+    axes.set_yticks(range(len(found)), [NAMES[way] for way in found])
+    axes.set(ylim=(len(found) - 0.5, -0.5), xlabel="noise of the points (that of batches: 100)")
+    axes.grid(False, axis="y")
+    return fig, {"noise": {way: figures.sample(each) for way, each in found.items()}}
 
 
-#: How an arrangement is called, and how it is marked.
-NAMES = {"together": "in one place", "random": "random places", "corners": "corners"}
-MARKS = {"together": "s", "random": "o", "corners": "^"}
-
-
-def answer(
-    scores: Mapping[tuple[str, float], Array],
-    noise: Mapping[tuple[str, float], Array],
-    none: Array,
-    floors: Mapping[str, float],
-) -> tuple[Figure, dict[str, Any]]:
-    """Corners minus random places at each weight; and Recall@1 by the points' noise."""
-    weights = sorted({lam for _, lam in scores})
-    fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 3.7), width_ratios=(1, 1.35))
-    middle = weights[1]
-    gaps = {
-        f"corners − random, λ = {lam:g}": _interval(scores["corners", lam] - scores["random", lam])
-        for lam in weights
-    }
-    control = _interval(scores["random", middle] - scores["together", middle])
-    rows = gaps | {f"control: random − in one place, λ = {middle:g}": control}
-    for row, each in enumerate(rows.values()):
-        first = row == 0
-        ink = figures.RIGHT if first else "0.45"
-        ends = [each["low"], each["high"]]
-        left.plot(ends, [row] * 2, color=ink, lw=14 if first else 3, solid_capstyle="butt")
-        left.plot(each["mean"], row, "o", color="white" if first else ink, ms=5 if first else 7)
-        said = f"{round(each['mean'], 1) + 0.0:+.1f}".replace("-", "−").replace("+0.0", "0.0")
-        look: dict[str, Any] = {"size": 14, "weight": "bold"} if first else {"size": 10}
-        look["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
-        left.text(each["mean"], row - 0.2, said, ha="center", va="bottom", color=ink, **look)
-    left.axvline(0, color="black", lw=1, zorder=0)
-    names = [f"corners − random\nλ = {weights[0]:g}", *(f"λ = {lam:g}" for lam in weights[1:])]
-    names += [f"random − one place\nλ = {middle:g}"]
-    left.set_yticks(range(len(rows)), names)
-    left.get_yticklabels()[0].set_fontweight("bold")
-    left.set(ylim=(len(rows) - 0.6, -0.75), xlabel="difference of Recall@1 (points)")
-    left.grid(False, axis="y")
-    for lam in weights:
-        at = [(np.mean(noise[w, lam]), np.mean(scores[w, lam] - none)) for w in NAMES]
-        for (x, y), way in zip(at, NAMES, strict=True):
-            right.plot(x, y, MARKS[way], color=INKS[way], ms=9, mec="white", zorder=2)
-            right.annotate(f"{lam:g}", (x, y), (0, 8), textcoords="offset points", size=8,
-                           ha="center", va="bottom", color="0.35")  # fmt: skip
-    right.axhline(0, color="black", lw=1, zorder=0)
-    right.set(xscale="log", xlabel="noise of the points (batches: 100)")
-    right.margins(x=0.1, y=0.12)
-    right.set_title("Recall@1 minus no points;\nbeside each mark its λ", weight="bold", loc="left",
-                    size=10)  # fmt: skip
-    keys = [Line2D([], [], color=INKS[w], marker=MARKS[w], ls="", ms=8, label=NAMES[w])
-            for w in NAMES]  # fmt: skip
-    right.legend(handles=keys, loc="center left", frameon=False, fontsize=9)
-    drawn = {
-        "rows": rows,
-        "noise": {f"{way}, {lam:g}": figures.sample(each) for (way, lam), each in noise.items()},
-        "minus none": {
-            f"{way}, {lam:g}": _interval(each - none) for (way, lam), each in scores.items()
-        },
-        "random − together": {
-            f"{lam:g}": _interval(scores["random", lam] - scores["together", lam])
-            for lam in weights
-        },
-        "none": figures.sample(none),
-        "floors": figures.example(dict(floors)),
-    }
-    return fig, drawn
+def detached() -> dict[str, Any]:
+    """What an earlier form of the lesson found, with detached points at scale 2: its rows."""
+    kept, _ = figures.recorded("16_detached")
+    rows = {}
+    for name, values in kept.items():
+        mean, low, high, _ = (float(v) for v in statistics.interval(values))
+        rows[name] = figures.sample(values, mean=mean, low=low, high=high)
+    return {"detached": rows}
 
 
 def elsewhere() -> str:

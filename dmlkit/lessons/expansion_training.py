@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Circle, Rectangle
+from matplotlib.patches import Circle
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -55,13 +56,35 @@ def characters(k: int, classes: int, shown: int = 20) -> Bed:
     return X.view(classes, shown, -1), Z, test.labels, floors
 
 
+def begin(
+    k: int, X: Tensor, d: int, rate: float, steps: int
+) -> tuple[nn.Module, nn.Parameter, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+    """A head (384 -> d), a proxy for each class of X (C, m, 384), Adam, and a rate that falls.
+
+    Proxies learn at ten times the rate of the head; both fall to 0 in the last 30 % of the steps.
+    """
+    torch.manual_seed(k)
+    head, proxies = nn.Linear(X.shape[2], d), nn.Parameter(torch.randn(len(X), d))
+    groups: list[dict[str, Any]] = [
+        {"params": head.parameters()},
+        {"params": [proxies], "lr": 10 * rate},
+    ]
+    optimizer = torch.optim.Adam(groups, lr=rate)
+    decay = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min(1, (1 - s / steps) / 0.3))
+    return head, proxies, optimizer, decay
+
+
 def felt(
     turn: Tensor, forces: Callable[[Tensor, str], tuple[Tensor, Tensor]]
 ) -> tuple[Figure, dict[str, Any]]:
-    """Who feels a point, detached and attached, on a circle; with the forces."""
+    """Who feels a point, detached and attached, on a circle; with the forces.
+
+    The last of the forces is that on the own proxy, on top.
+    """
     fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.5))
     names, drawn = ("$x$", r"$\hat q_1$", r"$\hat q_2$"), {}
-    titles = "detached: it pushes a proxy", "attached: and pulls its sample"
+    titles = "detached: it moves proxies", "attached: and pulls its sample"
+    at = [*turn.tolist(), 90.0]
     for axes, form, title in zip(panels, ("code", "paper"), titles, strict=True):
         by_sample, by_point = forces(turn, form)
         drawn[form] = {"by the sample": by_sample, "by the point": by_point}
@@ -75,12 +98,13 @@ def felt(
             axes.plot(a, b, marker, color=ink, ms=14 if marker == "*" else 9, mec="white")
             axes.text(1.2 * a, 1.2 * b, name, ha="center", va="center", fontsize=11)
         sources = ((0.9, by_sample, figures.RIGHT), (0.78, by_point, figures.WRONG))
-        for (r, part, ink), k in product(sources, range(3)):
+        for (r, part, ink), k in product(sources, range(4)):
             if abs(float(part[k])) > 0.3:
                 way = 2.8 * float(part[k])  # degrees: no arrow passes a proxy
+                near = r - 0.16 * (k == 3)  # no arrow lies on another
                 start, end = (
-                    (r * math.cos(math.radians(at)), r * math.sin(math.radians(at)))
-                    for at in (float(turn[k]), float(turn[k]) + way)
+                    (near * math.cos(math.radians(to)), near * math.sin(math.radians(to)))
+                    for to in (at[k], at[k] + way)
                 )
                 head = {
                     "arrowstyle": "-|>,head_length=0.5,head_width=0.28",
@@ -117,102 +141,107 @@ def crowded(crowd: Callable[[int, int], Array]) -> tuple[Figure, dict[str, Any]]
 
 
 def same_as_dmlkit(on_points: Callable[..., Tensor], alpha: float, lam: float) -> None:
-    """Assert that value and gradients are those of dmlkit's SphericalExpansion, detached."""
+    """Assert that value and gradients are those of dmlkit's SphericalExpansion."""
     generator = torch.Generator().manual_seed(0)
     f = torch.randn(64, 16, generator=generator).requires_grad_()
     y = torch.arange(64) % 10
     theirs = losses.NormalizedSoftmaxLoss(10, 16, temperature=1 / alpha)
-    see = spherical.SphericalExpansion(theirs, 8, lam, True, directions="rotated", steps=0)
-    found = []
-    for way in ("ours", "theirs"):
-        torch.manual_seed(1)  # both turn the points alike
-        x, q = F.normalize(f), F.normalize(theirs.proxies)
-        real = F.cross_entropy(alpha * x @ q.T, y)
-        value = real + lam * on_points(x, y, q, 26, alpha) if way == "ours" else see(f, y)
-        found.append((value, *torch.autograd.grad(value, (f, theirs.proxies))))
-    torch.testing.assert_close(*found, atol=1e-5, rtol=1e-4)
+    for places, attached in (("rotated", False), ("rotated", True), ("none", True)):
+        see = spherical.SphericalExpansion(theirs, 8, lam, not attached, directions=places, steps=0)
+        found = []
+        for way in ("ours", "theirs"):
+            torch.manual_seed(1)  # both turn the points alike
+            x, q = F.normalize(f), F.normalize(theirs.proxies)
+            real = F.cross_entropy(alpha * x @ q.T, y)
+            added = on_points(x, y, q, 26, alpha, places, attached) if way == "ours" else None
+            value = see(f, y) if added is None else real + lam * added
+            found.append((value, *torch.autograd.grad(value, (f, theirs.proxies))))
+        torch.testing.assert_close(*found, atol=1e-5, rtol=1e-4)
 
 
 @torch.no_grad()
-def crowding(x: Tensor, proxies: Tensor) -> tuple[float, float, float]:
-    """Of the 40 % nearest samples (C, m, d): angle, that of points, nearer proxies to these."""
+def crowding(x: Tensor, proxies: Tensor) -> tuple[float, float]:
+    """Of the 40 % nearest samples (C, m, d): angle to the proxy, nearer proxies to their points."""
     C, m, d = x.shape
     x, q = F.normalize(x.flatten(0, 1)), F.normalize(proxies)
     y = torch.arange(C, device=x.device).repeat_interleave(m)
     own = (x * q[y]).sum(dim=1)
     E = own.topk(round(0.4 * len(x))).indices
     z = spherical.expand(x[E], q[y[E]], min(8, d - 1), directions="rotated")
-    at = (z * q[y[E]][:, None]).sum(dim=2)
-    by_point = (z @ q.T > own[E, None, None] + 1e-5).sum(dim=2).float().mean()
-    degrees, of_points = (a.clamp(-1, 1).acos().rad2deg().mean().item() for a in (own[E], at))
-    return degrees, of_points, by_point.item()
+    nearer = (z @ q.T > own[E, None, None] + 1e-5).sum(dim=2).float().mean()
+    return own[E].clamp(-1, 1).acos().rad2deg().mean().item(), nearer.item()
 
 
 def setting(
-    searched: Mapping[str, Any], d: int, form: str, scale: float | None = None
+    searched: Mapping[str, Any], cell: str, form: str, scale: float | None = None
 ) -> tuple[float, float]:
     """Scale and rate of a form that are best on validation characters; at one scale, the rate."""
     means = {
         (float(alpha), float(rate)): float(np.mean(values))
-        for alpha, rates in searched[f"d = {d}"][form].items()
+        for alpha, rates in searched[cell][form].items()
         for rate, values in rates.items()
         if scale is None or float(alpha) == scale
     }
-    return max(means, key=lambda cell: means[cell])
+    return max(means, key=lambda each: means[each])
 
 
 def search(
-    train: Callable[..., float],
+    train: Callable[..., tuple[float, float]],
     groups: Mapping[int, Bed],
-    dims: Sequence[int],
+    cells: Mapping[str, tuple[int, int]],
     forms: Sequence[str],
     scales: Sequence[float],
     rates: Sequence[float],
 ) -> dict[str, Any]:
-    """Recall@1 on validation characters by dimensions, form, scale and rate; takes minutes."""
+    """Recall@1 on validation characters by cell, form, scale and rate; takes ten minutes.
+
+    Of the first cell all forms, and the angles of samples to their proxies; of the others two.
+    """
     found: dict[str, Any] = {}
-    for d, name, alpha, rate in product(dims, forms, scales, rates):
-        each = [train(k, bed, d, alpha, rate, name) for k, bed in groups.items()]
-        by_scale = found.setdefault(f"d = {d}", {}).setdefault(name, {})
-        by_scale.setdefault(f"{alpha:g}", {})[f"{rate:g}"] = np.array(each)
+    for row, (cell, (classes, d)) in enumerate(cells.items()):
+        for name, alpha, rate in product(
+            forms if row == 0 else forms[:2], scales, rates if row == 0 else rates[:-1]
+        ):
+            each = [
+                train(k, (bed[0][:classes], *bed[1:]), d, alpha, rate, name)
+                for k, bed in groups.items()
+            ]
+            for kind, values in zip((cell, "angles"), np.transpose(each), strict=True):
+                if kind == cell or row == 0:
+                    by_scale = found.setdefault(kind, {}).setdefault(name, {})
+                    by_scale.setdefault(f"{alpha:g}", {})[f"{rate:g}"] = values
     return found
 
 
-def searching(searched: Mapping[str, Any], d: int) -> tuple[Figure, dict[str, Any]]:
-    """Heat maps of Recall@1 by scale and rate, without points and with them; with all cells."""
-    fig, panels = plt.subplots(1, 2, figsize=(6.5, 3.0), sharey=True)
-    names = {"none": "no points", "points": "points"}
-    tables = {}
-    for name in names:
-        scales = searched[f"d = {d}"][name]
-        tables[name] = np.array([[np.mean(v) for v in rates.values()] for rates in scales.values()])
-    low, high = (end(t for each in tables.values() for t in each.flat) for end in (min, max))
-    for axes, (name, title) in zip(panels, names.items(), strict=True):
-        best = setting(searched, d, name)
-        scales = searched[f"d = {d}"][name]
-        rates = [*next(iter(scales.values()))]
-        axes.imshow(tables[name], cmap="viridis", vmin=low, vmax=high, aspect="auto")
-        for (row, column), value in np.ndenumerate(tables[name]):
-            chosen = best == (float([*scales][row]), float(rates[column]))
-            ink = "white" if value < (low + high) / 2 else "black"
-            look: dict[str, Any] = {"weight": "bold", "size": 11} if chosen else {"size": 9}
-            axes.text(column, row, f"{value:.0f}", ha="center", va="center", color=ink, **look)
-            if chosen:
-                box = (column - 0.48, row - 0.48), 0.96, 0.96
-                axes.add_patch(Rectangle(*box, fill=False, ec=figures.WRONG, lw=2.5))
-        axes.set_xticks(range(len(rates)), rates)
-        axes.set_yticks(range(len(scales)), [*scales])
-        axes.set_xlabel("learning rate")
-        axes.grid(False)
+def searching(searched: Mapping[str, Any], cell: str) -> tuple[Figure, dict[str, Any]]:
+    """Recall@1 and angles by scale, each at its best rate, of four forms; with all cells."""
+    fig, panels = plt.subplots(1, 2, figsize=(6.5, 3.1))
+    looks: dict[str, tuple[str, dict[str, Any]]] = {
+        "none": ("no points", {"color": "black", "marker": "o"}),
+        "points": ("points, detached", {"color": figures.RIGHT, "marker": "^", "ls": "--"}),
+        "printed": ("points, as printed", {"color": figures.WRONG, "marker": "^"}),
+        "duplicates": ("duplicates", {"color": "0.55", "marker": "s"}),
+    }
+    for name, (label, look) in looks.items():
+        scales = [*searched[cell][name]]
+        best = [setting(searched, cell, name, float(alpha)) for alpha in scales]
+        for axes, kind in zip(panels, (cell, "angles"), strict=True):
+            means = [np.mean(searched[kind][name][f"{a:g}"][f"{r:g}"]) for a, r in best]
+            axes.plot([a for a, _ in best], means, label=label, ms=6, lw=1.8, mec="white", **look)
+    for axes, title in zip(panels, ("Recall@1 (%)", "sample to own proxy (°)"), strict=True):
+        axes.set(xscale="log", xlabel="scale α", title="")
+        axes.set_xticks([float(a) for a in searched[cell]["none"]], [*searched[cell]["none"]])
+        axes.minorticks_off()
         axes.set_title(title, weight="bold", loc="left")
-    panels[0].set_ylabel("scale α")
+    panels[1].set_ylim(bottom=0)
+    fig.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     drawn = {
-        dims: {
+        kind: {
             form: {alpha: {rate: figures.sample(v) for rate, v in rates.items()}
                    for alpha, rates in scales.items()}
             for form, scales in each.items()
         }
-        for dims, each in searched.items()
+        for kind, each in searched.items()
     }  # fmt: skip
     return fig, drawn
 
@@ -224,59 +253,95 @@ def _interval(values: Array) -> dict[str, Any]:
 
 
 def answer(
-    gains: Mapping[str, Array],
-    further: Mapping[str, Array],
-    none: Array,
+    pairs: Mapping[str, tuple[Array, Array]],
     floors: Mapping[str, float],
+    further: Mapping[str, tuple[Array, Array]] | None = None,
 ) -> tuple[Figure, dict[str, Any]]:
-    """Differences of Recall@1, the first of them the rule's, the last two at a scale of their own.
+    """Recall@1 with and without, and the difference, a row for each pair; the first is the rule's.
 
-    ``further`` differences are kept, not drawn, as is Recall@1 without points and training.
+    ``further`` differences are kept, not drawn.
     """
-    fig, panels = plt.subplots(2, 1, figsize=(6.5, 4.4), height_ratios=(4.3, 2.1))
-    drawn = {name: _interval(each) for name, each in gains.items()}
-    for axes, names in zip(panels, ([*drawn][:-2], [*drawn][-2:]), strict=True):
-        ends = [(drawn[name]["low"], drawn[name]["high"]) for name in names]
-        low, high = min(0, np.min(ends)), max(1, np.max(ends))
-        for row, name in enumerate(names):
-            mean, first = drawn[name]["mean"], axes is panels[0] and row == 0
-            ink = figures.RIGHT if first else "0.45"
-            axes.plot(ends[row], [row] * 2, color=ink, lw=8 if first else 3, solid_capstyle="butt")
-            axes.plot(mean, row, "o", color=ink, ms=13 if first else 8, mec="white", mew=1.5)
-            said = f"{round(mean, 1) + 0.0:+.1f}".replace("-", "−").replace("+0.0", "0.0")
-            look: dict[str, Any] = {"size": 14, "weight": "bold"} if first else {"size": 10}
-            axes.text(1.02, row, said, transform=axes.get_yaxis_transform(), va="center",
-                      color=ink, **look)  # fmt: skip
-        axes.axvline(0, color="black", lw=1)
-        axes.set_yticks(range(len(names)), names)
-        if axes is panels[0]:
-            axes.get_yticklabels()[0].set_fontweight("bold")
-        axes.set(ylim=(len(names) - 0.5, -0.6))
-        axes.set_xlim(low - 0.08 * (high - low), high + 0.08 * (high - low))
+    fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 3.9), sharey=True, width_ratios=(1, 1.75))
+    gains = {name: _interval(a - b) for name, (a, b) in {**pairs, **(further or {})}.items()}
+    for row, (name, (with_, without)) in enumerate(pairs.items()):
+        each, first = gains[name], row == 0
+        ink = figures.RIGHT if first else "0.35"
+        ends = [without.mean(), with_.mean()]
+        left.plot(ends, [row] * 2, color=ink, lw=1.5, zorder=2)
+        left.plot(ends[0], row, "o", mfc="white", mec=ink, mew=1.6, ms=7, zorder=3)
+        left.plot(ends[1], row, "o", color=ink, ms=7, zorder=3)
+        ends = [each["low"], each["high"]]
+        right.plot(ends, [row] * 2, color=ink, lw=7 if first else 4, solid_capstyle="butt")
+        right.plot(each["mean"], row, "o", color="white", mec=ink, ms=4.5, mew=1.2)
+        said = f"{round(each['mean'], 1) + 0.0:+.1f}".replace("-", "−").replace("+0.0", "0.0")
+        right.text(1.03, row, said, transform=right.get_yaxis_transform(), va="center",
+                   color=ink, size=12, weight="bold" if first else "normal")  # fmt: skip
+    drawn = [name for name in floors if "features" not in name]
+    for name in drawn:
+        left.axvline(floors[name], color="0.7", lw=1.2, ls=":", zorder=0)
+    top = left.secondary_xaxis("top")
+    top.set_xticks(
+        [floors[name] for name in drawn],
+        [name.replace(" (8)", "").replace(" ", "\n") for name in drawn],
+    )
+    top.tick_params(length=0, labelsize=7, colors="0.4")
+    top.spines["top"].set_visible(False)
+    right.axvline(0, color="black", lw=1, zorder=0)
+    right.axvline(1, color="0.4", lw=1.2, ls=":", zorder=0)
+    left.set_yticks(
+        range(len(pairs)), [name.replace(", ", ",\n", 1).replace(": ", ":\n") for name in pairs]
+    )
+    left.get_yticklabels()[0].set_fontweight("bold")
+    left.set(ylim=(len(pairs) - 0.5, -0.5), xlim=(30, 80), xlabel="Recall@1 (%)")
+    right.set_xlabel("difference (points); dotted: one point")
+    right.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for axes in (left, right):
         axes.grid(False, axis="y")
-    panels[0].axvline(1, color="0.4", lw=1.2, ls=":")
-    panels[0].set_title("points − none; dotted: the rule's one point", loc="left", size=10)
-    panels[1].set_xlabel("difference of Recall@1 (points)")
-    drawn |= {name: _interval(each) for name, each in further.items()}
-    return fig, {
-        "gain": drawn,
-        "8 dimensions, none": figures.sample(none),
-        "floor": figures.example(dict(floors)),
-    }
+    levels = {name: {"with": figures.sample(a), "without": figures.sample(b)}
+              for name, (a, b) in pairs.items()}  # fmt: skip
+    return fig, {"gain": gains, "level": levels, "floor": figures.example(dict(floors))}
 
 
 def standing(
-    stands: Mapping[tuple[int, int, float, str], tuple[float, float, float]],
+    stands: Mapping[tuple[int, int, float, str], tuple[float, float]],
+    crowd: Callable[[int, int], Array],
     searched: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Where samples of heads without points stand, in 8 dimensions at the best scale and at 32."""
-    best, _ = setting(searched, 8, "none")
+    """Angles of samples to their proxies, and nearer proxies to points, of trained heads."""
+    best, _ = setting(searched, "500 in 8", "none")
+    keys = {"best scale": (best, "none")}
+    keys |= {f"scale 32, {form}": (32.0, form) for form in ("none", "duplicates", "printed")}
     found = {}
-    for name, scale in (("best scale", best), ("scale 32", 32.0)):
-        each = [v for (_, *key), v in stands.items() if key == [8, scale, "none"]]
-        names = "degrees", "degrees of points", "nearer to a point"
-        found[name] = dict(zip(names, np.mean(each, axis=0).tolist(), strict=True))
+    ends, inside = 5 * np.arange(37), np.concatenate([[0], np.cumsum(crowd(8, 500))])
+    for name, key in keys.items():
+        each = [v for (_, d, *rest), v in stands.items() if (d, *rest) == (8, *key)]
+        degrees, nearer = np.mean(each, axis=0).tolist()
+        random = float(np.interp(degrees, ends, inside))
+        found[name] = {"degrees": degrees, "nearer": nearer, "nearer, random": random}
     return {"stands": found}
+
+
+def cells(pair: tuple[Array, Array], others: Mapping[str, Array]) -> tuple[Figure, dict[str, Any]]:
+    """What points add by classes and dimensions, and how much more in the first of these cells.
+
+    ``others`` that are no such cell are kept, not drawn.
+    """
+    gain = pair[0] - pair[1]
+    few = {name: others[name][: len(gain)] for name in ("50 in 8", "500 in 64")}
+    rows = {"500 in 8": gain, **few, "first − mean": gain - np.mean([*few.values()], axis=0)}
+    names = ["500 classes in 8 dimensions", "50 in 8", "500 in 64", "first − mean of both"]
+    fig, axes = plt.subplots(figsize=(6.5, 2.1))
+    drawn = {name: _interval(each) for name, each in rows.items()}
+    for row, each in enumerate(drawn.values()):
+        ink = figures.RIGHT if row == len(rows) - 1 else "0.35"
+        axes.plot([each["low"], each["high"]], [row] * 2, color=ink, lw=3, solid_capstyle="butt")
+        axes.plot(each["mean"], row, "o", color=ink, ms=8, mec="white")
+    axes.axvline(0, color="black", lw=1, zorder=0)
+    axes.axvline(1, color="0.4", lw=1.2, ls=":", zorder=0)
+    axes.set_yticks(range(len(rows)), names)
+    axes.set(ylim=(len(rows) - 0.5, -0.5), xlabel="points − none, Recall@1 (points)")
+    axes.grid(False, axis="y")
+    return fig, {"gain": {name: _interval(each) for name, each in others.items()} | drawn}
 
 
 def elsewhere() -> dict[str, Any]:
