@@ -1,6 +1,7 @@
 """What lesson 14 measures of its networks, and what it draws."""
 
 import copy
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,8 +22,7 @@ EIGHT = (
     *("#009e73", "#e69f00", "#56b4e9", "#d55e00"),
     *("#8f6bb3", "#c0304a", "0.45", "#8a8a2b"),
 )  # fmt: skip
-NONE, SEC, EVEN, SHORT = "0.35", figures.RIGHT, "#e07b00", "#7a3e9d"
-INKS = {"none": NONE, "SEC": SEC, "even only": EVEN, "short only": SHORT}
+NONE, SEC = "0.35", figures.RIGHT
 #: How SEC's repository writes semi-hard triplets.
 PRINTED = "Semihard"
 
@@ -43,18 +43,19 @@ def _flat(images: Tensor, eta: float, steps: int) -> np.ndarray:
         return model.eval()(images.flatten(0, 1)).numpy()
 
 
-def rings(images: Tensor, steps: int, eta: float = 0.1) -> tuple[Figure, dict[str, Any]]:
+def rings(images: Tensor, steps: int) -> tuple[Figure, dict[str, Any]]:
     """Eight characters (8, 20, 1, 32, 32) in the plane, without a constraint and with SEC."""
-    fig = plt.figure(figsize=(6.5, 3.7))
-    halves: Any = fig.subfigures(2, 1, height_ratios=(1, 4.2))
+    fig = plt.figure(figsize=(7.2, 3.3))
+    halves: Any = fig.subfigures(2, 1, height_ratios=(1, 4))
     key, body = halves
     for axes, image, color in zip(key.subplots(1, 8), images[:, 0, 0], EIGHT, strict=True):
         axes.imshow(1 - image, cmap="gray", vmin=0, vmax=1)
         figures.bare(axes)
         axes.spines[:].set(visible=True, color=color, lw=3)
-    ways = {"none": ("no constraint", 0.0, NONE), "SEC": ("SEC", eta, SEC)}
+    ways = {"none": ("no constraint", 0.0, NONE)}
+    ways |= {f"SEC, {eta:g}": (f"SEC, η = {eta:g}", eta, SEC) for eta in (0.01, 0.1)}
     drawn, colors = {}, np.repeat(np.array(EIGHT), 20)
-    for axes, (way, (title, weight, ink)) in zip(body.subplots(1, 2), ways.items(), strict=True):
+    for axes, (way, (title, weight, ink)) in zip(body.subplots(1, 3), ways.items(), strict=True):
         f = _flat(images, weight, steps)
         f = f / np.linalg.norm(f, axis=1).mean()  # each in its own scale
         spread = float(np.linalg.norm(f, axis=1).std())
@@ -64,8 +65,8 @@ def rings(images: Tensor, steps: int, eta: float = 0.1) -> tuple[Figure, dict[st
         axes.scatter(*f.T, s=9, alpha=0.8, c=list(colors), lw=0, zorder=2)
         axes.set(aspect="equal", xlim=(-2.2, 2.2), ylim=(-2.0, 2.0))
         axes.set_axis_off()
-        said = f"{title}: norms spread by {100 * spread:.0f} %"
-        axes.set_title(said, color=ink, fontweight="bold")
+        said = f"{title}:\nnorms spread by {100 * spread:.0f} %"
+        axes.set_title(said, color=ink, fontweight="bold", fontsize=10)
     return fig, drawn
 
 
@@ -198,6 +199,8 @@ def lengths(found: Mapping[str, np.ndarray]) -> tuple[Figure, dict[str, Any]]:
         axes.set_title(what, loc="left", fontweight="bold")
         axes.set_xticks(range(len(found)), [way.replace(" ", "\n") for way in found])
     panels[2].axhline(1, color="0.5", ls=":", lw=1.2, zorder=0)
+    turns = np.log(found["SEC"][:, 3] / found["none"][:, 3])
+    drawn["turns, SEC over none"] = figures.sample(turns)  # logarithms
     return fig, drawn
 
 
@@ -208,40 +211,41 @@ def printed() -> float:
     return float(value[f"{PRINTED}+SEC"] - value[PRINTED])
 
 
+def networks() -> dict[str, np.ndarray]:
+    """What the notebook's ``run`` found with ``seeds = 24``, of networks 7 to 24: (18, 4) each."""
+    kept = json.loads((ROOT / "data" / "evidence" / "14_networks.json").read_text("utf-8"))
+    return {way: np.array(rows) for way, rows in kept.items()}
+
+
 def answer(
-    tuned: Mapping[str, np.ndarray], slow: Mapping[str, np.ndarray]
+    more: Mapping[str, np.ndarray], live: Mapping[str, np.ndarray], floors: Mapping[str, float]
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 minus none, {way: (networks,)}: at the best rates, and at a smaller one."""
-    drawn: dict[str, Any] = {"printed": printed()}
-    fig, axes = plt.subplots(figsize=(6.5, 3.6))
+    """Recall@1 of each way, and minus no constraint; ways are (networks, 4)."""
+    fig, (left, right) = plt.subplots(
+        1, 2, figsize=(7.4, 3.9), width_ratios=(1.1, 1), layout="constrained"
+    )
     names = {
-        "SEC": "SEC", "longer": "no SEC,\ntwice the steps", "even only": "even only",
-        "short only": "short only",
+        "none": "none", "SEC": "SEC", "strong SEC": "strong\nSEC", "even only": "even\nonly",
+        "short only": "short\nonly", "longer": "twice\nsteps",
     }  # fmt: skip
-    places: list[float] = []
-    labels: list[str] = []
-    inks: list[str] = []
-    place = 0.0
-    for part, ways in (("best", tuned), ("small", slow)):
-        drawn[part] = {"Recall@1": {way: figures.sample(v) for way, v in ways.items()}}
-        for way in [*ways][1:]:
-            ink, large = INKS.get(way, "0.35"), not place
-            style: dict[str, Any] = {"color": ink, "every": True, "shift": place}
-            style |= {"ms": 12, "lw": 4.5} if large else {"ms": 6, "lw": 2}
-            drawn[part][way] = figures.dots(axes, {way: ways[way] - ways["none"]}, **style)[way]
-            said = names[way] + (",\na third of the rate" if part == "small" else "")
-            places, labels, inks = [*places, place], [*labels, said], [*inks, ink]
-            place += 1.2 if large else 1
-        place += 0.3
-    axes.set_yticks(places, labels)
-    axes.set_ylim(place - 0.7, -0.8)
-    for label, ink in zip(axes.get_yticklabels(), inks, strict=True):
-        label.set_color(ink)
-    axes.get_yticklabels()[0].set(fontweight="bold", fontsize=12)
-    star = (drawn["printed"], -0.42)
-    axes.plot(*star, "*", color="black", ms=13, mew=0, zorder=4)
-    axes.annotate("printed", star, (9, 0), textcoords="offset points", va="center")
-    axes.axhline((places[-2] + places[-1]) / 2, color="0.8", lw=0.8)
-    axes.axvline(0, color="0.3", lw=1.2, zorder=0)
-    axes.set_xlabel("points of Recall@1 on unseen characters, minus no constraint")
+    found = {names[way]: more[way][:, 0] for way in names}
+    drawn: dict[str, Any] = {"levels": figures.sweep(left, found, floors, NONE, "")}
+    left.set(ylim=(40, 95), ylabel="Recall@1, unseen characters (%)")
+    left.tick_params(axis="x", labelsize=8)
+    rows = {"SEC": "SEC", "strong SEC": "strong SEC", "even only": "even only",
+            "short only": "short only", "no SEC,\ntwice the steps": "longer"}  # fmt: skip
+    gain = {said: more[way][:, 0] - more["none"][:, 0] for said, way in rows.items()}
+    drawn["gain"] = figures.gains(right, gain, "points, minus no constraint")
+    drawn["live"] = {}
+    for row, (said, way) in enumerate(rows.items()):
+        here = live[way][:, 0] - live["none"][:, 0]
+        drawn["live"][said.replace("\n", " ")] = figures.sample(here)
+        right.plot(here.mean(), row - 0.24, "D", mfc="white", mec="0.2", ms=5, zorder=4)
+    drawn["printed"] = printed()
+    right.plot(drawn["printed"], -0.24, "*", color="black", ms=11, mew=0, zorder=4)
+    twins = {"even only minus short only": ("even only", "short only"),
+             "SEC minus even only": ("SEC", "even only")}  # fmt: skip
+    drawn["twins"] = {
+        name: figures.sample(more[a][:, 0] - more[b][:, 0]) for name, (a, b) in twins.items()
+    }
     return fig, drawn
