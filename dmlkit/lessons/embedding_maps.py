@@ -46,7 +46,9 @@ def islands(axes: Axes, y: Floats, of: Floats, size: float = 3.5, alpha: float =
     places = turned(y)
     for i, c in enumerate(np.unique(of)):
         mark = MARKS[i // len(INK)]
-        wide = {"ms": 0.62 * size, "mew": 0.7} if mark == "x" else {"ms": 0.55 * size, "mew": 0}
+        wide: dict[str, Any] = (
+            {"ms": 0.62 * size, "mew": 0.7} if mark == "x" else {"ms": 0.55 * size, "mew": 0}
+        )
         ink = INK[i % len(INK)]
         axes.plot(*places[of == c].T, mark, color=ink, alpha=alpha, **wide)
     axes.set(xlim=(-1.1, 1.1), ylim=(-1.1, 1.1), aspect="equal")
