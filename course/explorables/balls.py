@@ -33,9 +33,9 @@ EXPLORABLE = Explorable(
     figure="22_truth",
     alt="Left the true widths and distances of three balls, right UMAP's map of them, below the "
     "weights of a point of ball C, while C becomes wider, moves away, or gets more points.",
-    discover="Neither width nor distance of C changes a weight, and the islands are drawn equally "
-    "wide and equally far apart. The number of points does not change a ball's true width, but "
-    "it does change that of its island.",
+    discover="Neither width nor distance of C changes a weight: its island is as wide as others, "
+    "and not four times as far away. The number of points does not change a ball's true width, "
+    "but it does change that of its island.",
     menu="Change",
     choices=(
         Choice("width", "C's width", "Make C wider. Which bar moves, and which island?",

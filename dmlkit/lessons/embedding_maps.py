@@ -8,15 +8,18 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, Rectangle
+from matplotlib.text import Text
 from numpy.typing import NDArray
 from torch import Tensor
 
 from dmlkit import figures, retrieval, statistics
 
 Floats = NDArray[Any]
-#: A color for each of twelve classes.
-INK = [plt.get_cmap("tab20")(i)[:3] for i in (0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 1, 5)]
+#: Six colors that color-blind readers tell apart, and a mark for each half of twelve classes.
+INK = ("#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9")
+MARKS = "ox"
 #: And for each of three balls.
 BALLS = ("#0072b2", "#d55e00", "#009e73")
 
@@ -39,9 +42,15 @@ def turned(y: Floats) -> Floats:
 
 
 def islands(axes: Axes, y: Floats, of: Floats, size: float = 3.5, alpha: float = 1.0) -> None:
-    """A map with a color for each class: (N, 2), (N,)."""
-    for ink, c in zip(INK, np.unique(of), strict=False):
-        axes.plot(*turned(y)[of == c].T, ".", ms=size, color=ink, mew=0, alpha=alpha)
+    """A map with a color and a mark for each class: (N, 2), (N,)."""
+    places = turned(y)
+    for i, c in enumerate(np.unique(of)):
+        mark = MARKS[i // len(INK)]
+        wide: dict[str, Any] = (
+            {"ms": 0.62 * size, "mew": 0.7} if mark == "x" else {"ms": 0.55 * size, "mew": 0}
+        )
+        ink = INK[i % len(INK)]
+        axes.plot(*places[of == c].T, mark, color=ink, alpha=alpha, **wide)
     axes.set(xlim=(-1.1, 1.1), ylim=(-1.1, 1.1), aspect="equal")
     figures.bare(axes)
 
@@ -63,13 +72,13 @@ def three_maps(
                        for each in on_map.values()])  # fmt: skip
     who = int(np.abs(shares - shares.mean(axis=1, keepdims=True)).sum(axis=0).argmin())
     kept = {name: len(set(near[who]) & set(each[who])) for name, each in on_map.items()}
-    fig, axes = plt.subplot_mosaic("abc;ddd", figsize=(7.5, 6.0), height_ratios=(2.4, 3.2))
+    fig, axes = plt.subplot_mosaic("abc;ddd", figsize=(7.5, 5.6), height_ratios=(2.5, 2.9))
     for place, (name, y) in zip("abc", placed.items(), strict=True):
         islands(axes[place], maps[name], of, size=5)
         for j in near[who]:
             axes[place].plot(*y[[who, j]].T, color="black", lw=0.8)
-        axes[place].plot(*y[near[who]].T, "o", ms=5, mfc="none", mec="black", mew=0.9)
-        axes[place].plot(*y[who], "*", color="black", ms=12, mec="white", mew=0.8, zorder=5)
+        axes[place].plot(*y[near[who]].T, "o", ms=5, mfc="none", mec="black", mew=0.9, zorder=6)
+        axes[place].plot(*y[who], "*", color="black", ms=8, mec="white", mew=0.6, zorder=5)
         said = f"{name}: {kept[name]} of {k} kept"
         axes[place].set_title(said, fontweight="bold", fontsize=10)
     sheet = axes["d"]
@@ -119,57 +128,58 @@ def shares(counted: Mapping[str, pd.DataFrame], k: int) -> Figure:
 
 def balls(
     shown: Mapping[str, Mapping[str, Floats]],
-    measured: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]],
+    measured: Mapping[str, Mapping[str, Sequence[float]]],
+    luck: Sequence[float],
 ) -> Figure:
-    """Three balls as they are, on two maps, and their widths and distances by seed."""
-    fig, panels = plt.subplots(4, 4, figsize=(6.5, 7))
-    for column, (name, world) in zip(panels.T, shown.items(), strict=True):
-        column[0].set_title(name, fontsize=9, fontweight="bold")
-        ball = world["ball"]
-        for axes, tool in zip(column[:3], measured, strict=True):
-            truth = tool == "truth"
-            v = world["truth"][:, :2] / 100 if truth else framed(world[tool])
-            for b, ink in enumerate(BALLS):
-                own = v[ball == b]
-                at = own.mean(axis=0)
-                spread = 4 if truth and "wide" in name and b == 2 else 1
-                r = 0.08 * spread if truth else 1.15 * np.linalg.norm(own - at, axis=1).max()
-                if truth:  # a circle at the mean distance from the middle
-                    axes.add_patch(Circle(at, r, color=ink, alpha=0.6, lw=0))
-                axes.plot(*own.T, "o^s"[b], ms=1.8, mew=0, alpha=0.6, color=ink)
-                side = -1 if at[0] + r > (1.2 if truth else 0.75) else 1
-                axes.annotate("ABC"[b], (at[0] + side * r, at[1]), (4 * side, 0), color=ink,
-                              textcoords="offset points", ha="left" if side > 0 else "right",
-                              va="center", fontsize=9, fontweight="bold")  # fmt: skip
-            low = -0.7 if truth else -1.3
-            high = 4.5 if truth and "far" in name else 1.6 if truth else 1.3
+    """Three balls as they are and on UMAP's map; and what maps make of a truth of four times."""
+    fig = plt.figure(figsize=(6.9, 3.6))
+    grid = fig.add_gridspec(2, 3, width_ratios=(1, 1, 1.5))
+    for column, (name, world) in enumerate(shown.items()):
+        for row, (tool, v) in enumerate((("truth", world["truth"]), ("UMAP", world["UMAP"]))):
+            axes, ball = fig.add_subplot(grid[row, column]), world["ball"]
+            v = v[:, :2] / 100 if tool == "truth" else framed(v)
+            _three(axes, v, ball, tool == "truth", 4 if "wide" in name else 1)
+            low = -0.6 if tool == "truth" else -1.4
+            high = (4.9 if "far" in name else 1.9) if tool == "truth" else 1.4
             axes.set(xlim=(low, high), ylim=(low, high), aspect="equal")
-            if high == 4.5:
-                axes.text(4.3, 2, "smaller\nscale", ha="right", fontsize=8, color="0.35")
             figures.bare(axes)
-            wide, apart = np.mean(measured[tool][name], axis=0)
-            axes.set_xlabel(f"width {wide:.1f}, distance {apart:.1f}", fontsize=7.5, labelpad=2)
-        _seeds(column[3], {tool: np.array(each[name]) for tool, each in measured.items()})
-        column[3].tick_params(labelleft=name == "all alike")
-    for axes, tool in zip(panels[:3, 0], measured, strict=True):
-        axes.set_ylabel(tool, fontweight="bold")
-    count = len(next(iter(measured["truth"].values())))
-    panels[3, 0].set_ylabel(f"{count} draws", fontweight="bold")
+            if row == 0:
+                axes.set_title(name, fontsize=9.5, fontweight="bold")
+            if column == 0:
+                axes.set_ylabel(tool, fontweight="bold")
+    axes = fig.add_subplot(grid[:, 2])
+    axes.axvline(4, color=BALLS[1], lw=5, alpha=0.5, zorder=0)
+    axes.plot([min(luck), max(luck)], [1.28] * 2, color="0.6", lw=6, solid_capstyle="butt")
+    axes.text(max(luck) + 0.12, 1.28, "rounding alone", fontsize=8.5, va="center", color="0.35")
+    for tool, lift, face in (("UMAP", -0.12, "black"), ("t-SNE", 0.06, "white")):
+        for row, found in enumerate(measured[tool].values()):
+            axes.plot(found, [row + lift] * len(found), "o", color="black", mfc=face, ms=6)
+    axes.text(3.85, 0.5, "truth", color=BALLS[1], ha="right", va="center", fontweight="bold")
+    axes.set_yticks((0, 1), ("width\nof C", "distance\nof C"))
+    axes.set(xlim=(0, 4.4), ylim=(1.6, -0.5), xticks=range(5), xlabel="times that of A (or of B)")
+    axes.set_title("on the map", loc="left", fontweight="bold", fontsize=10.5)
+    axes.grid(False, axis="y")
+    dots: Any = [
+        Line2D([], [], marker="o", ls="", color="black", mfc=c) for c in ("black", "white")
+    ]
+    axes.legend(dots, ["UMAP", "t-SNE"], loc="upper right", bbox_to_anchor=(0.9, 1.0), fontsize=9)
     return fig
 
 
-def _seeds(axes: Axes, found: Mapping[str, Floats]) -> None:
-    """Widths and distances of each draw, UMAP filled and t-SNE hollow, over the truth."""
-    for j, tool in enumerate(("UMAP", "t-SNE")):
-        face = "black" if tool == "UMAP" else "white"
-        for place, values in zip((j, j + 3), found[tool].T, strict=True):
-            spots = place + np.linspace(-0.3, 0.3, len(values))
-            axes.plot(spots, values, "o", color="black", mfc=face, ms=3.2)
-    for at, true in zip((0.5, 3.5), found["truth"].mean(axis=0), strict=True):
-        axes.plot([at - 1, at + 1], [true] * 2, color=BALLS[1], lw=6, alpha=0.45, zorder=0,
-                  solid_capstyle="butt")  # fmt: skip
-    axes.set(xlim=(-1, 5), ylim=(0, 4.6), xticks=(0.5, 3.5), yticks=range(5))
-    axes.set_xticklabels(("width", "distance"), fontsize=8)
+def _three(axes: Axes, v: Floats, ball: Floats, truth: bool, wide: float) -> None:
+    """Balls A, B and C with their letters: as discs of their true radius, or as points."""
+    for b, ink in enumerate(BALLS):
+        own = v[ball == b]
+        at = own.mean(axis=0)
+        r = 0.08 * (wide if b == 2 else 1) if truth else 1.1 * np.abs(own - at).max()
+        if truth:
+            axes.add_patch(Circle(at, r, color=ink, alpha=0.7, lw=0))
+        else:
+            axes.plot(*own.T, "o^s"[b], ms=2, mew=0, alpha=0.6, color=ink)
+        side = -1 if not truth and at[0] + r > 0.75 else 1
+        axes.annotate("ABC"[b], (at[0] + side * r, at[1]), (3 * side, 0), color=ink,
+                      textcoords="offset points", ha="left" if side > 0 else "right",
+                      va="center", fontsize=9, fontweight="bold")  # fmt: skip
 
 
 def moving(shown: Mapping[str, Floats], of: Floats) -> Figure:
@@ -181,39 +191,64 @@ def moving(shown: Mapping[str, Floats], of: Floats) -> Figure:
     return fig
 
 
+#: What is cut or kept, as it is drawn.
+_PAINT = {"kept": figures.RIGHT, "cut": figures.WRONG, "shuffled": "0.35"}
+
+
 def answer(
-    views: Mapping[str, Floats], of: Floats, right: Mapping[str, Floats], asked: Floats
+    views: Mapping[str, tuple[Floats, float]],
+    of: Floats,
+    right: Mapping[str, Floats],
+    floors: Mapping[str, float],
+    effects: Mapping[str, Floats],
 ) -> Figure:
-    """Maps of the first group; how often each tool is right; and the difference asked about."""
-    fig = plt.figure(figsize=(6.5, 6.0))
-    parts: Any = fig.subfigures(2, 1, height_ratios=(1, 1.25))
-    titles = ["UMAP", "random start", "random start, cut"]
-    inks = dict.fromkeys(right, "0.35") | {"cut": figures.WRONG, "random start": figures.RIGHT}
-    for axes, y, name, title in zip(
-        parts[0].subplots(1, 3), views.values(), views, titles, strict=True
-    ):
+    """Maps of one group, and how right; levels of each combination; and the effects."""
+    fig = plt.figure(figsize=(6.9, 5.4))
+    parts: Any = fig.subfigures(2, 1, height_ratios=(1, 1.35))
+    for axes, (name, (y, share)) in zip(parts[0].subplots(1, 4), views.items(), strict=True):
         islands(axes, y, of, size=4)
-        axes.set_title(title, fontweight="bold", fontsize=10, color=inks[name])
-    axes = parts[1].subplots()
-    called = {"UMAP": "UMAP", "random start": "UMAP, random start", "cut": "… weights cut",
-              "cut, PCA's start": "… cut, PCA's start", "t-SNE": "t-SNE"}  # fmt: skip
-    for row, name in enumerate(called):
-        found, ends = right[name], statistics.interval(right[name])
-        axes.plot(ends[["low", "high"]], [row, row], color=inks[name], lw=8, alpha=0.35,
+        ink = _PAINT[name.split(",")[0]]
+        axes.set_title(name.replace(", ", ",\n"), fontweight="bold", fontsize=9.5, color=ink)
+        axes.set_xlabel(f"{share:.0f} % right", fontsize=9.5)
+    left, most = parts[1].subplots(1, 2, width_ratios=(1.35, 1))
+    for row, (name, found) in enumerate(right.items()):
+        ink, ends = _PAINT[name.split(",")[0]], statistics.interval(found)
+        left.plot(ends[["low", "high"]], [row, row], color=ink, lw=8, alpha=0.35,
                   solid_capstyle="butt")  # fmt: skip
-        axes.plot(found, np.full(len(found), row), "o", color=inks[name], ms=5, mew=0, alpha=0.8)
-        axes.text(99, row, f"{ends['mean']:.0f} %", color=inks[name], va="center", ha="right",
+        left.plot(found, np.full(len(found), row), "o", color=ink, ms=4.5, mew=0, alpha=0.8)
+        left.text(98, row, f"{ends['mean']:.0f}", color=ink, va="center", ha="right",
                   fontweight="bold")  # fmt: skip
-    ends = statistics.interval(asked)
-    said = "{mean:.0f} points [{low:.0f}, {high:.0f}]".format(**ends).replace("-", "−")
-    axes.set_title(f"the cut costs {said} more\nthan a random start does", loc="left",
-                   fontweight="bold", fontsize=12)  # fmt: skip
-    axes.axvline(50, color="black", lw=1, ls=":")
-    axes.text(50.4, 4.75, "chance", fontsize=9)
-    axes.set_yticks(range(len(called)), list(called.values()))
-    axes.set(xlim=(35, 100), ylim=(4.95, -0.6), xlabel="right about the farther pair (%)")
-    axes.grid(False, axis="y")
+    for name, value in floors.items():
+        left.plot([value] * 2, [-0.5, len(right)], color="0.5", lw=1.2, ls=":", zorder=0)
+        left.text(value, -0.72, name, fontsize=9, ha="center", va="center", color="0.3",
+                  bbox={"fc": "white", "ec": "none", "pad": 1})  # fmt: skip
+    left.set_yticks(range(len(right)), [name.replace(" start", "") for name in right])
+    left.set(xlim=(40, 99), ylim=(len(right) - 0.4, -1.05), xticks=range(40, 100, 10),
+             xlabel="right about the farther pair (%)")  # fmt: skip
+    left.grid(False, axis="y")
+    left.set_title("without both: chance", loc="left", fontweight="bold", fontsize=11)
+    for row, found in enumerate(effects.values()):
+        ends, last = statistics.interval(found), row == len(effects) - 1
+        ink = figures.RIGHT if last else "0.35"
+        most.plot(ends[["low", "high"]], [row] * 2, color=ink, lw=9 if last else 5, alpha=0.4,
+                  solid_capstyle="butt")  # fmt: skip
+        most.plot(ends["mean"], row, "o", color=ink, ms=10 if last else 7, mew=0)
+        said = "{mean:+.0f} [{low:.0f}, {high:.0f}]".format(**ends).replace("-", "−")
+        most.text(ends["mean"], row - 0.3, said, ha="center", color=ink, fontweight="bold",
+                  fontsize=11 if last else 9.5)  # fmt: skip
+    most.axvline(0, color="0.3", lw=1)
+    most.set_yticks(range(len(effects)), effects)
+    most.set(xlim=(-1, 26), ylim=(len(effects) - 0.5, -0.75), xlabel="points")
+    most.grid(False, axis="y")
+    most.set_title("the weights tell more", loc="left", fontweight="bold", fontsize=11)
     return fig
+
+
+def as_recorded(fig: Figure) -> None:
+    """Rows of a verdict that another run made say so."""
+    for text in fig.findobj(Text):
+        if isinstance(text, Text) and text.get_text() == "this page's run":
+            text.set_text("recorded")
 
 
 def blind(views: Mapping[str, Floats], of: Floats) -> Figure:

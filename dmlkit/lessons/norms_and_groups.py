@@ -7,10 +7,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from scipy import stats
 
 from dmlkit import ROOT, figures
 
@@ -39,7 +36,8 @@ def kinds(length: Array, groups: Array, names: Sequence[str], glyphs: Sequence[s
                 axes.text(x, row, sign, fontsize=15, ha="center", va="center", color="0.15")
                 last = x
         mean = 100 * length[own].mean()
-        axes.plot([mean] * 2, [row - 0.5, row - 0.3], color=TRAINED, lw=4, zorder=0)
+        axes.plot(100 * length[own], [row - 0.4] * len(own), "|", color="0.6", ms=5, zorder=0)
+        axes.plot([mean] * 2, [row - 0.52, row - 0.28], color=TRAINED, lw=4, zorder=0)
     axes.axvline(100, color="0.6", lw=1, ls=":", zorder=0)
     ends = 100 * length.min() - 5, 100 * length.max() + 5
     axes.set(xlim=ends, ylim=(-0.7, len(order) - 0.3))
@@ -63,82 +61,88 @@ def trap(
     }
     hundred = 100 * np.array(dealt[500:])
     findings = int((hundred > 100 * np.percentile(shuffled, 95)).sum())
-    fig, axes = plt.subplots(figsize=(5.6, 2.7))
+    limit = 100 * float(np.percentile(shuffled, 95))
+    fig, axes = plt.subplots(figsize=(6.4, 3.0))
     top = 1.02 * max(shares["characters dealt"])
+    axes.axvspan(limit, top, color="0.93", zorder=0, lw=0)
+    axes.axvline(limit, color="0.3", lw=1.2, ls="--")
     for (name, values), ink in zip(shares.items(), (figures.WRONG, TRAINED), strict=True):
-        high, *_ = axes.hist(values, [*np.linspace(0, top, 55)], color=ink, alpha=0.7)
-        x, y = float(np.percentile(values, 98)), 0.6 * float(np.max(high))
-        axes.text(x, y, name.replace(" ", "\n"), color=ink, fontsize=9)
-    at: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "clip_on": False}
-    axes.plot(hundred, np.full(len(hundred), 1.04), "|", color="black", ms=8, **at)
-    axes.set(xlim=(0, top), xlabel="share of the variance (%)", ylabel="of 500 shuffles")
+        high, *_ = axes.hist(values, [*np.linspace(0, top, 55)], color=ink, alpha=0.75)
+        x, y = float(np.percentile(values, 97)), 0.62 * float(np.max(high))
+        x = max(x, 1.12 * limit)
+        axes.text(x, y, name.replace(" ", "\n"), color=ink, fontsize=9.5, fontweight="bold")
+    count = axes.get_ylim()[1]
+    axes.plot(hundred, np.full(len(hundred), 1.06 * count), "|", color="black", ms=8)
+    axes.text(top, 0.96 * count, "100 more deals of characters", ha="right", va="top", fontsize=9)
+    axes.set(xlim=(0, top), ylim=(0, 1.13 * count), xlabel="share of the variance (%)",
+             ylabel="of 500 shuffles or deals")  # fmt: skip
     title = f'{findings} of 100 random deals are "findings"'
-    axes.set_title(title, loc="left", fontweight="bold", pad=14)
+    axes.set_title(title, loc="left", fontweight="bold")
     drawn = {name: figures.example(float(v.mean())) for name, v in shares.items()}
     return fig, drawn | {"findings of 100": figures.sample([findings])}
 
 
-def sizes(beyond: Mapping[str, Array]) -> tuple[Figure, dict[str, Any]]:
-    """What the kind explains beyond chance in each network, {case: (networks,)} in points."""
-    fig, axes = plt.subplots(figsize=(6.2, 2.9))
-    drawn = figures.sweep(axes, beyond, {}, TRAINED, "", 1)
-    axes.axhline(0, color="0.3", lw=1, zorder=0)
-    axes.set(ylabel="share minus chance (points)")
-    axes.set_title("what the kind explains of the lengths", loc="left", fontweight="bold")
-    return fig, drawn
-
-
-def _rows(axes: Axes, values: Array, groups: Array, order: Array, ink: str) -> dict[str, float]:
-    """A mark at the mean of each group, and a gray bar where luck would put it in 95 of 100."""
-    rng, means = np.random.default_rng(4), {}
-    for row, kind in enumerate(order):
-        own = values[groups == kind]
-        luck = [rng.choice(values, len(own), replace=False).mean() for _ in range(1000)]
-        axes.plot(np.percentile(luck, (2.5, 97.5)), [row] * 2, color=LUCK, lw=7, zorder=0)
-        axes.plot(own.mean(), row, "o", color=ink, ms=8, mew=0, zorder=3)
-        means[str(kind)] = float(own.mean())
-    axes.set(ylim=(-0.6, len(order) - 0.4))
-    axes.grid(False, axis="y")
-    return means
+#: What is dealt, as the verdict names it.
+_ROWS = {"length, untrained": "lengths,\nrandom weights", "length, trained": "lengths,\ntrained",
+         "length, SEC": "lengths,\nwith SEC", "found, trained": "Recall@1,\ntrained",
+         "found, SEC": "Recall@1,\nwith SEC"}  # fmt: skip
+_CHANGES = {"size/length, trained": "lengths, trained,\nminus chance",
+            "training adds": "training adds\nto lengths",
+            "SEC adds to length": "SEC adds\nto lengths",
+            "SEC adds to found": "SEC adds\nto Recall@1"}  # fmt: skip
 
 
 def answer(
-    length: Array,
-    found: Mapping[str, Array],
-    groups: Array,
-    names: Sequence[str],
-    glyphs: Sequence[str],
-    floor: Mapping[str, float],
-) -> tuple[Figure, dict[str, Any]]:
-    """Mean length and Recall@1 of each kind, beside what luck gives; Recall@1 with SEC, too."""
-    fig, (left, right) = plt.subplots(1, 2, figsize=(6.9, 4.6), sharey=True)
-    order = _order(length, groups)
-    means = _rows(left, 100 * length, groups, order, TRAINED)
-    recalls = _rows(right, found["trained"], groups, order, TRAINED)
-    with_sec = [float(found["SEC"][groups == kind].mean()) for kind in order]
-    right.plot(with_sec, range(len(order)), "D", mfc="white", mec=SEC, mew=1.5, ms=6, zorder=4)
-    labels = []
-    for kind in map(int, order):
-        own = np.flatnonzero(groups == kind)
-        own = own[length[own].argsort()][[len(own) // 4, len(own) // 2, 3 * len(own) // 4]]
-        signs = " ".join(unicodedata.lookup(glyphs[int(c)]) for c in own)
-        labels.append(f"{names[kind]}  {signs}")
-    left.set_yticks(range(len(order)), labels)
-    left.axvline(100, color="0.6", ls=":", lw=1, zorder=0)
-    for name, value in floor.items():
-        right.axvline(value, color="0.5", ls=":", lw=1.4, zorder=0)
-        right.text(value, len(order) - 0.35, name, fontsize=8, color="0.35", ha="center")
-    left.set(xlabel="mean length (% of all)")
-    right.set(xlabel="Recall@1 (%)")
-    left.set_title("how long: the kind is in it", loc="left", fontweight="bold", pad=16)
-    right.set_title("how often found: also with SEC", loc="left", fontweight="bold", pad=16)
-    handles = [Line2D([], [], color=LUCK, lw=7), Line2D([], [], marker="o", ls="", ms=8)]
-    handles[1].set_color(TRAINED)
-    handles += [Line2D([], [], marker="D", ls="", ms=6, mfc="white", mec=SEC, mew=1.5)]
-    said = ["luck (95 %)", "kind", "kind, trained with SEC"]
-    fig.legend(handles, said, loc="outside lower center", ncols=3, frameon=False)
-    named = {names[int(k)]: v for k, v in means.items()}
-    return fig, {"length": named, "found": {names[int(k)]: v for k, v in recalls.items()}}
+    luck: Mapping[str, Array], results: Mapping[str, Any], numbers: Mapping[str, Any]
+) -> Figure:
+    """The kind's share beside those of random deals; and differences, with their intervals."""
+    fig, (left, right) = plt.subplots(1, 2, figsize=(6.9, 4.2), width_ratios=(1.15, 1))
+    bins = np.linspace(0, 8, 41)
+    for row, what in enumerate(_ROWS):
+        high, _ = np.histogram(luck[what], bins)
+        left.stairs(row + 0.3 - 0.6 * high / high.max(), bins, baseline=row + 0.3, fill=True,
+                    color=LUCK)  # fmt: skip
+        ink = SEC if "SEC" in what else "0.35" if "untrained" in what else TRAINED
+        share = results[what]["share"]
+        left.plot([share] * 2, [row - 0.3, row + 0.3], color=ink, lw=4, solid_capstyle="butt")
+        left.text(share + 0.8, row, f"{share:.0f} %", color=ink, fontweight="bold", va="center")
+    left.text(4.6, -0.52, "by chance", color="0.4", fontsize=9, va="center")
+    left.set_yticks(range(len(_ROWS)), [*_ROWS.values()])
+    left.set(xlim=(0, 31), ylim=(len(_ROWS) - 0.5, -0.75),
+             xlabel="share that the kind explains (%)")  # fmt: skip
+    left.set_title("beyond what deals give", loc="left", fontweight="bold")
+    for row, key in enumerate(_CHANGES):
+        of, _, what = key.partition("/")
+        ends = numbers[of][what] if what else numbers[of]
+        ink = TRAINED if row == 0 else SEC if "SEC" in key else "0.35"
+        right.plot([ends["low"], ends["high"]], [row] * 2, color=ink, lw=9 if row == 0 else 6,
+                   alpha=0.4, solid_capstyle="butt")  # fmt: skip
+        right.plot(ends["value"], row, "o", color=ink, ms=10 if row == 0 else 7, mew=0)
+        said = "{value:+.0f} [{low:.0f}, {high:.0f}]".format(**ends).replace("-", "−")
+        right.text(21, row - 0.32, said, ha="right", va="center", color=ink, fontweight="bold",
+                   fontsize=11 if row == 0 else 9.5)  # fmt: skip
+    right.axvline(0, color="0.3", lw=1)
+    right.set_yticks(range(len(_CHANGES)), [*_CHANGES.values()])
+    right.set(xlim=(-8, 21.5), ylim=(len(_CHANGES) - 0.5, -0.75), xlabel="points of share")
+    right.set_title("kinds differ in length", loc="left", fontweight="bold")
+    for axes in (left, right):
+        axes.grid(False, axis="y")
+    return fig
+
+
+def says_yes(
+    values: Array, groups: Array, share: Callable[[Array, Array], float], size: float
+) -> int:
+    """Of 100 random deals with an effect of this share planted: where the rule says yes."""
+    rng, yes = np.random.default_rng(5), 0
+    for _ in range(100):
+        dealt = rng.permutation(groups)
+        effect = rng.normal(size=groups.max() + 1)[dealt]
+        effect *= np.sqrt(size / (1 - size)) * values.std() / effect.std()
+        seen = values + effect
+        luck = [share(seen, rng.permutation(dealt)) for _ in range(200)]
+        yes += bool(np.mean(np.array(luck) >= share(seen, dealt)) < 0.05)
+    return yes
 
 
 def study() -> tuple[Array, Array, Array]:
@@ -167,8 +171,8 @@ def _jackknife(statistic: Callable[[Array], float], count: int) -> dict[str, flo
     return {"value": value, "low": value - wide, "high": value + wide}
 
 
-def evidence(shown: Mapping[str, Array], groups: Array, deals: int) -> dict[str, Any]:
-    """Beyond chance: what the kind explains, and differences of it; how length goes with Recall."""
+def evidence(shown: Mapping[str, Array], groups: Array) -> dict[str, Any]:
+    """Beyond chance: what the kind explains, and differences of it; spreads and means."""
 
     def size(what: str) -> Callable[[Array], float]:
         return lambda some: _beyond(shown[what][some], groups[some])
@@ -176,25 +180,14 @@ def evidence(shown: Mapping[str, Array], groups: Array, deals: int) -> dict[str,
     def less(one: str, other: str) -> dict[str, float]:
         return _jackknife(lambda some: size(one)(some) - size(other)(some), len(groups))
 
-    means = [
-        np.bincount(groups, shown[f"{what}, trained"]) / np.bincount(groups)
-        for what in ("length", "found")
-    ]
-    mix, link = np.random.default_rng(1), stats.pearsonr(*means).statistic
-    lucky = [stats.pearsonr(means[0], mix.permutation(means[1])).statistic for _ in range(deals)]
-    apart = {
-        what: float(np.sqrt(max(0.0, _beyond(v, groups) / 100) * v.var()))
-        for what, v in shown.items()
-    }
+    sizes = {what: _jackknife(size(what), len(groups)) for what in shown}
     return {
-        "size": figures.example({what: _jackknife(size(what), len(groups)) for what in shown}),
-        "training adds": figures.example(less("length, trained", "length, untrained")),
-        "training adds to found": figures.example(less("found, trained", "found, untrained")),
-        "SEC adds to length": figures.example(less("length, SEC", "length, trained")),
-        "SEC adds to found": figures.example(less("found, SEC", "found, trained")),
-        "link": figures.example(float(link)),
-        "link reached": figures.example(int((np.abs(lucky) >= abs(link)).sum())),
-        "apart": figures.example(apart),
-        "spread": figures.example({what: float(v.std()) for what, v in shown.items()}),
-        "mean": figures.example({what: float(v.mean()) for what, v in shown.items()}),
+        "size": sizes,
+        "rise by half": sizes["found, trained"]["value"] / 2,
+        "fall by half": -sizes["found, trained"]["value"] / 2,
+        "training adds": less("length, trained", "length, untrained"),
+        "SEC adds to length": less("length, SEC", "length, trained"),
+        "SEC adds to found": less("found, SEC", "found, trained"),
+        "spread": {what: float(v.std()) for what, v in shown.items()},
+        "mean": {what: float(v.mean()) for what, v in shown.items()},
     }
