@@ -180,7 +180,7 @@ def answer(
         axes = left if way in free else right
         axes.plot(range(2, len(line) + 2), line, color=ink, lw=2, label=way)
     left.set_title("free embeddings: the brake", **BOLD)
-    right.set_title("networks: none to be seen", **BOLD)
+    right.set_title("networks: evened is not faster", **BOLD)
     left.set_yscale("log")
     left.set_yticks([0.02, 0.05, 0.1, 0.2, 0.5, 1], ["0.02", "0.05", "0.1", "0.2", "0.5", "1"])
     left.minorticks_off()
