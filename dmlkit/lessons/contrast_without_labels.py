@@ -217,7 +217,7 @@ def curves(
         axes.set(xlabel="steps", xlim=(0, steps), ylim=(0, guessing + 0.6))
         axes.set_title(world, weight="bold", loc="left")
         axes.grid(False)
-    panels[0].text(8, guessing + 0.08, "guessing", va="bottom", fontsize=9)
+    panels[0].text(0.04 * steps, guessing + 0.08, "guessing", va="bottom", fontsize=9)
     panels[0].set_ylabel("loss")
     return fig, drawn
 
