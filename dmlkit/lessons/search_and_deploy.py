@@ -294,6 +294,13 @@ def _nearer(a: np.ndarray, of_a: np.ndarray, b: np.ndarray, of_b: np.ndarray) ->
     return float(100 * (below[np.searchsorted(b[order], a)] * of_a).sum() / max(of_a.sum(), 1e-9))
 
 
+def auroc(parts: Sequence[Met]) -> float:
+    """How often (%) a right answer has a higher score than a stranger; products count alike."""
+    of, other, best, right = (np.concatenate(part) for part in zip(*parts, strict=True))
+    each = 1 / np.bincount(of)[of]
+    return _nearer(best[right], each[right], other, each)
+
+
 def histogram(met: Mapping[str, Sequence[Met]]) -> tuple[Figure, dict[str, Any]]:
     """Scores of known queries upwards and of strangers downwards, a panel for each score."""
     fig, panels = plt.subplots(len(met), 1, figsize=(6.5, 1.7 * len(met)), sharey=True)
@@ -312,7 +319,7 @@ def histogram(met: Mapping[str, Sequence[Met]]) -> tuple[Figure, dict[str, Any]]
                   stacked=True, color=["0.45", figures.RIGHT])  # fmt: skip
         axes.hist(drawn[2], bins, weights=-each, color=figures.WRONG)
         axes.plot([t, t], [-19, 19], color="black", lw=2)
-        above[name] = _nearer(best[right], each[right], other, each)
+        above[name] = auroc(parts)
         axes.axhline(0, color="0.3", lw=1)
         axes.set_title(f"{name}: AUROC {above[name]:.0f} %", loc="left", weight="bold", fontsize=10)
         axes.set(ylim=(-20, 20), yticks=[-15, 0, 15], yticklabels=["15 %", "0", "15 %"])
