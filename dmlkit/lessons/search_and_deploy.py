@@ -27,6 +27,14 @@ COUNTED = ("strangers", "right", "wrong")
 INKS = {"untouched, 81": "0.45", "untouched, 81, gap": figures.RIGHT,
         "untouched, 20": figures.WRONG, "fine-tuned, 20": "black"}  # fmt: skip
 
+#: Their names in the panels of the answer, where the title does not say them.
+LABELS: Sequence[Mapping[str, str]] = (
+    {"untouched, 81": "cosine", "untouched, 81, gap": "gap"},
+    {"untouched, 20": "untouched", "fine-tuned, 20": "fine-tuned"},
+    {"untouched, 81": "81: cosine", "untouched, 81, gap": "81: gap",
+     "fine-tuned, 20": "fine-tuned, 20: cosine"},
+)  # fmt: skip
+
 Met = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 Parts = Sequence[tuple[np.ndarray, np.ndarray]]  # of each catalog: its products, fates (T, P, 3)
 
@@ -310,14 +318,13 @@ def histogram(met: Mapping[str, Sequence[Met]]) -> tuple[Figure, dict[str, Any]]
         of, other, best, right = (np.concatenate(part) for part in zip(*parts, strict=True))
         each = 100 / np.bincount(of)[of] / len(np.unique(of))  # products count the same
         gap = "gap" in name
-        low, high = (0.0, float(np.quantile(best, 0.97))) if gap else (0.4, 1.0)
+        low, high = (0.0, float(np.quantile(best, 0.98))) if gap else (0.4, 1.0)
         bins = np.linspace(low, high, 41 if gap else 61).tolist()
         ends = np.linspace(low, high, 101).tolist()
         t = ends[int(cost(shares({name: parts}, ends)[name], 0.5).argmin())]
-        drawn = [each_score.clip(low, high) for each_score in (best[~right], best[right], other)]
-        axes.hist(drawn[:2], bins, weights=[each[~right], each[right]],
+        axes.hist([best[~right], best[right]], bins, weights=[each[~right], each[right]],
                   stacked=True, color=["0.45", figures.RIGHT])  # fmt: skip
-        axes.hist(drawn[2], bins, weights=-each, color=figures.WRONG)
+        axes.hist(other, bins, weights=-each, color=figures.WRONG)
         axes.plot([t, t], [-19, 19], color="black", lw=2)
         above[name] = auroc(parts)
         axes.axhline(0, color="0.3", lw=1)
@@ -377,7 +384,7 @@ def answer(
                 axes.plot(p, mean, "o", color=ink, mfc=ink if low > 2 else "white", ms=5)
             if k < 2 and name in alike:
                 axes.plot(alike[name], -3.4, "^", color=ink, ms=7, clip_on=False)
-            axes.text(0.04, 0.98 - 0.075 * line, name.replace(", 81, gap", ", 81: gap"), color=ink,
+            axes.text(0.04, 0.98 - 0.075 * line, LABELS[k].get(name, name), color=ink,
                       weight="bold", fontsize=9, transform=axes.transAxes, va="top")  # fmt: skip
         axes.axhline(0, color="0.3", lw=1)
         axes.axhline(2, color="0.3", lw=1, ls=":")
