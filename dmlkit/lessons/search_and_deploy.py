@@ -23,18 +23,6 @@ from dmlkit.statistics import interval
 NETWORK, SIDE = "tf_efficientnet_lite0", 224
 NINE = tuple(k / 10 for k in range(1, 10))
 COUNTED = ("strangers", "right", "wrong")
-#: One look for each embedding, catalog and score.
-INKS = {"untouched, 81": "0.45", "untouched, 81, gap": figures.RIGHT,
-        "untouched, 20": figures.WRONG, "fine-tuned, 20": "black"}  # fmt: skip
-
-#: Their names in the panels of the answer, where the title does not say them.
-LABELS: Sequence[Mapping[str, str]] = (
-    {"untouched, 81": "cosine", "untouched, 81, gap": "gap"},
-    {"untouched, 20": "untouched", "fine-tuned, 20": "fine-tuned"},
-    {"untouched, 81": "81: cosine", "untouched, 81, gap": "81: gap",
-     "fine-tuned, 20": "fine-tuned, 20: cosine"},
-)  # fmt: skip
-
 Met = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 Parts = Sequence[tuple[np.ndarray, np.ndarray]]  # of each catalog: its products, fates (T, P, 3)
 
@@ -314,11 +302,15 @@ def histogram(met: Mapping[str, Sequence[Met]]) -> tuple[Figure, dict[str, Any]]
     fig, panels = plt.subplots(len(met), 1, figsize=(6.5, 1.7 * len(met)), sharey=True)
     fig.set_layout_engine("constrained")
     above = {}
+    lowest = min(
+        float(np.quantile(s, 0.002)) for n, m in met.items() for _, s, _, _ in m if "gap" not in n
+    )
+    lowest = min(0.4, lowest)
     for axes, (name, parts) in zip(panels, met.items(), strict=True):
         of, other, best, right = (np.concatenate(part) for part in zip(*parts, strict=True))
         each = 100 / np.bincount(of)[of] / len(np.unique(of))  # products count the same
         gap = "gap" in name
-        low, high = (0.0, float(np.quantile(best, 0.98))) if gap else (0.4, 1.0)
+        low, high = (0.0, float(np.quantile(best, 0.98))) if gap else (lowest, 1.0)
         bins = np.linspace(low, high, 41 if gap else 61).tolist()
         ends = np.linspace(low, high, 101).tolist()
         t = ends[int(cost(shares({name: parts}, ends)[name], 0.5).argmin())]
@@ -338,7 +330,7 @@ def histogram(met: Mapping[str, Sequence[Met]]) -> tuple[Figure, dict[str, Any]]
         "strangers": (-13, figures.WRONG),
     }
     for word, (height, ink) in words.items():
-        panels[0].text(0.41, height, word, color=ink, fontweight="bold")
+        panels[0].text(lowest + 0.01, height, word, color=ink, fontweight="bold")
     return fig, {"AUROC": {name: figures.example(s) for name, s in above.items()}}
 
 
@@ -367,6 +359,21 @@ def summary(by_price: Mapping[float, np.ndarray]) -> dict[str, Any]:
     return found | {"pays": int((nine[:, 1] > 2).sum()), "not": int((nine[:, 2] < 2).sum())}
 
 
+def _ink(name: str, untouched: str) -> str:
+    """The color of an embedding and a score."""
+    return figures.RIGHT if "gap" in name else "black" if "fine-tuned" in name else untouched
+
+
+def _label(name: str, panel: int) -> str:
+    """What the title of a panel does not say of "untouched, 81, gap"."""
+    features, products, *gap = name.split(", ")
+    score = "gap" if gap else "cosine"
+    if panel == 0:
+        return score
+    whose = f"{features}, {products}" if features == "fine-tuned" else products
+    return features if panel == 1 else f"{whose}: {score}"
+
+
 def answer(
     saved: Mapping[str, Mapping[str, Mapping[float, np.ndarray]]],
     alike: Mapping[str, float],
@@ -375,7 +382,7 @@ def answer(
     fig, panels = plt.subplots(1, len(saved), figsize=(6.5, 3.5), sharey=True, squeeze=False)
     for k, (axes, (title, each)) in enumerate(zip(panels[0], saved.items(), strict=True)):
         for line, (name, by_price) in enumerate(each.items()):
-            ink = INKS.get(name, "0.45")
+            ink = _ink(name, "0.45" if k != 1 else figures.WRONG)
             found = np.array([interval(by_price[p])[:3] for p in NINE])
             axes.plot(NINE, found[:, 0], color=ink, lw=1.8)
             if np.isfinite(found[:, 1]).all():
@@ -384,7 +391,7 @@ def answer(
                 axes.plot(p, mean, "o", color=ink, mfc=ink if low > 2 else "white", ms=5)
             if k < 2 and name in alike:
                 axes.plot(alike[name], -3.4, "^", color=ink, ms=7, clip_on=False)
-            axes.text(0.04, 0.98 - 0.075 * line, LABELS[k].get(name, name), color=ink,
+            axes.text(0.04, 0.98 - 0.075 * line, _label(name, k), color=ink,
                       weight="bold", fontsize=9, transform=axes.transAxes, va="top")  # fmt: skip
         axes.axhline(0, color="0.3", lw=1)
         axes.axhline(2, color="0.3", lw=1, ls=":")
