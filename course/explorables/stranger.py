@@ -52,12 +52,12 @@ EXPLORABLE = Explorable(
     menu="Catalog",
     choices=(
         Choice(
-            "untouched 20", "untouched features, 20 products",
-            "Raise the price. Who gets an answer first, and when do strangers get one?",
+            "untouched 81", "untouched features, 81 products",
+            "Raise the price. Between which prices does the threshold change its mind?",
         ),
         Choice(
-            "untouched 81", "untouched features, 81 products",
-            "Between which prices does the threshold change its mind?",
+            "untouched 20", "untouched features, 20 products",
+            "Who gets an answer first, and when do strangers get one?",
         ),
         Choice(
             "fine-tuned 20", "fine-tuned, 20 products",

@@ -23,12 +23,14 @@ FREE = ("color histogram", "raw pixels", "raw gray pixels", "untrained")
 
 
 class Part(NamedTuple):
-    """Characters to train on, without labels, and other characters to search among."""
+    """Images to train on, without labels, and images of other classes to search among."""
 
     x: Tensor  # (N, 3, 32, 32), from 0 to 1
     test: Tensor  # (M, 3, 32, 32)
-    y: np.ndarray  # (M,): the characters
-    ink: Tensor  # (M, 3): red, green and blue of each image's ink
+    y: np.ndarray  # (M,): their classes
+    ink: Tensor  # (M, 3): red, green and blue, of a character's ink or a photograph's mean
+    q: np.ndarray  # rows of the test images that ask
+    g: np.ndarray  # rows that they are compared with
 
 
 def painted(gray: Tensor, seed: int) -> tuple[Tensor, Tensor]:
@@ -42,15 +44,28 @@ def parts(where: str, split: str = "test") -> tuple[list[Part], dict[str, ImageS
     sets = {name: data.load("glyphs", name) for name in ("train", split)}
     (x, _), (test, ink) = (painted(of.images[:], k) for k, of in enumerate(sets.values()))
     own, y = (np.asarray(of.labels) for of in sets.values())
-    return [
-        Part(
-            x[own % PARTS == r].to(where),
-            test[y % PARTS == r].to(where),
-            y[y % PARTS == r],
-            ink[y % PARTS == r],
-        )
-        for r in range(PARTS)
-    ], {"glyphs": sets[split]}
+    found = []
+    for r in range(PARTS):
+        mine = y % PARTS == r
+        every = np.arange(mine.sum())  # each asks all others
+        of_train = x[own % PARTS == r].to(where)
+        found.append(Part(of_train, test[mine].to(where), y[mine], ink[mine], every, every))
+    return found, {"glyphs": sets[split]}
+
+
+def groceries(where: str, split: str = "test") -> tuple[list[Part], dict[str, ImageSet]]:
+    """Four folds of photographs: what asks is of another visit to the shop than what is found."""
+    found, sets = [], {}
+    for fold in range(PARTS):
+        given: dict[str, Any] = {"fold": fold, "side": 32, "validation": split == "val"}
+        train, test = (data.load("grocery64", name, **given) for name in ("train", split))
+        x, pixels = (of.images[:].float() / 255 for of in (train, test))
+        asks = np.asarray(test.queries)
+        rows = np.flatnonzero(asks), np.flatnonzero(~asks)
+        y = np.asarray(test.labels)
+        found.append(Part(x.to(where), pixels.to(where), y, pixels.mean(dim=(2, 3)), *rows))
+        sets["grocery64"] = test
+    return found, sets
 
 
 @torch.no_grad()
@@ -58,19 +73,6 @@ def embed(network: nn.Module, pictures: Tensor) -> Tensor:
     """Embeddings of length 1: (N, d)."""
     network.eval()
     return torch.cat([F.normalize(network(part)).cpu() for part in pictures.split(1000)])
-
-
-def hue(ink: Tensor) -> Tensor:
-    """The shares of red, green and blue in an ink: what a change of brightness leaves alone."""
-    return ink / ink.sum(dim=1, keepdim=True)
-
-
-def hue_apart(z: Tensor, part: Part) -> float:
-    """The distance in hue from image to nearest image, over that of two images drawn at random."""
-    colors = hue(part.ink)
-    nearest = (z @ z.T).fill_diagonal_(-torch.inf).argmax(dim=1)
-    apart = (colors - colors[nearest]).norm(dim=1).mean() / torch.pdist(colors).mean()
-    return float(apart)
 
 
 def untrained(part: Part, network: nn.Module) -> Tensor:
@@ -98,29 +100,36 @@ def toy_loss(weights: Tensor, change: float) -> Tensor:
     return -s.log_softmax(dim=2)[:, torch.arange(8), torch.arange(8).roll(4)].mean(dim=1)
 
 
-def views(part: Part, kinds: Mapping[str, Callable[[Tensor], Tensor]]) -> Figure:
-    """Two drawings of one character and one of another, beside two views of each kind."""
-    x = part.test[[0, 1, 40]].cpu()
+def views(part: Part, photographs: Part, kinds: Mapping[str, Callable[[Tensor], Tensor]]) -> Figure:
+    """A character in two inks that differ much and a photograph, beside two views of each kind."""
+    own = np.flatnonzero(part.y == part.y[0])
+    hue = part.ink[own] / part.ink[own].sum(dim=1, keepdim=True)
+    pair = np.unravel_index(int(torch.cdist(hue, hue).argmax()), (len(own), len(own)))
+    x = torch.cat([part.test[own[list(pair)]].cpu(), photographs.test[[254]].cpu()])
     torch.manual_seed(2)
     seen = [x, *(kind(x) for kind in kinds.values() for _ in range(2))]
     fig, panels = plt.subplots(
         3, 13, figsize=(6.5, 2.35), width_ratios=[1, *[0.35, 1, 1] * len(kinds)]
     )
     shown = [0, *(1 + 3 * (k // 2) + 1 + k % 2 for k in range(2 * len(kinds)))]
-    for line, said, row in zip(
-        panels, ("a character", "the same", "another"), range(3), strict=True
-    ):
+    said = ("a character", "another\ndrawing", "a photograph")
+    for row, (line, words) in enumerate(zip(panels, said, strict=True)):
         for axes in line:
             axes.set_axis_off()
         for place, each in zip(shown, seen, strict=True):
             line[place].set_axis_on()
-            line[place].imshow(each[row].permute(1, 2, 0).clamp(0, 1).numpy())
+            line[place].imshow(_bright(each[row], row < 2))
             figures.bare(line[place])
-        line[0].set_ylabel(said, fontsize=9)
+        line[0].set_ylabel(words, fontsize=9, rotation=0, ha="right", va="center")
     panels[0, 0].set_title("image", fontsize=9.5, weight="bold")
     for k, name in enumerate(kinds):
         panels[0, 2 + 3 * k].set_title(name, fontsize=9.5, weight="bold", loc="left")
     return fig
+
+
+def _bright(x: Tensor, dark: bool) -> np.ndarray:
+    """An image (3, H, W) to be shown; characters are dark, and so drawn brighter."""
+    return np.asarray(x.cpu().clamp(0, 1).pow(0.6 if dark else 1).permute(1, 2, 0))
 
 
 def landscape() -> tuple[Figure, dict[str, Tensor], Tensor]:
@@ -186,25 +195,30 @@ def grid_map(
 
 
 def curves(
-    losses: Mapping[str, Sequence[Sequence[float]]], guessing: float
+    worlds: Mapping[str, Mapping[str, Sequence[Sequence[float]]]], guessing: float
 ) -> tuple[Figure, dict[str, Any]]:
     """The loss of each kind of views by steps, the mean of all parts; and that of a guess."""
-    fig, axes = plt.subplots(figsize=(6.5, 2.5))
+    fig, panels = plt.subplots(1, len(worlds), figsize=(6.5, 2.7), sharey=True)
     drawn: dict[str, Any] = {}
-    steps, ends = len(next(iter(losses.values()))[0]), {}
-    width = min(15, steps)
-    for name, runs in losses.items():
-        smooth = np.convolve(np.mean(runs, axis=0), np.ones(width) / width, mode="valid")
-        axes.plot(np.arange(width, steps + 1), smooth, color=_INKS[name], lw=1.8)
-        drawn[name] = figures.sample([float(np.mean(run[-width:])) for run in runs])
-        ends[name] = smooth[-1]
-    height = -1.0
-    for name in sorted(ends, key=lambda each: ends[each]):
-        height = max(ends[name], height + 0.36)  # no name on another
-        axes.text(steps * 1.01, height, name, color=_INKS[name], weight="bold", va="center")
-    axes.axhline(guessing, color="0.4", ls=":", lw=1.2)
-    axes.text(steps, guessing + 0.08, "guessing", ha="right", va="bottom", fontsize=9)
-    axes.set(xlabel="steps", ylabel="loss", xlim=(0, steps * 1.2), ylim=(0, guessing + 0.6))
+    for axes, (world, losses) in zip(panels, worlds.items(), strict=True):
+        drawn[world], ends = {}, {}
+        for name, runs in losses.items():
+            steps, width = len(runs[0]), min(15, len(runs[0]))
+            smooth = np.convolve(np.mean(runs, axis=0), np.ones(width) / width, mode="valid")
+            axes.plot(np.arange(width, steps + 1), smooth, color=_INKS[name], lw=1.8)
+            drawn[world][name] = figures.sample([float(np.mean(run[-width:])) for run in runs])
+            ends[name] = smooth[-1]
+        height = -1.0
+        for name in sorted(ends, key=lambda each: ends[each]):
+            height = max(ends[name], height + 0.42)  # no name on another
+            axes.text(steps * 1.02, height, name, color=_INKS[name], weight="bold", va="center",
+                      fontsize=9)  # fmt: skip
+        axes.axhline(guessing, color="0.4", ls=":", lw=1.2)
+        axes.set(xlabel="steps", xlim=(0, steps), ylim=(0, guessing + 0.6))
+        axes.set_title(world, weight="bold", loc="left")
+        axes.grid(False)
+    panels[0].text(0.04 * steps, guessing + 0.08, "guessing", va="bottom", fontsize=9)
+    panels[0].set_ylabel("loss")
     return fig, drawn
 
 
@@ -214,78 +228,128 @@ _INKS = {
 }  # fmt: skip
 
 
-def found(part: Part, seen: Mapping[str, Tensor]) -> tuple[Figure, dict[str, Any]]:
-    """The three nearest of four queries, by two networks.
-
-    Queries stand at the quantiles 1/8, 3/8, 5/8 and 7/8 of the first network's distance in hue from
-    query to nearest image, so that nobody picks them.
-    """
-    first = next(iter(seen.values()))
-    colors = hue(part.ink)
-    nearest = (first @ first.T).fill_diagonal_(-torch.inf).argmax(dim=1)
-    order = (colors - colors[nearest]).norm(dim=1).argsort()
-    queries = [int(order[int(len(order) * (2 * k + 1) / 8)]) for k in range(4)]
+def found(
+    worlds: Mapping[str, tuple[Part, Mapping[str, Tensor]]], many: int = 8
+) -> tuple[Figure, dict[str, Any]]:
+    """The nearest image of queries that were drawn at random, by two networks, in each world."""
     fig, panels = plt.subplots(
-        4, 9, figsize=(6.5, 3.2), width_ratios=[1, 0.3, 1, 1, 1, 0.3, 1, 1, 1]
-    )
-    hits = dict.fromkeys(seen, 0)
-    for line, query in zip(panels, queries, strict=True):
-        line[0].imshow(part.test[query].cpu().permute(1, 2, 0).numpy())
-        figures.bare(line[0])
-        for gap in (1, 5):
-            line[gap].set_axis_off()
-        for start, (name, z) in zip((2, 6), seen.items(), strict=True):
-            near = (z @ z[query]).index_fill(0, torch.tensor(query), -9).topk(3).indices
-            for axes, row in zip(line[start : start + 3], near.tolist(), strict=True):
-                axes.imshow(part.test[row].cpu().permute(1, 2, 0).numpy())
+        4 * len(worlds) - 1, many, figsize=(6.5, 6.0),
+        height_ratios=([1, 1, 1, 0.25] * len(worlds))[:-1],
+    )  # fmt: skip
+    hits: dict[str, Any] = {}
+    for k, (world, (part, seen)) in enumerate(worlds.items()):
+        block = panels[4 * k : 4 * k + 3]
+        for axes in panels[4 * k + 3] if k + 1 < len(worlds) else ():
+            axes.set_axis_off()
+        asked = np.random.default_rng(0).choice(part.q, many, replace=False)
+        rows = {"query": asked}
+        for name, z in seen.items():
+            s = z[asked] @ z[part.g].T
+            s[torch.from_numpy(asked[:, None] == part.g)] = -torch.inf
+            rows[name] = part.g[s.argmax(dim=1).numpy()]
+        hits[world] = {}
+        for line, (name, found_rows) in zip(block, rows.items(), strict=True):
+            for axes, row, query in zip(line, found_rows, asked, strict=True):
+                axes.imshow(_bright(part.test[row], k == 0))
                 figures.bare(axes)
+                if name == "query":
+                    continue
                 right = part.y[row] == part.y[query]
-                hits[name] += int(right)
                 look: dict[str, Any] = {"linestyle": "-" if right else (0, (2, 1.2))}
                 look |= {"color": figures.RIGHT if right else figures.WRONG, "linewidth": 2.5}
                 for spine in axes.spines.values():
                     spine.set(visible=True, capstyle="butt", **look)
-    for place, words in zip((0, 3, 7), ("query", *seen), strict=True):
-        panels[0, place].set_title(words, fontsize=9.5, fontweight="bold")
-    return fig, {name: figures.example(count) for name, count in hits.items()}
+            if name != "query":
+                hits[world][name] = figures.example(
+                    int((part.y[found_rows] == part.y[asked]).sum())
+                )
+            line[0].set_ylabel(name.replace(" ", "\n"), fontsize=9, rotation=0, ha="right",
+                               va="center")  # fmt: skip
+        block[0, 0].set_title(world, fontsize=10, fontweight="bold", loc="left")
+    return fig, hits
+
+
+#: Rows of the answer, from above: kinds of views, then what needs no training.
+_ROWS = ("crops alone", "dimmed", "recolored", "gray",
+         "untrained", "raw pixels", "raw gray pixels", "color histogram")  # fmt: skip
 
 
 def decide(
-    scores: Mapping[str, Sequence[Mapping[str, float]]], key: str = "Recall@1"
+    worlds: Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]], key: str = "Recall@1"
 ) -> tuple[Figure, dict[str, Any]]:
-    """What each change of the views adds to crops alone, with 95 % intervals over the parts."""
-    rows = {"recolored": "each color channel changed\n(recolored)",
-            "dimmed": "twin: all channels changed\nalike (dimmed)",
-            "gray": "positive control:\nno color at all (gray)"}  # fmt: skip
-    table = {name: np.array([each[key] for each in scores[name]]) for name in scores}
-    fig, axes = plt.subplots(figsize=(6.5, 2.5))
-    drawn: dict[str, Any] = {"scores": {n: figures.sample(each) for n, each in table.items()}}
-    for place, name in enumerate(rows):
-        minus = table[name] - table["crops alone"]
-        mean, low, high, _ = interval(minus)
-        drawn[name] = figures.sample(minus)
-        color, main = _INKS[name], name == "recolored"
-        axes.plot(minus, [place] * len(minus), "o", color=color, alpha=0.45, ms=5, mew=0)
-        if np.isfinite(low):
-            axes.plot([low, high], [place, place], color=color, lw=5 if main else 2)
-        axes.plot(mean, place, "D", color=color, ms=10 if main else 6, zorder=4)
-        text = f"{mean:+.0f}".replace("-", "−") + (
-            f"  [{low:.0f}, {high:.0f}]".replace("-", "−") if np.isfinite(low) else ""
-        )
-        axes.text(1.02, place, text, transform=axes.get_yaxis_transform(), va="center",
-                  color=color, weight="bold", fontsize=13 if main else 10)  # fmt: skip
-    minus = table["recolored"] - table["dimmed"]
-    drawn["recolored minus dimmed"] = figures.sample(minus)
-    drawn["free"] = {name: figures.example(float(table[name].mean())) for name in FREE}
-    for name in (*FREE, "recolored, g(h)"):
-        drawn[f"recolored minus {name}"] = figures.sample(table["recolored"] - table[name])
-    drawn["hue"] = {
-        name: figures.sample([each["hue"] for each in of])
-        for name, of in scores.items()
-        if name not in FREE
-    }
-    axes.axvline(0, color="0.3", lw=1.2)
-    axes.set_yticks(range(3), list(rows.values()))
-    axes.set(ylim=(2.6, -0.6), xlabel="points of Recall@1 above crops alone")
-    axes.grid(False, axis="y")
+    """What is found in each world; below, what changed views add to crops alone."""
+    fig = plt.figure(figsize=(6.5, 5.2), layout="constrained")
+    grid = fig.add_gridspec(2, len(worlds), height_ratios=[1.55, 1])
+    drawn: dict[str, Any] = {}
+    below = fig.add_subplot(grid[1, :])
+    first = None
+    for k, (world, scores) in enumerate(worlds.items()):
+        table = {name: np.array([each[key] for each in of]) for name, of in scores.items()}
+        drawn[world] = _differences(table) | {
+            "hue": {name: figures.sample([each["hue"] for each in of])
+                    for name, of in scores.items() if name not in FREE}
+        }  # fmt: skip
+        axes = fig.add_subplot(grid[0, k], sharey=first, sharex=first)
+        first = first or axes
+        for place, name in enumerate(_ROWS):
+            if name not in table:
+                axes.text(1, place, "not trained", color="0.6", fontsize=9, va="center")
+                continue
+            ink, mean = _INKS.get(name, "0.8"), table[name].mean()
+            if name in FREE:
+                ink = "0.8"
+            axes.barh(place, mean, color=ink, height=0.62 if name not in FREE else 0.45)
+            axes.text(mean + 1.2, place, f"{mean:.0f}", va="center", fontsize=9.5,
+                      weight="normal" if name in FREE else "bold")  # fmt: skip
+        axes.axhline(3.5, color="0.5", lw=0.8, ls=":")
+        axes.set(xlim=(0, 70), xlabel="Recall@1 (%)", ylim=(7.6, -0.6))
+        axes.set_title(world, weight="bold", loc="left")
+        axes.grid(False)
+        if k == 0:
+            axes.set_yticks(range(len(_ROWS)), _ROWS)
+        else:
+            axes.tick_params(labelleft=False)
+        for row, name in enumerate(("recolored", "dimmed")):
+            minus = table[name] - table["crops alone"]
+            mean, low, high, _ = interval(minus)
+            at, main = 2.4 * k + row, name == "recolored"
+            color = _INKS[name]
+            below.plot(minus, at + np.linspace(0.24, 0.4, len(minus)), "o", color=color, ms=3.5,
+                       alpha=0.6, mew=0)  # fmt: skip
+            text = f"{mean:+.1f}"
+            if np.isfinite(low):
+                below.plot([low, high], [at] * 2, color=color, lw=5 if main else 2)
+                text += f"  [{low:.1f}, {high:.1f}]"
+            below.plot(mean, at, "D", color=color, ms=9 if main else 5, zorder=4)
+            below.text(
+                1.02, at, text.replace("-", "−"), transform=below.get_yaxis_transform(),
+                va="center", color=color, weight="bold", fontsize=11 if main else 9,
+            )  # fmt: skip
+    below.axvline(0, color="0.3", lw=1.2)
+    rows = [f"{world.split()[0]}:\n{name}" if name == "recolored" else name
+            for world in worlds for name in ("recolored", "dimmed")]  # fmt: skip
+    places = [2.4 * k + row for k in range(len(worlds)) for row in (0, 1)]
+    below.set_yticks(places, rows)
+    below.set(ylim=(max(places) + 0.7, -0.7), xlabel="points of Recall@1 above crops alone")
+    below.grid(False, axis="y")
     return fig, drawn
+
+
+def _differences(table: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Scores, and differences of kinds of views over the parts."""
+    drawn: dict[str, Any] = {"scores": {n: figures.sample(each) for n, each in table.items()}}
+    for name in ("dimmed", "recolored", "gray"):
+        if name in table:
+            drawn[name] = figures.sample(table[name] - table["crops alone"])
+    heads = {f"{name}, g(h)": table[f"{name}, g(h)"] for name in ("crops alone", "recolored")}
+    drawn["recolored minus crops alone, both g(h)"] = figures.sample(
+        heads["recolored, g(h)"] - heads["crops alone, g(h)"]
+    )
+    for name in ("crops alone", "recolored"):
+        for other in ("dimmed", *FREE, f"{name}, g(h)"):
+            if other in table:
+                drawn[f"{name} minus {other}"] = figures.sample(table[name] - table[other])
+    drawn["crops alone minus recolored"] = figures.sample(table["crops alone"] - table["recolored"])
+    drawn["untrained minus crops alone"] = figures.sample(table["untrained"] - table["crops alone"])
+    drawn["free"] = {name: figures.example(float(table[name].mean())) for name in FREE}
+    return drawn

@@ -22,12 +22,8 @@ from dmlkit.statistics import interval
 
 NETWORK, SIDE = "tf_efficientnet_lite0", 224
 NINE = tuple(k / 10 for k in range(1, 10))
-RATES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 COUNTED = ("strangers", "right", "wrong")
-#: One look for each embedding and catalog.
-INKS = {"untouched, 81": "0.45", "untouched, 20": figures.WRONG, "head, 20": figures.RIGHT,
-        "fine-tuned, 20": "black"}  # fmt: skip
-
+Met = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 Parts = Sequence[tuple[np.ndarray, np.ndarray]]  # of each catalog: its products, fates (T, P, 3)
 
 
@@ -134,6 +130,22 @@ def by_product(values: np.ndarray, of: np.ndarray) -> np.ndarray:
     return np.array([values[of == each].mean(axis=0) for each in np.unique(of)])
 
 
+def meet(shop: Shop, z: np.ndarray, some: np.ndarray, hidden: np.ndarray, gap: bool = False) -> Met:
+    """Of each query: its product, its score as a stranger and as it is, is its best right? (Q,).
+
+    The catalog holds some products; a stranger meets all of them but what is hidden (P, P).
+    """
+    photos, queries = np.split(np.arange(len(shop.product)), [shop.shown])
+    q, g = (rows[np.isin(shop.product[rows], some)] for rows in (queries, photos))
+    cosines, asked = z[q] @ z[g].T, shop.product[q]  # (Q, G), (Q,)
+    near = np.stack([cosines[:, shop.product[g] == k].max(axis=1) for k in some], axis=1)
+    right = asked == some[near.argmax(axis=1)]
+    stranger = np.where(hidden[asked][:, some], -1, near)
+    both = (np.sort(s, axis=1) for s in (stranger, near))
+    lonely, known = (s[:, -1] - gap * s[:, -2] for s in both)
+    return asked, lonely, known, right
+
+
 def fate(t: float, stranger: np.ndarray, best: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Whether strangers are answered, known queries right, known queries wrong, in %: (Q, 3)."""
     known = best > t
@@ -152,20 +164,33 @@ def fates_of(of: np.ndarray, *met: np.ndarray) -> np.ndarray:
     return np.stack([by_product(fate(t, *met), of) for t in [-1, *ends]])
 
 
-def table(met: Sequence[tuple[np.ndarray, ...]]) -> Parts:
+def table(met: Sequence[Met]) -> Parts:
     """Of each catalog its products, and what happens to their queries by 301 thresholds."""
     return [(np.unique(of), fates_of(of, *rest)) for of, *rest in met]
 
 
-def shares(met: Mapping[str, Sequence[tuple[np.ndarray, ...]]]) -> dict[str, np.ndarray]:
-    """Shares (%) at the thresholds 0 to 1, all catalogs together: (101, 3)."""
+def shares(
+    met: Mapping[str, Sequence[Met]], at: Sequence[float] = tuple(np.arange(101) / 100)
+) -> dict[str, np.ndarray]:
+    """Shares (%) at thresholds, 0 to 1, all catalogs together: (T, 3)."""
     found = {}
     for name, parts in met.items():
         of, *rest = (np.concatenate(part) for part in zip(*parts, strict=True))
-        found[name] = np.array(
-            [by_product(fate(t, *rest), of).mean(axis=0) for t in np.arange(101) / 100]
-        )
+        found[name] = np.array([by_product(fate(t, *rest), of).mean(axis=0) for t in at])
     return found
+
+
+def _large(shop: Shop) -> Any:
+    """The photographs as the network saw them, or small where the large ones are not there."""
+    if shop.shelf is None:
+        return shop.small.images
+    try:
+        seen: dict[str, Any] = {"crop": SIDE, "resize": SIDE, "keep_aspect": True}
+        large = data.load("grocery", "test", fold=None, **seen)
+        large.images[0]
+    except OSError:
+        return shop.small.images
+    return large.images
 
 
 def stranger(
@@ -174,6 +199,7 @@ def stranger(
     """A usual and a hard stranger, each beside the two products found."""
     photos, queries = np.split(np.arange(len(shop.product)), [shop.shown])
     others = np.where(asked[:, None] == np.arange(len(shop.names)), -1, near)
+    pictures = _large(shop)
     fig, panels = plt.subplots(2, 3, figsize=(5.5, 4.1), layout="constrained")
     cosines = {}
     for line, (name, place) in zip(
@@ -185,9 +211,12 @@ def stranger(
         first = np.unique(shop.product[photos][order], return_index=True)[1]
         two = order[np.sort(first)[:2]]
         cosines[name] = s[two].tolist()
-        said = [name, *(f"found {k}.: cosine {s[at]:.2f}" for k, at in enumerate(two, 1))]
+        said = [
+            name,
+            *(f"{place}: {s[at]:.2f}" for place, at in zip(("1st", "2nd"), two, strict=True)),
+        ]
         for axes, row, text in zip(line, [queries[i], *photos[two]], said, strict=True):
-            axes.imshow(shop.small.images[shop.where[row]].permute(1, 2, 0).numpy(), cmap="gray")
+            axes.imshow(pictures[shop.where[row]].permute(1, 2, 0).numpy(), cmap="gray")
             figures.bare(axes, f"{text}\n{shop.names[shop.product[row]].replace('-', ' ')}")
         line[0].title.set(color=figures.WRONG, fontweight="bold")
     return fig, cosines
@@ -261,35 +290,48 @@ def _nearer(a: np.ndarray, of_a: np.ndarray, b: np.ndarray, of_b: np.ndarray) ->
     return float(100 * (below[np.searchsorted(b[order], a)] * of_a).sum() / max(of_a.sum(), 1e-9))
 
 
-def histogram(
-    met: Mapping[str, Sequence[tuple[np.ndarray, ...]]], curves: Mapping[str, np.ndarray]
-) -> tuple[Figure, dict[str, Any]]:
-    """Cosines of known queries upwards and of strangers downwards, a panel for each embedding."""
-    size = (6.5, 1.8 * len(met))
-    fig, panels = plt.subplots(len(met), 1, figsize=size, sharex=True, sharey=True)
+def auroc(parts: Sequence[Met]) -> float:
+    """How often (%) a right answer has a higher score than a stranger; products count alike."""
+    of, other, best, right = (np.concatenate(part) for part in zip(*parts, strict=True))
+    each = 1 / np.bincount(of)[of]
+    return _nearer(best[right], each[right], other, each)
+
+
+def histogram(met: Mapping[str, Sequence[Met]]) -> tuple[Figure, dict[str, Any]]:
+    """Scores of known queries upwards and of strangers downwards, a panel for each score."""
+    fig, panels = plt.subplots(len(met), 1, figsize=(6.5, 1.7 * len(met)), sharey=True)
     fig.set_layout_engine("constrained")
     above = {}
-    low = float(min(np.quantile(s, 0.001) for parts in met.values() for _, s, _, _ in parts))
-    bins = np.linspace(low, 1, 61).tolist()
+    lowest = min(
+        float(np.quantile(s, 0.002)) for n, m in met.items() for _, s, _, _ in m if "gap" not in n
+    )
+    lowest = min(0.4, lowest)
     for axes, (name, parts) in zip(panels, met.items(), strict=True):
         of, other, best, right = (np.concatenate(part) for part in zip(*parts, strict=True))
         each = 100 / np.bincount(of)[of] / len(np.unique(of))  # products count the same
-        t = cost(curves[name], 0.5).argmin() / 100
+        gap = "gap" in name
+        low, high = (0.0, float(np.quantile(best, 0.98))) if gap else (lowest, 1.0)
+        bins = np.linspace(low, high, 41 if gap else 61).tolist()
+        ends = np.linspace(low, high, 101).tolist()
+        t = ends[int(cost(shares({name: parts}, ends)[name], 0.5).argmin())]
         axes.hist([best[~right], best[right]], bins, weights=[each[~right], each[right]],
                   stacked=True, color=["0.45", figures.RIGHT])  # fmt: skip
         axes.hist(other, bins, weights=-each, color=figures.WRONG)
-        axes.plot([t, t], [-10, 17], color="black", lw=2)
-        above[name] = _nearer(best[right], each[right], other, each)
+        axes.plot([t, t], [-19, 19], color="black", lw=2)
+        above[name] = auroc(parts)
         axes.axhline(0, color="0.3", lw=1)
-        said = f"{name}: a right answer is nearer than a stranger in {above[name]:.0f} % of pairs"
-        axes.set_title(said, loc="left", fontweight="bold", fontsize=9.5)
-        axes.set(ylim=(-10, 17), yticks=[-8, 0, 8], yticklabels=["8 %", "0", "8 %"])
-    words = {"known, first match right": (10, figures.RIGHT),
-             "known, first match wrong": (4, "0.45"), "strangers": (-6, figures.WRONG)}  # fmt: skip
+        axes.set_title(f"{name}: AUROC {above[name]:.0f} %", loc="left", weight="bold", fontsize=10)
+        axes.set(ylim=(-20, 20), yticks=[-15, 0, 15], yticklabels=["15 %", "0", "15 %"])
+        axes.set(xlim=(low, high), xlabel="gap to the second product" if gap else "cosine")
+        axes.grid(False)
+    words = {
+        "known, first match right": (14, figures.RIGHT),
+        "known, first match wrong": (8, "0.45"),
+        "strangers": (-13, figures.WRONG),
+    }
     for word, (height, ink) in words.items():
-        panels[0].text(low + 0.01, height, word, color=ink, fontweight="bold")
-    panels[-1].set(xlabel="cosine with the nearest product", xlim=(low, 1))
-    return fig, {"nearer than a stranger": {name: figures.example(s) for name, s in above.items()}}
+        panels[0].text(lowest + 0.01, height, word, color=ink, fontweight="bold")
+    return fig, {"AUROC": {name: figures.example(s) for name, s in above.items()}}
 
 
 def sweep(
@@ -317,62 +359,48 @@ def summary(by_price: Mapping[float, np.ndarray]) -> dict[str, Any]:
     return found | {"pays": int((nine[:, 1] > 2).sum()), "not": int((nine[:, 2] < 2).sum())}
 
 
+def _ink(name: str, untouched: str) -> str:
+    """The color of an embedding and a score."""
+    return figures.RIGHT if "gap" in name else "black" if "fine-tuned" in name else untouched
+
+
+def _label(name: str, panel: int) -> str:
+    """What the title of a panel does not say of "untouched, 81, gap"."""
+    features, products, *gap = name.split(", ")
+    score = "gap" if gap else "cosine"
+    if panel == 0:
+        return score
+    whose = f"{features}, {products}" if features == "fine-tuned" else products
+    return features if panel == 1 else f"{whose}: {score}"
+
+
 def answer(
     saved: Mapping[str, Mapping[str, Mapping[float, np.ndarray]]],
     alike: Mapping[str, float],
 ) -> Figure:
-    """What a threshold saves by the price: a panel for each kind of stranger."""
-    size = (3.6 + 2.9 * (len(saved) - 1), 3.6)
-    fig, panels = plt.subplots(1, len(saved), figsize=size, sharey=True, squeeze=False)
-    for axes, (strangers, each) in zip(panels[0], saved.items(), strict=True):
-        for k, (name, by_price) in enumerate(each.items()):
-            ink = list(INKS.values())[k]
+    """What a threshold saves by the price: a panel for each comparison."""
+    fig, panels = plt.subplots(1, len(saved), figsize=(6.5, 3.5), sharey=True, squeeze=False)
+    for k, (axes, (title, each)) in enumerate(zip(panels[0], saved.items(), strict=True)):
+        for line, (name, by_price) in enumerate(each.items()):
+            ink = _ink(name, "0.45" if k != 1 else figures.WRONG)
             found = np.array([interval(by_price[p])[:3] for p in NINE])
             axes.plot(NINE, found[:, 0], color=ink, lw=1.8)
-            for p, (mean, low, high) in zip(NINE, found, strict=True):
-                axes.plot(p, mean, "o", color=ink, mfc=ink if low > 2 else "white", ms=5.5)
-                if p == NINE[4]:
-                    at = p + 0.022 * (k - 1.5)
-                    axes.plot([at, at], [low, high], color=ink, lw=2, alpha=0.7)
-            axes.plot([alike[name]] * 2, [-1.9, -0.9], color=ink, lw=3)
+            if np.isfinite(found[:, 1]).all():
+                axes.fill_between(NINE, found[:, 1], found[:, 2], color=ink, alpha=0.16, lw=0)
+            for p, (mean, low, _) in zip(NINE, found, strict=True):
+                axes.plot(p, mean, "o", color=ink, mfc=ink if low > 2 else "white", ms=5)
+            if k < 2 and name in alike:
+                axes.plot(alike[name], -3.4, "^", color=ink, ms=7, clip_on=False)
+            axes.text(0.04, 0.98 - 0.075 * line, _label(name, k), color=ink,
+                      weight="bold", fontsize=9, transform=axes.transAxes, va="top")  # fmt: skip
         axes.axhline(0, color="0.3", lw=1)
         axes.axhline(2, color="0.3", lw=1, ls=":")
-        axes.set(xlim=(0.05, 0.95), xticks=[0.1, 0.3, 0.5, 0.7, 0.9], xlabel="price of a refusal")
-        axes.set_title(strangers, fontweight="bold", loc="left")
+        axes.set(xlim=(0.05, 0.95), xticks=[0.1, 0.3, 0.5, 0.7, 0.9], xlabel="price of a refusal",
+                 ylim=(-4, 27))  # fmt: skip
+        axes.set_title(title, fontweight="bold", loc="left", fontsize=10)
         axes.grid(False)
     panels[0, 0].set_ylabel("saved of 100 customers")
-    for k, name in enumerate(saved[next(iter(saved))]):
-        panels[0, 0].text(0.03, 0.96 - 0.075 * k, f"{name} products", color=list(INKS.values())[k],
-                          weight="bold", fontsize=9, transform=panels[0, 0].transAxes,
-                          va="top")  # fmt: skip
     return fig
-
-
-def robust(
-    rows: Mapping[str, Mapping[str, Mapping[float, np.ndarray]]],
-) -> tuple[Figure, dict[str, Any]]:
-    """Savings by the share of strangers, and by a price that is believed."""
-    fig, panels = plt.subplots(1, len(rows), figsize=(6.5, 3.2))
-    drawn: dict[str, Any] = {}
-    for axes, (words, each) in zip(panels, rows.items(), strict=True):
-        drawn[words] = {}
-        for k, (name, by) in enumerate(each.items()):
-            found = np.array([interval(value)[:3] for value in by.values()])
-            ink = list(INKS.values())[k]
-            axes.plot(list(by), found[:, 0], color=ink, lw=1.5)
-            for at, (mean, low, _) in zip(by, found, strict=True):
-                axes.plot(at, mean, "o", ms=4.5, color=ink, mfc=ink if low > 0 else "white")
-            drawn[words][name] = {f"{at:g}": figures.sample(value) for at, value in by.items()}
-        axes.axhline(0, color="0.3", lw=1)
-        axes.set(xlabel=words, xlim=(0, 1))
-        axes.grid(False)
-    panels[0].set_ylabel("saved of 100 customers")
-    for k, name in enumerate(next(iter(rows.values()))):
-        panels[0].text(
-            0.97, 0.96 - 0.08 * k, name, color=list(INKS.values())[k], weight="bold",
-            ha="right", va="top", fontsize=8.5, transform=panels[0].transAxes,
-        )  # fmt: skip
-    return fig, drawn
 
 
 def change(
@@ -383,7 +411,9 @@ def change(
 
 
 def check_same(
-    meet: Callable[..., tuple[np.ndarray, ...]],
+    near: np.ndarray,
+    hidden: np.ndarray,
+    fates: Callable[..., np.ndarray],
     cost_of: Callable[..., np.ndarray],
     shop: Shop,
     z: np.ndarray,
@@ -394,8 +424,9 @@ def check_same(
     photos, queries = np.split(np.arange(len(shop.product)), [shop.shown])
     theirs = openset.meet(z[queries], shop.product[queries], z[photos], shop.product[photos])
     size = len(shop.names)
-    _, other, best, _ = meet(z, np.arange(size), np.eye(size, dtype=bool))
-    np.testing.assert_allclose(other, theirs.stranger, atol=1e-5, err_msg="strangers' best")
-    np.testing.assert_allclose(best, np.maximum(theirs.own, theirs.stranger), atol=1e-5)
-    fates = np.array([[30.0, 60.0, 10.0]])
-    np.testing.assert_allclose(cost_of(fates, 0.5), cost(fates, 0.5))
+    of, lonely, known, right = meet(shop, z, np.arange(size), np.eye(size, dtype=bool))
+    np.testing.assert_allclose(hidden.max(axis=1), theirs.stranger, atol=1e-5, err_msg="strangers")
+    np.testing.assert_allclose(near.max(axis=1), np.maximum(theirs.own, theirs.stranger), atol=1e-5)
+    mine = by_product(fate(0.8, lonely, known, right), of).mean(axis=0)
+    np.testing.assert_allclose(fates(0.8, hidden.max(axis=1), near.max(axis=1)), mine)
+    np.testing.assert_allclose(cost_of(mine, 0.5), cost(mine, 0.5))
