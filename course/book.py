@@ -346,7 +346,7 @@ def main() -> None:
         first.source = linked(first.source, navigation(name, titles))
         if quiz.items(name):  # else it is not yet in the form of docs/lesson.md
             quiz.write(name, notebook)
-            first.source = timed(first.source, *minutes.study(notebook))
+        first.source = timed(first.source, *minutes.study(notebook))
     pages = {"index": index(notebooks), **notebooks}
     texts = {folder / f"{name}.ipynb": nbformat.writes(each) + "\n" for name, each in pages.items()}
     for path in (folder / "glossary.ipynb", dmlkit.ROOT / "README.md"):
