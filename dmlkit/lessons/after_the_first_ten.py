@@ -22,6 +22,9 @@ from dmlkit.data import grocery
 from dmlkit.statistics import interval
 
 FRESH = ROOT / "data" / "evidence" / "30_fresh.csv"
+TUNED = FRESH.with_name("30_tuned.csv")
+#: The products between these are cartons, as the authors list them.
+CARTONS = (28, 59)
 #: Queries of each product that 30_matches.csv has.
 KNOWN = 5
 
