@@ -163,7 +163,7 @@ def read_words(scores: Tensor, words: list[str], new: list[str], shown: Sequence
     for (above, below), c in zip(panels.T, shown, strict=True):
         above.imshow(pictures[c])
         above.set_axis_off()
-        above.set_title("\n".join(textwrap.wrap(new[c], 17)), fontsize=9.5)
+        above.set_title("\n".join(textwrap.wrap(new[c], 15)), fontsize=9.5)
         best = scores[c].argsort(descending=True)[:5].tolist()
         there = [words[k] in said(new[c]) for k in best]
         inks = [figures.RIGHT if each else "0.75" for each in there]
@@ -322,9 +322,9 @@ def answer(
         minus = found[more, words].mean(axis=0) - found[less, words].mean(axis=0)
         drawn[key] = spans(minus, kinds)
     for place, way in enumerate(WAYS):
-        for words, fill in (("captions", figures.RIGHT), ("names", "white")):
-            left.plot(found[way, words].mean(), place, "o", ms=9, color=figures.RIGHT, mfc=fill,
-                      mew=1.8, zorder=3)  # fmt: skip
+        for words, fill, up in (("captions", figures.RIGHT, 0.1), ("names", "white", -0.1)):
+            style = {"ms": 9, "color": figures.RIGHT, "mfc": fill, "mew": 1.8, "zorder": 3}
+            left.plot(found[way, words].mean(), place + up, "o", **style)
     for way, said in (("shuffled", "captions of\nwrong products"),
                       ("photograph", "one\nphotograph")):  # fmt: skip
         at = found[way, "captions"].mean()
@@ -332,7 +332,7 @@ def answer(
         left.text(at, -0.62, said, ha="center", va="bottom", fontsize=8.5, color="0.35")
     top = found["ridge", "names"].mean(), found["ridge", "captions"].mean()
     for at, words in zip(top, ("names", "captions"), strict=True):
-        left.text(at, 0.22, words, ha="center", va="top", fontsize=9, color=figures.RIGHT)
+        left.text(at, 0.27, words, ha="center", va="top", fontsize=9, color=figures.RIGHT)
     left.set_yticks(range(len(WAYS)), WAYS.values())
     left.set(xlim=(0, 72), ylim=(len(WAYS) - 0.5, -0.6), xlabel="R-precision (%)")
     left.grid(False)
