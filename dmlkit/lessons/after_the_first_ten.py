@@ -208,7 +208,8 @@ def weighted(
         weights = [1000 * weight for weight in each]
         axes.plot(weights, list(each.values()), mark, color=ink, lw=2, ms=6)
         up = 2.5 if ink == figures.WRONG else -2.5  # the curves cross at the end
-        axes.text(6, each[0.005] + up, sort, color=ink, va="center", fontsize=9.5)
+        there = float(np.interp(6, weights, list(each.values())))
+        axes.text(6, there + up, sort, color=ink, va="center", fontsize=9.5)
         drawn[sort] = figures.example(
             {f"{1000 * weight:g}": value for weight, value in each.items()}
             | {"among ten": ceiling[sort]}
