@@ -97,8 +97,8 @@ def main() -> None:
         cosines, order = (x[queries] @ x[gallery].T).topk(10, dim=1)
         first = gallery[order.numpy()]
         agree, every = counted(queries, first)
-        cosines = cosines.numpy().astype(float).round(4)
-        columns = {"first": first, "cosines": cosines, "agree": agree, "all": every}
+        rounded = cosines.numpy().astype(float).round(4)
+        columns = {"first": first, "cosines": rounded, "agree": agree, "all": every}
         frame, path = _rows(query=queries, new=new * 1, **columns), FRESH
     write_whole({path: partial(frame.to_csv, index=False)})
 
@@ -118,12 +118,11 @@ def _tuned(
         cosines, order = (z[queries[own]] @ z[shelf].T).topk(10, dim=1)
         parts.append((name, queries[own], new[own], shelf[order.numpy()], cosines.numpy()))
     names = np.repeat([part[0] for part in parts], [len(part[1]) for part in parts])
-    asks, fresh, first, cosines = (
+    asks, fresh, first, found = (
         np.concatenate(each) for each in list(zip(*parts, strict=True))[1:]
     )
     agree, _ = counted(asks, first)
-    cosines = cosines.astype(float).round(4)
-    columns = {"first": first, "cosines": cosines, "agree": agree}
+    columns = {"first": first, "cosines": found.astype(float).round(4), "agree": agree}
     return _rows(embedding=names, query=asks, new=fresh * 1, **columns)
 
 
