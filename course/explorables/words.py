@@ -66,9 +66,9 @@ EXPLORABLE = Explorable(
     choices=(
         Choice(
             "carton", "a carton",
-            "Begin with carton alone. Add green, then milk: do captions or photographs explain "
-            "the new order? What does a weight of −1 for carton find?",
-            _sliders("carton", "green", "milk"),
+            "Begin with carton alone and add blue: which captions come first? Then add green: do "
+            "captions or photographs explain the new order? What does −1 for carton find?",
+            _sliders("carton", "blue", "green"),
         ),
         Choice(
             "fruit", "a fruit",

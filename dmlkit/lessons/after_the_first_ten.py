@@ -19,9 +19,13 @@ from torch import Tensor
 
 from dmlkit import ROOT, data, figures, rerank
 from dmlkit.data import grocery
+from dmlkit.lessons import thumbnails
 from dmlkit.statistics import interval
 
 FRESH = ROOT / "data" / "evidence" / "30_fresh.csv"
+TUNED = FRESH.with_name("30_tuned.csv")
+#: The products between these are cartons, as the authors list them.
+CARTONS = (28, 59)
 #: Queries of each product that 30_matches.csv has.
 KNOWN = 5
 
@@ -135,72 +139,87 @@ def outlines(kept: Kept) -> tuple[Figure, dict[str, dict[str, int]]]:
     return fig, drawn
 
 
-def orders(two: Mapping[str, Mapping[str, NDArray[Any]]], small: data.ImageSet) -> Figure:
-    """The first ten of two queries, by cosine and after a second look, with their matches."""
-    assert isinstance(small.images, Tensor), "small photographs fit into memory"
+def orders(two: Mapping[str, Mapping[str, NDArray[Any]]], columns: int = 5) -> Figure:
+    """The first results of two queries, by cosine and after a second look, with their matches."""
     rows, frames = [], []
     for each in two.values():
         for weight in (0.0, 0.005):
             scores = rerank.Rule(weight, 0).scores(each["cosines"], each["counts"])
-            order = np.argsort(-scores, kind="stable")
-            rows.append(each["first"][order])
-            frames.append((each["right"][order], each["counts"][order]))
-    shown = small.images[torch.from_numpy(np.array(rows))]
+            order = np.argsort(-scores, kind="stable")[:columns]
+            rows.append(np.array(thumbnails.read(each["first"][order].tolist())))
+            frames.append((each["right"][order], each["counts"][order], order + 1))
+    shown = torch.from_numpy(np.array(rows)).permute(0, 1, 4, 2, 3)
     names = [f"{name},\n{said}" for name in two for said in ("by cosine", "β = 0.005")]
-    fig, axes = figures.contact_sheet(shown, names, [f"{k}" for k in range(1, 11)])
+    fig, axes = figures.contact_sheet(shown, names, [f"{k}" for k in range(1, columns + 1)])
     height, width = shown.shape[-2:]
-    for y, (right, counts) in zip(axes.get_yticks(), frames, strict=True):
-        for x, hit, count in zip(axes.get_xticks(), right, counts, strict=True):
+    for y, (right, counts, places) in zip(axes.get_yticks(), frames, strict=True):
+        for x, hit, count, place in zip(axes.get_xticks(), right, counts, places, strict=True):
             ink = figures.RIGHT if hit else figures.WRONG
-            left, top = x - width / 2 + 0.5, y - height / 2 + 0.5
-            axes.add_patch(
-                Rectangle((left, top), width - 2, height - 2, ec=ink, fill=False, lw=2.2)
-            )
-            axes.text(left + 2, top + height - 6, f"{count}", color="white", fontsize=7,
-                      va="bottom", bbox={"fc": ink, "ec": "none", "pad": 1.2})  # fmt: skip
+            left, top = x - width / 2 + 1.5, y - height / 2 + 1.5
+            axes.add_patch(Rectangle((left, top), width - 4, height - 4, ec=ink, fill=False,
+                                     lw=3, ls="-" if hit else (0, (2, 1.2))))  # fmt: skip
+            said = f"{count}" if place <= columns else f"{count}, was {place}th"
+            axes.text(left + 4, top + height - 9, said, color="white", fontsize=9,
+                      va="bottom", bbox={"fc": ink, "ec": "none", "pad": 1.5})  # fmt: skip
     return fig
 
 
 # The counts and the answer
 
 
-def histograms(
-    counted: Counted, swept: Mapping[str, Mapping[str, list[float]]],
-    ceiling: Mapping[str, float], carton: NDArray[np.bool_],
-) -> tuple[Figure, dict[str, Any]]:  # fmt: skip
-    """How many matches right and wrong results have, and Recall@1 by the weight of a match."""
-    fig, panels = plt.subplots(2, 2, figsize=(6.5, 5.0))
+def histograms(counted: Counted, carton: NDArray[np.bool_]) -> tuple[Figure, dict[str, Any]]:
+    """How many matches that agree right and wrong results have."""
+    fig, panels = plt.subplots(1, 2, figsize=(6.8, 2.7), sharex=True)
     drawn: dict[str, Any] = {"gallery": len(counted.gallery), "queries": int((~counted.new).sum())}
     styles: dict[bool, dict[str, Any]] = {
         True: {"color": figures.RIGHT, "alpha": 0.45},
         False: {"color": figures.WRONG, "histtype": "step", "lw": 1.8},
     }
     sorts = {"cartons": carton & ~counted.new, "fruit, vegetables": ~carton & ~counted.new}
-    for column, (kind, rows) in enumerate(sorts.items()):
-        axes, m, hit = panels[0, column], counted.agree[rows], counted.right[rows]
-        own = {}
-        top, wide = (150, 5) if kind == "cartons" else (50, 2)
+    for axes, (kind, rows) in zip(panels, sorts.items(), strict=True):
+        m, hit, own = counted.agree[rows], counted.right[rows], {}
         for state, name in ((True, "right"), (False, "wrong")):
             some = m[hit == state]
             own[name] = float(np.median(some))
-            axes.hist(some.clip(max=top - 1), np.arange(0, top + 1, wide),
+            axes.hist(some.clip(max=149), np.arange(0, 151, 5),
                       weights=np.full(len(some), 100 / len(some)), **styles[state])  # fmt: skip
         drawn[f"matches, {kind}"] = figures.example(own)
         axes.set(xlabel="matches that agree")
         axes.set_title(kind, loc="left", fontweight="bold")
-        low = panels[1, column]
-        drawn[kind] = figures.sweep(
-            low, swept[kind], {"among ten": ceiling[kind]}, figures.RIGHT, ""
-        )
-        low.set(ylim=(30, 105), xlabel="weight β of a match (thousandths)")
-    axes = panels[0, 0]
-    axes.set(ylabel="results (%)", ylim=(0, axes.get_ylim()[1] * 1.1))
+    panels[0].set(ylabel="results (%)")
     for name, ink, y in (
-        ("right: filled", figures.RIGHT, 0.92),
-        ("wrong: line", figures.WRONG, 0.8),
+        ("right: filled", figures.RIGHT, 0.9),
+        ("wrong: line", figures.WRONG, 0.77),
     ):
-        axes.text(0.97, y, name, transform=axes.transAxes, ha="right", color=ink, fontsize=9)
-    panels[1, 0].set_ylabel("Recall@1 (%)")
+        panels[1].text(0.97, y, name, transform=panels[1].transAxes, ha="right", color=ink,
+                       fontsize=9.5)  # fmt: skip
+    return fig, drawn
+
+
+def weighted(
+    swept: Mapping[str, Mapping[float, float]], ceiling: Mapping[str, float]
+) -> tuple[Figure, dict[str, Any]]:
+    """Recall@1 of two sorts of products by the weight of a match, {sort: {weight: %}}."""
+    fig, axes = plt.subplots(figsize=(6.2, 2.9))
+    drawn: dict[str, Any] = {}
+    for (sort, each), ink, mark in zip(
+        swept.items(), (figures.RIGHT, figures.WRONG), ("o-", "s--"), strict=True
+    ):
+        weights = [1000 * weight for weight in each]
+        axes.plot(weights, list(each.values()), mark, color=ink, lw=2, ms=6)
+        up = 2.5 if ink == figures.WRONG else -2.5  # the curves cross at the end
+        there = float(np.interp(6, weights, list(each.values())))
+        axes.text(6, there + up, sort, color=ink, va="center", fontsize=9.5)
+        drawn[sort] = figures.example(
+            {f"{1000 * weight:g}": value for weight, value in each.items()}
+            | {"among ten": ceiling[sort]}
+        )
+    both = float(np.mean(list(ceiling.values())))
+    axes.axhline(both, color="0.55", ls=":", lw=1.4)
+    axes.text(20.7, both, "one of ten\nis right", va="center", fontsize=9, color="0.35")
+    axes.set_xticks([0, 1, 2, 5, 10, 20])
+    axes.set(xlim=(-0.5, 20.5), ylim=(45, 95), xlabel="weight β of a match (thousandths)",
+             ylabel="Recall@1 (%)")  # fmt: skip
     return fig, drawn
 
 
@@ -210,42 +229,105 @@ def by_kinds(change: pd.Series, kinds: pd.Series) -> pd.Series:
     return interval(change.mean() + sums * len(sums) / len(change))
 
 
+def two_spans(change: pd.Series, kinds: pd.Series) -> dict[str, Any]:
+    """Intervals of a mean over products: by products, by kinds, and the wider of the two."""
+    both = {"products": interval(change), "kinds": by_kinds(change, kinds)}
+    wide = max(both.values(), key=lambda span: span["high"] - span["low"])
+    return figures.example({name: e.to_dict() for name, e in (both | {"wider": wide}).items()})
+
+
+def among_twenty(images: data.ImageSet) -> dict[str, dict[str, pd.Series]]:
+    """Recall@1 of cartons in the galleries of their own folds, by two embeddings: of new queries,
+    before and after a second look, whose rule the known queries of the other folds chose."""
+    found: dict[str, dict[str, pd.Series]] = {}
+    rules = [rerank.Rule(*e) for e in itertools.product(rerank.WEIGHTS[1:], rerank.TRUSTS)]
+    for name, table in pd.read_csv(TUNED).groupby("embedding", sort=False):
+        first, cosines, agree = (
+            np.array([[float(one) for one in row.split()] for row in table[column]])
+            for column in ("first", "cosines", "agree")
+        )
+        product, new = images.labels[table["query"].to_numpy()], table["new"].to_numpy() > 0
+        right = images.labels[first.astype(int)] == product[:, None]
+
+        def recall(
+            hits: NDArray[Any], rows: NDArray[np.bool_], product: NDArray[Any] = product
+        ) -> pd.Series:
+            return 100 * pd.Series(hits[rows] * 1.0).groupby(product[rows]).mean()
+
+        place = np.arange(len(right))
+        hits = np.array([right[place, rule.scores(cosines, agree).argmax(1)] for rule in rules])
+        known = pd.DataFrame([recall(each, ~new) for each in hits])
+        after, own = np.zeros(len(product), bool), np.unique(product)
+        for group in grocery.FOLDS:
+            best = int(known[np.setdiff1d(own, group)].mean(axis=1).round(9).to_numpy().argmax())
+            rows = np.isin(product, group)
+            after[rows] = hits[best, rows]
+        found[str(name)] = {"cosine": recall(right[:, 0], new), "agree": recall(after, new),
+                            "among ten": recall(right.any(axis=1), new)}  # fmt: skip
+    return found
+
+
 def answer(
-    recalls: Mapping[str, pd.Series], sorts: Mapping[str, NDArray[Any]], kinds: pd.Series
-) -> tuple[Figure, dict[str, Any]]:
-    """What each second look adds to the cosine's Recall@1, by kind of product."""
-    fig, panels = plt.subplots(1, 2, figsize=(6.5, 3.2), sharey=True, sharex=True)
+    recalls: Mapping[str, pd.Series], twenty: Mapping[str, Mapping[str, pd.Series]],
+    sorts: Mapping[str, NDArray[Any]], kinds: pd.Series,
+) -> tuple[Figure, dict[str, Any]]:  # fmt: skip
+    """Recall@1 of the kinds of cartons, and what a second look adds to the cosine's."""
+    fig, (left, right) = plt.subplots(1, 2, figsize=(9.6, 4.2), width_ratios=(4, 5))
+    fig.subplots_adjust(wspace=0.62, right=0.86)
     before, agree, every = (recalls[name] for name in ("cosine", "agree", "all"))
-    changes = {"agree": agree - before, "all": every - before, "agree minus all": agree - every}
-    says = "matches\nthat agree", "all\nmatches", "agree\nminus all"
+    changes = {"agree": agree - before, "all": every - before, "agree minus all": agree - every,
+               "fixed": recalls["fixed"] - before}  # fmt: skip
     drawn: dict[str, Any] = {}
-    for axes, (sort, own) in zip(panels, sorts.items(), strict=True):
+    for sort, own in sorts.items():
         of = drawn[sort] = {"kinds": int(kinds[own].nunique()), "products": len(own)}
         of |= {f"recall, {name}": float(each[own].mean()) for name, each in recalls.items()}
-        for place, (name, change) in enumerate(changes.items()):
-            span = by_kinds(change[own], kinds)
-            of[name] = figures.example(span.to_dict())
-            of[f"{name}, products"] = figures.example(interval(change[own]).to_dict())
-            ink = figures.RIGHT if place == 0 else "0.35"
-            each = change[own].groupby(kinds[own]).mean()
-            spread = np.linspace(-0.16, 0.16, len(each)) + place + 0.25
-            axes.plot(each, spread, "o", ms=3.5, color=ink, alpha=0.35, mew=0)
-            axes.plot([span["low"], span["high"]], [place] * 2, lw=2.5, color=ink)
-            axes.plot(span["mean"], place, "o", ms=8, color=ink)
-            said = f"{span['mean'].round(1) + 0.0:+.1f}".replace("-", "−")
-            ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6}
-            axes.annotate(said, (span["mean"], place), (0, 8), textcoords="offset points",
-                          ha="center", fontsize=9, bbox=ground)  # fmt: skip
-        axes.axvline(0, color="0.3", lw=1)
-        axes.grid(False, axis="y")
-        before_after = f"{of['recall, cosine']:.0f} → {of['recall, agree']:.0f} %"
-        axes.set_title(
-            f"{sort}: {before_after}\n(among ten: {of['recall, among ten']:.0f} %)",
-            loc="left", fontweight="bold", fontsize=10,
-        )  # fmt: skip
-        axes.set_xlabel("points of Recall@1")
-    panels[0].set(ylim=(2.7, -0.6), yticks=range(3))
-    panels[0].set_yticklabels(says)
+        of |= {name: two_spans(change[own], kinds) for name, change in changes.items()}
+    for name, each in twenty.items():
+        means = {f"recall, {way}": float(values.mean()) for way, values in each.items()}
+        drawn[f"among 20, {name}"] = means | {
+            "agree": two_spans(each["agree"] - each["cosine"], kinds)
+        }
+    own = sorts["cartons"]
+    levels = pd.DataFrame({way: recalls[way][own] for way in ("cosine", "agree", "among ten")})
+    by_kind = levels.groupby(kinds[own]).mean()
+    by_kind["n"] = kinds[own].value_counts()
+    by_kind = by_kind.iloc[np.argsort(by_kind["cosine"] - by_kind["agree"], kind="stable")]
+    drawn["cartons by kind"] = figures.example(
+        {str(kind): row.to_dict() for kind, row in by_kind.iterrows()}
+    )
+    all_of = pd.concat([pd.DataFrame({"all": levels.mean()}).T.assign(n=len(own)), by_kind])
+    for place, (kind, row) in enumerate(all_of.iterrows()):
+        ink = figures.RIGHT if kind == "all" else "0.35"
+        left.plot([row["cosine"], row["agree"]], [place] * 2, color=ink, lw=2, alpha=0.6)
+        left.plot(row["cosine"], place, "o", color=ink, mfc="white", ms=7, mew=1.6)
+        left.plot(row["agree"], place, "o", color=ink, ms=7)
+        left.plot(row["among ten"], place, "|", color="0.6", ms=10, mew=2)
+    names = [f"{str(kind).replace('-', ' ').lower()} ({row['n']:.0f})"
+             for kind, row in all_of.iterrows()]  # fmt: skip
+    names[0] = f"all cartons ({len(own)})"
+    left.set_yticks(range(len(all_of)), names, fontsize=9.5)
+    left.get_yticklabels()[0].set_weight("bold")
+    left.set(xlim=(0, 104), ylim=(len(all_of) - 0.5, -0.6), xlabel="Recall@1 (%)")
+    left.grid(False, axis="y")
+    rows = {
+        "matches that agree\n− cosine": drawn["cartons"]["agree"],
+        "matches that agree\n− all matches": drawn["cartons"]["agree minus all"],
+        "among 20 products:\nagree − cosine": drawn["among 20, untouched"]["agree"],
+        "among 20, fine-tuned:\nagree − cosine": drawn["among 20, fine-tuned"]["agree"],
+    }
+    for place, kept in enumerate(rows.values()):
+        span, first = kept["example"]["wider"], place == 0
+        ink, ends = figures.RIGHT if first else "0.35", [span["low"], span["high"]]
+        right.plot(ends, [place] * 2, lw=7 if first else 3.5, color=ink, alpha=0.45)
+        right.plot(span["mean"], place, "o", ms=9 if first else 6, color=ink)
+        mean, low, high = (f"{x.round(1) + 0.0:.1f}" for x in np.array([span["mean"], *ends]))
+        right.text(1.03, place, f"+{mean}\n[{low}, {high}]".replace("-", "−"), color=ink,
+                   va="center", fontsize=9.5, weight="bold" if first else "normal",
+                   transform=right.get_yaxis_transform())  # fmt: skip
+    right.axvline(0, color="0.3", lw=1)
+    right.set_yticks(range(len(rows)), [*rows])
+    right.set(ylim=(len(rows) - 0.5, -0.6), xlabel="points of Recall@1 (cartons)")
+    right.grid(False, axis="y")
     return fig, drawn
 
 
@@ -398,6 +480,8 @@ def methods(
             drawn[sort]["expansion by ten" + ", mAP" * (of == "mAP")] = figures.example(ten)
     for sort, own in sorts.items():
         drawn[sort]["ceiling"] = float(found.ceiling[own].mean())
+        change = (found.recalls["XFeat"] - found.recalls["map, 28 × 28"])[own]
+        drawn[sort]["XFeat minus map"] = two_spans(change, kinds)
     names = [f"{way}\n{max(1, round(found.costs[way]))} ms a query" for way in ways]
     panels[0, 0].set_yticks(range(len(ways)), names)
     drawn["ms"], drawn["chosen"] = figures.timing(found.costs), figures.example(found.chosen)

@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dmlkit import ROOT, data, figures
+from dmlkit.lessons import thumbnails
 from dmlkit.statistics import interval
 
 #: Photographs as features (N, d), their labels (N,), and the captions of the classes.
 Known = tuple[Tensor, NDArray[np.int64], list[str]]
 #: Photographs (N, d) and captions in one space: (N, k) and (M, k), of length 1.
 Search = Callable[[Tensor, list[str]], tuple[Tensor, Tensor]]
-#: Words and captions as numbers.
-Bag = Callable[[list[str], list[str]], Tensor]
 
 
 #: Words that say nothing of a photograph.
@@ -109,19 +108,6 @@ def part(known: Known, classes: NDArray[np.intp]) -> Known:
     return x[torch.from_numpy(keep).to(x.device)], anew, [told[c] for c in classes]
 
 
-def look_up(known: Known, bag: Bag) -> Search:
-    """Search with the photographs of the known product whose caption is most alike."""
-    words, center = vocabulary(known), known[0].mean(dim=0)
-    products, told = typical(known) - center, bag(known[2], words)
-
-    def search(photographs: Tensor, asked: list[str]) -> tuple[Tensor, Tensor]:
-        s = bag(asked, words) @ told.T  # (M, C)
-        near = s > s.max(dim=1, keepdim=True).values - 1e-6  # the nearest; of equals, all
-        return F.normalize(photographs - center), F.normalize(near.float() @ products)
-
-    return search
-
-
 def one_photograph(fold: Fold, seed: int) -> tuple[Tensor, Tensor]:
     """New photographs, and for each new product one of the first visit to search with."""
     x, y = fold.first
@@ -161,54 +147,68 @@ def captioned() -> tuple[Figure, dict[str, int], data.ImageSet]:
     return fig, {"captions": len(text), "words": len(words)}, pictures
 
 
-def read_words(
-    scores: Tensor, words: list[str], new: list[str], photographs: Tensor, shown: Sequence[int]
-) -> Figure:
+def photographs() -> list[NDArray[np.uint8]]:
+    """The first photograph of each new product of fold 0, as the second visit took it."""
+    one, every = (data.load("grocery64", "test", fold=fold) for fold in (0, None))
+    asks = np.asarray(every.queries)
+    own = [every.class_names.index(name) for name in one.class_names]
+    return thumbnails.read(int(np.flatnonzero(asks & (every.labels == c))[0]) for c in own)
+
+
+def read_words(scores: Tensor, words: list[str], new: list[str], shown: Sequence[int]) -> Figure:
     """New photographs, and the words that ridge regression reads off each of them."""
-    fig, panels = plt.subplots(2, len(shown), figsize=(6.5, 3.2), height_ratios=(5, 4))
-    top = 1.02 * float(scores[list(shown)].max())
+    fig, panels = plt.subplots(2, len(shown), figsize=(9.4, 3.7), height_ratios=(5, 4))
+    fig.subplots_adjust(wspace=0.85, left=0.1, right=0.99)
+    top, pictures = 1.05 * float(scores[list(shown)].max()), photographs()
     for (above, below), c in zip(panels.T, shown, strict=True):
-        above.imshow(photographs[c].permute(1, 2, 0).numpy())
+        above.imshow(pictures[c])
         above.set_axis_off()
-        above.set_title("\n".join(textwrap.wrap(new[c], 17)), fontsize=8)
+        above.set_title("\n".join(textwrap.wrap(new[c], 15)), fontsize=9.5)
         best = scores[c].argsort(descending=True)[:5].tolist()
         there = [words[k] in said(new[c]) for k in best]
-        inks = ["#9fc8e6" if each else "0.86" for each in there]
-        below.barh(range(5), scores[c][best].tolist(), color=inks, height=0.82)
-        for place, k in enumerate(best):
-            below.text(0.01, place, words[k], va="center", fontsize=9,
-                       weight="bold" if there[place] else "normal")  # fmt: skip
-        below.set(ylim=(4.6, -0.6), xlim=(0, top), yticks=[], xticks=[])
-        below.grid(False)
-        below.spines[:].set_visible(False)
+        inks = [figures.RIGHT if each else "0.75" for each in there]
+        below.barh(range(5), scores[c][best].tolist(), color=inks, height=0.7)
+        below.set_yticks(range(5), [words[k] for k in best], fontsize=10)
+        for label, each in zip(below.get_yticklabels(), there, strict=True):
+            label.set_weight("bold" if each else "normal")
+        below.set(ylim=(4.6, -0.6), xlim=(0, top), xticks=[0, 0.5])
+        below.grid(False, axis="y")
+        below.tick_params(axis="y", length=0)
+    panels[1, len(shown) // 2].set_xlabel("entry of the word (a photograph's have length 1)")
     return fig
 
 
 #: Three words for each query of the explorable.
-SAID = {"carton": ("carton", "green", "milk"), "fruit": ("round", "red", "small")}
+SAID = {"carton": ("carton", "blue", "green"), "fruit": ("round", "red", "small")}
 
 
 def weighed(
-    z: Tensor, words: list[str], photographs: Tensor, new: list[str], columns: int = 6
+    z: Tensor, words: list[str], new: list[str], columns: int = 4
 ) -> tuple[Figure, dict[str, Any]]:
-    """The first new products by one, two and three words, with their captions."""
+    """The first new products by one and by two words, with their captions."""
     drawn: dict[str, Any] = {"captions": new}
     for name, three in SAID.items():
         parts = z[:, [words.index(word) for word in three]].double().numpy().round(4)
         drawn[name] = {"words": list(three), "parts": figures.example(parts.tolist())}
     cosines = z[:, [words.index(word) for word in SAID["carton"]]].double().numpy().round(4)
-    steps = {"carton": (1, 0, 0), "+ green": (1, 1, 0), "+ milk": (1, 1, 1)}
-    fig, panels = plt.subplots(3, columns, figsize=(7.4, 5.6))
-    for row, (said, weights) in zip(panels, steps.items(), strict=True):
+    steps = {"carton": (1, 0, 0), "carton\n+ blue": (1, 1, 0), "carton\n+ green": (1, 0, 1)}
+    fig, panels = plt.subplots(3, columns, figsize=(7.2, 6.6))
+    pictures = photographs()
+    for row, (asked, weights) in zip(panels, steps.items(), strict=True):
         order = np.argsort(-cosines @ weights, kind="stable")
-        row[0].text(-0.12, 0.5, said, transform=row[0].transAxes, ha="right", va="center")
+        row[0].text(-0.12, 0.5, asked, transform=row[0].transAxes, ha="right", va="center",
+                    weight="bold")  # fmt: skip
+        last = asked.split()[-1]
         for k, axes in enumerate(row):
-            axes.imshow(photographs[order[k]].permute(1, 2, 0).numpy())
+            axes.imshow(pictures[order[k]])
             axes.set_axis_off()
-            text = "\n".join(textwrap.wrap(new[order[k]], 16))
-            axes.text(0.5, -0.05, text, transform=axes.transAxes, ha="center", va="top", fontsize=8)
+            fits = all(word in said(new[order[k]]) for word in ("carton", last))
+            text = "\n".join(textwrap.wrap(new[order[k]], 19))
+            axes.text(0.5, -0.05, text, transform=axes.transAxes, ha="center", va="top",
+                      fontsize=9, color=figures.RIGHT if fits else "0.35")  # fmt: skip
     for k, axes in enumerate(panels[0], 1):
-        axes.set_title(f"{k}", fontsize=9)
+        axes.set_title(f"{k}", fontsize=10)
+    fig.subplots_adjust(hspace=0.45)
     return fig, drawn
 
 
@@ -246,12 +246,12 @@ def grown(found: Mapping[str, Mapping[int, Sequence[float]]]) -> tuple[Figure, d
     ticks = list(next(iter(found.values())))
     axes.set_xticks(ticks, [f"{n}" for n in ticks])
     axes.minorticks_off()
-    axes.set(ylim=(0, 70), xlim=(4.5, 150), xlabel="products with a caption",
+    axes.set(ylim=(0, 70), xlim=(4.5, 190), xlabel="known products, with caption and photographs",
              ylabel="found by captions (%)")  # fmt: skip
     return fig, drawn
 
 
-NAMED = {"ridge": "ridge regression", "mean": "word means", "looked up": "look-up"}
+NAMED = {"ridge": "ridge regression", "mean": "word means", "looked up": "weighted look-up"}
 #: Ink and mark of each way.
 LOOKS = {
     "ridge": (figures.RIGHT, "o-"), "mean": ("#b35c00", "D--"), "looked up": ("0.35", "s:")
@@ -272,7 +272,7 @@ def grid(
                   weight="bold" if (i, j) == best else "normal")  # fmt: skip
     axes.set_xticks(range(len(temperatures)), [f"{e:g}" for e in temperatures])
     axes.set_yticks(range(len(rates)), [f"{e:g}" for e in rates])
-    axes.set(xlabel="temperature σ", ylabel="learning rate")
+    axes.set(xlabel="temperature τ", ylabel="learning rate")
     axes.grid(False)
     chosen = {"temperature": temperatures[best[0]], "rate": rates[best[1]]}
     return fig, {"scores": figures.example(scores.tolist()), "best": figures.example(chosen)}
@@ -280,39 +280,77 @@ def grid(
 
 #: The differences of the verdict: label, what is compared with what, and by which words.
 MINUS = {
-    "ridge minus looked up": ("ridge − look-up, by captions", "ridge", "looked up", "captions"),
-    "ridge minus looked up, names": ("the same, by the shop's names", "ridge", "looked up",
-                                     "names"),
-    "ridge minus mean": ("ridge − word means", "ridge", "mean", "captions"),
-    "contrastive minus ridge": ("contrastive loss − ridge", "contrastive", "ridge", "captions"),
-    "photograph minus ridge": ("one photograph − ridge", "photograph", "ridge", "captions"),
+    "ridge minus looked up, names": ("ridge −\nweighted look-up,\nshop's names", "ridge",
+                                     "looked up", "names"),
+    "ridge minus looked up": ("the same,\ncaptions", "ridge", "looked up", "captions"),
+    "ridge minus mean": ("ridge −\nword means", "ridge", "mean", "captions"),
+    "contrastive minus ridge": ("contrastive loss −\nridge", "contrastive", "ridge", "captions"),
+    "photograph minus ridge": ("one photograph −\nridge", "photograph", "ridge", "captions"),
 }  # fmt: skip
+#: More of them, kept and not drawn.
+BESIDE = {
+    "ridge minus nearest": ("ridge", "nearest", "captions"),
+    "ridge minus nearest, names": ("ridge", "nearest", "names"),
+    "looked up minus mean": ("looked up", "mean", "captions"),
+    "nearest minus mean": ("nearest", "mean", "captions"),
+}
+#: Rows of what each way finds.
+WAYS = {"ridge": "ridge regression", "contrastive": "contrastive loss",
+        "looked up": "weighted look-up", "nearest": "nearest look-up",
+        "mean": "word means"}  # fmt: skip
+
+
+def spans(minus: NDArray[np.float64], kinds: Sequence[str]) -> dict[str, Any]:
+    """Intervals of the mean of products (81,): by products, by kinds, and the wider of the two."""
+    both = {"products": interval(minus), "kinds": by_kinds(minus, kinds)}
+    wide = max(both.values(), key=lambda span: span["high"] - span["low"])
+    return figures.example({name: e.to_dict() for name, e in (both | {"wider": wide}).items()})
 
 
 def answer(
     found: Mapping[tuple[str, str], NDArray[np.float64]], kinds: Sequence[str]
 ) -> tuple[Figure, dict[str, Any]]:
-    """The differences that the rule asks for, and what both sides find, in %."""
-    fig, axes = plt.subplots(figsize=(7.2, 3.3))
+    """What each way finds, and the differences that the rule asks for."""
+    fig, (left, right) = plt.subplots(1, 2, figsize=(9.6, 4.0), width_ratios=(4, 5))
+    fig.subplots_adjust(wspace=0.62, right=0.86)
     drawn: dict[str, Any] = {}
     for (way, words), each in found.items():
         key = way if words == "captions" else f"{way}, {words}"
         drawn[key] = figures.example(interval(each.mean(axis=0)).to_dict())
-    for place, (key, (_, more, less, words)) in enumerate(MINUS.items()):
+    pairs = {key: each[1:] for key, each in MINUS.items()} | BESIDE
+    for key, (more, less, words) in pairs.items():
         minus = found[more, words].mean(axis=0) - found[less, words].mean(axis=0)
-        span = by_kinds(minus, kinds)
-        both = {"kinds": span, "products": interval(minus)}
-        drawn[key] = figures.example({name: e.to_dict() for name, e in both.items()})
-        ink = figures.RIGHT if place < 2 else "0.45"
-        axes.plot([span["low"], span["high"]], [place] * 2, color=ink, lw=4 if place < 2 else 2.5)
-        axes.plot(span["mean"], place, "o", color=ink, ms=10 if place < 2 else 7)
-        sides = [found[way, words].mean() for way in (more, less)]
-        axes.text(1.02, place, f"{sides[0]:.0f} against {sides[1]:.0f} %", va="center",
-                  transform=axes.get_yaxis_transform(), fontsize=9)  # fmt: skip
-    axes.axvline(0, color="0.3", lw=1)
-    axes.set_yticks(range(len(MINUS)), [e[0] for e in MINUS.values()])
-    axes.set(ylim=(len(MINUS) - 0.5, -0.6), xlabel="difference (points of R-precision)")
-    axes.grid(False, axis="y")
+        drawn[key] = spans(minus, kinds)
+    for place, way in enumerate(WAYS):
+        for words, fill, up in (("captions", figures.RIGHT, 0.1), ("names", "white", -0.1)):
+            style = {"ms": 9, "color": figures.RIGHT, "mfc": fill, "mew": 1.8, "zorder": 3}
+            left.plot(found[way, words].mean(), place + up, "o", **style)
+    for way, said in (("shuffled", "captions of\nwrong products"),
+                      ("photograph", "one\nphotograph")):  # fmt: skip
+        at = found[way, "captions"].mean()
+        left.axvline(at, color="0.55", lw=1, ls="--")
+        left.text(at, -0.62, said, ha="center", va="bottom", fontsize=8.5, color="0.35")
+    top = found["ridge", "names"].mean(), found["ridge", "captions"].mean()
+    for at, words in zip(top, ("names", "captions"), strict=True):
+        left.text(at, 0.27, words, ha="center", va="top", fontsize=9, color=figures.RIGHT)
+    left.set_yticks(range(len(WAYS)), WAYS.values())
+    left.set(xlim=(0, 72), ylim=(len(WAYS) - 0.5, -0.6), xlabel="R-precision (%)")
+    left.grid(False)
+    for place, key in enumerate(MINUS):
+        ink, first = (figures.RIGHT, True) if place < 2 else ("0.35", False)
+        span = drawn[key]["example"]["wider"]
+        ends = [span["low"], span["high"]]
+        right.plot(ends, [place] * 2, color=ink, lw=7 if first else 3.5, alpha=0.45)
+        right.plot(span["mean"], place, "o", color=ink, ms=9 if first else 6)
+        mean, low, high = (f"{x.round(1) + 0.0:.1f}" for x in np.array([span["mean"], *ends]))
+        numbers = f"{'' if mean[0] == '-' else '+'}{mean}\n[{low}, {high}]".replace("-", "−")
+        right.text(1.03, place, numbers, color=ink, fontsize=9.5, va="center",
+                   weight="bold" if first else "normal",
+                   transform=right.get_yaxis_transform())  # fmt: skip
+    right.axvline(0, color="0.3", lw=1)
+    right.set_yticks(range(len(MINUS)), [e[0] for e in MINUS.values()])
+    right.set(ylim=(len(MINUS) - 0.5, -0.6), xlabel="difference (points of R-precision)")
+    right.grid(False, axis="y")
     return fig, drawn
 
 
