@@ -22,7 +22,7 @@ FEATURES = "tf_efficientnet_lite0@128"
 COLORS = {"Fruit": "#d55e00", "Vegetables": "#009e73", "Packages": "#0072b2"}
 INK, CONTROL = "#0072b2", "0.35"
 #: Where the verdict names its marks, in points from each.
-SPOTS = ((-6, -30), (-6, 10), (5, 6), (6, 4), (-7, -10))
+SPOTS = ((-6, -30), (-6, 9), (-7, -17), (6, 4), (-7, -10))
 Node = tuple[str, ...]
 
 
@@ -303,7 +303,9 @@ def by_dimension(
     right.grid(False, axis="y")
     right.margins(x=0.12)
     scores = {f"{d}": figures.sample(each) for d, each in flat.items()}
-    return fig, {"scores": scores, "curved": figures.sample(curved), "lead": drawn}
+    return fig, {"scores": scores, "curved": figures.sample(curved), "lead": drawn} | {
+        "against": {f"{d}": numbers(np.subtract(curved, each), 0) for d, each in flat.items()}
+    }
 
 
 def numbers(values: Sequence[float] | np.ndarray, overlap: float) -> dict[str, Any]:
@@ -333,11 +335,13 @@ def answer(
     found: Mapping[str, np.ndarray],
     floors: Mapping[str, float],
     overlap: float,
+    chosen: str,
 ) -> tuple[Figure, dict[str, Any]]:
     """Precision by the radius in units of curvature, and differences to two flat numbers.
 
     ``found`` is {space: (precision of new and of trained products, radius) by network (R, 3)}:
     first "two flat numbers", then the curved ones by c, last "three flat numbers".
+    The one that the search has ``chosen`` is marked.
     """
     first, *curved, third = found
     fig, (axes, right) = plt.subplots(
@@ -367,7 +371,8 @@ def answer(
     drawn: dict[str, Any] = {}
     for k, name in enumerate((*curved, third)):
         drawn[name] = _row(right, k, found[name][:, 0] - found[first][:, 0], overlap, inks[name])
-    right.set_yticks(range(len(drawn)), [n.replace("flat ", "flat\n") for n in drawn], fontsize=9)
+    labels = [n.replace("flat ", "flat\n") + "\n(chosen)" * (n == chosen) for n in drawn]
+    right.set_yticks(range(len(drawn)), labels, fontsize=9)
     for tick, name in zip(right.get_yticklabels(), drawn, strict=True):
         tick.set(color=inks[name], weight="bold")
     right.set(ylim=(len(drawn) - 0.5, -0.6), xlabel="points")
