@@ -22,7 +22,7 @@ FEATURES = "tf_efficientnet_lite0@128"
 COLORS = {"Fruit": "#d55e00", "Vegetables": "#009e73", "Packages": "#0072b2"}
 INK, CONTROL = "#0072b2", "0.35"
 #: Where the verdict names its marks, in points from each.
-SPOTS = ((-6, -30), (-6, 9), (-7, -17), (6, 4), (-7, -10))
+SPOTS = ((-6, -30), (-13, 12), (9, 5), (6, 4), (-7, -10))
 Node = tuple[str, ...]
 
 
