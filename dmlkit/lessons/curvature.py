@@ -7,6 +7,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Rectangle
 from scipy import optimize
@@ -19,7 +20,9 @@ from dmlkit.losses import hyperbolic
 #: What an ImageNet network makes of the photographs.
 FEATURES = "tf_efficientnet_lite0@128"
 COLORS = {"Fruit": "#d55e00", "Vegetables": "#009e73", "Packages": "#0072b2"}
-INK = "#0072b2"
+INK, CONTROL = "#0072b2", "0.35"
+#: Where the verdict names its marks, in points from each.
+SPOTS = ((-6, -30), (-13, 12), (9, 5), (6, 4), (-7, -10))
 Node = tuple[str, ...]
 
 
@@ -88,8 +91,17 @@ def shuffled(above: Tensor, seed: int, tries: int = 20_000) -> Tensor:
     return torch.from_numpy(mixed)
 
 
+def scattered(above: Tensor, seed: int) -> Tensor:
+    """Links drawn anew: every node keeps how many it has to find, and finds any others: (N, N)."""
+    draw, n = np.random.default_rng(seed), len(above)
+    mixed = np.zeros((n, n), dtype=bool)
+    for k, count in enumerate(above.sum(1).tolist()):
+        mixed[k, draw.choice(np.delete(np.arange(n), k), count, replace=False)] = True
+    return torch.from_numpy(mixed)
+
+
 def off(u: Tensor, c: float, wanted: Tensor) -> float:
-    """The typical error of distances (N(N − 1)/2,) of vectors (N, d) at c, in percent."""
+    """Root mean square of the relative errors of distances (N(N − 1)/2,), in percent."""
     x = hyperbolic.exponential_map(u, c)
     return float(
         100 * (pairs(hyperbolic.poincare_distances(x, x, c)) / wanted - 1).square().mean() ** 0.5
@@ -146,8 +158,8 @@ def tree(
     """The tree flat, and in one disc seen from its root and from fruit."""
     index = {node: k for k, node in enumerate(nodes)}
     views: tuple[tuple[int, Node, str], ...] = (
-        (0, (), f"flat: typical error {wrong[0]:.0f} %"),
-        (4, (), f"disc, c = 4: {wrong[4]:.0f} %"),
+        (0, (), f"flat: off by {wrong[0]:.0f} %"),
+        (4, (), f"disc, c = 4: off by {wrong[4]:.0f} %"),
         (4, ("Fruit",), "the same disc, moved"),
     )
     spots: tuple[tuple[tuple[str, float, float], ...], ...] = (  # as parts of the panel
@@ -185,6 +197,44 @@ def tree(
     return fig, numbers
 
 
+def circles(radius: float = 1.0) -> tuple[Figure, dict[str, Any]]:
+    """Circles of one radius in the flat plane and in the disc (c = 1), with their lengths."""
+    fig, (flat, disc, growth) = plt.subplots(
+        1, 3, figsize=(6.9, 2.5), width_ratios=(1, 1, 1.15), layout="constrained"
+    )
+    turn = np.exp(1j * np.linspace(0, math.tau, 200))
+    ring, shown = np.tanh(radius / 2) * turn, {}
+    length = {"flat": math.tau * radius, "disc": math.tau * math.sinh(radius)}
+    for axes, name, spots in (
+        (flat, "flat", (0, 1.9 - 1.6j)),
+        (disc, "disc", (0.05 - 0.1j, 0.72 - 0.5j)),
+    ):
+        for spot in spots:
+            z = spot + radius * turn if name == "flat" else moved(ring, -spot, 1)
+            axes.plot(z.real, z.imag, color=INK if name == "disc" else CONTROL, lw=2)
+            axes.plot(np.real(spot), np.imag(spot), "o", color="black", ms=3.5)
+        axes.set(aspect="equal", xticks=[], yticks=[])
+        axes.set_axis_off()
+        axes.set_title(f"{name}: each {length[name]:.1f} long", loc="left", fontsize=9,
+                       weight="bold", color=INK if name == "disc" else "0.2")  # fmt: skip
+    flat.set(xlim=(-1.2, 3.1), ylim=(-3.1, 1.2))
+    disc.add_patch(Circle((0, 0), 1, fill=False, color="0.4", lw=1))
+    ends = np.array([-0.95 + 0.05j, -0.28 + 0.91j])
+    way = _geodesic(complex(ends[0]), complex(ends[1]), 1)
+    disc.plot(way.real, way.imag, color="#d55e00", lw=1.6)
+    disc.plot(ends.real, ends.imag, "o", color="#d55e00", ms=3)
+    disc.set(xlim=(-1.04, 1.04), ylim=(-1.04, 1.04))
+    rho = np.linspace(0, 4, 100)
+    growth.plot(rho, math.tau * np.sinh(rho), color=INK, lw=2.2)
+    growth.plot(rho, math.tau * rho, color=CONTROL, lw=2.2)
+    growth.text(2.75, 110, "hyperbolic", color=INK, ha="right", fontsize=9, weight="bold")
+    growth.text(3.0, 26, "flat", color=CONTROL, ha="center", fontsize=9, weight="bold")
+    growth.set(xlabel="radius", xticks=range(5), xlim=(0, 4.05), ylim=(0, 180))
+    growth.set_title("length of a circle", loc="left", fontsize=9, weight="bold")
+    shown = {"length": length, "longer": {f"{r:g}": math.sinh(r) / r for r in (0.5, 1, 3)}}
+    return fig, shown
+
+
 def heat(
     tried: Mapping[str, Mapping[tuple[float, float], float]],
 ) -> tuple[Figure, dict[str, Any]]:
@@ -217,57 +267,122 @@ def heat(
 
 
 def by_dimension(
-    flat: Mapping[int, Sequence[float]], curved: Sequence[float]
+    flat: Mapping[int, Sequence[float]],
+    curved: Sequence[float],
+    leads: Mapping[str, tuple[Sequence[float], Sequence[float]]],
 ) -> tuple[Figure, dict[str, Any]]:
-    """Precision (%) of trees, flat by its dimensions, and in the curved plane."""
-    fig, axes = plt.subplots(figsize=(6.2, 3.3))
-    drawn = figures.sweep(axes, flat, {}, "0.35")
+    """Precision (%) of trees by dimension; and leads over three flat numbers, {links: both}."""
+    fig, (axes, right) = plt.subplots(
+        1, 2, figsize=(6.9, 3.1), width_ratios=(1.3, 1), layout="constrained"
+    )
+    widths, means = [*flat], [float(np.mean(each)) for each in flat.values()]
+    axes.plot(widths, means, color=CONTROL, lw=1.6)
+    for d, mean in zip(widths, means, strict=True):
+        axes.plot([d] * len(flat[d]), flat[d], "o", color=CONTROL, ms=3.5, alpha=0.45, mew=0)
+        axes.annotate(f"{mean:.0f}", (d, max(flat[d])), (-3, 5), textcoords="offset points",
+                      ha="right" if d > 2 else "center", fontsize=9, color=CONTROL)  # fmt: skip
     level = float(np.mean(curved))
-    axes.axhline(level, color=INK, lw=2.5)
-    spot = len(flat) - 0.55
+    axes.plot([2] * len(curved), curved, "o", color=INK, ms=3.5, alpha=0.45, mew=0)
+    axes.plot(2, level, "D", color=INK, ms=8)
     axes.text(
-        -0.45, level + 1.5, f"curved plane, 2 numbers: {level:.0f} %",
-        color=INK, weight="bold", fontsize=10, va="bottom",
-    )  # fmt: skip
-    axes.set(ylim=(0, 104), xlim=(-0.5, spot), xlabel="numbers of a flat space")
-    axes.set_ylabel("mean average precision (%)")
-    return fig, drawn | {"curved": figures.sample(curved)}
+        2.3, level, f"curved: {level:.0f}", color=INK, weight="bold", fontsize=10, va="center"
+    )
+    axes.text(widths[-1], 0.62 * means[-1], "flat", color=CONTROL, weight="bold", ha="right")
+    axes.set(ylim=(0, 104), xlim=(1.5, widths[-1] + 0.5), xticks=widths)
+    axes.set_xlabel("numbers of a word")
+    axes.set_title("mean average precision (%)", loc="left", fontsize=9, weight="bold")
+    right.axvline(0, color="0.3", lw=1)
+    drawn = {}
+    for k, (name, (bent, three)) in enumerate(leads.items()):
+        drawn[name] = _row(right, k, np.subtract(bent, three), 0, INK if k == 0 else CONTROL)
+    right.set_yticks(range(len(leads)), [*leads], fontsize=9)
+    right.set(ylim=(len(leads) - 0.5, -0.6), xlabel="points")
+    right.set_title(
+        "curved, 2 numbers − flat, 3 numbers", loc="right", x=1.18, fontsize=9, weight="bold"
+    )
+    right.grid(False, axis="y")
+    right.margins(x=0.12)
+    scores = {f"{d}": figures.sample(each) for d, each in flat.items()}
+    return fig, {"scores": scores, "curved": figures.sample(curved), "lead": drawn} | {
+        "against": {f"{d}": numbers(np.subtract(curved, each), 0) for d, each in flat.items()}
+    }
 
 
-def numbers(values: Sequence[float], overlap: float) -> dict[str, Any]:
+def numbers(values: Sequence[float] | np.ndarray, overlap: float) -> dict[str, Any]:
     """A sample with its mean and interval, which allows for the overlap."""
     mean, low, high, n = statistics.interval(values, overlap=overlap)
     kept = figures.sample(values) | {"mean": float(mean), "n": int(n)}
     return kept | {"low": float(low), "high": float(high)}
 
 
-#: Inks of the verdict's rows, by what they are.
-ASKED, CONTROL = INK, "0.35"
+def _row(
+    axes: Axes, k: int, values: Sequence[float] | np.ndarray, overlap: float, ink: str
+) -> dict[str, Any]:
+    """A difference at place k: dots, a line for the interval, a diamond; the mean at the right."""
+    kept = numbers(values, overlap)
+    axes.plot(kept["values"], [k + 0.2] * kept["n"], "o", ms=3, color=ink, alpha=0.4, mew=0)
+    axes.plot([kept["low"], kept["high"]], [k, k], color=ink, lw=3.5)
+    axes.plot(kept["mean"], k, "D", color=ink, ms=7)
+    said = f"{round(kept['mean'], 1) + 0.0:+.1f}".replace("-", "−").replace("+0.0", "0.0")
+    axes.text(
+        1.02, k, said, transform=axes.get_yaxis_transform(), color=ink, va="center",
+        fontsize=10, weight="bold",
+    )  # fmt: skip
+    return kept
 
 
 def answer(
-    rows: Mapping[str, tuple[str, Sequence[float], float]], floors: Mapping[str, float]
+    found: Mapping[str, np.ndarray],
+    floors: Mapping[str, float],
+    overlap: float,
+    chosen: str,
 ) -> tuple[Figure, dict[str, Any]]:
-    """Differences of precision, the rule's first: {row: (what it compares, values, overlap)}."""
-    fig, axes = plt.subplots(figsize=(6.9, 3.7))
-    axes.axvline(0, color="0.3", lw=1)
+    """Precision by the radius in units of curvature, and differences to two flat numbers.
+
+    ``found`` is {space: (precision of new and of trained products, radius) by network (R, 3)}:
+    first "two flat numbers", then the curved ones by c, last "three flat numbers".
+    The one that the search has ``chosen`` is marked.
+    """
+    first, *curved, third = found
+    fig, (axes, right) = plt.subplots(
+        1, 2, figsize=(6.9, 3.4), width_ratios=(1.1, 1), layout="constrained"
+    )
+    inks = dict(zip(found, ["0.35", *[INK] * len(curved), "#d55e00"], strict=True))
+    path = np.array([np.append(np.median(found[n][:, 2]), found[n][:, 0].mean())
+                     for n in (first, *curved)])  # fmt: skip
+    axes.plot(*path.T, color=INK, lw=1.6, zorder=1)
+    for name, (x, y) in zip((first, *curved), path, strict=True):
+        axes.plot(x, y, "D", color=inks[name], ms=7, zorder=3)
+    end = 1.06 * path[:, 0].max()
+    levels = {f"{third}": (float(found[third][:, 0].mean()), inks[third])}
+    levels |= {name: (value, "0.45") for name, value in floors.items()}
+    for name, (value, ink) in levels.items():
+        axes.axhline(value, color=ink, lw=1.3, ls=":", zorder=0)
+        axes.text(end, value + 0.8, f"{name}: {value:.0f}", color=ink, fontsize=8.5, ha="right")
+    for name, (x, y), (dx, dy), ha in zip(
+        (first, *curved), path, SPOTS, ("left", "left", "left", "left", "right"), strict=True
+    ):
+        axes.annotate(name.replace("flat ", "flat\n"), (x, y), (dx, dy), ha=ha, fontsize=8.5,
+                      textcoords="offset points", color=inks[name], weight="bold")  # fmt: skip
+    axes.set(xlim=(-0.04 * end, end), ylim=(0, 1.12 * max(floors.values())))
+    axes.set_xlabel("radius in units of curvature")
+    axes.set_title("mean average precision (%)", loc="left", fontsize=9, weight="bold")
+    right.axvline(0, color="0.3", lw=1)
     drawn: dict[str, Any] = {}
-    for k, (name, (_, values, overlap)) in enumerate(rows.items()):
-        kept = numbers(values, overlap)
-        ink, big = (ASKED, 1.6) if k == 0 else (CONTROL, 1)
-        axes.plot(kept["values"], [k + 0.22] * kept["n"], "o", ms=3, color=ink, alpha=0.4, mew=0)
-        axes.plot([kept["low"], kept["high"]], [k, k], color=ink, lw=3 * big)
-        axes.plot(kept["mean"], k, "D", color=ink, ms=6 * big)
-        said = f"{kept['mean']:+.1f}".replace("-", "−")
-        right = kept["high"] + 1.5
-        style: dict[str, Any] = {"color": ink, "va": "center", "weight": "bold", "zorder": 5}
-        ground = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-        axes.text(right, k - 0.02, said, fontsize=10 * big**0.6, bbox=ground, **style)
-        drawn[name] = kept
-    labels = [f"{name}\n{compared}" for name, (compared, *_) in rows.items()]
-    axes.set_yticks(range(len(rows)), labels, fontsize=9)
-    axes.get_yticklabels()[0].set(weight="bold", color=ASKED)
-    axes.set(ylim=(len(rows) - 0.5, -0.55), xlabel="difference of mean average precision (points)")
-    axes.grid(False, axis="y")
-    axes.margins(x=0.2)
-    return fig, drawn | {"precision": figures.example(dict(floors))}
+    for k, name in enumerate((*curved, third)):
+        drawn[name] = _row(right, k, found[name][:, 0] - found[first][:, 0], overlap, inks[name])
+    labels = [n.replace("flat ", "flat\n") + "\n(chosen)" * (n == chosen) for n in drawn]
+    right.set_yticks(range(len(drawn)), labels, fontsize=9)
+    for tick, name in zip(right.get_yticklabels(), drawn, strict=True):
+        tick.set(color=inks[name], weight="bold")
+    right.set(ylim=(len(drawn) - 0.5, -0.6), xlabel="points")
+    right.set_title(f"difference to {first}", loc="right", x=1.18, fontsize=9, weight="bold")
+    right.grid(False, axis="y")
+    right.margins(x=0.1)
+    precision = {name: float(each[:, 0].mean()) for name, each in found.items()} | dict(floors)
+    return fig, {
+        "difference": drawn,
+        "precision": figures.example(precision),
+        "trained": figures.example({n: float(each[:, 1].mean()) for n, each in found.items()}),
+        "radius": figures.example({n: float(np.median(each[:, 2])) for n, each in found.items()}),
+    }
