@@ -5,29 +5,35 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from torch import Tensor
 
+import dmlkit
 from dmlkit import figures, statistics
 
 #: Of the classes of an episode.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
 
+#: Where the query of the first picture stands, and five images of each of three classes.
+PLACE = (-0.02, -0.1)
+PLACES = (
+    (-1.15, 0.1), (-0.75, 0.85), (-0.4, 0.4), (-1.0, -0.65), (-0.5, -0.3),
+    (0.35, 0.95), (0.85, 1.0), (1.2, 0.6), (0.45, 0.45), (0.85, 0.35),
+    (0.1, -0.75), (0.55, -1.0), (1.05, -0.9), (0.65, -0.4), (1.15, -0.35),
+)  # fmt: skip
 
-def episode_of(images: Tensor) -> Figure:
+
+def episode_of(images: Tensor, query: Tensor) -> Figure:
     """A query among five images of each of three characters, by the mean and as neighbors.
 
-    Images (3, 6, 32, 32), of which the last of the first character is the query.
+    Images (3, 5, 32, 32) and a query (32, 32); their places are made up.
     """
-    x = images.flatten(2).flatten(0, 1)
-    x = x - x.mean(dim=0)
-    at = (x @ torch.linalg.svd(x, full_matrices=False)[2][:2].T).view(3, 6, 2)
-    at = at / at.abs().max()
-    f, support = at[0, 5], at[:, :5]
-    fig, panels = plt.subplots(1, 2, figsize=(7.4, 3.7), layout="constrained")
+    f, support = torch.tensor(PLACE), torch.tensor(PLACES).view(3, 5, 2)
+    fig, panels = plt.subplots(1, 2, figsize=(7.4, 3.4), layout="constrained")
     for axes, way in zip(panels, ("mean: 3 distances", "neighbors: 15 distances"), strict=True):
         for k, color in enumerate(COLORS[:3]):
             c = support[k].mean(dim=0)
@@ -40,8 +46,8 @@ def episode_of(images: Tensor) -> Figure:
             if way.startswith("mean"):
                 axes.plot(*torch.stack([f, c]).T, color="0.25", lw=1.6, ls=":", zorder=3)
                 axes.plot(*c, "*", color=color, ms=19, mec="black", mew=0.8, zorder=9)
-        _stamp(axes, images[0, 5], f, "black", 2.6)
-        axes.set(xlim=(-1.25, 1.25), ylim=(-1.25, 1.25), aspect="equal")
+        _stamp(axes, query, f, "black", 2.6)
+        axes.set(xlim=(-1.35, 1.35), ylim=(-1.2, 1.2), aspect="equal")
         axes.set_axis_off()
         axes.set_title(way, weight="bold", fontsize=11)
     return fig
@@ -176,3 +182,25 @@ def why(gains: Mapping[str, np.ndarray], scatter: np.ndarray) -> tuple[Figure, d
     axes.grid(False, axis="x")
     axes.set_title("What the mean gains, five images", loc="left", weight="bold")
     return fig, drawn
+
+
+def rates() -> tuple[Figure, dict[str, Any]]:
+    """Right answers on validation characters by learning rate, each training by its own test."""
+    table = pd.read_csv(dmlkit.ROOT / "data" / "evidence" / "06_rates.csv")
+    fig, axes = plt.subplots(figsize=(5.2, 2.7), layout="constrained")
+    drawn: dict[str, Any] = {}
+    inks = {"mean": figures.look("prototypical").color, "neighbors": figures.WRONG}
+    for way, color in inks.items():
+        each = 100 * table[table["trained"] == way].groupby("lr")[way].mean()
+        axes.plot(each.index, each, "o-", color=color, lw=2)
+        axes.plot(each.idxmax(), each.max(), "o", ms=14, mfc="none", mec=color)
+        said = "by the mean" if way == "mean" else "as neighbors"
+        axes.text(each.index[-1] * 1.12, each.iloc[-1], said, color=color, va="center", fontsize=9)
+        drawn[way] = {"best rate": float(each.idxmax()), "right": each.round(2).to_list()}
+    axes.set_xscale("log")
+    axes.minorticks_off()
+    ticks = [0.00125, 0.0025, 0.005, 0.01, 0.02]
+    axes.set_xticks(ticks, [f"{lr:g}" for lr in ticks])
+    axes.set(xlim=(0.0011, 0.045), xlabel="learning rate", ylabel="right (%)")
+    axes.set_title("Trained and tested", loc="left", weight="bold")
+    return fig, {way: figures.example(each) for way, each in drawn.items()}
