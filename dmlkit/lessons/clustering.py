@@ -227,7 +227,7 @@ def batch(
     at = 10 * np.arange(next(iter(moved.values())).shape[1])
     drawn: dict[str, Any] = {}
     inks = INKS | {THINNED: "0.55"}
-    places = {"structured clustering": 118, "semi-hard triplets": 262, THINNED: 20}
+    places = {"structured clustering": 55, "semi-hard triplets": 262, THINNED: 131}
     for name, each in moved.items():
         axes.plot(at, each.T, color=inks[name], lw=0.7, alpha=0.3)
         axes.plot(at, each.mean(axis=0), color=inks[name], lw=2.6)

@@ -99,7 +99,7 @@ def force(s: Tensor, f: Tensor, felt: Mapping[str, Sequence[Tensor]]) -> Figure:
         axes.plot(*f, "D", color="black", ms=7)
         axes.annotate("query", f.tolist(), (9, -4), textcoords="offset points")
         axes.annotate(
-            "expected", expected.tolist(), (8, 7), textcoords="offset points", ha="left",
+            "expected", expected.tolist(), (-2, 9), textcoords="offset points", ha="center",
             fontsize=9,
         )  # fmt: skip
         axes.annotate(
@@ -143,7 +143,7 @@ def answer(
         left.text(-0.36, value + 1, name, fontsize=8, color="0.35")
     left.set_xticks(range(2), ["tested\nby the mean", "tested\nas neighbors"])
     left.set(xlim=(-0.4, 1.4), ylim=(0, 85), ylabel="right (%), five images of a character")
-    left.grid(False, axis="x")
+    left.grid(False)
     drawn = {"gain": figures.gains(side, rows, "points of right answers")}
     side.set_title("mean − neighbors", loc="left", weight="bold", fontsize=10)
     return fig, drawn | {"table": table, "floor": figures.example(dict(floors))}
@@ -178,7 +178,7 @@ def why(gains: Mapping[str, np.ndarray], scatter: np.ndarray) -> tuple[Figure, d
         }
     axes.axhline(0, color="0.3", lw=1)
     axes.set_xticks(range(5), ["narrowest\nfifth", "2nd", "3rd", "4th", "widest\nfifth"])
-    axes.set(xlim=(-0.4, 5.6), xlabel="characters by their scatter", ylabel="points")
+    axes.set(xlim=(-0.4, 6.0), xlabel="characters by their scatter", ylabel="points")
     axes.grid(False, axis="x")
     axes.set_title("What the mean gains, five images", loc="left", weight="bold")
     return fig, drawn
@@ -199,6 +199,7 @@ def rates() -> tuple[Figure, dict[str, Any]]:
         drawn[way] = {"best rate": float(each.idxmax()), "right": each.round(2).to_list()}
     axes.set_xscale("log")
     axes.minorticks_off()
+    axes.margins(y=0.15)
     ticks = [0.00125, 0.0025, 0.005, 0.01, 0.02]
     axes.set_xticks(ticks, [f"{lr:g}" for lr in ticks])
     axes.set(xlim=(0.0011, 0.045), xlabel="learning rate", ylabel="right (%)")
