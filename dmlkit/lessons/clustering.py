@@ -224,17 +224,17 @@ def batch(
         axes.set_title(f"{title}: {lost} of {len(y)} with another class", loc="left",
                        weight="bold", fontsize=9.5)  # fmt: skip
     axes = fig.add_subplot(grid[:, 1])
-    at = 10 * np.arange(next(iter(moved.values())).shape[1])
+    steps = 10 * np.arange(next(iter(moved.values())).shape[1])
     drawn: dict[str, Any] = {}
     inks = INKS | {THINNED: "0.55"}
     places = {"structured clustering": 55, "semi-hard triplets": 262, THINNED: 131}
     for name, each in moved.items():
-        axes.plot(at, each.T, color=inks[name], lw=0.7, alpha=0.3)
-        axes.plot(at, each.mean(axis=0), color=inks[name], lw=2.6)
+        axes.plot(steps, each.T, color=inks[name], lw=0.7, alpha=0.3)
+        axes.plot(steps, each.mean(axis=0), color=inks[name], lw=2.6)
         parts = {"first": each[:, 0], "mean": each.mean(axis=1), "last": each[:, -1]}
         drawn[name] = {part: figures.sample(of) for part, of in parts.items()}
         said = f"{name}: {found[name].mean():.0f} %"
-        axes.text(at[-1], places[name], said, ha="right", color=inks[name], weight="bold",
+        axes.text(steps[-1], places[name], said, ha="right", color=inks[name], weight="bold",
                   fontsize=9)  # fmt: skip
     axes.set(ylim=(0, None), xlabel="step")
     axes.set_title("pairs that move, of 2,016", loc="left", weight="bold", fontsize=9.5)

@@ -58,7 +58,13 @@ def _stamp(axes: Axes, image: Tensor, at: Tensor, color: str, width: float = 1.6
     box = OffsetImage(1 - image.numpy(), zoom=0.72, cmap="gray")
     frame = {"edgecolor": color, "linewidth": width}
     axes.add_artist(
-        AnnotationBbox(box, at.tolist(), pad=0.08, bboxprops=frame, zorder=5 + (color == "black"))
+        AnnotationBbox(
+            box,
+            (float(at[0]), float(at[1])),
+            pad=0.08,
+            bboxprops=frame,
+            zorder=5 + (color == "black"),
+        )
     )
 
 
@@ -127,7 +133,7 @@ def answer(
         1, 2, figsize=(7.4, 3.7), width_ratios=(1, 1.2), layout="constrained"
     )
     hue = figures.look("prototypical").color
-    table = {}
+    table: dict[str, Any] = {}
     for trained, color in (("mean", hue), ("neighbors", figures.WRONG)):
         each = np.stack([right[trained][test][5].mean(axis=1) for test in ("mean", "neighbors")])
         left.plot(range(2), each, color=color, lw=0.8, alpha=0.25)
