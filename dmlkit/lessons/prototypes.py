@@ -1,57 +1,71 @@
-"""What lesson 06 draws, and its interval."""
+"""What lesson 06 draws."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from torch import Tensor
 
-from dmlkit import data, figures
-from dmlkit.data.batches import PK
-from dmlkit.data.pictures import color_histogram
+import dmlkit
+from dmlkit import figures, statistics
 
 #: Of the classes of an episode.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
 
+#: Where the query of the first picture stands, and five images of each of three classes.
+PLACE = (-0.02, -0.1)
+PLACES = (
+    (-1.15, 0.1), (-0.75, 0.85), (-0.4, 0.4), (-1.0, -0.65), (-0.5, -0.3),
+    (0.35, 0.95), (0.85, 1.0), (1.2, 0.6), (0.45, 0.45), (0.85, 0.35),
+    (0.1, -0.75), (0.55, -1.0), (1.05, -0.9), (0.65, -0.4), (1.15, -0.35),
+)  # fmt: skip
 
-def episode_of(large: data.ImageSet) -> tuple[Figure, dict[str, int]]:
-    """Four products: two photographs of support and two queries each, and all of them by color."""
-    rows = PK(large.labels, classes=4, per_class=4, seed=14)(step=0).reshape(4, 4)
-    names = [large.class_names[k].replace("-", "\n") for k in large.labels[rows[:, 0]]]
-    fig, sheet = figures.contact_sheet(
-        large.images[rows], names, ["support", "support", "query", "query"]
+
+def episode_of(images: Tensor, query: Tensor) -> Figure:
+    """A query among five images of each of three characters, by the mean and as neighbors.
+
+    Images (3, 5, 32, 32) and a query (32, 32); their places are made up.
+    """
+    f, support = torch.tensor(PLACE), torch.tensor(PLACES).view(3, 5, 2)
+    fig, panels = plt.subplots(1, 2, figsize=(7.4, 3.4), layout="constrained")
+    for axes, way in zip(panels, ("mean: 3 distances", "neighbors: 15 distances"), strict=True):
+        for k, color in enumerate(COLORS[:3]):
+            c = support[k].mean(dim=0)
+            for j, place in enumerate(support[k]):
+                if way.startswith("mean"):
+                    axes.plot(*torch.stack([c, place]).T, color=color, lw=1, alpha=0.5, zorder=1)
+                else:
+                    axes.plot(*torch.stack([f, place]).T, color="0.25", lw=1.1, ls=":", zorder=1)
+                _stamp(axes, images[k, j], place, color)
+            if way.startswith("mean"):
+                axes.plot(*torch.stack([f, c]).T, color="0.25", lw=1.6, ls=":", zorder=3)
+                axes.plot(*c, "*", color=color, ms=19, mec="black", mew=0.8, zorder=9)
+        _stamp(axes, query, f, "black", 2.6)
+        axes.set(xlim=(-1.35, 1.35), ylim=(-1.2, 1.2), aspect="equal")
+        axes.set_axis_off()
+        axes.set_title(way, weight="bold", fontsize=11)
+    return fig
+
+
+def _stamp(axes: Axes, image: Tensor, at: Tensor, color: str, width: float = 1.6) -> None:
+    """A small picture at its point, in a frame of its class."""
+    box = OffsetImage(1 - image.numpy(), zoom=0.72, cmap="gray")
+    frame = {"edgecolor": color, "linewidth": width}
+    axes.add_artist(
+        AnnotationBbox(
+            box,
+            (float(at[0]), float(at[1])),
+            pad=0.08,
+            bboxprops=frame,
+            zorder=5 + (color == "black"),
+        )
     )
-    fig.set_size_inches(6.1, 2.6)
-    fig.set_layout_engine("none")
-    sheet.set_position((0.12, 0.02, 0.44, 0.9))
-    x = color_histogram(large.images[rows.flatten()])
-    x = x - x.mean(dim=0)
-    support, queries = (x @ torch.linalg.svd(x)[2][:2].T).view(4, 4, 2).chunk(2, dim=1)
-    c = support.mean(dim=1)
-    nearest = torch.cdist(queries, c).argmin(dim=2)  # (4, 2)
-    right = int((nearest == torch.arange(4)[:, None]).sum())
-    axes = fig.add_axes((0.6, 0.02, 0.39, 0.88))
-    for k, color in enumerate(COLORS):
-        sheet.get_yticklabels()[k].set(color=color, weight="bold", fontsize=8)
-        axes.plot(*support[k].T, "-o", color=color, ms=8, lw=1, mfc="none", mew=1.6, zorder=7)
-        axes.plot(*c[k], "*", color=color, ms=11, mec="black", mew=0.7, zorder=5)
-        axes.plot(*queries[k].T, "D", color=color, ms=4, mec="black", mew=0.6, zorder=6)
-        for f, to in zip(queries[k], nearest[k], strict=True):
-            axes.plot(*torch.stack([f, c[to]]).T, ":", color="0.2", lw=1.3)
-            if to != k:
-                axes.plot(*f, "o", color="black", ms=13, mfc="none", mew=1.6, zorder=8)
-    axes.set(aspect="equal", title=f"by colors alone: {right} of 8 right")
-    axes.set_axis_off()
-    axes.margins(0.08)
-    keys = {"support": ("o", "none", 7), "prototype": ("*", "0.5", 10), "query": ("D", "0.5", 4)}
-    keys["wrong query"] = ("o", "none", 12)
-    for name, (mark, face, size) in keys.items():
-        axes.plot([], [], mark, mfc=face, mec="black", ms=size, label=name)
-    axes.legend(fontsize=7.5, loc="upper left", bbox_to_anchor=(-0.02, 0.99), labelspacing=0.6)
-    return fig, {"classes": 4, "support": 2, "query": 2, "right": right}
 
 
 def force(s: Tensor, f: Tensor, felt: Mapping[str, Sequence[Tensor]]) -> Figure:
@@ -84,8 +98,9 @@ def force(s: Tensor, f: Tensor, felt: Mapping[str, Sequence[Tensor]]) -> Figure:
         )  # fmt: skip
         assert dashed.arrow_patch is not None
         axes.annotate(
-            "", (f + pull / 2).tolist(), f.tolist(), zorder=8, arrowprops=props | {"lw": 2.4}
+            "", (f + own - expected).tolist(), f.tolist(), zorder=8, arrowprops=props | {"lw": 2.4}
         )
+        assert torch.allclose(pull, 2 * (own - expected))
         axes.plot(*expected, "o", ms=8, mfc="white", mec="black", zorder=9)
         axes.plot(*f, "D", color="black", ms=7)
         axes.annotate("query", f.tolist(), (9, -4), textcoords="offset points")
@@ -93,94 +108,106 @@ def force(s: Tensor, f: Tensor, felt: Mapping[str, Sequence[Tensor]]) -> Figure:
             "expected", expected.tolist(), (-2, 9), textcoords="offset points", ha="center",
             fontsize=9,
         )  # fmt: skip
+        axes.annotate(
+            "× 2/T", (f + own - expected).tolist(), (-3, -12), textcoords="offset points",
+            ha="center", fontsize=9,
+        )  # fmt: skip
         axes.set(aspect="equal", xlim=(-1.1, 3.0), ylim=(-1.1, 2.7))
         axes.set_axis_off()
         axes.set_title(heads[way], fontweight="bold", fontsize=10)
     return fig
 
 
-def summary(d: np.ndarray) -> dict[str, Any]:
-    """The mean over networks and characters, (S, 100); the interval draws both anew."""
-    rng = np.random.default_rng(0)
-    drawn = [
-        d[rng.integers(len(d), size=len(d))][:, rng.integers(100, size=100)].mean()
-        for _ in range(2000)
-    ]
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return figures.sample(d.mean(axis=1), mean=d.mean(), low=low, high=high)
+Right = Mapping[str, Mapping[str, Mapping[int, np.ndarray]]]
 
 
 def answer(
-    right: Mapping[str, Mapping[str, Mapping[int, np.ndarray]]],
-    floors: Mapping[str, Mapping[int, float]],
+    right: Right, floors: Mapping[str, float], rows: Mapping[str, np.ndarray]
 ) -> tuple[Figure, dict[str, Any]]:
-    """Right answers over the number of images, and paired differences with their intervals.
+    """Right answers with five images, trained and tested in both ways; and the differences.
 
-    ``right`` has, by training, test and number of images, percent by network and character.
+    ``right`` has, by training, test and number of images, percent by network and character;
+    ``rows`` the differences by network, the one that is asked for first.
     """
-    fig, (left, side) = plt.subplots(1, 2, figsize=(6.5, 3.5), width_ratios=(1.2, 1))
-    hue = figures.look("prototypical").color
-    looks = {
-        "mean": (hue, "-", "o", 2.4), "neighbors": (figures.WRONG, "-", "s", 1.8),
-        "mean distance": ("0.35", "--", "^", 1.3), "nearest image": ("0.35", "-.", "v", 1.3),
-    }  # fmt: skip
-    numbers = sorted(right["mean"]["mean"])
-    ends: dict[str, tuple[float, str]] = {}
-    for test, (color, ls, mark, lw) in looks.items():
-        y = [float(right["mean"][test][n].mean()) for n in numbers]
-        left.plot(numbers, y, color=color, ls=ls, marker=mark, ms=4.5, lw=lw)
-        ends[test] = y[-1], color
-    for name, floor in floors.items():
-        left.plot(numbers, [floor[n] for n in numbers], ":", color="0.55", lw=1.5)
-        ends[name] = floor[numbers[-1]], "0.45"
-    left.set_xscale("log")
-    left.minorticks_off()
-    left.set(xlim=(0.9, 62), ylim=(0, 57), xticks=numbers, xticklabels=numbers)
-    left.set(xlabel="images of a new class, n", ylabel="right (%)")
-    said = {"neighbors": "neighbors, best T", "pixels": "pixels, mean",
-            "untrained": "untrained, mean"}  # fmt: skip
-    place = -10.0
-    for name, (y_end, color) in sorted(ends.items(), key=lambda item: item[1][0]):
-        place = max(y_end, place + 3.6)
-        weight = "bold" if name == "mean" else "normal"
-        left.text(
-            11.4, place, said.get(name, name), color=color, fontsize=8, va="center", weight=weight
-        )
-    gain = {
-        f"{how}, {n}": summary(right[how]["mean"][n] - right[how]["neighbors"][n])
-        for how in right
-        for n in numbers[1:]
-    }
-    scatter = {
-        n: summary(right["mean"]["mean"][n] - right["mean"]["mean distance"][n])
-        for n in numbers[1:]
-    }
-    at = [0, 1, 2, 4, 5, 6, 8]
-    for place, (name, row) in zip(at, [*gain.items(), ("scatter", scatter[5])], strict=True):
-        color = hue if name.startswith("mean") else "0.4"
-        side.plot([row["low"], row["high"]], [place, place], color=color, lw=2.4)
-        side.plot(row["mean"], place, "o", color=color, ms=7)
-        side.text(row["high"] + 0.4, place, f"{row['mean']:+.1f}".replace("-", "−"),
-                  color=color, va="center", fontsize=9)  # fmt: skip
-    titles = "mean − neighbors", "the same, trained as neighbors", "mean − mean distance"
-    for place, title in zip((-0.9, 3.1, 7.1), titles, strict=True):
-        side.text(-3.2, place, title, fontsize=8.5, va="center", weight="bold",
-                  bbox={"fc": "white", "lw": 0, "pad": 1.5})  # fmt: skip
-    side.axvline(0, color="0.3", lw=1)
-    side.set_yticks(at, [*(f"n = {n}" for n in 2 * numbers[1:]), "n = 5"])
-    side.set(ylim=(8.6, -1.5), xlim=(-3.3, 11), xlabel="points of right answers")
-    side.grid(False, axis="y")
-    by_mean = right["mean"]
-    change = (by_mean["mean"][10] - by_mean["neighbors"][10]) - (
-        by_mean["mean"][5] - by_mean["neighbors"][5]
+    fig, (left, side) = plt.subplots(
+        1, 2, figsize=(7.4, 3.7), width_ratios=(1, 1.2), layout="constrained"
     )
-    drawn: dict[str, Any] = {
-        "right": {
-            test: {n: figures.sample(each.mean(axis=1)) for n, each in by_n.items()}
-            for test, by_n in by_mean.items()
-        },
-        "gain": gain, "scatter": scatter, "ten minus five": summary(change),
-        "floor": {name: figures.example({f"{n}": v for n, v in floor.items()})
-                  for name, floor in floors.items()},
-    }  # fmt: skip
+    hue = figures.look("prototypical").color
+    table: dict[str, Any] = {}
+    for trained, color in (("mean", hue), ("neighbors", figures.WRONG)):
+        each = np.stack([right[trained][test][5].mean(axis=1) for test in ("mean", "neighbors")])
+        left.plot(range(2), each, color=color, lw=0.8, alpha=0.25)
+        left.plot(range(2), each.mean(axis=1), "o-", color=color, ms=8, lw=2.6)
+        table |= {f"{trained}, {test}": figures.sample(of)
+                  for test, of in zip(("mean", "neighbors"), each, strict=True)}  # fmt: skip
+    for y, (trained, color) in zip((0.93, 0.86), (("by the mean", hue),
+                                   ("as neighbors", figures.WRONG)), strict=True):  # fmt: skip
+        left.text(0.04, y, f"trained {trained}", transform=left.transAxes, color=color,
+                  weight="bold", fontsize=9)  # fmt: skip
+    for name, value in floors.items():
+        left.axhline(value, color="0.5", ls=":", lw=1.2, zorder=0)
+        left.text(-0.36, value + 1, name, fontsize=8, color="0.35")
+    left.set_xticks(range(2), ["tested\nby the mean", "tested\nas neighbors"])
+    left.set(xlim=(-0.4, 1.4), ylim=(0, 85), ylabel="right (%), five images of a character")
+    left.grid(False)
+    drawn = {"gain": figures.gains(side, rows, "points of right answers")}
+    side.set_title("mean − neighbors", loc="left", weight="bold", fontsize=10)
+    return fig, drawn | {"table": table, "floor": figures.example(dict(floors))}
+
+
+def fifths(d: np.ndarray, by: np.ndarray) -> np.ndarray:
+    """Means of (S, classes) over fifths of the classes, from small to large ``by``: (S, 5).
+
+    >>> fifths(np.arange(5.0)[None], by=-np.arange(5.0)[None]).tolist()
+    [[4.0, 3.0, 2.0, 1.0, 0.0]]
+    """
+    order = np.argsort(by, axis=1)
+    parts = np.array_split(np.take_along_axis(d, order, axis=1), 5, axis=1)
+    return np.stack([part.mean(axis=1) for part in parts], axis=1)
+
+
+def why(gains: Mapping[str, np.ndarray], scatter: np.ndarray) -> tuple[Figure, dict[str, Any]]:
+    """What the mean gains in classes of small and of large scatter, (networks, classes) each."""
+    fig, axes = plt.subplots(figsize=(5.6, 2.9), layout="constrained")
+    drawn: dict[str, Any] = {}
+    looks = {"over neighbors, best T": figures.RIGHT, "over the mean distance": "0.45"}
+    for shift, (name, color) in zip((-0.06, 0.06), looks.items(), strict=True):
+        each = fifths(gains[name], scatter)
+        mean, low, high, _ = np.array([statistics.interval(column) for column in each.T]).T
+        at = np.arange(5) + shift
+        axes.errorbar(at, mean, (mean - low, high - mean), color=color, marker="o", ms=6, lw=2)
+        axes.text(4.25, mean[-1], name.replace(", ", ",\n").replace(" the ", " the\n"),
+                  color=color, va="center", fontsize=9, weight="bold")  # fmt: skip
+        drawn[name] = {
+            "widest minus narrowest": figures.sample(each[:, -1] - each[:, 0]),
+            **{f"fifth {k + 1}": figures.sample(column) for k, column in enumerate(each.T)},
+        }
+    axes.axhline(0, color="0.3", lw=1)
+    axes.set_xticks(range(5), ["narrowest\nfifth", "2nd", "3rd", "4th", "widest\nfifth"])
+    axes.set(xlim=(-0.4, 6.0), xlabel="characters by their scatter", ylabel="points")
+    axes.grid(False, axis="x")
+    axes.set_title("What the mean gains, five images", loc="left", weight="bold")
     return fig, drawn
+
+
+def rates() -> tuple[Figure, dict[str, Any]]:
+    """Right answers on validation characters by learning rate, each training by its own test."""
+    table = pd.read_csv(dmlkit.ROOT / "data" / "evidence" / "06_rates.csv")
+    fig, axes = plt.subplots(figsize=(5.2, 2.7), layout="constrained")
+    drawn: dict[str, Any] = {}
+    inks = {"mean": figures.look("prototypical").color, "neighbors": figures.WRONG}
+    for way, color in inks.items():
+        each = 100 * table[table["trained"] == way].groupby("lr")[way].mean()
+        axes.plot(each.index, each, "o-", color=color, lw=2)
+        axes.plot(each.idxmax(), each.max(), "o", ms=14, mfc="none", mec=color)
+        said = "by the mean" if way == "mean" else "as neighbors"
+        axes.text(each.index[-1] * 1.12, each.iloc[-1], said, color=color, va="center", fontsize=9)
+        drawn[way] = {"best rate": float(each.idxmax()), "right": each.round(2).to_list()}
+    axes.set_xscale("log")
+    axes.minorticks_off()
+    axes.margins(y=0.15)
+    ticks = [0.00125, 0.0025, 0.005, 0.01, 0.02]
+    axes.set_xticks(ticks, [f"{lr:g}" for lr in ticks])
+    axes.set(xlim=(0.0011, 0.045), xlabel="learning rate", ylabel="right (%)")
+    axes.set_title("Trained and tested", loc="left", weight="bold")
+    return fig, {way: figures.example(each) for way, each in drawn.items()}
