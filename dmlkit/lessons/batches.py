@@ -15,6 +15,7 @@ from dmlkit import figures
 
 ROW, SIDE = 8, 32  # images in a row of a sheet, and pixels of an image
 
+
 def sheets(images: Mapping[int, Tensor]) -> Figure:
     """Batches of 64 images (64, 1, 32, 32) as sheets, by the number of images of a class.
 

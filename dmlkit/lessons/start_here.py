@@ -140,7 +140,7 @@ def triplet(f: Tensor, push: Tensor, train: ImageSet) -> Figure:
 
 
 #: Ink of each setting, and its name.
-FEW = -10  # points up, of the name of four images each
+FEW = -1  # points up, of the name of four images each
 INKS = {"32": "#8ec1e3", "100": "#3d94d1", "300": figures.RIGHT, "few": "#9440a6",
         "shuffled": "0.5"}  # fmt: skip
 NAMES = {"few": "300 classes, 4 images each", "shuffled": "300 classes, shuffled"}
@@ -150,7 +150,9 @@ def sweep(
     recall: Mapping[str, np.ndarray], fell: Mapping[str, np.ndarray], floor: Mapping[str, float]
 ) -> tuple[Figure, dict[str, Any]]:
     """The loss by the step, and Recall@1 by the number of classes to learn from."""
-    fig, (left, right) = plt.subplots(1, 2, figsize=(7.4, 3.2), width_ratios=(1.2, 1), layout="constrained")
+    fig, (left, right) = plt.subplots(
+        1, 2, figsize=(7.4, 3.2), width_ratios=(1.2, 1), layout="constrained"
+    )
     drawn: dict[str, Any] = {"recall": {}, "loss": {}, "floor": figures.example(dict(floor))}
     ends: dict[str, float] = {}
     for name, ink in INKS.items():
@@ -208,13 +210,13 @@ def answer(
     few = recall["few"] - recall["32"]
     gain = {"300 − 32\nclasses": recall["300"] - recall["32"],
             "300 × 4 images\n− 32 × 40": few,
+            "300 classes:\n40 − 4 images": recall["300"] - recall["few"],
             "100 − 32\nclasses": recall["100"] - recall["32"],
-            "300 − 100\nclasses": recall["300"] - recall["100"],
-            "300 classes −\nraw pixels": recall["300"] - floor["raw pixels"]}  # fmt: skip
+            "300 − 100\nclasses": recall["300"] - recall["100"]}  # fmt: skip
     drawn: dict[str, Any] = {"gain": figures.gains(axes, gain)}
     drawn["300 classes − shuffled labels"] = figures.sample(recall["300"] - recall["shuffled"])
     drawn["shuffled labels minus untrained"] = figures.sample(recall["shuffled"] - at_rest)
-    drawn["300 − 300 of four images"] = figures.sample(recall["300"] - recall["few"])
+    drawn["300 classes − raw pixels"] = figures.sample(recall["300"] - floor["raw pixels"])
 
     def nearest(f: Tensor) -> np.ndarray:
         x = F.normalize(f)
@@ -229,8 +231,7 @@ def answer(
     each = {name: np.mean([by_class(f) for *_, f in found[name]], axis=0) for name in found}
     each["raw pixels"] = by_class(pixels)
     drawn["classes"] = {
-        f"minus {name}": figures.sample(each["300"] - each[name])
-        for name in ("32", "raw pixels")
+        f"minus {name}": figures.sample(each["300"] - each[name]) for name in ("32", "raw pixels")
     }
     drawn["found worse"] = int(np.sum(each["300"] < each["raw pixels"]))  # of 100 characters
     near = {name: nearest(f) for name, f in
