@@ -125,7 +125,7 @@ def triplet(f: Tensor, push: Tensor, train: ImageSet) -> Figure:
     axes.add_patch(Circle((0, 0), 1, fill=False, color="0.7"))
     for i, text in ((1, "$D^2 = 2$: too far"), (2, "$D^2 = 1$: too near")):
         axes.plot(*spots[[0, i]].T, color="0.6", lw=1, zorder=0)
-        axes.annotate(text, 0.62 * spots[[0, i]].mean(axis=0), ha="center", va="center")
+        axes.annotate(text, 0.82 * spots[[0, i]].mean(axis=0), ha="right", va="center")
     axes.quiver(*spots.T, *(0.25 * push.numpy().T), color=colors, angles="xy", scale_units="xy",
                 scale=1, width=0.011, zorder=3)  # fmt: skip
     axes.plot(*spots.T, ".", color="black", zorder=4)
