@@ -88,16 +88,16 @@ def answer(
         left.axhline(value, color="0.5", ls=":", lw=1.2, zorder=0)
         left.text(len(order) - 0.35, value + 1, name, va="bottom", ha="right", fontsize=8,
                   color="0.35")  # fmt: skip
-    kinds = ["4 tables" if name not in whole else "whole" for name in order]
+    kinds = ["tables" if name not in whole else "whole" for name in order]
     left.set_xticks(range(len(order)), [
         f"{name.split(',')[0]}\n{kind}\n{counts[name][0]:,}\n{counts[name][1]}"
         for name, kind in zip(order, kinds, strict=True)
-    ], fontsize=8.5)  # fmt: skip
+    ], fontsize=8)  # fmt: skip
     for tick, name in zip(left.get_xticklabels(), order, strict=True):
         tick.set_color(figures.RIGHT if name in whole else figures.WRONG)
     rows = "batch\n\npairs\npool"
-    left.annotate(rows, (0, 0), (-8, -5.5), xycoords="axes fraction", textcoords="offset points",
-                  ha="right", va="top", fontsize=8.5, color="0.25")  # fmt: skip
+    left.annotate(rows, (0, 0), (-8, -8.5), xycoords="axes fraction", textcoords="offset points",
+                  ha="right", va="top", fontsize=8, color="0.25")  # fmt: skip
     left.set(xlim=(-0.5, len(order) - 0.3), ylim=(0, 80))
     left.set_ylabel("Recall@1, unseen characters (%)")
     left.grid(False, axis="x")
