@@ -14,11 +14,6 @@ from torch import Tensor
 from dmlkit import figures
 
 ROW, SIDE = 8, 32  # images in a row of a sheet, and pixels of an image
-#: Where names stand beside their means: points across and up.
-_BESIDE = {
-    "32 × 2": (-10, 24), "16 × 4": (0, 26), "8 × 8": (26, 3), "2 × 32": (0, -30),
-    "32 × 2, 4 tables": (0, 28), "8 × 8, 4 tables": (0, -46),
-}  # fmt: skip
 
 
 def sheets(images: Mapping[int, Tensor]) -> Figure:
@@ -71,36 +66,41 @@ def _sheet(axes: Axes, batch: Tensor, K: int, seat: np.ndarray | None = None) ->
 
 def answer(
     found: Mapping[str, Sequence[float]],
-    triplets: Mapping[str, int],
+    counts: Mapping[str, tuple[int, int]],
     floor: Mapping[str, float],
     gain: Mapping[str, Sequence[float]],
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 by the number of triplets in a batch, a dot for each network; and differences."""
+    """Recall@1 of each batch above its pairs and its pool, a dot for each network; differences."""
     fig, (left, right) = plt.subplots(
-        1, 2, figsize=(7.4, 3.6), width_ratios=(1.6, 1), layout="constrained"
+        1, 2, figsize=(7.6, 3.7), width_ratios=(1.75, 1), layout="constrained"
     )
-    means = {name: float(np.mean(each)) for name, each in found.items()}
     whole = [name for name in found if "tables" not in name]
-    for name, each in found.items():
-        ink = figures.RIGHT if name in whole else figures.WRONG
-        left.plot([triplets[name]] * len(each), each, ".", color=ink, alpha=0.35, mew=0, ms=6)
-        left.plot(triplets[name], means[name], "o", color=ink, ms=8, zorder=3)
-        said = name.replace(", 4 tables", "\nat four tables")
-        left.annotate(said, (triplets[name], means[name]), _BESIDE[name], ha="center",
-                      textcoords="offset points", color=ink, fontsize=9)  # fmt: skip
-        if name not in whole:
-            of = name.split(",")[0]
-            left.plot([triplets[of], triplets[name]], [means[of], means[name]], "--",
-                      color=figures.WRONG, lw=1.4, zorder=2)  # fmt: skip
-    left.plot([triplets[n] for n in whole], [means[n] for n in whole], color=figures.RIGHT, lw=1.4)
+    order = [name for name in found if name not in whole][::-1] + whole
+    for x, name in enumerate(order):
+        ink, each = figures.RIGHT if name in whole else figures.WRONG, np.asarray(found[name])
+        aside = x + np.linspace(-0.2, 0.2, len(each))
+        left.plot(aside, each, ".", color=ink, alpha=0.35, mew=0, ms=6)
+        left.plot(x, each.mean(), "o", color=ink, ms=8, zorder=3)
+        said = f"{each.mean():.0f}"
+        left.text(x + 0.27, each.mean(), said, color=ink, va="center", fontsize=9.5,
+                  bbox={"fc": "white", "ec": "none", "pad": 0.6}, zorder=2)  # fmt: skip
     for name, value in floor.items():
         left.axhline(value, color="0.5", ls=":", lw=1.2, zorder=0)
-        left.text(2_600, value, name, va="top", fontsize=8, color="0.35")
-    left.set_xscale("log")
-    left.set(xlim=(350, 150_000), xticks=(1e3, 1e4, 1e5), ylim=(0, 86))
-    left.set_xticklabels(["1,000", "10,000", "100,000"])
-    left.minorticks_off()
-    left.set(xlabel="triplets in a batch of 64 images", ylabel="Recall@1, unseen characters (%)")
+        left.text(len(order) - 0.35, value + 1, name, va="bottom", ha="right", fontsize=8,
+                  color="0.35")  # fmt: skip
+    kinds = ["tables" if name not in whole else "whole" for name in order]
+    left.set_xticks(range(len(order)), [
+        f"{name.split(',')[0]}\n{kind}\n{counts[name][0]:,}\n{counts[name][1]}"
+        for name, kind in zip(order, kinds, strict=True)
+    ], fontsize=8)  # fmt: skip
+    for tick, name in zip(left.get_xticklabels(), order, strict=True):
+        tick.set_color(figures.RIGHT if name in whole else figures.WRONG)
+    rows = "batch\n\npairs\npool"
+    left.annotate(rows, (0, 0), (-8, -8.5), xycoords="axes fraction", textcoords="offset points",
+                  ha="right", va="top", fontsize=8, color="0.25")  # fmt: skip
+    left.set(xlim=(-0.5, len(order) - 0.3), ylim=(0, 80))
+    left.set_ylabel("Recall@1, unseen characters (%)")
+    left.grid(False, axis="x")
     drawn = {"recall": {name: figures.sample(each) for name, each in found.items()}}
     drawn["gain"] = figures.gains(right, gain)
     return fig, drawn | {"floor": figures.example(dict(floor))}

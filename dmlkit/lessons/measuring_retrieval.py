@@ -65,7 +65,7 @@ def toys(
     places: Mapping[str, np.ndarray], table: Mapping[str, Mapping[str, float]], labels: np.ndarray
 ) -> Figure:
     """Three embeddings of eight points, with the neighbors of one numbered."""
-    fig, panels = plt.subplots(1, 3, figsize=(6.5, 2.3))
+    fig, panels = plt.subplots(1, 3, figsize=(6.5, 2.5))
     titles = "clusters: all is well", "pairs: the first is right", "chains: wrong at the ends"
     for axes, (name, x), query, title in zip(
         panels, places.items(), (0, 0, 3), titles, strict=True
@@ -75,8 +75,8 @@ def toys(
         axes.scatter(*x[query], s=130, facecolors="none", edgecolors="black")
         for rank, item in enumerate(retrieval.nearest_neighbors(x, 3)[0][query], start=1):
             axes.annotate(rank, x[item], (0, 5), textcoords="offset points", ha="center")
-        r1, map_r = table[name]["R@1"], table[name]["MAP@R"]
-        axes.set(title=title, xticks=[], yticks=[], xlabel=f"R@1 {r1:.2f}\nMAP@R {map_r:.2f}")
+        said = "\n".join(f"{score} {value:.2f}" for score, value in table[name].items())
+        axes.set(title=title, xticks=[], yticks=[], xlabel=said)
         axes.margins(0.2)
     return fig
 
@@ -104,19 +104,46 @@ def gallery(curves: np.ndarray) -> Figure:
     """What more products in the gallery cost."""
     fig, axes = plt.subplots(figsize=(5.0, 2.8))
     axes.plot(range(4), curves.T, color="0.6", lw=0.5, alpha=0.6)
+    fall = curves[:, 0] - curves[:, -1]
+    for choice in (int(fall.argmin()), int(fall.argmax())):
+        axes.plot(range(4), curves[choice], color="0.15", lw=1.8, zorder=4)
+        axes.text(3.3, curves[choice, -1], f"falls by {fall[choice]:.0f}", va="center", fontsize=9)
     figures.sweep(axes, dict(zip(SIZES, curves.T, strict=True)), {}, figures.RIGHT)
-    axes.set(xlabel="products in the gallery", ylabel="Recall@1 of five (%)", ylim=(0, 116))
+    axes.set(
+        xlabel="products in the gallery",
+        ylabel="Recall@1 of five (%)",
+        ylim=(0, 116),
+        xlim=(-0.5, 4.1),
+    )
     axes.set_title("a larger gallery", fontweight="bold", loc="left")
     return fig
 
 
-def answer(
-    gains: Mapping[int, np.ndarray], control: np.ndarray, kept: int
-) -> tuple[Figure, dict[str, Any]]:
-    """Network minus histogram by the numbers that it keeps, (galleries, products, scores) each.
+def with_r_of(x: np.ndarray, images: ImageSet) -> np.ndarray:
+    """MAP@R (%) of each product with near copies in the gallery, cut at the R without: (C,)."""
+    assert images.queries is not None, "one visit asks"
+    x = x / np.linalg.norm(x, axis=1, keepdims=True)
+    asks, labels = np.flatnonzero(images.queries), images.labels
+    near = x[asks] @ x.T
+    near[np.arange(len(asks)), asks] = -2  # nobody is their own neighbor
+    right = labels[(-near).argsort(axis=1, kind="stable")] == labels[asks, None]
+    kept = right * right.cumsum(axis=1) / np.arange(1, len(x) + 1)
+    R = (labels[~images.queries] == labels[asks, None]).sum(axis=1)
+    each = np.array([row[:n].sum() / n for row, n in zip(kept, R, strict=True)])
+    return np.array([100 * each[labels[asks] == c].mean() for c in np.unique(labels[asks])])
 
-    ``control`` is the histogram minus raw pixels, likewise; ``kept`` is what the rule asks about.
+
+def answer(
+    scores: Mapping[Any, np.ndarray], fixed: Mapping[Any, np.ndarray], kept: int
+) -> tuple[Figure, dict[str, Any]]:
+    """Levels of two searches, and the lead of one by the numbers that it keeps.
+
+    ``scores`` are of each search, (galleries, products, scores) in percent; ``fixed`` has MAP@R
+    with near copies, cut at the R of the other visit; ``kept`` is what the rule asks about.
     """
+    sizes = [name for name in scores if isinstance(name, int)]
+    plain = scores["color histogram"]
+    gains = {size: scores[size] - plain for size in sizes}
 
     def of(leads: np.ndarray) -> dict[str, Any]:
         return {
@@ -124,37 +151,52 @@ def answer(
             for g, name in enumerate(GALLERIES)
         }
 
-    sizes = list(gains)
     drawn: dict[str, Any] = of(gains[kept])
-    drawn |= {"all numbers": of(gains[sizes[-1]]), "histogram minus raw pixels": of(control)}
+    drawn["all numbers"] = of(gains[sizes[-1]])
+    drawn["histogram minus raw pixels"] = of(plain - scores["raw pixels"])
     drawn["by numbers"] = {str(size): of(leads) for size, leads in gains.items()}
-    fig, (axes, right) = plt.subplots(1, 2, figsize=(7.2, 3.5), width_ratios=(1.25, 1))
-    for k, ink, shift in ((0, "0.15", -0.04), (2, "#9440a6", 0.04)):
-        rows = np.array([interval(gains[sizes[-1]][g, :, k])[:3] for g in (0, 1)])  # (2, 3)
-        places = np.arange(2) + shift
-        axes.plot(places, rows[:, 0], "o-", color=ink, lw=2.4, ms=7)
-        axes.vlines(places, rows[:, 1], rows[:, 2], color=ink, lw=2)
-        at = 1.13, rows[1, 0]
-        axes.text(*at, f"by {SCORES[k]}:\n{rows[1, 0]:+.0f}".replace("-", "\u2212"),
-                  color=ink, va="center", fontweight="bold")  # fmt: skip
+    drawn["levels"] = {"network": of(scores[sizes[-1]]), "histogram": of(plain)}
+    drawn["R of another visit"] = {
+        name: figures.sample(fixed[size] - fixed["color histogram"])
+        for name, size in (("all numbers", sizes[-1]), (str(kept), kept))
+    }
+    drawn["networks"] = {
+        score: figures.sample(gains[kept][1, :, k].reshape(3, -1).mean(axis=1))
+        for k, score in enumerate(SCORES)
+    }
+    fig, (axes, right) = plt.subplots(1, 2, figsize=(7.8, 3.6), width_ratios=(1.1, 1))
+    for k, ink in ((0, "0.15"), (2, "#9440a6")):
+        for name, each, line in (("network", scores[sizes[-1]], "-"), ("histogram", plain, "--")):
+            rows = np.array([interval(each[g, :, k])[:3] for g in (0, 1)])  # (2, 3)
+            axes.plot([0, 1], rows[:, 0], f"o{line}", color=ink, lw=2.2, ms=6)
+            axes.vlines([0, 1], rows[:, 1], rows[:, 2], color=ink, lw=1.6)
+            high = rows[1, 0] + (0 if k else 3.5 if name == "network" else -4.5)
+            axes.text(1.09, high, f"{SCORES[k]}, {name}: {rows[1, 0]:.0f}", color=ink,
+                      va="center", fontsize=8.5)  # fmt: skip
+            axes.text(-0.09, rows[0, 0], f"{rows[0, 0]:.0f}", color=ink, va="center",
+                      ha="right", fontsize=8.5)  # fmt: skip
         ends = np.array([interval(gains[size][1, :, k])[:3] for size in sizes])  # (sizes, 3)
-        right.plot(range(len(sizes)), ends[:, 0], "o-", color=ink, lw=1.8, ms=4)
+        right.plot(range(len(sizes)), ends[:, 0], "o-", color=ink, lw=2.2, ms=4)
         right.fill_between(range(len(sizes)), ends[:, 1], ends[:, 2], color=ink, alpha=0.15, lw=0)
-    axes.set(xlim=(-0.25, 1.75), ylabel="network minus histogram (points)")
-    axes.set_xticks([0, 1], ["gallery:\nanother visit", "with near\ncopies, too"])
-    for each in (axes, right):
-        each.axhline(0, color="0.3", lw=1, zorder=0)
-        each.grid(False, axis="x")
-    side: dict[str, Any] = {"color": "0.35", "fontsize": 8, "ha": "right"}
-    side["transform"] = right.get_yaxis_transform()
-    right.text(0.98, -3, "histogram ahead", va="top", **side)
-    axes.set_ylim(-3, None)
-    axes.set_title("the network's lead", fontweight="bold", loc="left")
+        three = np.array([gains[size][1, :, k].reshape(3, -1).mean(axis=1) for size in sizes])
+        right.plot(range(len(sizes)), three, color=ink, lw=0.7)
+        right.text(len(sizes) - 0.7, ends[-1, 0], f"by {SCORES[k]}", color=ink, va="center",
+                   fontsize=8.5)  # fmt: skip
+    axes.set(xlim=(-0.3, 2.25), ylim=(0, 106), ylabel="score (%)")
+    axes.set_xticks([0, 1], ["gallery:\nanother visit", "near copies,\ntoo"])
+    axes.axhline(100, color="0.3", lw=1, zorder=0)
+    axes.grid(False, axis="x")
+    axes.set_title("how much is found", fontweight="bold", loc="left")
+    right.axhline(0, color="0.3", lw=1, zorder=0)
+    right.grid(False, axis="x")
+    right.text(len(sizes) - 1, -5, "histogram ahead", va="top", ha="right", color="0.35",
+               fontsize=8)  # fmt: skip
     names = [str(size) for size in sizes[:-1]] + ["all"]
     right.set_xticks(range(len(sizes)), names)
-    right.set(xlabel="numbers a photograph")
+    right.set(xlim=(-0.4, len(sizes) + 2.4))
+    right.set(xlabel="numbers of the network", ylabel="its lead, with near copies (points)")
     right.axvline(sizes.index(kept), color="0.6", lw=1, ls=":", zorder=0)
-    right.set_title("with near copies, too", fontweight="bold", loc="left")
+    right.set_title("network minus histogram", fontweight="bold", loc="left")
     return fig, drawn
 
 

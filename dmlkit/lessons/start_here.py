@@ -35,7 +35,7 @@ def grown(train: ImageSet, test: ImageSet, steps: int, where: str) -> dict[str, 
     """A training as in section 3, by dmlkit's loss; where the eight characters are meanwhile.
 
     ``steps``, ``places`` on a map that moves on (frames, 160, 2), ``nearest`` (frames, 160), and
-    the share that is ``right`` (frames,) in percent.
+    the share that is ``right`` (frames,) in percent, with that by raw ``pixels``.
     """
     rows = eight(test)
     images, seen = (cast(Tensor, each.images).to(where).float() / 255 for each in (train, test))
@@ -63,6 +63,8 @@ def grown(train: ImageSet, test: ImageSet, steps: int, where: str) -> dict[str, 
             frames.append(embedded())
     near = [retrieval.nearest_neighbors(f, 1, metric="cosine")[0][:, 0] for f in frames]
     right = [100 * float(np.mean(test.labels[rows[n]] == test.labels[rows])) for n in near]
+    flat = cast(Tensor, test.images)[rows].flatten(1).float().numpy()
+    by_pixels = retrieval.nearest_neighbors(flat, 1, metric="cosine")[0][:, 0]
     places: list[np.ndarray] = []
     for f in frames:  # each map begins with the one before, so that drawings move little
         tsne = TSNE(
@@ -75,6 +77,7 @@ def grown(train: ImageSet, test: ImageSet, steps: int, where: str) -> dict[str, 
         "places": np.round([100 * p / np.abs(p).max() for p in places], 1).tolist(),
         "nearest": np.array(near).tolist(),
         "right": right,
+        "pixels": 100 * float(np.mean(test.labels[rows[by_pixels]] == test.labels[rows])),
         "class": np.unique(test.labels[rows], return_inverse=True)[1].tolist(),
     }
 
@@ -118,11 +121,11 @@ def triplet(f: Tensor, push: Tensor, train: ImageSet) -> Figure:
     batch = PK(train.labels, classes=32, per_class=4, seed=0)(step=0)  # (128,), class after class
     three = train.images[batch[[0, 1, 4]], 0] / 255  # two of the first class, one of the second
     spots, colors = f.detach().numpy(), [figures.RIGHT, figures.RIGHT, figures.WRONG]
-    fig, axes = plt.subplots(figsize=(5, 3.4))
+    fig, axes = plt.subplots(figsize=(4.6, 3.4))
     axes.add_patch(Circle((0, 0), 1, fill=False, color="0.7"))
-    for i, text in ((1, "too far: $2$"), (2, "too near: $1$")):
+    for i, text in ((1, "$D^2 = 2$: too far"), (2, "$D^2 = 1$: too near")):
         axes.plot(*spots[[0, i]].T, color="0.6", lw=1, zorder=0)
-        axes.annotate(text, 0.62 * spots[[0, i]].mean(axis=0), ha="center", va="center")
+        axes.annotate(text, 0.82 * spots[[0, i]].mean(axis=0), ha="right", va="center")
     axes.quiver(*spots.T, *(0.25 * push.numpy().T), color=colors, angles="xy", scale_units="xy",
                 scale=1, width=0.011, zorder=3)  # fmt: skip
     axes.plot(*spots.T, ".", color="black", zorder=4)
@@ -131,46 +134,57 @@ def triplet(f: Tensor, push: Tensor, train: ImageSet) -> Figure:
         x, y = 1.33 * spot
         axes.imshow(image, cmap="gray", extent=(x - 0.2, x + 0.2, y - 0.2, y + 0.2))
         axes.text(x + 0.26, y, word, color=color, va="center", fontweight="bold")
-    axes.set(xlim=(-1.1, 2.3), ylim=(-1.5, 1.6), aspect="equal", title="alike: pull; unlike: push")
+    axes.set(xlim=(-1.05, 2.25), ylim=(-1.35, 1.55), aspect="equal")
     axes.axis("off")
     return fig
 
 
-#: Ink of each number of classes, and of shuffled labels.
-INKS = {"32": "#8ec1e3", "100": "#3d94d1", "300": figures.RIGHT, "shuffled": "0.5"}
+#: Ink of each setting, and its name.
+FEW = -1  # points up, of the name of four images each
+INKS = {"32": "#8ec1e3", "100": "#3d94d1", "300": figures.RIGHT, "few": "#9440a6",
+        "shuffled": "0.5"}  # fmt: skip
+NAMES = {"few": "300 classes, 4 images each", "shuffled": "300 classes, shuffled"}
 
 
 def sweep(
     recall: Mapping[str, np.ndarray], fell: Mapping[str, np.ndarray], floor: Mapping[str, float]
 ) -> tuple[Figure, dict[str, Any]]:
     """The loss by the step, and Recall@1 by the number of classes to learn from."""
-    fig, (left, right) = plt.subplots(1, 2, figsize=(6.8, 3.2), layout="constrained")
+    fig, (left, right) = plt.subplots(
+        1, 2, figsize=(7.4, 3.2), width_ratios=(1.2, 1), layout="constrained"
+    )
     drawn: dict[str, Any] = {"recall": {}, "loss": {}, "floor": figures.example(dict(floor))}
+    ends: dict[str, float] = {}
     for name, ink in INKS.items():
         line = fell[name].mean(axis=0)
         left.plot(line, color=ink, lw=1.8)
-        said = f"{name} classes" if name != "shuffled" else "300 classes, labels shuffled"
-        high = 0.018 if name == "shuffled" else {"32": -0.018, "100": 0, "300": 0.006}[name]
-        left.text(len(line) + 3, line[-10:].mean() + high, said, color=ink, va="center", fontsize=8)
+        ends[name] = float(line[-10:].mean())
         drawn["recall"][name] = figures.sample(recall[name])
         drawn["loss"][name] = {
             "first": figures.sample(fell[name][:, 0].tolist()),
             "last": figures.sample(fell[name][:, -10:].mean(axis=1).tolist()),
         }
-        at = 300 if name == "shuffled" else int(name)
+        at = int(name) if name.isdigit() else 300
         right.plot([at] * len(recall[name]), recall[name], ".", color=ink, alpha=0.5, mew=0, ms=7)
-        mean, full = recall[name].mean(), name != "shuffled"
+        mean, full = recall[name].mean(), name.isdigit()
         right.plot(at, mean, "o", color=ink, mfc=ink if full else "white", ms=8, mew=2, zorder=3)
-        right.annotate(f"{mean:.0f} %" if full else f"{mean:.0f} %, shuffled", (at, mean), (-6, 9),
-                       textcoords="offset points", ha="right", color="0.2", fontsize=9)  # fmt: skip
+        said = {"few": ", 4 images each", "shuffled": ", shuffled"}.get(name, "")
+        right.annotate(f"{mean:.0f} %{said}", (at, mean), (-8, FEW if name == "few" else 9),
+                       textcoords="offset points", ha="right", va="center" if name == "few" else
+                       "baseline", color=ink if name == "few" else "0.2", fontsize=9)  # fmt: skip
+    high = -1.0
+    for name in sorted(ends, key=ends.__getitem__):  # names from below, none on another
+        high = max(high + 0.014, ends[name])
+        left.text(len(line) + 3, high, NAMES.get(name, f"{name} classes"), color=INKS[name],
+                  va="center", fontsize=8)  # fmt: skip
     three = ("32", "100", "300")
     right.plot([int(n) for n in three], [recall[n].mean() for n in three], color="0.6", zorder=1)
     for name, value in floor.items():
         right.axhline(value, color="0.5", ls=":", lw=1.3, zorder=0)
         right.text(16, value - 0.6, name, fontsize=8, color="0.35", va="top")
     left.axhline(0.2, color="0.2", ls=":", lw=1.3)
-    left.text(1.74 * len(line), 0.202, "margin: all images meet", fontsize=8, ha="right")
-    left.set(xlabel="step", ylabel="loss", ylim=(0, 0.22), xlim=(0, 1.75 * len(line)))
+    left.text(2.05 * len(line), 0.204, "margin: all images at one point", fontsize=8, ha="right")
+    left.set(xlabel="step", ylabel="loss", ylim=(0, 0.22), xlim=(0, 2.1 * len(line)))
     left.set_xticks([0, len(line) // 3, 2 * len(line) // 3, len(line)])
     right.set(xscale="log", xlim=(15, 400), ylim=(0, 58), xlabel="classes to learn from")
     right.set_xticks([32, 100, 300], ["32", "100", "300"])
@@ -190,13 +204,19 @@ def answer(
 ) -> tuple[Figure, dict[str, Any]]:
     """What 300 classes add on unseen characters; and whose first results are right."""
     labels = test.labels
-    fig, (axes, gallery) = plt.subplots(1, 2, figsize=(8.4, 2.7), width_ratios=(1, 1.9))
+    fig, (axes, gallery) = plt.subplots(
+        1, 2, figsize=(8.4, 3.6), width_ratios=(1, 1.5), layout="constrained"
+    )
+    few = recall["few"] - recall["32"]
     gain = {"300 − 32\nclasses": recall["300"] - recall["32"],
-            "300 classes −\nraw pixels": recall["300"] - floor["raw pixels"],
-            "300 classes −\nshuffled labels": recall["300"] - recall["shuffled"]}  # fmt: skip
+            "300 × 4 images\n− 32 × 40": few,
+            "300 classes:\n40 − 4 images": recall["300"] - recall["few"],
+            "100 − 32\nclasses": recall["100"] - recall["32"],
+            "300 − 100\nclasses": recall["300"] - recall["100"]}  # fmt: skip
     drawn: dict[str, Any] = {"gain": figures.gains(axes, gain)}
+    drawn["300 classes − shuffled labels"] = figures.sample(recall["300"] - recall["shuffled"])
     drawn["shuffled labels minus untrained"] = figures.sample(recall["shuffled"] - at_rest)
-    drawn["100 − 32 classes"] = figures.sample(recall["100"] - recall["32"])
+    drawn["300 classes − raw pixels"] = figures.sample(recall["300"] - floor["raw pixels"])
 
     def nearest(f: Tensor) -> np.ndarray:
         x = F.normalize(f)
@@ -211,8 +231,7 @@ def answer(
     each = {name: np.mean([by_class(f) for *_, f in found[name]], axis=0) for name in found}
     each["raw pixels"] = by_class(pixels)
     drawn["classes"] = {
-        f"minus {name}": figures.sample(each["300"] - each[name])
-        for name in ("32", "raw pixels", "shuffled")
+        f"minus {name}": figures.sample(each["300"] - each[name]) for name in ("32", "raw pixels")
     }
     drawn["found worse"] = int(np.sum(each["300"] < each["raw pixels"]))  # of 100 characters
     near = {name: nearest(f) for name, f in
@@ -225,28 +244,24 @@ def answer(
         "neither": ~right["raw pixels"] & ~right["trained"],
     }
     draw = np.random.default_rng(0)
-    for k, (kind, own) in enumerate(kinds.items()):
-        gallery.text(2.15 * k + 0.5, -0.72, f"{kind}\n{100 * own.mean():.0f} %", ha="center",
-                     va="bottom", fontsize=8, fontweight="bold")  # fmt: skip
-        for j, query in enumerate(draw.permutation(np.flatnonzero(own))[:2]):
-            for y, rows in enumerate((np.arange(len(labels)), *near.values())):
-                x = 2.15 * k + j
-                box = x - 0.44, x + 0.44, y + 0.44, y - 0.44
-                image = 255 - cast(Tensor, test.images)[rows[query], 0]
-                gallery.imshow(image, cmap="gray", extent=box, vmin=0, vmax=255)
-                if y:
-                    ink, line = (
-                        (figures.RIGHT, "-")
-                        if labels[rows[query]] == labels[query]
-                        else (figures.WRONG, ":")
-                    )
-                    corner = x - 0.44, y - 0.44
-                    frame = Rectangle(corner, 0.88, 0.88, fill=False, ec=ink, lw=1.6, ls=line)
-                    gallery.add_patch(frame)
+    for x, (kind, own) in enumerate(kinds.items()):
+        gallery.text(x, -0.52, f"{kind}\n{100 * own.mean():.0f} %", ha="center",
+                     va="bottom", fontsize=9, fontweight="bold")  # fmt: skip
+        query = draw.choice(np.flatnonzero(own))
+        for y, rows in enumerate((np.arange(len(labels)), *near.values())):
+            image = 255 - cast(Tensor, test.images)[rows[query], 0]
+            box = x - 0.44, x + 0.44, y + 0.44, y - 0.44
+            gallery.imshow(image, cmap="gray", extent=box, vmin=0, vmax=255)
+            if y:
+                hit = labels[rows[query]] == labels[query]
+                ink, line = (figures.RIGHT, "-") if hit else (figures.WRONG, ":")
+                corner = x - 0.44, y - 0.44
+                frame = Rectangle(corner, 0.88, 0.88, fill=False, ec=ink, lw=2, ls=line)
+                gallery.add_patch(frame)
     for y, name in enumerate(("query", *near)):
         gallery.text(-0.6, y, name, ha="right", va="center", fontsize=9, fontweight="bold")
     drawn["first results"] = {kind.replace("\n", " "): own.mean() for kind, own in kinds.items()}
-    gallery.set(xlim=(-0.6, 8), ylim=(2.5, -0.5), aspect="equal")
+    gallery.set(xlim=(-0.55, 3.5), ylim=(2.5, -0.5), aspect="equal")
     gallery.axis("off")
     return fig, drawn
 
