@@ -46,11 +46,14 @@ def failures(pictures: Any, names: Sequence[str], asked: Numbers, answers: Numbe
 
 
 def hubs(pictures: Any, names: Sequence[str], hubs: Numbers, took: Sequence[Numbers]) -> Figure:
-    """Two photographs of the gallery, and six queries that each took."""
-    fig, panels = plt.subplots(2, 7, figsize=(6.5, 2.6), width_ratios=[1.25, *6 * [1.0]])
+    """Photographs of the gallery; beside each, six of the queries whose answer it is."""
+    high = 1.3 * len(hubs)
+    fig, panels = plt.subplots(len(hubs), 7, figsize=(6.5, high), width_ratios=[1.25, *6 * [1.0]])
     for hub, who, row in zip(hubs, took, panels, strict=True):
-        said = f"took {len(who)}"
+        right = names[hub] == names[who[0]]
+        said = f"{len(who)} right" if right else f"took {len(who)}"
         tile(row[0], pictures[np.array([hub])][0], names[hub], wrong=True, mark=said)
+        row[0].spines[:].set_color(RIGHT if right else WRONG)
         for axes, i in zip(row[1:], who, strict=False):
             tile(axes, pictures[np.array([i])][0], names[i], wide=12)
     return fig
@@ -120,6 +123,12 @@ def dense(gallery: Numbers, k: int = 10) -> Numbers:
     return np.sort(gallery @ gallery.T, axis=1)[:, -k - 1 : -1].mean(axis=1)
 
 
+def skew(votes: Numbers) -> float:
+    """Skewness: the third moment over the cube of the standard deviation, (n,) -> scalar."""
+    away = votes - votes.mean()
+    return float((away**3).mean() / (away**2).mean() ** 1.5)
+
+
 def chosen(
     shares: Sequence[float],
     rates: Sequence[float],
@@ -167,7 +176,7 @@ def answer(
         for row, each in enumerate(rows.values()):
             ink = "0.45" if each["low"] < 0 < each["high"] else RIGHT if each["low"] > 0 else WRONG
             if rows is gains:
-                ink = RIGHT if row > 2 else WRONG if row == 1 else "0.35"
+                ink = RIGHT if row > 2 else WRONG if row == 0 else "#7b3f9d"
             main = rows is leads and row == 0
             axes.plot([each["low"], each["high"]], [row, row], color=ink, lw=9 if main else 6,
                       alpha=0.4, solid_capstyle="butt")  # fmt: skip
@@ -183,7 +192,7 @@ def answer(
         axes.set_ylim(len(rows) - 0.5, -0.6)
     above, below = panels
     above.axvline(floor, color="0.55", lw=1, ls=":")
-    above.text(floor - 0.3, 1.5, "random\nhead", color="0.45", fontsize=9, ha="right", va="center")
+    above.text(floor - 0.3, 2.5, "random\nhead", color="0.45", fontsize=9, ha="right", va="center")
     above.set_title("Gain over untouched features, our gallery", loc="left", fontsize=10)
     below.set_title("A head minus deleting", loc="left", fontsize=10)
     below.set_xlabel("Recall@1 (points)")

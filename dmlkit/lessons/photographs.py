@@ -151,43 +151,35 @@ def neighbors(
 
 #: What the right side of the answer says of a difference.
 _PAIRS = {
-    "head minus untouched": "head − untouched",
     "whole minus head": "whole − head",
+    "head minus untouched": "head − untouched",
 }
 
 
 def steps(
-    by_step: Mapping[str, Mapping[str, Sequence[float]]],
-    floor: Mapping[str, float],
-    answer: Mapping[str, Mapping[str, Any]],
+    by_step: Mapping[str, Mapping[str, Sequence[float]]], answer: Mapping[str, Mapping[str, Any]]
 ) -> Figure:
-    """Recall@1 of each fold at each step and resolution, and differences with their intervals."""
+    """Recall@1 of each fold at each step, at the first resolution; differences at all."""
     fig, (left, right) = plt.subplots(
-        1, 2, figsize=(8.4, 3.9), layout="constrained", width_ratios=(1.15, 1)
+        1, 2, figsize=(6.6, 3.5), layout="constrained", width_ratios=(1, 1.05)
     )
-    place, ticks, inks = 0.0, {}, {"128": "#0072b2", "224": "0.45"}
-    for px, found in by_step.items():
-        at = place + np.arange(len(found))
-        left.plot(at, [*found.values()], "-", color="0.8", lw=1, zorder=0)
-        for x, (step, values) in zip(at, found.items(), strict=True):
-            mean, ink = float(np.mean(values)), inks.get(px, "black")
-            left.plot([x] * len(values), values, "o", color=ink, ms=4, alpha=0.5, mew=0)
-            left.plot([x - 0.25, x + 0.25], [mean] * 2, color=ink, lw=2.5)
-            left.text(x, min(values) - 3, f"{mean:.0f}", ha="center", va="top", color=ink,
-                      fontsize=9.5, fontweight="bold")  # fmt: skip
-            ticks[x] = step
-        left.text(at.mean(), 103, f"{px} pixels", ha="center", color=ink, fontweight="bold")
-        place = at[-1] + 1.5
-    for name, value in floor.items():
-        left.axhline(value, color="0.6", ls=":", lw=1.2, zorder=0)
-        left.text(place - 1, value + 1, name, ha="right", va="bottom", fontsize=8.5, color="0.4")
-    turned = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"}
-    left.set_xticks([*ticks], [*ticks.values()], fontsize=9, **turned)
-    left.set(ylim=(0, 110), yticks=range(0, 101, 25), ylabel="Recall@1 (%), unseen products")
+    main, *_ = by_step
+    found, inks = by_step[main], dict.fromkeys(answer, "0.45") | {main: "#0072b2"}
+    left.plot(range(len(found)), [*found.values()], "-", color="0.8", lw=1, zorder=0)
+    for x, values in enumerate(found.values()):
+        mean = float(np.mean(values))
+        left.plot([x] * len(values), values, "o", color=inks[main], ms=4, alpha=0.5, mew=0)
+        left.plot([x - 0.25, x + 0.25], [mean] * 2, color=inks[main], lw=2.5)
+        left.text(x, min(values) - 1, f"{mean:.0f}", ha="center", va="top", color=inks[main],
+                  fontsize=10, fontweight="bold")  # fmt: skip
+    left.set_xticks(range(len(found)), [*found], fontsize=9)
+    low = min(min(values) for values in found.values())
+    left.set(xlim=(-0.5, len(found) - 0.5), ylim=(low - 6, 101), ylabel="Recall@1 (%)")
+    left.set_title(f"unseen products, {main} pixels", loc="left", fontsize=10, fontweight="bold")
     left.grid(False, axis="x")
-    rows = [(px, name) for name in _PAIRS for px in answer if name in answer[px]]
+    rows = [(px, name) for px in answer for name in _PAIRS if name in answer[px]]
     for k, (px, name) in enumerate(rows):
-        values, ink = answer[px][name]["values"], inks.get(px, "black")
+        values, ink = answer[px][name]["values"], inks[px]
         mean, low, high, _ = interval(values)
         right.plot([low, high], [k, k], color=ink, lw=5, alpha=0.4, solid_capstyle="butt")
         right.plot(values, np.full(len(values), k + 0.25), "o", color=ink, ms=4, alpha=0.5, mew=0)
@@ -198,7 +190,7 @@ def steps(
     right.axvline(0, color="0.3", lw=1)
     words = [f"{_PAIRS[name]}\n{px} pixels" for px, name in rows]
     right.set_yticks(range(len(rows)), words, fontsize=9)
-    right.set(ylim=(len(rows) - 0.5, -0.6), xlabel="points of Recall@1")
+    right.set(ylim=(len(rows) - 0.5, -0.6), xlabel="points of Recall@1", xticks=(0, 5, 10, 15))
     right.grid(False, axis="y")
     return fig
 

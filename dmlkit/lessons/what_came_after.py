@@ -1,6 +1,7 @@
 """What lesson 25 draws, and the small shops that its networks learn from."""
 
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -229,18 +230,29 @@ def committed(name: str) -> dict[str, dict[str, list[pd.Series]]]:
 
 #: What is compared in the notebook's own run, beside color histograms.
 WAYS = "untouched", "classifier", "head", "all layers"
-#: Rows of the first picture.
-ROWS = "learn from", "the same five,\nanother visit", "new products"
 
 
-def three_rows(own: Shop) -> Tensor:
-    """Views (3, 5, 3, 128, 128): what is learned, the same on another visit, five new products."""
-    rows = []
-    for which, asked in (("same", False), ("same", True), ("new", True)):
-        names = np.where(own.asked[which] == asked, own.names[which], "")
-        among = own.products if which == "same" else sorted({*names} - {""})[::4][:5]
-        rows.append(own.views[which][[int(np.flatnonzero(names == each)[0]) for each in among]])
-    return torch.stack(rows)
+def tasks(own: Shop) -> Figure:
+    """What is learned, and the two tasks: five photographs a row, with their names."""
+    new = sorted(set(own.names["new"]))[::4][:5]
+    rows = (
+        ("learn from", "same", False, own.products),
+        ("name: which\nof these five?", "same", True, own.products),
+        ("new products,\none visit", "new", True, new),
+        ("find: the nearest\non another visit", "new", False, new),
+    )
+    fig, panels = plt.subplots(4, 5, figsize=(6.7, 5.4), layout="constrained")
+    for line, (k, (head, which, asked, products)) in zip(panels, enumerate(rows), strict=True):
+        for axes, name in zip(line, products, strict=True):
+            there = np.flatnonzero((own.names[which] == name) & (own.asked[which] == asked))
+            axes.imshow(own.views[which][int(there[0])].permute(1, 2, 0).numpy())
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set_visible(False)
+            axes.grid(False)
+            said = textwrap.fill(name.replace("-", " "), 18) if k % 2 == 0 else ""
+            axes.set_xlabel(said, fontsize=7.5, labelpad=2)
+        line[0].set_ylabel(head, rotation=0, ha="right", va="center", labelpad=8, fontsize=9.5)
+    return fig
 
 
 def of_record(shops: int) -> dict[str, dict[str, list[pd.Series]]]:
@@ -363,12 +375,14 @@ def maps(gains: Mapping[str, Mapping[str, Any]], titles: Mapping[str, str], each
     return fig
 
 
-#: The rows of the answer: what it asks, below it the photographs.
+#: The rows of the answer, in two blocks: the same five are named, new products are found.
 _ROWS = {
-    "same": "the same five,\nany products, 224 px",
-    "same, cartons": "the same five,\nall cartons, 128 px",
-    "new": "new products,\n224 px",
-    "new, after cartons": "new products, after\nfive cartons, 128 px",
+    "same": "any five,\n224 px",
+    "same, cartons": "five cartons,\n128 px",
+    "new": "all, 224 px",
+    "new, of fruit and vegetables": "… fruit and\nvegetables",
+    "new, of cartons": "… cartons",
+    "new, after cartons": "all, after five\ncartons, 128 px",
 }
 #: What the left side shows.
 LEVELS = {
@@ -379,8 +393,22 @@ LEVELS = {
 }
 
 
-def levels(*records: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Right answers (%) in the rows of the answer, of records of any five and of five cartons."""
+def wider(values: Mapping[str, Sequence[float]]) -> tuple[float, float, float]:
+    """Mean over kinds of product, and the wider interval: kinds, or shops, drawn anew.
+
+    >>> [round(end, 1) for end in wider({"kinds": [1.0, 2.0, 3.0], "dots": [-8.0, 2.0, 12.0]})]
+    [2.0, -22.8, 26.8]
+    """
+    ends = [interval(values[unit]) for unit in ("kinds", "dots")]
+    wide = max(ends, key=lambda each: each["high"] - each["low"])
+    return float(ends[0]["mean"]), float(wide["low"]), float(wide["high"])
+
+
+def levels(
+    *records: Mapping[str, Any], parts: Mapping[str, Sequence[str]]
+) -> dict[str, dict[str, float]]:
+    """Right answers (%) in the rows of the answer, of records of any five and of five cartons;
+    of new products at 224 pixels also those of each part."""
     found = {}
     for k, of in enumerate(records):
         floor, before = histograms(bool(k)), of["untouched"]
@@ -388,6 +416,10 @@ def levels(*records: Mapping[str, Any]) -> dict[str, dict[str, float]]:
         found[same] = [floor["same"], before["same"], of["classifier"]["answer"],
                        of["all layers"]["answer"]]  # fmt: skip
         found[new] = [floor["new"], before["new"], of["head"]["new"], of["all layers"]["new"]]
+    for part, names in parts.items():
+        found[f"new, of {part}"] = [
+            [each[each.index.isin(names)] for each in way] for way in found["new"]
+        ]
     return {
         name: {way: float(pd.concat(of).mean()) for way, of in zip(LEVELS, its, strict=True)}
         for name, its in found.items()
@@ -401,42 +433,56 @@ def answer(
 ) -> Figure:
     """Levels on the left, on the right the difference that the rule asks about, with its interval.
 
-    rows: {name: {"kinds": values, "dots": values}}, levels: {name: {way: Recall@1}}, live: a
-    difference of the reader's own shop, by row.
+    rows: {name: {"kinds": values, "dots": values}}, levels: {name: {way: %}}, live: a difference
+    of the reader's own shop, by row. Above the same five, named; below new products, found.
     """
-    fig, (left, right) = plt.subplots(
-        1, 2, figsize=(8.2, 4.1), sharey=True, layout="constrained", width_ratios=(1, 1.15)
-    )
-    for k, (name, its) in enumerate(rows.items()):
-        for way, value in levels[name].items():
-            ink, marker = LEVELS[way]
-            left.plot(value, k, marker, color=ink, ms=17 if marker == "|" else 9, mew=2, alpha=0.9)
-        mean, low, high, _ = interval(its["kinds"])
-        right.plot([low, high], [k, k], color="0.35", lw=5, solid_capstyle="butt", alpha=0.6)
-        right.plot(mean, k, "o", color="black", ms=9)
-        spread = k + 0.2 + 0.06 * np.arange(len(its["dots"]))
-        right.plot(its["dots"], spread, "o", color="0.6", ms=4, mew=0)
-        if name in live:
-            right.plot(live[name], k - 0.24, "D", color="#009e73", ms=8)
-        said = f"{mean:.1f}  [{low:.1f}, {high:.1f}]".replace("-", "−")
-        right.text(1.02, k, said, va="center", fontsize=10.5, fontweight="bold",
-                   transform=right.get_yaxis_transform())  # fmt: skip
-    right.axvline(0, color="0.3", lw=1.2, zorder=0)
-    left.set_yticks(range(len(rows)), [_ROWS[name] for name in rows], fontsize=10)
-    left.set_ylim(len(rows) - 0.4, -0.6)
-    left.set_xlim(left.get_xlim()[0], 103)
+    blocks = [[name for name in rows if name.startswith(part)] for part in ("same", "new")]
+    fig, panels = plt.subplots(
+        2, 2, figsize=(6.7, 5.0), sharex="col", sharey="row", layout="constrained",
+        width_ratios=(1.1, 1), height_ratios=[len(block) for block in blocks],
+    )  # fmt: skip
+    heads = "the same five, named", "new products, found"
+    learner = "classifier", "head"
+    for (left, right), block, head, way in zip(panels, blocks, heads, learner, strict=True):
+        for k, name in enumerate(block):
+            for level, value in levels[name].items():
+                ink, marker = LEVELS[level]
+                if level == "frozen" and way == "classifier":
+                    marker = "s"
+                left.plot(value, k, marker, color=ink, ms=16 if marker == "|" else 8, mew=2)
+            mean, low, high = wider(rows[name])
+            right.plot([low, high], [k, k], color="0.35", lw=5, solid_capstyle="butt", alpha=0.6)
+            right.plot(mean, k, "o", color="black", ms=8)
+            dots = rows[name]["dots"]
+            right.plot(
+                dots, k + 0.22 + 0.05 * np.arange(len(dots)), "o", color="0.6", ms=3.5, mew=0
+            )
+            if name in live:
+                right.plot(live[name], k - 0.27, "D", color="#009e73", ms=7)
+            said = f"{mean:.1f}\n[{low:.1f}, {high:.1f}]".replace("-", "−")
+            right.text(1.03, k, said, va="center", fontsize=9.5, fontweight="bold",
+                       transform=right.get_yaxis_transform())  # fmt: skip
+        right.axvline(0, color="0.3", lw=1.2, zorder=0)
+        left.set_yticks(range(len(block)), [_ROWS[name] for name in block], fontsize=9.5)
+        left.set_ylim(len(block) - 0.45, -0.55)
+        left.set_title(head, loc="left", fontweight="bold", fontsize=10.5)
+        for axes in (left, right):
+            axes.grid(False, axis="y")
+            axes.tick_params("y", length=0)
+    left, right = panels[1]
+    left.set_xlim(right=103)
     left.set_xlabel("right answers (%)")
-    right.set_xlabel("all layers − frozen network (points)")
-    words = ("color histogram", "untouched", "classifier or head", "all layers")
-    for (ink, marker), word in zip(LEVELS.values(), words, strict=True):
-        left.plot([], [], marker, color=ink, ms=8, mew=2, label=word)
-    right.plot([], [], "o", color="0.6", ms=4, label="a shop")
+    for axes, way in zip(panels[:, 1], learner, strict=True):
+        axes.set_title(f"all layers − {way}", loc="left", fontsize=10)
+    right.set_xlabel("points")
+    words = {"color histogram": ("0.6", "x"), "untouched": ("0.35", "|"), "classifier": (BLUE, "s"),
+             "head": (BLUE, "o"), "all layers": (ORANGE, "o"), "a shop": ("0.6", ".")}  # fmt: skip
     if live:
-        right.plot([], [], "D", color="#009e73", ms=8, label="the shop of this run")
-    fig.legend(loc="outside lower center", ncols=6, fontsize=9, handletextpad=0.2,
-               columnspacing=1.2)  # fmt: skip
-    for axes in (left, right):
-        axes.grid(False, axis="y")
+        words["this run"] = ("#009e73", "D")
+    for word, (ink, marker) in words.items():
+        left.plot([], [], marker, color=ink, ms=7, mew=2 if marker in "x|" else 0, label=word)
+    fig.legend(loc="outside lower center", ncols=7, fontsize=8.5, handletextpad=0.1,
+               columnspacing=0.9)  # fmt: skip
     return fig
 
 
