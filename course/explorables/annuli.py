@@ -73,7 +73,7 @@ EXPLORABLE = Explorable(
         ),
         Choice(
             "after", "after 150 steps",
-            "No negative teaches. Which would be the first if the margin grew? At which margin?",
+            "Two negatives still teach. What do they look like? At which margin does one begin?",
             (_MARGIN,), start=((measured()["after"]["D2_ap"] ** 0.5,),),
         ),
     ),
