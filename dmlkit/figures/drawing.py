@@ -139,12 +139,17 @@ def differences(
 
 
 def gains(
-    axes: Axes, values: Mapping[str, ArrayLike], unit: str = "points of Recall@1"
+    axes: Axes,
+    values: Mapping[str, ArrayLike],
+    unit: str = "points of Recall@1",
+    shared: float = 0.0,
 ) -> dict[str, Any]:
     """Draw the differences that answer a lesson, {label: (n,)}, the one that is asked for first.
 
     A small dot is a repetition, a bar the 95 % t-interval of the mean; the numbers stand in the
-    right margin. Returns a ``sample`` for each label, with mean, low, high and n.
+    right margin. Where repetitions share training data, ``shared`` is the size of a test set over
+    that of its training set, and the half-width t s √(1/n + shared) (Nadeau and Bengio, 2003, The
+    Generalization Error, eq. 9). Returns a ``sample`` for each label, with mean, low, high and n.
 
     >>> _, axes = plt.subplots()
     >>> gains(axes, {"8 × 8 − 32 × 2": [1.0, 3.0]})["8 × 8 − 32 × 2"]["mean"]
@@ -152,6 +157,9 @@ def gains(
     """
     axes.axvline(0, color="0.3", lw=1, zorder=1)
     found = {label.replace("\n", " "): _summary(each) for label, each in values.items()}
+    for kept in found.values() if shared else ():
+        half = (kept["high"] - kept["mean"]) * np.sqrt(1 + kept["n"] * shared)
+        kept |= {"low": float(kept["mean"] - half), "high": float(kept["mean"] + half)}
     for row, kept in enumerate(found.values()):
         ink, first = RIGHT if row == 0 else "0.35", row == 0
         ends = [kept.get("low", kept["mean"]), kept.get("high", kept["mean"])]

@@ -35,10 +35,10 @@ def annuli(
         places = _spaced(np.concatenate([D2[mate : mate + 1], others]).clip(0) ** 0.5)
         for i, place, name in zip(shown, places[1:], kinds, strict=True):
             _stamp(axes, images[i], place, INK[name])
+        corner = float(places[0][0]) - 0.17, float(places[0][1]) - 0.17
+        axes.add_patch(Rectangle(corner, 0.34, 0.34, fc="white", ec="black", lw=1.2, zorder=4))
         for i, place in ((batch[0], np.zeros(2)), (batch[mate], places[0])):
-            _stamp(axes, images[i], place, "black", 0.14)
-        corner = float(places[0][0]) - 0.15, float(places[0][1]) - 0.15
-        axes.add_patch(Rectangle(corner, 0.3, 0.3, fill=False, ec="black", lw=1.2, zorder=4))
+            _stamp(axes, images[i], place, "black", 0.16, zorder=5)
         count = {name: kinds.count(name) for name in INK}
         teach = count["hard"] + count["semi-hard"]
         axes.set_title(f"{when}: {teach} of 124 teach", fontweight="bold")
@@ -49,13 +49,15 @@ def annuli(
     return fig, numbers
 
 
-def _stamp(axes: Axes, image: Tensor, place: np.ndarray, color: str, r: float = 0.12) -> None:
+def _stamp(
+    axes: Axes, image: Tensor, place: np.ndarray, color: str, r: float = 0.11, zorder: float = 3
+) -> None:
     """One character in a color, without its background, at a place."""
     ink = np.empty((32, 32, 4))
     ink[..., :3] = to_rgb(color)
     ink[..., 3] = ((image[0].numpy() - 0.25) / 0.35).clip(0, 1)
     x, y = place
-    axes.imshow(ink, extent=(x - r, x + r, y - r, y + r), zorder=3)
+    axes.imshow(ink, extent=(x - r, x + r, y - r, y + r), zorder=zorder)
     axes.set(xlim=(-1.7, 1.7), ylim=(-1.8, 1.65), aspect="equal")
 
 
@@ -65,8 +67,9 @@ def _spaced(distances: np.ndarray) -> np.ndarray:
     around = np.deg2rad(np.arange(0, 360, 4))
     for D in distances:
         free = np.stack([D * np.cos(around), D * np.sin(around)], axis=1)  # (90, 2)
-        gaps = np.linalg.norm(free[:, None] - np.array(places), axis=2).min(axis=1)
-        places.append(free[gaps.argmax()])
+        gaps = np.linalg.norm(free[:, None] - np.array(places), axis=2)
+        gaps[:, 1:2] -= 0.16  # the first, the positive, has a frame
+        places.append(free[gaps.min(axis=1).argmax()])
     return np.array(places[1:])
 
 
@@ -95,7 +98,20 @@ COLUMNS = {
     "relative · c": ("fades", PAYS_NOT),
     "relative · √c": ("steady", PAYS_NOT),
     "relative": ("grows", PAYS_NOT),
+    "all positives": ("all\npositives", "#7a3e9d"),
     "hard, plain D": ("plain\nD", "#b8860b"),
+}
+#: Name of each line on the right, and where it stands, in points above the line's end.
+_LINES = {
+    "semi-hard": ("semi-hard", 0),
+    "hard": ("hard", 3),
+    "hard ÷ √c": ("hard ÷ √c", 0),
+    "resized": ("resized", 0),
+    "relative · c": ("relative · c", -3),
+    "relative · √c": ("relative · √c", 4),
+    "relative": ("relative", -7),
+    "all positives": ("all positives", 7),
+    "hard, plain D": ("plain D", -5),
 }
 
 
@@ -105,7 +121,7 @@ def answer(
     floor: Mapping[str, float],
 ) -> tuple[Figure, dict[str, Any]]:
     """Recall@1 of each form, and the mean distance in its batches (seeds, steps) by step."""
-    size: dict[str, Any] = {"figsize": (figures.WIDTH, 4.0), "width_ratios": (1.7, 1)}
+    size: dict[str, Any] = {"figsize": (figures.WIDTH, 4.0), "width_ratios": (1.75, 1)}
     fig, (left, right) = plt.subplots(1, 2, layout="constrained", **size)
     drawn: dict[str, Any] = figures.sweep(left, found, {}, "0.4", "")
     for place, form in enumerate(found):
@@ -113,8 +129,12 @@ def answer(
         for mark in left.lines[2 * place : 2 * place + 2]:
             mark.set_color(ink)
         left.texts[place].set_color(ink)
-        right.plot(spread[form].mean(axis=0), color=ink, lw=1.8)
-    left.set_xticks(range(len(found)), [COLUMNS[form][0] for form in found], fontsize=8.5)
+        line = spread[form].mean(axis=0)
+        right.plot(line, color=ink, lw=1.8)
+        said, up = _LINES[form]
+        right.annotate(said, (len(line), line[-1]), (3, up), textcoords="offset points",
+                       va="center", color=ink, fontsize=8.5)  # fmt: skip
+    left.set_xticks(range(len(found)), [COLUMNS[form][0] for form in found], fontsize=7.5)
     left.set(ylim=(0, 86), ylabel="Recall@1, characters held out (%)")
     for start, end, ink, said in ((1, 3, PAYS, "shrinking pays"), (4, 6, PAYS_NOT, "pays nothing")):
         left.plot([start - 0.35, end + 0.35], [78, 78], color=ink, lw=1.5)
@@ -124,12 +144,8 @@ def answer(
         left.axhline(value, color="0.5", ls=":", lw=1.3, zorder=0)
         left.text(-0.5, value + 1.0, name, fontsize=8, color="0.35")
     steps = len(next(iter(spread.values()))[0])
-    for y, said, ink in (
-        (1.7, "semi-hard", figures.RIGHT), (0.42, "pays nothing", PAYS_NOT),
-        (0.012, "shrinking pays", PAYS), (0.1, "plain D", "#b8860b"),
-    ):  # fmt: skip
-        right.text(0.95 * steps, y, said, color=ink, ha="right", fontsize=9, weight="bold")
-    right.set(yscale="log", ylim=(0.01, 3), xlabel="step")
+    right.set(yscale="log", ylim=(0.01, 2), xlim=(-2, 1.85 * steps), xlabel="step")
+    right.set_xticks([0, steps // 2, steps])
     right.set_yticks([0.01, 0.1, 1], ["0.01", "0.1", "1"])
     left.set_title("found", weight="bold", loc="left")
     right.set_title("mean distance", weight="bold", loc="left")
@@ -139,6 +155,9 @@ def answer(
         "relative minus semi-hard": ("relative", "semi-hard"),
         "semi-hard minus hard": ("semi-hard", "hard"),
         "plain minus hard": ("hard, plain D", "hard"),
+        "all positives minus relative": ("all positives", "relative"),
+        "all positives minus relative · √c": ("all positives", "relative · √c"),
+        "all positives minus semi-hard": ("all positives", "semi-hard"),
         "resized minus hard": ("resized", "hard"),
     }
     drawn["gain"] = {

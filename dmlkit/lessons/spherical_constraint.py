@@ -200,7 +200,7 @@ def lengths(found: Mapping[str, np.ndarray]) -> tuple[Figure, dict[str, Any]]:
         axes.set_xticks(range(len(found)), [way.replace(" ", "\n") for way in found])
     panels[2].axhline(1, color="0.5", ls=":", lw=1.2, zorder=0)
     turns = np.log(found["SEC"][:, 3] / found["none"][:, 3])
-    drawn["turns, SEC over none"] = figures.sample(turns)  # logarithms
+    drawn["log of turns of SEC by none"] = figures.sample(turns)  # logarithms
     return fig, drawn
 
 
@@ -235,7 +235,7 @@ def answer(
     rows = {"SEC": "SEC", "strong SEC": "strong SEC", "even only": "even only",
             "short only": "short only", "no SEC,\ntwice the steps": "longer"}  # fmt: skip
     gain = {said: more[way][:, 0] - more["none"][:, 0] for said, way in rows.items()}
-    drawn["gain"] = figures.gains(right, gain, "points, minus no constraint")
+    drawn["gain"] = figures.gains(right, gain, "points, minus no constraint", shared=1 / 5)
     drawn["live"] = {}
     for row, (said, way) in enumerate(rows.items()):
         here = live[way][:, 0] - live["none"][:, 0]
