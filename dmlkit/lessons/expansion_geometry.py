@@ -150,7 +150,7 @@ def spacing(placed: Placing, alpha: float, turns: int) -> tuple[Figure, dict[str
     pushes = {way: _pushes(placed, way, alpha, turns) for way in NAMES}
     typical = pushes["random"].mean()
     pushes = {way: 100 * each / typical for way, each in pushes.items()}
-    edges = np.linspace(0, 400, 60)
+    edges = np.linspace(0, 400, 60).tolist()
     drawn: dict[str, Any] = {}
     for row, (way, each) in enumerate(pushes.items()):
         drawn[way] = {"mean": float(each.mean()), "spread": float(each.std())}

@@ -213,7 +213,7 @@ def search(
     cells: Mapping[str, tuple[int, int]],
     forms: Sequence[str],
     scales: Sequence[float],
-    rates: Sequence[float],
+    rates: Mapping[str, Sequence[float]],
 ) -> dict[str, Any]:
     """Recall@1 on validation characters by cell, form, scale and rate; takes ten minutes.
 
@@ -221,9 +221,7 @@ def search(
     """
     found: dict[str, Any] = {}
     for row, (cell, (classes, d)) in enumerate(cells.items()):
-        for name, alpha, rate in product(
-            forms if row == 0 else forms[:2], scales, rates if row == 0 else rates[:-1]
-        ):
+        for name, alpha, rate in product(forms if row == 0 else forms[:2], scales, rates[cell]):
             each = [
                 train(k, (bed[0][:classes], *bed[1:]), d, alpha, rate, name)
                 for k, bed in groups.items()
@@ -291,7 +289,8 @@ def answer(
 
     ``further`` differences are kept, not drawn.
     """
-    order = sorted([*levels, *floors], key=lambda name: float(np.mean({**levels, **floors}[name])))
+    means = {name: float(np.mean(each)) for name, each in levels.items()} | dict(floors)
+    order = sorted([*levels, *floors], key=lambda name: means[name])
     heights = len(order), 1.4 * len(gains)
     fig, (top, below) = plt.subplots(
         2, 1, figsize=(6.5, 0.19 * sum(heights) + 1.3), height_ratios=heights
@@ -299,7 +298,7 @@ def answer(
     for row, name in enumerate(order):
         trained = name in levels
         ink = "black" if trained else "0.5"
-        mean = float(np.mean(levels[name] if trained else floors[name]))
+        mean = means[name]
         top.plot([0, mean], [row] * 2, color="0.88", lw=1, zorder=0)
         if trained:
             top.plot(levels[name], [row] * len(levels[name]), ".", color="0.6", ms=4, zorder=2)
