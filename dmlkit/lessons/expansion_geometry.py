@@ -13,16 +13,19 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dmlkit import figures, statistics
+from dmlkit import figures
 from dmlkit.figures import globes
 from dmlkit.losses import spherical
 
 Array = NDArray[np.float64]
+#: Points of samples (B, d) and their proxies in one of the arrangements: -> (B, n, d).
+Placing = Callable[[Tensor, Tensor, str], Tensor]
 #: A sample's angle to its proxy in the pictures, and their places on the sphere.
 THETA = 40.0
 PROXY = globes.place(0, 0)
 OTHERS = np.stack([globes.place(65, 200), globes.place(70, 345), globes.place(85, 60)])
 SAMPLE = globes.place(THETA, 90)
+POINT = globes.place(THETA, 345)  # nearer to the second of the others than to the own proxy
 CIRCLE = globes.place(THETA, np.linspace(0, 360, 200))
 #: The color and the name of an arrangement of points.
 INKS = {"together": figures.WRONG, "random": "0.45", "free": "0.7", "corners": figures.RIGHT}
@@ -48,6 +51,8 @@ def sphere() -> Figure:
     center = np.cos(np.radians(THETA)) * PROXY  # of the circle
     globes.line(ball, view, np.stack([center, SAMPLE]), color=figures.RIGHT, lw=1.8)
     globes.mark(ball, view, (center + SAMPLE) / 2, "    $r$", 0.03, ms=0)
+    globes.mark(ball, view, center, ms=5, color=figures.RIGHT)
+    globes.mark(ball, view, POINT, "$z$", -0.17, **globes.POINT)
     t = np.radians(np.linspace(-25, 115, 200))
     flat.plot(np.sin(t), np.cos(t), color="0.6", lw=1.2)
     a, b = np.sin(np.radians(THETA)), np.cos(np.radians(THETA))
@@ -119,28 +124,17 @@ def corners() -> tuple[Figure, dict[str, Any]]:
     return fig, sides
 
 
-def _pushes(way: str, count: int, alpha: float, turns: int) -> Array:
-    """Mean push of ``count`` points on the nearest of 199 proxies in 8 dimensions: -> (turns,)."""
+def _pushes(placed: Placing, way: str, alpha: float, turns: int) -> Array:
+    """Mean push of seven points on the nearest of 199 proxies in 8 dimensions: -> (turns,)."""
     own = F.normalize(torch.randn(8, generator=torch.Generator().manual_seed(3)).double(), dim=0)
-    generator = torch.Generator().manual_seed(4)
+    generator = torch.Generator().manual_seed(34)
     q = F.normalize(torch.randn(199, 8, generator=generator).double(), dim=1)
     near = q[(q @ own).argmax()]
     r = torch.randn(8, generator=generator).double()
     r = F.normalize(r - (r @ own) * own, dim=0)
     x = math.cos(math.radians(THETA)) * own + math.sin(math.radians(THETA)) * r
     torch.manual_seed(5)
-    few = 1 if way == "together" else count  # the mean over points in one place is that of one
-    xs, owns = x.repeat(turns, 1), own.repeat(turns, 1)
-    if way == "free":  # the corners that another, random place has, of which it is one
-        xs = spherical.expand(xs, owns, 1, directions="random")[:, 0]
-    if way in ("free", "corners"):  # a batch has one turn
-        each = [
-            spherical.expand(xs[i : i + 1], own[None], few, directions="rotated")
-            for i in range(turns)
-        ]
-        z = torch.cat(each)
-    else:
-        z = spherical.expand(xs, owns, few, directions="random")
+    z = torch.cat([placed(x[None], own[None], way) for _ in range(turns)])  # a batch has one turn
     share = torch.softmax(alpha * z @ torch.cat([own[None], q]).T, dim=2)
     share = share[..., 1 + int((q @ own).argmax())]
     c = near @ own
@@ -148,30 +142,38 @@ def _pushes(way: str, count: int, alpha: float, turns: int) -> Array:
     return np.asarray((alpha * share * along).mean(dim=1))
 
 
-def spacing(alpha: float, turns: int) -> tuple[Figure, dict[str, Any]]:
+def spacing(placed: Placing, alpha: float, turns: int) -> tuple[Figure, dict[str, Any]]:
     """Seven points in four arrangements: the push of each turn, and the mean so far."""
-    fig, panels = plt.subplots(
-        4, 2, figsize=(6.5, 4.6), sharex="col", sharey="col", width_ratios=(1.25, 1)
-    )
-    drawn: dict[str, Any] = {}
-    pushes = {way: _pushes(way, 7, alpha, turns) for way in NAMES}
+    fig = plt.figure(figsize=(6.5, 4.2))
+    grid = fig.add_gridspec(4, 2, width_ratios=(1.25, 1))
+    so_far = fig.add_subplot(grid[:, 1])
+    pushes = {way: _pushes(placed, way, alpha, turns) for way in NAMES}
     typical = pushes["random"].mean()
     pushes = {way: 100 * each / typical for way, each in pushes.items()}
-    edges = np.linspace(0, max(each.max() for each in pushes.values()), 60)
-    for (left, right), (way, each) in zip(panels, pushes.items(), strict=True):
+    edges = np.linspace(0, 400, 60).tolist()
+    drawn: dict[str, Any] = {}
+    for row, (way, each) in enumerate(pushes.items()):
         drawn[way] = {"mean": float(each.mean()), "spread": float(each.std())}
-        left.hist(each, edges, weights=np.full(turns, 100 / turns), color=INKS[way])
+        left = fig.add_subplot(grid[row, 0])
+        left.hist(
+            np.minimum(each, 400), edges, weights=np.full(turns, 100 / turns), color=INKS[way]
+        )
         left.axvline(each.mean(), color="black", lw=2)
-        said = f"{NAMES[way]}\nmean {each.mean():.0f}\nspread {each.std():.0f}"
-        left.text(0.98, 0.95, said, transform=left.transAxes, ha="right", va="top", fontsize=9)
-        right.plot(1 + np.arange(turns), np.cumsum(each) / (1 + np.arange(turns)), color=INKS[way])
-        right.axhline(100, color="black", lw=0.8, ls=":")
-        right.set(xscale="log", ylim=(0, 220))
-    panels[0, 0].set_title("each turn", fontweight="bold", loc="left")
-    panels[0, 1].set_title("mean of all turns so far", fontweight="bold", loc="left")
-    panels[2, 0].set_ylabel("turns (%)")
-    panels[3, 0].set_xlabel("push of seven points (random: 100 in the mean)")
-    panels[3, 1].set_xlabel("turns")
+        said = f"{NAMES[way]}\nmean {each.mean():.0f}, spread {each.std():.0f}"
+        left.text(1, 0.95, said, transform=left.transAxes, ha="right", va="top", fontsize=9)
+        left.set(ylim=(0, 24), yticks=(0, 10, 20), xlim=(0, 400))
+        left.grid(False)
+        left.tick_params(labelbottom=row == 3)
+        if row == 0:
+            left.set_title("each turn: share of turns (%)", fontweight="bold", loc="left")
+        if row == 3:
+            left.set_xlabel("push of seven points (mean at random: 100)")
+        mean = np.cumsum(each) / (1 + np.arange(turns))
+        so_far.plot(1 + np.arange(turns), mean, color=INKS[way], lw=1.8, label=NAMES[way])
+    so_far.axhline(100, color="black", lw=0.8, ls=":")
+    so_far.set(xscale="log", ylim=(50, 150), xlabel="turns", xlim=(1, turns))
+    so_far.set_title("mean of all turns so far", fontweight="bold", loc="left")
+    so_far.legend(loc="lower right", fontsize=9)
     return fig, drawn
 
 
@@ -219,14 +221,10 @@ def noises(found: Mapping[str, Array]) -> tuple[Figure, dict[str, Any]]:
     return fig, {"noise": {way: figures.sample(each) for way, each in found.items()}}
 
 
-def detached() -> dict[str, Any]:
-    """What an earlier form of the lesson found, with detached points at scale 2: its rows."""
+def earlier() -> dict[str, Array]:
+    """What detached points found at the best scale, 2, in an earlier form of the lesson: by row."""
     kept, _ = figures.recorded("16_detached")
-    rows = {}
-    for name, values in kept.items():
-        mean, low, high, _ = (float(v) for v in statistics.interval(values))
-        rows[name] = figures.sample(values, mean=mean, low=low, high=high)
-    return {"detached": rows}
+    return {f"detached: {name}": np.asarray(values) for name, values in kept.items()}
 
 
 def elsewhere() -> str:

@@ -140,6 +140,28 @@ def crowded(crowd: Callable[[int, int], Array]) -> tuple[Figure, dict[str, Any]]
     return fig, {"nearer, 500 in 8": {"30°": float(fine[0]), "60°": float(fine[1])}}
 
 
+def pulling() -> tuple[Figure, dict[str, Any]]:
+    """How strongly a softmax still pulls a place to its own proxy, by angle and scale.
+
+    1 − p, with p the share of its own proxy among 500 in 8 dimensions; the mean of 300 places, for
+    each of which the other proxies stand in random directions.
+    """
+    generator = torch.Generator().manual_seed(0)
+    others = F.normalize(torch.randn(300, 499, 8, generator=generator).double(), dim=2)[..., 0]
+    degrees = torch.arange(0, 91, dtype=torch.float64)
+    fig, axes = plt.subplots(figsize=(6.5, 2.2))
+    drawn: dict[str, Any] = {}
+    for alpha, ink in ((2, "black"), (8, "0.6"), (32, figures.WRONG)):
+        rest = torch.logsumexp(alpha * others, dim=1)  # (300,)
+        pull = torch.sigmoid(rest[:, None] - alpha * degrees.deg2rad().cos()).mean(dim=0)
+        axes.plot(degrees, pull, color=ink, lw=2.2, label=f"α = {alpha}")
+        drawn[f"{alpha}"] = {f"{d}°": float(pull[d]) for d in (10, 17, 20, 30, 34, 40)}
+    axes.set(xlabel="angle of the sample to its own proxy (°)", ylabel="1 − p", ylim=(0, 1.05))
+    axes.set(xlim=(0, 90), xticks=range(0, 91, 15))
+    axes.legend(loc="center right")
+    return fig, {"pull": drawn}
+
+
 def same_as_dmlkit(on_points: Callable[..., Tensor], alpha: float, lam: float) -> None:
     """Assert that value and gradients are those of dmlkit's SphericalExpansion."""
     generator = torch.Generator().manual_seed(0)
@@ -191,7 +213,7 @@ def search(
     cells: Mapping[str, tuple[int, int]],
     forms: Sequence[str],
     scales: Sequence[float],
-    rates: Sequence[float],
+    rates: Mapping[str, Sequence[float]],
 ) -> dict[str, Any]:
     """Recall@1 on validation characters by cell, form, scale and rate; takes ten minutes.
 
@@ -199,9 +221,7 @@ def search(
     """
     found: dict[str, Any] = {}
     for row, (cell, (classes, d)) in enumerate(cells.items()):
-        for name, alpha, rate in product(
-            forms if row == 0 else forms[:2], scales, rates if row == 0 else rates[:-1]
-        ):
+        for name, alpha, rate in product(forms if row == 0 else forms[:2], scales, rates[cell]):
             each = [
                 train(k, (bed[0][:classes], *bed[1:]), d, alpha, rate, name)
                 for k, bed in groups.items()
@@ -214,8 +234,8 @@ def search(
 
 
 def searching(searched: Mapping[str, Any], cell: str) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 and angles by scale, each at its best rate, of four forms; with all cells."""
-    fig, panels = plt.subplots(1, 2, figsize=(6.5, 3.1))
+    """Recall@1 of four forms by scale, each at its best rate, and by angle; with all cells."""
+    fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 3.3), sharey=True)
     looks: dict[str, tuple[str, dict[str, Any]]] = {
         "none": ("no points", {"color": "black", "marker": "o"}),
         "points": ("points, detached", {"color": figures.RIGHT, "marker": "^", "ls": "--"}),
@@ -225,16 +245,23 @@ def searching(searched: Mapping[str, Any], cell: str) -> tuple[Figure, dict[str,
     for name, (label, look) in looks.items():
         scales = [*searched[cell][name]]
         best = [setting(searched, cell, name, float(alpha)) for alpha in scales]
-        for axes, kind in zip(panels, (cell, "angles"), strict=True):
-            means = [np.mean(searched[kind][name][f"{a:g}"][f"{r:g}"]) for a, r in best]
-            axes.plot([a for a, _ in best], means, label=label, ms=6, lw=1.8, mec="white", **look)
-    for axes, title in zip(panels, ("Recall@1 (%)", "sample to own proxy (°)"), strict=True):
-        axes.set(xscale="log", xlabel="scale α", title="")
-        axes.set_xticks([float(a) for a in searched[cell]["none"]], [*searched[cell]["none"]])
-        axes.minorticks_off()
-        axes.set_title(title, weight="bold", loc="left")
-    panels[1].set_ylim(bottom=0)
-    fig.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+        each = np.array([searched[cell][name][f"{a:g}"][f"{r:g}"] for a, r in best])
+        at = [a for a, _ in best]
+        left.plot(at, each.mean(axis=1), label=label, ms=6, lw=1.8, mec="white", **look)
+        left.plot(at, each, color=look["color"], ls=look.get("ls", "-"), lw=0.5, alpha=0.6)
+        dots = [
+            (np.mean(angles), np.mean(searched[cell][name][alpha][rate]))
+            for alpha, rates in searched["angles"][name].items()
+            for rate, angles in rates.items()
+        ]
+        right.plot(*np.transpose(dots), look["marker"], color=look["color"], ms=5, alpha=0.75)
+    left.set(xscale="log", xlabel="scale α, each at its best rate")
+    left.set_xticks([float(a) for a in searched[cell]["none"]], [*searched[cell]["none"]])
+    left.minorticks_off()
+    left.set_title("Recall@1 (%) by scale", weight="bold", loc="left")
+    right.set(xlabel="angle of samples to their own proxy (°)", xlim=(10, None))
+    right.set_title("by angle, all settings", weight="bold", loc="left")
+    fig.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     drawn = {
         kind: {
             form: {alpha: {rate: figures.sample(v) for rate, v in rates.items()}
@@ -253,53 +280,58 @@ def _interval(values: Array) -> dict[str, Any]:
 
 
 def answer(
-    pairs: Mapping[str, tuple[Array, Array]],
+    levels: Mapping[str, Array],
     floors: Mapping[str, float],
-    further: Mapping[str, tuple[Array, Array]] | None = None,
+    gains: Mapping[str, Array],
+    further: Mapping[str, Array] | None = None,
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 with and without, and the difference, a row for each pair; the first is the rule's.
+    """Recall@1 of each way and of what needs no training; differences, the first one the rule's.
 
     ``further`` differences are kept, not drawn.
     """
-    fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 3.9), sharey=True, width_ratios=(1, 1.75))
-    gains = {name: _interval(a - b) for name, (a, b) in {**pairs, **(further or {})}.items()}
-    for row, (name, (with_, without)) in enumerate(pairs.items()):
-        each, first = gains[name], row == 0
+    means = {name: float(np.mean(each)) for name, each in levels.items()} | dict(floors)
+    order = sorted([*levels, *floors], key=lambda name: means[name])
+    heights = len(order), 1.4 * len(gains)
+    fig, (top, below) = plt.subplots(
+        2, 1, figsize=(6.5, 0.19 * sum(heights) + 1.3), height_ratios=heights
+    )
+    for row, name in enumerate(order):
+        trained = name in levels
+        ink = "black" if trained else "0.5"
+        mean = means[name]
+        top.plot([0, mean], [row] * 2, color="0.88", lw=1, zorder=0)
+        if trained:
+            top.plot(levels[name], [row] * len(levels[name]), ".", color="0.6", ms=4, zorder=2)
+        top.plot(mean, row, "o" if trained else "s", color=ink, mec="white", ms=8, zorder=3)
+        top.text(1.01, row, f"{mean:.1f}", transform=top.get_yaxis_transform(), va="center",
+                 color=ink, size=10)  # fmt: skip
+    top.set_yticks(range(len(order)), order)
+    for name, label in zip(order, top.get_yticklabels(), strict=True):
+        label.set_color("black" if name in levels else "0.5")
+    top.set(ylim=(len(order) - 0.5, -0.5), xlim=(30, 92))
+    top.set_title("Recall@1 (%)", fontweight="bold", loc="left")
+    kept = {name: _interval(each) for name, each in {**gains, **(further or {})}.items()}
+    for row, name in enumerate(gains):
+        each, first = kept[name], row == 0
         ink = figures.RIGHT if first else "0.35"
-        ends = [without.mean(), with_.mean()]
-        left.plot(ends, [row] * 2, color=ink, lw=1.5, zorder=2)
-        left.plot(ends[0], row, "o", mfc="white", mec=ink, mew=1.6, ms=7, zorder=3)
-        left.plot(ends[1], row, "o", color=ink, ms=7, zorder=3)
         ends = [each["low"], each["high"]]
-        right.plot(ends, [row] * 2, color=ink, lw=7 if first else 4, solid_capstyle="butt")
-        right.plot(each["mean"], row, "o", color="white", mec=ink, ms=4.5, mew=1.2)
+        below.plot(ends, [row] * 2, color=ink, lw=7 if first else 4, solid_capstyle="butt")
+        below.plot(each["mean"], row, "o", color="white", mec=ink, ms=4.5, mew=1.2)
         said = f"{round(each['mean'], 1) + 0.0:+.1f}".replace("-", "−").replace("+0.0", "0.0")
-        right.text(1.03, row, said, transform=right.get_yaxis_transform(), va="center",
-                   color=ink, size=12, weight="bold" if first else "normal")  # fmt: skip
-    drawn = [name for name in floors if "features" not in name]
-    for name in drawn:
-        left.axvline(floors[name], color="0.7", lw=1.2, ls=":", zorder=0)
-    top = left.secondary_xaxis("top")
-    top.set_xticks(
-        [floors[name] for name in drawn],
-        [name.replace(" (8)", "").replace(" ", "\n") for name in drawn],
-    )
-    top.tick_params(length=0, labelsize=7, colors="0.4")
-    top.spines["top"].set_visible(False)
-    right.axvline(0, color="black", lw=1, zorder=0)
-    right.axvline(1, color="0.4", lw=1.2, ls=":", zorder=0)
-    left.set_yticks(
-        range(len(pairs)), [name.replace(", ", ",\n", 1).replace(": ", ":\n") for name in pairs]
-    )
-    left.get_yticklabels()[0].set_fontweight("bold")
-    left.set(ylim=(len(pairs) - 0.5, -0.5), xlim=(30, 80), xlabel="Recall@1 (%)")
-    right.set_xlabel("difference (points); dotted: one point")
-    right.xaxis.set_major_locator(MaxNLocator(integer=True))
-    for axes in (left, right):
+        below.text(1.01, row, said, transform=below.get_yaxis_transform(), va="center",
+                   color=ink, size=11, weight="bold" if first else "normal")  # fmt: skip
+    below.axvline(0, color="black", lw=1, zorder=0)
+    below.axvline(1, color="0.4", lw=1.2, ls=":", zorder=0)
+    below.set_yticks(range(len(gains)), gains)
+    below.get_yticklabels()[0].set_fontweight("bold")
+    below.set(ylim=(len(gains) - 0.5, -0.5))
+    below.set_title("difference (points); dotted: one point", fontweight="bold", loc="left")
+    below.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for axes in (top, below):
         axes.grid(False, axis="y")
-    levels = {name: {"with": figures.sample(a), "without": figures.sample(b)}
-              for name, (a, b) in pairs.items()}  # fmt: skip
-    return fig, {"gain": gains, "level": levels, "floor": figures.example(dict(floors))}
+        axes.tick_params(axis="y", length=0)
+    found = {name: figures.sample(each) for name, each in levels.items()}
+    return fig, {"gain": kept, "level": found, "floor": dict(floors)}
 
 
 def standing(
@@ -321,12 +353,11 @@ def standing(
     return {"stands": found}
 
 
-def cells(pair: tuple[Array, Array], others: Mapping[str, Array]) -> tuple[Figure, dict[str, Any]]:
+def cells(gain: Array, others: Mapping[str, Array]) -> tuple[Figure, dict[str, Any]]:
     """What points add by classes and dimensions, and how much more in the first of these cells.
 
     ``others`` that are no such cell are kept, not drawn.
     """
-    gain = pair[0] - pair[1]
     few = {name: others[name][: len(gain)] for name in ("50 in 8", "500 in 64")}
     rows = {"500 in 8": gain, **few, "first − mean": gain - np.mean([*few.values()], axis=0)}
     names = ["500 classes in 8 dimensions", "50 in 8", "500 in 64", "first − mean of both"]
