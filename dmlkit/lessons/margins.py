@@ -163,7 +163,7 @@ def answer(
     left.axvline(raw.mean(), color="0.6", lw=1.4, ls=":", zorder=0)
     left.text(raw.mean(), -0.62, "raw pixels", color="0.35", ha="center", va="bottom", fontsize=8)
     left.set_yticks(range(len(shown)), [*shown.values()])
-    left.set(ylim=(len(shown) - 0.5, -0.6), xlabel="Recall@1 (%)")
+    left.set(xlim=(31, 56), ylim=(len(shown) - 0.5, -0.6), xlabel="Recall@1 (%)")
     rows = {name: row(values) for name, values in gain.items()}
     labels = {"ArcFace": "ArcFace − none", "placebo": "placebo: none − none",
               "CosFace": "CosFace − none", "angle": "ArcFace − CosFace",
@@ -195,37 +195,26 @@ def leads(found: Mapping[str, np.ndarray]) -> tuple[Figure, dict[str, Any]]:
 
     ``found`` has each image's lead and own angle by loss: (networks, runs, 2, images).
     """
-    fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 2.5), layout="constrained")
-    asked, bins = math.degrees(0.5), np.arange(-48.0, 61.0, 4.0)
-    for name, label in (("none", "no margin"), ("ArcFace", "0.5 rad")):
-        every = found[name][:, :, 0].ravel()
-        share = 100 * np.histogram(every, bins)[0] / len(every)
-        left.stairs(share, bins, color=INKS[name], lw=2, label=label)
-    left.set(xlabel="lead (degrees)", xticks=[-30, 0, 29], xlim=(-45, 55), ylabel="images (%)")
-    left.legend(loc="upper right", frameon=False, fontsize=8, handlelength=1.2)
-    left.set_title("the leads", weight="bold", loc="left")
-    at = np.linspace(-30, 50, 81)
-    beyond = {
-        name: np.array([[100 * (one[:, 0] > x).mean() for x in at] for one in each])
-        for name, each in found.items()
-    }  # (networks, places)
-    change = beyond["ArcFace"] - beyond["none"]
-    rows = [row(column) for column in change.T]
-    if len(change) > 1:
-        ends = [[each[end] for each in rows] for end in ("low", "high")]
-        right.fill_between(at, *ends, color=MARGIN, alpha=0.22, lw=0)
-    right.plot(at, change.mean(axis=0), color=MARGIN, lw=2.2)
-    right.axhline(0, color="0.3", lw=1)
-    right.set(xlabel="x (degrees)", xticks=[-30, 0, 29], xlim=(-30, 50), ylabel="points")
-    right.set_title("leads beyond x: 0.5 rad − none", weight="bold", loc="left")
-    for axes in (left, right):
-        axes.axvline(asked, color="0.6", lw=1.2, ls=":", zorder=0)
+    fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.5), sharey=True, layout="constrained")
+    asked = math.degrees(0.5)
+    bins = np.arange(-48.0, 61.0, 4.0), np.arange(8.0, 85.0, 4.0)
+    for place, axes in enumerate(panels):
+        for name, label in (("none", "no margin"), ("ArcFace", "0.5 rad")):
+            every = found[name][:, :, place].ravel()
+            share = 100 * np.histogram(every, bins[place])[0] / len(every)
+            axes.stairs(share, bins[place], color=INKS[name], lw=2, label=label)
         axes.grid(False, axis="x")
+    panels[0].axvline(asked, color="0.6", lw=1.2, ls=":", zorder=0)
+    panels[0].set(xlabel="lead (degrees)", xticks=[-30, 0, 29], xlim=(-45, 55))
+    panels[0].set_ylabel("images (%)")
+    panels[1].set(xlabel="angle to the own proxy (degrees)", xlim=(10, 80))
+    panels[1].legend(loc="upper right", frameon=False, fontsize=9, handlelength=1.2)
     drawn: dict[str, Any] = {}
     for what, place in (("lead", 0), ("own angle", 1)):
         of = {name: np.median(each[:, :, place], axis=(1, 2)) for name, each in found.items()}
         drawn[what] = {name: figures.sample(each) for name, each in of.items()}
         drawn[f"{what}, ArcFace − none"] = row(of["ArcFace"] - of["none"])
+        drawn[f"none − ArcFace, {what}"] = row(of["none"] - of["ArcFace"])
     tail = {name: 100 * (each[:, :, 0] > asked).mean(axis=(1, 2)) for name, each in found.items()}
     drawn["beyond"] = {name: figures.sample(each) for name, each in tail.items()}
     drawn["beyond, ArcFace − none"] = row(tail["ArcFace"] - tail["none"])
