@@ -1,7 +1,7 @@
 """What lesson 09 draws."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -10,15 +10,13 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Wedge
-from numpy.typing import NDArray
 from torch import Tensor
 
 from dmlkit import figures
-from dmlkit.lessons import proxies
 from dmlkit.lessons.proxies import row as row
 
-Array = NDArray[np.float64]
 NONE, MARGIN = "0.15", figures.RIGHT
+INKS = {"none": NONE, "ArcFace": MARGIN, "CosFace": "#56a0d3"}
 BLUE, ORANGE, GRAY = "#9ecae1", "#fdd0a2", "#dedede"
 
 
@@ -142,51 +140,37 @@ def pull(
     return fig, {"pull": at}
 
 
-def search(
-    tried: Mapping[str, Sequence[float]], rates: Sequence[float]
-) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 on validation characters by setting, such as "0.5 at 8", and rate."""
-    names = {
-        name: ("no margin" if name.startswith("0 ") else f"{name.split()[0]} rad")
-        + f", α = {name.split()[-1]}"
-        for name in tried
-    }
-    lines = {names[name]: line for name, line in tried.items()}
-    fig, _ = proxies.search(lines, rates, dict.fromkeys(lines, ""), "{}", ("", ""), (15, 75))
-    return fig, {"best": {name: max(line) for name, line in tried.items()}}
-
-
 def answer(
     hit: Mapping[str, np.ndarray], raw: np.ndarray, gain: Mapping[str, np.ndarray]
 ) -> tuple[Figure, dict[str, Any]]:
     """Levels of Recall@1, and differences with 95 % intervals; the rule's is the first.
 
-    ``hit`` has Recall@1 by setting, ``raw`` that of raw pixels, ``gain`` differences by name;
-    all (networks,).
+    ``hit`` has Recall@1 by loss, ``raw`` that of raw pixels, ``gain`` differences by name; all
+    (networks,).
     """
     fig, (left, right) = plt.subplots(
-        1, 2, figsize=(6.8, 2.7), width_ratios=(1, 1.35), layout="constrained"
+        1, 2, figsize=(6.8, 2.9), width_ratios=(1, 1.35), layout="constrained"
     )
     fig.set_layout_engine("constrained", wspace=0.12)
-    shown = {"none": "no margin", "0.5": "0.5 rad", "none, 64": "no margin, α = 64",
-             "0.5, 64": "0.5 rad, α = 64"}  # fmt: skip
+    shown = {"none": "no margin", "ArcFace": "ArcFace", "CosFace": "CosFace"}
     for place, name in enumerate(shown):
-        ink = MARGIN if name.startswith("0.5") else NONE
-        left.plot(hit[name], [place] * len(hit[name]), "o", color=ink, alpha=0.35, ms=4.5, mew=0)
-        left.plot(hit[name].mean(), place, "|", color=ink, ms=17, mew=3)
-        said = f"{hit[name].mean():.0f}"
-        left.text(1.05, place, said, color=ink, ha="left", va="center", fontsize=10,
-                  weight="bold", transform=left.get_yaxis_transform())  # fmt: skip
+        left.plot(hit[name], [place] * len(hit[name]), "o", color=INKS[name], alpha=0.35, ms=4.5,
+                  mew=0)  # fmt: skip
+        left.plot(hit[name].mean(), place, "|", color=INKS[name], ms=22, mew=3)
+        left.text(1.05, place, f"{hit[name].mean():.1f}", color=INKS[name], ha="left",
+                  va="center", fontsize=10, weight="bold",
+                  transform=left.get_yaxis_transform())  # fmt: skip
     left.axvline(raw.mean(), color="0.6", lw=1.4, ls=":", zorder=0)
     left.text(raw.mean(), -0.62, "raw pixels", color="0.35", ha="center", va="bottom", fontsize=8)
     left.set_yticks(range(len(shown)), [*shown.values()])
-    left.set(ylim=(len(shown) - 0.5, -0.6), xlabel="Recall@1 (%)")
+    left.set(xlim=(31, 56), ylim=(len(shown) - 0.5, -0.6), xlabel="Recall@1 (%)")
     rows = {name: row(values) for name, values in gain.items()}
-    labels = {"own": "0.5 rad − none", "placebo": "placebo: none − none",
-              "64": "0.5 rad − none,\nboth at α = 64"}  # fmt: skip
+    labels = {"ArcFace": "ArcFace − none", "placebo": "placebo: none − none",
+              "CosFace": "CosFace − none", "angle": "ArcFace − CosFace",
+              "validation": "ArcFace − none,\nvalidation characters"}  # fmt: skip
     for place, name in enumerate(labels):
         each, big = rows[name], place == 0
-        ink = {"own": MARGIN, "placebo": "0.45"}.get(name, "#56a0d3")
+        ink = MARGIN if big else "0.45" if name == "placebo" else "#56a0d3"
         right.plot(each["values"], [place] * each["n"], "o", color=ink, alpha=0.3, ms=4, mew=0)
         if each["n"] > 1:
             right.plot([each["low"], each["high"]], 2 * [place], color=ink, lw=4.5 if big else 2.5,
@@ -202,32 +186,36 @@ def answer(
     right.set(ylim=(len(labels) - 0.5, -0.6), xlabel="difference in Recall@1 (points)")
     for axes in (left, right):
         axes.grid(False, axis="y")
-    found = {name: figures.sample(each) for name, each in hit.items()}
-    return fig, {"gain": rows, "raw": figures.example(float(raw.mean())), "found": found}
+    kept = {name: figures.sample(each) for name, each in hit.items()}
+    return fig, {"gain": rows, "raw": figures.example(float(raw.mean())), "found": kept}
 
 
-def leads(found: Mapping[str, Sequence[Tensor]]) -> tuple[Figure, dict[str, Any]]:
-    """Histograms of the leads of training images, with the margin and without: by setting (N,)."""
+def leads(found: Mapping[str, np.ndarray]) -> tuple[Figure, dict[str, Any]]:
+    """Where training images stand, with the margin and without.
+
+    ``found`` has each image's lead and own angle by loss: (networks, runs, 2, images).
+    """
     fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.5), sharey=True, layout="constrained")
-    bins = np.arange(-60.0, 81.0, 4.0)
     asked = math.degrees(0.5)
-    pairs = {"at the searched scales": ("none", "0.5"), "at α = 64": ("none, 64", "0.5, 64")}
-    for axes, (title, names) in zip(panels, pairs.items(), strict=True):
-        axes.axvspan(0, asked, color=GRAY, lw=0, zorder=0)
-        for name, ink, label in zip(names, (NONE, MARGIN), ("no margin", "0.5 rad"), strict=True):
-            every = torch.cat([*found[name]]).numpy()
-            share = np.histogram(every, bins)[0] / len(every)
-            axes.stairs(100 * share, bins, color=ink, lw=2, label=label)
-        axes.set(xlabel="lead (degrees)", xticks=[-30, 0, 29, 60], xlim=(-45, 75))
-        axes.set_title(title, weight="bold", loc="left")
-        axes.grid(False)
+    bins = np.arange(-48.0, 61.0, 4.0), np.arange(8.0, 85.0, 4.0)
+    for place, axes in enumerate(panels):
+        for name, label in (("none", "no margin"), ("ArcFace", "0.5 rad")):
+            every = found[name][:, :, place].ravel()
+            share = 100 * np.histogram(every, bins[place])[0] / len(every)
+            axes.stairs(share, bins[place], color=INKS[name], lw=2, label=label)
+        axes.grid(False, axis="x")
+    panels[0].axvline(asked, color="0.6", lw=1.2, ls=":", zorder=0)
+    panels[0].set(xlabel="lead (degrees)", xticks=[-30, 0, 29], xlim=(-45, 55))
     panels[0].set_ylabel("images (%)")
-    panels[1].legend(loc="upper right", frameon=False)
-    medians = {name: np.array([each.median().item() for each in of]) for name, of in found.items()}
-    drawn: dict[str, Any] = {"median": {n: figures.sample(each) for n, each in medians.items()}}
-    drawn["median, 0.5 − none"] = row(medians["0.5"] - medians["none"])
-    drawn["beyond"] = {
-        name: figures.sample([100 * (each > asked).double().mean().item() for each in of])
-        for name, of in found.items()
-    }
+    panels[1].set(xlabel="angle to the own proxy (degrees)", xlim=(10, 80))
+    panels[1].legend(loc="upper right", frameon=False, fontsize=9, handlelength=1.2)
+    drawn: dict[str, Any] = {}
+    for what, place in (("lead", 0), ("own angle", 1)):
+        of = {name: np.median(each[:, :, place], axis=(1, 2)) for name, each in found.items()}
+        drawn[what] = {name: figures.sample(each) for name, each in of.items()}
+        drawn[f"{what}, ArcFace − none"] = row(of["ArcFace"] - of["none"])
+        drawn[f"none − ArcFace, {what}"] = row(of["none"] - of["ArcFace"])
+    tail = {name: 100 * (each[:, :, 0] > asked).mean(axis=(1, 2)) for name, each in found.items()}
+    drawn["beyond"] = {name: figures.sample(each) for name, each in tail.items()}
+    drawn["beyond, ArcFace − none"] = row(tail["ArcFace"] - tail["none"])
     return fig, drawn

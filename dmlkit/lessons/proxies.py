@@ -129,83 +129,74 @@ def forces(
     axes.set(xlim=(-90, 90), ylim=(-0.06, 1.8), xticks=range(-90, 91, 30))
     axes.set(xlabel="angle of an image to its own proxy (degrees)", ylabel="force over α")
     axes.legend(
-        title="the hardest quarter\nhas of all force", loc="upper left", bbox_to_anchor=(1, 1)
+        title="share of all force on\nthe hardest quarter", loc="upper left", bbox_to_anchor=(1, 1)
     )
     return fig, {"share": share}
 
 
 def search(
-    tried: Mapping[str, Sequence[float]],
-    rates: Sequence[float],
-    share: Mapping[str, float | str],
-    label: str = "α = {}",
-    said: tuple[str, str] = ("force on the\nhardest quarter", " %"),
-    span: tuple[float, float] = (25, 75),
+    tried: Mapping[str, Sequence[float]], rates: Sequence[float]
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 on validation characters by setting and rate, (settings, rates), as a heat map.
-
-    Beside it each setting's ``share`` at its best rate, with what is ``said`` of it and its unit.
-    ``span`` are the values of the palest and of the darkest blue.
-    """
+    """Recall@1 on validation characters by scale, (scales, rates), as a heat map."""
     table = np.array([*tried.values()])
-    fig, axes = plt.subplots(figsize=(6.5, 0.7 + 0.3 * len(tried)))
-    axes.imshow(table, cmap="Blues", vmin=span[0], vmax=max(span[1], table.max()), aspect="auto")
-    for row, line in enumerate(table):
+    fig, axes = plt.subplots(figsize=(5.5, 0.7 + 0.3 * len(tried)))
+    axes.imshow(table, cmap="Blues", vmin=25, vmax=75, aspect="auto")
+    for place, line in enumerate(table):
         for column, value in enumerate(line):
             top = column == line.argmax()
-            axes.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=9,
+            axes.text(column, place, f"{value:.0f}", ha="center", va="center", fontsize=9,
                       weight="bold" if top else "normal")  # fmt: skip
             if top:
                 box: Any = {"fill": False, "ec": figures.WRONG, "lw": 2}
-                axes.add_patch(Rectangle((column - 0.47, row - 0.44), 0.94, 0.88, **box))
-    for row, name in enumerate(tried):
-        value = share[name]
-        side = value if isinstance(value, str) else f"{value:.0f}{said[1]}"
-        axes.text(len(rates) + 0.1, row, side, ha="center", va="center")
-    axes.text(len(rates) + 0.1, -0.75, said[0], ha="center", va="bottom", fontsize=8)
+                axes.add_patch(Rectangle((column - 0.47, place - 0.44), 0.94, 0.88, **box))
     axes.set_xticks(range(len(rates)), [f"{lr:g}" for lr in rates])
-    axes.set_yticks(range(len(tried)), [label.format(name) for name in tried])
-    axes.set(xlim=(-0.5, len(rates) + 0.7), xlabel="learning rate")
-    axes.xaxis.set_label_coords(0.4, -0.12)
+    axes.set_yticks(range(len(tried)), [f"α = {name}" for name in tried])
+    axes.set(xlabel="learning rate")
     axes.grid(False)
     for edge in axes.spines.values():
         edge.set_visible(False)
     axes.set_title("Recall@1 on validation characters (%)", loc="left", fontsize=10, weight="bold",
                    pad=8)  # fmt: skip
-    tops = {name: {"best": max(line), "share": share[name]} for name, line in tried.items()}
-    return fig, {"validation": figures.example(tops)}
+    return fig, {"validation": figures.example({name: max(line) for name, line in tried.items()})}
 
 
 def answer(
     found: Mapping[int, np.ndarray],
+    late: Mapping[int, np.ndarray],
     floors: Mapping[str, np.ndarray],
     gain: Mapping[str, np.ndarray],
 ) -> tuple[Figure, dict[str, Any]]:
-    """Levels of Recall@1 by scale, and differences with 95 % intervals; the rule's is the first.
+    """Recall@1 over the scale, and differences with 95 % intervals; the rule's are the first two.
 
-    ``found`` has Recall@1 by scale, ``floors`` that of what needs no training, ``gain``
-    differences by name; all (networks,). Five differences are drawn.
+    ``found`` has Recall@1 by scale, ``late`` that after more steps, ``floors`` that of what needs
+    no training, ``gain`` differences by name; all (networks,).
     """
     fig, (left, right) = plt.subplots(
-        1, 2, figsize=(6.8, 3.1), width_ratios=(1, 1.3), layout="constrained"
+        1, 2, figsize=(6.8, 3.1), width_ratios=(1, 1.25), layout="constrained"
     )
-    ink = figures.RIGHT
-    for place, each in enumerate(found.values()):
-        left.plot([place] * len(each), each, "o", color=ink, alpha=0.35, ms=4.5, mew=0)
-        left.plot(place, each.mean(), "_", color=ink, ms=17, mew=3)
-        left.text(place, each.max() + 2.5, f"{each.mean():.0f}", color=ink, ha="center",
-                  va="bottom", weight="bold")  # fmt: skip
+    ink, pale = figures.RIGHT, "#56a0d3"
+    for by, color, style, said in (
+        (late, "0.45", "--", "600 steps"),
+        (found, ink, "-", "150 steps"),
+    ):
+        for alpha, values in by.items():
+            left.plot([alpha] * len(values), values, "o", color=color, alpha=0.3, ms=4, mew=0)
+        means = [values.mean() for values in by.values()]
+        left.plot([*by], means, "o", ls=style, color=color, lw=2, ms=6, label=said)
     for name, each in floors.items():
         left.axhline(each.mean(), color="0.6", lw=1.4, ls=":", zorder=0)
-        left.text(-0.5, each.mean() + 0.8, name, color="0.35", va="bottom", fontsize=8)
-    left.set_xticks(range(len(found)), [f"{alpha}" for alpha in found])
-    left.set(xlim=(-0.6, len(found) - 0.4), ylim=(0, 80), xlabel="scale α", ylabel="Recall@1 (%)")
+        left.text(1.6, each.mean() + 0.8, name, color="0.35", va="bottom", fontsize=8)
+    left.set_xscale("log")
+    left.set_xticks([*found], [f"{alpha}" for alpha in found])
+    left.minorticks_off()
+    left.set(xlim=(1.5, 90), ylim=(0, 80), xlabel="scale α", ylabel="Recall@1 (%)")
+    left.legend(loc="lower right", bbox_to_anchor=(1, 0.12), frameon=False, fontsize=8)
     left.grid(False, axis="x")
     rows = {name: row(np.asarray(values)) for name, values in gain.items()}
-    shown = [*rows][:5]
+    shown = ["8 − 2", "18 − 8", "8 − 2, 600 steps", "18 − 8, 600 steps", "64 − 8, 600 steps"]
     for place, name in enumerate(shown):
-        one, big = rows[name], place == 0
-        color = ink if big else "#56a0d3"
+        one, big = rows[name], place < 2
+        color = ink if big else pale
         right.plot(one["values"], [place] * one["n"], "o", color=color, alpha=0.3, ms=4, mew=0)
         if one["n"] > 1:
             right.plot([one["low"], one["high"]], 2 * [place], color=color,
@@ -213,23 +204,25 @@ def answer(
         right.plot(one["mean"], place, "o", color=color, ms=11 if big else 7, mec="white", mew=1.2)
         said = f"{np.round(one['mean'], 1) + 0.0:+.1f}".replace("-", "−")
         right.text(1.03, place, said, color=color, ha="left", va="center",
-                   fontsize=14 if big else 10, weight="bold" if big else "normal",
+                   fontsize=13 if big else 10, weight="bold" if big else "normal",
                    transform=right.get_yaxis_transform())  # fmt: skip
     right.axvline(0, color="0.3", lw=1, zorder=0)
-    labels = [f"α = {name}".replace(", 600", ",\n600") for name in shown]
-    right.set_yticks(range(len(shown)), labels)
-    right.get_yticklabels()[0].set_fontweight("bold")
+    right.set_yticks(range(len(shown)), [f"α = {n}".replace(", ", ",\n") for n in shown])
+    for tick in right.get_yticklabels()[:2]:
+        tick.set_fontweight("bold")
     right.set(ylim=(len(shown) - 0.5, -0.6), xlabel="difference in Recall@1 (points)")
     right.grid(False, axis="y")
     kept = {f"{alpha}": figures.sample(each) for alpha, each in found.items()}
+    after = {f"{alpha}": figures.sample(each) for alpha, each in late.items()}
     floor = {name: float(each.mean()) for name, each in floors.items()}
-    return fig, {"gain": rows, "found": kept, "floor": figures.example(floor)}
+    return fig, {"gain": rows, "found": kept, "late": after, "floor": figures.example(floor)}
 
 
 def shares(watched: Mapping[int, Sequence[np.ndarray]]) -> tuple[Figure, dict[str, Any]]:
-    """The force on the hardest quarter, and the images on the wrong side, by training step.
+    """The images on the wrong side and their share of the force, by training step.
 
-    ``watched`` has both, in percent, for each scale and network: (steps, 2).
+    ``watched`` has, in percent, the share of the force and that of the images, for each scale and
+    network: (steps, 2).
     """
     fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.6), sharex=True, layout="constrained")
     inks = dict(
@@ -239,25 +232,19 @@ def shares(watched: Mapping[int, Sequence[np.ndarray]]) -> tuple[Figure, dict[st
     steps = len(next(iter(curves.values())))
     width = min(10, steps)
     at = np.arange(steps // width) * width + width / 2
-    for place, (axes, title) in enumerate(
-        zip(
-            panels,
-            ("force on the hardest quarter (%)", "images on the wrong side (%)"),
-            strict=True,
-        )
-    ):
+    titles = {1: "images on the wrong side (%)", 0: "their share of all force (%)"}
+    for axes, (place, title) in zip(panels, titles.items(), strict=True):
         for alpha, curve in curves.items():
             mean = curve[: steps // width * width, place].reshape(-1, width).mean(axis=1)
             axes.plot(at, mean, color=inks[alpha], lw=2, label=f"α = {alpha}")
         axes.set(xlabel="step", ylim=(0, 103), xlim=(0, steps))
         axes.set_title(title, weight="bold", loc="left", fontsize=10)
     fig.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", frameon=False)
-    last = {alpha: curve[-steps // 3 :].mean(axis=0) for alpha, curve in curves.items()}
-    most = {f"{alpha}": float(curve[:, 0].max()) for alpha, curve in curves.items()}
+    last = {alpha: np.array([w[-steps // 3 :].mean(axis=0) for w in each])
+            for alpha, each in watched.items()}  # fmt: skip
     return fig, {
-        "share": figures.example({f"{alpha}": float(each[0]) for alpha, each in last.items()}),
-        "wrong": figures.example({f"{alpha}": float(each[1]) for alpha, each in last.items()}),
-        "most": figures.example(most),
+        "force": {f"{alpha}": figures.sample(each[:, 0]) for alpha, each in last.items()},
+        "wrong": {f"{alpha}": figures.sample(each[:, 1]) for alpha, each in last.items()},
     }
 
 
