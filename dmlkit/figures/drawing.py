@@ -142,24 +142,20 @@ def gains(
     axes: Axes,
     values: Mapping[str, ArrayLike],
     unit: str = "points of Recall@1",
-    shared: float = 0.0,
+    overlap: float = 0.0,
 ) -> dict[str, Any]:
     """Draw the differences that answer a lesson, {label: (n,)}, the one that is asked for first.
 
     A small dot is a repetition, a bar the 95 % t-interval of the mean; the numbers stand in the
-    right margin. Where repetitions share training data, ``shared`` is the size of a test set over
-    that of its training set, and the half-width t s √(1/n + shared) (Nadeau and Bengio, 2003, The
-    Generalization Error, eq. 9). Returns a ``sample`` for each label, with mean, low, high and n.
+    right margin. Repetitions that share training classes have an ``overlap``, as in
+    ``statistics.interval``. Returns a ``sample`` for each label, with mean, low, high and n.
 
     >>> _, axes = plt.subplots()
     >>> gains(axes, {"8 × 8 − 32 × 2": [1.0, 3.0]})["8 × 8 − 32 × 2"]["mean"]
     2.0
     """
     axes.axvline(0, color="0.3", lw=1, zorder=1)
-    found = {label.replace("\n", " "): _summary(each) for label, each in values.items()}
-    for kept in found.values() if shared else ():
-        half = (kept["high"] - kept["mean"]) * np.sqrt(1 + kept["n"] * shared)
-        kept |= {"low": float(kept["mean"] - half), "high": float(kept["mean"] + half)}
+    found = {label.replace("\n", " "): _summary(each, overlap) for label, each in values.items()}
     for row, kept in enumerate(found.values()):
         ink, first = RIGHT if row == 0 else "0.35", row == 0
         ends = [kept.get("low", kept["mean"]), kept.get("high", kept["mean"])]
@@ -222,10 +218,10 @@ def dots(
     return found
 
 
-def _summary(values: ArrayLike) -> dict[str, Any]:
+def _summary(values: ArrayLike, overlap: float = 0.0) -> dict[str, Any]:
     """A ``sample`` (n,) with its mean and n, and the ends of the interval if n is above 1."""
     kept = sample(values)
-    mean, low, high, n = statistics.interval(kept["values"])
+    mean, low, high, n = statistics.interval(kept["values"], overlap=overlap)
     kept |= {"mean": float(mean), "n": int(n)}
     return kept | {"low": float(low), "high": float(high)} if n > 1 else kept
 

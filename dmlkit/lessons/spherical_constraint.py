@@ -235,7 +235,7 @@ def answer(
     rows = {"SEC": "SEC", "strong SEC": "strong SEC", "even only": "even only",
             "short only": "short only", "no SEC,\ntwice the steps": "longer"}  # fmt: skip
     gain = {said: more[way][:, 0] - more["none"][:, 0] for said, way in rows.items()}
-    drawn["gain"] = figures.gains(right, gain, "points, minus no constraint", shared=1 / 5)
+    drawn["gain"] = figures.gains(right, gain, "points, minus no constraint", overlap=1 / 6)
     drawn["live"] = {}
     for row, (said, way) in enumerate(rows.items()):
         here = live[way][:, 0] - live["none"][:, 0]
