@@ -139,7 +139,7 @@ def verdict(
                 said = {"nearest, thinned": "thinned"}.get(name, name)
                 axes.annotate(said, at, off, textcoords="offset points", ha=side, color=ink,
                               fontsize=9)  # fmt: skip
-        axes.set(xlim=(0.46, 1.16), xticks=(0.5, 0.6, 0.7, 0.8, 0.9, 1))
+        axes.set(xlim=(0.36, 1.18), xticks=(0.5, 0.6, 0.7, 0.8, 0.9, 1))
     for name in _DIAL:
         at, side = ((8, 3), "left") if name != "r = 1" else ((-8, -4), "right")
         top.annotate(f"around {name[4:]}", (mean["far"][name], mean["recall"][name]), at,
@@ -156,8 +156,8 @@ def verdict(
     middle = (mean["recall"]["random"] + mean["recall"]["nearest, thinned"]) / 2
     top.text(0.73, middle - 0.6, "place", color=figures.WRONG, va="top", ha="center", **here)
     top.axhline(floor["raw pixels"], color="0.6", ls=":", lw=1.3, zorder=0)
-    top.text(0.465, floor["raw pixels"] + 0.5, "raw pixels", color="0.4", fontsize=8.5)
-    top.text(0.465, 31, f"untrained: {floor['untrained']:.0f}", color="0.4", fontsize=8.5)
+    top.text(0.365, floor["raw pixels"] + 0.5, "raw pixels", color="0.4", fontsize=8.5)
+    top.text(0.365, 31, f"untrained: {floor['untrained']:.0f}", color="0.4", fontsize=8.5)
     top.set(ylim=(30, 68))
     top.tick_params(labelbottom=False)
     top.set_title("Recall@1 (%)", fontweight="bold", loc="left", fontsize=10)

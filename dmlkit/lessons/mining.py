@@ -44,7 +44,7 @@ def annuli(
         axes.set_title(f"{when}: {teach} of 124 teach", fontweight="bold")
         for k, (name, color) in enumerate(INK.items()):
             said = f"{count[name]} {name}"
-            axes.text((-1.35, -0.45, 0.85)[k], -1.74, said, color=color, fontsize=9.5)
+            axes.text((-1.35, -0.45, 0.85)[k], -1.93, said, color=color, fontsize=9.5)
         numbers[when] = figures.example(count | {"D2_ap": D2[mate], "D2_an": D2[negative]})
     return fig, numbers
 
@@ -58,7 +58,7 @@ def _stamp(
     ink[..., 3] = ((image[0].numpy() - 0.25) / 0.35).clip(0, 1)
     x, y = place
     axes.imshow(ink, extent=(x - r, x + r, y - r, y + r), zorder=zorder)
-    axes.set(xlim=(-1.7, 1.7), ylim=(-1.8, 1.65), aspect="equal")
+    axes.set(xlim=(-1.7, 1.7), ylim=(-2.0, 1.65), aspect="equal")
 
 
 def _spaced(distances: np.ndarray) -> np.ndarray:
