@@ -20,7 +20,7 @@ LIVED = (
 #: Most words of the one bold sentence that answers the title, and of the whole verdict.
 BOLD, VERDICT = 25, 250
 #: Of these, without "More".
-CORE_WORDS, CORE_LINES, MINUTES = 1600, 90, 50
+CORE_WORDS, CORE_LINES, MINUTES = 1600, 90, 48
 #: The most words and code cells before "Going deeper", words of it, and of the box of evidence.
 WORDS, CELLS, DEEPER, BOX = 2000, 30, 800, 60
 EVIDENCE = 3000  # words of a notebook in which claims are settled
