@@ -13,6 +13,7 @@ from matplotlib.patches import Wedge
 from torch import Tensor
 
 from dmlkit import figures
+from dmlkit.lessons import proxies
 from dmlkit.lessons.proxies import row as row
 
 NONE, MARGIN = "0.15", figures.RIGHT
@@ -168,24 +169,9 @@ def answer(
     labels = {"ArcFace": "ArcFace − none", "placebo": "placebo: none − none",
               "CosFace": "CosFace − none", "angle": "ArcFace − CosFace",
               "validation": "ArcFace − none,\nvalidation characters"}  # fmt: skip
-    for place, name in enumerate(labels):
-        each, big = rows[name], place == 0
-        ink = MARGIN if big else "0.45" if name == "placebo" else "#56a0d3"
-        right.plot(each["values"], [place] * each["n"], "o", color=ink, alpha=0.3, ms=4, mew=0)
-        if each["n"] > 1:
-            right.plot([each["low"], each["high"]], 2 * [place], color=ink, lw=4.5 if big else 2.5,
-                       solid_capstyle="butt")  # fmt: skip
-        right.plot(each["mean"], place, "o", color=ink, ms=11 if big else 7, mec="white", mew=1.2)
-        said = f"{np.round(each['mean'], 1) + 0.0:+.1f}".replace("-", "−")
-        right.text(1.03, place, said, color=ink, ha="left", va="center",
-                   fontsize=14 if big else 10, weight="bold" if big else "normal",
-                   transform=right.get_yaxis_transform())  # fmt: skip
-    right.axvline(0, color="0.3", lw=1, zorder=0)
-    right.set_yticks(range(len(labels)), [*labels.values()])
-    right.get_yticklabels()[0].set_fontweight("bold")
-    right.set(ylim=(len(labels) - 0.5, -0.6), xlabel="difference in Recall@1 (points)")
-    for axes in (left, right):
-        axes.grid(False, axis="y")
+    inks = [MARGIN, "0.45", *["#56a0d3"] * 3]
+    proxies.differences(right, {said: rows[name] for name, said in labels.items()}, inks)
+    left.grid(False, axis="y")
     kept = {name: figures.sample(each) for name, each in hit.items()}
     return fig, {"gain": rows, "raw": figures.example(float(raw.mean())), "found": kept}
 

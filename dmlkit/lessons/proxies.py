@@ -160,6 +160,29 @@ def search(
     return fig, {"validation": figures.example({name: max(line) for name, line in tried.items()})}
 
 
+def differences(
+    axes: Axes, rows: Mapping[str, dict[str, Any]], inks: Sequence[str], large: int = 1
+) -> None:
+    """Differences of Recall@1 with 95 % intervals, of which the ``large`` first are the rule's."""
+    for place, (one, ink) in enumerate(zip(rows.values(), inks, strict=True)):
+        big = place < large
+        axes.plot(one["values"], [place] * one["n"], "o", color=ink, alpha=0.3, ms=4, mew=0)
+        if one["n"] > 1:
+            axes.plot([one["low"], one["high"]], 2 * [place], color=ink, lw=4.5 if big else 2.5,
+                      solid_capstyle="butt")  # fmt: skip
+        axes.plot(one["mean"], place, "o", color=ink, ms=11 if big else 7, mec="white", mew=1.2)
+        said = f"{np.round(one['mean'], 1) + 0.0:+.1f}".replace("-", "−")
+        axes.text(1.03, place, said, color=ink, ha="left", va="center",
+                  fontsize=13 if big else 10, weight="bold" if big else "normal",
+                  transform=axes.get_yaxis_transform())  # fmt: skip
+    axes.axvline(0, color="0.3", lw=1, zorder=0)
+    axes.set_yticks(range(len(rows)), [*rows])
+    for label in axes.get_yticklabels()[:large]:
+        label.set_fontweight("bold")
+    axes.set(ylim=(len(rows) - 0.5, -0.6), xlabel="difference in Recall@1 (points)")
+    axes.grid(False, axis="y")
+
+
 def answer(
     found: Mapping[int, np.ndarray],
     late: Mapping[int, np.ndarray],
@@ -194,24 +217,8 @@ def answer(
     left.grid(False, axis="x")
     rows = {name: row(np.asarray(values)) for name, values in gain.items()}
     shown = ["8 − 2", "18 − 8", "8 − 2, 600 steps", "18 − 8, 600 steps", "64 − 8, 600 steps"]
-    for place, name in enumerate(shown):
-        one, big = rows[name], place < 2
-        color = ink if big else pale
-        right.plot(one["values"], [place] * one["n"], "o", color=color, alpha=0.3, ms=4, mew=0)
-        if one["n"] > 1:
-            right.plot([one["low"], one["high"]], 2 * [place], color=color,
-                       lw=4.5 if big else 2.5, solid_capstyle="butt")  # fmt: skip
-        right.plot(one["mean"], place, "o", color=color, ms=11 if big else 7, mec="white", mew=1.2)
-        said = f"{np.round(one['mean'], 1) + 0.0:+.1f}".replace("-", "−")
-        right.text(1.03, place, said, color=color, ha="left", va="center",
-                   fontsize=13 if big else 10, weight="bold" if big else "normal",
-                   transform=right.get_yaxis_transform())  # fmt: skip
-    right.axvline(0, color="0.3", lw=1, zorder=0)
-    right.set_yticks(range(len(shown)), [f"α = {n}".replace(", ", ",\n") for n in shown])
-    for tick in right.get_yticklabels()[:2]:
-        tick.set_fontweight("bold")
-    right.set(ylim=(len(shown) - 0.5, -0.6), xlabel="difference in Recall@1 (points)")
-    right.grid(False, axis="y")
+    labels = {f"α = {name}".replace(", ", ",\n"): rows[name] for name in shown}
+    differences(right, labels, [ink] * 2 + [pale] * 3, large=2)
     kept = {f"{alpha}": figures.sample(each) for alpha, each in found.items()}
     after = {f"{alpha}": figures.sample(each) for alpha, each in late.items()}
     floor = {name: float(each.mean()) for name, each in floors.items()}
