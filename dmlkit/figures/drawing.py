@@ -123,7 +123,7 @@ def differences(
     axes.axvline(0, color="0.3", lw=1, zorder=1)
     if margin is not None:
         axes.axvspan(-margin, margin, color="0.5", alpha=0.15, lw=0, zorder=0)
-    found = {label: _summary(np.asarray(x, float)) for label, x in values.items()}
+    found = {label: summary(np.asarray(x, float)) for label, x in values.items()}
     for row, kept in enumerate(found.values()):
         axes.plot(kept["values"], [row] * kept["n"], "o", ms=3, color="0.55", zorder=2)
         (dot,) = axes.plot(kept["mean"], row, "D", ms=5, color=RIGHT, zorder=4)
@@ -155,7 +155,7 @@ def gains(
     2.0
     """
     axes.axvline(0, color="0.3", lw=1, zorder=1)
-    found = {label.replace("\n", " "): _summary(each, overlap) for label, each in values.items()}
+    found = {label.replace("\n", " "): summary(each, overlap) for label, each in values.items()}
     for row, kept in enumerate(found.values()):
         ink, first = RIGHT if row == 0 else "0.35", row == 0
         ends = [kept.get("low", kept["mean"]), kept.get("high", kept["mean"])]
@@ -195,7 +195,7 @@ def dots(
     (2.0, ['SEC', 'no constraint'])
     """
     drawn: dict[str, Any] = {"marker": "o", "color": RIGHT, "ms": 4.5, "lw": 1.2, "ls": ""} | style
-    found = {name: _summary(values) for name, values in rows.items()}
+    found = {name: summary(values) for name, values in rows.items()}
     means = np.array([each["mean"] for each in found.values()])
     low, high = (
         [each.get(end, each["mean"]) for each in found.values()] for end in ("low", "high")
@@ -218,8 +218,14 @@ def dots(
     return found
 
 
-def _summary(values: ArrayLike, overlap: float = 0.0) -> dict[str, Any]:
-    """A ``sample`` (n,) with its mean and n, and the ends of the interval if n is above 1."""
+def summary(values: ArrayLike, overlap: float = 0.0) -> dict[str, Any]:
+    """A ``sample`` (n,) with its mean and n, and the ends of the 95 % interval if n is above 1.
+
+    Repetitions that share training classes have an ``overlap``, as in ``statistics.interval``.
+
+    >>> summary([1.0, 2.0, 3.0])["mean"]
+    2.0
+    """
     kept = sample(values)
     mean, low, high, n = statistics.interval(kept["values"], overlap=overlap)
     kept |= {"mean": float(mean), "n": int(n)}

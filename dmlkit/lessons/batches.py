@@ -14,6 +14,8 @@ from torch import Tensor
 from dmlkit import figures
 
 ROW, SIDE = 8, 32  # images in a row of a sheet, and pixels of an image
+#: A network is tested on an eighth of the characters, and shares most of the others with the rest.
+OVERLAP = 1 / 8
 
 
 def sheets(images: Mapping[int, Tensor]) -> Figure:
@@ -102,5 +104,5 @@ def answer(
     left.set_ylabel("Recall@1, unseen characters (%)")
     left.grid(False, axis="x")
     drawn = {"recall": {name: figures.sample(each) for name, each in found.items()}}
-    drawn["gain"] = figures.gains(right, gain)
+    drawn["gain"] = figures.gains(right, gain, overlap=OVERLAP)
     return fig, drawn | {"floor": figures.example(dict(floor))}

@@ -7,13 +7,12 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Rectangle
 from scipy import optimize
 from torch import Tensor
 
-from dmlkit import figures, statistics
+from dmlkit import figures
 from dmlkit.data import features
 from dmlkit.losses import hyperbolic
 
@@ -291,44 +290,16 @@ def by_dimension(
     axes.set(ylim=(0, 104), xlim=(1.5, widths[-1] + 0.5), xticks=widths)
     axes.set_xlabel("numbers of a word")
     axes.set_title("mean average precision (%)", loc="left", fontsize=9, weight="bold")
-    right.axvline(0, color="0.3", lw=1)
-    drawn = {}
-    for k, (name, (bent, three)) in enumerate(leads.items()):
-        drawn[name] = _row(right, k, np.subtract(bent, three), 0, INK if k == 0 else CONTROL)
-    right.set_yticks(range(len(leads)), [*leads], fontsize=9)
-    right.set(ylim=(len(leads) - 0.5, -0.6), xlabel="points")
+    drawn = figures.gains(
+        right, {name: np.subtract(bent, three) for name, (bent, three) in leads.items()}, "points"
+    )
     right.set_title(
         "curved, 2 numbers − flat, 3 numbers", loc="right", x=1.18, fontsize=9, weight="bold"
     )
-    right.grid(False, axis="y")
-    right.margins(x=0.12)
     scores = {f"{d}": figures.sample(each) for d, each in flat.items()}
     return fig, {"scores": scores, "curved": figures.sample(curved), "lead": drawn} | {
-        "against": {f"{d}": numbers(np.subtract(curved, each), 0) for d, each in flat.items()}
+        "against": {f"{d}": figures.summary(np.subtract(curved, each)) for d, each in flat.items()}
     }
-
-
-def numbers(values: Sequence[float] | np.ndarray, overlap: float) -> dict[str, Any]:
-    """A sample with its mean and interval, which allows for the overlap."""
-    mean, low, high, n = statistics.interval(values, overlap=overlap)
-    kept = figures.sample(values) | {"mean": float(mean), "n": int(n)}
-    return kept | {"low": float(low), "high": float(high)}
-
-
-def _row(
-    axes: Axes, k: int, values: Sequence[float] | np.ndarray, overlap: float, ink: str
-) -> dict[str, Any]:
-    """A difference at place k: dots, a line for the interval, a diamond; the mean at the right."""
-    kept = numbers(values, overlap)
-    axes.plot(kept["values"], [k + 0.2] * kept["n"], "o", ms=3, color=ink, alpha=0.4, mew=0)
-    axes.plot([kept["low"], kept["high"]], [k, k], color=ink, lw=3.5)
-    axes.plot(kept["mean"], k, "D", color=ink, ms=7)
-    said = f"{round(kept['mean'], 1) + 0.0:+.1f}".replace("-", "−").replace("+0.0", "0.0")
-    axes.text(
-        1.02, k, said, transform=axes.get_yaxis_transform(), color=ink, va="center",
-        fontsize=10, weight="bold",
-    )  # fmt: skip
-    return kept
 
 
 def answer(
@@ -367,18 +338,13 @@ def answer(
     axes.set(xlim=(-0.04 * end, end), ylim=(0, 1.12 * max(floors.values())))
     axes.set_xlabel("radius in units of curvature")
     axes.set_title("mean average precision (%)", loc="left", fontsize=9, weight="bold")
-    right.axvline(0, color="0.3", lw=1)
-    drawn: dict[str, Any] = {}
-    for k, name in enumerate((*curved, third)):
-        drawn[name] = _row(right, k, found[name][:, 0] - found[first][:, 0], overlap, inks[name])
+    rows = {name: found[name][:, 0] - found[first][:, 0] for name in (*curved, third)}
+    drawn = figures.gains(right, rows, "points", overlap)
     labels = [n.replace("flat ", "flat\n") + "\n(chosen)" * (n == chosen) for n in drawn]
     right.set_yticks(range(len(drawn)), labels, fontsize=9)
     for tick, name in zip(right.get_yticklabels(), drawn, strict=True):
         tick.set(color=inks[name], weight="bold")
-    right.set(ylim=(len(drawn) - 0.5, -0.6), xlabel="points")
     right.set_title(f"difference to {first}", loc="right", x=1.18, fontsize=9, weight="bold")
-    right.grid(False, axis="y")
-    right.margins(x=0.1)
     precision = {name: float(each[:, 0].mean()) for name, each in found.items()} | dict(floors)
     return fig, {
         "difference": drawn,

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Rectangle
 from torch import Tensor
 
-from dmlkit import figures, statistics
+from dmlkit import figures
 
 EDGES = np.linspace(0, 2, 41)
 
@@ -170,7 +170,7 @@ def verdict(
         if plus in live and minus in live:
             mine = np.subtract(live[plus], live[minus])
             right.plot(mine, [place + 0.24] * len(mine), "o", mfc="none", mec="0.15", ms=7, mew=0.9)
-        drawn[key] = _difference(values)
+        drawn[key] = figures.summary(values, OVERLAP)
         x, least, most = (drawn[key][end] for end in ("mean", "low", "high"))
         right.errorbar(x, place, xerr=[[x - least], [most - x]], color=ink, fmt="o", ms=8, lw=3.5)
     right.axvline(0, color="0.3", lw=1)
@@ -179,18 +179,14 @@ def verdict(
     right.grid(False, axis="y")
     right.set_title("differences", fontweight="bold", loc="left", fontsize=10)
     for key, (plus, minus) in _MORE.items():
-        drawn[key] = _difference(np.subtract(kept["recall"][plus], kept["recall"][minus]))
+        drawn[key] = figures.summary(
+            np.subtract(kept["recall"][plus], kept["recall"][minus]), OVERLAP
+        )
     for part, of in kept.items():
         drawn[part] = {name: figures.sample(values) for name, values in of.items()}
     drawn["live"] = {name: figures.sample(values) for name, values in live.items()}
     drawn["floor"] = figures.example(dict(floor))
     return fig, drawn
-
-
-def _difference(values: np.ndarray) -> dict[str, Any]:
-    """A sample with its mean and an interval that allows for the overlap of the held-out sets."""
-    mean, low, high, _ = statistics.interval(values, overlap=OVERLAP)
-    return figures.sample(values) | {"mean": float(mean), "low": float(low), "high": float(high)}
 
 
 #: The verdict's picture in words.

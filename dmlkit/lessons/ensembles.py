@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dmlkit import data, figures, statistics
+from dmlkit import data, figures
 from dmlkit.data.images import ImageSet
 
 Array = NDArray[np.float64]
@@ -150,13 +150,11 @@ def members(rho: float, alone: float, voted: float) -> tuple[Figure, dict[str, A
 
 
 def answer(
-    rows: Mapping[str, Array], voted: Mapping[str, Array], member: Mapping[str, Array], raw: float,
-    hollow: Sequence[str] = (),
+    rows: Mapping[str, Array], voted: Mapping[str, Array], member: Mapping[str, Array], raw: float
 ) -> tuple[Figure, dict[str, Any]]:  # fmt: skip
     """Levels of Recall@1, from members to their vote; and its differences by kind of product.
 
-    The rule's difference is the first; ``hollow`` ones were asked after their run. ``raw`` is the
-    level of untouched features.
+    The rule's difference is the first; ``raw`` is the level of untouched features.
     """
     fig, (left, axes) = plt.subplots(1, 2, figsize=(7.2, 3.7), width_ratios=(1, 1.25))
     for k, way in enumerate(voted):
@@ -180,30 +178,8 @@ def answer(
     left.margins(x=0.12)
     left.grid(False)
     left.set_title("Recall@1 (%): member → vote", loc="left", fontsize=9, weight="bold")
-    axes.axvline(0, color="0.3", lw=1, zorder=0)
-    drawn: dict[str, Any] = {}
-    ends = [0.0]
-    for k, (name, values) in enumerate(rows.items()):
-        mean, low, high, n = statistics.interval(values)
-        ink, big = (WIDE, 1.6) if k == 0 else ("0.35", 1.0)
-        face = "white" if name in hollow else ink
-        axes.plot([low, high], [k, k], color=ink, lw=2.4 * big, solid_capstyle="butt")
-        axes.plot(mean, k, "D", color=ink, ms=6 * big, mfc=face)
-        said = f"{mean:+.1f}".replace("-", "−")
-        axes.text(high + 0.3, k, said, fontsize=10 * big**0.8, color=ink, va="center",
-                  weight="bold" if k == 0 else "normal")  # fmt: skip
-        ends += [float(low), float(high)]
-        drawn[name.replace("\n", " ")] = figures.sample(values) | {
-            "mean": float(mean), "n": int(n), "low": float(low), "high": float(high)
-        }  # fmt: skip
-    axes.set_yticks(range(len(rows)), list(rows), fontsize=9)
-    axes.get_yticklabels()[0].set(weight="bold", color=WIDE)
-    axes.set(
-        ylim=(len(rows) - 0.5, -0.6),
-        xlim=(min(ends) - 0.5, max(ends) + 0.35 * (max(ends) - min(ends))),
-    )
-    axes.set_title("difference (points)", loc="left", fontsize=9, weight="bold")
-    axes.grid(False, axis="y")
+    drawn = figures.gains(axes, rows)
+    axes.set_title("difference of votes", loc="left", fontsize=9, weight="bold")
     return fig, drawn
 
 
@@ -241,8 +217,3 @@ def rates(
     handles, names = panels[0].get_legend_handles_labels()
     fig.legend(handles, names, loc="outside lower center", ncols=4, frameon=False)
     return fig, {"scores": scores}
-
-
-def intervals(rows: Mapping[str, Array]) -> dict[str, Any]:
-    """Each row as a sample with its mean and 95 % interval."""
-    return {name: figures.differences(Figure().subplots(), {"": x})[""] for name, x in rows.items()}

@@ -13,12 +13,11 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Circle
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import dmlkit
-from dmlkit import data, figures, losses, models, retrieval, statistics
+from dmlkit import data, figures, losses, models, retrieval
 from dmlkit.losses import spherical
 
 Array = NDArray[np.float64]
@@ -273,12 +272,6 @@ def searching(searched: Mapping[str, Any], cell: str) -> tuple[Figure, dict[str,
     return fig, drawn
 
 
-def _interval(values: Array) -> dict[str, Any]:
-    """A sample with its mean and 95 % interval."""
-    mean, low, high, _ = (float(v) for v in statistics.interval(values))
-    return figures.sample(values, mean=mean, low=low, high=high)
-
-
 def answer(
     levels: Mapping[str, Array],
     floors: Mapping[str, float],
@@ -310,23 +303,11 @@ def answer(
         label.set_color("black" if name in levels else "0.5")
     top.set(ylim=(len(order) - 0.5, -0.5), xlim=(30, 92))
     top.set_title("Recall@1 (%)", fontweight="bold", loc="left")
-    kept = {name: _interval(each) for name, each in {**gains, **(further or {})}.items()}
-    for row, name in enumerate(gains):
-        each, first = kept[name], row == 0
-        ink = figures.RIGHT if first else "0.35"
-        ends = [each["low"], each["high"]]
-        below.plot(ends, [row] * 2, color=ink, lw=7 if first else 4, solid_capstyle="butt")
-        below.plot(each["mean"], row, "o", color="white", mec=ink, ms=4.5, mew=1.2)
-        said = f"{round(each['mean'], 1) + 0.0:+.1f}".replace("-", "−").replace("+0.0", "0.0")
-        below.text(1.01, row, said, transform=below.get_yaxis_transform(), va="center",
-                   color=ink, size=11, weight="bold" if first else "normal")  # fmt: skip
-    below.axvline(0, color="black", lw=1, zorder=0)
+    kept = figures.gains(below, gains)
+    kept |= {name: figures.summary(each) for name, each in (further or {}).items()}
     below.axvline(1, color="0.4", lw=1.2, ls=":", zorder=0)
-    below.set_yticks(range(len(gains)), gains)
     below.get_yticklabels()[0].set_fontweight("bold")
-    below.set(ylim=(len(gains) - 0.5, -0.5))
     below.set_title("difference (points); dotted: one point", fontweight="bold", loc="left")
-    below.xaxis.set_major_locator(MaxNLocator(integer=True))
     for axes in (top, below):
         axes.grid(False, axis="y")
         axes.tick_params(axis="y", length=0)
@@ -362,17 +343,10 @@ def cells(gain: Array, others: Mapping[str, Array]) -> tuple[Figure, dict[str, A
     rows = {"500 in 8": gain, **few, "first − mean": gain - np.mean([*few.values()], axis=0)}
     names = ["500 classes in 8 dimensions", "50 in 8", "500 in 64", "first − mean of both"]
     fig, axes = plt.subplots(figsize=(6.5, 2.1))
-    drawn = {name: _interval(each) for name, each in rows.items()}
-    for row, each in enumerate(drawn.values()):
-        ink = figures.RIGHT if row == len(rows) - 1 else "0.35"
-        axes.plot([each["low"], each["high"]], [row] * 2, color=ink, lw=3, solid_capstyle="butt")
-        axes.plot(each["mean"], row, "o", color=ink, ms=8, mec="white")
-    axes.axvline(0, color="black", lw=1, zorder=0)
-    axes.axvline(1, color="0.4", lw=1.2, ls=":", zorder=0)
+    drawn = figures.gains(axes, rows, "points − none, Recall@1 (points)")
     axes.set_yticks(range(len(rows)), names)
-    axes.set(ylim=(len(rows) - 0.5, -0.5), xlabel="points − none, Recall@1 (points)")
-    axes.grid(False, axis="y")
-    return fig, {"gain": {name: _interval(each) for name, each in others.items()} | drawn}
+    axes.axvline(1, color="0.4", lw=1.2, ls=":", zorder=0)
+    return fig, {"gain": {name: figures.summary(each) for name, each in others.items()} | drawn}
 
 
 def elsewhere() -> dict[str, Any]:
@@ -381,4 +355,4 @@ def elsewhere() -> dict[str, Any]:
     kept = kept[kept["repetition"] >= 0]
     kept = kept.pivot_table("recall_at_1", "repetition", ["variant", "classes", "dim"])
     each = 100 * (kept["SEE", 1000, 8] - kept["plain", 1000, 8])
-    return {"study: SEE − none, 1,000 in 8": _interval(each.to_numpy())}
+    return {"study: SEE − none, 1,000 in 8": figures.summary(each.to_numpy())}

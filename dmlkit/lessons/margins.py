@@ -13,8 +13,6 @@ from matplotlib.patches import Wedge
 from torch import Tensor
 
 from dmlkit import figures
-from dmlkit.lessons import proxies
-from dmlkit.lessons.proxies import row as row
 
 NONE, MARGIN = "0.15", figures.RIGHT
 INKS = {"none": NONE, "ArcFace": MARGIN, "CosFace": "#56a0d3"}
@@ -165,12 +163,11 @@ def answer(
     left.text(raw.mean(), -0.62, "raw pixels", color="0.35", ha="center", va="bottom", fontsize=8)
     left.set_yticks(range(len(shown)), [*shown.values()])
     left.set(xlim=(31, 56), ylim=(len(shown) - 0.5, -0.6), xlabel="Recall@1 (%)")
-    rows = {name: row(values) for name, values in gain.items()}
     labels = {"ArcFace": "ArcFace − none", "placebo": "placebo: none − none",
               "CosFace": "CosFace − none", "angle": "ArcFace − CosFace",
               "validation": "ArcFace − none,\nvalidation characters"}  # fmt: skip
-    inks = [MARGIN, "0.45", *["#56a0d3"] * 3]
-    proxies.differences(right, {said: rows[name] for name, said in labels.items()}, inks)
+    figures.gains(right, {said: gain[name] for name, said in labels.items()})
+    rows = {name: figures.summary(values) for name, values in gain.items()}
     left.grid(False, axis="y")
     kept = {name: figures.sample(each) for name, each in hit.items()}
     return fig, {"gain": rows, "raw": figures.example(float(raw.mean())), "found": kept}
@@ -199,9 +196,9 @@ def leads(found: Mapping[str, np.ndarray]) -> tuple[Figure, dict[str, Any]]:
     for what, place in (("lead", 0), ("own angle", 1)):
         of = {name: np.median(each[:, :, place], axis=(1, 2)) for name, each in found.items()}
         drawn[what] = {name: figures.sample(each) for name, each in of.items()}
-        drawn[f"{what}, ArcFace − none"] = row(of["ArcFace"] - of["none"])
-        drawn[f"none − ArcFace, {what}"] = row(of["none"] - of["ArcFace"])
+        drawn[f"{what}, ArcFace − none"] = figures.summary(of["ArcFace"] - of["none"])
+        drawn[f"none − ArcFace, {what}"] = figures.summary(of["none"] - of["ArcFace"])
     tail = {name: 100 * (each[:, :, 0] > asked).mean(axis=(1, 2)) for name, each in found.items()}
     drawn["beyond"] = {name: figures.sample(each) for name, each in tail.items()}
-    drawn["beyond, ArcFace − none"] = row(tail["ArcFace"] - tail["none"])
+    drawn["beyond, ArcFace − none"] = figures.summary(tail["ArcFace"] - tail["none"])
     return fig, drawn

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle, Wedge
-from matplotlib.ticker import MaxNLocator
 
 from dmlkit import figures
 
@@ -126,29 +125,9 @@ def answer(
     below.set(ylim=(0, 1.45 * top), xlabel="step", xticks=at[::2])
     below.grid(False)
     below.set_title("entries have moved by", loc="left", fontsize=9, weight="bold")
-    rows = {name.replace("\n", " "): _row(values) for name, values in gain.items()}
-    bounds = [each[end] for each in rows.values() for end in ("low", "high")]
-    ends = np.concatenate([*gain.values(), bounds, [0.0]])
-    wide = float(np.ptp(ends))
-    for place, (values, each) in enumerate(zip(gain.values(), rows.values(), strict=True)):
-        big, color = place == 0, ink if place == 0 else "0.35"
-        right.plot(values, [place + 0.2] * len(values), "o", ms=3.5, color=color, alpha=0.4, mew=0)
-        right.plot([each["low"], each["high"]], 2 * [place], color=color, lw=5 if big else 2.2,
-                   solid_capstyle="butt")  # fmt: skip
-        right.plot(each["mean"], place, "D", color=color, ms=8 if big else 5.5, mec="white")
-        right.text(max(each["high"], values.max()) + 0.04 * wide, place, _signed(each["mean"]),
-                   ha="left", va="center", color=color, fontsize=15 if big else 10,
-                   weight="bold" if big else "normal")  # fmt: skip
-    right.axvline(0, color="0.3", lw=1, zorder=0)
-    right.set_yticks(range(len(gain)), [*gain], fontsize=9)
-    right.get_yticklabels()[0].set(fontweight="bold", color=ink)
-    right.set(
-        ylim=(len(gain) - 0.5, -0.6), xlim=(ends.min() - 0.05 * wide, ends.max() + 0.3 * wide)
-    )
-    right.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    rows = figures.gains(right, gain)
     right.set_title("difference (points)", loc="left", fontsize=9, weight="bold")
-    right.grid(False, axis="y")
-    moved = {f"{step}": _row(each) for step, each in zip(at, oldest.T, strict=True)}
+    moved = {f"{step}": figures.summary(each) for step, each in zip(at, oldest.T, strict=True)}
     return fig, {"gain": rows, "oldest": moved, "same": figures.sample(same)}
 
 
@@ -180,13 +159,3 @@ def push(ring: Any, batches: Sequence[int], each: int) -> Figure:
         axes.set(xlim=(-1.3, 1.3), ylim=(-1.1, 1.1), aspect="equal")
         axes.set_axis_off()
     return fig
-
-
-def _signed(value: float) -> str:
-    """A difference with its sign and one decimal; never −0.0."""
-    return "0.0" if abs(value) < 0.05 else f"{value:+.1f}".replace("-", "−")
-
-
-def _row(values: np.ndarray) -> dict[str, Any]:
-    """The values with their mean and its 95 % interval."""
-    return figures.differences(Figure().subplots(), {"x": values})["x"]

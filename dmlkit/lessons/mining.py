@@ -89,6 +89,8 @@ def teach(shares: Mapping[str, Sequence[float]]) -> Figure:
     return fig
 
 
+#: Each repetition holds out an eighth of the characters, and two share most of the others.
+OVERLAP = 1 / 8
 #: Of each form: name below its column, ink.
 COLUMNS = {
     "semi-hard": ("semi-\nhard", figures.RIGHT),
@@ -161,7 +163,7 @@ def answer(
         "resized minus hard": ("resized", "hard"),
     }
     drawn["gain"] = {
-        name: figures.sample(np.subtract(found[plus], found[minus]))
+        name: figures.summary(np.subtract(found[plus], found[minus]), OVERLAP)
         for name, (plus, minus) in gains.items()
     }
     drawn["spread"] = {form: figures.sample(each[:, -1]) for form, each in spread.items()}

@@ -13,8 +13,10 @@ from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from torch import Tensor
 
 import dmlkit
-from dmlkit import figures, statistics
+from dmlkit import figures
 
+#: A network is tested on an eighth of the characters, and shares most of the others with the rest.
+OVERLAP = 1 / 8
 #: Of the classes of an episode.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
 
@@ -150,7 +152,7 @@ def answer(
     left.set_xticks(range(2), ["tested\nby the mean", "tested\nas neighbors"])
     left.set(xlim=(-0.4, 1.4), ylim=(0, 85), ylabel="right (%), five images of a character")
     left.grid(False)
-    drawn = {"gain": figures.gains(side, rows, "points of right answers")}
+    drawn = {"gain": figures.gains(side, rows, "points of right answers", OVERLAP)}
     side.set_title("mean − neighbors", loc="left", weight="bold", fontsize=10)
     return fig, drawn | {"table": table, "floor": figures.example(dict(floors))}
 
@@ -173,15 +175,16 @@ def why(gains: Mapping[str, np.ndarray], scatter: np.ndarray) -> tuple[Figure, d
     looks = {"over neighbors, best T": figures.RIGHT, "over the mean distance": "0.45"}
     for shift, (name, color) in zip((-0.06, 0.06), looks.items(), strict=True):
         each = fifths(gains[name], scatter)
-        mean, low, high, _ = np.array([statistics.interval(column) for column in each.T]).T
+        fifth = [figures.summary(column, OVERLAP) for column in each.T]
+        mean, low, high = np.array(
+            [[one.get(end, one["mean"]) for one in fifth] for end in ("mean", "low", "high")]
+        )
         at = np.arange(5) + shift
         axes.errorbar(at, mean, (mean - low, high - mean), color=color, marker="o", ms=6, lw=2)
         axes.text(4.25, mean[-1], name.replace(", ", ",\n").replace(" the ", " the\n"),
                   color=color, va="center", fontsize=9, weight="bold")  # fmt: skip
-        drawn[name] = {
-            "widest minus narrowest": figures.sample(each[:, -1] - each[:, 0]),
-            **{f"fifth {k + 1}": figures.sample(column) for k, column in enumerate(each.T)},
-        }
+        drawn[name] = {f"fifth {k + 1}": one for k, one in enumerate(fifth)}
+        drawn[name]["widest minus narrowest"] = figures.summary(each[:, -1] - each[:, 0], OVERLAP)
     axes.axhline(0, color="0.3", lw=1)
     axes.set_xticks(range(5), ["narrowest\nfifth", "2nd", "3rd", "4th", "widest\nfifth"])
     axes.set(xlim=(-0.4, 6.0), xlabel="characters by their scatter", ylabel="points")

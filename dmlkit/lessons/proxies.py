@@ -160,36 +160,13 @@ def search(
     return fig, {"validation": figures.example({name: max(line) for name, line in tried.items()})}
 
 
-def differences(
-    axes: Axes, rows: Mapping[str, dict[str, Any]], inks: Sequence[str], large: int = 1
-) -> None:
-    """Differences of Recall@1 with 95 % intervals, of which the ``large`` first are the rule's."""
-    for place, (one, ink) in enumerate(zip(rows.values(), inks, strict=True)):
-        big = place < large
-        axes.plot(one["values"], [place] * one["n"], "o", color=ink, alpha=0.3, ms=4, mew=0)
-        if one["n"] > 1:
-            axes.plot([one["low"], one["high"]], 2 * [place], color=ink, lw=4.5 if big else 2.5,
-                      solid_capstyle="butt")  # fmt: skip
-        axes.plot(one["mean"], place, "o", color=ink, ms=11 if big else 7, mec="white", mew=1.2)
-        said = f"{np.round(one['mean'], 1) + 0.0:+.1f}".replace("-", "−")
-        axes.text(1.03, place, said, color=ink, ha="left", va="center",
-                  fontsize=13 if big else 10, weight="bold" if big else "normal",
-                  transform=axes.get_yaxis_transform())  # fmt: skip
-    axes.axvline(0, color="0.3", lw=1, zorder=0)
-    axes.set_yticks(range(len(rows)), [*rows])
-    for label in axes.get_yticklabels()[:large]:
-        label.set_fontweight("bold")
-    axes.set(ylim=(len(rows) - 0.5, -0.6), xlabel="difference in Recall@1 (points)")
-    axes.grid(False, axis="y")
-
-
 def answer(
     found: Mapping[int, np.ndarray],
     late: Mapping[int, np.ndarray],
     floors: Mapping[str, np.ndarray],
     gain: Mapping[str, np.ndarray],
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 over the scale, and differences with 95 % intervals; the rule's are the first two.
+    """Recall@1 over the scale, and differences with 95 % intervals.
 
     ``found`` has Recall@1 by scale, ``late`` that after more steps, ``floors`` that of what needs
     no training, ``gain`` differences by name; all (networks,).
@@ -197,7 +174,7 @@ def answer(
     fig, (left, right) = plt.subplots(
         1, 2, figsize=(6.8, 3.1), width_ratios=(1, 1.25), layout="constrained"
     )
-    ink, pale = figures.RIGHT, "#56a0d3"
+    ink = figures.RIGHT
     for by, color, style, said in (
         (late, "0.45", "--", "600 steps"),
         (found, ink, "-", "150 steps"),
@@ -215,10 +192,9 @@ def answer(
     left.set(xlim=(1.5, 90), ylim=(0, 80), xlabel="scale α", ylabel="Recall@1 (%)")
     left.legend(loc="lower right", bbox_to_anchor=(1, 0.12), frameon=False, fontsize=8)
     left.grid(False, axis="x")
-    rows = {name: row(np.asarray(values)) for name, values in gain.items()}
     shown = ["8 − 2", "18 − 8", "8 − 2, 600 steps", "18 − 8, 600 steps", "64 − 8, 600 steps"]
-    labels = {f"α = {name}".replace(", ", ",\n"): rows[name] for name in shown}
-    differences(right, labels, [ink] * 2 + [pale] * 3, large=2)
+    figures.gains(right, {f"α = {name}".replace(", ", ",\n"): gain[name] for name in shown})
+    rows = {name: figures.summary(values) for name, values in gain.items()}
     kept = {f"{alpha}": figures.sample(each) for alpha, each in found.items()}
     after = {f"{alpha}": figures.sample(each) for alpha, each in late.items()}
     floor = {name: float(each.mean()) for name, each in floors.items()}
@@ -253,8 +229,3 @@ def shares(watched: Mapping[int, Sequence[np.ndarray]]) -> tuple[Figure, dict[st
         "force": {f"{alpha}": figures.sample(each[:, 0]) for alpha, each in last.items()},
         "wrong": {f"{alpha}": figures.sample(each[:, 1]) for alpha, each in last.items()},
     }
-
-
-def row(values: np.ndarray) -> dict[str, Any]:
-    """The values with their mean and its 95 % interval."""
-    return figures.differences(Figure().subplots(), {"x": values})["x"]
