@@ -47,6 +47,7 @@ from dmlkit.figures.drawing import (
     letter,
     neighbors,
     sample,
+    spans,
     summary,
     sweep,
     timing,
@@ -95,7 +96,7 @@ __all__ = [
     "ARMS", "LOOKS", "MAX_BYTES", "RECALL_AXIS", "RIGHT", "WIDTH", "WRONG", "Finding", "Look",
     "SavedFigure", "bare", "begin_notebook", "contact_sheet", "curve", "differences", "dots",
     "example", "explore", "findings", "gains", "kept", "letter", "live", "look", "neighbors",
-    "sample", "save", "summary", "sweep", "timing", "verdict", "versions",
+    "sample", "save", "spans", "summary", "sweep", "timing", "verdict", "versions",
 ]  # fmt: skip
 
 provenance: dict[str, Any] | None = None

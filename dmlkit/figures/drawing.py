@@ -154,24 +154,36 @@ def gains(
     >>> gains(axes, {"8 × 8 − 32 × 2": [1.0, 3.0]})["8 × 8 − 32 × 2"]["mean"]
     2.0
     """
+    found = {label: summary(each, overlap) for label, each in values.items()}
+    spans(axes, found, unit)
+    return {label.replace("\n", " "): each for label, each in found.items()}
+
+
+def spans(axes: Axes, rows: Mapping[str, Mapping[str, Any]], unit: str) -> None:
+    """Draw differences whose intervals are known: {label: mean, low, high, maybe values}.
+
+    >>> _, axes = plt.subplots()
+    >>> spans(axes, {"SEC": {"mean": 1.0, "low": 0.5, "high": 1.5}}, "points")
+    >>> axes.texts[0].get_text()
+    '+1.0\\n[0.5, 1.5]'
+    """
     axes.axvline(0, color="0.3", lw=1, zorder=1)
-    found = {label.replace("\n", " "): summary(each, overlap) for label, each in values.items()}
-    for row, kept in enumerate(found.values()):
-        ink, first = RIGHT if row == 0 else "0.35", row == 0
-        ends = [kept.get("low", kept["mean"]), kept.get("high", kept["mean"])]
-        shift = np.linspace(0.16, 0.34, len(kept["values"]))
-        axes.plot(kept["values"], row + shift, ".", ms=4, color=ink, alpha=0.5, mew=0)
-        axes.plot(ends, [row, row], color=ink, lw=7 if first else 3.5, alpha=0.45, zorder=2)
-        axes.plot(kept["mean"], row, "o", ms=9 if first else 6, color=ink, zorder=3)
-        mean, low, high = (f"{x.round(1) + 0.0:.1f}" for x in np.array([kept["mean"], *ends]))
+    for place, row in enumerate(rows.values()):
+        ink, first = RIGHT if place == 0 else "0.35", place == 0
+        ends = [row.get("low", row["mean"]), row.get("high", row["mean"])]
+        dots = row.get("values", [])
+        shift = np.linspace(0.16, 0.34, len(dots))
+        axes.plot(dots, place + shift, ".", ms=4, color=ink, alpha=0.5, mew=0)
+        axes.plot(ends, [place, place], color=ink, lw=7 if first else 3.5, alpha=0.45, zorder=2)
+        axes.plot(row["mean"], place, "o", ms=9 if first else 6, color=ink, zorder=3)
+        mean, low, high = (f"{x.round(1) + 0.0:.1f}" for x in np.array([row["mean"], *ends]))
         said = f"{'' if mean[0] == '-' else '+'}{mean}\n[{low}, {high}]".replace("-", "−")
         style: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center"}
         weight = "bold" if first else "normal"
-        axes.text(1.03, row, said, color=ink, fontsize=9, fontweight=weight, **style)
-    axes.set_yticks(range(len(found)), [*values])
-    axes.set(ylim=(len(found) - 0.45, -0.55), xlabel=unit)
+        axes.text(1.03, place, said, color=ink, fontsize=9, fontweight=weight, **style)
+    axes.set_yticks(range(len(rows)), [*rows])
+    axes.set(ylim=(len(rows) - 0.45, -0.55), xlabel=unit)
     axes.grid(False, axis="y")
-    return found
 
 
 def dots(

@@ -315,19 +315,8 @@ def answer(
         "among 20 products:\nagree − cosine": drawn["among 20, untouched"]["agree"],
         "among 20, fine-tuned:\nagree − cosine": drawn["among 20, fine-tuned"]["agree"],
     }
-    for place, kept in enumerate(rows.values()):
-        span, first = kept["example"]["wider"], place == 0
-        ink, ends = figures.RIGHT if first else "0.35", [span["low"], span["high"]]
-        right.plot(ends, [place] * 2, lw=7 if first else 3.5, color=ink, alpha=0.45)
-        right.plot(span["mean"], place, "o", ms=9 if first else 6, color=ink)
-        mean, low, high = (f"{x.round(1) + 0.0:.1f}" for x in np.array([span["mean"], *ends]))
-        right.text(1.03, place, f"+{mean}\n[{low}, {high}]".replace("-", "−"), color=ink,
-                   va="center", fontsize=9.5, weight="bold" if first else "normal",
-                   transform=right.get_yaxis_transform())  # fmt: skip
-    right.axvline(0, color="0.3", lw=1)
-    right.set_yticks(range(len(rows)), [*rows])
-    right.set(ylim=(len(rows) - 0.5, -0.6), xlabel="points of Recall@1 (cartons)")
-    right.grid(False, axis="y")
+    wider = {label: kept["example"]["wider"] for label, kept in rows.items()}
+    figures.spans(right, wider, "points of Recall@1 (cartons)")
     return fig, drawn
 
 

@@ -272,23 +272,17 @@ def answer(
     axes.set(xlim=(-0.5, 1.5), ylim=(0, 80), ylabel="Recall@1, unseen characters (%)")
     axes.grid(False)
     gain = found["structured clustering"] - found["semi-hard triplets"]
-    drawn = figures.gains(right, {"here, drawings": gain}, overlap=OVERLAP)
+    drawn: dict[str, Any] = {"here, drawings": figures.summary(gain, OVERLAP)}
     table = pd.read_csv(dmlkit.ROOT / "data" / "verdicts.csv")
     table = table[table["lesson"] == "07_clustering"].set_index("label")
-    labels = ["here, drawings"]
-    for row, (condition, label) in enumerate(STUDIES.items(), start=1):
-        mean, low, high = table.loc[condition, ["effect", "low", "high"]].astype(float)
-        right.plot([low, high], [row, row], color="0.35", lw=3.5, alpha=0.45)
-        right.plot(mean, row, "o", ms=6, color="0.35")
-        said = f"{mean:+.1f}\n[{low:.1f}, {high:.1f}]".replace("-", "−")
-        right.text(1.03, row, said, va="center", color="0.35", fontsize=9,
-                   transform=right.get_yaxis_transform())  # fmt: skip
-        labels.append(label)
+    known = table.rename(columns={"effect": "mean"})[["mean", "low", "high"]].astype(float)
+    rows = {label: known.loc[condition].to_dict() for condition, label in STUDIES.items()}
+    figures.spans(right, drawn | rows, "points of Recall@1")
     printed = [PRINTED, *table.loc[["CUB", "Cars"], "effect"]]
-    right.plot(printed, [len(labels)] * len(printed), "*", ms=12, color="#e69f00")
-    right.text(1.03, len(labels), "+5.5, +5.6\n+12.3", va="center", color="0.35", fontsize=9,
+    labels = [*drawn, *rows, "printed, birds\nand cars"]
+    right.plot(printed, [len(labels) - 1] * len(printed), "*", ms=12, color="#e69f00")
+    right.text(1.03, len(labels) - 1, "+5.5, +5.6\n+12.3", va="center", color="0.35", fontsize=9,
                transform=right.get_yaxis_transform())  # fmt: skip
-    labels.append("printed, birds\nand cars")
     right.set_yticks(range(len(labels)), labels)
     right.set(ylim=(len(labels) - 0.45, -0.55), xlim=(None, 14))
     right.set_title("structured clustering − triplets", loc="left", weight="bold", fontsize=10)

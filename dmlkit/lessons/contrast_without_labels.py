@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from dmlkit import data, figures
 from dmlkit.data.images import ImageSet
 from dmlkit.data.pictures import color_histogram
-from dmlkit.statistics import interval
 
 PARTS = 4  # of the characters, with none in common
 COLOR, SHAPE = torch.tensor([[-1.5, -0.5, 0.5, 1.5], [0.5, -1.5, 1.5, -0.5]])
@@ -281,6 +280,7 @@ def decide(
     fig = plt.figure(figsize=(6.5, 5.2), layout="constrained")
     grid = fig.add_gridspec(2, len(worlds), height_ratios=[1.55, 1])
     drawn: dict[str, Any] = {}
+    rows: dict[str, np.ndarray] = {}
     below = fig.add_subplot(grid[1, :])
     first = None
     for k, (world, scores) in enumerate(worlds.items()):
@@ -309,29 +309,9 @@ def decide(
             axes.set_yticks(range(len(_ROWS)), _ROWS)
         else:
             axes.tick_params(labelleft=False)
-        for row, name in enumerate(("recolored", "dimmed")):
-            minus = table[name] - table["crops alone"]
-            mean, low, high, _ = interval(minus)
-            at, main = 2.4 * k + row, name == "recolored"
-            color = _INKS[name]
-            below.plot(minus, at + np.linspace(0.24, 0.4, len(minus)), "o", color=color, ms=3.5,
-                       alpha=0.6, mew=0)  # fmt: skip
-            text = f"{mean:+.1f}"
-            if np.isfinite(low):
-                below.plot([low, high], [at] * 2, color=color, lw=5 if main else 2)
-                text += f"  [{low:.1f}, {high:.1f}]"
-            below.plot(mean, at, "D", color=color, ms=9 if main else 5, zorder=4)
-            below.text(
-                1.02, at, text.replace("-", "−"), transform=below.get_yaxis_transform(),
-                va="center", color=color, weight="bold", fontsize=11 if main else 9,
-            )  # fmt: skip
-    below.axvline(0, color="0.3", lw=1.2)
-    rows = [f"{world.split()[0]}:\n{name}" if name == "recolored" else name
-            for world in worlds for name in ("recolored", "dimmed")]  # fmt: skip
-    places = [2.4 * k + row for k in range(len(worlds)) for row in (0, 1)]
-    below.set_yticks(places, rows)
-    below.set(ylim=(max(places) + 0.7, -0.7), xlabel="points of Recall@1 above crops alone")
-    below.grid(False, axis="y")
+        for name in ("recolored", "dimmed"):
+            rows[f"{world.split()[0]}:\n{name}"] = table[name] - table["crops alone"]
+    figures.gains(below, rows, "points of Recall@1 above crops alone")
     return fig, drawn
 
 

@@ -163,25 +163,19 @@ def verdict(
     top.set_title("Recall@1 (%)", fontweight="bold", loc="left", fontsize=10)
     low.set(ylim=(0, 105), yticks=(0, 50, 100), xlabel="distance ÷ mean (r)")
     low.set_title("triplets that teach (%)", fontweight="bold", loc="left", fontsize=10)
-    drawn: dict[str, Any] = {}
-    for place, (key, (_, plus, minus, ink)) in enumerate(ROWS.items()):
-        values = np.subtract(kept["recall"][plus], kept["recall"][minus])
-        right.plot(values, [place + 0.24] * len(values), ".", color=ink, alpha=0.45, ms=6)
+    pairs = {key: (plus, minus) for key, (_, plus, minus, _) in ROWS.items()}
+    drawn: dict[str, Any] = {
+        key: figures.summary(np.subtract(kept["recall"][plus], kept["recall"][minus]), OVERLAP)
+        for key, (plus, minus) in (pairs | _MORE).items()
+    }
+    named = {said: drawn[key] for key, (said, *_) in ROWS.items()}
+    figures.spans(right, named, "difference in Recall@1 (points)")
+    for place, (_, plus, minus, ink) in enumerate(ROWS.values()):
+        right.get_yticklabels()[place].set_color(ink)
         if plus in live and minus in live:
             mine = np.subtract(live[plus], live[minus])
             right.plot(mine, [place + 0.24] * len(mine), "o", mfc="none", mec="0.15", ms=7, mew=0.9)
-        drawn[key] = figures.summary(values, OVERLAP)
-        x, least, most = (drawn[key][end] for end in ("mean", "low", "high"))
-        right.errorbar(x, place, xerr=[[x - least], [most - x]], color=ink, fmt="o", ms=8, lw=3.5)
-    right.axvline(0, color="0.3", lw=1)
-    right.set(yticks=range(len(ROWS)), yticklabels=[said for said, *_ in ROWS.values()])
-    right.set(xlabel="difference in Recall@1 (points)", ylim=(len(ROWS) - 0.5, -0.5))
-    right.grid(False, axis="y")
     right.set_title("differences", fontweight="bold", loc="left", fontsize=10)
-    for key, (plus, minus) in _MORE.items():
-        drawn[key] = figures.summary(
-            np.subtract(kept["recall"][plus], kept["recall"][minus]), OVERLAP
-        )
     for part, of in kept.items():
         drawn[part] = {name: figures.sample(values) for name, values in of.items()}
     drawn["live"] = {name: figures.sample(values) for name, values in live.items()}
