@@ -23,6 +23,9 @@ WIDTH = 6.5
 #: Blue and vermilion: told apart under every common form of color blindness.
 RIGHT, WRONG = "#0072b2", "#d55e00"
 
+#: Of a difference, so many repetitions are dots; more would be a cloud.
+MANY = 20
+
 _DASHED = (0, (2, 1))
 _GAP = 3  # pixels between the images of a sheet
 
@@ -146,9 +149,10 @@ def gains(
 ) -> dict[str, Any]:
     """Draw the differences that answer a lesson, {label: (n,)}, the one that is asked for first.
 
-    A small dot is a repetition, a bar the 95 % t-interval of the mean; the numbers stand in the
-    right margin. Repetitions that share training classes have an ``overlap``, as in
-    ``statistics.interval``. Returns a ``sample`` for each label, with mean, low, high and n.
+    A small dot is a repetition, unless there are more than 20 (``MANY``), and a bar the 95 %
+    t-interval of the mean; the numbers stand in the right margin. Repetitions that share training
+    classes have an ``overlap``, as in ``statistics.interval``. Returns a ``sample`` for each label,
+    with mean, low, high and n.
 
     >>> _, axes = plt.subplots()
     >>> gains(axes, {"8 × 8 − 32 × 2": [1.0, 3.0]})["8 × 8 − 32 × 2"]["mean"]
@@ -172,8 +176,9 @@ def spans(axes: Axes, rows: Mapping[str, Mapping[str, Any]], unit: str) -> None:
         ink, first = RIGHT if place == 0 else "0.35", place == 0
         ends = [row.get("low", row["mean"]), row.get("high", row["mean"])]
         dots = row.get("values", [])
-        shift = np.linspace(0.16, 0.34, len(dots))
-        axes.plot(dots, place + shift, ".", ms=4, color=ink, alpha=0.5, mew=0)
+        if len(dots) <= MANY:
+            shift = np.linspace(0.16, 0.34, len(dots))
+            axes.plot(dots, place + shift, ".", ms=4, color=ink, alpha=0.5, mew=0)
         axes.plot(ends, [place, place], color=ink, lw=7 if first else 3.5, alpha=0.45, zorder=2)
         axes.plot(row["mean"], place, "o", ms=9 if first else 6, color=ink, zorder=3)
         mean, low, high = (f"{x.round(1) + 0.0:.1f}" for x in np.array([row["mean"], *ends]))

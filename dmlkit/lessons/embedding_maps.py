@@ -200,9 +200,9 @@ def answer(
     of: Floats,
     right: Mapping[str, Floats],
     floors: Mapping[str, float],
-    effects: Mapping[str, Floats],
+    effects: dict[str, Floats],
 ) -> Figure:
-    """Maps of one group, and how right; levels of each combination; and the effects."""
+    """Maps of one group, and how right; levels of each combination; and the effects, last first."""
     fig = plt.figure(figsize=(6.9, 5.4))
     parts: Any = fig.subfigures(2, 1, height_ratios=(1, 1.35))
     for axes, (name, (y, share)) in zip(parts[0].subplots(1, 4), views.items(), strict=True):
@@ -227,19 +227,7 @@ def answer(
              xlabel="right about the farther pair (%)")  # fmt: skip
     left.grid(False, axis="y")
     left.set_title("without both: chance", loc="left", fontweight="bold", fontsize=11)
-    for row, found in enumerate(effects.values()):
-        ends, last = statistics.interval(found), row == len(effects) - 1
-        ink = figures.RIGHT if last else "0.35"
-        most.plot(ends[["low", "high"]], [row] * 2, color=ink, lw=9 if last else 5, alpha=0.4,
-                  solid_capstyle="butt")  # fmt: skip
-        most.plot(ends["mean"], row, "o", color=ink, ms=10 if last else 7, mew=0)
-        said = "{mean:+.0f} [{low:.0f}, {high:.0f}]".format(**ends).replace("-", "−")
-        most.text(ends["mean"], row - 0.3, said, ha="center", color=ink, fontweight="bold",
-                  fontsize=11 if last else 9.5)  # fmt: skip
-    most.axvline(0, color="0.3", lw=1)
-    most.set_yticks(range(len(effects)), effects)
-    most.set(xlim=(-1, 26), ylim=(len(effects) - 0.5, -0.75), xlabel="points")
-    most.grid(False, axis="y")
+    figures.gains(most, dict(reversed(effects.items())), "points")
     most.set_title("the weights tell more", loc="left", fontweight="bold", fontsize=11)
     return fig
 

@@ -284,7 +284,7 @@ def answer(
     """
     means = {name: float(np.mean(each)) for name, each in levels.items()} | dict(floors)
     order = sorted([*levels, *floors], key=lambda name: means[name])
-    heights = len(order), 1.4 * len(gains)
+    heights = len(order), 2.2 * len(gains)
     fig, (top, below) = plt.subplots(
         2, 1, figsize=(6.5, 0.19 * sum(heights) + 1.3), height_ratios=heights
     )

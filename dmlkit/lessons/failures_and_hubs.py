@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
+from dmlkit import figures
 from dmlkit.figures import RIGHT, WRONG
 
 Numbers = NDArray[Any]
@@ -172,28 +173,12 @@ def answer(
     fig, panels = plt.subplots(
         2, 1, figsize=(6.5, 4.9), sharex=True, height_ratios=(len(gains), len(leads))
     )
-    for axes, rows in zip(panels, (gains, leads), strict=True):
-        for row, each in enumerate(rows.values()):
-            ink = "0.45" if each["low"] < 0 < each["high"] else RIGHT if each["low"] > 0 else WRONG
-            if rows is gains:
-                ink = RIGHT if row > 2 else WRONG if row == 0 else "#7b3f9d"
-            main = rows is leads and row == 0
-            axes.plot([each["low"], each["high"]], [row, row], color=ink, lw=9 if main else 6,
-                      alpha=0.4, solid_capstyle="butt")  # fmt: skip
-            axes.plot(each["mean"], row, "o", color=ink, ms=11 if main else 8, mew=0)
-            said = "{mean:+.1f} [{low:.1f}, {high:.1f}]".format(**each).replace("-", "−")
-            axes.text(1.02, row, said, color=ink, va="center", fontsize=11 if main else 10,
-                      fontweight="bold" if main else None,
-                      transform=axes.get_yaxis_transform())  # fmt: skip
-        axes.axvline(0, color="black", lw=0.9)
-        axes.grid(False, axis="y")
-        axes.set_yticks(range(len(rows)), list(rows))
-        axes.tick_params("y", length=0)
-        axes.set_ylim(len(rows) - 0.5, -0.6)
     above, below = panels
+    figures.spans(above, gains, "")
     above.axvline(floor, color="0.55", lw=1, ls=":")
-    above.text(floor - 0.3, 2.5, "random\nhead", color="0.45", fontsize=9, ha="right", va="center")
+    above.text(floor - 0.3, 1, "random\nhead", color="0.45", fontsize=9, ha="right", va="center")
     above.set_title("Gain over untouched features, our gallery", loc="left", fontsize=10)
+    way = "← deleting gains more      points of Recall@1      training gains more →"
+    figures.spans(below, leads, way)
     below.set_title("A head minus deleting", loc="left", fontsize=10)
-    below.set_xlabel("Recall@1 (points)")
     return fig

@@ -196,6 +196,7 @@ def answer(
     right.set(xlim=(-0.4, len(sizes) + 2.4))
     right.set(xlabel="numbers of the network", ylabel="its lead, with near copies (points)")
     right.axvline(sizes.index(kept), color="0.6", lw=1, ls=":", zorder=0)
+    right.text(sizes.index(kept) + 0.1, 48, f"{kept} numbers", color="0.35", fontsize=8, va="top")
     right.set_title("network minus histogram", fontweight="bold", loc="left")
     return fig, drawn
 

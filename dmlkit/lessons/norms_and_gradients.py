@@ -168,11 +168,12 @@ def answer(
     top, left, right = (fig.add_subplot(at) for at in (grid[0, :], grid[1, 0], grid[1, 1]))
     rows = {
         "gradients evened": more("evened"), "control: factors\nshuffled": more("shuffled"),
-        "a factor on each h": more("factor on h"), "W 5 times as large": more("W larger"),
+        "evened\n− shuffled": more("evened") - more("shuffled"),
+        "a factor on each h": more("factor on h"),
     }  # fmt: skip
     drawn: dict[str, Any] = {"more": figures.gains(top, rows, "percent more loss than as it comes")}
-    drawn["more"]["free"] = figures.sample(more("unequal", "equal"))
-    drawn["more"]["evened minus shuffled"] = figures.sample(more("evened") - more("shuffled"))
+    drawn["more"]["free"] = figures.summary(more("unequal", "equal"))
+    drawn["more"]["W 5 times as large"] = figures.summary(more("W larger"))
     inks = {"as it comes": "0.35", "equal": "0.35", "evened": figures.RIGHT, "unequal": ORANGE}
     smooth = {way: each.mean(axis=0) for way, each in (curves | dict(free)).items()}
     for way, ink in inks.items():

@@ -186,6 +186,10 @@ def verdict(
                      lw=3.5)  # fmt: skip
         drawn["at once"][name] = figures.sample(values[:, 0])
         drawn["end"][name] = figures.sample(kept)
+    first = changes[SWITCHED[0]]  # (R, S): its dots are named
+    for at, said in ((0, "at once"), (-1, f"after {first.shape[1]} steps")):
+        end.text(float(first[:, at].mean()), -0.18, said, color="0.35", fontsize=8, ha="center",
+                 va="bottom")  # fmt: skip
     end.axvspan(-threshold, threshold, color="0.5", alpha=0.15, lw=0, zorder=0)
     end.axvline(0, color="0.3", lw=1, zorder=1)
     names = [n.replace(", short", ",\nequal\ngradients").replace(" to ", " → ") for n in SWITCHED]

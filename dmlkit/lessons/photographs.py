@@ -164,34 +164,26 @@ def steps(
         1, 2, figsize=(6.6, 3.5), layout="constrained", width_ratios=(1, 1.05)
     )
     main, *_ = by_step
-    found, inks = by_step[main], dict.fromkeys(answer, "0.45") | {main: "#0072b2"}
+    found, ink = by_step[main], figures.RIGHT
     left.plot(range(len(found)), [*found.values()], "-", color="0.8", lw=1, zorder=0)
     for x, values in enumerate(found.values()):
         mean = float(np.mean(values))
-        left.plot([x] * len(values), values, "o", color=inks[main], ms=4, alpha=0.5, mew=0)
-        left.plot([x - 0.25, x + 0.25], [mean] * 2, color=inks[main], lw=2.5)
-        left.text(x, min(values) - 1, f"{mean:.0f}", ha="center", va="top", color=inks[main],
+        left.plot([x] * len(values), values, "o", color=ink, ms=4, alpha=0.5, mew=0)
+        left.plot([x - 0.25, x + 0.25], [mean] * 2, color=ink, lw=2.5)
+        left.text(x, max(values) + 1, f"{mean:.0f}", ha="center", va="bottom", color=ink,
                   fontsize=10, fontweight="bold")  # fmt: skip
     left.set_xticks(range(len(found)), [*found], fontsize=9)
     low = min(min(values) for values in found.values())
     left.set(xlim=(-0.5, len(found) - 0.5), ylim=(low - 6, 101), ylabel="Recall@1 (%)")
     left.set_title(f"unseen products, {main} pixels", loc="left", fontsize=10, fontweight="bold")
     left.grid(False, axis="x")
-    rows = [(px, name) for px in answer for name in _PAIRS if name in answer[px]]
-    for k, (px, name) in enumerate(rows):
-        values, ink = answer[px][name]["values"], inks[px]
-        mean, low, high, _ = interval(values)
-        right.plot([low, high], [k, k], color=ink, lw=5, alpha=0.4, solid_capstyle="butt")
-        right.plot(values, np.full(len(values), k + 0.25), "o", color=ink, ms=4, alpha=0.5, mew=0)
-        right.plot(mean, k, "o", color=ink, ms=8)
-        said = f"{mean:.1f}\n[{low:.1f}, {high:.1f}]".replace("-", "−")
-        right.text(1.02, k, said, va="center", fontsize=9.5, fontweight="bold", color=ink,
-                   transform=right.get_yaxis_transform())  # fmt: skip
-    right.axvline(0, color="0.3", lw=1)
-    words = [f"{_PAIRS[name]}\n{px} pixels" for px, name in rows]
-    right.set_yticks(range(len(rows)), words, fontsize=9)
-    right.set(ylim=(len(rows) - 0.5, -0.6), xlabel="points of Recall@1", xticks=(0, 5, 10, 15))
-    right.grid(False, axis="y")
+    rows = {
+        f"{said}\n{px} pixels": answer[px][name]["values"]
+        for px in answer
+        for name, said in _PAIRS.items()
+        if name in answer[px] and (px == main or name == "whole minus head")
+    }
+    figures.gains(right, rows)
     return fig
 
 

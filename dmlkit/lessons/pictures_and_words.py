@@ -336,21 +336,8 @@ def answer(
     left.set_yticks(range(len(WAYS)), WAYS.values())
     left.set(xlim=(0, 72), ylim=(len(WAYS) - 0.5, -0.6), xlabel="R-precision (%)")
     left.grid(False)
-    for place, key in enumerate(MINUS):
-        ink, first = (figures.RIGHT, True) if place < 2 else ("0.35", False)
-        span = drawn[key]["example"]["wider"]
-        ends = [span["low"], span["high"]]
-        right.plot(ends, [place] * 2, color=ink, lw=7 if first else 3.5, alpha=0.45)
-        right.plot(span["mean"], place, "o", color=ink, ms=9 if first else 6)
-        mean, low, high = (f"{x.round(1) + 0.0:.1f}" for x in np.array([span["mean"], *ends]))
-        numbers = f"{'' if mean[0] == '-' else '+'}{mean}\n[{low}, {high}]".replace("-", "−")
-        right.text(1.03, place, numbers, color=ink, fontsize=9.5, va="center",
-                   weight="bold" if first else "normal",
-                   transform=right.get_yaxis_transform())  # fmt: skip
-    right.axvline(0, color="0.3", lw=1)
-    right.set_yticks(range(len(MINUS)), [e[0] for e in MINUS.values()])
-    right.set(ylim=(len(MINUS) - 0.5, -0.6), xlabel="difference (points of R-precision)")
-    right.grid(False, axis="y")
+    wider = {label: drawn[key]["example"]["wider"] for key, (label, *_) in MINUS.items()}
+    figures.spans(right, wider, "difference (points of R-precision)")
     return fig, drawn
 
 

@@ -371,7 +371,7 @@ def _label(name: str, panel: int) -> str:
     if panel == 0:
         return score
     whose = f"{features}, {products}" if features == "fine-tuned" else products
-    return features if panel == 1 else f"{whose}: {score}"
+    return f"{features}, cosine" if panel == 1 else f"{whose}: {score}"
 
 
 def answer(
@@ -395,6 +395,8 @@ def answer(
                       weight="bold", fontsize=9, transform=axes.transAxes, va="top")  # fmt: skip
         axes.axhline(0, color="0.3", lw=1)
         axes.axhline(2, color="0.3", lw=1, ls=":")
+        if k == 0:
+            axes.text(0.07, 2.2, "2 of 100", color="0.3", fontsize=8, va="bottom")
         axes.set(xlim=(0.05, 0.95), xticks=[0.1, 0.3, 0.5, 0.7, 0.9], xlabel="price of a refusal",
                  ylim=(-4, 27))  # fmt: skip
         axes.set_title(title, fontweight="bold", loc="left", fontsize=10)
