@@ -20,6 +20,7 @@ from torch import Tensor
 from dmlkit import ROOT, data, figures, rerank
 from dmlkit.data import grocery
 from dmlkit.lessons import thumbnails
+from dmlkit.lessons.kinds import by_kinds, intervals
 from dmlkit.statistics import interval
 
 FRESH = ROOT / "data" / "evidence" / "30_fresh.csv"
@@ -223,19 +224,6 @@ def weighted(
     return fig, drawn
 
 
-def by_kinds(change: pd.Series, kinds: pd.Series) -> pd.Series:
-    """The 95 % interval of a mean over products, if their kinds were drawn anew."""
-    sums = (change - change.mean()).groupby(kinds[change.index]).sum()
-    return interval(change.mean() + sums * len(sums) / len(change))
-
-
-def two_spans(change: pd.Series, kinds: pd.Series) -> dict[str, Any]:
-    """Intervals of a mean over products: by products, by kinds, and the wider of the two."""
-    both = {"products": interval(change), "kinds": by_kinds(change, kinds)}
-    wide = max(both.values(), key=lambda span: span["high"] - span["low"])
-    return figures.example({name: e.to_dict() for name, e in (both | {"wider": wide}).items()})
-
-
 def among_twenty(images: data.ImageSet) -> dict[str, dict[str, pd.Series]]:
     """Recall@1 of cartons in the galleries of their own folds, by two embeddings: of new queries,
     before and after a second look, whose rule the known queries of the other folds chose."""
@@ -281,12 +269,10 @@ def answer(
     for sort, own in sorts.items():
         of = drawn[sort] = {"kinds": int(kinds[own].nunique()), "products": len(own)}
         of |= {f"recall, {name}": float(each[own].mean()) for name, each in recalls.items()}
-        of |= {name: two_spans(change[own], kinds) for name, change in changes.items()}
+        of |= {name: intervals(change[own], kinds) for name, change in changes.items()}
     for name, each in twenty.items():
         means = {f"recall, {way}": float(values.mean()) for way, values in each.items()}
-        drawn[f"among 20, {name}"] = means | {
-            "agree": two_spans(each["agree"] - each["cosine"], kinds)
-        }
+        drawn[f"among 20, {name}"] = means | {"agree": intervals(each["agree"] - each["cosine"], kinds)}
     own = sorts["cartons"]
     levels = pd.DataFrame({way: recalls[way][own] for way in ("cosine", "agree", "among ten")})
     by_kind = levels.groupby(kinds[own]).mean()
@@ -447,9 +433,9 @@ def methods(
             for place, name in enumerate(ways):
                 change = (each[name] - each["cosine"])[own]
                 key = name if of == "Recall@1" else f"{name}, mAP"
-                spans = {", kinds": by_kinds(change, kinds), "": interval(change)}
+                both = {", kinds": interval(by_kinds(change, kinds)), "": interval(change)}
                 for (suffix, span), width, alpha in zip(
-                    spans.items(), (6, 1.8), (0.3, 1), strict=True
+                    both.items(), (6, 1.8), (0.3, 1), strict=True
                 ):
                     drawn[sort][key + suffix] = figures.example(span.to_dict())
                     axes.plot([span["low"], span["high"]], [place] * 2, lw=width, alpha=alpha,
@@ -470,7 +456,7 @@ def methods(
     for sort, own in sorts.items():
         drawn[sort]["ceiling"] = float(found.ceiling[own].mean())
         change = (found.recalls["XFeat"] - found.recalls["map, 28 × 28"])[own]
-        drawn[sort]["XFeat minus map"] = two_spans(change, kinds)
+        drawn[sort]["XFeat minus map"] = intervals(change, kinds)
     names = [f"{way}\n{max(1, round(found.costs[way]))} ms a query" for way in ways]
     panels[0, 0].set_yticks(range(len(ways)), names)
     drawn["ms"], drawn["chosen"] = figures.timing(found.costs), figures.example(found.chosen)

@@ -13,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from dmlkit import figures
+from dmlkit.lessons.kinds import by_kinds
 from dmlkit.statistics import interval
 
 #: A photograph: its row, left, top, side, and whether it is right (None: a query).
@@ -21,12 +22,6 @@ Tile = tuple[int, int, int, int, bool | None]
 Words = tuple[int, int, str, str]
 Rows = NDArray[np.intp]
 Flags = NDArray[np.bool_]
-
-
-def by_kinds(values: pd.Series, kinds: pd.Series) -> pd.Series:
-    """Mean of products and its 95 % interval, if kinds of product were drawn anew."""
-    sums = (values - values.mean()).groupby(kinds).sum()
-    return interval(values.mean() + sums * len(sums) / len(values))
 
 
 def draw(
@@ -116,7 +111,7 @@ def gains(gain: pd.Series, kinds: Mapping[str, pd.Series], groups: pd.Series, px
         its = gain[own[gain.index]]
         inks = np.where(its < 0, figures.WRONG, np.where(its > 0, "#7fb2d6", "0.7"))
         axes.scatter(its, row + spread[its.index], s=12, c=inks, lw=0)
-        ends = by_kinds(its, groups[its.index])
+        ends = interval(by_kinds(its, groups))
         axes.plot(ends[["low", "high"]], [row, row], color="black", lw=2)
         axes.plot(ends["mean"], row, "D", color="black", ms=5)
     axes.axvline(0, color="0.3", lw=1)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from dmlkit import ROOT, data, figures
 from dmlkit.lessons import thumbnails
+from dmlkit.lessons.kinds import intervals
 from dmlkit.statistics import interval
 
 #: Photographs as features (N, d), their labels (N,), and the captions of the classes.
@@ -114,12 +115,6 @@ def one_photograph(fold: Fold, seed: int) -> tuple[Tensor, Tensor]:
     rows = np.random.default_rng(seed).permutation(len(y))
     each = pd.Series(rows).groupby(y[rows]).first().tolist()
     return fold.new[0], x[each]
-
-
-def by_kinds(minus: NDArray[np.float64], kinds: Sequence[str]) -> pd.Series:
-    """The 95 % interval of the same mean, if kinds of product were drawn anew."""
-    sums = pd.Series(minus - minus.mean()).groupby(list(kinds)).sum()
-    return interval(minus.mean() + sums * len(sums) / len(minus))
 
 
 # Pictures
@@ -300,13 +295,6 @@ WAYS = {"ridge": "ridge regression", "contrastive": "contrastive loss",
         "mean": "word means"}  # fmt: skip
 
 
-def spans(minus: NDArray[np.float64], kinds: Sequence[str]) -> dict[str, Any]:
-    """Intervals of the mean of products (81,): by products, by kinds, and the wider of the two."""
-    both = {"products": interval(minus), "kinds": by_kinds(minus, kinds)}
-    wide = max(both.values(), key=lambda span: span["high"] - span["low"])
-    return figures.example({name: e.to_dict() for name, e in (both | {"wider": wide}).items()})
-
-
 def answer(
     found: Mapping[tuple[str, str], NDArray[np.float64]], kinds: Sequence[str]
 ) -> tuple[Figure, dict[str, Any]]:
@@ -320,7 +308,7 @@ def answer(
     pairs = {key: each[1:] for key, each in MINUS.items()} | BESIDE
     for key, (more, less, words) in pairs.items():
         minus = found[more, words].mean(axis=0) - found[less, words].mean(axis=0)
-        drawn[key] = spans(minus, kinds)
+        drawn[key] = intervals(pd.Series(minus), pd.Series(kinds))
     for place, way in enumerate(WAYS):
         for words, fill, up in (("captions", figures.RIGHT, 0.1), ("names", "white", -0.1)):
             style = {"ms": 9, "color": figures.RIGHT, "mfc": fill, "mew": 1.8, "zorder": 3}

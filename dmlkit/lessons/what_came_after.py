@@ -19,21 +19,11 @@ from torch import Tensor, nn
 import dmlkit
 from dmlkit import backbones, data, figures
 from dmlkit.data.pictures import color_histogram, mirror, recolor
+from dmlkit.lessons.kinds import by_kinds
 from dmlkit.statistics import interval
 
 NETWORK = "tf_efficientnet_lite0"
 BLUE, ORANGE = figures.RIGHT, "#d55e00"
-
-
-def by_kinds(values: pd.Series, kinds: Mapping[str, str]) -> list[float]:
-    """Values whose interval is that of the mean over products, if kinds were drawn anew.
-
-    >>> by_kinds(pd.Series({"a": 1.0, "b": 3.0, "c": 5.0}), {"a": "x", "b": "x", "c": "y"})
-    [1.6666666666666667, 4.333333333333333]
-    """
-    sums = (values - values.mean()).groupby(values.index.map(kinds)).sum()
-    found: list[float] = (values.mean() + sums * len(sums) / len(values)).tolist()
-    return found
 
 
 class _Pixels(nn.Module):
