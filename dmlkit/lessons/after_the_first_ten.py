@@ -272,7 +272,9 @@ def answer(
         of |= {name: intervals(change[own], kinds) for name, change in changes.items()}
     for name, each in twenty.items():
         means = {f"recall, {way}": float(values.mean()) for way, values in each.items()}
-        drawn[f"among 20, {name}"] = means | {"agree": intervals(each["agree"] - each["cosine"], kinds)}
+        drawn[f"among 20, {name}"] = means | {
+            "agree": intervals(each["agree"] - each["cosine"], kinds)
+        }
     own = sorts["cartons"]
     levels = pd.DataFrame({way: recalls[way][own] for way in ("cosine", "agree", "among ten")})
     by_kind = levels.groupby(kinds[own]).mean()
