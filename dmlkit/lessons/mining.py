@@ -15,6 +15,7 @@ from dmlkit import figures
 
 INK = {"hard": figures.WRONG, "semi-hard": figures.RIGHT, "easy": "0.5"}
 PAYS, PAYS_NOT = figures.WRONG, "0.15"
+_APART = 0.18  # images nearer than this are dots
 
 
 def annuli(
@@ -33,8 +34,13 @@ def annuli(
             axes.add_patch(Circle((0, 0), radius, color=color, lw=0))
         axes.set_axis_off()
         places = _spaced(np.concatenate([D2[mate : mate + 1], others]).clip(0) ** 0.5)
-        for i, place, name in zip(shown, places[1:], kinds, strict=True):
-            _stamp(axes, images[i], place, INK[name])
+        gaps = np.linalg.norm(places[1:, None] - places[None], axis=2)
+        gaps[np.arange(len(gaps)), np.arange(len(gaps)) + 1] = np.inf  # of each to itself
+        for i, place, name, gap in zip(shown, places[1:], kinds, gaps.min(axis=1), strict=True):
+            if gap > _APART:
+                _stamp(axes, images[i], place, INK[name])
+            else:  # images would overlap
+                axes.plot(*place, "o", color=INK[name], ms=3.8, mew=0, zorder=3)
         corner = float(places[0][0]) - 0.17, float(places[0][1]) - 0.17
         axes.add_patch(Rectangle(corner, 0.34, 0.34, fc="white", ec="black", lw=1.2, zorder=4))
         for i, place in ((batch[0], np.zeros(2)), (batch[mate], places[0])):
@@ -44,13 +50,14 @@ def annuli(
         axes.set_title(f"{when}: {teach} of 124 teach", fontweight="bold")
         for k, (name, color) in enumerate(INK.items()):
             said = f"{count[name]} {name}"
-            axes.text((-1.35, -0.45, 0.85)[k], -1.93, said, color=color, fontsize=9.5)
+            axes.text((-1.6, -0.55, 0.95)[k], -2.3, said, color=color, fontsize=9.5)
+        axes.set(xlim=(-2.1, 2.1), ylim=(-2.35, 2.05), aspect="equal")
         numbers[when] = figures.example(count | {"D2_ap": D2[mate], "D2_an": D2[negative]})
     return fig, numbers
 
 
 def _stamp(
-    axes: Axes, image: Tensor, place: np.ndarray, color: str, r: float = 0.11, zorder: float = 3
+    axes: Axes, image: Tensor, place: np.ndarray, color: str, r: float = 0.14, zorder: float = 3
 ) -> None:
     """One character in a color, without its background, at a place."""
     ink = np.empty((32, 32, 4))
@@ -58,7 +65,6 @@ def _stamp(
     ink[..., 3] = ((image[0].numpy() - 0.25) / 0.35).clip(0, 1)
     x, y = place
     axes.imshow(ink, extent=(x - r, x + r, y - r, y + r), zorder=zorder)
-    axes.set(xlim=(-1.7, 1.7), ylim=(-2.0, 1.65), aspect="equal")
 
 
 def _spaced(distances: np.ndarray) -> np.ndarray:
@@ -80,12 +86,13 @@ def teach(shares: Mapping[str, Sequence[float]]) -> Figure:
         ink = INK.get(name, "0.4")
         axes.barh(row - 0.19, before, 0.34, color=ink, alpha=0.35)
         axes.barh(row + 0.19, after, 0.34, color=ink)
-        for value, at in ((before, row - 0.19), (after, row + 0.19)):
-            axes.text(value + 1, at, f"{value:.0f} %", va="center", fontsize=9, color=ink)
+        for value, at, when in ((before, row - 0.19, "before"), (after, row + 0.19, "after")):
+            said = f"{value:.0f} % {when}"
+            axes.text(value + 1, at, said, va="center", fontsize=9, color=ink)
     axes.set_yticks(range(len(shares)), [*shares])
-    axes.set(ylim=(len(shares) - 0.5, -0.5), xlim=(0, 112), xticks=[0, 50, 100])
+    axes.set(ylim=(len(shares) - 0.5, -0.5), xlim=(0, 125), xticks=[0, 50, 100])
     axes.set_xlabel("triplets that teach (%)")
-    axes.grid(False, axis="y")
+    axes.grid(False)
     return fig
 
 
@@ -93,28 +100,57 @@ def teach(shares: Mapping[str, Sequence[float]]) -> Figure:
 OVERLAP = 1 / 8
 #: Of each form: name below its column, ink.
 COLUMNS = {
-    "semi-hard": ("semi-\nhard", figures.RIGHT),
-    "hard": ("fades", PAYS),
-    "hard ÷ √c": ("steady", PAYS),
-    "resized": ("grows", PAYS),
-    "relative · c": ("fades", PAYS_NOT),
-    "relative · √c": ("steady", PAYS_NOT),
-    "relative": ("grows", PAYS_NOT),
+    "semi-hard": ("semi-hard", figures.RIGHT),
+    "hard": ("hard:\nfades", PAYS),
+    "hard ÷ √c": ("hard ÷ √c:\ndoes not", PAYS),
+    "relative · c": ("relative · c:\nfades", PAYS_NOT),
+    "relative": ("relative:\ndoes not", PAYS_NOT),
+    "resized": ("resized", PAYS),
+    "relative · √c": ("relative\n· √c", PAYS_NOT),
     "all positives": ("all\npositives", "#7a3e9d"),
-    "hard, plain D": ("plain\nD", "#b8860b"),
+    "hard, plain D": ("plain D", "#b8860b"),
 }
 #: Name of each line on the right, and where it stands, in points above the line's end.
-_LINES = {
-    "semi-hard": ("semi-hard", 0),
-    "hard": ("hard", 3),
-    "hard ÷ √c": ("hard ÷ √c", 0),
-    "resized": ("resized", 0),
-    "relative · c": ("relative · c", -3),
-    "relative · √c": ("relative · √c", 4),
-    "relative": ("relative", -7),
-    "all positives": ("all positives", 7),
-    "hard, plain D": ("plain D", -5),
-}
+_LINES = {"semi-hard": 0, "hard": 0, "hard ÷ √c": 0, "relative · c": 4, "relative": -5}
+
+
+def shrink(t: np.ndarray, curves: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
+    """The loss of a batch with all its distances times t, by network and form."""
+    fig, panels = plt.subplots(1, 2, figsize=(figures.WIDTH, 2.5), sharey=True)
+    inks = INK | {"relative": PAYS_NOT}
+    for axes, (when, each) in zip(panels, curves.items(), strict=True):
+        for form, line in each.items():
+            axes.plot(t, line, color=inks[form], lw=2.4)
+            axes.plot(t[-1], line[-1], "o", color=inks[form], ms=6, clip_on=False, zorder=4)
+            axes.text(1.04, line[-1], form, color=inks[form], va="center", fontsize=9.5)
+        axes.plot([0, 1], [0.2, 0.2], color="0.5", ls=":", lw=1.2, zorder=0)
+        axes.set(xlim=(0, 1.42), ylim=(0, 0.95), xlabel="all distances × t")
+        axes.set_xticks([0, 0.5, 1], ["0\none point", "0.5", "1\nthe batch"])
+        axes.set_title(when, loc="left", weight="bold", fontsize=10)
+        axes.grid(False)
+    panels[0].text(0.03, 0.11, "margin m", color="0.4", fontsize=9)
+    panels[0].set_ylabel("loss")
+    return fig
+
+
+def _columns(axes: Axes, found: Mapping[str, Sequence[float]], floor: Mapping[str, float]) -> Any:
+    """Recall@1 of each form, in its ink, above what needs no training."""
+    drawn: dict[str, Any] = figures.sweep(axes, found, {}, "0.4", "")
+    for place, form in enumerate(found):
+        ink = COLUMNS[form][1]
+        for mark in axes.lines[2 * place : 2 * place + 2]:
+            mark.set_color(ink)
+        axes.texts[place].set_color(ink)
+    axes.set_xticks(range(len(found)), [COLUMNS[form][0] for form in found], fontsize=8)
+    axes.set(ylim=(0, 86), ylabel="Recall@1, characters held out (%)")
+    for name, value in floor.items():
+        axes.axhline(value, color="0.5", ls=":", lw=1.3, zorder=0)
+        axes.text(-0.5, value + 1.0, name, fontsize=8, color="0.35")
+    return drawn
+
+
+def _gain(found: Mapping[str, Sequence[float]], plus: str, minus: str) -> dict[str, Any]:
+    return figures.summary(np.subtract(found[plus], found[minus]), OVERLAP)
 
 
 def answer(
@@ -123,30 +159,20 @@ def answer(
     floor: Mapping[str, float],
 ) -> tuple[Figure, dict[str, Any]]:
     """Recall@1 of each form, and the mean distance in its batches (seeds, steps) by step."""
-    size: dict[str, Any] = {"figsize": (figures.WIDTH, 4.0), "width_ratios": (1.75, 1)}
+    size: dict[str, Any] = {"figsize": (figures.WIDTH, 4.0), "width_ratios": (1.5, 1)}
     fig, (left, right) = plt.subplots(1, 2, layout="constrained", **size)
-    drawn: dict[str, Any] = figures.sweep(left, found, {}, "0.4", "")
-    for place, form in enumerate(found):
-        ink = COLUMNS[form][1]
-        for mark in left.lines[2 * place : 2 * place + 2]:
-            mark.set_color(ink)
-        left.texts[place].set_color(ink)
-        line = spread[form].mean(axis=0)
+    drawn = _columns(left, found, floor)
+    for form, each in spread.items():
+        ink, line = COLUMNS[form][1], each.mean(axis=0)
         right.plot(line, color=ink, lw=1.8)
-        said, up = _LINES[form]
-        right.annotate(said, (len(line), line[-1]), (3, up), textcoords="offset points",
+        right.annotate(form, (len(line), line[-1]), (3, _LINES[form]), textcoords="offset points",
                        va="center", color=ink, fontsize=8.5)  # fmt: skip
-    left.set_xticks(range(len(found)), [COLUMNS[form][0] for form in found], fontsize=7.5)
-    left.set(ylim=(0, 86), ylabel="Recall@1, characters held out (%)")
-    for start, end, ink, said in ((1, 3, PAYS, "shrinking pays"), (4, 6, PAYS_NOT, "pays nothing")):
+    for start, end, ink, said in ((1, 2, PAYS, "shrinking pays"), (3, 4, PAYS_NOT, "pays nothing")):
         left.plot([start - 0.35, end + 0.35], [78, 78], color=ink, lw=1.5)
         left.text((start + end) / 2, 80, said, color=ink, ha="center", fontsize=9.5, weight="bold")
-    left.set_xlabel("gradient in a small cloud", fontsize=9.5)
-    for name, value in floor.items():
-        left.axhline(value, color="0.5", ls=":", lw=1.3, zorder=0)
-        left.text(-0.5, value + 1.0, name, fontsize=8, color="0.35")
+    left.set_xlabel("form: its gradient in a small cloud", fontsize=9.5)
     steps = len(next(iter(spread.values()))[0])
-    right.set(yscale="log", ylim=(0.01, 2), xlim=(-2, 1.85 * steps), xlabel="step")
+    right.set(yscale="log", ylim=(0.01, 2), xlim=(-2, 1.75 * steps), xlabel="step")
     right.set_xticks([0, steps // 2, steps])
     right.set_yticks([0.01, 0.1, 1], ["0.01", "0.1", "1"])
     left.set_title("found", weight="bold", loc="left")
@@ -156,15 +182,33 @@ def answer(
         "relative, faded minus hard": ("relative · c", "hard"),
         "relative minus semi-hard": ("relative", "semi-hard"),
         "semi-hard minus hard": ("semi-hard", "hard"),
+    }
+    drawn["gain"] = {name: _gain(found, *pair) for name, pair in gains.items()}
+    drawn["spread"] = {form: figures.summary(each[:, -1]) for form, each in spread.items()}
+    return fig, drawn
+
+
+def others(
+    found: Mapping[str, Sequence[float]],
+    spread: Mapping[str, np.ndarray],
+    floor: Mapping[str, float],
+) -> tuple[Figure, dict[str, Any]]:
+    """Recall@1 of the four forms of More, and their differences to those of the core."""
+    size: dict[str, Any] = {"figsize": (7.4, 3.5), "width_ratios": (1, 1)}
+    fig, (left, right) = plt.subplots(1, 2, layout="constrained", **size)
+    names = [*COLUMNS][5:]
+    drawn = _columns(left, {form: found[form] for form in names}, floor)
+    gains = {
         "plain minus hard": ("hard, plain D", "hard"),
+        "resized minus hard": ("resized", "hard"),
         "all positives minus relative": ("all positives", "relative"),
         "all positives minus relative · √c": ("all positives", "relative · √c"),
         "all positives minus semi-hard": ("all positives", "semi-hard"),
-        "resized minus hard": ("resized", "hard"),
     }
-    drawn["gain"] = {
-        name: figures.summary(np.subtract(found[plus], found[minus]), OVERLAP)
-        for name, (plus, minus) in gains.items()
-    }
-    drawn["spread"] = {form: figures.sample(each[:, -1]) for form, each in spread.items()}
+    drawn["gain"] = {name: _gain(found, *pair) for name, pair in gains.items()}
+    rows = {name.replace(" minus ", "\n− "): each for name, each in drawn["gain"].items()}
+    figures.spans(right, rows, "points of Recall@1")
+    right.set_title("differences", weight="bold", loc="left")
+    drawn["spread"] = {form: figures.summary(spread[form][:, -1]) for form in names}
+    drawn["floor"] = figures.example(dict(floor))
     return fig, drawn
