@@ -8,12 +8,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 import torch.nn.functional as F
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from matplotlib.patches import Circle, Rectangle
 from torch import Tensor
 
-from dmlkit import data, figures, statistics
+from dmlkit import data, figures
 from dmlkit.data.batches import PK
 
 #: The six images of the first picture, and where they lie on the circle (degrees).
@@ -127,9 +128,9 @@ def best(found: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[float, floa
     return {a: max((m, rate) for (of, rate), m in mean.items() if of == a)[1] for a in scales}
 
 
-#: The switches of the verdict, and the colors of the scales at which networks began.
-SWITCHED = ("4 to 16", "16 to 4", "16 to 64", "64 to 16", "16 to 64, short")
-_INKS = {4: figures.RIGHT, 16: "0.3", 64: figures.WRONG}
+#: The switches of the verdict, and the color of each scale.
+SWITCHED = ("4 to 16", "16 to 4", "16 to 64", "64 to 16")
+_INKS = {4: figures.RIGHT, 16: "0.35", 64: figures.WRONG}
 
 
 def leads(cosines: Tensor) -> float:
@@ -140,74 +141,61 @@ def leads(cosines: Tensor) -> float:
 
 
 def verdict(
+    first: Mapping[int, np.ndarray],
     shares: Mapping[tuple[int, int], np.ndarray],
     lead: Mapping[tuple[int, int], Sequence[float]],
-    changes: Mapping[str, np.ndarray],
     last: int,
-    threshold: float,
 ) -> tuple[Figure, dict[str, Any]]:
-    """The nearest's share (R,) and its lead (R,) by first and last scale, and what switches change.
+    """The nearest's share by step, before (R, S) and after the switch (R, S): a line for each.
 
-    ``changes`` are (R, S), by the step.
+    A panel for each first scale; a color is the scale of the step.
     """
-    fig = plt.figure(figsize=(figures.WIDTH, 4.3))
-    grid = fig.add_gridspec(2, 2, width_ratios=(1, 1.25), height_ratios=(1.75, 1))
-    level, gap, end = (fig.add_subplot(grid[where]) for where in ((0, 0), (1, 0), (slice(None), 1)))
-    ends: list[int] = sorted({to for _, to in shares})
-    for axes, of in ((level, shares), (gap, lead)):
-        for (old, to), values in of.items():
-            place = ends.index(to) + (0.0 if old == to else 0.22 * (1 if old > to else -1))
-            mean, low, high, _ = statistics.interval(np.asarray(values))
-            fill: dict[str, Any] = {"mfc": _INKS[old] if old == to else "white", "mec": _INKS[old]}
-            axes.errorbar(place, mean, [[mean - low], [high - mean]], color=_INKS[old], fmt="o",
-                          ms=7, mew=1.6, lw=2, **fill)  # fmt: skip
-        axes.set(xticks=range(len(ends)), xlim=(-0.5, len(ends) - 0.5))
+    fig, panels = plt.subplots(1, 3, figsize=(8.4, 3.7), sharey=True, layout="constrained")
+    for axes, (old, before) in zip(panels, first.items(), strict=True):
+        steps = before.shape[1]
+        _thin(axes, range(steps), before, old)
+        for (begun, to), after in shares.items():
+            if begun == old:
+                stay = shares[old, old][:, :1]  # the jump begins where the copy left alone is
+                at = [steps, *range(steps, 2 * steps)]
+                _thin(axes, at, np.concatenate([stay, after], axis=1), to)
+                end = float(after[:, -last:].mean())
+                axes.plot([2 * steps - last, 2 * steps], [end] * 2, color=_INKS[to], lw=4)
+        ends = {to: float(s[:, -last:].mean()) for (a, to), s in shares.items() if a == old}
+        high = -9.0
+        for to in sorted(ends, key=ends.__getitem__):  # names from below, none on another
+            high = max(high + 5.5, ends[to])
+            axes.text(2 * steps + 4, high, f"α = {to}: {ends[to]:.0f}", color=_INKS[to],
+                      va="center", fontsize=9, fontweight="bold")  # fmt: skip
+        axes.axvline(steps, color="0.5", lw=1, ls=":", zorder=0)
+        axes.axhline(100 / 31, color="0.5", ls=":", lw=1.2, zorder=0)
+        axes.set(xlim=(0, 2.75 * steps), ylim=(0, 82), xlabel="step")
+        axes.set_xticks([0, steps, 2 * steps], ["0", f"switch\nat {steps}", f"{2 * steps}"])
         axes.grid(False, axis="x")
-    level.axhline(100 / 31, color="0.5", ls=":", lw=1.3, zorder=0)
-    level.set(ylim=(0, 52), xticklabels=[])
-    level.set_title("share of the nearest (%)", fontweight="bold", loc="left", fontsize=10)
-    for old, ink in _INKS.items():
-        level.plot([], [], "o", color=ink, ms=6, label=f"{old}")
-    small: dict[str, Any] = {"fontsize": 8, "title_fontsize": 8, "handletextpad": 0.0}
-    level.legend(title="α at first", loc="upper left", ncols=3, columnspacing=0.6, **small)
-    gap.set(yscale="log", xticklabels=ends, xlabel="α at the end")
-    gap.set_yticks([0.01, 0.1], ["0.01", "0.1"])
-    gap.set_title("lead in cosine", fontweight="bold", loc="left", fontsize=10)
+        axes.set_title(f"begun at α = {old}", fontweight="bold", loc="left", fontsize=10.5)
+    panels[0].set_ylabel("share of the nearest (%)")
     drawn: dict[str, Any] = {"at once": {}, "end": {}}
-    for place, name in enumerate(SWITCHED):
-        values, ink = changes[name], _INKS[int(name.split()[0])]
-        kept = values[:, -last:].mean(axis=1)
-        mean, low, high, _ = statistics.interval(kept)
-        way = [float(values[:, 0].mean()), mean]
-        end.plot(way, [place, place], color="0.75", lw=1.2, zorder=1)
-        end.plot(values[:, 0].mean(), place, "o", mfc="white", mec=ink, mew=1.6, ms=7)
-        end.plot(kept, [place + 0.24] * len(kept), ".", color=ink, alpha=0.45, ms=6)
-        end.errorbar(mean, place, xerr=[[mean - low], [high - mean]], color=ink, fmt="o", ms=8,
-                     lw=3.5)  # fmt: skip
-        drawn["at once"][name] = figures.sample(values[:, 0])
-        drawn["end"][name] = figures.sample(kept)
-    first = changes[SWITCHED[0]]  # (R, S): its dots are named
-    for at, said in ((0, "at once"), (-1, f"after {first.shape[1]} steps")):
-        end.text(float(first[:, at].mean()), -0.18, said, color="0.35", fontsize=8, ha="center",
-                 va="bottom")  # fmt: skip
-    end.axvspan(-threshold, threshold, color="0.5", alpha=0.15, lw=0, zorder=0)
-    end.axvline(0, color="0.3", lw=1, zorder=1)
-    names = [n.replace(", short", ",\nequal\ngradients").replace(" to ", " → ") for n in SWITCHED]
-    end.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.5, -0.5))
-    end.set(xlabel="share minus that without the switch (points)")
-    end.grid(False, axis="y")
-    end.set_title("what the switch changes", fontweight="bold", loc="left", fontsize=10)
+    for name in SWITCHED:
+        old, to = map(int, name.split(" to "))
+        change = shares[old, to] - shares[old, old]
+        drawn["at once"][name] = figures.summary(change[:, 0])
+        drawn["end"][name] = figures.summary(change[:, -last:].mean(axis=1))
     drawn["lead"] = {f"{a} to {b}": figures.sample(v) for (a, b), v in lead.items()}
     return fig, drawn
 
 
+def _thin(axes: Axes, steps: Sequence[int], shares: np.ndarray, scale: int) -> None:
+    """A thin line for each network (R, S), and their mean."""
+    axes.plot(steps, shares.T, color=_INKS[scale], lw=0.6, alpha=0.35)
+    axes.plot(steps, shares.mean(axis=0), color=_INKS[scale], lw=1.8)
+
+
 #: The verdict's picture in words.
 VERDICT_ALT = (
-    "Top left: the share of the nearest after the second 60 steps. Networks that end at 4 have 17 "
-    "percent wherever they began; at 16, 36 percent if they began at 4 or 16, and 23 if at 64; at "
-    "64, 34 percent if they began at 16, and 25 if at 64. Bottom left: the nearest's lead in "
-    "cosine falls as the last scale rises. Right: each switch at once and at the end. Only the "
-    "switches between 4 and 16 end outside the gray band of 10 points."
+    "Three panels by the first scale, 4, 16 and 64: the share of the nearest negative in each of "
+    "120 steps, a thin line for each network. At step 60 copies jump as their scale is switched. "
+    "The switches between 4 and 16 last; after the switch from 16 to 64 the share falls back "
+    "within the 60 steps to that of the copy left alone."
 )
 
 
@@ -217,7 +205,9 @@ def history(ends: Mapping[str, np.ndarray]) -> dict[str, Any]:
         ("64 to 64", "16 to 16"), ("64 to 16", "16 to 16"),
         ("16 to 64", "64 to 64"), ("4 to 16", "16 to 16"),
     )  # fmt: skip
-    return {f"{a} minus {b}": figures.sample(ends[f"{a} end"] - ends[f"{b} end"]) for a, b in asked}
+    return {
+        f"{a} minus {b}": figures.summary(ends[f"{a} end"] - ends[f"{b} end"]) for a, b in asked
+    }
 
 
 def unseen(
