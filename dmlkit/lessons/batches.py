@@ -72,37 +72,51 @@ def answer(
     floor: Mapping[str, float],
     gain: Mapping[str, Sequence[float]],
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 of each batch above its pairs and its pool, a dot for each network; differences."""
-    fig, (left, right) = plt.subplots(
-        1, 2, figsize=(7.6, 3.7), width_ratios=(1.75, 1), layout="constrained"
+    """Recall@1 by the images of a class, and at tables, a line for each network."""
+    fig, (left, middle) = plt.subplots(
+        1, 2, figsize=(7.6, 3.9), width_ratios=(1.4, 1), layout="constrained"
     )
     whole = [name for name in found if "tables" not in name]
-    order = [name for name in found if name not in whole][::-1] + whole
-    for x, name in enumerate(order):
-        ink, each = figures.RIGHT if name in whole else figures.WRONG, np.asarray(found[name])
-        aside = x + np.linspace(-0.2, 0.2, len(each))
-        left.plot(aside, each, ".", color=ink, alpha=0.35, mew=0, ms=6)
-        left.plot(x, each.mean(), "o", color=ink, ms=8, zorder=3)
-        said = f"{each.mean():.0f}"
-        left.text(x + 0.27, each.mean(), said, color=ink, va="center", fontsize=9.5,
-                  bbox={"fc": "white", "ec": "none", "pad": 0.6}, zorder=2)  # fmt: skip
-    for name, value in floor.items():
-        left.axhline(value, color="0.5", ls=":", lw=1.2, zorder=0)
-        left.text(len(order) - 0.35, value + 1, name, va="bottom", ha="right", fontsize=8,
-                  color="0.35")  # fmt: skip
-    kinds = ["tables" if name not in whole else "whole" for name in order]
-    left.set_xticks(range(len(order)), [
-        f"{name.split(',')[0]}\n{kind}\n{counts[name][0]:,}\n{counts[name][1]}"
-        for name, kind in zip(order, kinds, strict=True)
-    ], fontsize=8)  # fmt: skip
-    for tick, name in zip(left.get_xticklabels(), order, strict=True):
-        tick.set_color(figures.RIGHT if name in whole else figures.WRONG)
-    rows = "batch\n\npairs\npool"
-    left.annotate(rows, (0, 0), (-8, -8.5), xycoords="axes fraction", textcoords="offset points",
-                  ha="right", va="top", fontsize=8, color="0.25")  # fmt: skip
-    left.set(xlim=(-0.5, len(order) - 0.3), ylim=(0, 80))
-    left.set_ylabel("Recall@1, unseen characters (%)")
-    left.grid(False, axis="x")
+    _lines(left, [found[name] for name in whole], range(len(whole)), figures.RIGHT)
+    left.set_xticks(range(len(whole)), [_under(name, counts[name]) for name in whole], fontsize=8)
+    left.set_title("more images of fewer classes", loc="left", fontweight="bold", fontsize=10)
+    ticks: list[str] = []
+    for at, name in zip((0, 2.2), ("32 × 2", "8 × 8"), strict=True):
+        apart = f"{name}, 4 tables"
+        _lines(middle, [found[name], found[apart]], (at, at + 1), figures.WRONG)
+        middle.plot(at, np.mean(found[name]), "o", color=figures.RIGHT, ms=8, zorder=4)
+        ticks += [_under(name, counts[name], "whole"), _under(name, counts[apart], "tables")]
+    middle.set_xticks([0, 1, 2.2, 3.2], ticks, fontsize=8)
+    middle.set_title("the same images at tables", loc="left", fontweight="bold", fontsize=10)
+    for axes in (left, middle):
+        for name, value in floor.items():
+            axes.axhline(value, color="0.5", ls=":", lw=1.2, zorder=0)
+            if axes is left:
+                axes.text(-0.25, value + 1, name, va="bottom", fontsize=8, color="0.35")
+        axes.set_ylim(0, 90)
+        axes.grid(False, axis="x")
+    left.set(xlim=(-0.35, len(whole) - 0.5), ylabel="Recall@1, unseen characters (%)")
+    middle.set(xlim=(-0.35, 3.75), yticklabels=[])
+    left.annotate("batch\npairs\npool", (0, 0), (-9, -8.5), xycoords="axes fraction", ha="right",
+                  va="top", textcoords="offset points", fontsize=8, color="0.25")  # fmt: skip
     drawn = {"recall": {name: figures.sample(each) for name, each in found.items()}}
-    drawn["gain"] = figures.gains(right, gain, overlap=OVERLAP)
+    drawn["gain"] = {name: figures.summary(each, OVERLAP) for name, each in gain.items()}
     return fig, drawn | {"floor": figures.example(dict(floor))}
+
+
+def _under(name: str, count: tuple[int, int], said: str = "") -> str:
+    """What stands under a batch: its name, pairs and pool, and whether it is whole."""
+    return f"{name.split(',')[0]}\n{count[0]:,}\n{count[1]}" + (f"\n{said}" if said else "")
+
+
+def _lines(
+    axes: Axes, scores: Sequence[Sequence[float]], places: Sequence[float], ink: str
+) -> None:
+    """A thin line for each network, and a thick one with numbers for their mean."""
+    axes.plot(places, scores, color=ink, lw=0.7, alpha=0.4)
+    means = np.mean(scores, axis=1)
+    axes.plot(places, means, "o-", color=ink, lw=2.5, ms=8, zorder=3)
+    for place, mean, each in zip(places, means, scores, strict=True):
+        axes.annotate(f"{mean:.0f}", (place, max(each)), (0, 4), textcoords="offset points",
+                      ha="center", fontsize=9.5, fontweight="bold", color=ink,
+                      bbox={"fc": "white", "ec": "none", "pad": 0.4, "alpha": 0.8})  # fmt: skip
