@@ -6,6 +6,7 @@ from typing import Any, cast
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 from torch import Tensor
@@ -13,7 +14,6 @@ from torch import Tensor
 from dmlkit import ROOT, figures, retrieval
 from dmlkit.data import ImageSet
 from dmlkit.data.pictures import color_histogram
-from dmlkit.statistics import interval
 
 #: Products in a gallery.
 SIZES = (5, 10, 15, 20)
@@ -133,71 +133,91 @@ def with_r_of(x: np.ndarray, images: ImageSet) -> np.ndarray:
     return np.array([100 * each[labels[asks] == c].mean() for c in np.unique(labels[asks])])
 
 
+#: The three networks are tested on a fourth of the products each, and share most of the others.
+OVERLAP = 1 / 4
+
+
+def by_network(products: np.ndarray) -> np.ndarray:
+    """Means of the three networks, each over its own 20 products: (60,) -> (3,)."""
+    return np.asarray(products.reshape(3, -1).mean(axis=1))
+
+
+def _of(leads: np.ndarray) -> dict[str, Any]:
+    """Of each gallery and score: three networks' means and their interval; (2, 60, 3)."""
+    return {
+        name: {
+            score: figures.summary(by_network(leads[g, :, k]), OVERLAP)
+            for k, score in enumerate(SCORES)
+        }
+        for g, name in enumerate(GALLERIES)
+    }
+
+
 def answer(
     scores: Mapping[Any, np.ndarray], fixed: Mapping[Any, np.ndarray], kept: int
 ) -> tuple[Figure, dict[str, Any]]:
-    """Levels of two searches, and the lead of one by the numbers that it keeps.
+    """Two scores of 44 losses, and of two searches in two galleries.
 
     ``scores`` are of each search, (galleries, products, scores) in percent; ``fixed`` has MAP@R
     with near copies, cut at the R of the other visit; ``kept`` is what the rule asks about.
     """
     sizes = [name for name in scores if isinstance(name, int)]
-    plain = scores["color histogram"]
-    gains = {size: scores[size] - plain for size in sizes}
-
-    def of(leads: np.ndarray) -> dict[str, Any]:
-        return {
-            name: {score: figures.sample(leads[g, :, k]) for k, score in enumerate(SCORES)}
-            for g, name in enumerate(GALLERIES)
-        }
-
-    drawn: dict[str, Any] = of(gains[kept])
-    drawn["all numbers"] = of(gains[sizes[-1]])
-    drawn["histogram minus raw pixels"] = of(plain - scores["raw pixels"])
-    drawn["by numbers"] = {str(size): of(leads) for size, leads in gains.items()}
-    drawn["levels"] = {"network": of(scores[sizes[-1]]), "histogram": of(plain)}
+    plain, full = scores["color histogram"], scores[sizes[-1]]
+    drawn = _of(scores[kept] - plain)
+    drawn["all numbers"] = _of(full - plain)
+    drawn["by numbers"] = {str(size): _of(scores[size] - plain) for size in sizes}
+    drawn["levels"] = {"network": _of(full), "histogram": _of(plain)}
     drawn["R of another visit"] = {
-        name: figures.sample(fixed[size] - fixed["color histogram"])
+        name: figures.summary(by_network(fixed[size] - fixed["color histogram"]), OVERLAP)
         for name, size in (("all numbers", sizes[-1]), (str(kept), kept))
     }
-    drawn["networks"] = {
-        score: figures.sample(gains[kept][1, :, k].reshape(3, -1).mean(axis=1))
-        for k, score in enumerate(SCORES)
-    }
-    fig, (axes, right) = plt.subplots(1, 2, figsize=(7.8, 3.6), width_ratios=(1.1, 1))
+    fig, (cloud, *slopes) = plt.subplots(
+        1, 3, figsize=(8.4, 3.5), width_ratios=(1.25, 1, 1), layout="constrained"
+    )
+    drawn["losses"] = _losses(cloud)
+    for axes, k in zip(slopes, (0, 2), strict=True):
+        for name, each, ink in (("network", full, figures.RIGHT), ("histogram", plain, "0.35")):
+            three = np.array([by_network(each[g, :, k]) for g in (0, 1)])  # (2, networks)
+            axes.plot([0, 1], three, color=ink, lw=0.8, alpha=0.5)
+            axes.plot([0, 1], three.mean(axis=1), "o-", color=ink, lw=2.5, ms=7)
+            above = name == "network"
+            for x, level in enumerate(three.mean(axis=1)):
+                axes.annotate(f"{level:.0f}", (x, level), (0, 9 if above else -9), ha="center",
+                              va="center", textcoords="offset points", color=ink, fontsize=9,
+                              fontweight="bold")  # fmt: skip
+            spot = (0.5, three.mean() + (6 if above else -13))
+            axes.text(*spot, name, color=ink, fontsize=9, ha="center")
+        axes.set(xlim=(-0.3, 1.3), ylim=(0, 108))
+        axes.set_xticks([0, 1], ["another\nvisit", "near copies,\ntoo"])
+        axes.grid(False, axis="x")
+        axes.set_title(f"two searches, {SCORES[k]}", loc="left", fontweight="bold", fontsize=9.5)
+    slopes[0].set_ylabel("Recall@1 (%)")
+    slopes[1].set_ylabel("MAP@R (%)")
+    return fig, drawn
+
+
+def cut(scores: Mapping[Any, np.ndarray], kept: int) -> tuple[Figure, dict[str, Any]]:
+    """With near copies, the network's lead by how many numbers are kept, by both scores."""
+    sizes = [name for name in scores if isinstance(name, int)]
+    gains = {size: scores[size] - scores["color histogram"] for size in sizes}
+    fig, axes = plt.subplots(figsize=(5.6, 3.2), layout="constrained")
+    drawn: dict[str, Any] = {}
     for k, ink in ((0, "0.15"), (2, "#9440a6")):
-        for name, each, line in (("network", scores[sizes[-1]], "-"), ("histogram", plain, "--")):
-            rows = np.array([interval(each[g, :, k])[:3] for g in (0, 1)])  # (2, 3)
-            axes.plot([0, 1], rows[:, 0], f"o{line}", color=ink, lw=2.2, ms=6)
-            axes.vlines([0, 1], rows[:, 1], rows[:, 2], color=ink, lw=1.6)
-            high = rows[1, 0] + (0 if k else 3.5 if name == "network" else -4.5)
-            axes.text(1.09, high, f"{SCORES[k]}, {name}: {rows[1, 0]:.0f}", color=ink,
-                      va="center", fontsize=8.5)  # fmt: skip
-            axes.text(-0.09, rows[0, 0], f"{rows[0, 0]:.0f}", color=ink, va="center",
-                      ha="right", fontsize=8.5)  # fmt: skip
-        ends = np.array([interval(gains[size][1, :, k])[:3] for size in sizes])  # (sizes, 3)
-        right.plot(range(len(sizes)), ends[:, 0], "o-", color=ink, lw=2.2, ms=4)
-        right.fill_between(range(len(sizes)), ends[:, 1], ends[:, 2], color=ink, alpha=0.15, lw=0)
-        three = np.array([gains[size][1, :, k].reshape(3, -1).mean(axis=1) for size in sizes])
-        right.plot(range(len(sizes)), three, color=ink, lw=0.7)
-        right.text(len(sizes) - 0.7, ends[-1, 0], f"by {SCORES[k]}", color=ink, va="center",
-                   fontsize=8.5)  # fmt: skip
-    axes.set(xlim=(-0.3, 2.25), ylim=(0, 106), ylabel="score (%)")
-    axes.set_xticks([0, 1], ["gallery:\nanother visit", "near copies,\ntoo"])
-    axes.axhline(100, color="0.3", lw=1, zorder=0)
+        three = np.array([by_network(gains[size][1, :, k]) for size in sizes])  # (sizes, 3)
+        axes.plot(range(len(sizes)), three, color=ink, lw=0.8, alpha=0.6)
+        axes.plot(range(len(sizes)), three.mean(axis=1), "o-", color=ink, lw=2.2, ms=4)
+        axes.text(len(sizes) - 0.75, three[-1].mean(), f"by {SCORES[k]}", color=ink, va="center",
+                  fontsize=9)  # fmt: skip
+        drawn[SCORES[k]] = {
+            str(size): figures.summary(row, OVERLAP) for size, row in zip(sizes, three, strict=True)
+        }
+    axes.axhline(0, color="0.3", lw=1, zorder=0)
+    axes.axvline(sizes.index(kept), color="0.6", lw=1, ls=":", zorder=0)
+    axes.text(len(sizes) - 1, -5, "histogram ahead", va="top", ha="right", fontsize=8, color="0.35")
+    axes.set_xticks(range(len(sizes)), [str(size) for size in sizes[:-1]] + ["all"])
+    axes.set(xlim=(-0.4, len(sizes) + 1.4), xlabel="numbers of the network that are kept")
+    axes.set_ylabel("its lead, with near copies (points)")
     axes.grid(False, axis="x")
-    axes.set_title("how much is found", fontweight="bold", loc="left")
-    right.axhline(0, color="0.3", lw=1, zorder=0)
-    right.grid(False, axis="x")
-    right.text(len(sizes) - 1, -5, "histogram ahead", va="top", ha="right", color="0.35",
-               fontsize=8)  # fmt: skip
-    names = [str(size) for size in sizes[:-1]] + ["all"]
-    right.set_xticks(range(len(sizes)), names)
-    right.set(xlim=(-0.4, len(sizes) + 2.4))
-    right.set(xlabel="numbers of the network", ylabel="its lead, with near copies (points)")
-    right.axvline(sizes.index(kept), color="0.6", lw=1, ls=":", zorder=0)
-    right.text(sizes.index(kept) + 0.1, 48, f"{kept} numbers", color="0.35", fontsize=8, va="top")
-    right.set_title("network minus histogram", fontweight="bold", loc="left")
     return fig, drawn
 
 
@@ -224,26 +244,18 @@ def _decided(scores: Mapping[str, pd.DataFrame]) -> dict[str, int]:
             "both": int(np.sum(both != 0)), "contradict": int(np.sum(both < 0))}  # fmt: skip
 
 
-def losses() -> tuple[Figure, dict[str, Any]]:
+def _losses(axes: Axes) -> dict[str, Any]:
     """Two scores of the 44 losses of the study on photographs."""
     photos = _of_losses("photos")
     means = pd.DataFrame({name: table.mean(axis=1) for name, table in photos.items()})
     first = [means[name].idxmax() for name in means]  # the best by each score
-    fig, axes = plt.subplots(figsize=(5.6, 3.2))
     axes.plot(means["Recall@1"], means["MAP@R"], "o", color=figures.RIGHT, alpha=0.5, ms=5, mew=0)
     rank = float(stats.spearmanr(*means.to_numpy().T)[0])
     drawn: dict[str, Any] = {**_decided(photos), "Spearman": rank}
-    for loss, spot in zip(first, ((89.7, 56.5), (87.9, 64)), strict=True):
-        own = means.rank(ascending=False).loc[loss].astype(int)
-        axes.plot(*means.loc[loss], "o", mfc="none", mec="black", ms=9)
-        said = figures.look(loss).name
-        axes.annotate(said, means.loc[loss], spot, fontsize=8, ha="right", va="center",
-                      arrowprops={"arrowstyle": "-", "color": "0.4"})  # fmt: skip
-        drawn[str(loss)] = {str(name): int(place) for name, place in own.items()}
     for name, table in photos.items():
         drawn[f"first by Recall@1 minus first by MAP@R, {name}"] = figures.sample(
             (table.loc[first[0]] - table.loc[first[1]]).to_numpy()
         )
-    axes.set(xlabel="Recall@1 of a loss (%)", ylabel="MAP@R (%)", xlim=(84.5, 90), ylim=(52, 65))
-    axes.set_title("much the same order by both scores", fontweight="bold", loc="left")
-    return fig, drawn
+    axes.set(xlabel="Recall@1 of a loss (%)", ylabel="MAP@R (%)", xlim=(85.7, 90), ylim=(54, 65))
+    axes.set_title("44 losses: much the same order", fontweight="bold", loc="left", fontsize=9.5)
+    return drawn
