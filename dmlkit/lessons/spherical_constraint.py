@@ -23,6 +23,8 @@ EIGHT = (
     *("#8f6bb3", "#c0304a", "0.45", "#8a8a2b"),
 )  # fmt: skip
 NONE, SEC = "0.35", figures.RIGHT
+#: The share of test characters that two networks of different cuts have in common.
+OVERLAP = 1 / 6
 #: How SEC's repository writes semi-hard triplets.
 PRINTED = "Semihard"
 
@@ -188,9 +190,8 @@ def recorded() -> dict[tuple[float, float], np.ndarray]:
 
 def lengths(found: Mapping[str, np.ndarray]) -> tuple[Figure, dict[str, Any]]:
     """Spread of norms, mean norm and balance of turns of each way, {way: (networks, 4)}."""
-    fig, panels = plt.subplots(1, 3, figsize=(6.5, 2.6))
+    fig, (*panels, right) = plt.subplots(1, 3, figsize=(6.9, 2.7), layout="constrained")
     rows = [("spread of norms", 1, " %", 0), ("mean norm", 2, "", 1)]
-    rows += [("turn, short / long", 3, "", 1)]
     drawn: dict[str, Any] = {}
     for axes, (what, column, unit, digits) in zip(panels, rows, strict=True):
         told = {way: each[:, column] for way, each in found.items()}
@@ -198,9 +199,24 @@ def lengths(found: Mapping[str, np.ndarray]) -> tuple[Figure, dict[str, Any]]:
         axes.set(ylim=(0, 1.3 * max(map(max, told.values()))), yticks=[])
         axes.set_title(what, loc="left", fontweight="bold")
         axes.set_xticks(range(len(found)), [way.replace(" ", "\n") for way in found])
-    panels[2].axhline(1, color="0.5", ls=":", lw=1.2, zorder=0)
-    turns = np.log(found["SEC"][:, 3] / found["none"][:, 3])
-    drawn["log of turns of SEC by none"] = figures.sample(turns)  # logarithms
+    drawn["turn, short / long"] = {way: figures.sample(v[:, 3]) for way, v in found.items()}
+    ways, drawn["ratio of turns"] = [way for way in found if way != "none"], {}
+    right.axhline(1, color="0.3", lw=1, zorder=0)
+    for place, way in enumerate(ways):
+        ratio = found[way][:, 3] / found["none"][:, 3]
+        ends = figures.summary(np.log(ratio), OVERLAP)
+        value, low, high = (float(np.exp(ends[end])) for end in ("mean", "low", "high"))
+        drawn["ratio of turns"][way] = figures.example({"mean": value, "low": low, "high": high})
+        shift = np.linspace(0.14, 0.34, len(ratio))
+        right.plot(place + shift, ratio, ".", ms=4, color=SEC, alpha=0.5, mew=0)
+        right.plot([place] * 2, [low, high], color=SEC, lw=5, alpha=0.45)
+        right.plot(place, value, "o", ms=7, color=SEC)
+    right.set(yscale="log", ylim=(0.15, 4), xlim=(-0.5, len(ways) - 0.5))
+    right.set_yticks([0.2, 0.5, 1, 2, 4], ["0.2", "0.5", "1", "2", "4"])
+    right.minorticks_off()
+    right.grid(False, axis="x")
+    right.set_xticks(range(len(ways)), [way.replace(" ", "\n") for way in ways])
+    right.set_title("turn, short / long,\ntimes that of none", loc="left", fontweight="bold")
     return fig, drawn
 
 
@@ -235,7 +251,7 @@ def answer(
     rows = {"SEC": "SEC", "strong SEC": "strong SEC", "even only": "even only",
             "short only": "short only", "no SEC,\ntwice the steps": "longer"}  # fmt: skip
     gain = {said: more[way][:, 0] - more["none"][:, 0] for said, way in rows.items()}
-    drawn["gain"] = figures.gains(right, gain, "points, minus no constraint", overlap=1 / 6)
+    drawn["gain"] = figures.gains(right, gain, "points, minus no constraint", overlap=OVERLAP)
     drawn["live"] = {}
     for row, (said, way) in enumerate(rows.items()):
         here = live[way][:, 0] - live["none"][:, 0]
