@@ -142,11 +142,23 @@ def _pushes(placed: Placing, way: str, alpha: float, turns: int) -> Array:
     return np.asarray((alpha * share * along).mean(dim=1))
 
 
+def by_degree(highest: int = 5) -> list[float]:
+    """Variance of the mean push of seven free corners over that at random places, by degree.
+
+    In eight dimensions the places are a sphere in seven, on which a push is a sum of degrees.
+    """
+    t, n = -1 / 6, 7  # the inner product of two corners; dimensions of the places
+    P = [1.0, t]
+    for k in range(1, highest):  # Gegenbauer's polynomials, 1 at t = 1
+        P.append(((2 * k + n - 2) * t * P[k] - k * P[k - 1]) / (k + n - 2))
+    return [1 + 6 * each for each in P[1:]]
+
+
 def spacing(placed: Placing, alpha: float, turns: int) -> tuple[Figure, dict[str, Any]]:
-    """Seven points in four arrangements: the push of each turn, and the mean so far."""
+    """Seven points in four arrangements: the push of each turn; the variance by degree."""
     fig = plt.figure(figsize=(6.5, 4.2))
-    grid = fig.add_gridspec(4, 2, width_ratios=(1.25, 1))
-    so_far = fig.add_subplot(grid[:, 1])
+    grid = fig.add_gridspec(4, 2, width_ratios=(1.5, 1))
+    right = fig.add_subplot(grid[:, 1])
     pushes = {way: _pushes(placed, way, alpha, turns) for way in NAMES}
     typical = pushes["random"].mean()
     pushes = {way: 100 * each / typical for way, each in pushes.items()}
@@ -168,13 +180,19 @@ def spacing(placed: Placing, alpha: float, turns: int) -> tuple[Figure, dict[str
             left.set_title("each turn: share of turns (%)", fontweight="bold", loc="left")
         if row == 3:
             left.set_xlabel("push of seven points (mean at random: 100)")
-        mean = np.cumsum(each) / (1 + np.arange(turns))
-        so_far.plot(1 + np.arange(turns), mean, color=INKS[way], lw=1.8, label=NAMES[way])
-    so_far.axhline(100, color="black", lw=0.8, ls=":")
-    so_far.set(xscale="log", ylim=(50, 150), xlabel="turns", xlim=(1, turns))
-    so_far.set_title("mean of all turns so far", fontweight="bold", loc="left")
-    so_far.legend(loc="lower right", fontsize=9)
-    return fig, drawn
+    found = by_degree()
+    degrees = range(1, 1 + len(found))
+    right.bar(degrees, found, 0.6, color=[INKS["free"] if v < 1 else figures.WRONG for v in found])
+    right.axhline(1, color=INKS["random"], lw=2)
+    right.text(0.55, 1.03, "random places", color=INKS["random"], fontsize=9, va="bottom")
+    for degree, value in zip(degrees, found, strict=True):
+        right.text(degree, value + 0.02 if value < 0.5 or value > 1 else value - 0.03,
+                   f"{value:.1f}", ha="center", va="bottom" if value < 0.5 or value > 1 else "top",
+                   fontsize=9)  # fmt: skip
+    right.set(xlabel="degree: smooth → sharp", xticks=list(degrees), ylim=(0, 1.7))
+    right.grid(False)
+    right.set_title("variance, free simplex", fontweight="bold", loc="left")
+    return fig, drawn | {"variance by degree": found}
 
 
 def noise(
@@ -207,18 +225,86 @@ def noise(
     return {way: 100 * (torch.stack(p).mean().sqrt() / whole).item() for way, p in pushes.items()}
 
 
-def noises(found: Mapping[str, Array]) -> tuple[Figure, dict[str, Any]]:
+def noises(found: Mapping[str, Mapping[str, Array]]) -> tuple[Figure, dict[str, Any]]:
     """Noise of the points in each arrangement, in percent of that of batches: bars and heads."""
-    fig, axes = plt.subplots(figsize=(6.5, 1.9))
-    for row, (way, each) in enumerate(found.items()):
-        axes.barh(row, each.mean(), 0.6, color=INKS[way])
-        axes.plot(each, [row] * len(each), ".", color="black", ms=4)
-        axes.text(1.02, row, f"{each.mean():.0f}", transform=axes.get_yaxis_transform(),
-                  va="center", size=11)  # fmt: skip
-    axes.set_yticks(range(len(found)), [NAMES[way] for way in found])
-    axes.set(ylim=(len(found) - 0.5, -0.5), xlabel="noise of the points (that of batches: 100)")
-    axes.grid(False, axis="y")
-    return fig, {"noise": {way: figures.sample(each) for way, each in found.items()}}
+    fig, panels = plt.subplots(1, len(found), figsize=(6.5, 1.6), sharey=True, sharex=True)
+    ways = [way for way in NAMES if all(way in each for each in found.values())]
+    for axes, (title, each) in zip(panels, found.items(), strict=True):
+        for row, way in enumerate(ways):
+            mean = float(np.mean(each[way]))
+            axes.barh(row, mean, 0.6, color=INKS[way])
+            axes.plot(each[way], [row] * len(each[way]), ".", color="black", ms=3)
+            said = f"{mean:.0f}" if mean >= 1 else f"{mean:.2f}"
+            axes.text(float(np.max(each[way])) + 5, row, said, va="center", size=10)
+        axes.set_yticks(range(len(ways)), [NAMES[way] for way in ways])
+        axes.set(ylim=(len(ways) - 0.5, -0.5), xlim=(0, 190), xticks=(0, 50, 100, 150))
+        axes.set_title(title, fontweight="bold", loc="left", fontsize=10)
+        axes.grid(False, axis="y")
+    fig.supxlabel("noise of the points (that of batches: 100)", fontsize=10)
+    return fig, {"noise": {title: {way: figures.summary(v) for way, v in each.items()}
+                           for title, each in found.items()}}  # fmt: skip
+
+
+def _whole(noise: Array) -> float:
+    """Noise of points and of batches, which is 100, added as squares: the mean of heads."""
+    return float(np.sqrt(100**2 + np.asarray(noise) ** 2).mean())
+
+
+def answer(
+    levels: Mapping[str, Array],
+    floors: Mapping[str, float],
+    score: Mapping[str, Array],
+    noise: Mapping[str, Array],
+    score_32: Mapping[str, Array],
+    noise_32: Mapping[str, Array],
+) -> tuple[Figure, dict[str, Any]]:
+    """Levels; and Recall@1 minus that at random places by the whole noise, at two scales."""
+    fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 3.5), width_ratios=(1, 1.7))
+    means = {name: float(np.mean(each)) for name, each in levels.items()} | dict(floors)
+    order = sorted(means, key=lambda name: means[name])
+    for row, name in enumerate(order):
+        trained = name in levels
+        ink = "black" if trained else "0.5"
+        left.plot([0, means[name]], [row] * 2, color="0.88", lw=1, zorder=0)
+        if trained:
+            left.plot(levels[name], [row] * len(levels[name]), ".", color="0.6", ms=4, zorder=2)
+        left.plot(means[name], row, "o" if trained else "s", color=ink, mec="white", ms=8)
+        left.text(1.02, row, f"{means[name]:.0f}", transform=left.get_yaxis_transform(),
+                  va="center", color=ink, size=9.5)  # fmt: skip
+    left.set_yticks(range(len(order)), [name.replace(" (", "\n(") for name in order])
+    left.set(ylim=(len(order) - 0.5, -0.5), xlim=(30, 92))
+    left.tick_params(axis="y", labelsize=9, length=0)
+    left.grid(False, axis="y")
+    left.set_title("Recall@1 (%)", fontweight="bold", loc="left")
+    right.axhline(0, color="0.3", lw=1)
+    drawn: dict[str, Any] = {}
+    cases = (("scale 32", score_32, noise_32, "0.6"), ("scale 2", score, noise, figures.RIGHT))
+    for case, found, heads, ink in cases:
+        ways = [way for way in ("together", "random", "corners") if way in found]
+        x = [_whole(heads[way]) for way in ways]
+        away = [np.asarray(found[way]) - np.asarray(found["random"]) for way in ways]
+        drawn[case] = dict(zip(ways, x, strict=True))
+        shift = 0.0 if case == "scale 2" else 1.6
+        at = [each + shift for each in x]
+        right.plot(at, [each.mean() for each in away], color=ink, lw=2.4, zorder=2)
+        for place, way, each in zip(at, ways, away, strict=True):
+            if way != "random":
+                kept = figures.summary(each)
+                right.plot([place] * 2, [kept["low"], kept["high"]], color=ink, lw=6, alpha=0.4,
+                           zorder=1)  # fmt: skip
+                right.plot([place] * len(each), each, ".", color=ink, ms=3.5, alpha=0.6)
+            right.plot(place, each.mean(), "o", color=ink, ms=8, mec="white", zorder=4)
+    x = drawn["scale 2"]
+    low = float(np.mean(score["together"] - score["random"]))
+    for name, place, up in (("corners", x["corners"] - 3, 0.25), ("random\nplaces", 117, -1.5),
+                            ("in one place", x["together"] - 4, low - 0.1)):  # fmt: skip
+        right.text(place, up, name, color=figures.RIGHT, fontsize=9.5, va="center", ha="right")
+    right.text(drawn["scale 32"]["together"] + 4, 0.75, "scale 32, in one place\n(recorded)",
+               color="0.45", fontsize=9, va="center")  # fmt: skip
+    right.set(xlabel="whole noise (batches alone: 100)", xlim=(78, 190), ylim=(-5.6, 3.4))
+    right.set_title("minus that at random places", fontweight="bold", loc="left")
+    kept_levels = {name: figures.sample(each) for name, each in levels.items()}
+    return fig, {"whole noise": drawn, "level": kept_levels, "floor": dict(floors)}
 
 
 def earlier() -> dict[str, Array]:
