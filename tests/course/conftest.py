@@ -124,6 +124,16 @@ def without_webassembly(browser: Any) -> Iterator[None]:
         browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
 
 
+def ready(browser: Any, name: str) -> None:
+    """Wait until the page's module has run, which a slow machine may do after the page is there."""
+    browser.execute_async_script(
+        "const [name, done] = arguments;"
+        "const wait = () => name in window ? window[name].ready.then(done) : setTimeout(wait, 50);"
+        "wait();",
+        name,
+    )
+
+
 def fits(browser: Any) -> bool:
     """Whether the page is no wider than the screen."""
     page = "document.documentElement"

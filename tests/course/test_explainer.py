@@ -18,7 +18,7 @@ pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 from course.explainer import graphs, images, page, step, training
 from dmlkit import ROOT
 
-from .conftest import complaints, fits, phone, without_webassembly
+from .conftest import complaints, fits, phone, ready, without_webassembly
 from .reader import touch
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]  # the exporters'
@@ -55,7 +55,7 @@ def reader(folder: Path, chromium: Any, serve: Callable[[Path], str]) -> Iterato
     """A browser with the page."""
     complaints(chromium)
     chromium.get(serve(folder))
-    chromium.execute_async_script("explainer.ready.then(arguments[0])")
+    ready(chromium, "explainer")
     yield chromium
     assert complaints(chromium) == []
 
@@ -143,7 +143,7 @@ def test_keys_suffice_and_a_link_shares(reader: Any, axe: Callable[..., list[str
     shared = reader.current_url
     reader.get("about:blank")
     reader.get(shared)
-    reader.execute_async_script("explainer.ready.then(arguments[0])")
+    ready(reader, "explainer")
     assert reader.execute_script("return explainer.frame().settings")["margin"] == 1
     for theme in ("light", "dark"):
         feature = {"name": "prefers-color-scheme", "value": theme}
@@ -226,7 +226,7 @@ def test_without_webassembly_there_is_a_film(reader: Any) -> None:
     decoded = "arguments[0].decode().then(() => arguments[1](true))"
     with without_webassembly(reader), phone(reader):
         reader.refresh()
-        reader.execute_async_script("explainer.ready.then(arguments[0])")
+        ready(reader, "explainer")
         film = reader.find_element("css selector", "#film img")
         assert reader.execute_async_script(decoded, film)
         assert film.is_displayed()

@@ -15,7 +15,7 @@ onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not inst
 from course import exporting, playground  # noqa: E402
 from dmlkit import losses  # noqa: E402
 
-from .conftest import complaints, fits, phone, without_webassembly  # noqa: E402
+from .conftest import complaints, fits, phone, ready, without_webassembly  # noqa: E402
 from .reader import touch  # noqa: E402
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]  # the exporters'
@@ -81,7 +81,7 @@ def test_in_a_browser(
 
     complaints(chromium)
     chromium.get(serve(folder))
-    chromium.execute_async_script("playground.ready.then(arguments[0])")
+    ready(chromium, "playground")
     for entry in chromium.execute_script("return playground.catalog()")["losses"]:
         name = entry["name"]
         settings = {s["name"]: playground.within(name, s["name"], 0.4) for s in entry["settings"]}
@@ -129,5 +129,5 @@ def test_without_webassembly_it_says_so(
 ) -> None:
     with without_webassembly(chromium):
         chromium.get(serve(folder))
-        chromium.execute_async_script("playground.ready.then(arguments[0])")
+        ready(chromium, "playground")
         assert "lacks WebAssembly" in chromium.find_element("id", "status").text
