@@ -72,16 +72,17 @@ def trap(curves: Mapping[str, Sequence[float]], own: Sequence[float]) -> Figure:
     fig, axes = plt.subplots(figsize=(5.8, 3.3), layout="constrained")
     inks = "black", "#0072b2"
     for (name, curve), alone, ink, va in zip(
-        curves.items(), own, inks, ("top", "bottom"), strict=True
+        curves.items(), own, inks, ("center", "center"), strict=True
     ):
         axes.plot(curve, "o-", color=ink, ms=4)
-        axes.axhline(alone, color=ink, ls="--", lw=1.2)
-        axes.text(10.4, alone, f" {alone:.0f} %", va=va, color=ink, fontsize=9)
+        axes.plot(12, alone, "D", color=ink, ms=6)
+        axes.text(12.3, alone, f"{alone:.0f} %", va=va, color=ink, fontsize=9)
         axes.text(2.2, curve[2] - 3, name, va="top", color=ink, fontsize=9, weight="bold")
         axes.text(-0.15, curve[0] - 2, f"{curve[0]:.0f} %", va="top", color=ink, fontsize=9)
-    axes.text(-0.2, max(own) + 0.8, "dashed: the own visit alone", va="bottom", fontsize=9)
-    axes.set(xlim=(-0.4, 10.4), ylim=(50, 103), xticks=range(11), ylabel="Recall@1 (%)")
-    axes.set_xlabel("photographs of each product from the query's own visit, beside another visit")
+    axes.axvline(11, color="0.7", lw=0.8)
+    axes.set_xticks([*range(11), 12], [*map(str, range(11)), "own visit\nalone"])
+    axes.set(xlim=(-0.4, 13.4), ylim=(50, 103), ylabel="Recall@1 (%)")
+    axes.set_xlabel("photographs of each product from the query's own visit, besides another visit")
     axes.grid(False, axis="x")
     return fig
 
@@ -103,14 +104,20 @@ def near_copies(
     return draw(pictures, names, tiles, words, 610, 34 + 240 * len(lines))
 
 
-def gains(gain: pd.Series, kinds: Mapping[str, pd.Series], groups: pd.Series, px: str) -> Figure:
+def gains(
+    gain: pd.Series, kinds: Mapping[str, pd.Series], groups: pd.Series,
+    names: NDArray[np.str_], px: str,
+) -> Figure:  # fmt: skip
     """What each product gains from the whole network over the head, by what it is."""
     spread = np.random.default_rng(0).uniform(-0.25, 0.25, len(gain))
-    fig, axes = plt.subplots(figsize=(6, 2.1), layout="constrained")
+    fig, axes = plt.subplots(figsize=(6.5, 2.5), layout="constrained")
     for row, own in enumerate(kinds.values()):
         its = gain[own[gain.index]]
         inks = np.where(its < 0, figures.WRONG, np.where(its > 0, "#7fb2d6", "0.7"))
         axes.scatter(its, row + spread[its.index], s=12, c=inks, lw=0)
+        for end in {gain.idxmin(), gain.idxmax()} & {*its.index}:
+            said = f"{names[end].replace('-', ' ')}\n{its[end]:+.0f}".replace("-", "−")
+            axes.text(its[end], row + spread[end] + 0.09, said, ha="center", va="top", fontsize=8.5)
         ends = interval(by_kinds(its, groups))
         axes.plot(ends[["low", "high"]], [row, row], color="black", lw=2)
         axes.plot(ends["mean"], row, "D", color="black", ms=5)
@@ -165,7 +172,7 @@ def steps(
         mean = float(np.mean(values))
         left.plot([x] * len(values), values, "o", color=ink, ms=4, alpha=0.5, mew=0)
         left.plot([x - 0.25, x + 0.25], [mean] * 2, color=ink, lw=2.5)
-        left.text(x, max(values) + 1, f"{mean:.0f}", ha="center", va="bottom", color=ink,
+        left.text(x, max(values) + 1, f"{mean:.1f}", ha="center", va="bottom", color=ink,
                   fontsize=10, fontweight="bold")  # fmt: skip
     left.set_xticks(range(len(found)), [*found], fontsize=9)
     low = min(min(values) for values in found.values())
@@ -196,6 +203,6 @@ def leads(pairs: Mapping[str, pd.DataFrame], found: Mapping[str, Mapping[str, fl
     axes.set_yticks(range(len(found)), [f"minus {figures.look(loss).name}" for loss in found])
     axes.set(ylim=(len(found) - 0.4, -0.5), xlim=(-3, 5.8))
     axes.set_xlabel("Proxy-Anchor's lead (points of Recall@1)")
-    axes.set_title("over four folds every interval holds 0", loc="left", fontweight="bold")
+    axes.set_title("over four folds every interval contains 0", loc="left", fontweight="bold")
     axes.grid(False, axis="y")
     return fig
