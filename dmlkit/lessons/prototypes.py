@@ -1,5 +1,6 @@
 """What lesson 06 draws."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,13 +21,18 @@ OVERLAP = 1 / 8
 #: Of the classes of an episode.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
 
-#: Where the query of the first picture stands, and five images of each of three classes.
-PLACE = (-0.02, -0.1)
-PLACES = (
-    (-1.15, 0.1), (-0.75, 0.85), (-0.4, 0.4), (-1.0, -0.65), (-0.5, -0.3),
-    (0.35, 0.95), (0.85, 1.0), (1.2, 0.6), (0.45, 0.45), (0.85, 0.35),
-    (0.1, -0.75), (0.55, -1.0), (1.05, -0.9), (0.65, -0.4), (1.15, -0.35),
-)  # fmt: skip
+#: Where the query of the first picture stands, and five images of each of three classes: no image
+#: lies on the way to another.
+PLACE = (0.0, 0.0)
+PLACES = tuple(
+    (r * math.cos(math.radians(turn + each)), r * math.sin(math.radians(turn + each)))
+    for turn, sizes in (
+        (180, (1.1, 0.66, 1.15, 0.74, 1.0)),
+        (60, (1.0, 0.72, 1.12, 0.66, 1.06)),
+        (-60, (1.06, 0.68, 1.12, 0.72, 0.98)),
+    )
+    for each, r in zip((-48, -24, 0, 24, 48), sizes, strict=True)
+)
 
 
 def episode_of(images: Tensor, query: Tensor) -> Figure:
@@ -111,7 +117,7 @@ def force(s: Tensor, f: Tensor, felt: Mapping[str, Sequence[Tensor]]) -> Figure:
             fontsize=9,
         )  # fmt: skip
         axes.annotate(
-            "× 2/T", (f + own - expected).tolist(), (-3, -12), textcoords="offset points",
+            "force × T/2", (f + own - expected).tolist(), (-3, -12), textcoords="offset points",
             ha="center", fontsize=9,
         )  # fmt: skip
         axes.set(aspect="equal", xlim=(-1.1, 3.0), ylim=(-1.1, 2.7))
@@ -140,17 +146,20 @@ def answer(
         each = np.stack([right[trained][test][5].mean(axis=1) for test in ("mean", "neighbors")])
         left.plot(range(2), each, color=color, lw=0.8, alpha=0.25)
         left.plot(range(2), each.mean(axis=1), "o-", color=color, ms=8, lw=2.6)
+        for x, mean in enumerate(each.mean(axis=1)):
+            look: dict[str, Any] = {"ha": ("right", "left")[x], "va": "center", "color": color}
+            look |= {"textcoords": "offset points", "weight": "bold"}
+            left.annotate(f"{mean:.1f}", (x, mean), (-9 + 18 * x, 0), **look)
         table |= {f"{trained}, {test}": figures.sample(of)
                   for test, of in zip(("mean", "neighbors"), each, strict=True)}  # fmt: skip
     for y, (trained, color) in zip((0.93, 0.86), (("by the mean", hue),
                                    ("as neighbors", figures.WRONG)), strict=True):  # fmt: skip
         left.text(0.04, y, f"trained {trained}", transform=left.transAxes, color=color,
                   weight="bold", fontsize=9)  # fmt: skip
-    for name, value in floors.items():
-        left.axhline(value, color="0.5", ls=":", lw=1.2, zorder=0)
-        left.text(-0.36, value + 1, name, fontsize=8, color="0.35")
+    said = "below: " + ", ".join(f"{name} {value:.0f}" for name, value in floors.items())
+    left.text(0.04, 0.03, said, transform=left.transAxes, fontsize=8, color="0.35")
     left.set_xticks(range(2), ["tested\nby the mean", "tested\nas neighbors"])
-    left.set(xlim=(-0.4, 1.4), ylim=(0, 85), ylabel="right (%), five images of a character")
+    left.set(xlim=(-0.6, 1.6), ylim=(48, 72), ylabel="right (%), five images of a character")
     left.grid(False)
     drawn = {"gain": figures.gains(side, rows, "points of right answers", OVERLAP)}
     side.set_title("mean − neighbors", loc="left", weight="bold", fontsize=10)
