@@ -7,7 +7,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 import torch.nn.functional as F
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from matplotlib.patches import Circle, Rectangle
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
@@ -20,7 +22,8 @@ from dmlkit.data.images import ImageSet
 
 #: Groups whose first class is shown.
 GROUPS = ("latin", "greek", "cyrillic", "georgian", "math", "arrows", "numbers", "armenian")
-CELLS = 13  # of a side of the map
+CELLS = 7  # of a side of the map
+EACH = 5  # drawings of a character on it
 FRAMES = 15  # of the map that moves, after the first
 
 
@@ -31,11 +34,15 @@ def eight(test: ImageSet) -> np.ndarray:
     return np.flatnonzero(np.isin(test.labels, firsts))
 
 
-def grown(train: ImageSet, test: ImageSet, steps: int, where: str) -> dict[str, Any]:
+def grown(
+    train: ImageSet, test: ImageSet, steps: int, where: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """A training as in section 3, by dmlkit's loss; where the eight characters are meanwhile.
 
     ``steps``, ``places`` on a map that moves on (frames, 160, 2), ``nearest`` (frames, 160), and
-    the share that is ``right`` (frames,) in percent, with that by raw ``pixels``.
+    the share that is ``right`` (frames,) in percent, with that by raw ``pixels``. Then a few of
+    these drawings: which ``rows`` of the 160 they are, and the ``nearest`` of each among them,
+    before and after.
     """
     rows = eight(test)
     images, seen = (cast(Tensor, each.images).to(where).float() / 255 for each in (train, test))
@@ -61,6 +68,9 @@ def grown(train: ImageSet, test: ImageSet, steps: int, where: str) -> dict[str, 
         decay.step()
         if k + 1 in stops:
             frames.append(embedded())
+    kind = np.unique(test.labels[rows], return_inverse=True)[1]
+    few = np.concatenate([np.flatnonzero(kind == k)[:EACH] for k in range(len(GROUPS))])
+    ends = [retrieval.nearest_neighbors(frames[k][few], 1, metric="cosine")[0] for k in (0, -1)]
     near = [retrieval.nearest_neighbors(f, 1, metric="cosine")[0][:, 0] for f in frames]
     right = [100 * float(np.mean(test.labels[rows[n]] == test.labels[rows])) for n in near]
     flat = cast(Tensor, test.images)[rows].flatten(1).float().numpy()
@@ -78,8 +88,8 @@ def grown(train: ImageSet, test: ImageSet, steps: int, where: str) -> dict[str, 
         "nearest": np.array(near).tolist(),
         "right": right,
         "pixels": 100 * float(np.mean(test.labels[rows[by_pixels]] == test.labels[rows])),
-        "class": np.unique(test.labels[rows], return_inverse=True)[1].tolist(),
-    }
+        "class": kind.tolist(),
+    }, {"rows": few.tolist(), "nearest": [of[:, 0].tolist() for of in ends]}
 
 
 def _cells(spots: np.ndarray) -> np.ndarray:
@@ -89,30 +99,27 @@ def _cells(spots: np.ndarray) -> np.ndarray:
     return np.asarray(cells[linear_sum_assignment(cdist(spots, cells, "sqeuclidean"))[1]])
 
 
-def grid(film: Mapping[str, Any], test: ImageSet) -> Figure:
-    """The eight characters, each drawing beside those that are near: before and after."""
-    rows, last = eight(test), len(film["steps"]) - 1
-    kind, near = np.array(film["class"]), np.array(film["nearest"])
-    hit = kind[near] == kind  # (frames, 160)
-    both = np.flatnonzero(~hit[0] & hit[-1])
-    who = int(both[0]) if len(both) else 0  # wrong before, right after: the first such one
-    fig, panels = plt.subplots(1, 2, figsize=(6.5, 3.6))
+def grid(film: Mapping[str, Any], few: Mapping[str, Any], test: ImageSet) -> Figure:
+    """A few drawings of eight characters, each with a line to its nearest: before and after."""
+    shown = np.array(few["rows"])
+    rows, kind = eight(test)[shown], np.array(film["class"])[shown]
+    fig, panels = plt.subplots(1, 2, figsize=(7.6, 4.2), layout="constrained")
     titles = "before training", f"after {film['steps'][-1]} steps"
-    for axes, frame, title in zip(panels, (0, last), titles, strict=True):
-        cells = _cells(np.array(film["places"][frame]))
-        for row, ink, (x, y) in zip(rows, kind, cells, strict=True):
-            drawing = np.ones((32, 32, 4)) * [*plt.get_cmap("tab10")(int(ink))[:3], 1]
-            drawing[..., 3] = (test.images[row][0] / 100 - 0.6).clamp(0, 1)  # clear paper, no noise
-            axes.imshow(drawing, extent=(x - 0.55, x + 0.55, y - 0.55, y + 0.55))
-        spots = cells[[who, near[frame, who]]]  # the query, and its nearest in the 64 numbers
-        axes.plot(*spots.T, color="black", lw=1)
-        axes.plot(*spots[:1].T, "s", ms=15, mfc="none", mec="black", mew=2)
-        axes.plot(*spots[1:].T, "o", ms=16, mfc="none", mec="black", mew=1.6)
-        axes.set(xlim=(-0.8, CELLS - 0.2), ylim=(-0.8, CELLS - 0.2), aspect="equal")
+    for axes, frame, near, title in zip(panels, (0, -1), few["nearest"], titles, strict=True):
+        cells = _cells(np.array(film["places"][frame])[shown])
+        for row, (x, y) in zip(rows, cells, strict=True):
+            drawing = np.zeros((32, 32, 4))
+            drawing[..., 3] = (test.images[row][0] / 100 - 0.6).clamp(0, 1)  # clear paper
+            axes.imshow(drawing, extent=(x - 0.47, x + 0.47, y - 0.47, y + 0.47), zorder=2)
+        hit = kind[near] == kind
+        for one, other, right in zip(cells, cells[near], hit, strict=True):
+            ink, line = (figures.RIGHT, "-") if right else (figures.WRONG, (0, (2, 1)))
+            axes.plot(*np.transpose([one, other]), color=ink, ls=line, lw=1.8, alpha=0.75, zorder=1)
+        axes.set(xlim=(-0.6, CELLS - 0.4), ylim=(-0.6, CELLS - 0.4), aspect="equal")
         figures.bare(axes)
         axes.spines[:].set_visible(False)
-        axes.set_title(f"{title}: {film['right'][frame]:.0f} % found", fontweight="bold")
-        axes.set_xlabel(f"nearest of the marked one: {'right' if hit[frame, who] else 'wrong'}")
+        said = f"{title}: {hit.sum()} of {len(hit)} right"
+        axes.set_title(said, fontweight="bold", fontsize=11)
     return fig
 
 
@@ -202,18 +209,19 @@ def answer(
     at_rest: Sequence[float],
     test: ImageSet,
 ) -> tuple[Figure, dict[str, Any]]:
-    """What 300 classes add on unseen characters; and whose first results are right."""
+    """Which unseen characters learning helps, and whose first results are right."""
     labels = test.labels
     fig, (axes, gallery) = plt.subplots(
-        1, 2, figsize=(8.4, 3.6), width_ratios=(1, 1.5), layout="constrained"
+        1, 2, figsize=(8.4, 3.9), width_ratios=(1, 1.15), layout="constrained"
     )
     few = recall["few"] - recall["32"]
-    gain = {"300 − 32\nclasses": recall["300"] - recall["32"],
-            "300 × 4 images\n− 32 × 40": few,
-            "300 classes:\n40 − 4 images": recall["300"] - recall["few"],
-            "100 − 32\nclasses": recall["100"] - recall["32"],
-            "300 − 100\nclasses": recall["300"] - recall["100"]}  # fmt: skip
-    drawn: dict[str, Any] = {"gain": figures.gains(axes, gain)}
+    gain = {"300 − 32 classes": recall["300"] - recall["32"],
+            "300 × 4 images − 32 × 40": few,
+            "300 classes: 40 − 4 images": recall["300"] - recall["few"],
+            "100 − 32 classes": recall["100"] - recall["32"],
+            "300 − 100 classes": recall["300"] - recall["100"]}  # fmt: skip
+    drawn: dict[str, Any] = {"gain": {name: figures.summary(each) for name, each in gain.items()}}
+    drawn["300 classes − untrained"] = figures.sample(recall["300"] - at_rest)
     drawn["300 classes − shuffled labels"] = figures.sample(recall["300"] - recall["shuffled"])
     drawn["shuffled labels minus untrained"] = figures.sample(recall["shuffled"] - at_rest)
     drawn["300 classes − raw pixels"] = figures.sample(recall["300"] - floor["raw pixels"])
@@ -234,6 +242,7 @@ def answer(
         f"minus {name}": figures.sample(each["300"] - each[name]) for name in ("32", "raw pixels")
     }
     drawn["found worse"] = int(np.sum(each["300"] < each["raw pixels"]))  # of 100 characters
+    _by_character(axes, each["raw pixels"], each["300"], test)
     near = {name: nearest(f) for name, f in
             (("raw pixels", pixels), ("trained", found["300"][0][2]))}  # fmt: skip
     right = {name: labels[rows] == labels for name, rows in near.items()}
@@ -264,6 +273,32 @@ def answer(
     gallery.set(xlim=(-0.55, 3.5), ylim=(2.5, -0.5), aspect="equal")
     gallery.axis("off")
     return fig, drawn
+
+
+def _by_character(axes: Axes, before: np.ndarray, after: np.ndarray, test: ImageSet) -> None:
+    """How often each character (100,) is found, by raw pixels and trained; the extremes drawn."""
+    worse = after < before
+    for own, ink in ((~worse, figures.RIGHT), (worse, figures.WRONG)):
+        axes.plot(before[own], after[own], "o", color=ink, alpha=0.6, ms=5, mew=0)
+    axes.plot([0, 100], [0, 100], color="0.4", lw=1, zorder=0)
+    order, names = np.argsort(after - before), np.unique(test.labels)
+    for character in (*order[:3], *order[-3:]):
+        one = np.flatnonzero(test.labels == names[character])[0]
+        dark = (cast(Tensor, test.images)[one, 0].numpy() / 100 - 0.6).clip(0, 1)
+        picture = OffsetImage(np.dstack([*np.zeros((3, 32, 32)), dark]), zoom=0.7)
+        left = after[character] > before[character] and before[character] > 14
+        aside = (-21 if left else 21, 0)
+        spot = before[character], after[character]
+        axes.add_artist(AnnotationBbox(
+            picture, spot, xybox=aside, boxcoords="offset points", frameon=False))  # fmt: skip
+    for text, x, y, ink in (
+        (f"{(~worse).sum()} characters:\nnot less often", 3, 97, figures.RIGHT),
+        (f"{worse.sum()}: less often", 97, 3, figures.WRONG),
+    ):
+        ends: dict[str, Any] = {"ha": "left", "va": "top"} if x < 50 else {"ha": "right"}
+        axes.text(x, y, text, color=ink, fontsize=9, fontweight="bold", **ends)
+    axes.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
+    axes.set(xlabel="found by raw pixels (%)", ylabel="found by trained networks (%)")
 
 
 def layers(inside: Sequence[Sequence[float]]) -> Figure:
