@@ -181,7 +181,7 @@ def shares(
 
 
 def _large(shop: Shop) -> Any:
-    """The photographs as the network saw them, or small where the large ones are not there."""
+    """The photographs as the network saw them; of groceries None where they are not there."""
     if shop.shelf is None:
         return shop.small.images
     try:
@@ -189,17 +189,18 @@ def _large(shop: Shop) -> Any:
         large = data.load("grocery", "test", fold=None, **seen)
         large.images[0]
     except OSError:
-        return shop.small.images
+        return None
     return large.images
 
 
 def stranger(
     shop: Shop, near: np.ndarray, asked: np.ndarray, z: np.ndarray
-) -> tuple[Figure, dict[str, list[float]]]:
-    """A usual and a hard stranger, each beside the two products found."""
+) -> tuple[Figure, dict[str, list[float]]] | None:
+    """A usual and a hard stranger, each beside the two products found; None without photographs."""
+    if (pictures := _large(shop)) is None:
+        return None
     photos, queries = np.split(np.arange(len(shop.product)), [shop.shown])
     others = np.where(asked[:, None] == np.arange(len(shop.names)), -1, near)
-    pictures = _large(shop)
     fig, panels = plt.subplots(2, 3, figsize=(5.5, 4.1), layout="constrained")
     cosines = {}
     for line, (name, place) in zip(
@@ -341,7 +342,9 @@ def sweep(
     fig, axes = plt.subplots(figsize=(6.5, 3))
     floor = {} if tuned is None else {"fine-tuned": tuned}
     drawn = figures.sweep(axes, scores, floor, unit="", digits=1)
-    axes.set(ylim=(0, None), xlabel="steps of the head", ylabel="saved of 100 customers")
+    axes.set(
+        ylim=(0, None), xlabel="steps of the head", ylabel="wrong answers saved per 100 customers"
+    )
     drawn["minus none"] = {
         str(most): figures.sample(each - scores[0]) for most, each in scores.items() if most
     }
@@ -396,12 +399,12 @@ def answer(
         axes.axhline(0, color="0.3", lw=1)
         axes.axhline(2, color="0.3", lw=1, ls=":")
         if k == 0:
-            axes.text(0.07, 2.2, "2 of 100", color="0.3", fontsize=8, va="bottom")
+            axes.text(0.07, 2.2, "2 per 100", color="0.3", fontsize=8, va="bottom")
         axes.set(xlim=(0.05, 0.95), xticks=[0.1, 0.3, 0.5, 0.7, 0.9], xlabel="price of a refusal",
                  ylim=(-4, 27))  # fmt: skip
         axes.set_title(title, fontweight="bold", loc="left", fontsize=10)
         axes.grid(False)
-    panels[0, 0].set_ylabel("saved of 100 customers")
+    panels[0, 0].set_ylabel("wrong answers saved per 100 customers")
     return fig
 
 
