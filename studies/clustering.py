@@ -69,7 +69,7 @@ def waiting(table: pd.DataFrame) -> list[Row]:
     """What is not there yet."""
     settings = [(f"γ = {each}", lr) for each in MARGINS for lr in RATES]
     settings += [(each, lr) for each in (TRIPLETS, THINNED) for lr in RATES]
-    settings += [("γ = 125", 0.00125)]  # below its edge
+    settings += [(each, 0.00125) for each in ("γ = 125", THINNED)]  # below their edge
     settings += [(f"γ = {each}, with swaps", lr) for each in SWAPPED for lr in SWAPPED[each]]
     asked = [
         dict(zip(KEYS, (*each, seed), strict=True)) for each in settings for seed in range(REPEATS)
