@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from dmlkit import ROOT, figures
 
 Array = np.ndarray
-TRAINED, SEC, LUCK = figures.RIGHT, "#e07b00", "0.72"
+TRAINED, LUCK = figures.RIGHT, "0.72"
 LOSSES = ("triplet_semihard", "multi_similarity", "normalized_softmax")
 
 
@@ -31,16 +31,16 @@ def kinds(length: Array, groups: Array, names: Sequence[str], glyphs: Sequence[s
         last = -np.inf
         for c in own[np.linspace(0, len(own) - 1, min(9, len(own))).round().astype(int)]:
             x = 100 * length[c]
-            if x - last > 6:  # a glyph's width
+            if x - last > 9:  # a wide glyph's width
                 sign = unicodedata.lookup(glyphs[c])
                 axes.text(x, row, sign, fontsize=15, ha="center", va="center", color="0.15")
                 last = x
         mean = 100 * length[own].mean()
         axes.plot(100 * length[own], [row - 0.4] * len(own), "|", color="0.6", ms=5, zorder=0)
-        axes.plot([mean] * 2, [row - 0.52, row - 0.28], color=TRAINED, lw=4, zorder=0)
+        axes.plot(mean, row - 0.58, "^", color=TRAINED, ms=7, mew=0, zorder=3)
     axes.axvline(100, color="0.6", lw=1, ls=":", zorder=0)
     ends = 100 * length.min() - 5, 100 * length.max() + 5
-    axes.set(xlim=ends, ylim=(-0.7, len(order) - 0.3))
+    axes.set(xlim=ends, ylim=(-0.85, len(order) - 0.3))
     axes.set_yticks(range(len(order)), [names[kind] for kind in order])
     axes.set_xlabel("length of a character's embeddings, in % of the mean")
     axes.grid(False, axis="y")
@@ -86,23 +86,26 @@ def trap(
 _ROWS = {"length, untrained": "lengths,\nrandom weights", "length, trained": "lengths,\ntrained",
          "length, SEC": "lengths,\nwith SEC", "found, trained": "Recall@1,\ntrained",
          "found, SEC": "Recall@1,\nwith SEC"}  # fmt: skip
-_CHANGES = {"size/length, trained": "lengths, trained,\nminus chance",
-            "training adds": "training adds\nto lengths",
-            "SEC adds to length": "SEC adds\nto lengths",
-            "SEC adds to found": "SEC adds\nto Recall@1"}  # fmt: skip
+_SPANS = {"size/length, trained": "lengths, trained,\nminus chance",
+          "without math": "the same,\nwithout math",
+          "training adds": "lengths: change\nby training",
+          "SEC adds to length": "lengths: change\nby SEC",
+          "SEC adds to found": "Recall@1: change\nby SEC"}  # fmt: skip
 
 
 def answer(
     luck: Mapping[str, Array], results: Mapping[str, Any], numbers: Mapping[str, Any]
 ) -> Figure:
     """The kind's share beside those of random deals; and differences, with their intervals."""
-    fig, (left, right) = plt.subplots(1, 2, figsize=(6.9, 4.2), width_ratios=(1.15, 1))
+    fig, (left, right) = plt.subplots(
+        1, 2, figsize=(6.9, 4.3), width_ratios=(1.2, 1), layout="constrained"
+    )
     bins = np.linspace(0, 8, 41)
     for row, what in enumerate(_ROWS):
         high, _ = np.histogram(luck[what], bins)
         left.stairs(row + 0.3 - 0.6 * high / high.max(), bins, baseline=row + 0.3, fill=True,
                     color=LUCK)  # fmt: skip
-        ink = SEC if "SEC" in what else "0.35" if "untrained" in what else TRAINED
+        ink = TRAINED if what == "length, trained" else "0.35"
         share = results[what]["share"]
         left.plot([share] * 2, [row - 0.3, row + 0.3], color=ink, lw=4, solid_capstyle="butt")
         left.text(share + 0.8, row, f"{share:.0f} %", color=ink, fontweight="bold", va="center")
@@ -110,23 +113,15 @@ def answer(
     left.set_yticks(range(len(_ROWS)), [*_ROWS.values()])
     left.set(xlim=(0, 31), ylim=(len(_ROWS) - 0.5, -0.75),
              xlabel="share that the kind explains (%)")  # fmt: skip
-    left.set_title("beyond what deals give", loc="left", fontweight="bold")
-    for row, key in enumerate(_CHANGES):
+    left.set_title("share of the kind, and of deals", loc="left", fontsize=9, fontweight="bold")
+    rows = {}
+    for key, said in _SPANS.items():
         of, _, what = key.partition("/")
         ends = numbers[of][what] if what else numbers[of]
-        ink = TRAINED if row == 0 else SEC if "SEC" in key else "0.35"
-        right.plot([ends["low"], ends["high"]], [row] * 2, color=ink, lw=9 if row == 0 else 6,
-                   alpha=0.4, solid_capstyle="butt")  # fmt: skip
-        right.plot(ends["value"], row, "o", color=ink, ms=10 if row == 0 else 7, mew=0)
-        said = "{value:+.0f} [{low:.0f}, {high:.0f}]".format(**ends).replace("-", "−")
-        right.text(21, row - 0.32, said, ha="right", va="center", color=ink, fontweight="bold",
-                   fontsize=11 if row == 0 else 9.5)  # fmt: skip
-    right.axvline(0, color="0.3", lw=1)
-    right.set_yticks(range(len(_CHANGES)), [*_CHANGES.values()])
-    right.set(xlim=(-8, 21.5), ylim=(len(_CHANGES) - 0.5, -0.75), xlabel="points of share")
-    right.set_title("kinds differ in length", loc="left", fontweight="bold")
-    for axes in (left, right):
-        axes.grid(False, axis="y")
+        rows[said] = {"mean": ends["value"], "low": ends["low"], "high": ends["high"]}
+    figures.spans(right, rows, "points of share")
+    right.set_title("beyond chance, and changes", loc="left", fontsize=9, fontweight="bold")
+    left.grid(False, axis="y")
     return fig
 
 
@@ -171,8 +166,18 @@ def _jackknife(statistic: Callable[[Array], float], count: int) -> dict[str, flo
     return {"value": value, "low": value - wide, "high": value + wide}
 
 
-def evidence(shown: Mapping[str, Array], groups: Array) -> dict[str, Any]:
-    """Beyond chance: what the kind explains, and differences of it; spreads and means."""
+def between(each: Array) -> float:
+    """The part of the variance of images (C, 20) that lies between characters, in percent."""
+    return float(100 * each.mean(axis=1).var() / each.var())
+
+
+def evidence(shown: Mapping[str, Array], groups: Array, out: int) -> dict[str, Any]:
+    """Beyond chance: what the kind explains, and differences of it, also without the kind ``out``;
+    spreads and means."""
+
+    kept = np.flatnonzero(groups != out)
+    others = np.unique(groups[kept], return_inverse=True)[1]
+    lengths = shown["length, trained"][kept]
 
     def size(what: str) -> Callable[[Array], float]:
         return lambda some: _beyond(shown[what][some], groups[some])
@@ -185,6 +190,7 @@ def evidence(shown: Mapping[str, Array], groups: Array) -> dict[str, Any]:
         "size": sizes,
         "rise by half": sizes["found, trained"]["value"] / 2,
         "fall by half": -sizes["found, trained"]["value"] / 2,
+        "without math": _jackknife(lambda some: _beyond(lengths[some], others[some]), len(kept)),
         "training adds": less("length, trained", "length, untrained"),
         "SEC adds to length": less("length, SEC", "length, trained"),
         "SEC adds to found": less("found, SEC", "found, trained"),
