@@ -140,37 +140,44 @@ def pull(
 
 
 def answer(
-    hit: Mapping[str, np.ndarray], raw: np.ndarray, gain: Mapping[str, np.ndarray]
+    swept: Mapping[str, Mapping[float, np.ndarray]],
+    choice: Mapping[str, float],
+    raw: float,
+    gain: Mapping[str, np.ndarray],
 ) -> tuple[Figure, dict[str, Any]]:
-    """Levels of Recall@1, and differences with 95 % intervals; the rule's is the first.
+    """Recall@1 by scale on validation characters; differences with intervals, the rule's first.
 
-    ``hit`` has Recall@1 by loss, ``raw`` that of raw pixels, ``gain`` differences by name; all
-    (networks,).
+    ``swept`` has Recall@1 by loss and scale (networks,), ``choice`` the scale that a loss takes,
+    ``raw`` what raw pixels find, ``gain`` differences by name (networks,).
     """
     fig, (left, right) = plt.subplots(
-        1, 2, figsize=(6.8, 2.9), width_ratios=(1, 1.35), layout="constrained"
+        1, 2, figsize=(7.0, 3.4), width_ratios=(1, 1.2), layout="constrained"
     )
-    fig.set_layout_engine("constrained", wspace=0.12)
+    fig.set_layout_engine("constrained", wspace=0.08)
     shown = {"none": "no margin", "ArcFace": "ArcFace", "CosFace": "CosFace"}
-    for place, name in enumerate(shown):
-        left.plot(hit[name], [place] * len(hit[name]), "o", color=INKS[name], alpha=0.35, ms=4.5,
-                  mew=0)  # fmt: skip
-        left.plot(hit[name].mean(), place, "|", color=INKS[name], ms=22, mew=3)
-        left.text(1.05, place, f"{hit[name].mean():.1f}", color=INKS[name], ha="left",
-                  va="center", fontsize=10, weight="bold",
-                  transform=left.get_yaxis_transform())  # fmt: skip
-    left.axvline(raw.mean(), color="0.6", lw=1.4, ls=":", zorder=0)
-    left.text(raw.mean(), -0.62, "raw pixels", color="0.35", ha="center", va="bottom", fontsize=8)
-    left.set_yticks(range(len(shown)), [*shown.values()])
-    left.set(xlim=(31, 56), ylim=(len(shown) - 0.5, -0.6), xlabel="Recall@1 (%)")
+    for name, said in shown.items():
+        scales = [*swept[name]]
+        means = np.array([each.mean() for each in swept[name].values()])
+        style: dict[str, Any] = {"color": INKS[name], "lw": 2, "marker": "o", "ms": 5}
+        left.plot(range(len(scales)), means, label=said, **style)
+        at = scales.index(choice[name])
+        left.plot(at, means[at], "o", ms=12, mfc="none", mec=INKS[name], mew=1.6)
+    left.axhline(raw, color="0.6", lw=1.4, ls=":", zorder=0)
+    left.text(0, raw + 0.4, "raw pixels", color="0.35", va="bottom", fontsize=8)
+    left.set_xticks(range(len(scales)), [f"{alpha:g}" for alpha in scales])
+    left.set(xlabel="scale α", xlim=(-0.3, len(scales) - 0.7))
+    left.set_title("validation characters: Recall@1 (%)", loc="left", fontsize=9, weight="bold")
+    left.legend(loc="center right", bbox_to_anchor=(1, 0.4), frameon=False, fontsize=8.5)
     labels = {"ArcFace": "ArcFace − none", "placebo": "placebo: none − none",
               "CosFace": "CosFace − none", "angle": "ArcFace − CosFace",
               "validation": "ArcFace − none,\nvalidation characters"}  # fmt: skip
     figures.gains(right, {said: gain[name] for name, said in labels.items()})
+    right.set_title("new characters: difference", loc="left", fontsize=9, weight="bold")
     rows = {name: figures.summary(values) for name, values in gain.items()}
-    left.grid(False, axis="y")
-    kept = {name: figures.sample(each) for name, each in hit.items()}
-    return fig, {"gain": rows, "raw": figures.example(float(raw.mean())), "found": kept}
+    left.grid(False, axis="x")
+    kept = {loss: {f"{a}": figures.sample(each) for a, each in of.items()}
+            for loss, of in swept.items()}  # fmt: skip
+    return fig, {"gain": rows, "raw": figures.example(raw), "validation": kept}
 
 
 def leads(found: Mapping[str, np.ndarray]) -> tuple[Figure, dict[str, Any]]:
