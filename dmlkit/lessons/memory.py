@@ -12,40 +12,28 @@ from matplotlib.patches import Rectangle, Wedge
 from dmlkit import figures
 
 
-def rings(aged: np.ndarray, same: np.ndarray, steps: Sequence[int]) -> Figure:
-    """The memory as a ring of batches at three steps: how far the entries of each have moved.
+def aging(aged: np.ndarray, same: np.ndarray, start: int) -> Figure:
+    """How far entries of some ages have moved, by training step.
 
     ``aged`` (T, K) is how far entries have moved by step and age, today's batch, of age 0, first;
-    ``same`` (T,) the distance of two images of one character.
+    ``same`` (T,) the distance of two images of one character; from step ``start`` entries teach.
     """
-    fig, panels = plt.subplots(1, len(steps), figsize=(6.5, 2.6))
-    fig.subplots_adjust(left=0, right=1, bottom=0, top=1, wspace=0)
-    size = aged.shape[1]
-    for axes, step in zip(panels, (min(each, len(aged) - 1) for each in steps), strict=True):
-        for place in range(size):
-            age = (step - place) % size
-            far, held = aged[step, age], age <= step
-            ink = figures.WRONG if far > same[step] else figures.RIGHT
-            ends = 90 - (place + 1) * 360 / size + 1.5, 90 - place * 360 / size - 1.5
-            look: dict[str, Any] = {"fc": ink, "alpha": 0.7 - 0.5 * age / (size - 1)}
-            if not held:
-                look = {"fc": "0.9"}
-            axes.add_patch(Wedge((0, 0), 1, *ends, width=0.56, lw=0, **look))
-            if held and age == 0:
-                axes.add_patch(Wedge((0, 0), 1, *ends, width=0.56, fill=False, ec="k", lw=2))
-            turn = np.deg2rad(sum(ends) / 2)
-            across, up = 0.72 * np.cos(turn), 0.72 * np.sin(turn)
-            if held:
-                axes.text(across, up, f"{far:.2f}", ha="center", va="center", fontsize=8)
-            if age == size - 1:
-                out = {"arrowstyle": "-|>", "color": "k", "lw": 1.6, "shrinkA": 0, "shrinkB": 0}
-                at = np.array([np.cos(turn), np.sin(turn)])
-                axes.annotate("", 1.04 * at, 1.34 * at, arrowprops=out)
-        axes.text(0, 0, f"step\n{step}", ha="center", va="center", weight="bold")
-        axes.text(0, -1.45, f"two of a character: {same[step]:.2f}", ha="center", va="center",
-                  fontsize=9)  # fmt: skip
-        axes.set(xlim=(-1.4, 1.4), ylim=(-1.6, 1.4), aspect="equal")
-        axes.set_axis_off()
+    fig, axes = plt.subplots(figsize=(6.5, 2.7))
+    steps, size = aged.shape
+    ages = {1: "0.6", 3: "#e69f00", size - 1: figures.WRONG}
+    axes.axvspan(0, start, color="0.93", lw=0, zorder=0)
+    axes.plot(same, color="0.25", lw=1.8)
+    axes.text(steps + 2, same[-1], "two images\nof a character", fontsize=8.5, va="center",
+              color="0.25")  # fmt: skip
+    for age, ink in ages.items():
+        at = np.arange(age, steps)  # earlier there is no such entry
+        axes.plot(at, aged[age:, age], color=ink, lw=2.2 if age == size - 1 else 1.4)
+        said = f"{age} batch{'es' * (age > 1)} old" + " (oldest)" * (age == size - 1)
+        axes.plot([], [], color=ink, lw=2, label=said)
+    axes.legend(loc="upper right", bbox_to_anchor=(1, 0.92), frameon=False, fontsize=8.5)
+    axes.set(xlim=(0, steps), ylim=(0, 1.25), xlabel="step", xticks=range(0, steps + 1, 40))
+    axes.set_title("entries have moved by", loc="left", fontsize=10, weight="bold")
+    axes.grid(False, axis="x")
     return fig
 
 
@@ -84,51 +72,33 @@ def search(
 
 
 def answer(
-    found: Mapping[str, np.ndarray], floors: Mapping[str, float], gain: Mapping[str, np.ndarray],
-    at: Sequence[int], oldest: np.ndarray, same: np.ndarray,
+    curve: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray], raw: float,
+    gain: Mapping[str, np.ndarray],
 ) -> tuple[Figure, dict[str, Any]]:  # fmt: skip
-    """Levels of Recall@1 above their floors, and how entries age; right, the differences.
+    """Recall@1 over the places of the memory above its floors; right, the differences.
 
-    ``found`` and ``gain`` are by name (networks,), the rule's difference first; ``oldest``, how far
-    the oldest entries have moved, and ``same`` are (networks, steps ``at``).
+    ``curve`` is by places, ``found`` and ``gain`` by name, all (networks,), the rule's difference
+    first; ``raw`` is the mean of raw pixels.
     """
-    fig, axes = plt.subplot_mosaic(
-        [["level", "gain"], ["moved", "gain"]],
-        figsize=(7.2, 4.3), width_ratios=(1, 1.35), height_ratios=(1.35, 1), layout="constrained",
-    )  # fmt: skip
-    level, right, below = axes["level"], axes["gain"], axes["moved"]
-    ink = figures.look("xbm").color
-    for place, (name, values) in enumerate(found.items()):
-        color = ink if name == "old" else "0.35"
-        level.plot(values, [place] * len(values), "o", ms=3, color=color, alpha=0.35, mew=0)
-        level.plot(values.mean(), place, "D", ms=6, color=color)
-        level.text(values.mean(), place - 0.22, f"{values.mean():.0f}", ha="center", va="bottom",
-                   fontsize=9, color=color)  # fmt: skip
-    pixels = floors["raw pixels"]
-    level.axvline(pixels, color="0.75", lw=1.2, zorder=0)
-    level.text(pixels + 0.5, len(found) - 0.05, f"raw pixels {pixels:.0f}", fontsize=8, color="0.4",
-               va="center")  # fmt: skip
-    level.text(pixels - 0.5, len(found) - 0.05, f"untrained {floors['untrained']:.0f} ←",
-               fontsize=8, color="0.4", ha="right", va="center")  # fmt: skip
-    level.set_yticks(range(len(found)), [*found], fontsize=9)
-    level.set(ylim=(len(found) + 0.5, -0.75))
-    every = np.concatenate([[pixels], *found.values()])
-    level.set_xlim(every.min() - 0.75 * np.ptp(every), every.max() + 2)
-    level.grid(False)
-    level.set_title("Recall@1 (%)", loc="left", fontsize=9, weight="bold")
-    below.plot(at, oldest.T, color=figures.WRONG, lw=0.7, alpha=0.35)
-    below.plot(at, oldest.mean(axis=0), color=figures.WRONG, lw=2.2)
-    below.plot(at, same.mean(axis=0), color="0.4", lw=1.6)
-    top = float(same.mean(axis=0).max())
-    below.text(at[-1], 1.08 * top, "two of a character", fontsize=8, color="0.3", ha="right")
-    below.text(at[0], 0.09 * top, "oldest entries", fontsize=8, color=figures.WRONG, weight="bold")
-    below.set(ylim=(0, 1.45 * top), xlabel="step", xticks=at[::2])
-    below.grid(False)
-    below.set_title("entries have moved by", loc="left", fontsize=9, weight="bold")
+    fig, (left, right) = plt.subplots(1, 2, figsize=(7.4, 3.9), width_ratios=(1.3, 1),
+                                      layout="constrained")  # fmt: skip
+    fig.set_layout_engine("constrained", wspace=0.14)
+    order = sorted(curve, key=int)
+    floor = {"raw\n pixels": raw, "no\n memory": float(found["none"].mean())}
+    swept = figures.sweep(left, {name: curve[name] for name in order}, floor, unit="", digits=1)
+    means = [float(curve[name].mean()) for name in order]
+    left.plot(range(len(order)), means, color=figures.RIGHT, lw=1.6, zorder=1)
+    fresh = float(found["fresh"].mean())
+    left.plot(order.index("256"), fresh, "D", ms=7, mfc="white", mec="0.3", mew=1.5, zorder=5)
+    left.annotate("fresh", (order.index("256"), fresh), (-9, -13), textcoords="offset points",
+                  ha="right",
+                  fontsize=8.5, color="0.3")  # fmt: skip
+    left.set_xticks(range(len(order)), [f"{int(name):,}" for name in order])
+    left.set_xlabel("places of the memory (today's batch takes 32)")
+    left.set_title("Recall@1 (%)", loc="left", fontsize=9, weight="bold")
     rows = figures.gains(right, gain)
     right.set_title("difference (points)", loc="left", fontsize=9, weight="bold")
-    moved = {f"{step}": figures.summary(each) for step, each in zip(at, oldest.T, strict=True)}
-    return fig, {"gain": rows, "oldest": moved, "same": figures.sample(same)}
+    return fig, {"gain": rows, "curve": swept}
 
 
 def push(ring: Any, batches: Sequence[int], each: int) -> Figure:
