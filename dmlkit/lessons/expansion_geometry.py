@@ -284,24 +284,22 @@ def answer(
         x = [_whole(heads[way]) for way in ways]
         away = [np.asarray(found[way]) - np.asarray(found["random"]) for way in ways]
         drawn[case] = dict(zip(ways, x, strict=True))
-        shift = 0.0 if case == "scale 2" else 1.6
-        at = [each + shift for each in x]
-        right.plot(at, [each.mean() for each in away], color=ink, lw=2.4, zorder=2)
-        for place, way, each in zip(at, ways, away, strict=True):
+        right.plot(x, [each.mean() for each in away], color=ink, lw=2.4, zorder=2)
+        for place, way, each in zip(x, ways, away, strict=True):
             if way != "random":
                 kept = figures.summary(each)
                 right.plot([place] * 2, [kept["low"], kept["high"]], color=ink, lw=6, alpha=0.4,
                            zorder=1)  # fmt: skip
                 right.plot([place] * len(each), each, ".", color=ink, ms=3.5, alpha=0.6)
             right.plot(place, each.mean(), "o", color=ink, ms=8, mec="white", zorder=4)
-    x = drawn["scale 2"]
+    mark = drawn["scale 2"]
     low = float(np.mean(score["together"] - score["random"]))
-    for name, place, up in (("corners", x["corners"] - 3, 0.25), ("random\nplaces", 117, -1.5),
-                            ("in one place", x["together"] - 4, low - 0.1)):  # fmt: skip
+    for name, place, up in (("corners", mark["corners"] - 3, 0.25), ("random\nplaces", 117, -1.5),
+                            ("in one place", mark["together"] - 4, low - 0.1)):  # fmt: skip
         right.text(place, up, name, color=figures.RIGHT, fontsize=9.5, va="center", ha="right")
-    right.text(drawn["scale 32"]["together"] + 4, 0.75, "scale 32, in one place\n(recorded)",
-               color="0.45", fontsize=9, va="center")  # fmt: skip
-    right.set(xlabel="whole noise (batches alone: 100)", xlim=(78, 190), ylim=(-5.6, 3.4))
+    right.text(144, 2.2, "scale 32 (recorded):\nin one place", color="0.45", fontsize=9,
+               ha="center", va="center")  # fmt: skip
+    right.set(xlabel="whole noise (batches alone: 100)", xlim=(74, 190), ylim=(-5.6, 3.4))
     right.set_title("minus that at random places", fontweight="bold", loc="left")
     kept_levels = {name: figures.sample(each) for name, each in levels.items()}
     return fig, {"whole noise": drawn, "level": kept_levels, "floor": dict(floors)}
