@@ -17,10 +17,6 @@ from dmlkit.data.images import ImageSet
 
 Array = NDArray[np.float64]
 WIDE = "#0072b2"
-WAYS = {  # how members learn
-    "different groups": "#d55e00", "same groups": "#7a7a7a", "all products": WIDE,
-    "one wide head": "#222222",
-}  # fmt: skip
 
 
 def errors(
@@ -36,7 +32,7 @@ def errors(
         voted[r] = torch.bincount(good[right(vote(members), new)], minlength=5)
     share = 100 * count / count.sum(axis=1, keepdims=True)
     high, true = share.mean(axis=0), 100 * voted.sum(axis=0) / count.sum(axis=0).clip(1)
-    fig, axes = plt.subplots(figsize=(6.4, 2.6))
+    fig, axes = plt.subplots(figsize=(6.4, 2.8))
     for n, (many, found) in enumerate(zip(high, true, strict=True)):
         axes.add_patch(Rectangle((n - 0.4, 0), 0.8, found, color=figures.RIGHT, lw=0))
         axes.add_patch(Rectangle((n - 0.4, found), 0.8, 100 - found, color=figures.WRONG, lw=0))
@@ -46,7 +42,8 @@ def errors(
         axes.text(n, -24, f"{many:.0f} of 100", ha="center", va="top", fontsize=8.5)
     axes.set(xlim=(-0.5, 4.5), ylim=(-38, 122))
     axes.set_axis_off()
-    axes.set_title("of the four members", loc="left", weight="bold", fontsize=10)
+    axes.set_title("how often the vote is right,\nby how many of its four members are", loc="left",
+                   weight="bold", fontsize=10)  # fmt: skip
     for ink, name in ((figures.RIGHT, "the vote is right"), (figures.WRONG, "the vote is wrong")):
         axes.plot([], [], "s", color=ink, ms=9, label=name)
     fig.legend(loc="upper right", ncols=2, frameon=False)
@@ -146,74 +143,62 @@ def members(rho: float, alone: float, voted: float) -> tuple[Figure, dict[str, A
     for x_at, ink, name, side in words:
         grid[0].text(x_at, 1.6, name, color=ink, fontsize=8.5, va="top", weight="bold", ha=side)
     wrong = {"alone": alone, "voted": voted, "model": model[1], "independent": model[2]}
+    wrong |= {"promised": alone - model[1], "arrived": alone - voted}
     return fig, wrong | {"gap": gap}
 
 
 def answer(
-    rows: Mapping[str, Array], voted: Mapping[str, Array], member: Mapping[str, Array], raw: float
-) -> tuple[Figure, dict[str, Any]]:  # fmt: skip
-    """Levels of Recall@1, from members to their vote; and its differences by kind of product.
-
-    The rule's difference is the first; ``raw`` is the level of untouched features.
-    """
-    fig, (left, axes) = plt.subplots(1, 2, figsize=(7.2, 3.7), width_ratios=(1, 1.25))
-    for k, way in enumerate(voted):
-        at, end = float(member[way].mean()), float(voted[way].mean())
-        if abs(end - at) > 0.05:
-            style: dict[str, Any] = {"arrowstyle": "-|>", "color": "0.5", "lw": 1.3}
-            left.annotate("", (end - 0.25, k), (at, k), arrowprops=style | {"shrinkA": 4})
-            left.plot(at, k, "o", ms=6, mfc="white", mec="0.35")
-            left.text(
-                at, k - 0.22, f"{at:.0f}", ha="center", va="bottom", fontsize=8.5, color="0.4"
-            )
-        left.plot(end, k, "D", ms=7, color=WAYS.get(way, "0.35"))
-        ground = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-        left.text(end + 0.1, k - 0.24, f"{end:.1f}", ha="center", va="bottom", fontsize=9.5,
-                  weight="bold", color=WAYS.get(way, "0.35"), bbox=ground)  # fmt: skip
-    left.axvline(raw, color="0.7", lw=1.3, zorder=0)
-    left.text(raw - 0.3, len(voted) - 0.3, f"untouched {raw:.1f}", fontsize=8.5,
-              color="0.35", ha="right", va="center")  # fmt: skip
-    left.set_yticks(range(len(voted)), list(voted), fontsize=9)
-    left.set(ylim=(len(voted), -0.75))
-    left.margins(x=0.12)
-    left.grid(False)
-    left.set_title("Recall@1 (%): member → vote", loc="left", fontsize=9, weight="bold")
-    drawn = figures.gains(axes, rows)
-    axes.set_title("difference of votes", loc="left", fontsize=9, weight="bold")
-    return fig, drawn
-
-
-def rates(
-    validation: Mapping[tuple[str, float], Array], one_rate: Mapping[str, Sequence[float]]
+    rows: Mapping[str, Array],
+    voted: Mapping[int, Array],
+    member: Mapping[int, Array],
+    rho: Mapping[int, Sequence[float]],
+    raw: float,
 ) -> tuple[Figure, dict[str, Any]]:
-    """By the rate, on validation products: what votes find, ρ of members, and the vote's gain.
+    """Recall@1 of members and of their vote, and ρ, by the number of groups; the differences.
 
-    ``validation`` has (repetitions, products) by way and rate, ``one_rate`` the mean Recall@1 of
-    members and their ρ by "way at rate".
+    ``voted`` and ``member`` are by kind of product, ``rho`` by repetition, for each number of
+    groups, 0 for all products; the rule's difference is the first of ``rows``; ``raw`` is the level
+    of untouched features.
     """
-    ways = list(dict.fromkeys(way for way, _ in validation))
-    grid = list(dict.fromkeys(rate for _, rate in validation))
-    fig, panels = plt.subplots(1, 3, figsize=(7.2, 2.9))
-    scores: dict[str, Any] = {way: {} for way in ways}
-    for way in ways:
-        votes = [validation[way, rate] for rate in grid]
-        for rate, each in zip(grid, votes, strict=True):
-            scores[way][f"{rate:g}"] = figures.sample(np.nanmean(each, axis=1))
-        level = np.array([np.nanmean(np.nanmean(each, axis=1)) for each in votes])
-        style: dict[str, Any] = {"color": WAYS[way], "lw": 2, "marker": "o", "ms": 4, "label": way}
-        panels[0].plot(range(len(grid)), level, **style)
-        if f"{way} at {grid[0]:g}" in one_rate:
-            alone, rho = np.array([one_rate[f"{way} at {rate:g}"] for rate in grid]).T
-            panels[1].plot(range(len(grid)), rho, **style)
-            panels[2].plot(range(len(grid)), level - alone, **style)
-    titles = "the vote finds (%)", "ρ of its members", "vote − its members (points)"
-    for axes, title in zip(panels, titles, strict=True):
-        axes.set_title(title, loc="left", fontsize=9, weight="bold")
-        axes.set_xticks(range(len(grid)), [f"{1e4 * rate:g}" for rate in grid])
+    fig, panels = plt.subplot_mosaic(
+        [["level", "gain"], ["rho", "gain"]],
+        figsize=(7.4, 4.4), width_ratios=(1.25, 1), height_ratios=(2.6, 1), layout="constrained",
+    )  # fmt: skip
+    fig.set_layout_engine("constrained", wspace=0.08)
+    level, below, right = panels["level"], panels["rho"], panels["gain"]
+    at = np.arange(len(voted))
+    top, low = (np.array([float(each.mean()) for each in of.values()]) for of in (voted, member))
+    level.vlines(at, low, top, color="0.75", lw=6, zorder=1)
+    level.plot(at, top, "D-", color=WIDE, lw=2.2, ms=7, label="vote of four")
+    level.plot(at, low, "o-", color="0.45", lw=1.6, ms=6, label="one member")
+    ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}
+    for x, high, alone in zip(at, top, low, strict=True):
+        style: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "bbox": ground}
+        level.annotate(f"{high:.1f}", (x, high), (0, 8), color=WIDE, weight="bold", **style)
+        level.annotate(f"{alone:.1f}", (x, alone), (0, -16), color="0.35", **style)
+    said = f"untouched features, {raw:.1f}"
+    level.axhline(raw, color="0.6", lw=1.4, ls=":", zorder=0, label=said)
+    level.set(xlim=(-0.45, at[-1] + 0.45), ylim=(min(low.min(), raw) - 8, max(top.max(), raw) + 3))
+    level.legend(loc="lower right", frameon=False, fontsize=8.5)
+    level.set_title("Recall@1 (%)", loc="left", fontsize=9, weight="bold")
+    shared = [float(np.mean(each)) for each in rho.values()]
+    below.plot(at, shared, "s-", color=figures.WRONG, lw=2, ms=5)
+    for x, value in zip(at, shared, strict=True):
+        below.annotate(f"{value:.2f}", (x, value), (0, 6), textcoords="offset points", fontsize=8.5,
+                       ha="center", color=figures.WRONG)  # fmt: skip
+    below.set(ylim=(0, 1.15), yticks=[0, 1], xlim=level.get_xlim())
+    below.set_title("ρ of two members", loc="left", fontsize=9, weight="bold")
+    level.set_xticks(at, [])
+    below.set_xticks(at, [f"{many}" if many else "all\nproducts" for many in voted])
+    below.set_xlabel("groups that each member learns")
+    for axes in (level, below):
         axes.grid(False, axis="x")
-    panels[1].set_ylim(0, 1)
-    panels[2].set_ylim(bottom=0)
-    panels[1].set_xlabel("learning rate, times 10,000")
-    handles, names = panels[0].get_legend_handles_labels()
-    fig.legend(handles, names, loc="outside lower center", ncols=4, frameon=False)
-    return fig, {"scores": scores}
+    drawn = figures.gains(right, rows)
+    right.set_title("difference of votes", loc="left", fontsize=9, weight="bold")
+    names = [f"{many}" if many else "all" for many in voted]
+    drawn["vote"] = figures.example(dict(zip(names, top.tolist(), strict=True)))
+    drawn["member"] = figures.example(dict(zip(names, low.tolist(), strict=True)))
+    drawn["rho"] = {
+        name: figures.sample(each) for name, each in zip(names, rho.values(), strict=True)
+    }
+    return fig, drawn
