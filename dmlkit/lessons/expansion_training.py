@@ -155,6 +155,14 @@ def pulling() -> tuple[Figure, dict[str, Any]]:
         pull = torch.sigmoid(rest[:, None] - alpha * degrees.deg2rad().cos()).mean(dim=0)
         axes.plot(degrees, pull, color=ink, lw=2.2, label=f"α = {alpha}")
         drawn[f"{alpha}"] = {f"{d}°": float(pull[d]) for d in (10, 17, 20, 30, 34, 40)}
+        if at := {2: 17, 32: 34}.get(alpha):  # where samples of trained heads stand (More)
+            high = float(pull[at])
+            axes.plot([at, at], [0, high], color=ink, lw=1.4, ls=":")
+            axes.plot(at, high, "o", color=ink, ms=9, mec="white", zorder=4)
+            said = f"scale {alpha}:\n{at}°, {high:.2f}"
+            axes.text(at + 1.5 if alpha == 32 else at - 1.5, 0.3 if alpha == 32 else 0.6, said,
+                      color=ink, ha="left" if alpha == 32 else "right", va="center",
+                      fontsize=9)  # fmt: skip
     axes.set(xlabel="angle of the sample to its own proxy (°)", ylabel="1 − p", ylim=(0, 1.05))
     axes.set(xlim=(0, 90), xticks=range(0, 91, 15))
     axes.legend(loc="center right")
@@ -241,13 +249,17 @@ def searching(searched: Mapping[str, Any], cell: str) -> tuple[Figure, dict[str,
         "printed": ("points, as printed", {"color": figures.WRONG, "marker": "^"}),
         "duplicates": ("duplicates", {"color": "0.55", "marker": "s"}),
     }
-    for name, (label, look) in looks.items():
+    for place, (name, (label, look)) in enumerate(looks.items()):
         scales = [*searched[cell][name]]
         best = [setting(searched, cell, name, float(alpha)) for alpha in scales]
         each = np.array([searched[cell][name][f"{a:g}"][f"{r:g}"] for a, r in best])
-        at = [a for a, _ in best]
-        left.plot(at, each.mean(axis=1), label=label, ms=6, lw=1.8, mec="white", **look)
-        left.plot(at, each, color=look["color"], ls=look.get("ls", "-"), lw=0.5, alpha=0.6)
+        at = np.array([a for a, _ in best]) * 1.09 ** (place - 1.5)
+        left.vlines(at, each.min(axis=1), each.max(axis=1), color=look["color"], lw=2, alpha=0.6)
+        bare = {key: value for key, value in look.items() if key != "ls"}
+        left.plot(at, each.mean(axis=1), label=label, ms=5, ls="", mec="white", mew=0.6, **bare)
+        top = int(each.mean(axis=1).argmax())
+        left.plot(at[top], each.mean(axis=1)[top], "o", ms=13, mfc="none", mec=look["color"],
+                  mew=1.2)  # fmt: skip
         dots = [
             (np.mean(angles), np.mean(searched[cell][name][alpha][rate]))
             for alpha, rates in searched["angles"][name].items()
@@ -258,6 +270,7 @@ def searching(searched: Mapping[str, Any], cell: str) -> tuple[Figure, dict[str,
     left.set_xticks([float(a) for a in searched[cell]["none"]], [*searched[cell]["none"]])
     left.minorticks_off()
     left.set_title("Recall@1 (%) by scale", weight="bold", loc="left")
+    left.grid(False, axis="x")
     right.set(xlabel="angle of samples to their own proxy (°)", xlim=(10, None))
     right.set_title("by angle, all settings", weight="bold", loc="left")
     fig.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
@@ -273,45 +286,46 @@ def searching(searched: Mapping[str, Any], cell: str) -> tuple[Figure, dict[str,
 
 
 def answer(
-    levels: Mapping[str, Array],
+    levels: Mapping[str, tuple[Array, Array]],
     floors: Mapping[str, float],
     gains: Mapping[str, Array],
-    further: Mapping[str, Array] | None = None,
+    further: Mapping[str, Array],
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 of each way and of what needs no training; differences, the first one the rule's.
+    """Recall@1 of each form at scale 32 and at its best scale; differences, the rule's first.
 
     ``further`` differences are kept, not drawn.
     """
-    means = {name: float(np.mean(each)) for name, each in levels.items()} | dict(floors)
-    order = sorted([*levels, *floors], key=lambda name: means[name])
-    heights = len(order), 2.2 * len(gains)
-    fig, (top, below) = plt.subplots(
-        2, 1, figsize=(6.5, 0.19 * sum(heights) + 1.3), height_ratios=heights
-    )
-    for row, name in enumerate(order):
-        trained = name in levels
-        ink = "black" if trained else "0.5"
-        mean = means[name]
-        top.plot([0, mean], [row] * 2, color="0.88", lw=1, zorder=0)
-        if trained:
-            top.plot(levels[name], [row] * len(levels[name]), ".", color="0.6", ms=4, zorder=2)
-        top.plot(mean, row, "o" if trained else "s", color=ink, mec="white", ms=8, zorder=3)
-        top.text(1.01, row, f"{mean:.1f}", transform=top.get_yaxis_transform(), va="center",
-                 color=ink, size=10)  # fmt: skip
-    top.set_yticks(range(len(order)), order)
-    for name, label in zip(order, top.get_yticklabels(), strict=True):
-        label.set_color("black" if name in levels else "0.5")
-    top.set(ylim=(len(order) - 0.5, -0.5), xlim=(30, 92))
-    top.set_title("Recall@1 (%)", fontweight="bold", loc="left")
-    kept = figures.gains(below, gains)
-    kept |= {name: figures.summary(each) for name, each in (further or {}).items()}
-    below.axvline(1, color="0.4", lw=1.2, ls=":", zorder=0)
-    below.get_yticklabels()[0].set_fontweight("bold")
-    below.set_title("difference (points); dotted: one point", fontweight="bold", loc="left")
-    for axes in (top, below):
-        axes.grid(False, axis="y")
-        axes.tick_params(axis="y", length=0)
-    found = {name: figures.sample(each) for name, each in levels.items()}
+    fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 3.9), width_ratios=(1.15, 1))
+    found: dict[str, Any] = {}
+    for (name, both), ink, shift in zip(
+        levels.items(), ("black", figures.RIGHT, figures.WRONG), (0.0, 0.05, -0.05), strict=True
+    ):
+        means = [float(np.mean(each)) for each in both]
+        at = np.arange(2) + shift
+        left.plot(at, means, color=ink, lw=2.2, zorder=2)
+        for place, each, mean in zip(at, both, means, strict=True):
+            left.plot([place] * len(each), each, ".", color=ink, ms=4, alpha=0.5)
+            left.plot(place, mean, "o", color=ink, ms=8, mec="white", zorder=3)
+        side = {"no points": -0.6, "detached": -2.6, "as printed": 0.0}[name]
+        left.text(-0.13, means[0] + side, f"{name} {means[0]:.0f}", color=ink, ha="right",
+                  va="center", fontsize=9)  # fmt: skip
+        found |= {f"{name}, {where}": figures.sample(each)
+                  for where, each in zip(("32", "best"), both, strict=True)}  # fmt: skip
+    left.text(1.13, means[1] + 0.6, f"all {means[1]:.0f}", va="center", fontsize=9)
+    for name, value in floors.items():
+        left.axhline(value, color="0.5", lw=1, ls=":", zorder=0)
+        said = f"{name.partition(' (')[0]} {value:.0f}"
+        left.text(1.42, value - 0.5, said, color="0.4", fontsize=8, ha="right", va="top")
+    left.set(xlim=(-1.15, 1.45), ylim=(35, 90), xticks=(0, 1))
+    left.set_xticklabels(["scale 32", "best scale"])
+    left.grid(False)
+    left.set_title("Recall@1 (%)", fontweight="bold", loc="left")
+    kept = figures.gains(right, gains, "points of Recall@1")
+    kept |= {name: figures.summary(each) for name, each in further.items()}
+    right.axvline(1, color="0.4", lw=1.2, ls=":", zorder=0)
+    right.set_title("minus no points", fontweight="bold", loc="left")
+    right.tick_params(axis="y", length=0, labelsize=9)
+    right.get_yticklabels()[0].set_fontweight("bold")
     return fig, {"gain": kept, "level": found, "floor": dict(floors)}
 
 
