@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, Rectangle
+from matplotlib.patheffects import withStroke
 from matplotlib.text import Text
 from numpy.typing import NDArray
 from torch import Tensor
@@ -41,8 +42,10 @@ def turned(y: Floats) -> Floats:
     return framed(best)
 
 
-def islands(axes: Axes, y: Floats, of: Floats, size: float = 3.5, alpha: float = 1.0) -> None:
-    """A map with a color and a mark for each class: (N, 2), (N,)."""
+def islands(
+    axes: Axes, y: Floats, of: Floats, size: float = 3.5, alpha: float = 1.0, numbers: float = 0
+) -> None:
+    """A map with a color and a mark for each class, and maybe its number: (N, 2), (N,)."""
     places = turned(y)
     for i, c in enumerate(np.unique(of)):
         mark = MARKS[i // len(INK)]
@@ -51,6 +54,14 @@ def islands(axes: Axes, y: Floats, of: Floats, size: float = 3.5, alpha: float =
         )
         ink = INK[i % len(INK)]
         axes.plot(*places[of == c].T, mark, color=ink, alpha=alpha, **wide)
+        if numbers:
+            x, y_ = np.median(places[of == c], axis=0).tolist()
+            tight = int(np.ptp(places[of == c], axis=0).max() < 0.2)  # the number would hide it
+            side = 1 if x < -0.85 else -1  # within the frame
+            axes.text(x + 0.09 * side * tight, y_, f"{i + 1}", fontsize=numbers, zorder=7,
+                      ha={0: "center", -1: "right", 1: "left"}[side * tight], va="center",
+                      fontweight="bold",
+                      path_effects=[withStroke(linewidth=2.5, foreground="white")])  # fmt: skip
     axes.set(xlim=(-1.1, 1.1), ylim=(-1.1, 1.1), aspect="equal")
     figures.bare(axes)
 
@@ -74,11 +85,11 @@ def three_maps(
     kept = {name: len(set(near[who]) & set(each[who])) for name, each in on_map.items()}
     fig, axes = plt.subplot_mosaic("abc;ddd", figsize=(7.5, 5.6), height_ratios=(2.5, 2.9))
     for place, (name, y) in zip("abc", placed.items(), strict=True):
-        islands(axes[place], maps[name], of, size=5)
+        islands(axes[place], maps[name], of, size=5, numbers=9)
         for j in near[who]:
             axes[place].plot(*y[[who, j]].T, color="black", lw=0.8)
         axes[place].plot(*y[near[who]].T, "o", ms=5, mfc="none", mec="black", mew=0.9, zorder=6)
-        axes[place].plot(*y[who], "*", color="black", ms=8, mec="white", mew=0.6, zorder=5)
+        axes[place].plot(*y[who], "*", color="black", ms=12, mec="white", mew=1, zorder=8)
         said = f"{name}: {kept[name]} of {k} kept"
         axes[place].set_title(said, fontweight="bold", fontsize=10)
     sheet = axes["d"]
@@ -133,21 +144,18 @@ def balls(
 ) -> Figure:
     """Three balls as they are and on UMAP's map; and what maps make of a truth of four times."""
     fig = plt.figure(figsize=(6.9, 3.6))
-    grid = fig.add_gridspec(2, 3, width_ratios=(1, 1, 1.5))
+    grid = fig.add_gridspec(2, 4, height_ratios=(1.25, 1))
     for column, (name, world) in enumerate(shown.items()):
         for row, (tool, v) in enumerate((("truth", world["truth"]), ("UMAP", world["UMAP"]))):
-            axes, ball = fig.add_subplot(grid[row, column]), world["ball"]
+            axes, ball = fig.add_subplot(grid[0, 2 * column + row]), world["ball"]
             v = v[:, :2] / 100 if tool == "truth" else framed(v)
             _three(axes, v, ball, tool == "truth", 4 if "wide" in name else 1)
             low = -0.6 if tool == "truth" else -1.4
             high = (4.9 if "far" in name else 1.9) if tool == "truth" else 1.4
             axes.set(xlim=(low, high), ylim=(low, high), aspect="equal")
             figures.bare(axes)
-            if row == 0:
-                axes.set_title(name, fontsize=9.5, fontweight="bold")
-            if column == 0:
-                axes.set_ylabel(tool, fontweight="bold")
-    axes = fig.add_subplot(grid[:, 2])
+            axes.set_title(f"{name}:\n{tool}", fontsize=9.5, fontweight="bold")
+    axes = fig.add_subplot(grid[1, :])
     axes.axvline(4, color=BALLS[1], lw=5, alpha=0.5, zorder=0)
     axes.plot([min(luck), max(luck)], [1.28] * 2, color="0.6", lw=6, solid_capstyle="butt")
     axes.text(max(luck) + 0.12, 1.28, "rounding alone", fontsize=8.5, va="center", color="0.35")
@@ -155,14 +163,14 @@ def balls(
         for row, found in enumerate(measured[tool].values()):
             axes.plot(found, [row + lift] * len(found), "o", color="black", mfc=face, ms=6)
     axes.text(3.85, 0.5, "truth", color=BALLS[1], ha="right", va="center", fontweight="bold")
-    axes.set_yticks((0, 1), ("width\nof C", "distance\nof C"))
+    axes.set_yticks((0, 1), ("width of C", "distance of C"))
     axes.set(xlim=(0, 4.4), ylim=(1.6, -0.5), xticks=range(5), xlabel="times that of A (or of B)")
     axes.set_title("on the map", loc="left", fontweight="bold", fontsize=10.5)
     axes.grid(False, axis="y")
     dots: Any = [
         Line2D([], [], marker="o", ls="", color="black", mfc=c) for c in ("black", "white")
     ]
-    axes.legend(dots, ["UMAP", "t-SNE"], loc="upper right", bbox_to_anchor=(0.9, 1.0), fontsize=9)
+    axes.legend(dots, ["UMAP", "t-SNE"], loc="upper right", bbox_to_anchor=(0.72, 1.0), fontsize=9)
     return fig
 
 
@@ -202,11 +210,11 @@ def answer(
     floors: Mapping[str, float],
     effects: dict[str, Floats],
 ) -> Figure:
-    """Maps of one group, and how right; levels of each combination; and the effects, last first."""
+    """Maps of one group, and how right; levels of each combination; and the effects."""
     fig = plt.figure(figsize=(6.9, 5.4))
     parts: Any = fig.subfigures(2, 1, height_ratios=(1, 1.35))
     for axes, (name, (y, share)) in zip(parts[0].subplots(1, 4), views.items(), strict=True):
-        islands(axes, y, of, size=4)
+        islands(axes, y, of, size=4, numbers=7.5)
         ink = _PAINT[name.split(",")[0]]
         axes.set_title(name.replace(", ", ",\n"), fontweight="bold", fontsize=9.5, color=ink)
         axes.set_xlabel(f"{share:.0f} % right", fontsize=9.5)
@@ -227,7 +235,7 @@ def answer(
              xlabel="right about the farther pair (%)")  # fmt: skip
     left.grid(False, axis="y")
     left.set_title("without both: chance", loc="left", fontweight="bold", fontsize=11)
-    figures.gains(most, dict(reversed(effects.items())), "points")
+    figures.gains(most, effects, "points")
     most.set_title("the weights tell more", loc="left", fontweight="bold", fontsize=11)
     return fig
 
@@ -241,9 +249,8 @@ def as_recorded(fig: Figure) -> None:
 
 def blind(views: Mapping[str, Floats], of: Floats) -> Figure:
     """Five maps with letters only."""
-    fig, panels = plt.subplots(2, 3, figsize=(6.5, 4.6))
-    panels[1, 2].remove()
-    for axes, (letter, place) in zip(panels.flat[:5], views.items(), strict=True):
+    fig, panels = plt.subplots(1, 5, figsize=(7.5, 1.85))
+    for axes, (letter, place) in zip(panels, views.items(), strict=True):
         islands(axes, place, of)
         axes.set_title(letter, fontweight="bold", fontsize=11)
     return fig
