@@ -26,7 +26,7 @@ def tile(
     axes.imshow(picture.permute(1, 2, 0).numpy())
     axes.set(xticks=[], yticks=[])
     axes.grid(False)
-    axes.set_xlabel(textwrap.fill(name, wide), fontsize=8, labelpad=3)
+    axes.set_xlabel(textwrap.fill(name, wide), fontsize=9, labelpad=3)
     axes.spines[:].set(visible=wrong, color=WRONG, linewidth=2.5)
     box = {"fc": "white", "ec": "none", "pad": 1.5, "alpha": 0.9}
     axes.text(0.05, 0.95, mark, bbox=box if mark else None, ha="left", va="top",
@@ -36,7 +36,7 @@ def tile(
 def failures(pictures: Any, names: Sequence[str], asked: Numbers, answers: Numbers) -> Figure:
     """Nine queries, each beside its wrong answer."""
     widths = [1, 1, 0.08, 1, 1, 0.08, 1, 1]
-    fig, panels = plt.subplots(3, 8, figsize=(6.5, 4.1), width_ratios=widths)
+    fig, panels = plt.subplots(3, 8, figsize=(6.5, 4.4), width_ratios=widths)
     for axes in panels[:, [2, 5]].flat:
         axes.set_axis_off()
     pairs = panels[:, [0, 1, 3, 4, 6, 7]].reshape(9, 2)
@@ -164,21 +164,13 @@ def chosen(
     return fig
 
 
-def answer(
-    gains: Mapping[str, Mapping[str, float]],
-    leads: Mapping[str, Mapping[str, float]],
-    floor: float,
-) -> Figure:
-    """What each remedy gains; and below, a head minus deleting, in each gallery."""
-    fig, panels = plt.subplots(
-        2, 1, figsize=(6.5, 4.9), sharex=True, height_ratios=(len(gains), len(leads))
-    )
-    above, below = panels
-    figures.spans(above, gains, "")
-    above.axvline(floor, color="0.55", lw=1, ls=":")
-    above.text(floor - 0.3, 1, "random\nhead", color="0.45", fontsize=9, ha="right", va="center")
-    above.set_title("Gain over untouched features, our gallery", loc="left", fontsize=10)
-    way = "← deleting gains more      points of Recall@1      training gains more →"
-    figures.spans(below, leads, way)
-    below.set_title("A head minus deleting", loc="left", fontsize=10)
+def answer(gains: Mapping[str, Numbers], leads: Mapping[str, Numbers], floor: float) -> Figure:
+    """What each remedy gains; and a head minus deleting, in each gallery: by fold."""
+    fig, (left, right) = plt.subplots(2, 1, figsize=(6.5, 6.6))
+    figures.gains(left, gains, "points of Recall@1, gained over untouched features")
+    left.axvline(floor, color="0.55", lw=1, ls=":")
+    left.text(floor + 0.25, 3.5, "random head", color="0.45", fontsize=9, va="center")
+    left.set_title("What each gains, our gallery", loc="left", fontweight="bold", fontsize=11)
+    figures.gains(right, leads, "← deleting gains more      points of Recall@1      a head →")
+    right.set_title("A head minus deleting", loc="left", fontweight="bold", fontsize=11)
     return fig
