@@ -90,8 +90,7 @@ def answer(
     left.plot(range(len(order)), means, color=figures.RIGHT, lw=1.6, zorder=1)
     fresh = float(found["fresh"].mean())
     left.plot(order.index("256"), fresh, "D", ms=7, mfc="white", mec="0.3", mew=1.5, zorder=5)
-    left.annotate("fresh", (order.index("256"), fresh), (-9, -13), textcoords="offset points",
-                  ha="right",
+    left.annotate("fresh", (order.index("256"), fresh), (8, -16), textcoords="offset points",
                   fontsize=8.5, color="0.3")  # fmt: skip
     left.set_xticks(range(len(order)), [f"{int(name):,}" for name in order])
     left.set_xlabel("places of the memory (today's batch takes 32)")
