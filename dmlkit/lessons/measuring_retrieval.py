@@ -185,7 +185,7 @@ def answer(
                 axes.annotate(f"{level:.0f}", (x, level), (0, 9 if above else -9), ha="center",
                               va="center", textcoords="offset points", color=ink, fontsize=9,
                               fontweight="bold")  # fmt: skip
-            spot = (0.5, three.mean() + (6 if above else -13))
+            spot = (0.5, three.mean() + 6) if above else (0.72, three[0].mean() - 7)
             axes.text(*spot, name, color=ink, fontsize=9, ha="center")
         axes.set(xlim=(-0.3, 1.3), ylim=(0, 108))
         axes.set_xticks([0, 1], ["another\nvisit", "near copies,\ntoo"])
