@@ -91,8 +91,8 @@ def answer(
     for axes in (left, middle):
         for name, value in floor.items():
             axes.axhline(value, color="0.5", ls=":", lw=1.2, zorder=0)
-            if axes is left:
-                axes.text(-0.25, value + 1, name, va="bottom", fontsize=8, color="0.35")
+            if axes is middle:
+                axes.text(1.6, value + 1, name, va="bottom", ha="center", fontsize=8, color="0.35")
         axes.set_ylim(0, 90)
         axes.grid(False, axis="x")
     left.set(xlim=(-0.35, len(whole) - 0.5), ylabel="Recall@1, unseen characters (%)")
