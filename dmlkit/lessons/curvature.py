@@ -21,7 +21,7 @@ FEATURES = "tf_efficientnet_lite0@128"
 COLORS = {"Fruit": "#d55e00", "Vegetables": "#009e73", "Packages": "#0072b2"}
 INK, CONTROL = "#0072b2", "0.35"
 #: Where the verdict names its marks, in points from each.
-SPOTS = ((-6, -30), (-13, 12), (9, 5), (6, 4), (-7, -10))
+SPOTS = ((1, -31), (-13, 12), (9, 5), (6, 4), (-7, -10))
 Node = tuple[str, ...]
 
 
@@ -270,7 +270,7 @@ def by_dimension(
     curved: Sequence[float],
     leads: Mapping[str, tuple[Sequence[float], Sequence[float]]],
 ) -> tuple[Figure, dict[str, Any]]:
-    """Precision (%) of trees by dimension; and leads over three flat numbers, {links: both}."""
+    """Precision (%) of trees by dimension; leads over three flat dimensions, {links: both}."""
     fig, (axes, right) = plt.subplots(
         1, 2, figsize=(6.9, 3.1), width_ratios=(1.3, 1), layout="constrained"
     )
@@ -286,15 +286,18 @@ def by_dimension(
     axes.text(
         2.3, level, f"curved: {level:.0f}", color=INK, weight="bold", fontsize=10, va="center"
     )
-    axes.text(widths[-1], 0.62 * means[-1], "flat", color=CONTROL, weight="bold", ha="right")
+    axes.annotate(
+        "flat", (7, float(np.interp(7, widths, means))), (6, -10), textcoords="offset points",
+        color=CONTROL, weight="bold", ha="left", va="center", fontsize=10,
+    )  # fmt: skip
     axes.set(ylim=(0, 104), xlim=(1.5, widths[-1] + 0.5), xticks=widths)
-    axes.set_xlabel("numbers of a word")
+    axes.set_xlabel("dimensions")
     axes.set_title("mean average precision (%)", loc="left", fontsize=9, weight="bold")
     drawn = figures.gains(
         right, {name: np.subtract(bent, three) for name, (bent, three) in leads.items()}, "points"
     )
     right.set_title(
-        "curved, 2 numbers − flat, 3 numbers", loc="right", x=1.18, fontsize=9, weight="bold"
+        "curved, 2 dimensions − flat, 3", loc="right", x=1.18, fontsize=9, weight="bold"
     )
     scores = {f"{d}": figures.sample(each) for d, each in flat.items()}
     return fig, {"scores": scores, "curved": figures.sample(curved), "lead": drawn} | {
@@ -308,10 +311,10 @@ def answer(
     overlap: float,
     chosen: str,
 ) -> tuple[Figure, dict[str, Any]]:
-    """Precision by the radius in units of curvature, and differences to two flat numbers.
+    """Precision by the radius in units of curvature, and differences to the flat plane.
 
     ``found`` is {space: (precision of new and of trained products, radius) by network (R, 3)}:
-    first "two flat numbers", then the curved ones by c, last "three flat numbers".
+    first the flat plane, then the curved ones by c, last the flat space of three dimensions.
     The one that the search has ``chosen`` is marked.
     """
     first, *curved, third = found
@@ -333,18 +336,18 @@ def answer(
     for name, (x, y), (dx, dy), ha in zip(
         (first, *curved), path, SPOTS, ("left", "left", "left", "left", "right"), strict=True
     ):
-        axes.annotate(name.replace("flat ", "flat\n"), (x, y), (dx, dy), ha=ha, fontsize=8.5,
+        axes.annotate(name.replace(", ", ",\n"), (x, y), (dx, dy), ha=ha, fontsize=8.5,
                       textcoords="offset points", color=inks[name], weight="bold")  # fmt: skip
     axes.set(xlim=(-0.04 * end, end), ylim=(0, 1.12 * max(floors.values())))
     axes.set_xlabel("radius in units of curvature")
     axes.set_title("mean average precision (%)", loc="left", fontsize=9, weight="bold")
     rows = {name: found[name][:, 0] - found[first][:, 0] for name in (*curved, third)}
     drawn = figures.gains(right, rows, "points", overlap)
-    labels = [n.replace("flat ", "flat\n") + "\n(chosen)" * (n == chosen) for n in drawn]
+    labels = [n.replace(", ", ",\n") + "\n(chosen)" * (n == chosen) for n in drawn]
     right.set_yticks(range(len(drawn)), labels, fontsize=9)
     for tick, name in zip(right.get_yticklabels(), drawn, strict=True):
         tick.set(color=inks[name], weight="bold")
-    right.set_title(f"difference to {first}", loc="right", x=1.18, fontsize=9, weight="bold")
+    right.set_title("minus flat, 2 dimensions", loc="right", x=1.18, fontsize=9, weight="bold")
     precision = {name: float(each[:, 0].mean()) for name, each in found.items()} | dict(floors)
     return fig, {
         "difference": drawn,
