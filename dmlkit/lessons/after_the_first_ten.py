@@ -21,6 +21,7 @@ from dmlkit import ROOT, data, figures, rerank
 from dmlkit.data import grocery
 from dmlkit.lessons import thumbnails
 from dmlkit.lessons.kinds import by_kinds, intervals
+from dmlkit.lessons.kinds import wider as wider
 from dmlkit.statistics import interval
 
 FRESH = ROOT / "data" / "evidence" / "30_fresh.csv"
@@ -140,7 +141,7 @@ def outlines(kept: Kept) -> tuple[Figure, dict[str, dict[str, int]]]:
     return fig, drawn
 
 
-def orders(two: Mapping[str, Mapping[str, NDArray[Any]]], columns: int = 5) -> Figure:
+def orders(two: Mapping[str, Mapping[str, NDArray[Any]]], columns: int = 4) -> Figure:
     """The first results of two queries, by cosine and after a second look, with their matches."""
     rows, frames = [], []
     for each in two.values():
@@ -152,13 +153,14 @@ def orders(two: Mapping[str, Mapping[str, NDArray[Any]]], columns: int = 5) -> F
     shown = torch.from_numpy(np.array(rows)).permute(0, 1, 4, 2, 3)
     names = [f"{name},\n{said}" for name in two for said in ("by cosine", "β = 0.005")]
     fig, axes = figures.contact_sheet(shown, names, [f"{k}" for k in range(1, columns + 1)])
+    fig.set_size_inches(4.4, 3.9)
     height, width = shown.shape[-2:]
     for y, (right, counts, places) in zip(axes.get_yticks(), frames, strict=True):
         for x, hit, count, place in zip(axes.get_xticks(), right, counts, places, strict=True):
             ink = figures.RIGHT if hit else figures.WRONG
             left, top = x - width / 2 + 1.5, y - height / 2 + 1.5
             axes.add_patch(Rectangle((left, top), width - 4, height - 4, ec=ink, fill=False,
-                                     lw=3, ls="-" if hit else (0, (2, 1.2))))  # fmt: skip
+                                     lw=2.5, ls="-" if hit else (0, (2, 1.2))))  # fmt: skip
             said = f"{count}" if place <= columns else f"{count}, was {place}th"
             axes.text(left + 4, top + height - 9, said, color="white", fontsize=9,
                       va="bottom", bbox={"fc": ink, "ec": "none", "pad": 1.5})  # fmt: skip
@@ -260,8 +262,9 @@ def answer(
     sorts: Mapping[str, NDArray[Any]], kinds: pd.Series,
 ) -> tuple[Figure, dict[str, Any]]:  # fmt: skip
     """Recall@1 of the kinds of cartons, and what a second look adds to the cosine's."""
-    fig, (left, right) = plt.subplots(1, 2, figsize=(9.6, 4.2), width_ratios=(4, 5))
-    fig.subplots_adjust(wspace=0.62, right=0.86)
+    fig, (left, right) = plt.subplots(
+        2, 1, figsize=(6.5, 6.6), height_ratios=(5, 4), layout="constrained"
+    )
     before, agree, every = (recalls[name] for name in ("cosine", "agree", "all"))
     changes = {"agree": agree - before, "all": every - before, "agree minus all": agree - every,
                "fixed": recalls["fixed"] - before}  # fmt: skip
@@ -303,8 +306,8 @@ def answer(
         "among 20 products:\nagree − cosine": drawn["among 20, untouched"]["agree"],
         "among 20, fine-tuned:\nagree − cosine": drawn["among 20, fine-tuned"]["agree"],
     }
-    wider = {label: kept["example"]["wider"] for label, kept in rows.items()}
-    figures.spans(right, wider, "points of Recall@1 (cartons)")
+    named = {label: kept["example"]["wider"] for label, kept in rows.items()}
+    figures.spans(right, named, "points of Recall@1 (cartons)")
     return fig, drawn
 
 

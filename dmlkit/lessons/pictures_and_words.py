@@ -17,6 +17,7 @@ from torch import Tensor
 from dmlkit import ROOT, data, figures
 from dmlkit.lessons import thumbnails
 from dmlkit.lessons.kinds import intervals
+from dmlkit.lessons.kinds import wider as wider
 from dmlkit.statistics import interval
 
 #: Photographs as features (N, d), their labels (N,), and the captions of the classes.
@@ -152,24 +153,26 @@ def photographs() -> list[NDArray[np.uint8]]:
 
 def read_words(scores: Tensor, words: list[str], new: list[str], shown: Sequence[int]) -> Figure:
     """New photographs, and the words that ridge regression reads off each of them."""
-    fig, panels = plt.subplots(2, len(shown), figsize=(9.4, 3.7), height_ratios=(5, 4))
-    fig.subplots_adjust(wspace=0.85, left=0.1, right=0.99)
+    fig, panels = plt.subplots(len(shown), 2, figsize=(6.5, 1.2 * len(shown)), width_ratios=(1, 3))
+    fig.subplots_adjust(hspace=0.3, wspace=0.5, left=0.27, right=0.98, top=0.99, bottom=0.09)
     top, pictures = 1.05 * float(scores[list(shown)].max()), photographs()
-    for (above, below), c in zip(panels.T, shown, strict=True):
-        above.imshow(pictures[c])
-        above.set_axis_off()
-        above.set_title("\n".join(textwrap.wrap(new[c], 15)), fontsize=9.5)
+    for (left, right), c in zip(panels, shown, strict=True):
+        left.imshow(pictures[c])
+        left.set_axis_off()
+        left.text(-0.08, 0.5, "\n".join(textwrap.wrap(new[c], 16)), transform=left.transAxes,
+                  ha="right", va="center", fontsize=9.5)  # fmt: skip
         best = scores[c].argsort(descending=True)[:5].tolist()
         there = [words[k] in said(new[c]) for k in best]
         inks = [figures.RIGHT if each else "0.75" for each in there]
-        below.barh(range(5), scores[c][best].tolist(), color=inks, height=0.7)
-        below.set_yticks(range(5), [words[k] for k in best], fontsize=10)
-        for label, each in zip(below.get_yticklabels(), there, strict=True):
+        right.barh(range(5), scores[c][best].tolist(), color=inks, height=0.7)
+        right.set_yticks(range(5), [words[k] for k in best], fontsize=9)
+        for label, each in zip(right.get_yticklabels(), there, strict=True):
             label.set_weight("bold" if each else "normal")
-        below.set(ylim=(4.6, -0.6), xlim=(0, top), xticks=[0, 0.5])
-        below.grid(False, axis="y")
-        below.tick_params(axis="y", length=0)
-    panels[1, len(shown) // 2].set_xlabel("entry of the word (a photograph's have length 1)")
+        right.set(ylim=(4.6, -0.6), xlim=(0, top), xticks=[0, 0.2, 0.4, 0.6])
+        right.grid(False, axis="y")
+        right.tick_params(axis="y", length=0)
+        right.tick_params(axis="x", labelbottom=c == shown[-1])
+    panels[-1, 1].set_xlabel("entry of the word (a photograph's have length 1)")
     return fig
 
 
@@ -187,7 +190,7 @@ def weighed(
         drawn[name] = {"words": list(three), "parts": figures.example(parts.tolist())}
     cosines = z[:, [words.index(word) for word in SAID["carton"]]].double().numpy().round(4)
     steps = {"carton": (1, 0, 0), "carton\n+ blue": (1, 1, 0), "carton\n+ green": (1, 0, 1)}
-    fig, panels = plt.subplots(3, columns, figsize=(7.2, 6.6))
+    fig, panels = plt.subplots(3, columns, figsize=(5.6, 5.6))
     pictures = photographs()
     for row, (asked, weights) in zip(panels, steps.items(), strict=True):
         order = np.argsort(-cosines @ weights, kind="stable")
@@ -198,7 +201,7 @@ def weighed(
             axes.imshow(pictures[order[k]])
             axes.set_axis_off()
             fits = all(word in said(new[order[k]]) for word in ("carton", last))
-            text = "\n".join(textwrap.wrap(new[order[k]], 19))
+            text = "\n".join(textwrap.wrap(new[order[k]], 17))
             axes.text(0.5, -0.05, text, transform=axes.transAxes, ha="center", va="top",
                       fontsize=9, color=figures.RIGHT if fits else "0.35")  # fmt: skip
     for k, axes in enumerate(panels[0], 1):
@@ -275,12 +278,14 @@ def grid(
 
 #: The differences of the verdict: label, what is compared with what, and by which words.
 MINUS = {
-    "ridge minus looked up, names": ("ridge −\nweighted look-up,\nshop's names", "ridge",
-                                     "looked up", "names"),
-    "ridge minus looked up": ("the same,\ncaptions", "ridge", "looked up", "captions"),
-    "ridge minus mean": ("ridge −\nword means", "ridge", "mean", "captions"),
-    "contrastive minus ridge": ("contrastive loss −\nridge", "contrastive", "ridge", "captions"),
-    "photograph minus ridge": ("one photograph −\nridge", "photograph", "ridge", "captions"),
+    "ridge minus looked up": ("ridge − weighted\nlook-up, captions", "ridge", "looked up",
+                              "captions"),
+    "ridge minus looked up, names": ("the same, names", "ridge", "looked up", "names"),
+    "ridge minus classified": ("ridge − product\nclassifier, captions", "ridge", "classified",
+                               "captions"),
+    "ridge minus classified, names": ("the same, names", "ridge", "classified", "names"),
+    "photograph minus ridge": ("one photograph −\nridge, captions", "photograph", "ridge",
+                               "captions"),
 }  # fmt: skip
 #: More of them, kept and not drawn.
 BESIDE = {
@@ -288,19 +293,24 @@ BESIDE = {
     "ridge minus nearest, names": ("ridge", "nearest", "names"),
     "looked up minus mean": ("looked up", "mean", "captions"),
     "nearest minus mean": ("nearest", "mean", "captions"),
+    "ridge minus mean": ("ridge", "mean", "captions"),
+    "contrastive minus ridge": ("contrastive", "ridge", "captions"),
+    "classified minus looked up": ("classified", "looked up", "captions"),
+    "classified minus looked up, names": ("classified", "looked up", "names"),
 }
 #: Rows of what each way finds.
-WAYS = {"ridge": "ridge regression", "contrastive": "contrastive loss",
-        "looked up": "weighted look-up", "nearest": "nearest look-up",
-        "mean": "word means"}  # fmt: skip
+WAYS = {"ridge": "ridge regression", "classified": "product classifier",
+        "contrastive": "contrastive loss", "looked up": "weighted look-up",
+        "nearest": "nearest look-up", "mean": "word means"}  # fmt: skip
 
 
 def answer(
     found: Mapping[tuple[str, str], NDArray[np.float64]], kinds: Sequence[str]
 ) -> tuple[Figure, dict[str, Any]]:
     """What each way finds, and the differences that the rule asks for."""
-    fig, (left, right) = plt.subplots(1, 2, figsize=(9.6, 4.0), width_ratios=(4, 5))
-    fig.subplots_adjust(wspace=0.62, right=0.86)
+    fig, (left, right) = plt.subplots(
+        2, 1, figsize=(6.5, 6.2), height_ratios=(5, 5.5), layout="constrained"
+    )
     drawn: dict[str, Any] = {}
     for (way, words), each in found.items():
         key = way if words == "captions" else f"{way}, {words}"
@@ -308,7 +318,9 @@ def answer(
     pairs = {key: each[1:] for key, each in MINUS.items()} | BESIDE
     for key, (more, less, words) in pairs.items():
         minus = found[more, words].mean(axis=0) - found[less, words].mean(axis=0)
-        drawn[key] = intervals(pd.Series(minus), pd.Series(kinds))
+        drawn[key] = intervals(minus, kinds)
+    minus = found["photograph", "captions"].mean(axis=0) - found["ridge", "names"].mean(axis=0)
+    drawn["photograph minus ridge, names"] = intervals(minus, kinds)
     for place, way in enumerate(WAYS):
         for words, fill, up in (("captions", figures.RIGHT, 0.1), ("names", "white", -0.1)):
             style = {"ms": 9, "color": figures.RIGHT, "mfc": fill, "mew": 1.8, "zorder": 3}
@@ -320,12 +332,15 @@ def answer(
         left.text(at, -0.62, said, ha="center", va="bottom", fontsize=8.5, color="0.35")
     top = found["ridge", "names"].mean(), found["ridge", "captions"].mean()
     for at, words in zip(top, ("names", "captions"), strict=True):
-        left.text(at, 0.27, words, ha="center", va="top", fontsize=9, color=figures.RIGHT)
+        left.text(at, -0.3, words, ha="center", va="bottom", fontsize=9, color=figures.RIGHT)
     left.set_yticks(range(len(WAYS)), WAYS.values())
     left.set(xlim=(0, 72), ylim=(len(WAYS) - 0.5, -0.6), xlabel="R-precision (%)")
     left.grid(False)
-    wider = {label: drawn[key]["example"]["wider"] for key, (label, *_) in MINUS.items()}
-    figures.spans(right, wider, "difference (points of R-precision)")
+    rows = {  # a label may stand twice
+        label + "\u200b" * k: drawn[key]["example"]["wider"]
+        for k, (key, (label, *_)) in enumerate(MINUS.items())
+    }
+    figures.spans(right, rows, "difference (points of R-precision)")
     return fig, drawn
 
 

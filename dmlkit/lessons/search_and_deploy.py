@@ -343,7 +343,7 @@ def sweep(
     floor = {} if tuned is None else {"fine-tuned": tuned}
     drawn = figures.sweep(axes, scores, floor, unit="", digits=1)
     axes.set(
-        ylim=(0, None), xlabel="steps of the head", ylabel="wrong answers saved per 100 customers"
+        ylim=(0, None), xlabel="steps of the head", ylabel="wrong answers saved\nper 100 customers"
     )
     drawn["minus none"] = {
         str(most): figures.sample(each - scores[0]) for most, each in scores.items() if most

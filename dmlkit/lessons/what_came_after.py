@@ -231,7 +231,7 @@ def tasks(own: Shop) -> Figure:
         ("new products,\none visit", "new", True, new),
         ("find: the nearest\non another visit", "new", False, new),
     )
-    fig, panels = plt.subplots(4, 5, figsize=(6.7, 5.4), layout="constrained")
+    fig, panels = plt.subplots(4, 5, figsize=(5.2, 4.8), layout="constrained")
     for line, (k, (head, which, asked, products)) in zip(panels, enumerate(rows), strict=True):
         for axes, name in zip(line, products, strict=True):
             there = np.flatnonzero((own.names[which] == name) & (own.asked[which] == asked))
@@ -239,7 +239,7 @@ def tasks(own: Shop) -> Figure:
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(False)
             axes.grid(False)
-            said = textwrap.fill(name.replace("-", " "), 18) if k % 2 == 0 else ""
+            said = textwrap.fill(name.replace("-", " "), 12) if k % 2 == 0 else ""
             axes.set_xlabel(said, fontsize=7.5, labelpad=2)
         line[0].set_ylabel(head, rotation=0, ha="right", va="center", labelpad=8, fontsize=9.5)
     return fig
@@ -428,17 +428,17 @@ def answer(
     """
     blocks = [[name for name in rows if name.startswith(part)] for part in ("same", "new")]
     fig, panels = plt.subplots(
-        2, 2, figsize=(6.7, 5.0), sharex="col", sharey="row", layout="constrained",
+        2, 2, figsize=(6.5, 5.0), sharex="col", sharey="row", layout="constrained",
         width_ratios=(1.1, 1), height_ratios=[len(block) for block in blocks],
     )  # fmt: skip
     heads = "the same five, named", "new products, found"
     learner = "classifier", "head"
-    for (left, right), block, head, way in zip(panels, blocks, heads, learner, strict=True):
+    for (left, right), block, head in zip(panels, blocks, heads, strict=True):
         for k, name in enumerate(block):
             for level, value in levels[name].items():
+                if level == "color histogram":
+                    continue  # kept, and not drawn
                 ink, marker = LEVELS[level]
-                if level == "frozen" and way == "classifier":
-                    marker = "s"
                 left.plot(value, k, marker, color=ink, ms=16 if marker == "|" else 8, mew=2)
             mean, low, high = wider(rows[name])
             right.plot([low, high], [k, k], color="0.35", lw=5, solid_capstyle="butt", alpha=0.6)
@@ -465,8 +465,8 @@ def answer(
     for axes, way in zip(panels[:, 1], learner, strict=True):
         axes.set_title(f"all layers − {way}", loc="left", fontsize=10)
     right.set_xlabel("points")
-    words = {"color histogram": ("0.6", "x"), "untouched": ("0.35", "|"), "classifier": (BLUE, "s"),
-             "head": (BLUE, "o"), "all layers": (ORANGE, "o"), "a shop": ("0.6", ".")}  # fmt: skip
+    words = {"untouched": ("0.35", "|"), "classifier or head": (BLUE, "o"),
+             "all layers": (ORANGE, "o"), "a shop": ("0.6", ".")}  # fmt: skip
     if live:
         words["this run"] = ("#009e73", "D")
     for word, (ink, marker) in words.items():
@@ -493,7 +493,6 @@ def places() -> tuple[Figure, dict[str, Any]]:
     hits = hits[["CUB", "Cars", "SOP", "RP2K"]]
     place = hits.rank(ascending=False, method="min")
     fig, axes = plt.subplots(figsize=(6.5, 3.8), layout="constrained")
-    axes.plot(place.T.to_numpy(), color="0.88", lw=0.8)
     for method, (name, ink) in SHOWN.items():
         its = place.loc[method].to_numpy()
         axes.plot(its, "o-", color=ink, lw=2.2)
