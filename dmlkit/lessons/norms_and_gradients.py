@@ -1,10 +1,14 @@
 """What lesson 13 draws and prepares."""
 
+import json
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from matplotlib.axes import Axes
@@ -12,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Arc
 from torch import Tensor
 
-from dmlkit import data, figures
+from dmlkit import ROOT, data, figures
 
 BOLD: dict[str, Any] = {"loc": "left", "fontweight": "bold", "fontsize": 10}
 BLUE, GREEN, ORANGE, PURPLE = "#0072b2", "#009e73", "#d55e00", "#7a3e9d"
@@ -163,25 +167,27 @@ def answer(
         share: np.ndarray = 100 * (means[way] / means[less] - 1)
         return share
 
-    fig = plt.figure(figsize=(6.9, 5.2), layout="constrained")
-    grid = fig.add_gridspec(2, 2, height_ratios=(1.25, 1))
+    fig = plt.figure(figsize=(6.9, 5.6), layout="constrained")
+    grid = fig.add_gridspec(2, 2, height_ratios=(1.4, 1))
     top, left, right = (fig.add_subplot(at) for at in (grid[0, :], grid[1, 0], grid[1, 1]))
     rows = {
-        "gradients evened": more("evened"), "control: factors\nshuffled": more("shuffled"),
+        "a factor on each h": more("factor on h"), "gradients evened": more("evened"),
+        "control: factors\nshuffled": more("shuffled"),
         "evened\n− shuffled": more("evened") - more("shuffled"),
-        "a factor on each h": more("factor on h"),
+        "W 5 times\nas large": more("W larger"),
     }  # fmt: skip
     drawn: dict[str, Any] = {"more": figures.gains(top, rows, "percent more loss than as it comes")}
     drawn["more"]["free"] = figures.summary(more("unequal", "equal"))
-    drawn["more"]["W 5 times as large"] = figures.summary(more("W larger"))
-    inks = {"as it comes": "0.35", "equal": "0.35", "evened": figures.RIGHT, "unequal": ORANGE}
+    inks = {"equal": "0.35", "unequal": ORANGE, "as it comes": "0.35", "evened": PURPLE}
+    inks["factor on h"] = figures.RIGHT
     smooth = {way: each.mean(axis=0) for way, each in (curves | dict(free)).items()}
     for way, ink in inks.items():
         line = np.convolve(smooth[way], np.full(5, 0.2), mode="valid")  # means of five steps
         axes = left if way in free else right
-        axes.plot(range(2, len(line) + 2), line, color=ink, lw=2, label=way)
+        axes.plot(range(2, len(line) + 2), line, color=ink, lw=2, label=way,
+                  ls="--" if way == "factor on h" else "-")  # fmt: skip
     left.set_title("free embeddings: the brake", **BOLD)
-    right.set_title("networks: evened is not faster", **BOLD)
+    right.set_title("networks: no brake is seen", **BOLD)
     left.set_yscale("log")
     left.set_yticks([0.02, 0.05, 0.1, 0.2, 0.5, 1], ["0.02", "0.05", "0.1", "0.2", "0.5", "1"])
     left.minorticks_off()
@@ -196,3 +202,18 @@ def answer(
     }
     drawn["spread"] = {way: figures.sample(100 * each) for way, each in spread.items()}
     return fig, drawn
+
+
+def searched() -> dict[str, dict[str, list[float]]]:
+    """Losses over a training of the three starts that chose the rates, {way: {rate: losses}}."""
+    kept = (ROOT / "data" / "evidence" / "13_search.json").read_text("utf-8")
+    found: dict[str, dict[str, list[float]]] = json.loads(kept)
+    return found
+
+
+def under_sgd() -> Path:
+    """Of our studies of SEC the one under SGD, for ``verdict``; lesson 14 has the others."""
+    rows = pd.read_csv(ROOT / "data" / "verdicts.csv", dtype=str, keep_default_na=False)
+    path = Path(tempfile.mkdtemp()) / "rows.csv"
+    rows[rows["label"] == "drawings, under SGD"].to_csv(path, index=False)
+    return path
