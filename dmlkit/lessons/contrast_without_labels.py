@@ -268,6 +268,8 @@ def found(
     return fig, hits
 
 
+#: Parts have no character in common; folds of groceries share most training products.
+OVERLAP = {"characters": 0.0, "photographs": 1 / 4}
 #: Rows of the answer, from above: kinds of views, then what needs no training.
 _ROWS = ("crops alone", "dimmed", "recolored", "gray",
          "untrained", "raw pixels", "raw gray pixels", "color histogram")  # fmt: skip
@@ -280,12 +282,12 @@ def decide(
     fig = plt.figure(figsize=(6.5, 5.2), layout="constrained")
     grid = fig.add_gridspec(2, len(worlds), height_ratios=[1.55, 1])
     drawn: dict[str, Any] = {}
-    rows: dict[str, np.ndarray] = {}
+    rows: dict[str, dict[str, Any]] = {}
     below = fig.add_subplot(grid[1, :])
     first = None
     for k, (world, scores) in enumerate(worlds.items()):
         table = {name: np.array([each[key] for each in of]) for name, of in scores.items()}
-        drawn[world] = _differences(table) | {
+        drawn[world] = _differences(table, OVERLAP[world]) | {
             "hue": {name: figures.sample([each["hue"] for each in of])
                     for name, of in scores.items() if name not in FREE}
         }  # fmt: skip
@@ -310,26 +312,33 @@ def decide(
         else:
             axes.tick_params(labelleft=False)
         for other in ("crops alone", "dimmed"):
-            rows[f"{world}: recolored\n− {other}"] = table["recolored"] - table[other]
-    figures.gains(below, rows)
+            minus = table["recolored"] - table[other]
+            rows[f"{world}: recolored\n− {other}"] = figures.summary(minus, OVERLAP[world])
+    figures.spans(below, rows, "points of Recall@1")
     return fig, drawn
 
 
-def _differences(table: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _differences(table: Mapping[str, np.ndarray], overlap: float) -> dict[str, Any]:
     """Scores, and differences of kinds of views over the parts."""
     drawn: dict[str, Any] = {"scores": {n: figures.sample(each) for n, each in table.items()}}
     for name in ("dimmed", "recolored", "gray"):
         if name in table:
-            drawn[name] = figures.sample(table[name] - table["crops alone"])
+            drawn[name] = figures.summary(table[name] - table["crops alone"], overlap)
     heads = {f"{name}, g(h)": table[f"{name}, g(h)"] for name in ("crops alone", "recolored")}
-    drawn["recolored minus crops alone, both g(h)"] = figures.sample(
-        heads["recolored, g(h)"] - heads["crops alone, g(h)"]
+    drawn["recolored minus crops alone, both g(h)"] = figures.summary(
+        heads["recolored, g(h)"] - heads["crops alone, g(h)"], overlap
     )
     for name in ("crops alone", "recolored"):
         for other in ("dimmed", *FREE, f"{name}, g(h)"):
             if other in table:
-                drawn[f"{name} minus {other}"] = figures.sample(table[name] - table[other])
-    drawn["crops alone minus recolored"] = figures.sample(table["crops alone"] - table["recolored"])
-    drawn["untrained minus crops alone"] = figures.sample(table["untrained"] - table["crops alone"])
+                drawn[f"{name} minus {other}"] = figures.summary(
+                    table[name] - table[other], overlap
+                )
+    drawn["crops alone minus recolored"] = figures.summary(
+        table["crops alone"] - table["recolored"], overlap
+    )
+    drawn["untrained minus crops alone"] = figures.summary(
+        table["untrained"] - table["crops alone"], overlap
+    )
     drawn["free"] = {name: figures.example(float(table[name].mean())) for name in FREE}
     return drawn

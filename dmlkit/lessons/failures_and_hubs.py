@@ -15,6 +15,8 @@ from dmlkit import figures
 from dmlkit.figures import RIGHT, WRONG
 
 Numbers = NDArray[Any]
+#: A fold tests a quarter of the products, and its heads share most of the others with the rest.
+OVERLAP = 1 / 4
 #: A color for each kind of failure, by its letter.
 INK = {"L": "#0072b2", "S": "#009e73", "O": "#e69f00", "T": "#cc79a7", "W": "#d55e00"}
 
@@ -167,10 +169,12 @@ def chosen(
 def answer(gains: Mapping[str, Numbers], leads: Mapping[str, Numbers], floor: float) -> Figure:
     """What each remedy gains; and a head minus deleting, in each gallery: by fold."""
     fig, (left, right) = plt.subplots(2, 1, figsize=(6.5, 6.6))
-    figures.gains(left, gains, "points of Recall@1, gained over untouched features")
+    figures.gains(left, gains, "points of Recall@1, gained over untouched features", OVERLAP)
     left.axvline(floor, color="0.55", lw=1, ls=":")
     left.text(floor + 0.25, 3.5, "random head", color="0.45", fontsize=9, va="center")
     left.set_title("What each gains, our gallery", loc="left", fontweight="bold", fontsize=11)
-    figures.gains(right, leads, "← deleting gains more      points of Recall@1      a head →")
+    figures.gains(
+        right, leads, "← deleting gains more      points of Recall@1      a head →", OVERLAP
+    )
     right.set_title("A head minus deleting", loc="left", fontweight="bold", fontsize=11)
     return fig
