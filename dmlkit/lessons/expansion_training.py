@@ -140,10 +140,11 @@ def crowded(crowd: Callable[[int, int], Array]) -> tuple[Figure, dict[str, Any]]
 
 
 def pulling() -> tuple[Figure, dict[str, Any]]:
-    """How strongly a softmax still pulls a place to its own proxy, by angle and scale.
+    """How strongly a softmax pulls a place along the sphere to its own proxy, by angle and scale.
 
-    1 − p, with p the share of its own proxy among 500 in 8 dimensions; the mean of 300 places, for
-    each of which the other proxies stand in random directions.
+    (1 − p) sin θ, the force over α, with p the probability of its own class among 500 in 8
+    dimensions; the mean of 300 places, for each of which the other proxies stand in random
+    directions, so that their forces along the sphere have the mean 0.
     """
     generator = torch.Generator().manual_seed(0)
     others = F.normalize(torch.randn(300, 499, 8, generator=generator).double(), dim=2)[..., 0]
@@ -152,7 +153,8 @@ def pulling() -> tuple[Figure, dict[str, Any]]:
     drawn: dict[str, Any] = {}
     for alpha, ink in ((2, "black"), (8, "0.6"), (32, figures.WRONG)):
         rest = torch.logsumexp(alpha * others, dim=1)  # (300,)
-        pull = torch.sigmoid(rest[:, None] - alpha * degrees.deg2rad().cos()).mean(dim=0)
+        left = torch.sigmoid(rest[:, None] - alpha * degrees.deg2rad().cos()).mean(dim=0)  # 1 − p
+        pull = left * degrees.deg2rad().sin()
         axes.plot(degrees, pull, color=ink, lw=2.2, label=f"α = {alpha}")
         drawn[f"{alpha}"] = {f"{d}°": float(pull[d]) for d in (10, 17, 20, 30, 34, 40)}
         if at := {2: 17, 32: 34}.get(alpha):  # where samples of trained heads stand (More)
@@ -160,12 +162,14 @@ def pulling() -> tuple[Figure, dict[str, Any]]:
             axes.plot([at, at], [0, high], color=ink, lw=1.4, ls=":")
             axes.plot(at, high, "o", color=ink, ms=9, mec="white", zorder=4)
             said = f"scale {alpha}:\n{at}°, {high:.2f}"
-            axes.text(at + 1.5 if alpha == 32 else at - 1.5, 0.3 if alpha == 32 else 0.6, said,
+            axes.text(at + 1.5 if alpha == 32 else at - 1.5, 0.2 if alpha == 32 else 0.5, said,
                       color=ink, ha="left" if alpha == 32 else "right", va="center",
                       fontsize=9)  # fmt: skip
-    axes.set(xlabel="angle of the sample to its own proxy (°)", ylabel="1 − p", ylim=(0, 1.05))
+    axes.set(
+        xlabel="angle θ of the sample to its own proxy (°)", ylabel="(1 − p) sin θ", ylim=(0, 1.05)
+    )
     axes.set(xlim=(0, 90), xticks=range(0, 91, 15))
-    axes.legend(loc="center right")
+    axes.legend(loc="lower right")
     return fig, {"pull": drawn}
 
 

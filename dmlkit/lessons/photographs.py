@@ -16,6 +16,8 @@ from dmlkit import figures
 from dmlkit.lessons.kinds import by_kinds
 from dmlkit.statistics import interval
 
+#: A fold tests a quarter of the products, and shares most training products with the others.
+OVERLAP = 1 / 4
 #: A photograph: its row, left, top, side, and whether it is right (None: a query).
 Tile = tuple[int, int, int, int, bool | None]
 #: Words: left, top, text and color.
@@ -185,7 +187,7 @@ def steps(
         for name, said in _PAIRS.items()
         if name in answer[px] and (px == main or name == "whole minus head")
     }
-    figures.gains(right, rows)
+    figures.gains(right, rows, overlap=OVERLAP)
     return fig
 
 
