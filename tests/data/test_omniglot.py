@@ -1,20 +1,17 @@
 """Omniglot: small archives in its layout, and the published ones where they are."""
 
-import os
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import dmlkit
 from dmlkit.data import benchmarks, load, omniglot
 from tests.data import trees
 
-PUBLISHED = Path(os.environ.get("DMLKIT_DATA", "")) / "omniglot"
-needs_published = pytest.mark.skipif(
-    not (PUBLISHED / "images_background_small1.zip").is_file(),
-    reason="$DMLKIT_DATA names no folder with Omniglot",
-)
+#: Where the project itself holds the two small archives.
+OURS = dmlkit.ROOT / "data"
 
 
 @pytest.fixture
@@ -137,7 +134,6 @@ def test_a_damaged_archive_is_refused(root):
         load("omniglot", root=root, check=False)
 
 
-@needs_published
 @pytest.mark.parametrize(
     "train_on, train, test, unseen",
     [
@@ -146,8 +142,8 @@ def test_a_damaged_archive_is_refused(root):
     ],
 )
 def test_published_counts(train_on, train, test, unseen):
-    trained = load("omniglot", "train", train_on=train_on)
-    tested = load("omniglot", "test", train_on=train_on)
+    trained = load("omniglot", "train", OURS, train_on=train_on)
+    tested = load("omniglot", "test", OURS, train_on=train_on)
     assert (trained.num_classes, len(trained)) == train
     assert (tested.num_classes, len(tested)) == test
     assert set(tested.groups) == unseen
@@ -157,12 +153,14 @@ def test_published_counts(train_on, train, test, unseen):
         np.testing.assert_array_equal(images.attributes["drawer"].reshape(-1, 20)[0], range(1, 21))
 
 
-@needs_published
 @pytest.mark.parametrize("train_on", ["small1", "small2"])
 def test_no_published_drawing_is_both_trained_and_tested_on(train_on):
     """Both archives hold the same drawings of Greek and Latin."""
     train, test = (
-        {image.numpy().tobytes() for image in load("omniglot", split, train_on=train_on).images}
+        {
+            image.numpy().tobytes()
+            for image in load("omniglot", split, OURS, train_on=train_on).images
+        }
         for split in ("train", "test")
     )
     assert len(train & test) <= 1  # two people may draw the same by chance

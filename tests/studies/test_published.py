@@ -2,12 +2,11 @@
 
 import functools
 import itertools
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+import dmlkit
 import studies
 from dmlkit import data, losses, training
 from dmlkit.data import omniglot
@@ -18,8 +17,6 @@ from studies.rules import SEC_ON, experiment, repetition, searching
 from studies.search import candidates
 
 STUDIES = ("scratch", "transfer", "wide", "photos")
-OMNIGLOT = Path(os.environ.get("DMLKIT_DATA", "")) / "omniglot" / "images_background_small1.zip"
-needs_omniglot = pytest.mark.skipif(not OMNIGLOT.is_file(), reason="$DMLKIT_DATA has no Omniglot")
 
 
 @pytest.fixture(autouse=True)
@@ -125,6 +122,8 @@ def classes_of(name, which, number):
     rules = studies.protocol(name)
     made = Experiment(**merged(rules.base, which(rules, number)))
     args = dict(made.data_args)
+    if made.data == "omniglot":
+        args["root"] = dmlkit.ROOT / "data"
     if made.data == "glyphs":
         args |= dict.fromkeys(("per_class", "val_per_class", "test_per_class"), 1)
     return {
@@ -133,7 +132,7 @@ def classes_of(name, which, number):
     }
 
 
-@pytest.mark.parametrize("name", ["scratch", pytest.param("transfer", marks=needs_omniglot)])
+@pytest.mark.parametrize("name", ["scratch", "transfer"])
 def test_no_class_that_is_tested_was_seen_by_the_search_whose_recipes_are_tested(name):
     rules = studies.protocol(name)
     searches = len(rules.searches)
@@ -145,7 +144,7 @@ def test_no_class_that_is_tested_was_seen_by_the_search_whose_recipes_are_tested
         assert not used["test"] & seen[k % searches]
 
 
-@pytest.mark.parametrize("name", ["scratch", pytest.param("transfer", marks=needs_omniglot)])
+@pytest.mark.parametrize("name", ["scratch", "transfer"])
 def test_the_overlap_of_test_classes_is_the_one_stated(name):
     """It is the mean share of test classes that two repetitions have in common."""
     rules = studies.protocol(name)
