@@ -309,24 +309,6 @@ def test_a_curve_without_points_is_refused(folder: Path) -> None:
         figures.curve(axes, [], np.empty((2, 0)), "triplet")
 
 
-def test_differences_draw_every_repetition_and_the_interval_of_the_mean(folder: Path) -> None:
-    fig, axes = plt.subplots()
-    values = {"SEC": np.array([0.01, 0.03, 0.02]), "L2": [-0.01]}
-    kept = figures.differences(axes, values, unit="points", margin=0.01)
-    low, high = stats.t.interval(0.95, 2, 0.02, stats.sem(values["SEC"]))
-    assert kept["SEC"] == {
-        "values": [0.01, 0.03, 0.02], "mean": pytest.approx(0.02), "n": 3,
-        "low": pytest.approx(low), "high": pytest.approx(high),
-    }  # fmt: skip
-    assert kept["L2"] == {"values": [-0.01], "mean": -0.01, "n": 1}  # one knows no interval
-    drawn = [list(each.get_xdata()) for each in axes.lines]
-    assert [0.01, 0.03, 0.02] in drawn
-    assert any(len(x) == 2 and np.allclose(x, [low, high]) for x in drawn)
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["SEC (n = 3)", "L2 (n = 1)"]
-    assert axes.get_xlabel() == "points"
-    figures.save(fig, "toy", kept, "Differences.")
-
-
 @pytest.mark.parametrize("upright", [False, True])
 def test_dots_draw_mean_and_interval_of_every_row(folder: Path, upright: bool) -> None:
     fig, axes = plt.subplots()

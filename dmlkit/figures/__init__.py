@@ -40,7 +40,6 @@ from dmlkit.figures.drawing import (
     bare,
     contact_sheet,
     curve,
-    differences,
     dots,
     example,
     gains,
@@ -94,7 +93,7 @@ _LOOK = {
 
 __all__ = [
     "ARMS", "LOOKS", "MAX_BYTES", "RECALL_AXIS", "RIGHT", "WIDTH", "WRONG", "Finding", "Look",
-    "SavedFigure", "bare", "begin_notebook", "contact_sheet", "curve", "differences", "dots",
+    "SavedFigure", "bare", "begin_notebook", "contact_sheet", "curve", "dots",
     "example", "explore", "findings", "gains", "kept", "letter", "live", "look", "neighbors",
     "sample", "save", "spans", "summary", "sweep", "timing", "verdict", "versions",
 ]  # fmt: skip

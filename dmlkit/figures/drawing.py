@@ -107,40 +107,6 @@ def curve(axes: Axes, x: ArrayLike, values: ArrayLike, label: str, **style: Any)
     return numbers
 
 
-def differences(
-    axes: Axes,
-    values: Mapping[str, ArrayLike],
-    unit: str | None = None,
-    margin: float | None = None,
-) -> dict[str, Any]:
-    """Draw paired differences, {label: (n,)}: a row of dots for each label, with its mean.
-
-    One dot is one repetition, the bar the 95 % t-interval of the mean. The line at 0 says "no
-    difference", and the band of ± ``margin``, where one is given, "none that matters"; ``unit``
-    names the x axis. Returns a ``sample`` for each label, with mean, low, high and n.
-
-    >>> _, axes = plt.subplots()
-    >>> differences(axes, {"SEC": [1.0, 3.0]}, "points")["SEC"]["mean"]
-    2.0
-    """
-    axes.axvline(0, color="0.3", lw=1, zorder=1)
-    if margin is not None:
-        axes.axvspan(-margin, margin, color="0.5", alpha=0.15, lw=0, zorder=0)
-    found = {label: summary(np.asarray(x, float)) for label, x in values.items()}
-    for row, kept in enumerate(found.values()):
-        axes.plot(kept["values"], [row] * kept["n"], "o", ms=3, color="0.55", zorder=2)
-        (dot,) = axes.plot(kept["mean"], row, "D", ms=5, color=RIGHT, zorder=4)
-        if kept["n"] > 1:
-            ends = [kept["low"], kept["high"]]
-            axes.plot(ends, [row, row], color=dot.get_color(), lw=2, zorder=3)
-    axes.set_yticks(range(len(found)), [f"{label} (n = {f['n']})" for label, f in found.items()])
-    axes.set_ylim(len(found) - 0.5, -0.5)
-    axes.grid(False, axis="y")
-    if unit is not None:
-        axes.set_xlabel(unit)
-    return found
-
-
 def gains(
     axes: Axes,
     values: Mapping[str, ArrayLike],

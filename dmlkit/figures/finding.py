@@ -80,8 +80,9 @@ def findings(lesson: str, file: Path = FILE) -> list[Finding]:
 
 
 def here(
-    of: str, label: str, values: ArrayLike, unit: str = Finding.unit, each: str = "repetition"
-) -> Finding:
+    of: str, label: str, values: ArrayLike, unit: str = Finding.unit, each: str = "repetition",
+    overlap: float = 0.0,
+) -> Finding:  # fmt: skip
     """What a lesson itself found: differences (n,), one for ``each`` repetition, or product.
 
     Those of products, of which there are many, are summed up alone.
@@ -89,7 +90,7 @@ def here(
     >>> here("SEC", "photographs, 200 steps", [1.0, 2.0, 3.0]).n
     '3 repetitions'
     """
-    mean, low, high, n = statistics.interval(np.asarray(values, float))
+    mean, low, high, n = statistics.interval(np.asarray(values, float), overlap=overlap)
     seeds = tuple(np.asarray(values, float).tolist()) if each == "repetition" else ()
     said = f"{n:.0f} {each}" + "s" * (n > 1)
     return Finding(of, "live", label, mean, low, high, said, LIVE, unit=unit, values=seeds)

@@ -37,12 +37,13 @@ def verdict(
     unit: str = Finding.unit,
     file: Path = FILE,
     each: str = "repetition",
+    overlap: float = 0.0,
 ) -> tuple[Figure, dict[str, Any], str, str]:
     """The verdict of a lesson: figure, numbers, alt text and caption, for ``figures.save``.
 
     ``live`` holds what the lesson itself found: {heading: {label: differences (n,)}}, in the
     ``unit``, one for ``each`` repetition, or product. Its rows stand below those of the studies
-    that have the same heading.
+    that have the same heading. An ``overlap`` widens their intervals, see ``statistics.interval``.
 
     Raises ValueError where there is nothing to show, or rows are of several units.
 
@@ -52,7 +53,7 @@ def verdict(
     """
     rows = findings(lesson, file)
     for of, mine in (live or {}).items():
-        rows += [here(of, label, values, unit, each) for label, values in mine.items()]
+        rows += [here(of, label, values, unit, each, overlap) for label, values in mine.items()]
     if not rows:
         raise ValueError(f"nothing is known for {lesson!r}: give what it trained as live")
     if len(units := sorted({row.unit for row in rows})) > 1:

@@ -21,7 +21,6 @@ from dmlkit import ROOT, data, figures, rerank
 from dmlkit.data import grocery
 from dmlkit.lessons import thumbnails
 from dmlkit.lessons.kinds import by_kinds, intervals
-from dmlkit.lessons.kinds import wider as wider
 from dmlkit.statistics import interval
 
 FRESH = ROOT / "data" / "evidence" / "30_fresh.csv"

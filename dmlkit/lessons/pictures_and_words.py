@@ -17,7 +17,6 @@ from torch import Tensor
 from dmlkit import ROOT, data, figures
 from dmlkit.lessons import thumbnails
 from dmlkit.lessons.kinds import intervals
-from dmlkit.lessons.kinds import wider as wider
 from dmlkit.statistics import interval
 
 #: Photographs as features (N, d), their labels (N,), and the captions of the classes.
