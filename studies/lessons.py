@@ -120,7 +120,7 @@ def _confirmed(of: str, row: pd.Series) -> Finding:
         note = f"{row['word']}, but not without one loss"
     return Finding(
         of, "study", "photographs, from scratch", row["effect"], row["low"], row["high"],
-        "12 searches, sealed", word, True, True, note=note,
+        "12 searches, planned", word, True, True, note=note,
     )  # fmt: skip
 
 
@@ -237,7 +237,7 @@ def _n(n: int, effective: float, condition: str) -> str:
     if "photographs" in condition:
         trained = ", {} of {} trainings".format(*claims.TRAINED)
         return f"{n} products" + trained * bool(claims.unequal(condition))
-    return f"{n} repetitions" + f", worth {effective:.1f}" * (effective < n)
+    return f"{n} repetitions" + f", as {effective:.1f} new" * (effective < n)
 
 
 def _printed(of: str, told: Mapping[str, Any] | None) -> Iterator[Finding]:

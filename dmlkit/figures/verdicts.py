@@ -204,8 +204,8 @@ def _footer(rows: Sequence[Finding]) -> list[str]:
         "Search failed: it found no good settings": any(
             row.word == "search failed" for row in studies
         ),
-        "Worth: repetitions on the same test classes count as fewer": any(
-            "worth" in row.n for row in studies
+        "As … new: repetitions on the same test classes tell as much as so many new ones": any(
+            " new" in row.n for row in studies
         ),
     }
     return _wrap(". ".join(said for said, there in told.items() if there) + ".", 18 * WIDTH)
