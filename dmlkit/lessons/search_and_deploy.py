@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
@@ -18,6 +19,7 @@ from torch import Tensor
 from dmlkit import data, figures, search, training
 from dmlkit.data.images import ImageSet
 from dmlkit.diagnosis import apart
+from dmlkit.lessons.kinds import wider
 from dmlkit.statistics import interval
 
 NETWORK, SIDE = "tf_efficientnet_lite0", 224
@@ -112,17 +114,6 @@ def yours(run: str, photographs: str, visit: str, device: str) -> Shop:
         small=own,
         where=rows,
     )
-
-
-def as_many(shelf: np.ndarray, groups: Sequence[np.ndarray]) -> np.ndarray:
-    """As many products of each catalog as the own shelf has there, drawn at random: (P, P)."""
-    rng = np.random.default_rng(0)
-    out = np.eye(len(shelf), dtype=bool)
-    for a in range(len(shelf)):
-        for group in groups:
-            others = rng.permutation(group[group != a])
-            out[a, others[: (shelf[group] == shelf[a]).sum() - (a in group)]] = True
-    return out
 
 
 def by_product(values: np.ndarray, of: np.ndarray) -> np.ndarray:
@@ -377,7 +368,40 @@ def _label(name: str, panel: int) -> str:
     return f"{features}, cosine" if panel == 1 else f"{whose}: {score}"
 
 
-def answer(
+def by_size(
+    saved: Mapping[str, Mapping[int, np.ndarray]], shop: Shop
+) -> tuple[Figure, dict[str, Any]]:
+    """What a threshold saves by the products of a catalog, of each product: {score: {size: (P,)}}.
+
+    Intervals are over products or over their kinds, whichever are wider.
+    """
+    kinds = pd.Series(shop.small.groups[shop.where]).groupby(shop.product).first()
+    fig, axes = plt.subplots(figsize=(6.5, 3.6))
+    inks = {"untouched: cosine": figures.WRONG, "untouched: gap": figures.RIGHT}
+    drawn: dict[str, Any] = {}
+    for name, of in saved.items():
+        drawn[name] = {f"{n}": figures.summary(wider(each, kinds)) for n, each in of.items()}
+        ends = pd.DataFrame(drawn[name]).T[["mean", "low", "high"]].astype(float)
+        ink, sizes = inks.get(name, "black"), [*of]
+        axes.fill_between(sizes, ends["low"], ends["high"], color=ink, alpha=0.16, lw=0)
+        axes.plot(sizes, ends["mean"], color=ink, lw=1.8)
+        for n, (mean, low, _) in zip(sizes, ends.to_numpy(), strict=True):
+            axes.plot(n, mean, "o", color=ink, mfc=ink if low > 2 else "white", ms=6)
+        axes.annotate(name, (sizes[-1], ends["mean"].iloc[-1]), (7, 0), color=ink, va="center",
+                      textcoords="offset points", fontweight="bold", fontsize=9)  # fmt: skip
+    every = [*saved["untouched: cosine"]]
+    axes.set(xscale="log", xlabel="products of the catalog", xlim=(every[0] * 0.9, every[-1] * 3))
+    axes.set_ylabel("wrong answers saved\nper 100 customers")
+    axes.set_xticks(every, [f"{n}" for n in every])
+    axes.minorticks_off()
+    axes.axhline(0, color="0.3", lw=1)
+    axes.axhline(2, color="0.3", lw=1, ls=":")
+    axes.text(every[0] * 0.93, 2.2, "2", color="0.3", fontsize=8, va="bottom")
+    axes.grid(False)
+    return fig, drawn
+
+
+def by_price(
     saved: Mapping[str, Mapping[str, Mapping[float, np.ndarray]]],
     alike: Mapping[str, float],
 ) -> Figure:
