@@ -1,7 +1,7 @@
 """What lesson 16 draws."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -18,8 +18,12 @@ from dmlkit.figures import globes
 from dmlkit.losses import spherical
 
 Array = NDArray[np.float64]
-#: Points of samples (B, d) and their proxies in one of the arrangements: -> (B, n, d).
-Placing = Callable[[Tensor, Tensor, str], Tensor]
+#: n points of samples (B, d) and their proxies in one of the ways: -> (B, n, d).
+Placing = Callable[[Tensor, Tensor, int, str], Tensor]
+#: How points are placed, and how many of them a sample has.
+Way = tuple[str, int]
+#: The share of training characters that two repetitions have in common.
+OVERLAP = 1 / 4
 #: A sample's angle to its proxy in the pictures, and their places on the sphere.
 THETA = 40.0
 PROXY = globes.place(0, 0)
@@ -27,10 +31,8 @@ OTHERS = np.stack([globes.place(65, 200), globes.place(70, 345), globes.place(85
 SAMPLE = globes.place(THETA, 90)
 POINT = globes.place(THETA, 345)  # nearer to the second of the others than to the own proxy
 CIRCLE = globes.place(THETA, np.linspace(0, 360, 200))
-#: The color and the name of an arrangement of points.
-INKS = {"together": figures.WRONG, "random": "0.45", "free": "0.7", "corners": figures.RIGHT}
-NAMES = {"together": "in one place", "random": "random places", "free": "free simplex",
-         "corners": "corners"}  # fmt: skip
+#: The color of a way.
+INKS = {"random": "0.45", "far": figures.RIGHT}
 
 
 def _globe(axes: Axes, view: Array, title: str, up: float = 0.16) -> None:
@@ -124,8 +126,8 @@ def corners() -> tuple[Figure, dict[str, Any]]:
     return fig, sides
 
 
-def _pushes(placed: Placing, way: str, alpha: float, turns: int) -> Array:
-    """Mean push of seven points on the nearest of 199 proxies in 8 dimensions: -> (turns,)."""
+def _pushes(placed: Placing, way: str, n: int, alpha: float, turns: int) -> Array:
+    """Mean push of n points on the nearest of 199 proxies in 8 dimensions: -> (turns,)."""
     own = F.normalize(torch.randn(8, generator=torch.Generator().manual_seed(3)).double(), dim=0)
     generator = torch.Generator().manual_seed(34)
     q = F.normalize(torch.randn(199, 8, generator=generator).double(), dim=1)
@@ -134,7 +136,8 @@ def _pushes(placed: Placing, way: str, alpha: float, turns: int) -> Array:
     r = F.normalize(r - (r @ own) * own, dim=0)
     x = math.cos(math.radians(THETA)) * own + math.sin(math.radians(THETA)) * r
     torch.manual_seed(5)
-    z = torch.cat([placed(x[None], own[None], way) for _ in range(turns)])  # a batch has one turn
+    # Samples of a batch share the turn of a simplex, so each is a batch of its own.
+    z = torch.cat([placed(x[None], own[None], n, way) for _ in range(turns)])
     share = torch.softmax(alpha * z @ torch.cat([own[None], q]).T, dim=2)
     share = share[..., 1 + int((q @ own).argmax())]
     c = near @ own
@@ -142,173 +145,157 @@ def _pushes(placed: Placing, way: str, alpha: float, turns: int) -> Array:
     return np.asarray((alpha * share * along).mean(dim=1))
 
 
-def by_degree(highest: int = 5) -> list[float]:
-    """Variance of the mean push of seven free corners over that at random places, by degree.
-
-    In eight dimensions the places are a sphere in seven, on which a push is a sum of degrees.
-    """
-    t, n = -1 / 6, 7  # the inner product of two corners; dimensions of the places
-    P = [1.0, t]
-    for k in range(1, highest):  # Gegenbauer's polynomials, 1 at t = 1
-        P.append(((2 * k + n - 2) * t * P[k] - k * P[k - 1]) / (k + n - 2))
-    return [1 + 6 * each for each in P[1:]]
-
-
 def spacing(placed: Placing, alpha: float, turns: int) -> tuple[Figure, dict[str, Any]]:
-    """Seven points in four arrangements: the push of each turn; the variance by degree."""
-    fig = plt.figure(figsize=(6.5, 4.2))
-    grid = fig.add_gridspec(4, 2, width_ratios=(1.5, 1))
-    right = fig.add_subplot(grid[:, 1])
-    pushes = {way: _pushes(placed, way, alpha, turns) for way in NAMES}
-    typical = pushes["random"].mean()
-    pushes = {way: 100 * each / typical for way, each in pushes.items()}
-    edges = np.linspace(0, 400, 60).tolist()
+    """One point, two at random places, two far apart: the push of each draw."""
+    rows = {
+        "one point": ("random", 1, "0.7"),
+        "two, random": ("random", 2, INKS["random"]),
+        "two, far apart": ("far", 2, INKS["far"]),
+    }
+    pushes = {name: _pushes(placed, *of[:2], alpha, turns) for name, of in rows.items()}
+    typical = pushes["one point"].mean()
+    fig, panels = plt.subplots(3, 1, figsize=(6.5, 3.3), sharex=True, sharey=True)
     drawn: dict[str, Any] = {}
-    for row, (way, each) in enumerate(pushes.items()):
-        drawn[way] = {"mean": float(each.mean()), "spread": float(each.std())}
-        left = fig.add_subplot(grid[row, 0])
-        left.hist(
-            np.minimum(each, 400), edges, weights=np.full(turns, 100 / turns), color=INKS[way]
-        )
-        left.axvline(each.mean(), color="black", lw=2)
-        said = f"{NAMES[way]}\nmean {each.mean():.0f}, spread {each.std():.0f}"
-        left.text(1, 0.95, said, transform=left.transAxes, ha="right", va="top", fontsize=9)
-        left.set(ylim=(0, 24), yticks=(0, 10, 20), xlim=(0, 400))
-        left.grid(False)
-        left.tick_params(labelbottom=row == 3)
-        if row == 0:
-            left.set_title("each turn: share of turns (%)", fontweight="bold", loc="left")
-        if row == 3:
-            left.set_xlabel("push of seven points (mean at random: 100)")
-    found = by_degree()
-    degrees = range(1, 1 + len(found))
-    right.bar(degrees, found, 0.6, color=[INKS["free"] if v < 1 else figures.WRONG for v in found])
-    right.axhline(1, color=INKS["random"], lw=2)
-    right.text(0.55, 1.03, "random places", color=INKS["random"], fontsize=9, va="bottom")
-    for degree, value in zip(degrees, found, strict=True):
-        right.text(degree, value + 0.02 if value < 0.5 or value > 1 else value - 0.03,
-                   f"{value:.1f}", ha="center", va="bottom" if value < 0.5 or value > 1 else "top",
-                   fontsize=9)  # fmt: skip
-    right.set(xlabel="degree: smooth → sharp", xticks=list(degrees), ylim=(0, 1.7))
-    right.grid(False)
-    right.set_title("variance, free simplex", fontweight="bold", loc="left")
-    return fig, drawn | {"variance by degree": found}
+    for axes, (name, each) in zip(panels, pushes.items(), strict=True):
+        percent = 100 * each / typical
+        drawn[name] = {"mean": float(percent.mean()), "spread": float(percent.std())}
+        parts = np.full(turns, 100 / turns)
+        axes.hist(percent, np.linspace(0, 300, 76).tolist(), weights=parts, color=rows[name][2])
+        axes.axvline(percent.mean(), color="black", lw=1.5)
+        said = f"{name}: mean {percent.mean():.0f}, noise {percent.std():.0f}"
+        axes.text(0.99, 0.9, said, transform=axes.transAxes, ha="right", va="top", fontsize=10)
+        axes.set(xlim=(0, 300))
+        axes.grid(False)
+    panels[0].set_title("the same mean push, less noise", fontweight="bold", loc="left")
+    panels[1].set_ylabel("share of draws (%)")
+    panels[-1].set_xlabel("push on one proxy (mean: 100)")
+    return fig, drawn
 
 
 def noise(
-    loss: Callable[[Tensor, Tensor, Tensor, str], Tensor],
-    ways: Sequence[str],
+    term: Callable[[Tensor, Tensor, Tensor], Tensor],
     head: nn.Module,
     proxies: Tensor,
     X: Tensor,
     alpha: float,
     batch: int,
     turns: int,
-) -> dict[str, float]:
+) -> float:
     """Noise of the points' gradient at unit proxies by drawing their places anew.
 
     In percent of the noise by drawing batches of X (C, m, f).
     """
     q = F.normalize(proxies).detach().requires_grad_()
     own: list[Tensor] = []
-    pushes: dict[str, list[Tensor]] = {way: [] for way in ways}
+    pushes: list[Tensor] = []
     for _ in range(12):
         y, i = torch.randint(len(X), (batch,)), torch.randint(X.shape[1], (batch,))
         x, unit = F.normalize(head(X[y, i])).detach(), F.normalize(q)
         real = F.cross_entropy(alpha * x @ unit.T, y)
         own += torch.autograd.grad(real, q, retain_graph=True)
-        for way in ways:
-            terms = [loss(x, y, unit, way) for _ in range(turns)]
-            each = [torch.autograd.grad(term, q, retain_graph=True)[0] for term in terms]
-            pushes[way].append(torch.stack(each).var(dim=0).sum())  # of (turns, C, d)
+        terms = [term(x, y, unit) for _ in range(turns)]
+        each = [torch.autograd.grad(value, q, retain_graph=True)[0] for value in terms]
+        pushes.append(torch.stack(each).var(dim=0).sum())  # of (turns, C, d)
     whole = torch.stack(own).var(dim=0).sum().sqrt()
-    return {way: 100 * (torch.stack(p).mean().sqrt() / whole).item() for way, p in pushes.items()}
+    return 100 * (torch.stack(pushes).mean().sqrt() / whole).item()
 
 
-def noises(found: Mapping[str, Mapping[str, Array]]) -> tuple[Figure, dict[str, Any]]:
-    """Noise of the points in each arrangement, in percent of that of batches: bars and heads."""
-    fig, panels = plt.subplots(1, len(found), figsize=(6.5, 1.6), sharey=True, sharex=True)
-    ways = [way for way in NAMES if all(way in each for each in found.values())]
-    for axes, (title, each) in zip(panels, found.items(), strict=True):
-        for row, way in enumerate(ways):
-            mean = float(np.mean(each[way]))
-            axes.barh(row, mean, 0.6, color=INKS[way])
-            axes.plot(each[way], [row] * len(each[way]), ".", color="black", ms=3)
-            said = f"{mean:.0f}" if mean >= 1 else f"{mean:.2f}"
-            axes.text(float(np.max(each[way])) + 5, row, said, va="center", size=10)
-        axes.set_yticks(range(len(ways)), [NAMES[way] for way in ways])
-        axes.set(ylim=(len(ways) - 0.5, -0.5), xlim=(0, 190), xticks=(0, 50, 100, 150))
-        axes.set_title(title, fontweight="bold", loc="left", fontsize=10)
-        axes.grid(False, axis="y")
-    fig.supxlabel("noise of the points (that of batches: 100)", fontsize=10)
-    return fig, {"noise": {title: {way: figures.summary(v) for way, v in each.items()}
-                           for title, each in found.items()}}  # fmt: skip
+def noises(found: Mapping[Way, Array]) -> tuple[Figure, dict[str, Any]]:
+    """Noise of the points by their number, in percent of that of batches."""
+    fig, axes = plt.subplots(figsize=(6.5, 2.7))
+    drawn: dict[str, Any] = {}
+    fine = np.linspace(1, 7, 100)
+    start = float(np.mean(found["random", 1]))
+    axes.plot(fine, start / np.sqrt(fine), color="0.6", lw=1.2, ls=":")
+    axes.text(4.7, start / np.sqrt(4.7) + 7, r"$\propto 1/\sqrt{n}$", color="0.45", fontsize=10)
+    for way, side in (("random", 9), ("far", 9)):
+        at, each = _curve(found, way)
+        means = each.mean(axis=1)
+        axes.plot(at, means, "o-", color=INKS[way], lw=2.2, ms=7, mec="white", zorder=3)
+        for n, values, mean in zip(at, each, means, strict=True):
+            drawn[f"{way} {n}"] = figures.summary(values, OVERLAP)
+            if n > 1:
+                axes.text(n, mean + side, f"{mean:.0f}" if mean > 9.5 else f"{mean:.1f}",
+                          color=INKS[way], ha="center", fontsize=10)  # fmt: skip
+    axes.text(1.12, start, f"one point: {start:.0f}", va="center", fontsize=10)
+    axes.text(7.15, drawn["random 7"]["mean"], "random\nplaces", color=INKS["random"], va="center")
+    axes.text(7.15, drawn["far 7"]["mean"], "far apart", color=INKS["far"], va="center")
+    axes.set(
+        xlabel="points a sample", xticks=(1, 2, 3, 7), xlim=(0.8, 8.1), ylim=(-6, 1.12 * start)
+    )
+    axes.set_title("noise of the points (of batches: 100)", fontweight="bold", loc="left")
+    return fig, {"noise": drawn}
 
 
-def _whole(noise: Array) -> float:
-    """Noise of points and of batches, which is 100, added as squares: the mean of heads."""
-    return float(np.sqrt(100**2 + np.asarray(noise) ** 2).mean())
+def _curve(found: Mapping[Way, Array], way: str) -> tuple[list[int], Array]:
+    """Numbers of points, and what a way found with each; one point is random: (P,), (P, R)."""
+    at = [1, *sorted(n for of, n in found if of == way and n > 1)]
+    return at, np.stack([found[way if n > 1 else "random", n] for n in at])
 
 
 def answer(
-    levels: Mapping[str, Array],
-    floors: Mapping[str, float],
-    score: Mapping[str, Array],
-    noise: Mapping[str, Array],
-    score_32: Mapping[str, Array],
-    noise_32: Mapping[str, Array],
+    score: Mapping[Way, Array], live: Mapping[Way, Array], gains: Mapping[str, Array]
 ) -> tuple[Figure, dict[str, Any]]:
-    """Levels; and Recall@1 minus that at random places by the whole noise, at two scales."""
-    fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 3.5), width_ratios=(1, 1.7))
-    means = {name: float(np.mean(each)) for name, each in levels.items()} | dict(floors)
-    order = sorted(means, key=lambda name: means[name])
-    for row, name in enumerate(order):
-        trained = name in levels
-        ink = "black" if trained else "0.5"
-        left.plot([0, means[name]], [row] * 2, color="0.88", lw=1, zorder=0)
-        if trained:
-            left.plot(levels[name], [row] * len(levels[name]), ".", color="0.6", ms=4, zorder=2)
-        left.plot(means[name], row, "o" if trained else "s", color=ink, mec="white", ms=8)
-        left.text(1.02, row, f"{means[name]:.0f}", transform=left.get_yaxis_transform(),
-                  va="center", color=ink, size=9.5)  # fmt: skip
-    left.set_yticks(range(len(order)), [name.replace(" (", "\n(") for name in order])
-    left.set(ylim=(len(order) - 0.5, -0.5), xlim=(30, 92))
-    left.tick_params(axis="y", labelsize=9, length=0)
-    left.grid(False, axis="y")
-    left.set_title("Recall@1 (%)", fontweight="bold", loc="left")
-    right.axhline(0, color="0.3", lw=1)
+    """Recall@1 minus that without points, by their number; differences, the rule's first.
+
+    The reader's ``live`` means are small crosses.
+    """
+    fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 3.7), width_ratios=(1.25, 1))
     drawn: dict[str, Any] = {}
-    cases = (("scale 32", score_32, noise_32, "0.6"), ("scale 2", score, noise, figures.RIGHT))
-    for case, found, heads, ink in cases:
-        ways = [way for way in ("together", "random", "corners") if way in found]
-        x = [_whole(heads[way]) for way in ways]
-        away = [np.asarray(found[way]) - np.asarray(found["random"]) for way in ways]
-        drawn[case] = dict(zip(ways, x, strict=True))
-        right.plot(x, [each.mean() for each in away], color=ink, lw=2.4, zorder=2)
-        for place, way, each in zip(x, ways, away, strict=True):
-            if way != "random":
-                kept = figures.summary(each)
-                right.plot([place] * 2, [kept["low"], kept["high"]], color=ink, lw=6, alpha=0.4,
-                           zorder=1)  # fmt: skip
-                right.plot([place] * len(each), each, ".", color=ink, ms=3.5, alpha=0.6)
-            right.plot(place, each.mean(), "o", color=ink, ms=8, mec="white", zorder=4)
-    mark = drawn["scale 2"]
-    low = float(np.mean(score["together"] - score["random"]))
-    for name, place, up in (("corners", mark["corners"] - 3, 0.25), ("random\nplaces", 117, -1.5),
-                            ("in one place", mark["together"] - 4, low - 0.1)):  # fmt: skip
-        right.text(place, up, name, color=figures.RIGHT, fontsize=9.5, va="center", ha="right")
-    right.text(144, 2.2, "scale 32 (recorded):\nin one place", color="0.45", fontsize=9,
-               ha="center", va="center")  # fmt: skip
-    right.set(xlabel="whole noise (batches alone: 100)", xlim=(74, 190), ylim=(-5.6, 3.4))
-    right.set_title("minus that at random places", fontweight="bold", loc="left")
-    kept_levels = {name: figures.sample(each) for name, each in levels.items()}
-    return fig, {"whole noise": drawn, "level": kept_levels, "floor": dict(floors)}
+    none = score["none", 0]
+    left.axhline(0, color="0.3", lw=1)
+    left.text(7.5, 0.08, "no points", ha="right", va="bottom", color="0.3", fontsize=9)
+    for way in ("random", "far"):
+        at, each = _curve(score, way)
+        kept = [figures.summary(values - none, OVERLAP) for values in each]
+        drawn |= {f"{way} {n}": one for n, one in zip(at, kept, strict=True)}
+        left.plot(at, [one["mean"] for one in kept], "o-", color=INKS[way], lw=2.2, ms=7,
+                  mec="white", zorder=3)  # fmt: skip
+        ends = ([one[end] for one in kept] for end in ("low", "high"))
+        left.fill_between(at, *ends, color=INKS[way], alpha=0.18, lw=0)
+        theirs = _curve(live, way)[1].mean(axis=1) - live["none", 0].mean()
+        left.plot(at, theirs, "x", color=INKS[way], ms=5, zorder=4)
+    own = figures.summary(score["corners", 7] - none, OVERLAP)
+    left.plot(7.2, own["mean"], "^", color=figures.WRONG, ms=8, mec="white", zorder=4)
+    left.set(xlabel="points a sample", xticks=(1, 2, 3, 7), xlim=(0.7, 7.6))
+    left.set_title("Recall@1 minus no points", fontweight="bold", loc="left")
+    kept_gains = figures.gains(right, gains, "points of Recall@1", OVERLAP)
+    right.axvline(1, color="0.4", lw=1.2, ls=":", zorder=0)
+    right.tick_params(axis="y", length=0, labelsize=9)
+    right.set_title("far − random", fontweight="bold", loc="left")
+    level = {f"{way} {n}": figures.summary(each, OVERLAP) for (way, n), each in score.items()}
+    return fig, {"minus none": drawn | {"corners 7": own}, "gain": kept_gains, "level": level}
 
 
-def earlier() -> dict[str, Array]:
-    """What detached points found at the best scale, 2, in an earlier form of the lesson: by row."""
-    kept, _ = figures.recorded("16_detached")
-    return {f"detached: {name}": np.asarray(values) for name, values in kept.items()}
+def chosen(searched: Mapping[str, Any]) -> tuple[Figure, dict[str, Any]]:
+    """Recall@1 on validation characters by weight, each at its best rate, at three scales."""
+    fig, panels = plt.subplots(1, 3, figsize=(6.5, 2.7), sharey=True)
+    looks = {
+        "random 1": ("0.75", "o"), "random 2": (INKS["random"], "o"), "far 2": (INKS["far"], "o"),
+        "random 7": (INKS["random"], "s"), "far 7": (INKS["far"], "s"),
+    }  # fmt: skip
+    for axes, (scale, weights) in zip(panels, searched.items(), strict=True):
+        best = {
+            weight: {
+                name: max(float(np.mean(v)) for v in rates.values()) for name, rates in each.items()
+            }
+            for weight, each in weights.items()
+        }
+        axes.axhline(best["0"]["none 0"], color="0.3", lw=1.2, ls=":", label="no points")
+        at = [weight for weight in best if weight != "0"]
+        for name, (ink, marker) in looks.items():
+            axes.plot(range(len(at)), [best[weight][name] for weight in at], marker=marker,
+                      color=ink, lw=1.6, ms=5, label=name)  # fmt: skip
+        axes.set(xticks=range(len(at)), xticklabels=at, xlabel="weight λ")
+        axes.set_title(f"scale {scale}", fontweight="bold", loc="left")
+    panels[0].set_ylabel("Recall@1 (%)")
+    fig.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    kept = {
+        scale: {weight: {name: {rate: figures.sample(v) for rate, v in rates.items()}
+                         for name, rates in each.items()} for weight, each in weights.items()}
+        for scale, weights in searched.items()
+    }  # fmt: skip
+    return fig, kept
 
 
 def elsewhere() -> str:
