@@ -1,5 +1,6 @@
 """What lesson 15 draws."""
 
+import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,6 +15,12 @@ from dmlkit import ROOT, figures
 Array = np.ndarray
 TRAINED, LUCK = figures.RIGHT, "0.72"
 LOSSES = ("triplet_semihard", "multi_similarity", "normalized_softmax")
+
+
+def families(glyphs: Sequence[str]) -> Array:
+    """Characters of one base letter, as É and é, by their Unicode names: C names -> (C,)."""
+    base = [re.sub(r"\b(SMALL|CAPITAL) ", "", name.partition(" WITH ")[0]) for name in glyphs]
+    return np.unique(base, return_inverse=True)[1]
 
 
 def _order(values: Array, groups: Array) -> Array:
@@ -87,7 +94,7 @@ _ROWS = {"length, untrained": "lengths,\nrandom weights", "length, trained": "le
          "length, SEC": "lengths,\nwith SEC", "found, trained": "Recall@1,\ntrained",
          "found, SEC": "Recall@1,\nwith SEC"}  # fmt: skip
 _SPANS = {"size/length, trained": "lengths, trained,\nminus chance",
-          "without math": "the same,\nwithout math",
+          "size/length, untrained": "the same,\nrandom weights",
           "training adds": "lengths: change\nby training",
           "SEC adds to length": "lengths: change\nby SEC",
           "SEC adds to found": "Recall@1: change\nby SEC"}  # fmt: skip
@@ -126,16 +133,21 @@ def answer(
 
 
 def says_yes(
-    values: Array, groups: Array, share: Callable[[Array, Array], float], size: float
+    values: Array,
+    groups: Array,
+    share: Callable[[Array, Array], float],
+    order: Callable[[np.random.Generator], Array],
+    size: float,
 ) -> int:
     """Of 100 random deals with an effect of this share planted: where the rule says yes."""
-    rng, yes = np.random.default_rng(5), 0
+    rng, sizes, yes = np.random.default_rng(5), np.sort(groups), 0
     for _ in range(100):
-        dealt = rng.permutation(groups)
+        dealt = np.empty_like(groups)
+        dealt[order(rng)] = sizes
         effect = rng.normal(size=groups.max() + 1)[dealt]
         effect *= np.sqrt(size / (1 - size)) * values.std() / effect.std()
         seen = values + effect
-        luck = [share(seen, rng.permutation(dealt)) for _ in range(200)]
+        luck = [share(seen[order(rng)], sizes) for _ in range(200)]
         yes += bool(np.mean(np.array(luck) >= share(seen, dealt)) < 0.05)
     return yes
 
@@ -150,19 +162,18 @@ def study() -> tuple[Array, Array, Array]:
     return plain, even, table[table.arm == LOSSES[0]].search.to_numpy()
 
 
-def _beyond(values: Array, groups: Array) -> float:
-    """Variance between groups over all of it, minus what it is by chance, in points."""
+def _share(values: Array, groups: Array) -> float:
+    """Variance between groups over all of it, in percent."""
     part = np.bincount(groups) / len(groups)
-    mean = np.bincount(groups, values) / np.bincount(groups)
-    share = part @ (mean - values.mean()) ** 2 / values.var()
-    return float(100 * (share - (len(mean) - 1) / (len(values) - 1)))
+    mean = np.bincount(groups, values) / np.maximum(np.bincount(groups), 1)
+    return float(100 * (part @ (mean - values.mean()) ** 2 / values.var()))
 
 
-def _jackknife(statistic: Callable[[Array], float], count: int) -> dict[str, float]:
-    """The statistic of all characters, and its 95 % interval: each is left out once."""
-    every, each = np.arange(count), []
-    each = [statistic(np.delete(every, c)) for c in every]
-    wide, value = 1.96 * np.sqrt((count - 1) * np.var(each)), statistic(every)
+def _jackknife(statistic: Callable[[Array], float], unit: Array) -> dict[str, float]:
+    """The statistic of all characters, and its 95 % interval: each unit is left out once."""
+    count, value = unit.max() + 1, statistic(np.arange(len(unit)))
+    each = [statistic(np.flatnonzero(unit != u)) for u in range(count)]
+    wide = 1.96 * np.sqrt((count - 1) * np.var(each))
     return {"value": value, "low": value - wide, "high": value + wide}
 
 
@@ -171,29 +182,27 @@ def between(each: Array) -> float:
     return float(100 * each.mean(axis=1).var() / each.var())
 
 
-def evidence(shown: Mapping[str, Array], groups: Array, out: int) -> dict[str, Any]:
-    """Beyond chance: what the kind explains, and differences of it, also without the kind ``out``;
-    spreads and means."""
-
-    kept = np.flatnonzero(groups != out)
-    others = np.unique(groups[kept], return_inverse=True)[1]
-    lengths = shown["length, trained"][kept]
+def evidence(
+    shown: Mapping[str, Array], luck: Mapping[str, Array], groups: Array, family: Array
+) -> dict[str, Any]:
+    """What the kind explains, minus the mean of the deals, and differences; spreads and means."""
 
     def size(what: str) -> Callable[[Array], float]:
-        return lambda some: _beyond(shown[what][some], groups[some])
+        return lambda some: _share(shown[what][some], groups[some]) - luck[what].mean()
 
     def less(one: str, other: str) -> dict[str, float]:
-        return _jackknife(lambda some: size(one)(some) - size(other)(some), len(groups))
+        return _jackknife(lambda some: size(one)(some) - size(other)(some), family)
 
-    sizes = {what: _jackknife(size(what), len(groups)) for what in shown}
+    sizes = {what: _jackknife(size(what), family) for what in shown}
     return {
         "size": sizes,
         "rise by half": sizes["found, trained"]["value"] / 2,
         "fall by half": -sizes["found, trained"]["value"] / 2,
-        "without math": _jackknife(lambda some: _beyond(lengths[some], others[some]), len(kept)),
         "training adds": less("length, trained", "length, untrained"),
         "SEC adds to length": less("length, SEC", "length, trained"),
         "SEC adds to found": less("found, SEC", "found, trained"),
+        "families": int(family.max() + 1),
+        "by chance": {what: float(each.mean()) for what, each in luck.items()},
         "spread": {what: float(v.std()) for what, v in shown.items()},
         "mean": {what: float(v.mean()) for what, v in shown.items()},
     }
