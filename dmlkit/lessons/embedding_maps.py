@@ -199,44 +199,51 @@ def moving(shown: Mapping[str, Floats], of: Floats) -> Figure:
     return fig
 
 
-#: What is cut or kept, as it is drawn.
-_PAINT = {"kept": figures.RIGHT, "cut": figures.WRONG, "shuffled": "0.35"}
+#: How a map that knows one thing alone is drawn.
+_PAINT = {"weights alone": figures.RIGHT, "start alone": figures.WRONG}
 
 
 def answer(
     views: Mapping[str, tuple[Floats, float]],
     of: Floats,
     right: Mapping[str, Floats],
-    floors: Mapping[str, float],
-    effects: dict[str, Floats],
+    joining: Mapping[str, Floats],
+    effects: Mapping[str, Floats],
 ) -> Figure:
-    """Maps of one group, and how right; levels of each combination; and the effects."""
-    fig = plt.figure(figsize=(6.9, 5.4))
-    parts: Any = fig.subfigures(2, 1, height_ratios=(1, 1.35))
-    for axes, (name, (y, share)) in zip(parts[0].subplots(1, 4), views.items(), strict=True):
-        islands(axes, y, of, size=4, numbers=7.5)
-        ink = _PAINT[name.split(",")[0]]
-        axes.set_title(name.replace(", ", ",\n"), fontweight="bold", fontsize=9.5, color=ink)
-        axes.set_xlabel(f"{share:.0f} % right", fontsize=9.5)
-    left, most = parts[1].subplots(1, 2, width_ratios=(1.35, 1))
-    for row, (name, found) in enumerate(right.items()):
-        ink, ends = _PAINT[name.split(",")[0]], statistics.interval(found)
-        left.plot(ends[["low", "high"]], [row, row], color=ink, lw=8, alpha=0.35,
-                  solid_capstyle="butt")  # fmt: skip
-        left.plot(found, np.full(len(found), row), "o", color=ink, ms=4.5, mew=0, alpha=0.8)
-        left.text(98, row, f"{ends['mean']:.0f}", color=ink, va="center", ha="right",
-                  fontweight="bold")  # fmt: skip
-    for name, value in floors.items():
-        left.plot([value] * 2, [-0.5, len(right)], color="0.5", lw=1.2, ls=":", zorder=0)
-        left.text(value, -0.72, name, fontsize=9, ha="center", va="center", color="0.3",
-                  bbox={"fc": "white", "ec": "none", "pad": 1})  # fmt: skip
-    left.set_yticks(range(len(right)), [name.replace(" start", "") for name in right])
-    left.set(xlim=(40, 99), ylim=(len(right) - 0.4, -1.05), xticks=range(40, 100, 10),
-             xlabel="right about the farther pair (%)")  # fmt: skip
-    left.grid(False, axis="y")
-    left.set_title("without both: chance", loc="left", fontweight="bold", fontsize=11)
-    figures.gains(most, effects, "points")
-    most.set_title("the weights tell more", loc="left", fontweight="bold", fontsize=11)
+    """Maps of one group by what they know and the neighbors, {"weights alone, 4": …}; and levels.
+
+    ``right`` and ``joining`` have a value for each network, as ``effects`` do.
+    """
+    ks = [int(name) for name in joining]
+    fig = plt.figure(figsize=(6.9, 7.0))
+    parts: Any = fig.subfigures(2, 1, height_ratios=(1.25, 1))
+    for line, (way, ink) in zip(parts[0].subplots(2, len(ks)), _PAINT.items(), strict=True):
+        for axes, n in zip(line, ks, strict=True):
+            y, share = views[f"{way}, {n}"]
+            islands(axes, y, of, size=4, numbers=7.5)
+            axes.set_title(f"{n} neighbors", fontsize=9.5)
+            axes.set_xlabel(f"{share:.0f} % right", fontsize=9.5)
+        line[0].set_ylabel(way, fontweight="bold", fontsize=10, color=ink)
+    left, most = parts[1].subplots(1, 2, width_ratios=(1.2, 1))
+    for (way, ink), side in zip(_PAINT.items(), (1, -1), strict=True):
+        found = np.stack([right[f"{way}, {n}"] for n in ks])  # (ks, networks)
+        ends = [statistics.interval(each) for each in found]
+        left.fill_between(ks, *([e[end] for e in ends] for end in ("low", "high")),
+                          color=ink, alpha=0.2, lw=0)  # fmt: skip
+        left.plot(ks, found, ".", color=ink, ms=3, alpha=0.5)
+        left.plot(ks, found.mean(axis=1), "o-", color=ink, ms=6, lw=2)
+        left.text(ks[0], 76 if side > 0 else 63, way, color=ink, fontweight="bold")
+    for name, value in {"PCA": right["PCA"].mean(), "chance": 50}.items():
+        left.axhline(value, color="0.5", lw=1.2, ls=":", zorder=0)
+        left.text(ks[-1], value + 0.8, name, fontsize=9, ha="right", color="0.3")
+    left.set(xscale="log", ylim=(44, 90), ylabel="right about the farther pair (%)")
+    left.set_xticks(
+        ks, [f"{n}\n{share.mean():.0f} %" for n, share in zip(ks, joining.values(), strict=True)]
+    )
+    left.minorticks_off()
+    left.set_xlabel("neighbors, and how much of the weights joins classes")
+    shown = {name: each for name, each in effects.items() if "neighbors" in name}
+    figures.gains(most, shown, "points, weights − start")
     return fig
 
 

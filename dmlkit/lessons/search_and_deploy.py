@@ -137,27 +137,34 @@ def meet(shop: Shop, z: np.ndarray, some: np.ndarray, hidden: np.ndarray, gap: b
     return asked, lonely, known, right
 
 
-def fate(t: float, stranger: np.ndarray, best: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Whether strangers are answered, known queries right, known queries wrong, in %: (Q, 3)."""
-    known = best > t
-    return 100 * np.stack([stranger > t, known & right, known & ~right], axis=1)
-
-
 def cost(fates: np.ndarray, price: float, rate: float = 0.2) -> np.ndarray:
     """What 100 customers cost: shares (..., 3) of strangers answered, known right, wrong."""
     strangers, right, wrong = np.moveaxis(fates, -1, 0)
     return np.asarray(rate * strangers + (1 - rate) * (wrong + price * (100 - right - wrong)))
 
 
-def fates_of(of: np.ndarray, *met: np.ndarray) -> np.ndarray:
-    """What happens to queries by 301 thresholds, by product: (T, P, 3)."""
-    ends = np.quantile(np.r_[met[0], met[1]], np.linspace(0, 1, 300))
-    return np.stack([by_product(fate(t, *met), of) for t in [-1, *ends]])
+def fates_of(
+    of: np.ndarray,
+    lonely: np.ndarray,
+    known: np.ndarray,
+    right: np.ndarray,
+    at: Sequence[float] | None = None,
+) -> np.ndarray:
+    """What happens to the queries of each product (%), at 301 thresholds or those told: (T, P, 3).
+
+    Strangers that are answered, known queries that are answered right, and wrong.
+    """
+    if at is None:
+        at = [-1, *np.quantile(np.r_[lonely, known], np.linspace(0, 1, 300))]
+    t, each = np.array(at)[:, None], of[:, None] == np.unique(of)  # (T, 1), (Q, P)
+    mean, answered = 100 * each / each.sum(axis=0), known > t
+    fates = (lonely > t, answered & right, answered & ~right)  # (T, Q) each
+    return np.stack([fate @ mean for fate in fates], axis=2)
 
 
 def table(met: Sequence[Met]) -> Parts:
     """Of each catalog its products, and what happens to their queries by 301 thresholds."""
-    return [(np.unique(of), fates_of(of, *rest)) for of, *rest in met]
+    return [(np.unique(one[0]), fates_of(*one)) for one in met]
 
 
 def shares(
@@ -166,8 +173,8 @@ def shares(
     """Shares (%) at thresholds, 0 to 1, all catalogs together: (T, 3)."""
     found = {}
     for name, parts in met.items():
-        of, *rest = (np.concatenate(part) for part in zip(*parts, strict=True))
-        found[name] = np.array([by_product(fate(t, *rest), of).mean(axis=0) for t in at])
+        of, lonely, known, right = (np.concatenate(part) for part in zip(*parts, strict=True))
+        found[name] = fates_of(of, lonely, known, right, at).mean(axis=1)
     return found
 
 
@@ -369,15 +376,17 @@ def _label(name: str, panel: int) -> str:
 
 
 def by_size(
-    saved: Mapping[str, Mapping[int, np.ndarray]], shop: Shop
+    saved: Mapping[str, Mapping[int, np.ndarray]], right: Mapping[int, float], shop: Shop
 ) -> tuple[Figure, dict[str, Any]]:
     """What a threshold saves by the products of a catalog, of each product: {score: {size: (P,)}}.
 
-    Intervals are over products or over their kinds, whichever are wider.
+    ``right`` has the known queries whose first match is right (%), untouched. Intervals are over
+    products or over their kinds, whichever are wider.
     """
     kinds = pd.Series(shop.small.groups[shop.where]).groupby(shop.product).first()
     fig, axes = plt.subplots(figsize=(6.5, 3.6))
     inks = {"untouched: cosine": figures.WRONG, "untouched: gap": figures.RIGHT}
+    every = [*right]
     drawn: dict[str, Any] = {}
     for name, of in saved.items():
         drawn[name] = {f"{n}": figures.summary(wider(each, kinds)) for n, each in of.items()}
@@ -387,18 +396,26 @@ def by_size(
         axes.plot(sizes, ends["mean"], color=ink, lw=1.8)
         for n, (mean, low, _) in zip(sizes, ends.to_numpy(), strict=True):
             axes.plot(n, mean, "o", color=ink, mfc=ink if low > 2 else "white", ms=6)
-        axes.annotate(name, (sizes[-1], ends["mean"].iloc[-1]), (7, 0), color=ink, va="center",
-                      textcoords="offset points", fontweight="bold", fontsize=9)  # fmt: skip
-    every = [*saved["untouched: cosine"]]
-    axes.set(xscale="log", xlabel="products of the catalog", xlim=(every[0] * 0.9, every[-1] * 3))
+        last = -1 if sizes[-1] == every[-1] else 0
+        axes.annotate(name, (sizes[last], ends["mean"].iloc[last]), (8, -14 if last else 8),
+                      textcoords="offset points", color=ink, fontweight="bold",
+                      fontsize=9)  # fmt: skip
+    axes.set(
+        xscale="log",
+        xlabel="products of the catalog; below, first matches that are right, untouched",
+        xlim=(every[0] * 0.9, every[-1] * 3),
+        ylim=(-4, 20),
+        yticks=range(0, 21, 5),
+    )
     axes.set_ylabel("wrong answers saved\nper 100 customers")
-    axes.set_xticks(every, [f"{n}" for n in every])
+    axes.set_xticks(every, [f"{n}\n{right[n]:.0f} %" for n in every])
     axes.minorticks_off()
     axes.axhline(0, color="0.3", lw=1)
     axes.axhline(2, color="0.3", lw=1, ls=":")
-    axes.text(every[0] * 0.93, 2.2, "2", color="0.3", fontsize=8, va="bottom")
+    axes.text(every[-1] * 2.9, 2.2, "2: a threshold pays", color="0.3", fontsize=8, ha="right")
     axes.grid(False)
-    return fig, drawn
+    axes.set_title("the more products, the less the cosine saves", loc="left", fontweight="bold")
+    return fig, drawn | {"right": {f"{n}": figures.example(share) for n, share in right.items()}}
 
 
 def by_price(
@@ -456,6 +473,6 @@ def check_same(
     of, lonely, known, right = meet(shop, z, np.arange(size), np.eye(size, dtype=bool))
     np.testing.assert_allclose(hidden.max(axis=1), theirs.stranger, atol=1e-5, err_msg="strangers")
     np.testing.assert_allclose(near.max(axis=1), np.maximum(theirs.own, theirs.stranger), atol=1e-5)
-    mine = by_product(fate(0.8, lonely, known, right), of).mean(axis=0)
+    mine = fates_of(of, lonely, known, right, [0.8])[0].mean(axis=0)
     np.testing.assert_allclose(fates(0.8, hidden.max(axis=1), near.max(axis=1)), mine)
     np.testing.assert_allclose(cost_of(mine, 0.5), cost(mine, 0.5))
