@@ -20,7 +20,7 @@ def density(_choice: Choice, numbers: Tensor, points: Tensor) -> dict[str, Tenso
     share = share / share.sum()
     mean = (share * D).sum()
     return {
-        "d": d, "near": 1e4 * share[reach >= D].sum(), "mean": mean,
+        "d": d, "near": 1e4 * share[reach >= D].sum(), "mean": mean, "r": reach / mean,
         "spread": (share * (D - mean) ** 2).sum().sqrt(), "q": share[::10] * GRID / 2,
     }  # fmt: skip
 
@@ -35,12 +35,15 @@ EXPLORABLE = Explorable(
         Choice(
             "sphere", "sphere",
             "Raise the number of dimensions. Where do random points go? Then drag the handle: "
-            "within which distance do you find one negative in a hundred?",
+            "within which r do you find one negative in a hundred?",
             (Slider("dimensions d", 3.0, 512.0, 8.0, log=True),),
         ),
     ),
     points=lambda: [{"name": "distance", "label": ""}],
     start=((1.2,),),
     formula=density,
-    readouts={"near": "Nearer, of 10,000", "mean": "Mean distance", "spread": "Spread"},
+    readouts={
+        "near": "Nearer, of 10,000", "mean": "Mean distance", "r": "r = distance ÷ mean",
+        "spread": "Spread",
+    },
 )  # fmt: skip

@@ -10,11 +10,14 @@ import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Rectangle
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from dmlkit import figures
 
 EDGES = np.linspace(0, 2, 41)
+#: Where the dial stands, in mean distances.
+PLACES = (1, 0.85, 0.7, 0.55)
 
 
 def spheres() -> tuple[Figure, dict[str, Any]]:
@@ -86,124 +89,90 @@ def search(
     return fig, drawn
 
 
-#: The differences of the verdict: what is compared, and the key.
+#: The differences of the verdict, {key: (its words, plus, minus)}, and others of the text.
 ROWS = {
-    "place": ("place: nearest,\nthinned − random", "nearest, thinned", "random"),
-    "part": ("random −\naround r = 1", "random", "r = 1"),
-    "number": ("number: nearest,\nall − thinned", "nearest", "nearest, thinned"),
-    "lead": ("nearest −\nrandom", "nearest", "random"),
-    "claim": ("paper's draw\n− semi-hard", "the paper's draw", "semi-hard"),
+    "place": ("place: as few,\n0.55 − 1", "r = 0.55, as few", "r = 1"),
+    "number": ("number: 0.55,\nall − as few", "r = 0.55", "r = 0.55, as few"),
+    "control": ("control: largest\nlosses, 0.55 − 1", "r = 0.55, few largest", "r = 1"),
+    "paper": ("paper's draw\n− random", "the paper's draw", "random"),
 }
-FIRST = "thinned minus r = 1"
-_MORE = {
-    FIRST: ("nearest, thinned", "r = 1"),
-    "draw minus random": ("the paper's draw", "random"),
-    "draw minus nearest": ("the paper's draw", "nearest"),
-    "nearest minus semi-hard": ("nearest", "semi-hard"),
-    "nearest minus 0.7": ("nearest", "r = 0.7"),
-    "0.7 minus 0.85": ("r = 0.7", "r = 0.85"),
+_ALSO = {
+    "semi-hard": ("", "the paper's draw", "semi-hard"),
+    "last step": ("", "r = 0.55, as few", "r = 0.7, as few"),
 }
 #: Of 400 characters 67 are held out, so that two repetitions share so many of them.
 OVERLAP = 67 / 400
-#: Of each choice in the picture of the verdict: its words, ink, and where they stand, in points.
-_MARKS: dict[str, tuple[str, str, tuple[int, int], str]] = {
-    "r = 1": ("around r = 1", figures.WRONG, (9, -4), "left"),
-    "random": ("random", figures.WRONG, (10, 0), "left"),
-    "nearest, thinned": ("nearest,\nthinned", figures.WRONG, (-10, -8), "right"),
-    "nearest": ("nearest", figures.RIGHT, (-10, -4), "right"),
-}
-_DIAL = ("r = 0.7", "r = 0.85")
-Kept = Mapping[str, Mapping[str, Sequence[float]]]
+#: Of each curve: how its choices' names end, its words, and ink.
+CURVES = ((", as few", "as few as at r = 1", figures.WRONG), ("", "all that teach", figures.RIGHT))
+#: What is drawn beside the curves, and where its name stands, in points.
+BESIDE = {"random": (9, -3), "semi-hard": (9, -4), "the paper's draw": (-9, -3)}
+Kept = Mapping[str, Mapping[str, Any]]
+
+
+def fading(teach: Mapping[str, ArrayLike]) -> tuple[Figure, dict[str, Any]]:
+    """How many triplets teach (%), by step, at each place of the dial: (repetitions, steps)."""
+    fig, axes = plt.subplots(figsize=(5.6, 2.5), layout="constrained")
+    shown = {}
+    for r, ink in zip(PLACES, plt.get_cmap("viridis")((0.82, 0.55, 0.3, 0.0)), strict=True):
+        share = np.asarray(teach[f"r = {r:g}"], float)
+        share = share.reshape(*share.shape[:-1], -1, 4).mean(axis=-1)  # of four steps
+        at = 4 * np.arange(share.shape[1]) + 2
+        axes.plot(at, share.mean(axis=0), color=ink, lw=2.2)
+        axes.text(at[-1] + 1.5, share[:, -1].mean(), f"r = {r:g}", color=ink, va="center")
+        shown[f"r = {r:g}"] = figures.sample(share)
+    axes.set(xlim=(0, at[-1] + 14), ylim=(0, 102), yticks=(0, 50, 100), xlabel="step")
+    axes.set_title("triplets that teach (%)", loc="left", fontsize=10, weight="bold")
+    axes.grid(False)
+    return fig, shown
 
 
 def verdict(
     kept: Kept, live: Mapping[str, Sequence[float]], floor: Mapping[str, float]
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 by the distance of the negatives that teach, and two arrows, place and number.
+    """Recall@1 by the place of the negatives, all that teach and as few; and the rule's rows.
 
     ``kept`` has "recall", "teach" (%) and "far" of each choice, by repetition; ``live`` the scores
     of this run, which repeats the first.
     """
-    fig, axes = plt.subplots(figsize=(6.0, 3.9), layout="constrained")
-    mean = {part: {k: float(np.mean(v)) for k, v in of.items()} for part, of in kept.items()}
-    at = {name: (mean["far"][name], mean["recall"][name]) for name in mean["recall"]}
-    for name in _DIAL:
-        axes.plot(*at[name], "o", color="0.65", ms=7)
-        said = f"around {name} ({mean['teach'][name]:.0f} %)"
-        axes.annotate(said, at[name], (9, -3), textcoords="offset points", color="0.45", fontsize=9)
-    ways = (("r = 1", "nearest, thinned", "place"), ("nearest, thinned", "nearest", "number"))
-    for start, end, said in ways:
-        ink = figures.WRONG if said == "place" else figures.RIGHT
-        look: dict[str, Any] = {"arrowstyle": "-|>", "color": ink, "lw": 2.4}
-        look |= {"shrinkA": 8, "shrinkB": 8, "mutation_scale": 16}
-        axes.annotate("", at[end], at[start], arrowprops=look, zorder=3)
-        middle = (at[start][0] + at[end][0]) / 2, (at[start][1] + at[end][1]) / 2
-        off = (0, -14) if said == "place" else (10, -4)
-        axes.annotate(said, middle, off, textcoords="offset points", color=ink, weight="bold",
-                      ha="right" if said == "place" else "left", fontsize=11)  # fmt: skip
-    for name, (said, ink, off, side) in _MARKS.items():
-        axes.plot(*at[name], "o", color=ink, ms=9, zorder=4)
-        words = f"{said} ({mean['teach'][name]:.0f} %)"
-        axes.annotate(words, at[name], off, textcoords="offset points", ha=side, color=ink,
-                      fontsize=9.5)  # fmt: skip
-        if name in live:
-            own = at[name][0], np.mean(live[name])
-            axes.plot(*own, "o", mfc="none", mec="0.15", ms=14, mew=1, zorder=5)
-    axes.axhline(floor["raw pixels"], color="0.6", ls=":", lw=1.3, zorder=0)
+    size: dict[str, Any] = {"figsize": (7.6, 4.0), "width_ratios": (1.35, 1)}
+    fig, (left, right) = plt.subplots(1, 2, layout="constrained", **size)
+    at = {name: (np.mean(kept["far"][name]), np.mean(of)) for name, of in kept["recall"].items()}
+    for end, said, ink in CURVES:
+        names = ["r = 1", *(f"r = {r:g}{end}" for r in PLACES[1:])]
+        left.plot(*zip(*map(at.get, names), strict=True), "-o", color=ink, lw=2.2, ms=6, zorder=3)
+        for name in names:
+            each = kept["far"][name], kept["recall"][name]
+            left.plot(*each, ".", color=ink, alpha=0.3, ms=5, mew=0)
+        left.annotate(said, at[names[-1]], (-4, 12), textcoords="offset points", color=ink,
+                      weight="bold", fontsize=9.5)  # fmt: skip
+    for name, offset in BESIDE.items():
+        left.plot(*at[name], "D", color="0.5", ms=5.5, zorder=4)
+        look: dict[str, Any] = {"textcoords": "offset points", "color": "0.35", "fontsize": 9}
+        left.annotate(name, at[name], offset, ha="left" if offset[0] > 0 else "right", **look)
+    for name, scores in live.items():
+        left.plot(at[name][0], np.mean(scores), "o", mfc="none", mec="0.15", ms=12, zorder=5)
+    left.axhline(floor["raw pixels"], color="0.6", ls=":", lw=1.3, zorder=0)
     said = f"raw pixels {floor['raw pixels']:.0f} (untrained {floor['untrained']:.0f})"
-    axes.text(0.31, floor["raw pixels"] + 0.5, said, color="0.4", fontsize=8.5)
-    axes.set(xlim=(0.3, 1.25), xticks=(0.5, 0.6, 0.7, 0.8, 0.9, 1), ylim=(36, 67))
-    axes.set(xlabel="distance ÷ mean (r) of the negatives that teach", ylabel="Recall@1 (%)")
-    axes.set_title("in brackets: how many triplets teach", loc="left", fontsize=10, weight="bold")
-    axes.grid(False)
-    drawn = _differences(kept)
+    left.text(0.5, floor["raw pixels"] + 0.4, said, color="0.4", fontsize=8.5)
+    left.set(xlim=(0.48, 1.03), xticks=(0.5, 0.6, 0.7, 0.8, 0.9, 1))
+    left.set(xlabel="r of the negatives that teach")
+    left.set_title("Recall@1 (%), by place and number", loc="left", fontsize=10, weight="bold")
+    left.grid(False)
+    drawn: dict[str, Any] = {
+        key: figures.summary(np.subtract(kept["recall"][plus], kept["recall"][minus]), OVERLAP)
+        for key, (_, plus, minus) in (ROWS | _ALSO).items()
+    }
+    figures.spans(right, {said: drawn[key] for key, (said, *_) in ROWS.items()}, "points")
+    right.set_title("differences", loc="left", fontsize=10, weight="bold")
     for part, of in kept.items():
         drawn[part] = {name: figures.sample(values) for name, values in of.items()}
     drawn["live"] = {name: figures.sample(values) for name, values in live.items()}
-    drawn["floor"] = figures.example(dict(floor))
-    return fig, drawn
-
-
-def _differences(kept: Kept) -> dict[str, Any]:
-    """Each difference with its interval, from the scores by repetition."""
-    pairs = {key: (plus, minus) for key, (_, plus, minus) in ROWS.items()}
-    return {
-        key: figures.summary(np.subtract(kept["recall"][plus], kept["recall"][minus]), OVERLAP)
-        for key, (plus, minus) in (_MORE | pairs).items()
-    }
-
-
-def differences(kept: Kept, live: Mapping[str, Sequence[float]]) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 of every choice, and the differences the verdict tells, with this run's."""
-    size: dict[str, Any] = {"figsize": (7.4, 4.2), "width_ratios": (1, 1.1)}
-    fig, (left, right) = plt.subplots(1, 2, layout="constrained", **size)
-    order = ("r = 1", "r = 0.85", "r = 0.7", "semi-hard", "the paper's draw", "nearest",
-             "nearest, thinned", "random")  # fmt: skip
-    scores = {}
-    for row, name in enumerate(order):
-        each = kept["recall"][name]
-        left.plot(each, [row] * len(each), "o", color=figures.RIGHT, alpha=0.35, ms=4, mew=0)
-        left.plot([np.mean(each)] * 2, [row - 0.25, row + 0.25], color=figures.RIGHT, lw=2.5)
-        scores[name] = figures.sample(each)
-    left.set_yticks(range(len(order)), order)
-    left.set(ylim=(len(order) - 0.5, -0.5), xlabel="Recall@1 (%)")
-    left.grid(False, axis="y")
-    drawn = _differences(kept)
-    named = {"place: nearest,\nthinned − around 1": (FIRST, "nearest, thinned", "r = 1")}
-    named |= {said: (key, plus, minus) for key, (said, plus, minus) in ROWS.items()}
-    figures.spans(right, {said: drawn[key] for said, (key, *_) in named.items()}, "points")
-    for place, (_, plus, minus) in enumerate(named.values()):
-        if plus in live and minus in live:
-            mine = np.subtract(live[plus], live[minus])
-            right.plot(mine, [place + 0.36] * len(mine), "o", mfc="none", mec="0.15", ms=5, mew=0.8)
-    right.set_title("differences", fontweight="bold", loc="left", fontsize=10)
-    return fig, {"gain": {key: drawn[key] for key, *_ in named.values()}, "scores": scores}
+    return fig, drawn | {"floor": figures.example(dict(floor))}
 
 
 #: The verdict's picture in words.
 VERDICT_ALT = (
-    "Recall@1 by the relative distance of the negatives that teach. Where about 30 percent of the "
-    "triplets teach, it rises from 41 percent around the mean distance over the random draw to the "
-    "nearest, thinned, an arrow named place. A second arrow, number, leads up to the nearest, of "
-    "which 94 percent teach. Two gray points, around 0.85 and 0.7, lie between."
+    "Recall@1 by the relative distance of the negatives that teach: two curves start in one point "
+    "around the mean distance. Left of it, nearer, the curve of all that teach rises above the "
+    "curve of as few. Beside it differences with their intervals."
 )
