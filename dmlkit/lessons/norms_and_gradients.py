@@ -1,8 +1,7 @@
 """What lesson 13 draws and prepares."""
 
-import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -137,78 +136,167 @@ def one_step(
     return fig, {"turns": numbers}
 
 
-def free_race(seed: int, spread: float, lr: float, steps: int) -> list[float]:
-    """Losses of SGD on 200 free embeddings of norms from 1/spread to spread, and 20 proxies."""
+def free_race(
+    seed: int, spread: float, lr: float, steps: int, changed: Callable[[Tensor, Tensor], Tensor]
+) -> list[float]:
+    """Losses of SGD on 200 free embeddings of norms from 1/spread to spread, and 60 proxies.
+
+    ``changed`` makes the gradients that a step takes, of gradients (200, 64) and norms (200, 1).
+    """
     torch.manual_seed(seed)
-    x, proxies = (F.normalize(torch.randn(rows, 16)) for rows in (200, 20))
+    x, proxies = (F.normalize(torch.randn(rows, 64)) for rows in (200, 60))
     f = x * spread ** (2 * torch.rand(200, 1) - 1)
-    labels, told = torch.arange(200) % 20, []
+    labels, told = torch.arange(200) % 60, []
     for _ in range(steps):
-        f = f.detach().requires_grad_()
-        loss = F.cross_entropy(8 * F.normalize(f) @ proxies.T, labels)
-        (g,) = torch.autograd.grad(len(f) * loss, f)
-        f = f - lr * g
+        f, proxies = f.detach().requires_grad_(), proxies.detach().requires_grad_()
+        loss = F.cross_entropy(8 * F.normalize(f) @ F.normalize(proxies).T, labels)
+        g, of_proxies = torch.autograd.grad(loss, (f, proxies))
+        f = f - len(f) * lr * changed(g, f.detach().norm(dim=1, keepdim=True))
+        proxies = proxies - 10 * lr * of_proxies
         told.append(loss.item())
     return told
 
 
-def answer(
-    told: Mapping[str, Tensor], free: Mapping[str, np.ndarray]
-) -> tuple[Figure, dict[str, Any]]:
-    """How much more loss (%) a training has than as it comes, and losses by step.
+def trainings(told: Mapping[str, Mapping[float, np.ndarray]]) -> tuple[Figure, dict[str, Any]]:
+    """Losses by step of {way: {p: losses (starts, steps)}}, "free" on the left, "own" on the right.
 
-    ``told`` is {way: losses and norms of the photographs (starts, steps, 2, batch)}, ``free``
-    {way: losses (starts, steps)}. The loss before the first step is left out: it is the same.
+    The numbers are means over each training, by way and p, without the loss before the first step.
     """
-    curves = {way: each[:, :, 0].mean(dim=2).numpy() for way, each in told.items()}
-    means = {way: each[:, 1:].mean(axis=1) for way, each in (curves | dict(free)).items()}
-
-    def more(way: str, less: str = "as it comes") -> np.ndarray:
-        share: np.ndarray = 100 * (means[way] / means[less] - 1)
-        return share
-
-    fig = plt.figure(figsize=(6.9, 5.6), layout="constrained")
-    grid = fig.add_gridspec(2, 2, height_ratios=(1.4, 1))
-    top, left, right = (fig.add_subplot(at) for at in (grid[0, :], grid[1, 0], grid[1, 1]))
-    rows = {
-        "a factor on each h": more("factor on h"), "gradients evened": more("evened"),
-        "control: factors\nshuffled": more("shuffled"),
-        "evened\n− shuffled": more("evened") - more("shuffled"),
-        "W 5 times\nas large": more("W larger"),
-    }  # fmt: skip
-    drawn: dict[str, Any] = {"more": figures.gains(top, rows, "percent more loss than as it comes")}
-    drawn["more"]["free"] = figures.summary(more("unequal", "equal"))
-    inks = {"equal": "0.35", "unequal": ORANGE, "as it comes": "0.35", "evened": PURPLE}
-    inks["factor on h"] = figures.RIGHT
-    smooth = {way: each.mean(axis=0) for way, each in (curves | dict(free)).items()}
-    for way, ink in inks.items():
-        line = np.convolve(smooth[way], np.full(5, 0.2), mode="valid")  # means of five steps
-        axes = left if way in free else right
-        axes.plot(range(2, len(line) + 2), line, color=ink, lw=2, label=way,
-                  ls="--" if way == "factor on h" else "-")  # fmt: skip
-    left.set_title("free embeddings: the brake", **BOLD)
-    right.set_title("networks: no brake is seen", **BOLD)
-    left.set_yscale("log")
-    left.set_yticks([0.02, 0.05, 0.1, 0.2, 0.5, 1], ["0.02", "0.05", "0.1", "0.2", "0.5", "1"])
-    left.minorticks_off()
-    left.set_ylabel("loss")
-    right.set_ylim(1.5, None)
-    for axes in (left, right):
+    fig, panels = plt.subplots(1, 2, figsize=(6.8, 3.0))
+    inks = {-1: "#9a6a00", 0: "black", 1: BLUE, 2: PURPLE}
+    titles = {"free": "free embeddings", "own": "networks"}
+    for axes, (way, title) in zip(panels, titles.items(), strict=True):
+        for p, ink in inks.items():
+            mean = told[way][p].mean(axis=0)
+            line = np.convolve(mean, np.full(5, 0.2), mode="valid")  # means of five steps
+            look: dict[str, Any] = {"color": ink, "lw": 2, "ls": "-" if p else "--"}
+            axes.plot(range(2, len(line) + 2), line, label=f"p = {p}".replace("-", "−"), **look)
+        axes.set_title(title, **BOLD)
         axes.set_xlabel("step")
-        axes.legend(loc="upper right")
-    spread = {
-        way: (n.std(dim=2) / n.mean(dim=2)).mean(dim=1)
-        for way, n in ((way, each[:, :, 1]) for way, each in told.items())
+    panels[0].set_ylabel("loss")
+    panels[0].set_yscale("log")
+    panels[0].set_yticks([0.01, 0.1, 1], ["0.01", "0.1", "1"])
+    panels[0].minorticks_off()
+    panels[1].legend(loc="upper right")
+    means = {
+        way: {f"{p:g}": figures.sample(each[:, 1:].mean(axis=1)) for p, each in of_p.items()}
+        for way, of_p in told.items()
     }
-    drawn["spread"] = {way: figures.sample(100 * each) for way, each in spread.items()}
-    return fig, drawn
+    return fig, {"loss": means}
 
 
-def searched() -> dict[str, dict[str, list[float]]]:
-    """Losses over a training of the three starts that chose the rates, {way: {rate: losses}}."""
-    kept = (ROOT / "data" / "evidence" / "13_search.json").read_text("utf-8")
-    found: dict[str, dict[str, list[float]]] = json.loads(kept)
-    return found
+def in_parts(net: Sequence[Any], photographs: Tensor, labels: Tensor, loss: Any) -> dict[str, Any]:
+    """Of a batch in a trained network: n, its factors, turns in a small step, and those if free.
+
+    ``net`` is the layers below, the last layer and the proxies.
+    """
+    below, last, proxies = net
+    h = below(photographs)
+    f = last(h)
+    f.retain_grad()
+    loss(F.normalize(f), proxies, labels).backward()
+    n, of_h = f.detach().norm(dim=1), h.detach().norm(dim=1)
+    with torch.no_grad():
+        for weight in (*below.parameters(), *last.parameters()):
+            weight -= 1e-3 * weight.grad
+        turns = turned(f, last(below(photographs)))
+    alone = f.grad.norm(dim=1) / n  # what the same gradients would turn free embeddings by
+    both = {"h": of_h, "W": n / of_h, "turn": turns, "free": alone}
+    return {"n": n.cpu().numpy()} | {name: each.cpu().numpy() for name, each in both.items()}
+
+
+def split(batches: Sequence[Mapping[str, np.ndarray]]) -> tuple[Figure, dict[str, Any]]:
+    """Who makes the length, and who turns: factors of n, and turns, against n, of ``in_parts``."""
+    logs = [{name: np.log10(v / np.median(v)) for name, v in each.items()} for each in batches]
+
+    def slope(of: str) -> list[float]:
+        return [float(np.polyfit(each["n"], each[of], 1)[0]) for each in logs]
+
+    fig, panels = plt.subplots(1, 2, figsize=(6.8, 3.1), sharex=True)
+    pairs = {
+        "who makes the length": {"h": ("‖h‖", GREEN), "W": ("‖Wĥ‖", BLUE)},
+        "how far one step turns": {
+            "free": ("if it were free", ORANGE), "turn": ("in the network", "black"),
+        },
+    }  # fmt: skip
+    first = logs[0]
+    for axes, (title, clouds) in zip(panels, pairs.items(), strict=True):
+        for of, (label, ink) in clouds.items():
+            axes.plot(10 ** first["n"], 10 ** first[of], ".", color=ink, ms=4, alpha=0.35, mew=0)
+            ends = np.quantile(first["n"], [0.02, 0.98])
+            fitted = np.polyval(np.polyfit(first["n"], first[of], 1), ends)
+            axes.plot(10**ends, 10**fitted, color=ink, lw=2.4, label=label)
+        axes.set(xscale="log", yscale="log", xlabel="norm of the embedding (median 1)")
+        axes.set_title(title, **BOLD)
+        axes.set_xticks([0.3, 1, 3], ["0.3", "1", "3"])
+        axes.set_yticks([0.1, 0.3, 1, 3, 10], ["0.1", "0.3", "1", "3", "10"])
+        axes.minorticks_off()
+        axes.legend(loc="upper right" if axes is panels[1] else "upper left", framealpha=0.9)
+    panels[0].set_ylabel("factor (median 1)")
+    panels[1].set_ylabel("turn (median 1)")
+    names = {
+        "h": "share of h",
+        "W": "share of W",
+        "turn": "slope in networks",
+        "free": "slope if free",
+    }
+    drawn: dict[str, Any] = {name: figures.summary(slope(of)) for of, name in names.items()}
+    return fig, drawn | {
+        "spread of log n": figures.summary([each["n"].std() * np.log(10) for each in logs])
+    }
+
+
+def answer(
+    loss: Mapping[str, Mapping[str, np.ndarray]], live: Mapping[str, Mapping[str, np.ndarray]]
+) -> tuple[Figure, dict[str, Any]]:
+    """How much more loss (%) than at p = 0, by p, {way: {p: means over a training (starts,)}}.
+
+    Curves are of ``loss``, hollow dots the means of the page's own trainings, ``live``.
+    """
+
+    def more(of: Mapping[str, Mapping[str, np.ndarray]], way: str) -> dict[int, np.ndarray]:
+        plain = of["own" if way == "shuffled" else way]["0"]
+        found = {int(p): 100 * (np.asarray(each) / plain - 1) for p, each in of[way].items()}
+        return dict(sorted((found | {0: 0 * np.asarray(plain)}).items()))
+
+    fig, (top, low) = plt.subplots(
+        2, 1, figsize=(6.9, 6.0), height_ratios=(2.1, 1), layout="constrained"
+    )
+    looks = {
+        "own": ("networks", figures.RIGHT, "-", 2.8),
+        "free": ("free, as unequal", ORANGE, "-", 2.4),
+        "shuffled": ("networks,\nshuffled", "0.45", "--", 1.8),
+        "far more unequal": ("free, far\nmore unequal", ORANGE, ":", 1.8),
+    }  # fmt: skip
+    percent = {way: more(loss, way) for way in looks}
+    top.axhline(0, color="0.3", lw=1)
+    for way, (label, ink, style, width) in looks.items():
+        found = {p: figures.summary(each) for p, each in percent[way].items()}
+        mean = [each["mean"] for each in found.values()]
+        ends = [
+            [abs(each["mean"] - each[end]) for each in found.values()] for end in ("low", "high")
+        ]
+        top.errorbar([*found], mean, ends, color=ink, ls=style, lw=width, elinewidth=2)
+        best = int(np.argmin(mean))
+        top.plot([*found][best], mean[best], "o", color=ink, ms=9)
+        here = more(live, way)
+        top.plot([*here], [each.mean() for each in here.values()], "o", mfc="none", mec=ink, ms=6)
+        words: dict[str, Any] = {"color": ink, "fontweight": "bold", "va": "center", "fontsize": 9}
+        top.annotate(label, (max(found), mean[-1]), (8, 0), textcoords="offset points", **words)
+    top.set(xlabel="p: gradients are multiplied by $n^p$", ylabel="percent more loss than at p = 0")
+    top.set(xticks=range(-1, 4), xlim=(-1.15, 3.9))
+    top.grid(False, axis="x")
+    rows = {
+        "networks,\np = 1": percent["own"][1],
+        "the same,\nown − shuffled": percent["own"][1] - percent["shuffled"][1],
+        "free, as unequal,\np = 1": percent["free"][1],
+    }  # fmt: skip
+    drawn: dict[str, Any] = {"more": figures.gains(low, rows, "percent more loss than at p = 0")}
+    by_p = {
+        way: {f"{p}": figures.summary(v) for p, v in of_p.items() if p or way == "own"}
+        for way, of_p in percent.items()
+    }
+    return fig, drawn | {"by p": by_p}
 
 
 def under_sgd() -> Path:
