@@ -1,18 +1,15 @@
 """What lesson 14 measures of its networks, and what it draws."""
 
-import copy
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
-import torch.nn.functional as F
 from matplotlib.figure import Figure
 from matplotlib.patches import Annulus, Rectangle
-from torch import Tensor, nn
+from torch import Tensor
 
 from dmlkit import ROOT, figures, losses, models
 from dmlkit.losses.spherical import SphericalConstraint
@@ -22,8 +19,8 @@ EIGHT = (
     *("#009e73", "#e69f00", "#56b4e9", "#d55e00"),
     *("#8f6bb3", "#c0304a", "0.45", "#8a8a2b"),
 )  # fmt: skip
-NONE, SEC = "0.35", figures.RIGHT
-#: The share of test characters that two networks of different cuts have in common.
+NONE, SEC, SHORT, EVEN = "0.35", figures.RIGHT, "#d55e00", "#009e73"
+#: What widens an interval: five sixths of the characters are learned, one sixth is searched.
 OVERLAP = 1 / 6
 #: How SEC's repository writes semi-hard triplets.
 PRINTED = "Semihard"
@@ -113,56 +110,34 @@ def race() -> tuple[Figure, dict[str, Any]]:
     return fig, {eta: figures.example(each.tolist()) for eta, each in arrival.items()}
 
 
-def balance(model: nn.Module, images: Tensor, classes: int) -> float:
-    """How far a small step of SGD turns the shortest fifth, over the longest fifth.
+#: What a training tells, by column.
+TOLD = "Recall@1", "mean norm", "spread of norms", "turn"
 
-    As in lesson 13: each image (N, 1, 32, 32), N a multiple of ``classes``, takes a step of all
-    weights alone, in the direction that the loss asks of its embedding; its turn is divided by
-    how hard the loss asks.
+
+def heat(
+    search: Mapping[tuple[float, float], np.ndarray], even: Mapping[float, np.ndarray]
+) -> tuple[Figure, dict[str, Any]]:
+    """Recall@1 and mean norm of validation characters, {(rate, weight): (trainings, 4)}, as maps.
+
+    ``even`` are the trainings of the variant that is even only, by its weight.
     """
-    model, images = copy.deepcopy(model).double(), images.double()
-    labels = torch.arange(classes).repeat_interleave(len(images) // classes)
-    f = model(images)
-    (g,) = torch.autograd.grad(losses.build("triplet_semihard", margin=2.0)(f, labels), f)
-    asked = F.normalize(g)  # margin 2: every triplet asks
-    weights: list[Tensor] = list(model.parameters())
-    lr, turns = 1e-6, []
-    for image, before, way in zip(images[:, None], f.detach(), asked, strict=True):
-        n = before.norm()
-        slopes = torch.autograd.grad((model(image)[0] * way / n).sum(), weights)
-        with torch.no_grad():
-            torch._foreach_add_(weights, slopes, alpha=-lr)
-            after = model(image)[0]
-            torch._foreach_add_(weights, slopes, alpha=lr)
-            step = F.normalize(after, dim=0) - F.normalize(before, dim=0)
-        turns.append(step.norm().item() / lr)
-    order, fifth = f.detach().norm(dim=1).argsort(), len(images) // 5
-    told = np.array(turns)[order.numpy()]
-    return float(told[:fifth].mean() / told[-fifth:].mean())
-
-
-def heat(tried: Mapping[tuple[float, float], Sequence[float]]) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 of validation characters, {(rate, weight): (trainings, 3)}, as a map."""
-    rates, weights = (sorted({pair[k] for pair in tried}) for k in (0, 1))
-    each = {f"{rate:g}": {f"{w:g}": np.array(tried[rate, w]) for w in weights} for rate in rates}
-    level = np.array([[np.mean(tried[r, w], axis=0) for r in rates] for w in weights])
-    fig, panels = plt.subplots(1, 2, figsize=(6.5, 3.0), width_ratios=(1, 1), sharey=True)
+    rates, weights = (sorted({pair[k] for pair in search}) for k in (0, 1))
+    level = np.array([[search[r, w].mean(axis=0) for r in rates] for w in weights])
+    fig, panels = plt.subplots(1, 2, figsize=(6.5, 3.0), sharey=True)
     titles = "Recall@1, validation (%)", "mean norm in training"
-    for axes, k, title in zip(panels, (0, 2), titles, strict=True):
+    for axes, k, title in zip(panels, (0, 1), titles, strict=True):
         values = level[:, :, k]
         shown = values if k == 0 else np.log(values)
-        low = max(shown.min(), shown.max() - 15) if k == 0 else shown.min()
+        low = max(shown.min(), shown.max() - 40) if k == 0 else shown.min()
         axes.imshow(shown, vmin=low, vmax=shown.max(), aspect="auto", cmap="cividis")
         for i, j in np.ndindex(values.shape):
-            dark = shown[i, j] < (low + shown.max()) / 2
-            best = k == 0 and values[i, j] == (values[0].max() if i == 0 else values[1:].max())
-            said = f"{values[i, j]:.1f}"
+            dark, best = shown[i, j] < (low + shown.max()) / 2, j == level[i, :, 0].argmax()
             axes.text(
-                j, i, said, ha="center", va="center", fontsize=8,
+                j, i, f"{values[i, j]:.1f}", ha="center", va="center", fontsize=8,
                 color="white" if dark else "black", fontweight="bold" if best else None,
             )  # fmt: skip
             if best:
-                box = Rectangle((j - 0.48, i - 0.46), 0.96, 0.92, fill=False, lw=2.2, ec=SEC)
+                box = Rectangle((j - 0.48, i - 0.46), 0.96, 0.92, fill=False, lw=2.2, ec="white")
                 axes.add_patch(box)
         axes.set_xticks(range(len(rates)), [f"{r:g}" for r in rates])
         axes.set(xlabel="learning rate")
@@ -170,54 +145,31 @@ def heat(tried: Mapping[tuple[float, float], Sequence[float]]) -> tuple[Figure, 
         axes.set_title(title, loc="left", fontweight="bold")
     panels[0].set_yticks(range(len(weights)), [f"{w:g}" if w else "none" for w in weights])
     panels[0].set_ylabel(r"weight $\eta$ of SEC")
-    drawn = {
-        name: {r: {w: figures.sample(v[:, k]) for w, v in row.items()} for r, row in each.items()}
-        for k, name in enumerate(("Recall@1", "spread of norms", "mean norm"))
+    drawn: dict[str, Any] = {
+        name: {
+            f"{r:g}": {f"{w:g}": figures.sample(search[r, w][:, k]) for w in weights} for r in rates
+        }
+        for k, name in enumerate(TOLD)
+    }
+    drawn["even only"] = {
+        name: {f"{kappa:g}": figures.sample(each[:, k]) for kappa, each in even.items()}
+        for k, name in enumerate(TOLD)
     }
     return fig, drawn
 
 
-def recorded() -> dict[tuple[float, float], np.ndarray]:
+def recorded() -> tuple[dict[tuple[float, float], np.ndarray], dict[float, np.ndarray]]:
     """What ``heat`` drew of a run with ``profile = "full"``."""
     kept, _ = figures.recorded("14_sweep")
-    columns = ("Recall@1", "spread of norms", "mean norm")
-    return {
-        (float(rate), float(weight)): np.stack([kept[name][rate][weight] for name in columns], 1)
-        for rate, row in kept[columns[0]].items()
+    search = {
+        (float(rate), float(weight)): np.stack([kept[name][rate][weight] for name in TOLD], 1)
+        for rate, row in kept[TOLD[0]].items()
         for weight in row
     }
-
-
-def lengths(found: Mapping[str, np.ndarray]) -> tuple[Figure, dict[str, Any]]:
-    """Spread of norms, mean norm and balance of turns of each way, {way: (networks, 4)}."""
-    fig, (*panels, right) = plt.subplots(1, 3, figsize=(6.9, 2.7), layout="constrained")
-    rows = [("spread of norms", 1, " %", 0), ("mean norm", 2, "", 1)]
-    drawn: dict[str, Any] = {}
-    for axes, (what, column, unit, digits) in zip(panels, rows, strict=True):
-        told = {way: each[:, column] for way, each in found.items()}
-        drawn[what] = figures.sweep(axes, told, {}, SEC, unit, digits)["scores"]
-        axes.set(ylim=(0, 1.3 * max(map(max, told.values()))), yticks=[])
-        axes.set_title(what, loc="left", fontweight="bold")
-        axes.set_xticks(range(len(found)), [way.replace(" ", "\n") for way in found])
-    drawn["turn, short / long"] = {way: figures.sample(v[:, 3]) for way, v in found.items()}
-    ways, drawn["ratio of turns"] = [way for way in found if way != "none"], {}
-    right.axhline(1, color="0.3", lw=1, zorder=0)
-    for place, way in enumerate(ways):
-        ratio = found[way][:, 3] / found["none"][:, 3]
-        ends = figures.summary(np.log(ratio), OVERLAP)
-        value, low, high = (float(np.exp(ends[end])) for end in ("mean", "low", "high"))
-        drawn["ratio of turns"][way] = figures.example({"mean": value, "low": low, "high": high})
-        shift = np.linspace(0.14, 0.34, len(ratio))
-        right.plot(place + shift, ratio, ".", ms=4, color=SEC, alpha=0.5, mew=0)
-        right.plot([place] * 2, [low, high], color=SEC, lw=5, alpha=0.45)
-        right.plot(place, value, "o", ms=7, color=SEC)
-    right.set(yscale="log", ylim=(0.15, 4), xlim=(-0.5, len(ways) - 0.5))
-    right.set_yticks([0.2, 0.5, 1, 2, 4], ["0.2", "0.5", "1", "2", "4"])
-    right.minorticks_off()
-    right.grid(False, axis="x")
-    right.set_xticks(range(len(ways)), [way.replace(" ", "\n") for way in ways])
-    right.set_title("turn, short / long,\ntimes that of none", loc="left", fontweight="bold")
-    return fig, drawn
+    found = kept["even only"]
+    return search, {
+        float(k): np.stack([found[name][k] for name in TOLD], 1) for k in found[TOLD[0]]
+    }
 
 
 def printed() -> float:
@@ -227,41 +179,90 @@ def printed() -> float:
     return float(value[f"{PRINTED}+SEC"] - value[PRINTED])
 
 
-def networks() -> dict[str, np.ndarray]:
-    """What the notebook's ``run`` found with ``seeds = 24``, of networks 7 to 24: (18, 4) each."""
-    kept = json.loads((ROOT / "data" / "evidence" / "14_networks.json").read_text("utf-8"))
-    return {way: np.array(rows) for way, rows in kept.items()}
-
-
 def answer(
-    more: Mapping[str, np.ndarray], live: Mapping[str, np.ndarray], floors: Mapping[str, float]
+    found: Mapping[tuple[str, float], np.ndarray],
+    floors: Mapping[str, float],
+    small: float,
+    large: float,
+    best: Mapping[str, float],
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 of each way, and minus no constraint; ways are (networks, 4)."""
+    """Recall@1 by learning rate, and differences to no constraint; found[way, rate] is (R, 4)."""
     fig, (left, right) = plt.subplots(
-        1, 2, figsize=(7.4, 3.9), width_ratios=(1.1, 1), layout="constrained"
+        1, 2, figsize=(7.4, 3.7), width_ratios=(1.05, 1), layout="constrained"
     )
-    names = {
-        "none": "none", "SEC": "SEC", "strong SEC": "strong\nSEC", "even only": "even\nonly",
-        "short only": "short\nonly", "longer": "twice\nsteps",
-    }  # fmt: skip
-    found = {names[way]: more[way][:, 0] for way in names}
-    drawn: dict[str, Any] = {"levels": figures.sweep(left, found, floors, NONE, "")}
-    left.set(ylim=(40, 95), ylabel="Recall@1, unseen characters (%)")
-    left.tick_params(axis="x", labelsize=8)
-    rows = {"SEC": "SEC", "strong SEC": "strong SEC", "even only": "even only",
-            "short only": "short only", "no SEC,\ntwice the steps": "longer"}  # fmt: skip
-    gain = {said: more[way][:, 0] - more["none"][:, 0] for said, way in rows.items()}
-    drawn["gain"] = figures.gains(right, gain, "points, minus no constraint", overlap=OVERLAP)
-    drawn["live"] = {}
-    for row, (said, way) in enumerate(rows.items()):
-        here = live[way][:, 0] - live["none"][:, 0]
-        drawn["live"][said.replace("\n", " ")] = figures.sample(here)
-        right.plot(here.mean(), row - 0.24, "D", mfc="white", mec="0.2", ms=5, zorder=4)
-    drawn["printed"] = printed()
-    right.plot(drawn["printed"], -0.24, "*", color="black", ms=11, mew=0, zorder=4)
-    twins = {"even only minus short only": ("even only", "short only"),
-             "SEC minus even only": ("SEC", "even only")}  # fmt: skip
-    drawn["twins"] = {
-        name: figures.sample(more[a][:, 0] - more[b][:, 0]) for name, (a, b) in twins.items()
+    score = {key: each[:, 0] for key, each in found.items()}
+    drawn: dict[str, Any] = {"levels": {}}
+    for way, ink in (("none", NONE), ("SEC", SEC)):
+        rates = sorted(rate for which, rate in found if which == way)
+        each = np.stack([score[way, rate] for rate in rates])  # (rates, networks)
+        left.plot(rates, each, ".", color=ink, ms=5, alpha=0.4, mew=0)
+        left.plot(rates, each.mean(axis=1), "o-", color=ink, ms=5, lw=2)
+        name = "no constraint" if way == "none" else "SEC"
+        left.text(
+            rates[-1] * 1.15, each[-1].mean(), name, color=ink, va="center", fontweight="bold"
+        )
+        drawn["levels"][way] = {f"{r:g}": figures.sample(score[way, r]) for r in rates}
+    for name, value in floors.items():
+        left.axhline(value, color="0.5", ls=":", lw=1.3, zorder=0)
+        left.text(rates[0], value + 1, name, color="0.35", fontsize=8, va="bottom")
+    left.set(xscale="log", xlim=(rates[0] * 0.8, rates[-1] * 4.2), ylim=(0, 100))
+    left.set_xticks(rates, [f"{rate:g}" for rate in rates])
+    left.minorticks_off()
+    left.set(xlabel="learning rate", ylabel="Recall@1, unseen characters (%)")
+    at = f"{large:g}"
+    pairs = {
+        f"SEC,\nrate {at}": (("SEC", large), ("none", large)),
+        f"short only,\nrate {at}": (("short only", large), ("none", large)),
+        f"even only,\nrate {at}": (("even only", large), ("none", large)),
+        f"SEC,\nrate {small:g}": (("SEC", small), ("none", small)),
+        "SEC, each at\nits best rate": (("SEC", best["SEC"]), ("none", best["none"])),
     }
+    gain = {said: score[one] - score[other] for said, (one, other) in pairs.items()}
+    drawn["gain"] = figures.gains(right, gain, "points, minus no constraint", overlap=OVERLAP)
+    more = {
+        "even only minus short only": ("even only", large), "SEC minus short only": ("SEC", large),
+    }  # fmt: skip
+    gaps = {name: score[one] - score["short only", large] for name, one in more.items()}
+    gaps["none, large minus small"] = score["none", large] - score["none", small]
+    top = max(rates)
+    for way in ("SEC", "short only"):
+        gaps[f"{way} at {top:g}"] = score[way, top] - score["none", top]
+    drawn["more"] = {name: figures.summary(each, OVERLAP) for name, each in gaps.items()}
+    drawn["floor"], drawn["printed"] = figures.example(dict(floors)), printed()
+    return fig, drawn
+
+
+def brake(found: Mapping[tuple[str, float], np.ndarray]) -> tuple[Figure, dict[str, Any]]:
+    """Norms by learning rate, and Recall@1 by rate over norm; found[way, rate] is (R, 4)."""
+    fig, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.3), layout="constrained")
+    inks = {"none": NONE, "SEC": SEC, "short only": SHORT, "even only": EVEN}
+    marks = dict(zip(inks, "os^D", strict=True))
+    drawn: dict[str, Any] = {name: {} for name in (*TOLD[1:], "effective rate")}
+    for way, ink in inks.items():
+        rates = sorted(rate for which, rate in found if which == way)
+        each = np.stack([found[way, rate] for rate in rates])  # (rates, networks, 4)
+        slow = 1000 * np.array(rates)[:, None] / each[:, :, 1]
+        for k, rate in enumerate(rates):
+            for name, column in zip(TOLD[1:], each[k].T[1:], strict=True):
+                drawn[name].setdefault(way, {})[f"{rate:g}"] = figures.sample(column)
+            drawn["effective rate"].setdefault(way, {})[f"{rate:g}"] = figures.sample(slow[k])
+        style: dict[str, Any] = {"color": ink, "marker": marks[way], "mec": "white"}
+        right.plot(slow, each[:, :, 0], ls="", color=ink, marker=marks[way], ms=4, alpha=0.3, mew=0)
+        right.plot(slow.mean(axis=1), each[:, :, 0].mean(axis=1), lw=1.5, ms=8, label=way, **style)
+        if way in ("none", "SEC"):
+            norms = each[:, :, 1].mean(axis=1)
+            left.plot(rates, norms, lw=2, ms=7, **style)
+            name = "no constraint" if way == "none" else "SEC"
+            left.text(rates[-1], norms[-1] * 1.25, name, color=ink, ha="right", fontweight="bold")
+            ticks = rates
+    left.set(xscale="log", yscale="log", ylim=(3, 300), xlabel="learning rate")
+    left.set_xticks(ticks, [f"{rate:g}" for rate in ticks])
+    left.set_yticks([3, 10, 30, 100, 300], ["3", "10", "30", "100", "300"])
+    left.set_title("the mean norm in training", loc="left", fontweight="bold")
+    right.set(xscale="log", ylim=(0, 100), xlabel="1000 × rate / mean norm")
+    right.set_xticks([0.5, 1, 2, 5, 10], ["0.5", "1", "2", "5", "10"])
+    right.set_title("Recall@1 (%) by effective rate", loc="left", fontweight="bold")
+    right.legend(loc="lower left", fontsize=8.5, frameon=False)
+    for axes in (left, right):
+        axes.minorticks_off()
     return fig, drawn
