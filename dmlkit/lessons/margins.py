@@ -1,7 +1,7 @@
 """What lesson 09 draws."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -15,7 +15,7 @@ from torch import Tensor
 from dmlkit import figures
 
 NONE, MARGIN = "0.15", figures.RIGHT
-INKS = {"none": NONE, "ArcFace": MARGIN, "CosFace": "#56a0d3"}
+INKS = {"none": NONE, "margin": MARGIN}
 BLUE, ORANGE, GRAY = "#9ecae1", "#fdd0a2", "#dedede"
 
 
@@ -140,72 +140,113 @@ def pull(
 
 
 def answer(
-    swept: Mapping[str, Mapping[float, np.ndarray]],
-    choice: Mapping[str, float],
-    raw: float,
-    gain: Mapping[str, np.ndarray],
+    found: Mapping[str, np.ndarray], steps: Sequence[int], live: Sequence[float], raw: float
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 by scale on validation characters; differences with intervals, the rule's first.
+    """Recall@1 by the steps of a training, with a margin and without; below, the difference.
 
-    ``swept`` has Recall@1 by loss and scale (networks,), ``choice`` the scale that a loss takes,
-    ``raw`` what raw pixels find, ``gain`` differences by name (networks,).
+    ``found`` has Recall@1 by loss (networks, 2, steps), ``live`` what the reader's own trainings
+    gain at the first steps. The placebo, run minus run, is scaled to the scatter of a mean of two.
     """
-    fig, (left, right) = plt.subplots(
-        1, 2, figsize=(7.0, 3.4), width_ratios=(1, 1.2), layout="constrained"
+    fig, (top, low) = plt.subplots(
+        2, 1, figsize=(6.5, 5.4), height_ratios=(1, 1.15), sharex=True, layout="constrained"
     )
-    fig.set_layout_engine("constrained", wspace=0.08)
-    shown = {"none": "no margin", "ArcFace": "ArcFace", "CosFace": "CosFace"}
-    for name, said in shown.items():
-        scales = [*swept[name]]
-        means = np.array([each.mean() for each in swept[name].values()])
-        style: dict[str, Any] = {"color": INKS[name], "lw": 2, "marker": "o", "ms": 5}
-        left.plot(range(len(scales)), means, label=said, **style)
-        at = scales.index(choice[name])
-        left.plot(at, means[at], "o", ms=12, mfc="none", mec=INKS[name], mew=1.6)
-    left.axhline(raw, color="0.6", lw=1.4, ls=":", zorder=0)
-    left.text(0, raw + 0.4, "raw pixels", color="0.35", va="bottom", fontsize=8)
-    left.set_xticks(range(len(scales)), [f"{alpha:g}" for alpha in scales])
-    left.set(xlabel="scale α", xlim=(-0.3, len(scales) - 0.7))
-    left.set_title("validation characters: Recall@1 (%)", loc="left", fontsize=9, weight="bold")
-    left.legend(loc="center right", bbox_to_anchor=(1, 0.4), frameon=False, fontsize=8.5)
-    labels = {"ArcFace": "ArcFace − none", "placebo": "placebo: none − none",
-              "CosFace": "CosFace − none", "angle": "ArcFace − CosFace",
-              "validation": "ArcFace − none,\nvalidation characters"}  # fmt: skip
-    figures.gains(right, {said: gain[name] for name, said in labels.items()})
-    right.set_title("new characters: difference", loc="left", fontsize=9, weight="bold")
-    rows = {name: figures.summary(values) for name, values in gain.items()}
-    left.grid(False, axis="x")
-    kept = {loss: {f"{a}": figures.sample(each) for a, each in of.items()}
-            for loss, of in swept.items()}  # fmt: skip
-    return fig, {"gain": rows, "raw": figures.example(raw), "validation": kept}
+    mean = {name: each.mean(axis=1) for name, each in found.items()}
+    _levels(top, {name: each.mean(axis=0) for name, each in mean.items()}, raw)
+    gain = mean["margin"] - mean["none"]
+    change = {
+        "gain": gain,
+        "placebo": np.diff(found["none"], axis=1)[:, 0] / math.sqrt(2),
+        "shared": mean["margin, shared"] - mean["none, shared"],
+        "own − shared": mean["none"][:, : len(live)] - mean["none, shared"],
+    }
+    drawn: dict[str, Any] = {"level": {}, "first − last": figures.summary(gain[:, 0] - gain[:, -1])}
+    for kept, group in ((drawn, change), (drawn["level"], mean)):
+        for name, each in group.items():
+            rows = zip(steps, each.T, strict=False)
+            kept[name] = {f"{n}": figures.summary(row) for n, row in rows}
+    low.axhline(0, color="0.3", lw=1, zorder=1)
+    for name, shift, ink, lw, mark, ms in (
+        ("placebo", 0.14, "0.72", 6, "_", 1),
+        ("shared", 0.26, figures.WRONG, 1.8, "s", 5),
+        ("gain", 0, MARGIN, 2.4, "o", 8),
+    ):
+        for place, row in enumerate(drawn[name].values()):
+            ends = [row["low"], row["high"]]
+            low.plot([place + shift] * 2, ends, color=ink, lw=lw, solid_capstyle="butt")
+            low.plot(place + shift, row["mean"], mark, color=ink, ms=ms)
+    for place, row in enumerate(drawn["gain"].values()):
+        said = f"{row['mean']:+.1f}\n[{row['low']:.1f}, {row['high']:.1f}]".replace("-", "−")
+        style: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": 9}
+        low.text(place - 0.09, row["mean"], said, color=MARGIN, **style)
+    low.plot(range(len(live)), live, "D", ms=8, mfc="none", mec="black", mew=1.3)
+    low.set_title("margin − none (points)", loc="left", weight="bold")
+    low.set_xticks(range(len(steps)), [f"{n}" for n in steps])
+    low.set(xlabel="steps of the training", xlim=(-0.6, len(steps) - 0.35))
+    return fig, drawn
 
 
-def leads(found: Mapping[str, np.ndarray]) -> tuple[Figure, dict[str, Any]]:
-    """Where training images stand, with the margin and without.
+def _levels(axes: Axes, mean: Mapping[str, np.ndarray], raw: float) -> None:
+    """Curves of Recall@1 by place, of each loss at its own setting and at a shared one."""
+    for name, each in mean.items():
+        shared, dash = name.endswith("shared"), "--" if name.startswith("margin") else "-"
+        look: dict[str, Any] = {"color": INKS[name.partition(",")[0]], "ms": 5}
+        look |= {"lw": 1.4, "marker": "s"} if shared else {"lw": 2.2, "marker": "o"}
+        axes.plot(range(len(each)), each, dash, **look)
+    words: dict[str, Any] = {"textcoords": "offset points", "weight": "bold", "va": "center"}
+    last, above = len(mean["none"]) - 1, mean["margin"][-1] > mean["none"][-1]
+    for name, y in (("margin", 6 if above else -7), ("none", -7 if above else 6)):
+        axes.annotate(name, (last, mean[name][-1]), (9, y), color=INKS[name], **words)
+    where = len(mean["none, shared"]) - 1, mean["none, shared"][-1]
+    axes.annotate("both at one shared setting", where, (10, -2), color="0.35", **words)
+    axes.axhline(raw, color="0.6", lw=1.4, ls=":", zorder=0)
+    axes.text(last + 0.6, raw, "raw pixels", color="0.35", va="bottom", ha="right", fontsize=9)
+    axes.set_title("Recall@1 on new characters (%)", loc="left", weight="bold")
 
-    ``found`` has each image's lead and own angle by loss: (networks, runs, 2, images).
+
+def tight(found: Mapping[str, np.ndarray], steps: Sequence[int]) -> tuple[Figure, dict[str, Any]]:
+    """Medians of training images by the steps of a training: their lead and their own angle.
+
+    ``found`` has both in degrees by loss: (networks, steps, 2).
     """
-    fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.5), sharey=True, layout="constrained")
-    asked = math.degrees(0.5)
-    bins = np.arange(-48.0, 61.0, 4.0), np.arange(8.0, 85.0, 4.0)
-    for place, axes in enumerate(panels):
-        for name, label in (("none", "no margin"), ("ArcFace", "0.5 rad")):
-            every = found[name][:, :, place].ravel()
-            share = 100 * np.histogram(every, bins[place])[0] / len(every)
-            axes.stairs(share, bins[place], color=INKS[name], lw=2, label=label)
-        axes.grid(False, axis="x")
-    panels[0].axvline(asked, color="0.6", lw=1.2, ls=":", zorder=0)
-    panels[0].set(xlabel="lead (degrees)", xticks=[-30, 0, 29], xlim=(-45, 55))
-    panels[0].set_ylabel("images (%)")
-    panels[1].set(xlabel="angle to the own proxy (degrees)", xlim=(10, 80))
-    panels[1].legend(loc="upper right", frameon=False, fontsize=9, handlelength=1.2)
+    fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.8), layout="constrained")
     drawn: dict[str, Any] = {}
-    for what, place in (("lead", 0), ("own angle", 1)):
-        of = {name: np.median(each[:, :, place], axis=(1, 2)) for name, each in found.items()}
-        drawn[what] = {name: figures.sample(each) for name, each in of.items()}
-        drawn[f"{what}, ArcFace − none"] = figures.summary(of["ArcFace"] - of["none"])
-        drawn[f"none − ArcFace, {what}"] = figures.summary(of["none"] - of["ArcFace"])
-    tail = {name: 100 * (each[:, :, 0] > asked).mean(axis=(1, 2)) for name, each in found.items()}
-    drawn["beyond"] = {name: figures.sample(each) for name, each in tail.items()}
-    drawn["beyond, ArcFace − none"] = figures.summary(tail["ArcFace"] - tail["none"])
+    names = {"lead": "lead", "own angle": "angle to the own proxy"}
+    for place, (axes, (what, said)) in enumerate(zip(panels, names.items(), strict=True)):
+        for name, label in (("none", "no margin"), ("margin", "margin")):
+            values = found[name][:, :, place]
+            figures.curve(axes, range(len(steps)), values, label, color=INKS[name], lw=2.2)
+            rows = {f"{n}": figures.summary(values[:, k]) for k, n in enumerate(steps)}
+            drawn.setdefault(what, {})[name] = rows
+        change = found["margin"][:, :, place] - found["none"][:, :, place]
+        rows = {f"{n}": figures.summary(change[:, k]) for k, n in enumerate(steps)}
+        drawn[f"{what}, margin − none"] = rows
+        axes.set_xticks(range(len(steps)), [f"{n}" for n in steps])
+        axes.set_title(f"{said} (degrees)", loc="left", weight="bold")
+        axes.set_xlabel("steps of the training")
+    panels[0].legend(frameon=False, loc="lower right")
+    return fig, drawn
+
+
+def search(tried: Sequence[Sequence[float]]) -> tuple[Figure, dict[str, Any]]:
+    """Validation Recall@1 by learning rate: rows of steps, margin, scale, rate, network, score."""
+    fig, panels = plt.subplots(1, 3, figsize=(6.5, 2.8), sharey=True, layout="constrained")
+    inks = {0.0: NONE, 0.1: "#9ecae1", 0.3: "#56a0d3", 0.5: MARGIN}
+    drawn: dict[str, Any] = {}
+    for axes, steps in zip(panels, (100, 200, 400), strict=True):
+        for m, ink in inks.items():
+            scores: dict[float, dict[float, list[float]]] = {}
+            for n, margin, scale, rate, _, score in tried:
+                if (n, margin) == (steps, m):
+                    scores.setdefault(rate, {}).setdefault(scale, []).append(score)
+            best = {r: max(np.mean(v) for v in scores[r].values()) for r in sorted(scores)}
+            label = f"{m:g} rad" if m else "no margin"
+            axes.plot([*best], [*best.values()], "o-", color=ink, lw=2, ms=5, label=label)
+            drawn[f"{m:g} rad, {steps} steps"] = {f"{r:g}": float(v) for r, v in best.items()}
+        axes.set_xscale("log")
+        axes.set_xticks([0.0025, 0.01, 0.04], ["0.0025", "0.01", "0.04"])
+        axes.minorticks_off()
+        axes.set_title(f"{steps} steps", loc="left", weight="bold")
+        axes.set_xlabel("learning rate")
+    panels[0].set_ylabel("Recall@1 (%)")
+    panels[2].legend(frameon=False, loc="lower right", fontsize=8.5)
     return fig, drawn
