@@ -120,8 +120,8 @@ class Shop:
     asked: dict[str, NDArray[np.bool_]]
 
 
-def shop(fold: int) -> Shop | None:
-    """That of a fold, as ``studies.fifty cartons`` has it; None without photographs or network."""
+def shop(number: int) -> Shop | None:
+    """One of those of ``studies.fifty cartons``; None without photographs or network."""
     if not installed():
         return None
     try:
@@ -130,7 +130,7 @@ def shop(fold: int) -> Shop | None:
     except OSError:
         return None
     every = data.load("grocery", "test", fold=None, features=f"{NETWORK}@128")
-    few, held, new, products = rows_of(fold, 5, 10, cartons=True)
+    few, held, new, products = rows_of(number % 4, 5, 10, number // 4, cartons=True)
     names, queries = np.array(every.class_names)[every.labels], every.queries
     assert queries is not None
     rows = {"same": np.concatenate([few, held]), "new": new}
@@ -181,29 +181,46 @@ def answers(own: Shop, outputs: Tensor) -> pd.Series:
     return by_product(np.array(own.products)[outputs.argmax(dim=1).numpy()] == right, right)
 
 
-def embedded(network: nn.Module, own: Shop) -> dict[str, Tensor]:
-    """What a network makes of all that is searched."""
+def embedded(
+    network: nn.Module, own: Shop, parts: Sequence[str] = ("same", "new")
+) -> dict[str, Tensor]:
+    """What a network makes of what is searched."""
     with torch.no_grad():
-        return {which: torch.cat([network(part.float() / 255) for part in x.split(50)])
-                for which, x in own.views.items()}  # fmt: skip
+        return {which: torch.cat([network(x.float() / 255) for x in own.views[which].split(50)])
+                for which in parts}  # fmt: skip
 
 
-def histograms(cartons: bool) -> dict[str, list[pd.Series]]:
-    """Recall@1 (%) of color histograms of 64 pixels, in the four shops of a record."""
-    every = data.load("grocery64", "test", fold=None)
-    names, queries = np.array(every.class_names)[every.labels], every.queries
-    assert queries is not None
-    found: dict[str, list[pd.Series]] = {"same": [], "new": []}
-    for fold in range(4):
-        few, held, new, _ = rows_of(fold, 5, 10, cartons=cartons)
-        for which, rows, asked in (
-            ("same", np.r_[few, held], np.arange(len(few) + len(held)) >= len(few)),
-            ("new", new, queries[new]),
-        ):
-            z = color_histogram(every.images[rows])
-            hit = names[rows][~asked][(z[asked] @ z[~asked].T).argmax(dim=1).numpy()]
-            found[which].append(by_product(hit == names[rows][asked], names[rows][asked]))
-    return found
+def watch(
+    own: Shop, film: dict[int, float], step: int, network: nn.Module | None, head: nn.Module
+) -> None:
+    """Keep Recall@1 (%) of new products at every tenth step; no network: it is untouched yet."""
+    if step % 10 == 0:
+        z = own.z["new"] if network is None else embedded(network, own, ["new"])["new"]
+        with torch.no_grad():
+            film[step] = float(scores(own, {"new": head(z)})["new"].mean())
+
+
+def histogram(own: Shop) -> float:
+    """Recall@1 (%) of new products by their color histograms."""
+    z = color_histogram(own.views["new"][:].float() / 255)
+    return float(scores(own, {"new": z})["new"].mean())
+
+
+def film(found: Mapping[str, Mapping[int, float]], floors: Mapping[str, float]) -> Figure:
+    """New products that one shop finds, by the steps of its training: {way: {step: %}}."""
+    fig, axes = plt.subplots(figsize=(6.5, 3.0), layout="constrained")
+    for (way, by_step), ink in zip(found.items(), (BLUE, ORANGE), strict=True):
+        axes.plot([*by_step], [*by_step.values()], "o-", color=ink, lw=2.2, ms=6)
+        last = max(by_step)
+        axes.annotate(way, (last, by_step[last]), (8, 0), textcoords="offset points", color=ink,
+                      va="center", fontweight="bold")  # fmt: skip
+    for name, value in floors.items():
+        axes.axhline(value, color="0.5", lw=1.2, ls=":", zorder=0)
+        axes.text(0, value - 0.6, name, color="0.35", fontsize=9, va="top")
+    axes.set(xlabel="steps", ylabel="new products found\n(Recall@1, %)", xlim=(-1, last * 1.25))
+    axes.set_xticks([*by_step])
+    axes.grid(False)
+    return fig
 
 
 def committed(name: str) -> dict[str, dict[str, list[pd.Series]]]:
@@ -218,7 +235,9 @@ def committed(name: str) -> dict[str, dict[str, list[pd.Series]]]:
     }
 
 
-#: What is compared in the notebook's own run, beside color histograms.
+#: The first of the shops of cartons whose rule was written before; four came earlier.
+FIRST = 4
+#: What is compared in the notebook's own run.
 WAYS = "untouched", "classifier", "head", "all layers"
 
 
@@ -250,7 +269,7 @@ def of_record(shops: int) -> dict[str, dict[str, list[pd.Series]]]:
     found: dict[str, dict[str, list[pd.Series]]] = {}
     ways = ("untouched",) * 2, ("classifier", "classifier, 0.0001"), ("head", "head, 0.0003")
     for way, kept in (*ways, ("all layers",) * 2):
-        its = [recorded("cartons")[str(fold)][kept] for fold in range(shops)]
+        its = [recorded("cartons")[str(FIRST + k)][kept] for k in range(shops)]
         names = {"same": "same", "new": "new", "by proxies": "answer"}
         if way == "classifier":
             names = {"same": "answer"}
@@ -263,7 +282,7 @@ def table(live: Mapping[str, Mapping[str, Sequence[pd.Series]]]) -> str:
     """Means in percent, a line for each way."""
     heads = {"answer": "names the five", "same": "finds the five", "new": "finds new ones"}
     lines = [" " * 16 + "".join(f"{said:>17}" for said in heads.values())]
-    for way in ("color histogram", *WAYS):
+    for way in WAYS:
         each = [live[way].get(which, ()) for which in heads]
         means = [f"{pd.concat([*its]).mean():.1f} %" if len(its) else "" for its in each]
         lines.append(f"{way:<16}" + "".join(f"{mean:>17}" for mean in means))
@@ -365,24 +384,6 @@ def maps(gains: Mapping[str, Mapping[str, Any]], titles: Mapping[str, str], each
     return fig
 
 
-#: The rows of the answer, in two blocks: the same five are named, new products are found.
-_ROWS = {
-    "same": "any five,\n224 px",
-    "same, cartons": "five cartons,\n128 px",
-    "new": "all, 224 px",
-    "new, of fruit and vegetables": "… fruit and\nvegetables",
-    "new, of cartons": "… cartons",
-    "new, after cartons": "all, after five\ncartons, 128 px",
-}
-#: What the left side shows.
-LEVELS = {
-    "color histogram": ("0.6", "x"),
-    "untouched": ("0.35", "|"),
-    "frozen": (BLUE, "o"),
-    "all layers": (ORANGE, "o"),
-}
-
-
 def wider(values: Mapping[str, Sequence[float]]) -> tuple[float, float, float]:
     """Mean over kinds of product, and the wider interval: kinds, or shops, drawn anew.
 
@@ -394,85 +395,21 @@ def wider(values: Mapping[str, Sequence[float]]) -> tuple[float, float, float]:
     return float(ends[0]["mean"]), float(wide["low"]), float(wide["high"])
 
 
-def levels(
-    *records: Mapping[str, Any], parts: Mapping[str, Sequence[str]]
-) -> dict[str, dict[str, float]]:
-    """Right answers (%) in the rows of the answer, of records of any five and of five cartons;
-    of new products at 224 pixels also those of each part."""
-    found = {}
-    for k, of in enumerate(records):
-        floor, before = histograms(bool(k)), of["untouched"]
-        same, new = ("same, cartons", "new, after cartons") if k else ("same", "new")
-        found[same] = [floor["same"], before["same"], of["classifier"]["answer"],
-                       of["all layers"]["answer"]]  # fmt: skip
-        found[new] = [floor["new"], before["new"], of["head"]["new"], of["all layers"]["new"]]
-    for part, names in parts.items():
-        found[f"new, of {part}"] = [
-            [each[each.index.isin(names)] for each in way] for way in found["new"]
-        ]
-    return {
-        name: {way: float(pd.concat(of).mean()) for way, of in zip(LEVELS, its, strict=True)}
-        for name, its in found.items()
-    }
-
-
-def answer(
-    rows: Mapping[str, Mapping[str, Any]],
-    levels: Mapping[str, Mapping[str, float]],
-    live: Mapping[str, float],
-) -> Figure:
-    """Levels on the left, on the right the difference that the rule asks about, with its interval.
-
-    rows: {name: {"kinds": values, "dots": values}}, levels: {name: {way: %}}, live: a difference
-    of the reader's own shop, by row. Above the same five, named; below new products, found.
-    """
-    blocks = [[name for name in rows if name.startswith(part)] for part in ("same", "new")]
-    fig, panels = plt.subplots(
-        2, 2, figsize=(6.5, 5.0), sharex="col", sharey="row", layout="constrained",
-        width_ratios=(1.1, 1), height_ratios=[len(block) for block in blocks],
-    )  # fmt: skip
-    heads = "the same five, named", "new products, found"
-    learner = "classifier", "head"
-    for (left, right), block, head in zip(panels, blocks, heads, strict=True):
-        for k, name in enumerate(block):
-            for level, value in levels[name].items():
-                if level == "color histogram":
-                    continue  # kept, and not drawn
-                ink, marker = LEVELS[level]
-                left.plot(value, k, marker, color=ink, ms=16 if marker == "|" else 8, mew=2)
-            mean, low, high = wider(rows[name])
-            right.plot([low, high], [k, k], color="0.35", lw=5, solid_capstyle="butt", alpha=0.6)
-            right.plot(mean, k, "o", color="black", ms=8)
-            dots = rows[name]["dots"]
-            right.plot(
-                dots, k + 0.22 + 0.05 * np.arange(len(dots)), "o", color="0.6", ms=3.5, mew=0
-            )
-            if name in live:
-                right.plot(live[name], k - 0.27, "D", color="#009e73", ms=7)
-            said = f"{mean:.1f}\n[{low:.1f}, {high:.1f}]".replace("-", "−")
-            right.text(1.03, k, said, va="center", fontsize=9.5, fontweight="bold",
-                       transform=right.get_yaxis_transform())  # fmt: skip
-        right.axvline(0, color="0.3", lw=1.2, zorder=0)
-        left.set_yticks(range(len(block)), [_ROWS[name] for name in block], fontsize=9.5)
-        left.set_ylim(len(block) - 0.45, -0.55)
-        left.set_title(head, loc="left", fontweight="bold", fontsize=10.5)
-        for axes in (left, right):
-            axes.grid(False, axis="y")
-            axes.tick_params("y", length=0)
-    left, right = panels[1]
-    left.set_xlim(right=103)
-    left.set_xlabel("right answers (%)")
-    for axes, way in zip(panels[:, 1], learner, strict=True):
-        axes.set_title(f"all layers − {way}", loc="left", fontsize=10)
-    right.set_xlabel("points")
-    words = {"untouched": ("0.35", "|"), "classifier or head": (BLUE, "o"),
-             "all layers": (ORANGE, "o"), "a shop": ("0.6", ".")}  # fmt: skip
-    if live:
-        words["this run"] = ("#009e73", "D")
-    for word, (ink, marker) in words.items():
-        left.plot([], [], marker, color=ink, ms=7, mew=2 if marker in "x|" else 0, label=word)
-    fig.legend(loc="outside lower center", ncols=7, fontsize=8.5, handletextpad=0.1,
-               columnspacing=0.9)  # fmt: skip
+def answer(rows: Mapping[str, Mapping[str, Sequence[float]]], live: Mapping[str, float]) -> Figure:
+    """Differences with the wider interval of kinds and shops, {label: {"kinds", "dots"}}; live: one
+    of the reader's own shop, by row."""
+    fig, axes = plt.subplots(figsize=(6.5, 3.4), layout="constrained")
+    each = {}
+    for label, its in rows.items():
+        mean, low, high = wider(its)
+        each[label] = {"mean": mean, "low": low, "high": high, "values": its["dots"]}
+    figures.spans(axes, each, "points, all layers − head or classifier")
+    for place, label in enumerate(rows):
+        if label in live:
+            axes.plot(live[label], place - 0.27, "D", color="#009e73", ms=7, zorder=4)
+    axes.plot([], [], "D", color="#009e73", ms=7, label="this run")
+    axes.plot([], [], ".", color="0.5", label="a recorded shop")
+    fig.legend(loc="outside lower center", ncols=2, fontsize=8.5)
     return fig
 
 
