@@ -7,6 +7,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Rectangle
 from scipy import optimize
@@ -20,9 +21,39 @@ from dmlkit.losses import hyperbolic
 FEATURES = "tf_efficientnet_lite0@128"
 COLORS = {"Fruit": "#d55e00", "Vegetables": "#009e73", "Packages": "#0072b2"}
 INK, CONTROL = "#0072b2", "0.35"
-#: Where the verdict names its marks, in points from each.
-SPOTS = ((1, -31), (-13, 12), (9, 5), (6, 4), (-7, -10))
 Node = tuple[str, ...]
+#: One space and its training: c, the most length of a vector (clip), temperature, learning rate.
+Setting = tuple[float, float, float, float]
+#: What the search tries, equally many on both sides: (c, clip, temperature), and rates. The clips
+#: of 6/√c only keep numbers finite; the others are those of Guo et al., with more and less.
+SPACES = {
+    ("trees", "curved"): ((0.1, 19, 1), (0.3, 11, 1), (1, 6, 1), (3, 3.5, 1)),
+    ("trees", "flat"): ((0, math.inf, 0.3), (0, math.inf, 1), (0, math.inf, 3)),
+    ("photographs", "curved"): (
+        (0.01, 60, 1), (0.01, 60, 3), (0.1, 19, 1), (0.1, 19, 3),
+        (1, 0.5, 0.3), (1, 1, 0.3), (1, 2, 0.3), (1, 2, 1),
+    ),
+    ("photographs", "flat"): (
+        (0, math.inf, 0.3), (0, math.inf, 1), (0, math.inf, 3), (0, math.inf, 10),
+        (0, 0.5, 0.3), (0, 1, 0.3), (0, 2, 0.3), (0, 2, 1),
+    ),
+}  # fmt: skip
+RATES = {
+    ("trees", "curved"): (0.03, 0.1, 0.3), ("trees", "flat"): (0.1, 0.3, 1, 3),
+    ("photographs", "curved"): (1e-3, 3e-3, 1e-2), ("photographs", "flat"): (1e-3, 3e-3, 1e-2),
+}  # fmt: skip
+
+
+def candidates(material: str, space: str) -> list[Setting]:
+    """The settings that the search tries in a curved or flat space."""
+    key = material, space
+    return [(c, clip, tau, rate) for c, clip, tau in SPACES[key] for rate in RATES[key]]
+
+
+def best(tried: Mapping[str, float]) -> Setting:
+    """The setting with the highest score, {"c, clip, temperature, rate": %}."""
+    c, clip, tau, rate = map(float, max(tried, key=tried.__getitem__).split(", "))
+    return c, clip, tau, rate
 
 
 def groceries() -> tuple[list[Node], list[int]]:
@@ -97,6 +128,12 @@ def scattered(above: Tensor, seed: int) -> Tensor:
     for k, count in enumerate(above.sum(1).tolist()):
         mixed[k, draw.choice(np.delete(np.arange(n), k), count, replace=False)] = True
     return torch.from_numpy(mixed)
+
+
+def some(labels: Sequence[int], most: int) -> list[int]:
+    """Groups 0, 1, … of the first so many labels; all others are in none, -1."""
+    first = [*dict.fromkeys(labels)][:most]
+    return [first.index(label) if label in first else -1 for label in labels]
 
 
 def off(u: Tensor, c: float, wanted: Tensor) -> float:
@@ -234,124 +271,137 @@ def circles(radius: float = 1.0) -> tuple[Figure, dict[str, Any]]:
     return fig, shown
 
 
-def heat(
-    tried: Mapping[str, Mapping[tuple[float, float], float]],
-) -> tuple[Figure, dict[str, Any]]:
-    """Precision on validation data by c and rate, {data: {(c, rate): %}}, each best framed."""
-    fig, grid = plt.subplots(1, len(tried), figsize=(6.9, 2.9))
-    for axes, (name, found) in zip(np.atleast_1d(grid), tried.items(), strict=True):
-        cs, rates = (sorted({key[k] for key in found}) for k in (0, 1))
-        table = np.array([[found[c, rate] for c in cs] for rate in rates])
-        axes.imshow(
-            table, cmap="Blues", origin="lower", aspect="auto", vmin=0, vmax=1.3 * table.max()
-        )
-        for (j, i), value in np.ndenumerate(table):
-            axes.text(i, j, f"{value:.0f}", ha="center", va="center", fontsize=9)
-        kinds = {"flat": [c for c in cs if c == 0], "curved": [c for c in cs if c > 0]}
-        for of in kinds.values():
-            c, rate = max((k for k in found if k[0] in of), key=found.__getitem__)
-            spot = cs.index(c) - 0.5, rates.index(rate) - 0.5
-            axes.add_patch(Rectangle(spot, 1, 1, fill=False, ec="#d55e00", lw=2.2))
-        axes.set_xticks(range(len(cs)), ["flat" if c == 0 else f"{c:g}" for c in cs])
-        axes.set_yticks(range(len(rates)), [f"{rate:g}" for rate in rates])
-        axes.set(xlabel="c of the plane")
-        axes.set_title(name, loc="left", weight="bold", fontsize=10)
-        axes.grid(False)
-    np.atleast_1d(grid)[0].set_ylabel("learning rate")
-    return fig, {
-        name: figures.example({f"{c:g}": {f"{r:g}": v for (k, r), v in of.items() if k == c}
-                               for c in sorted({c for c, _ in of})})
-        for name, of in tried.items()
-    }  # fmt: skip
-
-
-def by_dimension(
-    flat: Mapping[int, Sequence[float]],
-    curved: Sequence[float],
-    leads: Mapping[str, tuple[Sequence[float], Sequence[float]]],
-) -> tuple[Figure, dict[str, Any]]:
-    """Precision (%) of trees by dimension; leads over three flat dimensions, {links: both}."""
-    fig, (axes, right) = plt.subplots(
-        1, 2, figsize=(6.9, 3.1), width_ratios=(1.3, 1), layout="constrained"
-    )
-    widths, means = [*flat], [float(np.mean(each)) for each in flat.values()]
-    axes.plot(widths, means, color=CONTROL, lw=1.6)
-    for d, mean in zip(widths, means, strict=True):
-        axes.plot([d] * len(flat[d]), flat[d], "o", color=CONTROL, ms=3.5, alpha=0.45, mew=0)
-        axes.annotate(f"{mean:.0f}", (d, max(flat[d])), (-3, 5), textcoords="offset points",
-                      ha="right" if d > 2 else "center", fontsize=9, color=CONTROL)  # fmt: skip
-    level = float(np.mean(curved))
-    axes.plot([2] * len(curved), curved, "o", color=INK, ms=3.5, alpha=0.45, mew=0)
-    axes.plot(2, level, "D", color=INK, ms=8)
-    axes.text(
-        2.3, level, f"curved: {level:.0f}", color=INK, weight="bold", fontsize=10, va="center"
-    )
-    axes.annotate(
-        "flat", (7, float(np.interp(7, widths, means))), (6, -10), textcoords="offset points",
-        color=CONTROL, weight="bold", ha="left", va="center", fontsize=10,
-    )  # fmt: skip
-    axes.set(ylim=(0, 104), xlim=(1.5, widths[-1] + 0.5), xticks=widths)
-    axes.set_xlabel("dimensions")
-    axes.set_title("mean average precision (%)", loc="left", fontsize=9, weight="bold")
-    drawn = figures.gains(
-        right, {name: np.subtract(bent, three) for name, (bent, three) in leads.items()}, "points"
-    )
-    right.set_title(
-        "curved, 2 dimensions − flat, 3", loc="right", x=1.18, fontsize=9, weight="bold"
-    )
-    scores = {f"{d}": figures.sample(each) for d, each in flat.items()}
-    return fig, {"scores": scores, "curved": figures.sample(curved), "lead": drawn} | {
-        "against": {f"{d}": figures.summary(np.subtract(curved, each)) for d, each in flat.items()}
-    }
-
-
 def answer(
-    found: Mapping[str, np.ndarray],
-    floors: Mapping[str, float],
-    overlap: float,
-    chosen: str,
+    found: Mapping[str, Mapping[str, Mapping[int, Sequence[float]]]],
+    untrained: Mapping[str, Sequence[float]],
+    raw: float,
+    overlap: Mapping[str, float],
 ) -> tuple[Figure, dict[str, Any]]:
-    """Precision by the radius in units of curvature, and differences to the flat plane.
+    """Precision (%) by dimensions, {material: {space: {d: (R,)}}}, and curved minus flat.
 
-    ``found`` is {space: (precision of new and of trained products, radius) by network (R, 3)}:
-    first the flat plane, then the curved ones by c, last the flat space of three dimensions.
-    The one that the search has ``chosen`` is marked.
+    ``untrained`` has a mean for each d, ``raw`` is that of untouched features, on photographs.
     """
-    first, *curved, third = found
-    fig, (axes, right) = plt.subplots(
-        1, 2, figsize=(6.9, 3.4), width_ratios=(1.1, 1), layout="constrained"
-    )
-    inks = dict(zip(found, ["0.35", *[INK] * len(curved), "#d55e00"], strict=True))
-    path = np.array([np.append(np.median(found[n][:, 2]), found[n][:, 0].mean())
-                     for n in (first, *curved)])  # fmt: skip
-    axes.plot(*path.T, color=INK, lw=1.6, zorder=1)
-    for name, (x, y) in zip((first, *curved), path, strict=True):
-        axes.plot(x, y, "D", color=inks[name], ms=7, zorder=3)
-    end = 1.06 * path[:, 0].max()
-    levels = {f"{third}": (float(found[third][:, 0].mean()), inks[third])}
-    levels |= {name: (value, "0.45") for name, value in floors.items()}
-    for name, (value, ink) in levels.items():
-        axes.axhline(value, color=ink, lw=1.3, ls=":", zorder=0)
-        axes.text(end, value + 0.8, f"{name}: {value:.0f}", color=ink, fontsize=8.5, ha="right")
-    for name, (x, y), (dx, dy), ha in zip(
-        (first, *curved), path, SPOTS, ("left", "left", "left", "left", "right"), strict=True
-    ):
-        axes.annotate(name.replace(", ", ",\n"), (x, y), (dx, dy), ha=ha, fontsize=8.5,
-                      textcoords="offset points", color=inks[name], weight="bold")  # fmt: skip
-    axes.set(xlim=(-0.04 * end, end), ylim=(0, 1.12 * max(floors.values())))
-    axes.set_xlabel("radius in units of curvature")
-    axes.set_title("mean average precision (%)", loc="left", fontsize=9, weight="bold")
-    rows = {name: found[name][:, 0] - found[first][:, 0] for name in (*curved, third)}
-    drawn = figures.gains(right, rows, "points", overlap)
-    labels = [n.replace(", ", ",\n") + "\n(chosen)" * (n == chosen) for n in drawn]
-    right.set_yticks(range(len(drawn)), labels, fontsize=9)
-    for tick, name in zip(right.get_yticklabels(), drawn, strict=True):
-        tick.set(color=inks[name], weight="bold")
-    right.set_title("minus flat, 2 dimensions", loc="right", x=1.18, fontsize=9, weight="bold")
-    precision = {name: float(each[:, 0].mean()) for name, each in found.items()} | dict(floors)
-    return fig, {
-        "difference": drawn,
-        "precision": figures.example(precision),
-        "trained": figures.example({n: float(each[:, 1].mean()) for n, each in found.items()}),
-        "radius": figures.example({n: float(np.median(each[:, 2])) for n, each in found.items()}),
-    }
+    fig, grid = plt.subplots(
+        2, 2, figsize=(6.9, 5.2), sharex=True, sharey="row", height_ratios=(1.5, 1),
+        layout="constrained",
+    )  # fmt: skip
+    drawn: dict[str, Any] = {"difference": {}, "plane": {}, "precision": {}}
+    for (material, of), (axes, low) in zip(found.items(), grid.T, strict=True):
+        places = np.arange(len(of["flat"]))
+        axes.plot(places, untrained[material], ":", color="0.5", lw=1.4)
+        for space, ink in (("flat", CONTROL), ("curved", INK)):
+            each = np.array([*of[space].values()])  # (D, R)
+            axes.plot(places, each.mean(1), color=ink, lw=2.2)
+            axes.plot(places, each, "o", color=ink, ms=3.5, alpha=0.4, mew=0)
+        rows = {
+            d: figures.summary(np.subtract(of["curved"][d], of["flat"][d]), overlap[material])
+            for d in of["flat"]
+        }
+        low.axhline(0, color="0.3", lw=1, zorder=1)
+        for x, row in zip(places, rows.values(), strict=True):
+            low.plot([x, x], [row["low"], row["high"]], color=INK, lw=5, alpha=0.45)
+            low.plot(x, row["mean"], "o", color=INK, ms=6)
+            said = f"{round(row['mean'], 1) + 0.0:+.1f}".replace("-", "−")
+            low.annotate(said, (x, row["high"]), (0, 5), textcoords="offset points",
+                         ha="center", fontsize=8.5, color=INK)  # fmt: skip
+        more = [d for d, row in rows.items() if row["low"] > 0]
+        where = f"at d = {', '.join(map(str, more))}" if more else "at no d"
+        axes.set_title(
+            f"{material}: curved finds more {where}", loc="left", weight="bold", fontsize=9
+        )
+        low.set_xticks(places, [f"{d}" for d in of["flat"]])
+        low.set_xlabel("dimensions d")
+        drawn["difference"][material] = {f"{d}": row for d, row in rows.items()}
+        first = next(iter(of["curved"].values()))  # the curved plane, minus more and more flat
+        drawn["plane"][material] = {
+            f"{d}": figures.summary(np.subtract(first, each), overlap[material])
+            for d, each in of["flat"].items()
+        }
+        drawn["precision"][material] = {
+            space: {f"{d}": figures.sample(each) for d, each in of[space].items()} for space in of
+        }
+    grid[0, 0].set(ylim=(0, 108), ylabel="mean average precision (%)")
+    grid[1, 0].set_ylabel("curved − flat (points)")
+    grid[1, 0].margins(y=0.18)
+    _named(grid[0], found, untrained, raw)
+    drawn["floor"] = figures.example({"untouched features": raw, "untrained": dict(untrained)})
+    return fig, drawn
+
+
+def _named(
+    panels: Sequence[Axes],
+    found: Mapping[str, Mapping[str, Mapping[int, Sequence[float]]]],
+    untrained: Mapping[str, Sequence[float]],
+    raw: float,
+) -> None:
+    """Names beside the lines of the answer."""
+    trees, photographs = panels
+    level = [float(np.mean(each)) for each in found["trees"]["flat"].values()]
+    trees.text(1.15, 78, "curved", color=INK, weight="bold", fontsize=10)
+    trees.text(2.1, level[2] - 9, "flat", color=CONTROL, weight="bold", fontsize=10)
+    photographs.axhline(raw, color="0.5", lw=1.4, ls="--", zorder=0)
+    photographs.text(0, raw + 2, f"untouched features: {raw:.0f}", color="0.4", fontsize=8.5)
+    for axes, name in zip(panels, found, strict=True):
+        axes.text(0, untrained[name][1] + 1.5, "untrained", color="0.4", fontsize=8.5)
+        axes.set_xlim(-0.5, len(untrained[name]) - 0.5)
+
+
+def discs(
+    views: Mapping[str, tuple[Tensor, float, Sequence[int]]], ring: float = 3.0
+) -> tuple[Figure, dict[str, Any]]:
+    """Trained places in the disc, {name: (places (N, 2), c, group of each)}; -1 is no group.
+
+    ``ring`` is a radius in units of curvature, drawn as a circle.
+    """
+    fig, grid = plt.subplots(1, len(views), figsize=(6.9, 2.75), layout="constrained")
+    numbers = {}
+    for axes, (name, (places, c, group)) in zip(np.atleast_1d(grid), views.items(), strict=True):
+        x, of = c**0.5 * places.numpy(), np.asarray(group)
+        radius = 2 * np.arctanh(np.minimum(np.linalg.norm(x, axis=1), 1 - 1e-7))
+        axes.add_patch(Circle((0, 0), 1, fill=False, color="0.4", lw=1))
+        axes.add_patch(Circle((0, 0), math.tanh(ring / 2), fill=False, color="0.4", lw=1, ls=":"))
+        axes.scatter(*x[of < 0].T, s=4, color="0.8", lw=0)
+        for k in sorted({*of} - {-1}, reverse=True):  # the largest nodes lie below
+            size = 11 if -1 in of else 8 + 9 * k
+            color = f"C{k}" if -1 in of else plt.get_cmap("viridis")(0.92 * k / of.max())
+            axes.scatter(*x[of == k].T, s=size, color=color, lw=0.3, ec="white", zorder=3)
+        axes.set(aspect="equal", xlim=(-1.03, 1.03), ylim=(-1.03, 1.03))
+        axes.set_axis_off()
+        beyond = float(100 * (radius > ring).mean())
+        axes.set_title(f"{name}\n{beyond:.0f} % beyond radius {ring:g}", fontsize=9, loc="left",
+                       weight="bold")  # fmt: skip
+        numbers[name] = {"beyond": beyond, "median": float(np.median(radius))} | {
+            "by group": {f"{k}": float(np.median(radius[of == k])) for k in sorted({*of} - {-1})}
+        }
+    return fig, {"radius": figures.example(numbers)}
+
+
+def chosen(searched: Mapping[str, Any]) -> tuple[Figure, dict[str, Any]]:
+    """What the search found in each space with each d: the best of its rates and temperatures."""
+    fig, grid = plt.subplots(1, 2, figsize=(6.9, 3.1), layout="constrained")
+    for axes, material in zip(grid, ("trees", "photographs"), strict=True):
+        of, rows = searched[material], {}
+        for space in ("flat", "curved"):
+            for c, clip, *_ in SPACES[material, space]:
+                clipped = f", clip {clip:g}" * (c in (0, 1) and clip < 6)
+                name = ("flat" if space == "flat" else f"c = {c:g}") + clipped
+                start = f"{c:g}, {clip:g}, "
+                rows[name] = [
+                    max(v for k, v in tried.items() if k.startswith(start))
+                    for tried in of[space].values()
+                ]
+        table = np.array([*rows.values()])
+        axes.imshow(table, cmap="Blues", aspect="auto", vmin=0, vmax=1.4 * table.max())
+        for (j, i), value in np.ndenumerate(table):
+            axes.text(i, j, f"{value:.0f}", ha="center", va="center", fontsize=8.5)
+        flat = np.array([name.startswith("flat") for name in rows])
+        for side in (flat, ~flat):
+            for i in range(table.shape[1]):
+                j = int(np.where(side, table[:, i], -1).argmax())
+                axes.add_patch(Rectangle((i - 0.5, j - 0.5), 1, 1, fill=False, ec="#d55e00", lw=2))
+        axes.set_yticks(range(len(rows)), [*rows], fontsize=8.5)
+        axes.set_xticks(range(table.shape[1]), [*of["flat"]])
+        axes.set(xlabel="dimensions d")
+        axes.set_title(material, loc="left", weight="bold", fontsize=10)
+        axes.grid(False)
+    return fig, {name: figures.example(dict(of)) for name, of in searched.items()}
