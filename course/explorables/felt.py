@@ -41,7 +41,8 @@ EXPLORABLE = Explorable(
     "side, and two proxies of other classes. Arrows are forces on sample and proxies.",
     discover="The point pushes only proxies near itself, on the side where the sample is not. In "
     "the printed form the sample feels it, too, and is drawn to its proxy from both sides; in the "
-    "code's form the sample feels nothing of it, whatever λ is.",
+    "code's form the sample feels nothing of it, whatever λ is. The sample's own force grows with "
+    "the scale, and beyond 12 it fades; that of an attached point grows on.",
     choices=(
         Choice(
             "code", "the authors' code",
@@ -50,7 +51,7 @@ EXPLORABLE = Explorable(
         ),
         Choice(
             "paper", "the paper's equation",
-            "Raise λ again. What happens to the sample now? Then move q̂₂ away from the point.",
+            "Set λ to 0 and raise α from 1 to 64. Then do it with λ = 1. How does the force on x go?",
             _SLIDERS,
         ),
     ),
