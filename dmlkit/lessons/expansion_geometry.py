@@ -126,50 +126,38 @@ def corners() -> tuple[Figure, dict[str, Any]]:
     return fig, sides
 
 
-def _pushes(placed: Placing, way: str, n: int, alpha: float, turns: int) -> Array:
-    """Mean push of n points on the nearest of 199 proxies in 8 dimensions: -> (turns,)."""
-    own = F.normalize(torch.randn(8, generator=torch.Generator().manual_seed(3)).double(), dim=0)
-    generator = torch.Generator().manual_seed(34)
-    q = F.normalize(torch.randn(199, 8, generator=generator).double(), dim=1)
-    near = q[(q @ own).argmax()]
-    r = torch.randn(8, generator=generator).double()
-    r = F.normalize(r - (r @ own) * own, dim=0)
-    x = math.cos(math.radians(THETA)) * own + math.sin(math.radians(THETA)) * r
+def pulls(placed: Placing, alpha: float, draws: int) -> tuple[Figure, dict[str, Any]]:
+    """Where points pull their own proxy, as it sees them: of one point, two random, two far apart.
+
+    On the first picture's sphere, with 299 other proxies in random directions.
+    """
+    fig, panels = plt.subplots(1, 3, figsize=(6.5, 2.6))
+    x, p = (torch.as_tensor(each)[None] for each in (SAMPLE, PROXY))
+    others = torch.randn(299, 3, generator=torch.Generator().manual_seed(3)).double()
+    q = torch.cat([p, F.normalize(others)])
+    turn, unit = np.linspace(0, 2 * np.pi, 200), math.sin(math.radians(THETA))
+    rows = {"one point": ("random", 1), "two, random": ("random", 2), "two, far apart": ("far", 2)}
+    found: dict[str, Any] = {}
     torch.manual_seed(5)
-    # Samples of a batch share the turn of a simplex, so each is a batch of its own.
-    z = torch.cat([placed(x[None], own[None], n, way) for _ in range(turns)])
-    share = torch.softmax(alpha * z @ torch.cat([own[None], q]).T, dim=2)
-    share = share[..., 1 + int((q @ own).argmax())]
-    c = near @ own
-    along = (z @ own - c * (z @ near)) / (1 - c**2).sqrt()  # away from the own proxy: the push
-    return np.asarray((alpha * share * along).mean(dim=1))
-
-
-def spacing(placed: Placing, alpha: float, turns: int) -> tuple[Figure, dict[str, Any]]:
-    """One point, two at random places, two far apart: the push of each draw."""
-    rows = {
-        "one point": ("random", 1, "0.7"),
-        "two, random": ("random", 2, INKS["random"]),
-        "two, far apart": ("far", 2, INKS["far"]),
-    }
-    pushes = {name: _pushes(placed, *of[:2], alpha, turns) for name, of in rows.items()}
-    typical = pushes["one point"].mean()
-    fig, panels = plt.subplots(3, 1, figsize=(6.5, 3.3), sharex=True, sharey=True)
-    drawn: dict[str, Any] = {}
-    for axes, (name, each) in zip(panels, pushes.items(), strict=True):
-        percent = 100 * each / typical
-        drawn[name] = {"mean": float(percent.mean()), "spread": float(percent.std())}
-        parts = np.full(turns, 100 / turns)
-        axes.hist(percent, np.linspace(0, 300, 76).tolist(), weights=parts, color=rows[name][2])
-        axes.axvline(percent.mean(), color="black", lw=1.5)
-        said = f"{name}: mean {percent.mean():.0f}, noise {percent.std():.0f}"
-        axes.text(0.99, 0.9, said, transform=axes.transAxes, ha="right", va="top", fontsize=10)
-        axes.set(xlim=(0, 300))
-        axes.grid(False)
-    panels[0].set_title("the same mean push, less noise", fontweight="bold", loc="left")
-    panels[1].set_ylabel("share of draws (%)")
-    panels[-1].set_xlabel("push on one proxy (mean: 100)")
-    return fig, drawn
+    for axes, (name, (way, n)) in zip(panels, rows.items(), strict=True):
+        # Samples of a batch share the turn of a simplex, so each is a batch of its own.
+        z = torch.cat([placed(x, p, n, way) for _ in range(draws)])  # (draws, n, 3)
+        own = torch.softmax(alpha * z @ q.T, dim=2)[..., :1]
+        pull = ((1 - own) * z).mean(dim=1)[:, :2] / (unit * float((1 - own).mean()))
+        found[name] = {"noise": 100 * pull.square().sum(dim=1).mean().sqrt().item()}
+        found[name] |= {"mean": 100 * pull.mean(dim=0).norm().item()}
+        axes.plot(np.cos(turn), np.sin(turn), color="0.6", lw=1)
+        for place in z[0, :, :2] / unit:
+            style = {"arrowstyle": "-|>", "color": figures.WRONG, "lw": 1.8, "shrinkA": 0}
+            axes.annotate("", place.tolist(), (0, 0), arrowprops=style | {"shrinkB": 3})
+            axes.plot(*place, **globes.POINT)
+        axes.plot(*pull.T, ".", color="0.35", ms=5.5, alpha=0.45, mew=0)
+        axes.plot(0, 0, "*", color="black", ms=13, mec="white", zorder=3)
+        axes.plot(*pull[0], "o", color=figures.RIGHT, ms=8, mec="white", zorder=5)
+        axes.set(xlim=(-1.25, 1.25), ylim=(-1.25, 1.25), aspect="equal")
+        axes.set_axis_off()
+        axes.set_title(f"{name}:\nnoise {found[name]['noise']:.0f}", fontweight="bold")
+    return fig, found
 
 
 def noise(
@@ -180,10 +168,11 @@ def noise(
     alpha: float,
     batch: int,
     turns: int,
-) -> float:
-    """Noise of the points' gradient at unit proxies by drawing their places anew.
+) -> tuple[float, float]:
+    """Noise of the points' gradient at unit proxies by drawing their places anew, in percent.
 
-    In percent of the noise by drawing batches of X (C, m, f).
+    It is over the noise by drawing batches of X (C, m, f); then how much of its variance is at the
+    proxies of the batch's own classes.
     """
     q = F.normalize(proxies).detach().requires_grad_()
     own: list[Tensor] = []
@@ -195,9 +184,11 @@ def noise(
         own += torch.autograd.grad(real, q, retain_graph=True)
         terms = [term(x, y, unit) for _ in range(turns)]
         each = [torch.autograd.grad(value, q, retain_graph=True)[0] for value in terms]
-        pushes.append(torch.stack(each).var(dim=0).sum())  # of (turns, C, d)
+        of = torch.stack(each).var(dim=0).sum(dim=1)  # (C,), of (turns, C, d)
+        pushes.append(torch.stack([of.sum(), of[y.unique()].sum()]))
     whole = torch.stack(own).var(dim=0).sum().sqrt()
-    return 100 * (torch.stack(pushes).mean().sqrt() / whole).item()
+    total, theirs = torch.stack(pushes).mean(dim=0)
+    return 100 * (total.sqrt() / whole).item(), 100 * (theirs / total).item()
 
 
 def noises(found: Mapping[Way, Array]) -> tuple[Figure, dict[str, Any]]:
@@ -207,23 +198,24 @@ def noises(found: Mapping[Way, Array]) -> tuple[Figure, dict[str, Any]]:
     fine = np.linspace(1, 7, 100)
     start = float(np.mean(found["random", 1]))
     axes.plot(fine, start / np.sqrt(fine), color="0.6", lw=1.2, ls=":")
-    axes.text(4.7, start / np.sqrt(4.7) + 7, r"$\propto 1/\sqrt{n}$", color="0.45", fontsize=10)
-    for way, side in (("random", 9), ("far", 9)):
+    axes.text(5.6, start / np.sqrt(5.6) + 7, r"$\propto 1/\sqrt{n}$", color="0.45", fontsize=10)
+    for way in ("random", "far"):
         at, each = _curve(found, way)
         means = each.mean(axis=1)
         axes.plot(at, means, "o-", color=INKS[way], lw=2.2, ms=7, mec="white", zorder=3)
         for n, values, mean in zip(at, each, means, strict=True):
             drawn[f"{way} {n}"] = figures.summary(values, OVERLAP)
             if n > 1:
-                axes.text(n, mean + side, f"{mean:.0f}" if mean > 9.5 else f"{mean:.1f}",
-                          color=INKS[way], ha="center", fontsize=10)  # fmt: skip
+                said = f"{mean:.0f}" if mean > 9.5 else f"{mean:.1f}"
+                axes.text(n + 0.08, mean + 8, said, color=INKS[way], fontsize=10)
     axes.text(1.12, start, f"one point: {start:.0f}", va="center", fontsize=10)
-    axes.text(7.15, drawn["random 7"]["mean"], "random\nplaces", color=INKS["random"], va="center")
-    axes.text(7.15, drawn["far 7"]["mean"], "far apart", color=INKS["far"], va="center")
+    axes.text(4.9, drawn["random 7"]["mean"] - 4, "random places", color=INKS["random"])
+    axes.text(4.9, 6, "far apart", color=INKS["far"])
     axes.set(
-        xlabel="points a sample", xticks=(1, 2, 3, 7), xlim=(0.8, 8.1), ylim=(-6, 1.12 * start)
+        xlabel="points a sample", xticks=(1, 2, 3, 7), xlim=(0.8, 7.6), ylim=(-6, 1.12 * start)
     )
-    axes.set_title("noise of the points (of batches: 100)", fontweight="bold", loc="left")
+    axes.set_ylabel("noise (of batches: 100)")
+    axes.set_title("two far apart have hardly any noise", fontweight="bold", loc="left")
     return fig, {"noise": drawn}
 
 
@@ -243,8 +235,8 @@ def answer(
     fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 3.7), width_ratios=(1.25, 1))
     drawn: dict[str, Any] = {}
     none = score["none", 0]
-    left.axhline(0, color="0.3", lw=1)
-    left.text(7.5, 0.08, "no points", ha="right", va="bottom", color="0.3", fontsize=9)
+    left.axhline(0, color="0.3", lw=1.5)
+    left.text(7.4, 0.05, f"no points: {none.mean():.1f} %", ha="right", color="0.3", fontsize=10)
     for way in ("random", "far"):
         at, each = _curve(score, way)
         kept = [figures.summary(values - none, OVERLAP) for values in each]
@@ -256,13 +248,21 @@ def answer(
         theirs = _curve(live, way)[1].mean(axis=1) - live["none", 0].mean()
         left.plot(at, theirs, "x", color=INKS[way], ms=5, zorder=4)
     own = figures.summary(score["corners", 7] - none, OVERLAP)
-    left.plot(7.2, own["mean"], "^", color=figures.WRONG, ms=8, mec="white", zorder=4)
+    left.plot(7.25, own["mean"], "^", color=figures.WRONG, ms=8, mec="white", zorder=4)
+    near = {
+        "far": (4.1, drawn["far 3"]["mean"] + 0.1, "far apart", "left", "bottom"),
+        "random": (3.5, drawn["random 3"]["mean"] - 0.12, "random places", "left", "top"),
+    }
+    for way, (x, y, name, ha, va) in near.items():  # fmt: skip
+        left.text(x, y, name, color=INKS[way], fontsize=10, fontweight="bold", ha=ha, va=va)
+    left.text(1.15, drawn["random 1"]["mean"], "one point", va="top", fontsize=9)
     left.set(xlabel="points a sample", xticks=(1, 2, 3, 7), xlim=(0.7, 7.6))
-    left.set_title("Recall@1 minus no points", fontweight="bold", loc="left")
+    left.set_ylabel("Recall@1 minus no points")
+    left.set_title("two far apart beat seven at random", fontweight="bold", loc="left")
     kept_gains = figures.gains(right, gains, "points of Recall@1", OVERLAP)
     right.axvline(1, color="0.4", lw=1.2, ls=":", zorder=0)
     right.tick_params(axis="y", length=0, labelsize=9)
-    right.set_title("far − random", fontweight="bold", loc="left")
+    right.set_title("far apart − random", fontweight="bold", loc="left")
     level = {f"{way} {n}": figures.summary(each, OVERLAP) for (way, n), each in score.items()}
     return fig, {"minus none": drawn | {"corners 7": own}, "gain": kept_gains, "level": level}
 
