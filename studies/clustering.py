@@ -26,7 +26,7 @@ MARGINS, RATES = (1, 5, 25, 125), (0.0025, 0.005, 0.01, 0.02, 0.04, 0.08)
 TRIPLETS = "semi-hard triplets"
 #: With the paper's swaps: rates by margin.
 SWAPPED = {1: (0.005, 0.01, 0.02), 5: (0.005, 0.01, 0.02), 25: (0.0025, 0.005, 0.01),
-           125: (0.00125, 0.0025, 0.005, 0.01)}  # fmt: skip
+           125: (0.00125, 0.0025, 0.005, 0.01, 0.02)}  # fmt: skip
 KEYS = ["loss", "lr", "seed"]
 
 

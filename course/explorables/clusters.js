@@ -59,7 +59,7 @@ const drawing = (settings) => {
     tables: (answer) => [["Each point", ["point", "chosen medoid", "own medoid", "force in x", "in y"],
       names.map((name, i) => [name, names[answer.chosen[i]], names[answer.own[i]], [`force.${i}.0`], [`force.${i}.1`]])]],
     key: [[bar("var(--push)", "push, from the nearest chosen medoid"), bar("var(--pull)", "pull, to the own class’s medoid"), bar("var(--line)", "both are one point: they cancel")],
-      "Rings: medoids. Arrows: forces. Small dots: the same points, distances × s."],
+      "Rings: medoids. Arrows: forces. Small dots: the points at distances × s."],
     play: { label: "Follow the forces", step: ({ loss, force }, { points }) => (loss < 5e-4 ? null : points.map((x, i) => x.map((v, k) => v + 0.01 * force[i][k]))) },
   };
 };

@@ -57,17 +57,18 @@ EXPLORABLE = Explorable(
     figure="07_links",
     alt="Twelve points of three classes in the plane, to be dragged. Orange links lead to the "
     "nearest chosen medoid, blue ones to the own class's medoid; arrows are the forces.",
-    discover="The margin chooses which clustering is compared, and that is all. A larger one "
-    "chooses a worse clustering, so more points have two different medoids and move. But none ever "
-    "has more than one push and one pull of its own. Half the distances act like twice the margin.",
+    discover="A point whose two medoids are one feels nothing of its own; nor do B₁ and B₄ of each "
+    "other at γ = 2, as one pulls and one pushes. A larger margin compares with a worse "
+    "clustering, so more points move; but each has one push and one pull of its own, no more. "
+    "Half the distances act like twice the margin.",
     choices=(
         Choice(
             "clustering", "structured clustering",
-            "Move γ up from 0 and watch the links. Which points feel nothing, and what do their "
-            "two medoids have in common? Then follow the forces until the loss is 0.",
+            "Move γ up from 0 and watch the links. Which points feel nothing, and where do their "
+            "links lead? Then follow the forces until the loss is 0.",
             (
                 Slider("margin γ", 0.0, 10.0, 0.0, step=0.1),
-                Slider("distances × s", 0.1, 1.0, 1.0, step=0.05),
+                Slider("distances × s", 0.2, 1.0, 1.0, step=0.1),
             ),
         ),
     ),
