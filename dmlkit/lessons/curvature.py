@@ -354,7 +354,7 @@ def discs(
     ``ring`` is a radius in units of curvature, drawn as a circle.
     """
     fig, grid = plt.subplots(1, len(views), figsize=(6.9, 2.75), layout="constrained")
-    numbers = {}
+    numbers, most = {}, max(max(group) for _, _, group in views.values())
     for axes, (name, (places, c, group)) in zip(np.atleast_1d(grid), views.items(), strict=True):
         x, of = c**0.5 * places.numpy(), np.asarray(group)
         radius = 2 * np.arctanh(np.minimum(np.linalg.norm(x, axis=1), 1 - 1e-7))
@@ -363,7 +363,7 @@ def discs(
         axes.scatter(*x[of < 0].T, s=4, color="0.8", lw=0)
         for k in sorted({*of} - {-1}, reverse=True):  # the largest nodes lie below
             size = 11 if -1 in of else 8 + 9 * k
-            color = f"C{k}" if -1 in of else plt.get_cmap("viridis")(0.92 * k / of.max())
+            color = f"C{k}" if -1 in of else plt.get_cmap("viridis")(0.92 * k / most)
             axes.scatter(*x[of == k].T, s=size, color=color, lw=0.3, ec="white", zorder=3)
         axes.set(aspect="equal", xlim=(-1.03, 1.03), ylim=(-1.03, 1.03))
         axes.set_axis_off()
@@ -391,7 +391,7 @@ def chosen(searched: Mapping[str, Any]) -> tuple[Figure, dict[str, Any]]:
                     for tried in of[space].values()
                 ]
         table = np.array([*rows.values()])
-        axes.imshow(table, cmap="Blues", aspect="auto", vmin=0, vmax=1.4 * table.max())
+        axes.imshow(table, cmap="Blues", aspect="auto", vmin=0, vmax=1.8 * table.max())
         for (j, i), value in np.ndenumerate(table):
             axes.text(i, j, f"{value:.0f}", ha="center", va="center", fontsize=8.5)
         flat = np.array([name.startswith("flat") for name in rows])
