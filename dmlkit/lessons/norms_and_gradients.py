@@ -157,32 +157,35 @@ def free_race(
     return told
 
 
-def trainings(told: Mapping[str, Mapping[float, np.ndarray]]) -> tuple[Figure, dict[str, Any]]:
-    """Losses by step of {way: {p: losses (starts, steps)}}, "free" on the left, "own" on the right.
+def averaged(told: Mapping[str, Mapping[float, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
+    """Means over each training, {way: {p: (starts,)}}, without the loss before the first step."""
+    return {
+        way: {f"{p:g}": each[:, 1:].mean(axis=1) for p, each in of_p.items()}
+        for way, of_p in told.items()
+    }
 
-    The numbers are means over each training, by way and p, without the loss before the first step.
+
+def trainings(told: Mapping[str, Mapping[float, np.ndarray]]) -> tuple[Figure, dict[str, Any]]:
+    """Losses by step of {way: {p: losses (starts, steps)}}, free embeddings left, networks right.
+
+    The numbers are the means over each training.
     """
     fig, panels = plt.subplots(1, 2, figsize=(6.8, 3.0))
     inks = {-1: "#9a6a00", 0: "black", 1: BLUE, 2: PURPLE}
-    titles = {"free": "free embeddings", "own": "networks"}
+    titles = {"far more unequal": "free, far more unequal", "own": "networks"}
     for axes, (way, title) in zip(panels, titles.items(), strict=True):
         for p, ink in inks.items():
             mean = told[way][p].mean(axis=0)
             line = np.convolve(mean, np.full(5, 0.2), mode="valid")  # means of five steps
             look: dict[str, Any] = {"color": ink, "lw": 2, "ls": "-" if p else "--"}
-            axes.plot(range(2, len(line) + 2), line, label=f"p = {p}".replace("-", "−"), **look)
+            axes.plot(range(4, len(line) + 2), line[2:], label=f"p = {p}".replace("-", "−"), **look)
         axes.set_title(title, **BOLD)
         axes.set_xlabel("step")
     panels[0].set_ylabel("loss")
-    panels[0].set_yscale("log")
-    panels[0].set_yticks([0.01, 0.1, 1], ["0.01", "0.1", "1"])
-    panels[0].minorticks_off()
     panels[1].legend(loc="upper right")
-    means = {
-        way: {f"{p:g}": figures.sample(each[:, 1:].mean(axis=1)) for p, each in of_p.items()}
-        for way, of_p in told.items()
-    }
-    return fig, {"loss": means}
+    loss = {way: {p: figures.sample(each) for p, each in of_p.items()}
+            for way, of_p in averaged(told).items()}  # fmt: skip
+    return fig, {"loss": loss}
 
 
 def in_parts(net: Sequence[Any], photographs: Tensor, labels: Tensor, loss: Any) -> dict[str, Any]:
@@ -232,7 +235,7 @@ def split(batches: Sequence[Mapping[str, np.ndarray]]) -> tuple[Figure, dict[str
         axes.set_yticks([0.1, 0.3, 1, 3, 10], ["0.1", "0.3", "1", "3", "10"])
         axes.minorticks_off()
         axes.legend(loc="upper right" if axes is panels[1] else "upper left", framealpha=0.9)
-    panels[0].set_ylabel("factor (median 1)")
+    panels[0].set(ylabel="factor (median 1)", ylim=(0.3, 5))
     panels[1].set_ylabel("turn (median 1)")
     names = {
         "h": "share of h",
