@@ -44,7 +44,7 @@ def _flat(images: Tensor, eta: float, steps: int) -> np.ndarray:
 
 def rings(images: Tensor, steps: int) -> tuple[Figure, dict[str, Any]]:
     """Eight characters (8, 20, 1, 32, 32) in the plane, without a constraint and with SEC."""
-    fig = plt.figure(figsize=(7.2, 3.3))
+    fig = plt.figure(figsize=(7.4, 3.4))
     halves: Any = fig.subfigures(2, 1, height_ratios=(1, 4))
     key, body = halves
     for axes, image, color in zip(key.subplots(1, 8), images[:, 0, 0], EIGHT, strict=True):
@@ -188,7 +188,7 @@ def answer(
 ) -> tuple[Figure, dict[str, Any]]:
     """Recall@1 by learning rate, and differences to no constraint; found[way, rate] is (R, 4)."""
     fig, (left, right) = plt.subplots(
-        1, 2, figsize=(7.4, 3.7), width_ratios=(1.05, 1), layout="constrained"
+        1, 2, figsize=(7.4, 3.9), width_ratios=(1.05, 1), layout="constrained"
     )
     score = {key: each[:, 0] for key, each in found.items()}
     drawn: dict[str, Any] = {"levels": {}}
@@ -209,6 +209,8 @@ def answer(
     left.set_xticks(rates, [f"{rate:g}" for rate in rates])
     left.minorticks_off()
     left.set(xlabel="learning rate", ylabel="Recall@1, unseen characters (%)")
+    figures.letter(left, "with SEC, large rates fail")
+    figures.letter(right, "short norms are a cause")
     at = f"{large:g}"
     pairs = {
         f"SEC,\nrate {at}": (("SEC", large), ("none", large)),
@@ -234,7 +236,7 @@ def answer(
 
 def brake(found: Mapping[tuple[str, float], np.ndarray]) -> tuple[Figure, dict[str, Any]]:
     """Norms by learning rate, and Recall@1 by rate over norm; found[way, rate] is (R, 4)."""
-    fig, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.3), layout="constrained")
+    fig, (left, right) = plt.subplots(1, 2, figsize=(7.4, 3.4), layout="constrained")
     inks = {"none": NONE, "SEC": SEC, "short only": SHORT, "even only": EVEN}
     marks = dict(zip(inks, "os^D", strict=True))
     drawn: dict[str, Any] = {name: {} for name in (*TOLD[1:], "effective rate")}
@@ -258,10 +260,12 @@ def brake(found: Mapping[tuple[str, float], np.ndarray]) -> tuple[Figure, dict[s
     left.set(xscale="log", yscale="log", ylim=(3, 300), xlabel="learning rate")
     left.set_xticks(ticks, [f"{rate:g}" for rate in ticks])
     left.set_yticks([3, 10, 30, 100, 300], ["3", "10", "30", "100", "300"])
-    left.set_title("the mean norm in training", loc="left", fontweight="bold")
+    left.set_ylabel("mean norm in training")
+    figures.letter(left, "without SEC, norms grow with the rate")
     right.set(xscale="log", ylim=(0, 100), xlabel="1000 × rate / mean norm")
     right.set_xticks([0.5, 1, 2, 5, 10], ["0.5", "1", "2", "5", "10"])
-    right.set_title("Recall@1 (%) by effective rate", loc="left", fontweight="bold")
+    right.set_ylabel("Recall@1, unseen characters (%)")
+    figures.letter(right, "large rate / norm: fewer are found")
     right.legend(loc="lower left", fontsize=8.5, frameon=False)
     for axes in (left, right):
         axes.minorticks_off()
