@@ -64,10 +64,10 @@ EXPLORABLE = Explorable(
     choices=(
         Choice(
             "clustering", "structured clustering",
-            "Move γ up from 0 and watch the links. Which points feel nothing, and where do their "
+            "Move γ up and watch the links. Which points feel nothing, and where do their "
             "links lead? Then follow the forces until the loss is 0.",
             (
-                Slider("margin γ", 0.0, 10.0, 0.0, step=0.1),
+                Slider("margin γ", 0.0, 10.0, 1.0, step=0.1),
                 Slider("distances × s", 0.2, 1.0, 1.0, step=0.1),
             ),
         ),
