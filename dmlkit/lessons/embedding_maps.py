@@ -232,7 +232,7 @@ def answer(
                           color=ink, alpha=0.2, lw=0)  # fmt: skip
         left.plot(ks, found, ".", color=ink, ms=3, alpha=0.5)
         left.plot(ks, found.mean(axis=1), "o-", color=ink, ms=6, lw=2)
-        left.text(ks[0], 76 if side > 0 else 63, way, color=ink, fontweight="bold")
+        left.text(ks[0], 83 if side > 0 else 62, way, color=ink, fontweight="bold")
     for name, value in {"PCA": right["PCA"].mean(), "chance": 50}.items():
         left.axhline(value, color="0.5", lw=1.2, ls=":", zorder=0)
         left.text(ks[-1], value + 0.8, name, fontsize=9, ha="right", color="0.3")
@@ -241,7 +241,7 @@ def answer(
         ks, [f"{n}\n{share.mean():.0f} %" for n, share in zip(ks, joining.values(), strict=True)]
     )
     left.minorticks_off()
-    left.set_xlabel("neighbors, and how much of the weights joins classes")
+    left.set_xlabel("neighbors; share of the weights\nthat joins classes")
     shown = {name: each for name, each in effects.items() if "neighbors" in name}
     figures.gains(most, shown, "points, weights − start")
     return fig
