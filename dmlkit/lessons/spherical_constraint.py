@@ -197,10 +197,8 @@ def answer(
         each = np.stack([score[way, rate] for rate in rates])  # (rates, networks)
         left.plot(rates, each, ".", color=ink, ms=5, alpha=0.4, mew=0)
         left.plot(rates, each.mean(axis=1), "o-", color=ink, ms=5, lw=2)
-        name = "no constraint" if way == "none" else "SEC"
-        left.text(
-            rates[-1] * 1.15, each[-1].mean(), name, color=ink, va="center", fontweight="bold"
-        )
+        name, end = "no constraint" if way == "none" else "SEC", each[-1].mean()
+        left.text(rates[-1] * 1.15, end, name, color=ink, va="center", fontweight="bold")
         drawn["levels"][way] = {f"{r:g}": figures.sample(score[way, r]) for r in rates}
     for name, value in floors.items():
         left.axhline(value, color="0.5", ls=":", lw=1.3, zorder=0)
