@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
+from matplotlib.ticker import MultipleLocator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -209,7 +210,10 @@ def film(found: Mapping[str, Mapping[int, float]], floors: Mapping[str, float]) 
         axes.text(0, value - 0.6, name, color="0.35", fontsize=9, va="top")
     axes.set(xlabel="steps", ylabel="new products found\n(Recall@1, %)", xlim=(-1, last * 1.25))
     axes.set_xticks([*by_step])
+    axes.set_ylim(bottom=min(floors.values()) - 4)
+    axes.yaxis.set_major_locator(MultipleLocator(5))
     axes.grid(False)
+    axes.set_title("the head stays, the layers rise", loc="left", fontweight="bold")
     return fig
 
 
