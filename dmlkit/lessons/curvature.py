@@ -131,9 +131,10 @@ def scattered(above: Tensor, seed: int) -> Tensor:
 
 
 def some(labels: Sequence[int], most: int) -> list[int]:
-    """Groups 0, 1, … of the first so many labels; all others are in none, -1."""
-    first = [*dict.fromkeys(labels)][:most]
-    return [first.index(label) if label in first else -1 for label in labels]
+    """Groups 0, 1, … of so many labels, evenly among all; the others are in none, -1."""
+    each = sorted(set(labels))
+    kept = each[:: max(1, len(each) // most)][:most]
+    return [kept.index(label) if label in kept else -1 for label in labels]
 
 
 def off(u: Tensor, c: float, wanted: Tensor) -> float:
@@ -306,9 +307,7 @@ def answer(
                          ha="center", fontsize=8.5, color=INK)  # fmt: skip
         more = [d for d, row in rows.items() if row["low"] > 0]
         where = f"at d = {', '.join(map(str, more))}" if more else "at no d"
-        axes.set_title(
-            f"{material}: curved finds more {where}", loc="left", weight="bold", fontsize=9
-        )
+        axes.set_title(f"{material}: curved leads {where}", loc="left", weight="bold", fontsize=9)
         low.set_xticks(places, [f"{d}" for d in of["flat"]])
         low.set_xlabel("dimensions d")
         drawn["difference"][material] = {f"{d}": row for d, row in rows.items()}
@@ -342,7 +341,7 @@ def _named(
     photographs.axhline(raw, color="0.5", lw=1.4, ls="--", zorder=0)
     photographs.text(0, raw + 2, f"untouched features: {raw:.0f}", color="0.4", fontsize=8.5)
     for axes, name in zip(panels, found, strict=True):
-        axes.text(0, untrained[name][1] + 1.5, "untrained", color="0.4", fontsize=8.5)
+        axes.text(0, untrained[name][1] + 2.5, "untrained", color="0.4", fontsize=8.5)
         axes.set_xlim(-0.5, len(untrained[name]) - 0.5)
 
 
