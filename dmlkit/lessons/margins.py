@@ -144,8 +144,9 @@ def answer(
 ) -> tuple[Figure, dict[str, Any]]:
     """Recall@1 by the steps of a training, with a margin and without; below, the difference.
 
-    ``found`` has Recall@1 by loss (networks, 2, steps), ``live`` what the reader's own trainings
-    gain at the first steps. The placebo, run minus run, is scaled to the scatter of a mean of two.
+    ``found`` has Recall@1 by loss (networks, 2, steps), of "removed", the margin's settings without
+    it, at the first length; ``live`` what the reader's own trainings gain at the first lengths.
+    The placebo, run minus run, is scaled to the scatter of a mean of two.
     """
     fig, (top, low) = plt.subplots(
         2, 1, figsize=(6.5, 5.4), height_ratios=(1, 1.15), sharex=True, layout="constrained"
@@ -157,6 +158,8 @@ def answer(
         "gain": gain,
         "placebo": np.diff(found["none"], axis=1)[:, 0] / math.sqrt(2),
         "shared": mean["margin, shared"] - mean["none, shared"],
+        "removed": mean["margin"][:, :1] - mean["removed"],
+        "rate": mean["removed"] - mean["none"][:, :1],
         "own − shared": mean["none"][:, : len(live)] - mean["none, shared"],
     }
     drawn: dict[str, Any] = {"level": {}, "first − last": figures.summary(gain[:, 0] - gain[:, -1])}
@@ -168,6 +171,7 @@ def answer(
     for name, shift, ink, lw, mark, ms in (
         ("placebo", 0.14, "0.72", 6, "_", 1),
         ("shared", 0.26, figures.WRONG, 1.8, "s", 5),
+        ("removed", 0.38, MARGIN, 1.4, "D", 5),
         ("gain", 0, MARGIN, 2.4, "o", 8),
     ):
         for place, row in enumerate(drawn[name].values()):
@@ -175,11 +179,13 @@ def answer(
             low.plot([place + shift] * 2, ends, color=ink, lw=lw, solid_capstyle="butt")
             low.plot(place + shift, row["mean"], mark, color=ink, ms=ms)
     for place, row in enumerate(drawn["gain"].values()):
-        said = f"{row['mean']:+.1f}\n[{row['low']:.1f}, {row['high']:.1f}]".replace("-", "−")
+        at = [round(row[end], 1) + 0.0 for end in ("mean", "low", "high")]  # no −0
+        said = f"{at[0]:+.1f}\n[{at[1]:.1f}, {at[2]:.1f}]".replace("-", "−")
         style: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": 9}
         low.text(place - 0.09, row["mean"], said, color=MARGIN, **style)
-    low.plot(range(len(live)), live, "D", ms=8, mfc="none", mec="black", mew=1.3)
-    low.set_title("margin − none (points)", loc="left", weight="bold")
+    low.plot(range(len(live)), live, "x", ms=8, color="black", mew=1.6)
+    low.set_title("Margin minus none: the gain falls", loc="left", weight="bold")
+    low.set_ylabel("points of Recall@1")
     low.set_xticks(range(len(steps)), [f"{n}" for n in steps])
     low.set(xlabel="steps of the training", xlim=(-0.6, len(steps) - 0.35))
     return fig, drawn
@@ -188,6 +194,8 @@ def answer(
 def _levels(axes: Axes, mean: Mapping[str, np.ndarray], raw: float) -> None:
     """Curves of Recall@1 by place, of each loss at its own setting and at a shared one."""
     for name, each in mean.items():
+        if name == "removed":
+            continue
         shared, dash = name.endswith("shared"), "--" if name.startswith("margin") else "-"
         look: dict[str, Any] = {"color": INKS[name.partition(",")[0]], "ms": 5}
         look |= {"lw": 1.4, "marker": "s"} if shared else {"lw": 2.2, "marker": "o"}
@@ -197,10 +205,13 @@ def _levels(axes: Axes, mean: Mapping[str, np.ndarray], raw: float) -> None:
     for name, y in (("margin", 6 if above else -7), ("none", -7 if above else 6)):
         axes.annotate(name, (last, mean[name][-1]), (9, y), color=INKS[name], **words)
     where = len(mean["none, shared"]) - 1, mean["none, shared"][-1]
-    axes.annotate("both at one shared setting", where, (10, -2), color="0.35", **words)
+    axes.annotate("both at one shared setting", where, (10, -11), color="0.35", **words)
     axes.axhline(raw, color="0.6", lw=1.4, ls=":", zorder=0)
     axes.text(last + 0.6, raw, "raw pixels", color="0.35", va="bottom", ha="right", fontsize=9)
-    axes.set_title("Recall@1 on new characters (%)", loc="left", weight="bold")
+    axes.set_title(
+        "New characters: both losses find most after 400 steps", loc="left", weight="bold"
+    )
+    axes.set_ylabel("Recall@1 (%)")
 
 
 def tight(found: Mapping[str, np.ndarray], steps: Sequence[int]) -> tuple[Figure, dict[str, Any]]:
@@ -210,7 +221,7 @@ def tight(found: Mapping[str, np.ndarray], steps: Sequence[int]) -> tuple[Figure
     """
     fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.8), layout="constrained")
     drawn: dict[str, Any] = {}
-    names = {"lead": "lead", "own angle": "angle to the own proxy"}
+    names = {"lead": "The lead grows past that of none", "own angle": "The own angle stays smaller"}
     for place, (axes, (what, said)) in enumerate(zip(panels, names.items(), strict=True)):
         for name, label in (("none", "no margin"), ("margin", "margin")):
             values = found[name][:, :, place]
@@ -218,11 +229,14 @@ def tight(found: Mapping[str, np.ndarray], steps: Sequence[int]) -> tuple[Figure
             rows = {f"{n}": figures.summary(values[:, k]) for k, n in enumerate(steps)}
             drawn.setdefault(what, {})[name] = rows
         change = found["margin"][:, :, place] - found["none"][:, :, place]
-        rows = {f"{n}": figures.summary(change[:, k]) for k, n in enumerate(steps)}
-        drawn[f"{what}, margin − none"] = rows
+        for sign, title in ((1, f"{what}, margin − none"), (-1, f"none − margin, {what}")):
+            drawn[title] = {
+                f"{n}": figures.summary(sign * change[:, k]) for k, n in enumerate(steps)
+            }
         axes.set_xticks(range(len(steps)), [f"{n}" for n in steps])
-        axes.set_title(f"{said} (degrees)", loc="left", weight="bold")
+        axes.set_title(said, loc="left", weight="bold")
         axes.set_xlabel("steps of the training")
+    panels[0].set_ylabel("degrees")
     panels[0].legend(frameon=False, loc="lower right")
     return fig, drawn
 
@@ -244,6 +258,7 @@ def search(tried: Sequence[Sequence[float]]) -> tuple[Figure, dict[str, Any]]:
             drawn[f"{m:g} rad, {steps} steps"] = {f"{r:g}": float(v) for r, v in best.items()}
         axes.set_xscale("log")
         axes.set_xticks([0.0025, 0.01, 0.04], ["0.0025", "0.01", "0.04"])
+        axes.set_xlim(0.0009, 0.12)
         axes.minorticks_off()
         axes.set_title(f"{steps} steps", loc="left", weight="bold")
         axes.set_xlabel("learning rate")
