@@ -9,7 +9,7 @@ export function compute({ numbers: [dimensions], points: [[reach]] }) {
   const e = logs.map((v) => Math.exp(v - top)), sum = e.reduce((a, b) => a + b, 0), share = e.map((v) => v / sum);
   const mean = share.reduce((a, p, k) => a + p * D[k], 0);
   return {
-    d, near: 1e4 * share.reduce((a, p, k) => a + (D[k] <= reach ? p : 0), 0), mean,
+    d, near: 1e4 * share.reduce((a, p, k) => a + (D[k] <= reach ? p : 0), 0), mean, r: reach / mean,
     spread: Math.sqrt(share.reduce((a, p, k) => a + p * (D[k] - mean) ** 2, 0)), q: share.filter((_, k) => k % 10 === 0).map((p) => (p * GRID) / 2),
   };
 }

@@ -94,36 +94,52 @@ ROWS = {
     "place": ("place: as few,\n0.55 − 1", "r = 0.55, as few", "r = 1"),
     "number": ("number: 0.55,\nall − as few", "r = 0.55", "r = 0.55, as few"),
     "control": ("control: largest\nlosses, 0.55 − 1", "r = 0.55, few largest", "r = 1"),
-    "paper": ("paper's draw\n− random", "the paper's draw", "random"),
+    "semi-hard": ("paper's draw\n− semi-hard", "the paper's draw", "semi-hard"),
 }
 _ALSO = {
-    "semi-hard": ("", "the paper's draw", "semi-hard"),
+    "lead": ("", "r = 0.55", "r = 1"),
+    "paper": ("", "the paper's draw", "random"),
     "last step": ("", "r = 0.55, as few", "r = 0.7, as few"),
 }
 #: Of 400 characters 67 are held out, so that two repetitions share so many of them.
 OVERLAP = 67 / 400
-#: Of each curve: how its choices' names end, its words, and ink.
-CURVES = ((", as few", "as few as at r = 1", figures.WRONG), ("", "all that teach", figures.RIGHT))
+#: Of each curve: how its choices' names end, its words, ink, and where they stand, in points.
+CURVES = (
+    (", as few", "as few as at r = 1", figures.WRONG, (-72, -28)),
+    ("", "all that teach", figures.RIGHT, (9, 4)),
+)
 #: What is drawn beside the curves, and where its name stands, in points.
-BESIDE = {"random": (9, -3), "semi-hard": (9, -4), "the paper's draw": (-9, -3)}
+BESIDE = {"random": (9, 8), "the paper's draw": (-8, -1)}
 Kept = Mapping[str, Mapping[str, Any]]
 
 
 def fading(teach: Mapping[str, ArrayLike]) -> tuple[Figure, dict[str, Any]]:
-    """How many triplets teach (%), by step, at each place of the dial: (repetitions, steps)."""
+    """How many triplets teach (%), by step, in steps of 4, at each place: (repetitions, steps)."""
     fig, axes = plt.subplots(figsize=(5.6, 2.5), layout="constrained")
     shown = {}
     for r, ink in zip(PLACES, plt.get_cmap("viridis")((0.82, 0.55, 0.3, 0.0)), strict=True):
         share = np.asarray(teach[f"r = {r:g}"], float)
-        share = share.reshape(*share.shape[:-1], -1, 4).mean(axis=-1)  # of four steps
+        share = share[:, : share.shape[1] // 4 * 4].reshape(len(share), -1, 4).mean(axis=-1)
         at = 4 * np.arange(share.shape[1]) + 2
         axes.plot(at, share.mean(axis=0), color=ink, lw=2.2)
         axes.text(at[-1] + 1.5, share[:, -1].mean(), f"r = {r:g}", color=ink, va="center")
         shown[f"r = {r:g}"] = figures.sample(share)
     axes.set(xlim=(0, at[-1] + 14), ylim=(0, 102), yticks=(0, 50, 100), xlabel="step")
-    axes.set_title("triplets that teach (%)", loc="left", fontsize=10, weight="bold")
+    axes.set_title(
+        "far away, fewer and fewer triplets teach (%)", loc="left", fontsize=10, weight="bold"
+    )
     axes.grid(False)
     return fig, shown
+
+
+def differences(kept: Kept) -> dict[str, Any]:
+    """Each difference with its interval, as far as its two choices were trained."""
+    found = kept["recall"]
+    return {
+        key: figures.summary(np.subtract(found[plus], found[minus]), OVERLAP)
+        for key, (_, plus, minus) in (ROWS | _ALSO).items()
+        if plus in found and minus in found
+    }
 
 
 def verdict(
@@ -137,31 +153,39 @@ def verdict(
     size: dict[str, Any] = {"figsize": (7.6, 4.0), "width_ratios": (1.35, 1)}
     fig, (left, right) = plt.subplots(1, 2, layout="constrained", **size)
     at = {name: (np.mean(kept["far"][name]), np.mean(of)) for name, of in kept["recall"].items()}
-    for end, said, ink in CURVES:
+    bold: dict[str, Any] = {"color": "0.25", "weight": "bold", "fontsize": 11}
+    for end, said, ink, offset in CURVES:
         names = ["r = 1", *(f"r = {r:g}{end}" for r in PLACES[1:])]
         left.plot(*zip(*map(at.get, names), strict=True), "-o", color=ink, lw=2.2, ms=6, zorder=3)
         for name in names:
             each = kept["far"][name], kept["recall"][name]
             left.plot(*each, ".", color=ink, alpha=0.3, ms=5, mew=0)
-        left.annotate(said, at[names[-1]], (-4, 12), textcoords="offset points", color=ink,
+        left.annotate(said, at[names[2]], offset, textcoords="offset points", color=ink,
                       weight="bold", fontsize=9.5)  # fmt: skip
+    low, high = at["r = 0.55, as few"], at["r = 0.55"]
+    arrow: dict[str, Any] = {"arrowstyle": "-|>", "color": "0.25", "lw": 1.6}
+    left.annotate("", high, low, arrowprops=arrow | {"shrinkA": 7, "shrinkB": 7})
+    left.text(low[0] - 0.015, (low[1] + high[1]) / 2, "number", ha="right", **bold)
+    left.text(0.9, np.mean([at["r = 1"][1], low[1]]) - 3.6, "place", ha="right", **bold)
     for name, offset in BESIDE.items():
         left.plot(*at[name], "D", color="0.5", ms=5.5, zorder=4)
-        look: dict[str, Any] = {"textcoords": "offset points", "color": "0.35", "fontsize": 9}
-        left.annotate(name, at[name], offset, ha="left" if offset[0] > 0 else "right", **look)
+        look: dict[str, Any] = {
+            "textcoords": "offset points",
+            "color": "0.35",
+            "fontsize": 9,
+            "ha": "right",
+        }
+        left.annotate(name.removeprefix("the "), at[name], offset, **look)
     for name, scores in live.items():
         left.plot(at[name][0], np.mean(scores), "o", mfc="none", mec="0.15", ms=12, zorder=5)
     left.axhline(floor["raw pixels"], color="0.6", ls=":", lw=1.3, zorder=0)
     said = f"raw pixels {floor['raw pixels']:.0f} (untrained {floor['untrained']:.0f})"
-    left.text(0.5, floor["raw pixels"] + 0.4, said, color="0.4", fontsize=8.5)
-    left.set(xlim=(0.48, 1.03), xticks=(0.5, 0.6, 0.7, 0.8, 0.9, 1))
+    left.text(0.38, floor["raw pixels"] + 0.4, said, color="0.4", fontsize=8.5)
+    left.set(xlim=(0.37, 1.03), xticks=(0.4, 0.6, 0.8, 1))
     left.set(xlabel="r of the negatives that teach")
-    left.set_title("Recall@1 (%), by place and number", loc="left", fontsize=10, weight="bold")
+    left.set_title("Recall@1 (%): place and number gain", loc="left", fontsize=10, weight="bold")
     left.grid(False)
-    drawn: dict[str, Any] = {
-        key: figures.summary(np.subtract(kept["recall"][plus], kept["recall"][minus]), OVERLAP)
-        for key, (_, plus, minus) in (ROWS | _ALSO).items()
-    }
+    drawn = differences(kept)
     figures.spans(right, {said: drawn[key] for key, (said, *_) in ROWS.items()}, "points")
     right.set_title("differences", loc="left", fontsize=10, weight="bold")
     for part, of in kept.items():
