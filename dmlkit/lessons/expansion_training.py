@@ -155,21 +155,13 @@ def same_as_dmlkit(on_points: Callable[..., Tensor], alpha: float, lam: float) -
 @torch.no_grad()
 def standing(x: Tensor, proxies: Tensor, alpha: float) -> dict[str, float]:
     """Of the 40 % of samples (C, m, d) that are nearest to their proxies: their angle to these, and
-    what is left of the softmax's pull, 1 - p, on them and on their points, in percent."""
-    C, m, d = x.shape
-    x, q = F.normalize(x.flatten(0, 1)), F.normalize(proxies)
-    y = torch.arange(C).repeat_interleave(m)
-    own = (x * q[y]).sum(dim=1)
-    E = own.topk(round(0.4 * len(x))).indices
-    z = spherical.expand(x[E], q[y[E]], min(8, d - 1), directions="rotated")
-    places = torch.cat([x[E, None], z], dim=1)  # (k, 1 + n, d)
-    right = (alpha * places @ q.T).softmax(dim=2)[torch.arange(len(E)), :, y[E]]
-    sample, points = 100 * (1 - right[:, 0].mean().item()), 100 * (1 - right[:, 1:].mean().item())
-    return {
-        "angle": own[E].clamp(-1, 1).acos().rad2deg().mean().item(),
-        "left, sample": sample,
-        "left, points": points,
-    }
+    what is left of the softmax's pull on them, 1 - p in percent."""
+    y = torch.arange(len(x)).repeat_interleave(x.shape[1])
+    cosines = F.normalize(x.flatten(0, 1)) @ F.normalize(proxies).T
+    own, E = cosines.gather(1, y[:, None])[:, 0].topk(round(0.4 * len(y)))
+    chance = (alpha * cosines[E]).softmax(dim=1).gather(1, y[E, None])
+    angle = own.clamp(-1, 1).acos().rad2deg().mean().item()
+    return {"angle": angle, "left": 100 * (1 - chance.mean().item())}
 
 
 def setting(
@@ -215,10 +207,10 @@ def _lines(
 
     Names that would meet stand a ``gap`` apart.
     """
-    for form, by_scale in found.items():
+    for over, (form, by_scale) in enumerate(found.items()):
         (name, look), at = LOOKS[form], [float(alpha) for alpha in by_scale]
         each = {end: [s[end] for s in by_scale.values()] for end in ("mean", "low", "high")}
-        axes.plot(at, each["mean"], lw=2, ms=7, mec="white", label=name, zorder=3, **look)
+        axes.plot(at, each["mean"], lw=2, ms=7, mec="white", label=name, zorder=9 - over, **look)
         if band and len(at) > 1:
             axes.fill_between(at, each["low"], each["high"], color=look["color"], alpha=0.18, lw=0)
         elif band:
@@ -248,15 +240,21 @@ def answer(
         }
         for lose in (0, 1)
     )  # fmt: skip
-    fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 3.4))
-    _lines(left, level, 2.6, band=False)
-    for name, value in floors.items():
+    fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 3.7))
+    _lines(left, level, 1.5, band=False)
+    for name, value in [*floors.items()][1:]:  # raw pixels are far below
         left.axhline(value, color="0.5", lw=1.2, ls=":", zorder=0)
-        left.text(0.42, value + 0.4, f"{name}, no training", color="0.4", fontsize=8)
-    left.set_title("Recall@1 (%)", fontweight="bold", loc="left")
+        left.text(0.43, value + 0.3, f"{name}: {value:.0f}", color="0.4", fontsize=8.5)
+    left.set(ylim=(57, 90), ylabel="Recall@1 (%)")
+    left.set_title("highest at scale 2", fontweight="bold", loc="left")
     right.axhline(0, color="black", lw=2)
-    _lines(right, {form: by for form, by in added.items() if form != "none"}, 0.8, band=True)
-    right.set_title("minus no points", fontweight="bold", loc="left")
+    _lines(right, {form: by for form, by in added.items() if form != "none"}, 0.9, band=True)
+    for alpha, place, up in (("2", 2.0, -7.6), ("32", 9.0, 8.6)):
+        mean, low, high = (added["printed"][alpha][end] for end in ("mean", "low", "high"))
+        said = f"{mean:+.1f} [{low:.1f}, {high:.1f}]".replace("-", "−")
+        right.text(place, up, said, color=figures.WRONG, fontsize=9, ha="center")
+    right.set(ylim=(-8.5, 12), yticks=(-5, 0, 5, 10), ylabel="minus no points")
+    right.set_title("as printed: a gain at 32", fontweight="bold", loc="left")
     kept = {name: figures.summary(each, OVERLAP) for name, each in gains.items()}
     return fig, {"level": level, "added": added, "gain": kept, "floor": dict(floors)}
 
@@ -264,7 +262,7 @@ def answer(
 def why(
     stands: Mapping[str, Mapping[float, Sequence[Mapping[str, float]]]],
 ) -> tuple[Figure, dict[str, Any]]:
-    """Angles of samples to their proxies, and what is left of the pull without points, by scale."""
+    """Angles of samples to their proxies, and what is left of the pull on them, by scale."""
     found = {
         form: {
             f"{a:g}": {key: figures.summary([one[key] for one in each], OVERLAP) for key in each[0]}
@@ -272,21 +270,13 @@ def why(
         }
         for form, by_scale in stands.items()
     }
-    fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 3.1))
-    pulls = {where: {a: each[f"left, {where}"] for a, each in found["none"].items()}
-             for where in ("sample", "points")}  # fmt: skip
-    for (where, by_scale), ink in zip(pulls.items(), ("black", figures.WRONG), strict=True):
-        at, means = [float(a) for a in by_scale], [each["mean"] for each in by_scale.values()]
-        left.plot(at, means, "o-", color=ink, lw=2, ms=7, mec="white")
-        left.text(1.18 * at[-1], means[-1], f"at the {where}", color=ink, va="center", fontsize=9)
-    left.set(xscale="log", xlabel="scale α", ylim=(0, 105))
-    left.set_xticks(at, [f"{a:g}" for a in at])
-    left.minorticks_off()
-    left.set_title("pull that is left (%)", fontweight="bold", loc="left")
-    angles = {form: {a: each["angle"] for a, each in by.items()} for form, by in found.items()}
-    _lines(right, angles, 2.2, band=False)
-    right.set(ylim=(0, None))
-    right.set_title("angle to the proxy (°)", fontweight="bold", loc="left")
+    fig, panels = plt.subplots(1, 2, figsize=(6.5, 3.2))
+    titles = {"angle": "angle to the own proxy (°)", "left": "pull that is left, 1 − p (%)"}
+    for axes, (key, title), gap in zip(panels, titles.items(), (2.6, 7), strict=True):
+        each = {form: {a: one[key] for a, one in by.items()} for form, by in found.items()}
+        _lines(axes, each, gap, band=True)
+        axes.set_ylim(0, None)
+        axes.set_title(title, fontweight="bold", loc="left")
     return fig, {"stands": found}
 
 
