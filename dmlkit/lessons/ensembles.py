@@ -12,24 +12,36 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dmlkit import data, figures
-from dmlkit.data.images import ImageSet
+from dmlkit import figures
 
 Array = NDArray[np.float64]
-WIDE = "#0072b2"
+SAME = "the same groups"
+INKS = {"all classes": "#0072b2", "36 groups": "#b35c00", "12 groups": "#e08e0b",
+        SAME: "#8a3ea8"}  # fmt: skip
+TITLE = "Votes of members that learn all classes stay ahead"
+
+
+def name_of(many: int) -> str:
+    """What members learn: a number of groups, or all classes."""
+    return f"{many} groups" if many else "all classes"
 
 
 def errors(
-    fours: Sequence[tuple[list[Tensor], Tensor]],
-    right: Callable[[Tensor, Tensor], Tensor],
-    vote: Callable[[list[Tensor]], Tensor],
+    fours: Sequence[tuple[list[Tensor], Tensor]], vote: Callable[[list[Tensor]], Tensor]
 ) -> tuple[Figure, dict[str, Any]]:
-    """Queries by how many of four members are right, and how often the vote is."""
+    """Queries by how many of four members are right, and how often the vote is.
+
+    ``fours`` are the members' embeddings (N, d) and the labels (N,), by repetition.
+    """
+
+    def right(f: Tensor, y: Tensor) -> Tensor:
+        return y[(f @ f.T).fill_diagonal_(-2).argmax(dim=1)] == y
+
     count, voted = np.zeros((2, len(fours), 5))
-    for r, (members, new) in enumerate(fours):
-        good = torch.stack([right(f, new) for f in members]).sum(dim=0)
+    for r, (members, y) in enumerate(fours):
+        good = torch.stack([right(f, y) for f in members]).sum(dim=0)
         count[r] = torch.bincount(good, minlength=5)
-        voted[r] = torch.bincount(good[right(vote(members), new)], minlength=5)
+        voted[r] = torch.bincount(good[right(vote(members), y)], minlength=5)
     share = 100 * count / count.sum(axis=1, keepdims=True)
     high, true = share.mean(axis=0), 100 * voted.sum(axis=0) / count.sum(axis=0).clip(1)
     fig, axes = plt.subplots(figsize=(6.4, 2.8))
@@ -48,49 +60,46 @@ def errors(
         axes.plot([], [], "s", color=ink, ms=9, label=name)
     fig.legend(loc="upper right", ncols=2, frameon=False)
     drawn = {"share": figures.sample(share), "repaired": figures.example(true.tolist())}
-    return fig, drawn | {"divided": figures.sample(100 - share[:, 0] - share[:, -1])}
+    alone, both = share @ np.arange(5) / 4, 100 * voted.sum(axis=1) / count.sum(axis=1)
+    level = {"alone": alone, "vote": both, "vote − alone": both - alone}
+    return fig, drawn | {name: figures.summary(each) for name, each in level.items()}
 
 
-def query(every: ImageSet, members: list[Tensor], new: Tensor) -> tuple[Figure, dict[str, Any]]:
+def query(images: Tensor, y: Tensor, members: list[Tensor]) -> tuple[Figure, dict[str, Any]]:
     """The first query that two of four members find, and the vote: cosines, and their means.
 
-    A row is a photograph that is nearest for a member or for the vote, so a column can be added up.
+    A row is a drawing of ``images`` (N, 1, H, W) that is nearest for a member or for the vote.
     """
-    q, own = torch.from_numpy(every.queries)[new], torch.from_numpy(every.labels)[new]
-    s = torch.stack([f[q] @ f[~q].T for f in members])
-    s = torch.cat([s, s.mean(dim=0, keepdim=True)])  # members and the vote: (5, queries, gallery)
-    hits = own[~q][s.argmax(dim=2)] == own[q]
+    s = torch.stack([(f @ f.T).fill_diagonal_(-1) for f in members])
+    s = torch.cat([s, s.mean(dim=0, keepdim=True)])  # members and the vote: (5, N, N)
+    hits = y[s.argmax(dim=2)] == y
     divided = torch.nonzero((hits[:-1].sum(dim=0) == 2) & hits[-1]).flatten()
     one = int(divided[0]) if len(divided) else 0
     nearest = s[:, one].argmax(dim=1)  # of each member, and of the vote
     chosen = torch.tensor(sorted({*nearest.tolist()}, key=lambda k: -float(s[-1, one, k])))
-    table = s[:, one, chosen].T.numpy()  # (photographs, members and vote)
-    rows = torch.nonzero(new).flatten()
-    shot = np.array([rows[q][one], *rows[~q][chosen]])
-    photos = data.load("grocery64", "test", fold=None, side=64).images[torch.from_numpy(shot)]
-    names = [every.class_names[every.labels[k]].replace("-", " ") for k in shot]
-    inks = [figures.RIGHT if own[~q][k] == own[q][one] else figures.WRONG for k in chosen]
-    fig = plt.figure(figsize=(7.2, 0.72 * len(table) + 0.5))
+    table = s[:, one, chosen].T.numpy()  # (drawings, members and vote)
+    inks = [figures.RIGHT if y[k] == y[one] else figures.WRONG for k in chosen]
+    fig = plt.figure(figsize=(6.5, 0.66 * len(table) + 0.5))
     heights = [0.5] + [1.0] * len(table)
-    cells = fig.add_gridspec(len(table) + 1, 3, width_ratios=(1.5, 0.9, 5.8), height_ratios=heights)
-    axes = fig.add_subplot(cells[1:, 0])
-    axes.imshow(photos[0].permute(1, 2, 0).numpy(), interpolation="bicubic")
-    axes.set(xticks=[], yticks=[])
-    axes.set_title("query", fontsize=10, fontweight="bold")
-    axes.set_xlabel(names[0], fontsize=9)
-    head, right = fig.add_subplot(cells[0, 2]), fig.add_subplot(cells[1:, 2])
-    for k, (photo, ink) in enumerate(zip(photos[1:], inks, strict=True)):
-        axes = fig.add_subplot(cells[k + 1, 1])
-        axes.imshow(photo.permute(1, 2, 0).numpy(), interpolation="bicubic")
+    cells = fig.add_gridspec(len(table) + 1, 3, width_ratios=(1.1, 0.9, 5.8), height_ratios=heights)
+    shown = [("query", cells[1:, 0], one, "0.3")]
+    shown += [("", cells[n + 1, 1], int(k), inks[n]) for n, k in enumerate(chosen)]
+    for title, place, k, ink in shown:
+        axes = fig.add_subplot(place)
+        axes.imshow(1 - images[k, 0].numpy(), cmap="gray", vmin=0, vmax=1)
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set(color=ink, lw=3, visible=True)
-        right.text(0, k, names[k + 1], color=ink, fontsize=9, va="center", weight="bold")
-        for e, value in enumerate(table[k]):
-            best, x = chosen[k] == nearest[e], 2.4 + e + (0.35 if e == len(members) else 0)
+        axes.set_title(title, fontsize=10, fontweight="bold")
+    head, right = fig.add_subplot(cells[0, 2]), fig.add_subplot(cells[1:, 2])
+    for n, (row, ink) in enumerate(zip(table, inks, strict=True)):
+        said = "own character" if ink == figures.RIGHT else "another"
+        right.text(0, n, said, color=ink, fontsize=9.5, va="center", weight="bold")
+        for e, value in enumerate(row):
+            best, x = chosen[n] == nearest[e], 2.4 + e + (0.35 if e == len(members) else 0)
             style: dict[str, Any] = {"color": ink, "weight": "bold"} if best else {"color": "0.45"}
-            right.text(x, k, f"{value:.2f}", ha="center", va="center", fontsize=11, **style)
+            right.text(x, n, f"{value:.2f}", ha="center", va="center", fontsize=11, **style)
             if best:
-                right.add_patch(Rectangle((x - 0.4, k - 0.36), 0.8, 0.72, color=ink, alpha=0.15))
+                right.add_patch(Rectangle((x - 0.4, n - 0.36), 0.8, 0.72, color=ink, alpha=0.15))
     for e in range(len(members)):
         head.text(2.4 + e, 0, f"member\n{e + 1}", ha="center", va="bottom", fontsize=8.5)
     head.text(2.75 + len(members), 0, "mean", ha="center", va="bottom", weight="bold")
@@ -101,104 +110,140 @@ def query(every: ImageSet, members: list[Tensor], new: Tensor) -> tuple[Figure, 
     return fig, {"cosines": figures.example(table.round(4))}
 
 
-def misranked(f: Tensor, y: Tensor, queries: Tensor) -> float:
-    """How many percent of pairs, own and another product, a query's cosines put in a wrong order.
+@torch.no_grad()
+def misranked(f: Tensor, y: Tensor) -> float:
+    """How many percent of pairs, own and another class, a query's cosines put in a wrong order.
 
-    ``f`` (M, d) are unit embeddings with labels ``y`` (M,); ``queries`` (M,) says which are asked.
+    ``f`` (N, d) are unit embeddings with labels ``y`` (N,); each is a query of all the others.
     """
-    s, same = f[queries] @ f[~queries].T, y[queries][:, None] == y[~queries]
-    each = [
-        (row[own][:, None] < row[~own]).double().mean() for row, own in zip(s, same, strict=True)
+    s, same = f @ f.T, y[:, None] == y
+    own = same & ~torch.eye(len(y), dtype=torch.bool)
+    wrong = [
+        (row[mine][:, None] < row[~all_own]).double().mean()
+        for row, mine, all_own in zip(s, own, same, strict=True)
     ]
-    return 100 * float(torch.stack(each).nanmean())
+    return 100 * float(torch.stack(wrong).mean())
+
+
+def model(rho: float, alone: float, sizes: Sequence[int]) -> list[float]:
+    """Percent of pairs in wrong order by votes of these sizes, if one member has ``alone``."""
+    gap = -(2**0.5) * float(torch.special.ndtri(torch.tensor(alone / 100, dtype=torch.float64)))
+    return [50 * math.erfc(gap / (2 * math.sqrt(rho + (1 - rho) / E))) for E in sizes]
 
 
 def members(rho: float, alone: float, voted: float) -> tuple[Figure, dict[str, Any]]:
-    """Bells of cosines with another and with the own product: one member, and two votes of four.
+    """Bells of cosines with another and with the own class: one member, and two votes of four.
 
     The gap is that which gives one member its share of pairs in wrong order, ``alone`` percent;
     ``voted`` is that of the vote, measured.
     """
     gap = -(2**0.5) * float(torch.special.ndtri(torch.tensor(alone / 100, dtype=torch.float64)))
-    fig, grid = plt.subplots(1, 3, figsize=(7.0, 2.4), sharey=True)
+    fig, grid = plt.subplots(1, 3, figsize=(6.5, 2.4), sharey=True)
     titles = "one member", f"vote of four, ρ = {rho:.2f}", "four independent, ρ = 0"
     x = np.linspace(-3, gap + 3, 300)
-    model = []
+    wrong = [alone, *model(rho, alone, [4]), *model(0, alone, [4])]
     for axes, title, r, many in zip(grid, titles, (1.0, rho, 0.0), (1, 4, 4), strict=True):
         spread = (r + (1 - r) / many) ** 0.5
         for at, ink in ((0, figures.WRONG), (gap, figures.RIGHT)):
             y = np.exp(-(((x - at) / spread) ** 2) / 2) / spread
             axes.fill_between(x, y, color=ink, alpha=0.4, lw=0)
-        model.append(50 * math.erfc(gap / (2 * spread)))
         axes.set_title(title, loc="left", weight="bold", fontsize=9)
         axes.set(yticks=[], xticks=[], xlim=(-3.2, gap + 3.2))
         axes.grid(False)
     grid[0].set_xlabel(f"measured: {alone:.1f} % wrong")
-    grid[1].set_xlabel(f"model: {model[1]:.1f} % wrong\nmeasured: {voted:.1f} %", weight="bold")
-    grid[2].set_xlabel(f"model: {model[2]:.2f} % wrong")
+    grid[1].set_xlabel(f"model: {wrong[1]:.1f} % wrong\nmeasured: {voted:.1f} %", weight="bold")
+    grid[2].set_xlabel(f"model: {wrong[2]:.2f} % wrong")
     words = (
-        (-3.0, figures.WRONG, "another\nproduct", "left"),
-        (gap + 3.0, figures.RIGHT, "own\nproduct", "right"),
+        (-3.0, figures.WRONG, "another\ncharacter", "left"),
+        (gap + 3.0, figures.RIGHT, "own\ncharacter", "right"),
     )
     for x_at, ink, name, side in words:
-        grid[0].text(x_at, 1.6, name, color=ink, fontsize=8.5, va="top", weight="bold", ha=side)
-    wrong = {"alone": alone, "voted": voted, "model": model[1], "independent": model[2]}
-    wrong |= {"promised": alone - model[1], "arrived": alone - voted}
-    return fig, wrong | {"gap": gap}
+        grid[0].text(x_at, 1.75, name, color=ink, fontsize=8.5, va="top", weight="bold", ha=side)
+    kept = {"alone": alone, "voted": voted, "model": wrong[1], "independent": wrong[2]}
+    return fig, kept | {"promised": alone - wrong[1], "arrived": alone - voted, "gap": gap}
 
 
 def answer(
-    rows: Mapping[str, Array],
-    voted: Mapping[int, Array],
-    member: Mapping[int, Array],
-    rho: Mapping[int, Sequence[float]],
-    raw: float,
+    kept: Mapping[str, Any], mine: Mapping[str, Any], chosen: str
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 of members and of their vote, and ρ, by the number of groups; the differences.
+    """Recall@1 of votes by their number of members, for all that members learn; differences.
 
-    ``voted`` and ``member`` are by kind of product, ``rho`` by repetition, for each number of
-    groups, 0 for all products; the rule's difference is the first of ``rows``; ``raw`` is the level
-    of untouched features.
+    ``kept`` and ``mine``, the reader's own, have "recall" (repetitions, sizes) by what is learned,
+    and "rivals" (repetitions,), single networks; ``chosen`` is the number of groups asked about.
     """
-    fig, panels = plt.subplot_mosaic(
-        [["level", "gain"], ["rho", "gain"]],
-        figsize=(7.4, 4.4), width_ratios=(1.25, 1), height_ratios=(2.6, 1), layout="constrained",
-    )  # fmt: skip
-    fig.set_layout_engine("constrained", wspace=0.08)
-    level, below, right = panels["level"], panels["rho"], panels["gain"]
-    at = np.arange(len(voted))
-    top, low = (np.array([float(each.mean()) for each in of.values()]) for of in (voted, member))
-    level.vlines(at, low, top, color="0.75", lw=6, zorder=1)
-    level.plot(at, top, "D-", color=WIDE, lw=2.2, ms=7, label="vote of four")
-    level.plot(at, low, "o-", color="0.45", lw=1.6, ms=6, label="one member")
-    ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}
-    for x, high, alone in zip(at, top, low, strict=True):
-        style: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "bbox": ground}
-        level.annotate(f"{high:.1f}", (x, high), (0, 8), color=WIDE, weight="bold", **style)
-        level.annotate(f"{alone:.1f}", (x, alone), (0, -16), color="0.35", **style)
-    said = f"untouched features, {raw:.1f}"
-    level.axhline(raw, color="0.6", lw=1.4, ls=":", zorder=0, label=said)
-    level.set(xlim=(-0.45, at[-1] + 0.45), ylim=(min(low.min(), raw) - 8, max(top.max(), raw) + 3))
-    level.legend(loc="lower right", frameon=False, fontsize=8.5)
-    level.set_title("Recall@1 (%)", loc="left", fontsize=9, weight="bold")
-    shared = [float(np.mean(each)) for each in rho.values()]
-    below.plot(at, shared, "s-", color=figures.WRONG, lw=2, ms=5)
-    for x, value in zip(at, shared, strict=True):
-        below.annotate(f"{value:.2f}", (x, value), (0, 6), textcoords="offset points", fontsize=8.5,
-                       ha="center", color=figures.WRONG)  # fmt: skip
-    below.set(ylim=(0, 1.15), yticks=[0, 1], xlim=level.get_xlim())
-    below.set_title("ρ of two members", loc="left", fontsize=9, weight="bold")
-    level.set_xticks(at, [])
-    below.set_xticks(at, [f"{many}" if many else "all\nproducts" for many in voted])
-    below.set_xlabel("groups that each member learns")
-    for axes in (level, below):
-        axes.grid(False, axis="x")
-    drawn = figures.gains(right, rows)
-    right.set_title("difference of votes", loc="left", fontsize=9, weight="bold")
-    names = [f"{many}" if many else "all" for many in voted]
-    drawn["vote"] = figures.example(dict(zip(names, top.tolist(), strict=True)))
-    drawn["member"] = figures.example(dict(zip(names, low.tolist(), strict=True)))
-    drawn["rho"] = {
-        name: figures.sample(each) for name, each in zip(names, rho.values(), strict=True)
+    recall, rivals, sizes = kept["recall"], kept["rivals"], kept["sizes"]
+    fig, (axes, low) = plt.subplots(
+        2, 1, figsize=(6.5, 6.4), height_ratios=(1.9, 1), layout="constrained"
+    )
+    at = np.arange(len(sizes))
+    for way, each in recall.items():
+        mean, ink = each.mean(axis=0), INKS[way]
+        look = {"ls": "--", "marker": "s"} if way == SAME else {"ls": "-", "marker": "o"}
+        axes.plot(at, mean, color=ink, lw=2.2, ms=6, **look)
+        axes.annotate(way, (at[-1], mean[-1]), (10, 0), textcoords="offset points", color=ink,
+                      va="center", weight="bold", fontsize=9)  # fmt: skip
+    for way, each in mine["recall"].items():
+        mean = each.mean(axis=0)
+        axes.plot(at[: len(mean)], mean, "x", color=INKS[way], ms=7, mew=1.6, zorder=5)
+    for (name, each), ls in zip(rivals.items(), ("--", ":"), strict=True):
+        axes.axhline(each.mean(), color="0.5", lw=1.4, ls=ls, zorder=0)
+        axes.text(at[-1] + 1.1, each.mean() + 0.5, name, color="0.35", va="bottom", ha="right",
+                  fontsize=9)  # fmt: skip
+    axes.set_xticks(at, [f"{E}" for E in sizes])
+    axes.set(xlabel="members of the vote", xlim=(-0.2, at[-1] + 1.15), ylabel="Recall@1 (%)")
+    axes.set_title(TITLE, loc="left", weight="bold")
+    every, own, wide = recall["all classes"], recall[chosen], rivals["one network, twice as wide"]
+    drawn = figures.gains(low, {
+        f"all classes − {chosen},\nvotes of four": every[:, 2] - own[:, 2],
+        "the same,\nvotes of eight": every[:, -1] - own[:, -1],
+        f"{chosen} of their own −\nthe same for all": own[:, 2] - recall[SAME][:, 2],
+        "all classes − one\nnetwork, twice as wide": every[:, 2] - wide,
+    })  # fmt: skip
+    drawn = dict(zip(("rule", "eight", "same", "wide"), drawn.values(), strict=True))
+    level = recall | {name: each[:, None] for name, each in rivals.items()}
+    drawn["level"] = {
+        way: {f"{E}": figures.summary(row) for E, row in zip(sizes, each.T, strict=False)}
+        for way, each in level.items()
     }
+    gain = {way: each[:, 2] - each[:, 0] for way, each in recall.items()}
+    drawn["gain"] = {way: figures.summary(each) for way, each in gain.items()}
+    drawn["gain, chosen − all"] = figures.summary(gain[chosen] - gain["all classes"])
+    drawn["all − others"] = {
+        way: figures.summary(every[:, 2] - each[:, 2])
+        for way, each in recall.items()
+        if way != "all classes"
+    }
+    drawn["longer"] = figures.summary(every[:, 2] - rivals["one network, 400 steps"])
+    drawn["mine"] = {way: figures.sample(each) for way, each in mine["recall"].items()}
+    return fig, drawn
+
+
+def shared(kept: Mapping[str, Any]) -> tuple[Figure, dict[str, Any]]:
+    """ρ of members' cosines, and pairs in wrong order by votes: measured, and by the formula."""
+    rho, wrong, sizes = kept["rho"], kept["wrong"], kept["sizes"]
+    fig, (left, right) = plt.subplots(
+        1, 2, figsize=(6.5, 3.2), width_ratios=(1, 1.4), layout="constrained"
+    )
+    drawn: dict[str, Any] = {"rho": {}, "wrong": {}, "model": {}}
+    at = np.arange(len(sizes))
+    for place, (way, each) in enumerate(rho.items()):
+        row = drawn["rho"][way] = figures.summary(each)
+        left.barh(place, row["mean"], color=INKS[way], height=0.6)
+        left.text(row["mean"] + 0.03, place, f"{row['mean']:.2f}", va="center", fontsize=9)
+        pairs = zip(each, wrong[way][:, 0], strict=True)
+        by_rho = np.array([model(r, alone, sizes) for r, alone in pairs])
+        for name, curve, style in (("wrong", wrong[way], "o-"), ("model", by_rho, ":")):
+            rows = zip(sizes, curve.T, strict=True)
+            drawn[name][way] = {f"{E}": figures.summary(row) for E, row in rows}
+            right.plot(at, curve.mean(axis=0), style, color=INKS[way], lw=2.2, ms=5)
+    left.set_yticks(range(len(rho)), [*rho])
+    left.set(xlim=(0, 1.0), ylim=(len(rho) - 0.5, -0.5))
+    left.set_title("ρ of two members", loc="left", weight="bold")
+    left.grid(False, axis="y")
+    right.plot([], [], "o-", color="0.3", label="measured")
+    right.plot([], [], ":", color="0.3", lw=2.2, label="by the formula, from ρ")
+    right.legend(frameon=False, fontsize=9)
+    right.set_xticks(at, [f"{E}" for E in sizes])
+    right.set(xlabel="members of the vote", ylim=(0, None))
+    right.set_title("Pairs in the wrong order (%)", loc="left", weight="bold")
     return fig, drawn
