@@ -43,7 +43,7 @@ EXPLORABLE = Explorable(
     start=((1.2,),),
     formula=density,
     readouts={
-        "near": "Nearer, of 10,000", "mean": "Mean distance", "r": "r = distance ÷ mean",
+        "near": "Nearer, of 10,000", "mean": "Mean distance", "r": "r",
         "spread": "Spread",
     },
 )  # fmt: skip
