@@ -213,7 +213,7 @@ def film(found: Mapping[str, Mapping[int, float]], floors: Mapping[str, float]) 
     axes.set_ylim(bottom=min(floors.values()) - 4)
     axes.yaxis.set_major_locator(MultipleLocator(5))
     axes.grid(False)
-    axes.set_title("the head stays, the layers rise", loc="left", fontweight="bold")
+    axes.set_title("one shop: all layers rise further", loc="left", fontweight="bold")
     return fig
 
 
@@ -376,7 +376,7 @@ def wider(values: Mapping[str, Sequence[float]]) -> tuple[float, float, float]:
 def answer(rows: Mapping[str, Mapping[str, Sequence[float]]], live: Mapping[str, float]) -> Figure:
     """Differences with the wider interval of kinds and shops, {label: {"kinds", "dots"}}; live: one
     of the reader's own shop, by row."""
-    fig, axes = plt.subplots(figsize=(6.5, 3.4), layout="constrained")
+    fig, axes = plt.subplots(figsize=(6.5, 4.4), layout="constrained")
     each = {}
     for label, its in rows.items():
         mean, low, high = wider(its)
