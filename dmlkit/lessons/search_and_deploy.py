@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
@@ -376,46 +377,77 @@ def _label(name: str, panel: int) -> str:
 
 
 def by_size(
-    saved: Mapping[str, Mapping[int, np.ndarray]], right: Mapping[int, float], shop: Shop
+    saved: Mapping[str, Mapping[int, np.ndarray]],
+    right: Mapping[int, float],
+    prices: Mapping[int, Sequence[float]],
+    shop: Shop,
 ) -> tuple[Figure, dict[str, Any]]:
-    """What a threshold saves by the products of a catalog, of each product: {score: {size: (P,)}}.
+    """What a threshold saves by the products of a catalog, of each product: {score: {size: (P,)}};
+    and by the nine prices, {size: means}, of the untouched cosine.
 
     ``right`` has the known queries whose first match is right (%), untouched. Intervals are over
     products or over their kinds, whichever are wider.
     """
     kinds = pd.Series(shop.small.groups[shop.where]).groupby(shop.product).first()
-    fig, axes = plt.subplots(figsize=(6.5, 3.6))
-    inks = {"untouched: cosine": figures.WRONG, "untouched: gap": figures.RIGHT}
-    every = [*right]
+    fig, (axes, chart) = plt.subplots(1, 2, figsize=(7.2, 3.7), width_ratios=(1.2, 1))
     drawn: dict[str, Any] = {}
     for name, of in saved.items():
         drawn[name] = {f"{n}": figures.summary(wider(each, kinds)) for n, each in of.items()}
-        ends = pd.DataFrame(drawn[name]).T[["mean", "low", "high"]].astype(float)
-        ink, sizes = inks.get(name, "black"), [*of]
-        axes.fill_between(sizes, ends["low"], ends["high"], color=ink, alpha=0.16, lw=0)
-        axes.plot(sizes, ends["mean"], color=ink, lw=1.8)
-        for n, (mean, low, _) in zip(sizes, ends.to_numpy(), strict=True):
-            axes.plot(n, mean, "o", color=ink, mfc=ink if low > 2 else "white", ms=6)
-        last = -1 if sizes[-1] == every[-1] else 0
-        axes.annotate(name, (sizes[last], ends["mean"].iloc[last]), (8, -14 if last else 8),
-                      textcoords="offset points", color=ink, fontweight="bold",
-                      fontsize=9)  # fmt: skip
+        _curve(axes, name, drawn[name], [*of], [*right][-1])
+    every = [*right]
     axes.set(
         xscale="log",
-        xlabel="products of the catalog; below, first matches that are right, untouched",
-        xlim=(every[0] * 0.9, every[-1] * 3),
+        xlabel="products of the catalog;\nbelow, right first matches, untouched",
+        ylabel="wrong answers saved, of 100 customers",
+        xlim=(every[0] * 0.9, every[-1] * 1.1),
         ylim=(-4, 20),
         yticks=range(0, 21, 5),
     )
-    axes.set_ylabel("wrong answers saved\nper 100 customers")
     axes.set_xticks(every, [f"{n}\n{right[n]:.0f} %" for n in every])
     axes.minorticks_off()
     axes.axhline(0, color="0.3", lw=1)
     axes.axhline(2, color="0.3", lw=1, ls=":")
-    axes.text(every[-1] * 2.9, 2.2, "2: a threshold pays", color="0.3", fontsize=8, ha="right")
+    axes.text(every[0], 1.8, "2: a threshold pays", color="0.3", fontsize=8, va="top")
+    axes.set_title("saved at a price of 0.5", loc="left", fontweight="bold", fontsize=10)
+    _map(chart, prices, right)
+    drawn["right"] = {f"{n}": figures.example(share) for n, share in right.items()}
+    drawn["by price"] = {f"{n}": figures.sample(of) for n, of in prices.items()}
+    return fig, drawn
+
+
+def _curve(
+    axes: Axes, name: str, found: Mapping[str, Any], sizes: Sequence[int], most: int
+) -> None:
+    """One score: means, bands, and filled dots where a threshold pays."""
+    ink = {"untouched: cosine": figures.WRONG, "untouched: gap": figures.RIGHT}.get(name, "black")
+    ends = pd.DataFrame(found).T[["mean", "low", "high"]].astype(float)
+    axes.fill_between(sizes, ends["low"], ends["high"], color=ink, alpha=0.16, lw=0)
+    axes.plot(sizes, ends["mean"], color=ink, lw=1.8)
+    for n, (mean, low, _) in zip(sizes, ends.to_numpy(), strict=True):
+        axes.plot(n, mean, "o", color=ink, mfc=ink if low > 2 else "white", ms=6)
+    last = -1 if sizes[-1] == most else 0
+    said, up = name.replace(": ", ":\n"), -8 if "cosine" in name else 8
+    axes.annotate(name if last == 0 else said, (sizes[last], ends["mean"].iloc[last]),
+                  (8, 8) if last == 0 else (9, up), textcoords="offset points", color=ink,
+                  fontweight="bold", fontsize=8.5, va="bottom" if last == 0 else "center",
+                  annotation_clip=False)  # fmt: skip
+
+
+def _map(axes: Axes, prices: Mapping[int, Sequence[float]], right: Mapping[int, float]) -> None:
+    """Savings by size and price, and the price at which always and never cost alike."""
+    values = np.array([*prices.values()])  # (sizes, 9)
+    axes.imshow(values, cmap="RdBu", vmin=-18, vmax=18, origin="lower", aspect="auto")
+    for (row, column), value in np.ndenumerate(values):
+        axes.text(column, row, f"{value:.0f}".replace("-0", "0").replace("-", "−"), ha="center",
+                  va="center", fontsize=8, fontweight="bold", zorder=4)  # fmt: skip
+    tie = [10 * (0.25 + 1 - share / 100) - 1 for share in right.values()]
+    axes.plot(tie, range(len(tie)), "--", color="black", lw=1.5, alpha=0.7)
+    axes.set_xticks(range(0, 9, 2), [f"{p:g}" for p in NINE[::2]])
+    axes.set_yticks(range(len(values)), [f"{n}" for n in prices])
+    axes.set(xlabel="price of a refusal", ylabel="products")
     axes.grid(False)
-    axes.set_title("the more products, the less the cosine saves", loc="left", fontweight="bold")
-    return fig, drawn | {"right": {f"{n}": figures.example(share) for n, share in right.items()}}
+    axes.set_title("untouched cosine; dashed:\nalways costs as much as never", loc="left",
+                   fontweight="bold", fontsize=10)  # fmt: skip
 
 
 def by_price(
@@ -428,11 +460,9 @@ def by_price(
         for line, (name, by_price) in enumerate(each.items()):
             ink = _ink(name, "0.45" if k != 1 else figures.WRONG)
             found = np.array([interval(by_price[p])[:3] for p in NINE])
-            axes.plot(NINE, found[:, 0], color=ink, lw=1.8)
+            axes.plot(NINE, found[:, 0], "o-", color=ink, lw=1.8, ms=4)
             if np.isfinite(found[:, 1]).all():
                 axes.fill_between(NINE, found[:, 1], found[:, 2], color=ink, alpha=0.16, lw=0)
-            for p, (mean, low, _) in zip(NINE, found, strict=True):
-                axes.plot(p, mean, "o", color=ink, mfc=ink if low > 2 else "white", ms=5)
             if k < 2 and name in alike:
                 axes.plot(alike[name], -3.4, "^", color=ink, ms=7, clip_on=False)
             axes.text(0.04, 0.98 - 0.075 * line, _label(name, k), color=ink,
