@@ -185,7 +185,7 @@ def steps(
         f"{said}\n{px} pixels": answer[px][name]["values"]
         for px in answer
         for name, said in _PAIRS.items()
-        if name in answer[px] and (px == main or name == "whole minus head")
+        if name in answer[px]
     }
     figures.gains(right, rows, overlap=OVERLAP)
     return fig
@@ -200,10 +200,10 @@ def leads(pairs: Mapping[str, pd.DataFrame], found: Mapping[str, Mapping[str, fl
         axes.plot(each, np.full(len(each), row + 0.25), ".", color="0.6")
         axes.plot(ends["mean"], row, "D", color="black", ms=5)
         lead = f"{round(ends['mean'], 1) + 0.0:.1f}".replace("-", "−")
-        axes.text(5.7, row, lead, va="center", ha="right", weight="bold")
+        axes.text(8.4, row, lead, va="center", ha="right", weight="bold")
     axes.axvline(0, color="0.3", lw=1)
     axes.set_yticks(range(len(found)), [f"minus {figures.look(loss).name}" for loss in found])
-    axes.set(ylim=(len(found) - 0.4, -0.5), xlim=(-3, 5.8))
+    axes.set(ylim=(len(found) - 0.4, -0.5), xlim=(-4.5, 8.5))
     axes.set_xlabel("Proxy-Anchor's lead (points of Recall@1)")
     axes.set_title("over four folds every interval contains 0", loc="left", fontweight="bold")
     axes.grid(False, axis="y")
