@@ -44,7 +44,7 @@ def kinds(length: Array, groups: Array, names: Sequence[str], glyphs: Sequence[s
                 last = x
         mean = 100 * length[own].mean()
         axes.plot(100 * length[own], [row - 0.4] * len(own), "|", color="0.6", ms=5, zorder=0)
-        axes.plot(mean, row - 0.58, "^", color=TRAINED, ms=7, mew=0, zorder=3)
+        axes.plot(mean, row - 0.4, "^", color=TRAINED, ms=8, mec="white", zorder=3)
     axes.axvline(100, color="0.6", lw=1, ls=":", zorder=0)
     ends = 100 * length.min() - 5, 100 * length.max() + 5
     axes.set(xlim=ends, ylim=(-0.85, len(order) - 0.3))
@@ -80,7 +80,8 @@ def trap(
         axes.text(x, y, name.replace(" ", "\n"), color=ink, fontsize=9.5, fontweight="bold")
     count = axes.get_ylim()[1]
     axes.plot(hundred, np.full(len(hundred), 1.06 * count), "|", color="black", ms=8)
-    axes.text(top, 0.96 * count, "100 more deals of characters", ha="right", va="top", fontsize=9)
+    at = 1.03 * float(hundred.max()), 1.06 * count
+    axes.text(*at, "100 more deals", ha="left", va="center", fontsize=9)
     axes.set(xlim=(0, top), ylim=(0, 1.13 * count), xlabel="share of the variance (%)",
              ylabel="of 500 shuffles or deals")  # fmt: skip
     title = f'{findings} of 100 random deals are "findings"'
