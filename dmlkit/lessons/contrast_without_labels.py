@@ -147,8 +147,6 @@ def landscape() -> tuple[Figure, dict[str, Tensor], Tensor]:
         best = grid[value.flatten().argmin()]
         best = best * (best[best.abs().argmax()]).sign()  # both signs are as good
         lowest[title] = best
-        star = {"ms": 13, "mfc": figures.WRONG, "mec": "white", "clip_on": False, "ls": ""}
-        axes.plot([best[0], -best[0]], [best[1], -best[1]], "*", **star)
         axes.plot(0, 0, "o", ms=7, mfc="white", mec="black")
         axes.set(aspect="equal", xlabel="weight of color", xticks=[-1, 0, 1], yticks=[-1, 0, 1])
         axes.set_title(title, fontweight="bold", loc="left")
