@@ -21,6 +21,8 @@ from dmlkit import figures, losses, models
 INKS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#4d4d4d")
 #: Of the scales 1, 4 and 64.
 SCALES = ("#0072b2", "#e69f00", "#d55e00")
+#: What the names of the longer trainings' differences end with.
+LATE = ", 600 steps"
 
 
 def _circle(images: Tensor, y: Tensor, steps: int, alpha: float) -> tuple[Tensor, Tensor]:
@@ -134,6 +136,34 @@ def forces(
     return fig, {"share": share}
 
 
+def ceilings(ceiling: Callable[[Any, int], Any]) -> tuple[Figure, dict[str, Any]]:
+    """The largest possible probability of the own class, over the scale, for numbers of classes."""
+    fig, axes = plt.subplots(figsize=(6.5, 2.7))
+    alpha, at = np.geomspace(1, 64, 400), (1, 2, 4, 8, 18, 64)
+    drawn = {}
+    for C, ink, side, x, y in (
+        (3, "0.45", "left", 1.35, 0.7),
+        (100, figures.RIGHT, "right", 4.7, 0.63),
+        (10_000, "0.45", "left", 10, 0.4),
+    ):
+        axes.plot(alpha, ceiling(alpha, C), color=ink, lw=2.4 if C == 100 else 1.6)
+        drawn[f"{C}"] = {f"{each}": float(ceiling(each, C)) for each in at}
+        axes.text(x, y, f"{C:,} classes", color=ink, ha=side, fontsize=9, weight="bold")
+    for each in (2, 4, 8, 18):
+        top = drawn["100"][f"{each}"]
+        axes.plot(each, top, "o", ms=7, color=figures.RIGHT)
+        axes.annotate(f"{top:.2f}", (each, top), (-3, 6), textcoords="offset points", ha="right",
+                      color=figures.RIGHT, fontsize=9)  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_xticks(at, [f"{each}" for each in at])
+    axes.minorticks_off()
+    axes.set(xlim=(1, 64), ylim=(0, 1.17), yticks=(0, 0.5, 1), xlabel="scale α")
+    axes.set_ylabel("largest possible $P_y$")
+    axes.grid(False, axis="x")
+    axes.set_title("More classes need a larger scale", loc="left", fontsize=10, weight="bold")
+    return fig, {"ceiling": figures.example(drawn)}
+
+
 def search(
     tried: Mapping[str, Sequence[float]], rates: Sequence[float]
 ) -> tuple[Figure, dict[str, Any]]:
@@ -192,10 +222,7 @@ def answer(
     left.set(xlim=(1.5, 90), ylim=(0, 80), xlabel="scale α", ylabel="Recall@1 (%)")
     left.legend(loc="lower right", bbox_to_anchor=(1, 0.12), frameon=False, fontsize=8)
     left.grid(False, axis="x")
-    shown = [
-        f"{pair}{when}" for when in ("", ", 600 steps") for pair in ("18 − 2", "8 − 2", "18 − 8")
-    ]
-    shown.insert(1, shown.pop(3))  # the claim's contrast first
+    shown = [f"{pair}{when}" for pair in ("8 − 2", "18 − 8", "18 − 2") for when in ("", LATE)]
     figures.gains(right, {f"α = {name}".replace(", ", ",\n"): gain[name] for name in shown})
     rows = {name: figures.summary(values) for name, values in gain.items()}
     kept = {f"{alpha}": figures.sample(each) for alpha, each in found.items()}
