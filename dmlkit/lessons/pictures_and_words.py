@@ -277,6 +277,7 @@ def grid(
 
 #: The differences of the verdict: label, what is compared with what, and by which words.
 MINUS = {
+    "ridge minus nearest": ("ridge − nearest\nlook-up, captions", "ridge", "nearest", "captions"),
     "ridge minus looked up": ("ridge − weighted\nlook-up, captions", "ridge", "looked up",
                               "captions"),
     "ridge minus looked up, names": ("the same, names", "ridge", "looked up", "names"),
@@ -288,14 +289,13 @@ MINUS = {
 }  # fmt: skip
 #: More of them, kept and not drawn.
 BESIDE = {
-    "ridge minus nearest": ("ridge", "nearest", "captions"),
     "ridge minus nearest, names": ("ridge", "nearest", "names"),
     "looked up minus mean": ("looked up", "mean", "captions"),
     "nearest minus mean": ("nearest", "mean", "captions"),
     "ridge minus mean": ("ridge", "mean", "captions"),
     "contrastive minus ridge": ("contrastive", "ridge", "captions"),
-    "classified minus looked up": ("classified", "looked up", "captions"),
-    "classified minus looked up, names": ("classified", "looked up", "names"),
+    "classified minus nearest": ("classified", "nearest", "captions"),
+    "classified minus nearest, names": ("classified", "nearest", "names"),
 }
 #: Rows of what each way finds.
 WAYS = {"ridge": "ridge regression", "classified": "product classifier",
