@@ -187,8 +187,8 @@ def histograms(counted: Counted, carton: NDArray[np.bool_]) -> tuple[Figure, dic
                       weights=np.full(len(some), 100 / len(some)), **styles[state])  # fmt: skip
         drawn[f"matches, {kind}"] = figures.example(own)
         axes.set(xlabel="matches that agree")
+        axes.set(ylabel="results (%)")
         axes.set_title(kind, loc="left", fontweight="bold")
-    panels[0].set(ylabel="results (%)")
     for name, ink, y in (
         ("right: filled", figures.RIGHT, 0.9),
         ("wrong: line", figures.WRONG, 0.77),
