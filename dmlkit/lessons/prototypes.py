@@ -162,8 +162,37 @@ def answer(
     left.set(xlim=(-0.6, 1.6), ylim=(48, 72), ylabel="right (%), five images of a character")
     left.grid(False)
     drawn = {"gain": figures.gains(side, rows, "points of right answers", OVERLAP)}
-    side.set_title("mean − neighbors", loc="left", weight="bold", fontsize=10)
+    side.set_title("five images: mean − neighbors", loc="left", weight="bold", fontsize=10)
     return fig, drawn | {"table": table, "floor": figures.example(dict(floors))}
+
+
+def by_number(gains: Mapping[str, Mapping[int, np.ndarray]]) -> tuple[Figure, dict[str, Any]]:
+    """What the mean gains over neighbors by the number of images, {training: {n: (networks,)}}."""
+    fig, axes = plt.subplots(figsize=(5.6, 2.7), layout="constrained")
+    drawn: dict[str, Any] = {}
+    inks = dict(zip(gains, (figures.look("prototypical").color, figures.WRONG), strict=True))
+    for shift, (name, ink) in zip((0.98, 1.02), inks.items(), strict=True):
+        drawn[name] = {f"{n}": figures.summary(each, OVERLAP) for n, each in gains[name].items()}
+        mean, low, high = np.array(
+            [[one.get(end, one["mean"]) for one in drawn[name].values()]
+             for end in ("mean", "low", "high")]
+        )  # fmt: skip
+        at = shift * np.array([*gains[name]])
+        axes.errorbar(at, mean, (mean - low, high - mean), color=ink, marker="o", ms=6, lw=2)
+        axes.plot([1, at[0]], [0, mean[0]], color=ink, lw=1.2, ls=":")
+        axes.text(11, 0.7 if shift < 1 else -0.9, name, color=ink, fontsize=9, weight="bold")
+    axes.plot(1, 0, "o", ms=8, mfc="white", mec="0.3", mew=1.5, zorder=5)
+    axes.text(1.06, -1.25, "one image:\nthe same test", color="0.35", fontsize=8.5)
+    axes.axhline(0, color="0.3", lw=1, zorder=0)
+    axes.set_xscale("log")
+    axes.set_xticks([1, 2, 5, 10], ["1", "2", "5", "10"])
+    axes.minorticks_off()
+    axes.set(xlim=(0.9, 31), ylim=(-2.2, 4), xlabel="images of each class", ylabel="points")
+    axes.grid(False, axis="x")
+    axes.set_title("What the mean gains over neighbors", loc="left", weight="bold")
+    first = next(iter(gains.values()))
+    fall = first[min(first)] - first[max(first)]
+    return fig, {"gain": drawn, "fall": figures.summary(fall, OVERLAP)}
 
 
 def fifths(d: np.ndarray, by: np.ndarray) -> np.ndarray:
