@@ -8,17 +8,17 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from dmlkit import figures
 from dmlkit.figures import RIGHT, WRONG
 
 Numbers = NDArray[Any]
-#: A fold tests a quarter of the products, and its heads share most of the others with the rest.
-OVERLAP = 1 / 4
-#: A color for each kind of failure, by its letter.
-INK = {"L": "#0072b2", "S": "#009e73", "O": "#e69f00", "T": "#cc79a7", "W": "#d55e00"}
+#: Our gallery, and two worlds beside it: a color and a name for each, and for a control.
+WORLDS = {
+    "planted": (WRONG, "20 labels wrong"), "ours": (RIGHT, "ours"), "noise": ("0.45", "noise"),
+    "most used": ("#cc79a7", "ours, the most\nused deleted"),
+}  # fmt: skip
 
 
 def tile(
@@ -35,19 +35,6 @@ def tile(
               fontweight="bold", transform=axes.transAxes)  # fmt: skip
 
 
-def failures(pictures: Any, names: Sequence[str], asked: Numbers, answers: Numbers) -> Figure:
-    """Nine queries, each beside its wrong answer."""
-    widths = [1, 1, 0.08, 1, 1, 0.08, 1, 1]
-    fig, panels = plt.subplots(3, 8, figsize=(6.5, 4.4), width_ratios=widths)
-    for axes in panels[:, [2, 5]].flat:
-        axes.set_axis_off()
-    pairs = panels[:, [0, 1, 3, 4, 6, 7]].reshape(9, 2)
-    for number, (i, j, (left, right)) in enumerate(zip(asked, answers, pairs, strict=True), 1):
-        tile(left, pictures[np.array([i])][0], names[i], mark=str(number))
-        tile(right, pictures[np.array([j])][0], names[j], wrong=True)
-    return fig
-
-
 def hubs(pictures: Any, names: Sequence[str], hubs: Numbers, took: Sequence[Numbers]) -> Figure:
     """Photographs of the gallery; beside each, six of the queries whose answer it is."""
     high = 1.3 * len(hubs)
@@ -59,33 +46,6 @@ def hubs(pictures: Any, names: Sequence[str], hubs: Numbers, took: Sequence[Numb
         row[0].spines[:].set_color(RIGHT if right else WRONG)
         for axes, i in zip(row[1:], who, strict=False):
             tile(axes, pictures[np.array([i])][0], names[i], wide=12)
-    return fig
-
-
-def kinds(kind: Numbers, pair: Numbers, names: Mapping[str, str], numbered: Numbers) -> Figure:
-    """A square for each failure read; those of one pair of products touch."""
-    fig, axes = plt.subplots(figsize=(6.5, 1.5))
-    for row, (name, letter) in enumerate(names.items()):
-        there = np.flatnonzero(kind == letter)
-        alike = [there[pair[there] == each] for each in dict.fromkeys(pair[there])]
-        x = 0.0
-        for some in alike:
-            for i in some:
-                axes.add_patch(
-                    Rectangle((x, row - 0.4), 1, 0.8, fc=INK[letter], ec="white", lw=0.4)
-                )
-                if i in numbered:
-                    axes.text(x + 0.5, row + 0.03, f"{list(numbered).index(i) + 1}", color="white",
-                              fontsize=9, ha="center", va="center", fontweight="bold")  # fmt: skip
-                x += 1
-            x += 0.35
-        said = f"{len(there)} failure{'s' * (len(there) > 1)}, {len(alike)} pair" + "s" * (
-            len(alike) > 1
-        )
-        axes.text(x + 0.3, row + 0.03, said, va="center", color=INK[letter], fontsize=9)
-        axes.text(-0.5, row + 0.03, name, va="center", ha="right", fontsize=10)
-    axes.set(xlim=(-6.4, 38.5), ylim=(len(names) - 0.5, -0.5))
-    axes.set_axis_off()
     return fig
 
 
@@ -121,60 +81,78 @@ def hub(
     return fig, counts
 
 
-def dense(gallery: Numbers, k: int = 10) -> Numbers:
-    """Mean cosine of each photograph with the k nearest others: (G, d) of length 1 -> (G,)."""
-    return np.sort(gallery @ gallery.T, axis=1)[:, -k - 1 : -1].mean(axis=1)
+def blamed(first: Numbers, right: Numbers, n: int) -> tuple[list[int], int, float]:
+    """The two most blamed of n photographs and a hub that is never wrong; what ten took; chance.
+
+    Chance is what ten would take if any answer were wrong equally often.
+    """
+    blame, draws = np.bincount(first[~right], minlength=n), np.random.default_rng(0)
+    spared = np.bincount(first[blame[first] == 0], minlength=n).argmax()
+    drawn = [draws.choice(first, (~right).sum(), replace=False) for _ in range(1000)]
+    ten = [np.sort(np.bincount(each, minlength=n))[-10:].sum() for each in (*drawn, first[~right])]
+    two = np.argsort(-blame, kind="stable")[:2]
+    return [*two.tolist(), int(spared)], int(ten[-1]), float(np.mean(ten[:-1]))
 
 
-def skew(votes: Numbers) -> float:
-    """Skewness: the third moment over the cube of the standard deviation, (n,) -> scalar."""
-    away = votes - votes.mean()
-    return float((away**3).mean() / (away**2).mean() ** 1.5)
+def share(first: Numbers, right: Numbers, n: int) -> list[float]:
+    """What the ten most used of n photographs answer, in %; if by chance; wrong; all wrong."""
+    votes, draws = np.bincount(first, minlength=n), np.random.default_rng(0)
+    there = np.isin(first, np.argsort(-votes, kind="stable")[:10])
+    drawn = [np.bincount(draws.integers(n, size=len(first)), minlength=n) for _ in range(100)]
+    chance = np.mean([np.sort(each)[-10:].sum() for each in drawn]) / len(first)
+    return [100 * float(x) for x in (there.mean(), chance, (~right)[there].mean(), (~right).mean())]
 
 
-def chosen(
-    shares: Sequence[float],
-    rates: Sequence[float],
-    deleted: Mapping[str, Numbers],
-    trained: Sequence[Numbers],
-    best: Sequence[float],
-) -> Figure:
-    """Gains on validation products: by the share deleted, and by the head's learning rate."""
-    fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 2.9))
-    for place, (name, gain) in enumerate(deleted.items()):
-        ink = plt.get_cmap("Oranges")(0.45 + 0.13 * place)
-        left.plot(shares, gain, color=ink, lw=2)
-        top = int(np.argmax(gain))
-        left.plot(shares[top], gain[top], "o", color=ink, ms=6)
-        said = name if name == "ours" else name.replace(" misfiled", "")
-        left.text(shares[-1] * 1.08, gain[-1], said, color=ink, va="center", fontsize=9)
-    for gain, own in zip(trained, best, strict=True):
-        right.plot(rates, gain, color=RIGHT, lw=1.5, alpha=0.6)
-        right.plot(own, gain[list(rates).index(own)], "o", color=RIGHT, ms=7)
-    left.set(xscale="log", xlabel="photographs deleted (%)", ylabel="gain in Recall@1 (points)")
-    left.set_xticks(shares, [f"{100 * each:g}" for each in shares])
-    right.set(xscale="log", xlabel="learning rate of the head")
-    right.set_xticks(rates, [f"{each:g}" for each in rates])
-    right.tick_params("x", labelsize=8)
-    left.set_xlim(shares[0] * 0.9, shares[-1] * 2.4)
-    right.set_xlim(rates[0] * 0.7, rates[-1] * 1.5)
-    for axes in (left, right):
-        axes.axhline(0, color="black", lw=0.8)
-        axes.minorticks_off()
-    left.set_title("delete, by gallery", loc="left", color=WRONG, fontweight="bold")
-    right.set_title("train, by fold", loc="left", color=RIGHT, fontweight="bold")
-    return fig
+def points(labels: Numbers, asked: Numbers, before: Numbers, after: Numbers) -> float:
+    """Points of Recall@1, the mean of products, from one answer (Q,) to another."""
+    gained = (labels[after] == asked) * 100.0 - (labels[before] == asked) * 100.0
+    return float(np.mean([gained[asked == c].mean() for c in np.unique(asked)]))
 
 
-def answer(gains: Mapping[str, Numbers], leads: Mapping[str, Numbers], floor: float) -> Figure:
-    """What each remedy gains; and a head minus deleting, in each gallery: by fold."""
-    fig, (left, right) = plt.subplots(2, 1, figsize=(6.5, 6.6))
-    figures.gains(left, gains, "points of Recall@1, gained over untouched features", OVERLAP)
-    left.axvline(floor, color="0.55", lw=1, ls=":")
-    left.text(floor + 0.2, 3.5, "random head", color="0.45", fontsize=9, va="center", rotation=90)
-    left.set_title("What each gains, our gallery", loc="left", fontweight="bold", fontsize=11)
-    figures.gains(
-        right, leads, "← deleting gains more      points of Recall@1      a head →", OVERLAP
-    )
-    right.set_title("A head minus deleting", loc="left", fontweight="bold", fontsize=11)
-    return fig
+def suspects(x: Numbers, labels: Numbers, k: int = 5) -> Numbers:
+    """Photographs (N, d), those first of whose k nearest others most have another label."""
+    near = np.argsort(-(x @ x.T - 3 * np.eye(len(x))), axis=1)[:, :k]
+    return np.argsort(-(labels[near] != labels[:, None]).mean(axis=1), kind="stable")
+
+
+def answer(
+    counts: Sequence[int],
+    gains: Mapping[str, Any],
+    used: Mapping[str, Any],
+    rows: Mapping[str, Any],
+) -> tuple[Figure, dict[str, Any]]:
+    """Hubs of three worlds; what deleting gains by how many; and the differences at forty."""
+    fig, panels = plt.subplot_mosaic(
+        [["hubs", "cure"], ["rule", "rule"]], figsize=(6.5, 6.2), width_ratios=[1, 1.9],
+        height_ratios=[1.25, 1],
+    )  # fmt: skip
+    hubs, cure, rule = (panels[name] for name in ("hubs", "cure", "rule"))
+    of = {name: np.array(each) for name, each in used.items()}  # (4, 4)
+    bars = {"by chance": ("0.8", of["ours"][:, 1])} | {
+        WORLDS[name][1]: (WORLDS[name][0], of[name][:, 0]) for name in ("ours", "planted", "noise")
+    }
+    for place, (ink, each) in enumerate(bars.values()):
+        hubs.bar(place, each.mean(), color=ink, width=0.7)
+        hubs.text(place, each.mean() + 0.3, f"{each.mean():.0f}", ha="center", fontsize=9)
+    hubs.set_xticks(range(len(bars)), [name.replace(" ", "\n") for name in bars], fontsize=8)
+    top = max(each.mean() for _, each in bars.values())
+    hubs.set(ylabel="queries (%)", ylim=(0, 1.15 * top))
+    hubs.set_title("Ten hubs answer", loc="left", fontweight="bold", fontsize=11)
+    for name, (ink, said) in WORLDS.items():
+        mean = np.mean(gains[name], axis=0)
+        cure.plot(counts, mean, "o-", color=ink, lw=2.5, ms=5)
+        cure.text(counts[-1] + 2, mean[-1], said, color=ink, va="center", fontsize=9)
+    cure.axhline(0, color="black", lw=0.8)
+    cure.axvline(40, color="0.7", lw=1, ls=":")
+    cure.set(xlabel="photographs deleted", ylabel="gain in Recall@1 (points)", xlim=(0, 118))
+    cure.set_xticks(range(0, 81, 20))
+    cure.set_title("Deleting repairs wrong labels", loc="left", fontweight="bold", fontsize=11)
+    found = figures.gains(rule, rows, "points of Recall@1, 40 photographs deleted")
+    rule.set_title("Ours beside the two worlds", loc="left", fontweight="bold", fontsize=11)
+    shares = {name: figures.summary(each[:, 0]) for name, each in of.items()}
+    shares |= {"chance": figures.summary(of["ours"][:, 1])}
+    wrong = figures.summary(of["ours"][:, 2] - of["ours"][:, 3])
+    curves = {name: np.mean(each, axis=0).tolist() for name, each in gains.items()}
+    fails = {name: figures.summary(each[:, 3]) for name, each in of.items()}
+    return fig, {"rows": found, "share": shares, "hubs wrong": wrong, "fail": fails,
+                 "curves": curves}  # fmt: skip
