@@ -7,6 +7,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
@@ -27,23 +28,21 @@ def name_of(many: int) -> str:
 
 
 def errors(
-    fours: Sequence[tuple[list[Tensor], Tensor]], vote: Callable[[list[Tensor]], Tensor]
+    members: list[Tensor], y: Tensor, vote: Callable[[list[Tensor]], Tensor]
 ) -> tuple[Figure, dict[str, Any]]:
     """Queries by how many of four members are right, and how often the vote is.
 
-    ``fours`` are the members' embeddings (N, d) and the labels (N,), by repetition.
+    ``members`` are embeddings (N, d) of images with the labels ``y`` (N,).
     """
 
-    def right(f: Tensor, y: Tensor) -> Tensor:
+    def right(f: Tensor) -> Tensor:
         return y[(f @ f.T).fill_diagonal_(-2).argmax(dim=1)] == y
 
-    count, voted = np.zeros((2, len(fours), 5))
-    for r, (members, y) in enumerate(fours):
-        good = torch.stack([right(f, y) for f in members]).sum(dim=0)
-        count[r] = torch.bincount(good, minlength=5)
-        voted[r] = torch.bincount(good[right(vote(members), y)], minlength=5)
-    share = 100 * count / count.sum(axis=1, keepdims=True)
-    high, true = share.mean(axis=0), 100 * voted.sum(axis=0) / count.sum(axis=0).clip(1)
+    good = torch.stack([right(f) for f in members]).sum(dim=0)
+    count, voted = (
+        torch.bincount(each, minlength=5).numpy() for each in (good, good[right(vote(members))])
+    )
+    high, true = 100 * count / count.sum(), 100 * voted / count.clip(1)
     fig, axes = plt.subplots(figsize=(6.4, 2.8))
     for n, (many, found) in enumerate(zip(high, true, strict=True)):
         axes.add_patch(Rectangle((n - 0.4, 0), 0.8, found, color=figures.RIGHT, lw=0))
@@ -59,10 +58,9 @@ def errors(
     for ink, name in ((figures.RIGHT, "the vote is right"), (figures.WRONG, "the vote is wrong")):
         axes.plot([], [], "s", color=ink, ms=9, label=name)
     fig.legend(loc="upper right", ncols=2, frameon=False)
-    drawn = {"share": figures.sample(share), "repaired": figures.example(true.tolist())}
-    alone, both = share @ np.arange(5) / 4, 100 * voted.sum(axis=1) / count.sum(axis=1)
-    level = {"alone": alone, "vote": both, "vote − alone": both - alone}
-    return fig, drawn | {name: figures.summary(each) for name, each in level.items()}
+    level = {"alone": high @ np.arange(5) / 4, "vote": 100 * voted.sum() / count.sum()}
+    kept = {"share": high.tolist(), "repaired": true.tolist()} | level
+    return fig, {name: figures.example(each) for name, each in kept.items()}
 
 
 def query(images: Tensor, y: Tensor, members: list[Tensor]) -> tuple[Figure, dict[str, Any]]:
@@ -169,53 +167,67 @@ def answer(
     """Recall@1 of votes by their number of members, for all that members learn; differences.
 
     ``kept`` and ``mine``, the reader's own, have "recall" (repetitions, sizes) by what is learned,
-    and "rivals" (repetitions,), single networks; ``chosen`` is the number of groups asked about.
+    and "wide" (repetitions,), of one larger network; ``chosen`` are the groups asked about.
     """
-    recall, rivals, sizes = kept["recall"], kept["rivals"], kept["sizes"]
-    fig, (axes, low) = plt.subplots(
-        2, 1, figsize=(6.5, 6.4), height_ratios=(1.9, 1), layout="constrained"
+    recall, wide, sizes = kept["recall"], kept["wide"], kept["sizes"]
+    fig, (top, low) = plt.subplots(
+        2, 1, figsize=(6.5, 6.2), height_ratios=(1.8, 1), layout="constrained"
     )
-    at = np.arange(len(sizes))
-    for way, each in recall.items():
-        mean, ink = each.mean(axis=0), INKS[way]
-        look = {"ls": "--", "marker": "s"} if way == SAME else {"ls": "-", "marker": "o"}
-        axes.plot(at, mean, color=ink, lw=2.2, ms=6, **look)
-        axes.annotate(way, (at[-1], mean[-1]), (10, 0), textcoords="offset points", color=ink,
-                      va="center", weight="bold", fontsize=9)  # fmt: skip
-    for way, each in mine["recall"].items():
-        mean = each.mean(axis=0)
-        axes.plot(at[: len(mean)], mean, "x", color=INKS[way], ms=7, mew=1.6, zorder=5)
-    for (name, each), ls in zip(rivals.items(), ("--", ":"), strict=True):
-        axes.axhline(each.mean(), color="0.5", lw=1.4, ls=ls, zorder=0)
-        axes.text(at[-1] + 1.1, each.mean() + 0.5, name, color="0.35", va="bottom", ha="right",
-                  fontsize=9)  # fmt: skip
-    axes.set_xticks(at, [f"{E}" for E in sizes])
-    axes.set(xlabel="members of the vote", xlim=(-0.2, at[-1] + 1.15), ylabel="Recall@1 (%)")
-    axes.set_title(TITLE, loc="left", weight="bold")
-    every, own, wide = recall["all classes"], recall[chosen], rivals["one network, twice as wide"]
-    drawn = figures.gains(low, {
+    _curves(top, recall, mine["recall"], float(wide.mean()), sizes)
+    every, own = recall["all classes"], recall[chosen]
+    asked = {
         f"all classes − {chosen},\nvotes of four": every[:, 2] - own[:, 2],
         "the same,\nvotes of eight": every[:, -1] - own[:, -1],
         f"{chosen} of their own −\nthe same for all": own[:, 2] - recall[SAME][:, 2],
         "all classes − one\nnetwork, twice as wide": every[:, 2] - wide,
-    })  # fmt: skip
+    }
+    drawn = figures.gains(low, asked)
     drawn = dict(zip(("rule", "eight", "same", "wide"), drawn.values(), strict=True))
-    level = recall | {name: each[:, None] for name, each in rivals.items()}
+    level = mine["recall"] | recall | {"wide": wide[:, None]}
     drawn["level"] = {
         way: {f"{E}": figures.summary(row) for E, row in zip(sizes, each.T, strict=False)}
         for way, each in level.items()
     }
     gain = {way: each[:, 2] - each[:, 0] for way, each in recall.items()}
     drawn["gain"] = {way: figures.summary(each) for way, each in gain.items()}
-    drawn["gain, chosen − all"] = figures.summary(gain[chosen] - gain["all classes"])
-    drawn["all − others"] = {
-        way: figures.summary(every[:, 2] - each[:, 2])
-        for way, each in recall.items()
-        if way != "all classes"
+    drawn |= {
+        "gain, chosen − all": figures.summary(gain[chosen] - gain["all classes"]),
+        "rule − eight": figures.summary(every[:, 2] - own[:, 2] - every[:, -1] + own[:, -1]),
+        "same, eight": figures.summary(own[:, -1] - recall[SAME][:, -1]),
     }
-    drawn["longer"] = figures.summary(every[:, 2] - rivals["one network, 400 steps"])
-    drawn["mine"] = {way: figures.sample(each) for way, each in mine["recall"].items()}
+    live = mine["recall"]
+    drawn["mine"] = {way: figures.sample(each) for way, each in live.items()}
+    drawn["all − 12 groups"] = figures.summary(live["all classes"][:, 2] - live["12 groups"][:, 2])
     return fig, drawn
+
+
+def _curves(
+    axes: Axes,
+    recall: Mapping[str, Array],
+    live: Mapping[str, Array],
+    wide: float,
+    sizes: Sequence[int],
+) -> None:
+    """Recall@1 over the number of members, by what they learn; crosses are the reader's own."""
+    at = np.arange(len(sizes))
+    style: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 9}
+    lines = {**live, **recall}
+    above = math.inf
+    for way in sorted(lines, key=lambda way: -lines[way][:, -1].mean()):
+        mean, ink = lines[way].mean(axis=0), INKS[way]
+        look = "s--" if way == SAME else "o-" if way in recall else "-"
+        axes.plot(at[: len(mean)], mean, look, color=ink, lw=2.2, ms=6)
+        above = min(above - 2.8, mean[-1])  # names do not meet
+        axes.annotate(way, (at[len(mean) - 1], above), (10, 0), color=ink, weight="bold", **style)
+    for way, each in live.items():
+        mean = each.mean(axis=0)
+        axes.plot(at[: len(mean)], mean, "x", color=INKS[way], ms=7, mew=1.6, zorder=5)
+    axes.axhline(wide, color="0.5", lw=1.4, ls=":", zorder=0)
+    said = "one network, twice as wide"
+    axes.text(at[-1] + 1.5, wide - 0.6, said, color="0.35", va="top", ha="right", fontsize=9)
+    axes.set_xticks(at, [f"{E}" for E in sizes])
+    axes.set(xlabel="members of the vote", xlim=(-0.2, at[-1] + 1.55), ylabel="Recall@1 (%)")
+    axes.set_title(TITLE, loc="left", weight="bold")
 
 
 def shared(kept: Mapping[str, Any]) -> tuple[Figure, dict[str, Any]]:
