@@ -123,7 +123,7 @@ class _Row:
 
     @cached_property
     def below(self) -> bool:
-        return len(self.names) > 1 or len(self.names[0] + self.repeated) > 45
+        return len(self.names) > 1 or len(self.names[0] + self.repeated) > 44
 
     @cached_property
     def size(self) -> str:

@@ -186,7 +186,7 @@ def answer(
     large: float,
     best: Mapping[str, float],
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 by learning rate, and differences to no constraint; found[way, rate] is (R, 4)."""
+    """Recall@1 by learning rate, and differences to no constraint; found[way, rate] is (R, 6)."""
     fig, (left, right) = plt.subplots(
         1, 2, figsize=(7.4, 3.9), width_ratios=(1.05, 1), layout="constrained"
     )
@@ -208,7 +208,7 @@ def answer(
     left.minorticks_off()
     left.set(xlabel="learning rate", ylabel="Recall@1, unseen characters (%)")
     figures.letter(left, "with SEC, large rates fail")
-    figures.letter(right, "short norms are a cause")
+    figures.letter(right, "short norms alone cost points")
     at = f"{large:g}"
     pairs = {
         f"SEC,\nrate {at}": (("SEC", large), ("none", large)),
@@ -233,38 +233,44 @@ def answer(
 
 
 def brake(found: Mapping[tuple[str, float], np.ndarray]) -> tuple[Figure, dict[str, Any]]:
-    """Norms by learning rate, and Recall@1 by rate over norm; found[way, rate] is (R, 4)."""
-    fig, (left, right) = plt.subplots(1, 2, figsize=(7.4, 3.4), layout="constrained")
+    """Norms by learning rate, and Recall@1 by the turn of a step; found[way, rate] is (R, 6)."""
+    fig, (left, right) = plt.subplots(
+        1, 2, figsize=(7.4, 3.8), width_ratios=(1, 1.3), layout="constrained"
+    )
     inks = {"none": NONE, "SEC": SEC, "short only": SHORT, "even only": EVEN}
-    marks = dict(zip(inks, "os^D", strict=True))
-    drawn: dict[str, Any] = {name: {} for name in (*TOLD[1:], "effective rate")}
-    for way, ink in inks.items():
+    said = {"none": "no constraint"}
+    told = *TOLD[1:], "apart", "fifth share", "share"  # share: turn in % of the angle apart
+    drawn: dict[str, Any] = {name: {} for name in told}
+    for (way, ink), mark in zip(inks.items(), "os^D", strict=True):
         rates = sorted(rate for which, rate in found if which == way)
-        each = np.stack([found[way, rate] for rate in rates])  # (rates, networks, 4)
-        slow = 1000 * np.array(rates)[:, None] / each[:, :, 1]
-        for k, rate in enumerate(rates):
-            for name, column in zip(TOLD[1:], each[k].T[1:], strict=True):
-                drawn[name].setdefault(way, {})[f"{rate:g}"] = figures.sample(column)
-            drawn["effective rate"].setdefault(way, {})[f"{rate:g}"] = figures.sample(slow[k])
-        style: dict[str, Any] = {"color": ink, "marker": marks[way], "mec": "white"}
-        right.plot(slow, each[:, :, 0], ls="", color=ink, marker=marks[way], ms=4, alpha=0.3, mew=0)
-        right.plot(slow.mean(axis=1), each[:, :, 0].mean(axis=1), lw=1.5, ms=8, label=way, **style)
+        each = np.stack([found[way, rate] for rate in rates])  # (rates, networks, 6)
+        share = 100 * np.stack([each[..., 5], each[..., 3] / each[..., 4]], axis=2)
+        each = np.concatenate([each[..., :5], share], axis=2)
+        mean = each.mean(axis=1)  # (rates, 7)
+        for k, name in enumerate(told, 1):
+            drawn[name][way] = {
+                f"{rate:g}": figures.sample(each[i, :, k]) for i, rate in enumerate(rates)
+            }
+        style: dict[str, Any] = {"color": ink, "marker": mark, "mec": "white"}
+        right.plot(each[..., 3], each[..., 0], mark, color=ink, ms=4, alpha=0.3, mew=0)
+        right.plot(mean[:, 3], mean[:, 0], lw=1.5, ms=8, label=said.get(way, way), **style)
+        for rate, (score, _, _, turn, *_) in zip(rates, mean, strict=True):
+            if way in ("SEC", "short only"):
+                x, y = (-1.2, 6.5) if (way, rate) == ("SEC", rates[0]) else (1.1, 1.5)
+                look: Any = {"color": ink, "fontsize": 8.5, "fontweight": "bold"}
+                right.text(turn + x, score + y, f"{rate:g}", **look)
         if way in ("none", "SEC"):
-            norms = each[:, :, 1].mean(axis=1)
-            left.plot(rates, norms, lw=2, ms=7, **style)
-            name = "no constraint" if way == "none" else "SEC"
-            left.text(rates[-1], norms[-1] * 1.25, name, color=ink, ha="right", fontweight="bold")
-            ticks = rates
-    left.set(xscale="log", yscale="log", ylim=(3, 300), xlabel="learning rate")
-    left.set_xticks(ticks, [f"{rate:g}" for rate in ticks])
+            left.plot(rates, mean[:, 1], lw=2, ms=7, **style)
+            at = (rates[-1], mean[-1, 1] * 1.25)
+            left.text(*at, said.get(way, way), color=ink, ha="right", fontweight="bold")
+            left.set(xscale="log", yscale="log", ylim=(3, 300), xlabel="learning rate")
+            left.set_xticks(rates, [f"{rate:g}" for rate in rates])
     left.set_yticks([3, 10, 30, 100, 300], ["3", "10", "30", "100", "300"])
     left.set_ylabel("mean norm in training")
-    figures.letter(left, "without SEC, norms grow with the rate")
-    right.set(xscale="log", ylim=(0, 100), xlabel="1000 × rate / mean norm")
-    right.set_xticks([0.5, 1, 2, 5, 10], ["0.5", "1", "2", "5", "10"])
+    left.minorticks_off()
+    figures.letter(left, "SEC keeps norms short")
+    right.set(xlim=(0, 32), ylim=(0, 100), xlabel="how far a step turns embeddings (°)")
     right.set_ylabel("Recall@1, unseen characters (%)")
-    figures.letter(right, "large rate / norm: fewer are found")
-    right.legend(loc="lower left", fontsize=8.5, frameon=False)
-    for axes in (left, right):
-        axes.minorticks_off()
+    figures.letter(right, "SEC does not fall as short only does")
+    right.legend(loc="lower right", fontsize=8.5, frameon=False)
     return fig, drawn
