@@ -8,6 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 import torch.nn.functional as F
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Rectangle
 from numpy.typing import ArrayLike
@@ -100,16 +101,20 @@ _ALSO = {
     "lead": ("", "r = 0.55", "r = 1"),
     "paper": ("", "the paper's draw", "random"),
     "last step": ("", "r = 0.55, as few", "r = 0.7, as few"),
+    "from 0.85": ("", "r = 0.55, as few", "r = 0.85, as few"),
+    "plateau": ("", "r = 0.7", "r = 0.55"),
+    "number at 0.7": ("", "r = 0.7", "r = 0.7, as few"),
+    "number at 0.85": ("", "r = 0.85", "r = 0.85, as few"),
 }
 #: Of 400 characters 67 are held out, so that two repetitions share so many of them.
 OVERLAP = 67 / 400
 #: Of each curve: how its choices' names end, its words, ink, and where they stand, in points.
 CURVES = (
-    (", as few", "as few as at r = 1", figures.WRONG, (-72, -28)),
+    (", as few", "as few as at r = 1", figures.WRONG, (-48, -34)),
     ("", "all that teach", figures.RIGHT, (9, 4)),
 )
 #: What is drawn beside the curves, and where its name stands, in points.
-BESIDE = {"random": (9, 8), "the paper's draw": (-8, -1)}
+BESIDE = {"random": (9, 8), "semi-hard": (21, -15), "the paper's draw": (-8, -1)}
 Kept = Mapping[str, Mapping[str, Any]]
 
 
@@ -153,7 +158,6 @@ def verdict(
     size: dict[str, Any] = {"figsize": (7.6, 4.0), "width_ratios": (1.35, 1)}
     fig, (left, right) = plt.subplots(1, 2, layout="constrained", **size)
     at = {name: (np.mean(kept["far"][name]), np.mean(of)) for name, of in kept["recall"].items()}
-    bold: dict[str, Any] = {"color": "0.25", "weight": "bold", "fontsize": 11}
     for end, said, ink, offset in CURVES:
         names = ["r = 1", *(f"r = {r:g}{end}" for r in PLACES[1:])]
         left.plot(*zip(*map(at.get, names), strict=True), "-o", color=ink, lw=2.2, ms=6, zorder=3)
@@ -162,11 +166,7 @@ def verdict(
             left.plot(*each, ".", color=ink, alpha=0.3, ms=5, mew=0)
         left.annotate(said, at[names[2]], offset, textcoords="offset points", color=ink,
                       weight="bold", fontsize=9.5)  # fmt: skip
-    low, high = at["r = 0.55, as few"], at["r = 0.55"]
-    arrow: dict[str, Any] = {"arrowstyle": "-|>", "color": "0.25", "lw": 1.6}
-    left.annotate("", high, low, arrowprops=arrow | {"shrinkA": 7, "shrinkB": 7})
-    left.text(low[0] - 0.015, (low[1] + high[1]) / 2, "number", ha="right", **bold)
-    left.text(0.9, np.mean([at["r = 1"][1], low[1]]) - 3.6, "place", ha="right", **bold)
+    _steps(left, [at[name] for name in ("r = 1", "r = 0.55, as few", "r = 0.55")])
     for name, offset in BESIDE.items():
         left.plot(*at[name], "D", color="0.5", ms=5.5, zorder=4)
         look: dict[str, Any] = {
@@ -180,7 +180,7 @@ def verdict(
         left.plot(at[name][0], np.mean(scores), "o", mfc="none", mec="0.15", ms=12, zorder=5)
     left.axhline(floor["raw pixels"], color="0.6", ls=":", lw=1.3, zorder=0)
     said = f"raw pixels {floor['raw pixels']:.0f} (untrained {floor['untrained']:.0f})"
-    left.text(0.38, floor["raw pixels"] + 0.4, said, color="0.4", fontsize=8.5)
+    left.text(0.38, floor["raw pixels"] - 0.4, said, color="0.4", fontsize=8.5, va="top")
     left.set(xlim=(0.37, 1.03), xticks=(0.4, 0.6, 0.8, 1))
     left.set(xlabel="r of the negatives that teach")
     left.set_title("Recall@1 (%): place and number gain", loc="left", fontsize=10, weight="bold")
@@ -194,9 +194,20 @@ def verdict(
     return fig, drawn | {"floor": figures.example(dict(floor))}
 
 
+def _steps(axes: Axes, points: Sequence[tuple[Any, Any]]) -> None:
+    """Arrows beside the curves, from the first point's height to the second's and the third's."""
+    for (x, y), (_, high), name in zip(points, points[1:], ("place", "number"), strict=False):
+        arrow: dict[str, Any] = {"arrowstyle": "-|>", "color": "0.25", "lw": 1.6}
+        axes.annotate("", (0.55, high), (0.55, y), arrowprops=arrow | {"shrinkA": 0, "shrinkB": 0})
+        said: dict[str, Any] = {"color": "0.25", "weight": "bold", "fontsize": 11}
+        axes.text(0.535, (y + high) / 2, name, ha="right", va="center", **said)
+        axes.plot((0.55, x), (y, y), color="0.75", lw=0.8, zorder=0)
+    axes.plot((0.55, points[-1][0]), (high, high), color="0.75", lw=0.8, zorder=0)
+
+
 #: The verdict's picture in words.
 VERDICT_ALT = (
     "Recall@1 by the relative distance of the negatives that teach: two curves start in one point "
     "around the mean distance. Left of it, nearer, the curve of all that teach rises above the "
-    "curve of as few. Beside it differences with their intervals."
+    "curve of as few. Two arrows: place, and above it number. Beside it differences with intervals."
 )

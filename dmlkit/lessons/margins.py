@@ -15,7 +15,9 @@ from torch import Tensor
 from dmlkit import figures
 
 NONE, MARGIN = "0.15", figures.RIGHT
+REMOVED = figures.WRONG  # no margin, at the settings of the margin
 INKS = {"none": NONE, "margin": MARGIN}
+SHADES = {0.0: NONE, 0.1: "#56a0d3", 0.5: MARGIN}
 BLUE, ORANGE, GRAY = "#9ecae1", "#fdd0a2", "#dedede"
 
 
@@ -114,23 +116,16 @@ def pull(
     lead: Tensor, settings: Mapping[tuple[float, float], Tensor]
 ) -> tuple[Figure, dict[str, Any]]:
     """How hard an image is pulled, by its lead (N,): curves (N,) by margin and scale."""
-    fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.6), sharey=True, layout="constrained")
-    looks: dict[float, tuple[str, float]] = {64: ("-", 2.2), 8: ("-", 2.2), 4: ("--", 1.8)}
-    spots: dict[tuple[float, float], tuple[float, float, str]] = {
-        (0.0, 64): (3, 0.42, "left"), (0.5, 64): (31, 0.62, "left"),
-        (0.5, 8): (60, 0.87, "right"), (0.5, 4): (60, 1.04, "right"),
-        (0.0, 4): (60, 0.63, "right"), (0.0, 8): (60, 0.31, "right"),
-    }  # fmt: skip
-    for (m, alpha), values in settings.items():
-        axes = panels[0 if alpha == 64 else 1]
-        ink = MARGIN if m else NONE
-        axes.plot(lead, values, color=ink, ls=looks[alpha][0], lw=looks[alpha][1])
-        x, y, side = spots[m, alpha]
-        said = f"{f'{m:g} rad' if m else 'no margin'}" + f", α = {alpha}" * (alpha != 64)
-        axes.text(x, y, said, color=ink, ha=side, va="center", weight="bold", fontsize=9)
-    for axes, title in zip(panels, ("α = 64", "α = 4 and 8"), strict=True):
+    titles = {4: "α = 4: nearly a factor", 8: "α = 8", 64: "α = 64: a cliff"}
+    fig, panels = plt.subplots(1, 3, figsize=(6.5, 2.5), sharey=True, layout="constrained")
+    for axes, (scale, title) in zip(panels, titles.items(), strict=True):
+        for m, ink in SHADES.items():
+            axes.plot(lead, settings[m, scale], color=ink, lw=2.2)
         axes.set_title(title, weight="bold", loc="left")
         axes.set(xlabel="lead (degrees)", ylim=(-0.04, 1.12), xlim=(-10.5, 61))
+    for (m, ink), y in zip(SHADES.items(), (0.64, 0.86, 1.05), strict=True):
+        said = f"{m:g} rad" if m else "no margin"
+        panels[0].text(60, y, said, color=ink, ha="right", va="center", weight="bold", fontsize=9)
     panels[0].set_ylabel(r"pull, $\partial L / \partial \theta_y$ over α")
     at = {
         f"{m:g} at {alpha}": {f"{d}": values[lead == d].item() + 0.0 for d in (0, 30, 60)}
@@ -169,43 +164,48 @@ def answer(
             kept[name] = {f"{n}": figures.summary(row) for n, row in rows}
     low.axhline(0, color="0.3", lw=1, zorder=1)
     for name, shift, ink, lw, mark, ms in (
-        ("placebo", 0.14, "0.72", 6, "_", 1),
-        ("shared", 0.26, figures.WRONG, 1.8, "s", 5),
-        ("removed", 0.38, MARGIN, 1.4, "D", 5),
+        ("placebo", 0.13, "0.75", 6, "_", 1),
+        ("removed", 0.25, REMOVED, 2.4, "D", 6),
         ("gain", 0, MARGIN, 2.4, "o", 8),
     ):
         for place, row in enumerate(drawn[name].values()):
             ends = [row["low"], row["high"]]
             low.plot([place + shift] * 2, ends, color=ink, lw=lw, solid_capstyle="butt")
             low.plot(place + shift, row["mean"], mark, color=ink, ms=ms)
-    for place, row in enumerate(drawn["gain"].values()):
-        at = [round(row[end], 1) + 0.0 for end in ("mean", "low", "high")]  # no −0
-        said = f"{at[0]:+.1f}\n[{at[1]:.1f}, {at[2]:.1f}]".replace("-", "−")
-        style: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": 9}
-        low.text(place - 0.09, row["mean"], said, color=MARGIN, **style)
-    low.plot(range(len(live)), live, "x", ms=8, color="black", mew=1.6)
-    low.set_title("Margin minus none: the gain falls", loc="left", weight="bold")
-    low.set_ylabel("points of Recall@1")
-    low.set_xticks(range(len(steps)), [f"{n}" for n in steps])
+    _words(low, drawn["gain"], live)
+    low.set_xticks(range(len(steps)), [*map(str, steps[:-1]), f"{steps[-1]}\n(settings of 400)"])
     low.set(xlabel="steps of the training", xlim=(-0.6, len(steps) - 0.35))
     return fig, drawn
 
 
+def _words(axes: Axes, gain: Mapping[str, Mapping[str, Any]], live: Sequence[float]) -> None:
+    """What the marks of the differences are, their numbers, and the reader's own."""
+    for place, row in enumerate(gain.values()):
+        at = [round(row[end], 1) + 0.0 for end in ("mean", "low", "high")]  # no −0
+        said = f"{at[0]:+.1f}\n[{at[1]:.1f}, {at[2]:.1f}]".replace("-", "−")
+        style: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": 9}
+        axes.text(place - 0.09, row["mean"], said, color=MARGIN, **style)
+    axes.plot(range(len(live)), live, "x", ms=8, color="black", mew=1.6)
+    axes.text(-0.09, live[0], "your run", color="black", **style)
+    style |= {"ha": "left", "weight": "bold"}
+    axes.text(0.31, -1.5, "both at the\nmargin's\nsettings", color=REMOVED, **style)
+    axes.text(len(gain) - 0.81, 1.9, "none\n− none", color="0.45", **style)
+    axes.set_title("Margin minus none: early, a gain", loc="left", weight="bold")
+    axes.set_ylabel("points of Recall@1")
+
+
 def _levels(axes: Axes, mean: Mapping[str, np.ndarray], raw: float) -> None:
-    """Curves of Recall@1 by place, of each loss at its own setting and at a shared one."""
-    for name, each in mean.items():
-        if name == "removed":
-            continue
-        shared, dash = name.endswith("shared"), "--" if name.startswith("margin") else "-"
-        look: dict[str, Any] = {"color": INKS[name.partition(",")[0]], "ms": 5}
-        look |= {"lw": 1.4, "marker": "s"} if shared else {"lw": 2.2, "marker": "o"}
-        axes.plot(range(len(each)), each, dash, **look)
+    """Curves of Recall@1 by place, and the loss without a margin at the margin's settings."""
+    for name, ink in INKS.items():
+        axes.plot(range(len(mean[name])), mean[name], "o-", color=ink, lw=2.2, ms=7)
     words: dict[str, Any] = {"textcoords": "offset points", "weight": "bold", "va": "center"}
     last, above = len(mean["none"]) - 1, mean["margin"][-1] > mean["none"][-1]
     for name, y in (("margin", 6 if above else -7), ("none", -7 if above else 6)):
         axes.annotate(name, (last, mean[name][-1]), (9, y), color=INKS[name], **words)
-    where = len(mean["none, shared"]) - 1, mean["none, shared"][-1]
-    axes.annotate("both at one shared setting", where, (10, -11), color="0.35", **words)
+    (same,) = mean["removed"]
+    axes.plot(0.09, same, "D", color=REMOVED, ms=6, zorder=3)
+    said = "none, at the margin's settings"
+    axes.annotate(said, (0.09, same), (26, -4), color=REMOVED, fontsize=9, **words)
     axes.axhline(raw, color="0.6", lw=1.4, ls=":", zorder=0)
     axes.text(last + 0.6, raw, "raw pixels", color="0.35", va="bottom", ha="right", fontsize=9)
     axes.set_title(
