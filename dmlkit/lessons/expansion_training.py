@@ -29,6 +29,7 @@ LOOKS: dict[str, tuple[str, dict[str, Any]]] = {
     "none": ("no points", {"color": "black", "marker": "o"}),
     "detached": ("detached", {"color": figures.RIGHT, "marker": "s"}),
     "printed": ("as printed", {"color": figures.WRONG, "marker": "^"}),
+    "tuned": ("attached, tuned", {"color": "#660077", "marker": "D"}),
     "duplicates": ("duplicates", {"color": "0.5", "marker": "v", "ls": "--"}),
 }
 #: Features of characters to train on, of others, labels of these, Recall@1 of what is untrained.
@@ -177,6 +178,16 @@ def setting(
     return max(means, key=lambda each: means[each])
 
 
+def best_weight(searched: Mapping[str, Any]) -> str:
+    """The form of attached points, by weight, that is best on validation characters."""
+
+    def found(form: str) -> float:
+        alpha, rate = setting(searched, form)
+        return float(np.mean(searched[form][f"{alpha:g}"][f"{rate:g}"]))
+
+    return max(("printed", *(f for f in searched if f.startswith("attached"))), key=found)
+
+
 def search(
     train: Callable[..., tuple[nn.Module, Tensor]],
     forms: Iterable[str],
@@ -241,18 +252,28 @@ def answer(
         for lose in (0, 1)
     )  # fmt: skip
     fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 3.7))
-    _lines(left, level, 1.5, band=False)
+    curves = {form: added[form] for form in ("detached", "printed", "duplicates")}
+    _lines(left, {"none": level["none"]} | {form: level[form] for form in curves}, 1.5, band=False)
     for name, value in [*floors.items()][1:]:  # raw pixels are far below
         left.axhline(value, color="0.5", lw=1.2, ls=":", zorder=0)
         left.text(0.43, value + 0.3, f"{name}: {value:.0f}", color="0.4", fontsize=8.5)
     left.set(ylim=(57, 90), ylabel="Recall@1 (%)")
     left.set_title("highest at scale 2", fontweight="bold", loc="left")
     right.axhline(0, color="black", lw=2)
-    _lines(right, {form: by for form, by in added.items() if form != "none"}, 0.9, band=True)
-    for alpha, place, up in (("2", 2.0, -7.6), ("32", 9.0, 8.6)):
-        mean, low, high = (added["printed"][alpha][end] for end in ("mean", "low", "high"))
-        said = f"{mean:+.1f} [{low:.1f}, {high:.1f}]".replace("-", "−")
-        right.text(place, up, said, color=figures.WRONG, fontsize=9, ha="center")
+    _lines(right, curves, 0.9, band=True)
+    (alpha, tuned), (name, look) = *added["tuned"].items(), LOOKS["tuned"]
+    right.vlines(1.2 * float(alpha), tuned["low"], tuned["high"], color=look["color"], lw=2.5)
+    right.plot(1.2 * float(alpha), tuned["mean"], ms=7, mec="white", zorder=10, **look)
+    for form, one, at, place in (
+        ("tuned", tuned, 1.2 * float(alpha), (1.9, 4.2)),
+        ("printed", added["printed"]["2"], 2.0, (2.6, -7.2)),
+        ("printed", added["printed"]["32"], 32.0, (6.5, 9.4)),
+    ):
+        said = f"{one['mean']:+.1f} [{one['low']:.1f}, {one['high']:.1f}]".replace("-", "−")
+        said, ink = f"{name}:\n{said}" if form == "tuned" else said, LOOKS[form][1]["color"]
+        line = {"arrowstyle": "-", "color": ink, "lw": 1, "shrinkB": 5}
+        style: dict[str, Any] = {"color": ink, "fontsize": 9, "ha": "center", "va": "center"}
+        right.annotate(said, (at, one["mean"]), place, arrowprops=line, **style)
     right.set(ylim=(-8.5, 12), yticks=(-5, 0, 5, 10), ylabel="minus no points")
     right.set_title("as printed: a gain at 32", fontweight="bold", loc="left")
     kept = {name: figures.summary(each, OVERLAP) for name, each in gains.items()}
@@ -294,7 +315,7 @@ def searching(searched: Mapping[str, Any]) -> tuple[Figure, dict[str, Any]]:
         axes.minorticks_off()
         axes.set_title(f"α = {alpha}", fontweight="bold", loc="left")
     panels[0].set_ylabel("Recall@1 (%)")
-    fig.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    fig.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
     best = {form: float(np.mean(searched[form][f"{a:g}"][f"{r:g}"]))
             for form in searched for a, r in [setting(searched, form)]}  # fmt: skip
     kept = {
@@ -303,5 +324,6 @@ def searching(searched: Mapping[str, Any]) -> tuple[Figure, dict[str, Any]]:
             for alpha, rates in scales.items()
         }
         for form, scales in searched.items()
+        if form != "tuned"  # one of the others
     }
     return fig, {"searched": kept, "best": best}
