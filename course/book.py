@@ -116,7 +116,7 @@ PARTS = {
     "More": ("10_memory", "memories, ensembles, hyperbolic space"),
     "The sphere": ("13_norms_and_gradients", "norms, the constraint SEC, SEE's synthetic points"),
     "Evidence": ("18_reading_papers", "papers' tables, fair comparisons, SEC and SEE"),
-    "Look": ("22_embedding_maps", "UMAP maps, failures, hubs"),
+    "Look": ("22_embedding_maps", "UMAP maps, hubs"),
     "Practice on photographs": ("24_photographs", "fine-tuning, search, without labels, words"),
 }
 #: What stands beside another notebook's part, not where its number is.
