@@ -38,18 +38,19 @@ def aging(aged: np.ndarray, same: np.ndarray, start: int) -> Figure:
 
 
 def search(
-    tried: Mapping[str, Sequence[float]], rates: Sequence[float]
+    tried: Mapping[str, Sequence[float]], rates: Sequence[float], taken: tuple[float, float]
 ) -> tuple[Figure, dict[str, Any]]:
     """Recall@1 on validation characters by setting and rate, as a heat map; a box around the best.
 
     A setting is of a kind, its first word: none, old or fresh. Cells without a number are empty.
+    Dashed: the weight and rate that the lesson takes.
     """
     table = np.array([*tried.values()], dtype=float)
     kinds = np.array([name.partition(",")[0] for name in tried])
     fig, axes = plt.subplots(figsize=(6.5, 0.9 + 0.28 * len(tried)))
     axes.imshow(table, cmap="Blues", vmin=np.nanmin(table) - 5, vmax=np.nanmax(table) + 15,
                 aspect="auto")  # fmt: skip
-    tops = {}
+    tops, used = {}, {}
     for kind in dict.fromkeys(kinds):
         rows = np.flatnonzero(kinds == kind)
         row, column = np.unravel_index(np.nanargmax(table[rows]), table[rows].shape)
@@ -58,6 +59,12 @@ def search(
         axes.add_patch(Rectangle((column - 0.47, rows[row] - 0.44), 0.94, 0.88, **box))
         if rows[0]:
             axes.axhline(rows[0] - 0.5, color="white", lw=4)
+        name = kind if kind == "none" else f"{kind}, w = {taken[0]:g}"
+        if name in tried and taken[1] in rates:
+            y, x = [*tried].index(name), [*rates].index(taken[1])
+            used[str(kind)] = float(table[y, x])
+            box |= {"ec": "0.15", "lw": 1.6, "ls": "--"}
+            axes.add_patch(Rectangle((x - 0.47, y - 0.44), 0.94, 0.88, **box))
     for (row, column), value in np.ndenumerate(table):
         if np.isfinite(value):
             axes.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=9)
@@ -68,7 +75,7 @@ def search(
     for edge in axes.spines.values():
         edge.set_visible(False)
     axes.set_title("Recall@1 on validation characters (%)", loc="left", fontsize=10, weight="bold")
-    return fig, {"best": figures.example(tops)}
+    return fig, {"best": figures.example(tops), "taken": figures.example(used)}
 
 
 def answer(
@@ -88,6 +95,10 @@ def answer(
     swept = figures.sweep(left, {name: curve[name] for name in order}, floor, unit="", digits=1)
     means = [float(curve[name].mean()) for name in order]
     left.plot(range(len(order)), means, color=figures.RIGHT, lw=1.6, zorder=1)
+    for text, (place, mean) in zip(left.texts[: len(order)], enumerate(means), strict=True):
+        text.remove()  # above the highest dot it would be read as that dot's
+        left.text(place, 0.015, f"{mean:.1f}", transform=left.get_xaxis_transform(), fontsize=8.5,
+                  color=figures.RIGHT, weight="bold", ha="center")  # fmt: skip
     fresh = float(found["fresh"].mean())
     left.plot(order.index("256"), fresh, "D", ms=7, mfc="white", mec="0.3", mew=1.5, zorder=5)
     left.annotate("fresh", (order.index("256"), fresh), (8, -16), textcoords="offset points",
