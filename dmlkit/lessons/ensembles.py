@@ -95,7 +95,15 @@ def query(images: Tensor, y: Tensor, members: list[Tensor]) -> tuple[Figure, dic
         for e, value in enumerate(row):
             best, x = chosen[n] == nearest[e], 2.4 + e + (0.35 if e == len(members) else 0)
             style: dict[str, Any] = {"color": ink, "weight": "bold"} if best else {"color": "0.45"}
-            right.text(x, n, f"{value:.2f}", ha="center", va="center", fontsize=11, **style)
+            right.text(
+                x,
+                n,
+                f"{value:.2f}".replace("-", "−"),
+                ha="center",
+                va="center",
+                fontsize=11,
+                **style,
+            )
             if best:
                 right.add_patch(Rectangle((x - 0.4, n - 0.36), 0.8, 0.72, color=ink, alpha=0.15))
     for e in range(len(members)):
@@ -223,8 +231,8 @@ def _curves(
         mean = each.mean(axis=0)
         axes.plot(at[: len(mean)], mean, "x", color=INKS[way], ms=7, mew=1.6, zorder=5)
     axes.axhline(wide, color="0.5", lw=1.4, ls=":", zorder=0)
-    said = "one network, twice as wide"
-    axes.text(at[-1] + 1.5, wide - 0.6, said, color="0.35", va="top", ha="right", fontsize=9)
+    said = "one wider network"
+    axes.text(at[-1] + 1.5, wide - 0.8, said, color="0.35", va="top", ha="right", fontsize=9)
     axes.set_xticks(at, [f"{E}" for E in sizes])
     axes.set(xlabel="members of the vote", xlim=(-0.2, at[-1] + 1.55), ylabel="Recall@1 (%)")
     axes.set_title(TITLE, loc="left", weight="bold")
