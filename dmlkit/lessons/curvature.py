@@ -21,6 +21,11 @@ from dmlkit.losses import hyperbolic
 FEATURES = "tf_efficientnet_lite0@128"
 COLORS = {"Fruit": "#d55e00", "Vegetables": "#009e73", "Packages": "#0072b2"}
 INK, CONTROL = "#0072b2", "0.35"
+#: Products that the picture of the tree names.
+NAMED = (
+    ("Fruit", "Apple", "Pink-Lady"), ("Fruit", "Apple", "Red-Delicious"),
+    ("Fruit", "Lemon", "Lemon"), ("Fruit", "Banana", "Banana"), ("Fruit", "Orange", "Orange"),
+)  # fmt: skip
 Node = tuple[str, ...]
 #: One space and its training: c, the most length of a vector (clip), temperature, learning rate.
 Setting = tuple[float, float, float, float]
@@ -200,11 +205,13 @@ def tree(
         (4, ("Fruit",), "the same disc, moved"),
     )
     spots: tuple[tuple[tuple[str, float, float], ...], ...] = (  # as parts of the panel
-        (("Fruit", 0.3, 0.95), ("Vegetables", 0.38, 0.02), ("Packages", 0.16, 0.82)),
-        (("Fruit", 0.57, 0.77), ("Vegetables", 0.62, 0.26), ("Packages", 0.27, 0.57)),
-        (("Fruit", 0.5, 0.5),),
+        (("Fruit", 0.27, 0.97), ("Vegetables", 0.25, 0.04), ("Packages", 0.16, 0.82)),
+        (("Fruit", 0.36, 0.86), ("Vegetables", 0.36, 0.14), ("Packages", 0.27, 0.63)),
+        (("Fruit", 0.345, 0.33),),
     )
-    fig, grid = plt.subplots(1, 3, figsize=(6.8, 2.75))
+    fig, grid = plt.subplots(
+        1, 3, figsize=(6.9, 2.3), width_ratios=(1.03, 1.03, 1.43), layout="constrained"
+    )
     for panel, (axes, (c, middle, told)) in enumerate(zip(grid.flat, views, strict=True)):
         u = places[c].numpy() @ (1, 1j)
         x = into_disc(u, c) if c else u
@@ -215,17 +222,22 @@ def tree(
         colors = [COLORS[node[0]] if node else "black" for node in nodes]
         axes.scatter(x.real, x.imag, s=9, color=colors, zorder=3, lw=0)
         for name, right, up in spots[panel]:
-            box = {"fc": "white", "ec": "none", "pad": 0.6, "alpha": 0.85}
             axes.text(
-                right, up, name.lower(), color=COLORS[name], bbox=box, ha="center", va="center",
-                fontsize=8, weight="bold", zorder=4, transform=axes.transAxes,
+                right, up, name.lower(), color=COLORS[name], ha="center", va="center",
+                fontsize=8, weight="bold", transform=axes.transAxes,
             )  # fmt: skip
         if c:
             axes.add_patch(Circle((0, 0), 0.5, fill=False, color="0.4", lw=1))
+            axes.set(xlim=(-0.515, 0.915 if middle else 0.515), ylim=(-0.515, 0.515))
         axes.set(aspect="equal")
         axes.set_axis_off()
-        axes.margins(0.03)
         axes.set_title(told, loc="left", weight="bold", fontsize=9)
+    for path in NAMED:  # outside of the last disc
+        z = x[index[path]]
+        axes.annotate(
+            path[-1].lower().replace("-", " "), (z.real, z.imag), (16 * z.real, 12 * z.imag),
+            textcoords="offset points", fontsize=8, va="center",
+        )  # fmt: skip
     numbers = {
         "error in %": figures.example({f"{c:g}": error for c, error in wrong.items()}),
         "nodes": len(nodes),
@@ -277,15 +289,16 @@ def answer(
     untrained: Mapping[str, Sequence[float]],
     raw: float,
     overlap: Mapping[str, float],
+    controls: Mapping[str, Mapping[str, Any]],
 ) -> tuple[Figure, dict[str, Any]]:
     """Precision (%) by dimensions, {material: {space: {d: (R,)}}}, and curved minus flat.
 
-    ``untrained`` has a mean for each d, ``raw`` is that of untouched features, on photographs.
+    ``untrained`` has a mean for each d, ``raw`` is that of untouched features, on photographs;
+    ``controls`` are differences of the first d beside the trees'.
     """
     fig, grid = plt.subplots(
-        2, 2, figsize=(6.9, 5.2), sharex=True, sharey="row", height_ratios=(1.5, 1),
-        layout="constrained",
-    )  # fmt: skip
+        2, 2, figsize=(6.9, 5.2), sharex=True, height_ratios=(1.5, 1), layout="constrained"
+    )
     drawn: dict[str, Any] = {"difference": {}, "plane": {}, "precision": {}}
     for (material, of), (axes, low) in zip(found.items(), grid.T, strict=True):
         places = np.arange(len(of["flat"]))
@@ -298,13 +311,7 @@ def answer(
             d: figures.summary(np.subtract(of["curved"][d], of["flat"][d]), overlap[material])
             for d in of["flat"]
         }
-        low.axhline(0, color="0.3", lw=1, zorder=1)
-        for x, row in zip(places, rows.values(), strict=True):
-            low.plot([x, x], [row["low"], row["high"]], color=INK, lw=5, alpha=0.45)
-            low.plot(x, row["mean"], "o", color=INK, ms=6)
-            said = f"{round(row['mean'], 1) + 0.0:+.1f}".replace("-", "−")
-            low.annotate(said, (x, row["high"]), (0, 5), textcoords="offset points",
-                         ha="center", fontsize=8.5, color=INK)  # fmt: skip
+        _differences(low, rows)
         more = [d for d, row in rows.items() if row["low"] > 0]
         where = f"at d = {', '.join(map(str, more))}" if more else "at no d"
         axes.set_title(f"{material}: curved leads {where}", loc="left", weight="bold", fontsize=9)
@@ -319,12 +326,31 @@ def answer(
         drawn["precision"][material] = {
             space: {f"{d}": figures.sample(each) for d, each in of[space].items()} for space in of
         }
-    grid[0, 0].set(ylim=(0, 108), ylabel="mean average precision (%)")
-    grid[1, 0].set_ylabel("curved − flat (points)")
-    grid[1, 0].margins(y=0.18)
+    for x, (name, row) in zip((0.26, 0.26), controls.items(), strict=True):
+        grid[1, 0].plot([x, x], [row["low"], row["high"]], color="0.5", lw=3, alpha=0.6)
+        grid[1, 0].plot(x, row["mean"], "D", color=CONTROL, mfc="white", ms=4.5)
+        grid[1, 0].annotate(name, (x, row["mean"]), (6, 8 * (row["mean"] < 9) - 4), color=CONTROL,
+                            textcoords="offset points", fontsize=8.5)  # fmt: skip
+    for axes in grid[0]:
+        axes.set(ylim=(0, 108))
+    grid[0, 0].set_ylabel("mean average precision (%)")
+    grid[1, 0].set(ylabel="curved − flat (points)", ylim=(-12, 66))
+    grid[1, 1].set(ylim=(-10, 10))
+    grid[1, 1].set_title("note the finer axis", loc="right", fontsize=8.5, color="0.3")
     _named(grid[0], found, untrained, raw)
     drawn["floor"] = figures.example({"untouched features": raw, "untrained": dict(untrained)})
     return fig, drawn
+
+
+def _differences(axes: Axes, rows: Mapping[int, Mapping[str, Any]]) -> None:
+    """Curved minus flat by dimensions, with intervals."""
+    axes.axhline(0, color="0.3", lw=1, zorder=1)
+    for x, row in enumerate(rows.values()):
+        axes.plot([x, x], [row["low"], row["high"]], color=INK, lw=5, alpha=0.45)
+        axes.plot(x, row["mean"], "o", color=INK, ms=6)
+        said = f"{round(row['mean'], 1) + 0.0:+.1f}".replace("-", "−")
+        axes.annotate(said, (x, row["high"]), (0, 5), textcoords="offset points",
+                      ha="center", fontsize=8.5, color=INK)  # fmt: skip
 
 
 def _named(
@@ -397,7 +423,8 @@ def chosen(searched: Mapping[str, Any]) -> tuple[Figure, dict[str, Any]]:
         for side in (flat, ~flat):
             for i in range(table.shape[1]):
                 j = int(np.where(side, table[:, i], -1).argmax())
-                axes.add_patch(Rectangle((i - 0.5, j - 0.5), 1, 1, fill=False, ec="#d55e00", lw=2))
+                spot: dict[str, Any] = {"fill": False, "ec": "#d55e00", "lw": 2, "zorder": 4}
+                axes.add_patch(Rectangle((i - 0.5, j - 0.5), 1, 1, clip_on=False, **spot))
         axes.set_yticks(range(len(rows)), [*rows], fontsize=8.5)
         axes.set_xticks(range(table.shape[1]), [*of["flat"]])
         axes.set(xlabel="dimensions d")
