@@ -265,7 +265,7 @@ def answer(
     right.vlines(1.2 * float(alpha), tuned["low"], tuned["high"], color=look["color"], lw=2.5)
     right.plot(1.2 * float(alpha), tuned["mean"], ms=7, mec="white", zorder=10, **look)
     for form, one, at, place in (
-        ("tuned", tuned, 1.2 * float(alpha), (1.9, 4.2)),
+        ("tuned", tuned, 1.2 * float(alpha), (1.9, 7.2)),
         ("printed", added["printed"]["2"], 2.0, (2.6, -7.2)),
         ("printed", added["printed"]["32"], 32.0, (6.5, 9.4)),
     ):
