@@ -207,7 +207,7 @@ def tree(
     spots: tuple[tuple[tuple[str, float, float], ...], ...] = (  # as parts of the panel
         (("Fruit", 0.27, 0.97), ("Vegetables", 0.25, 0.04), ("Packages", 0.16, 0.82)),
         (("Fruit", 0.36, 0.86), ("Vegetables", 0.36, 0.14), ("Packages", 0.27, 0.63)),
-        (("Fruit", 0.345, 0.33),),
+        (("Fruit", 0.345, 0.27),),
     )
     fig, grid = plt.subplots(
         1, 3, figsize=(6.9, 2.3), width_ratios=(1.03, 1.03, 1.43), layout="constrained"
