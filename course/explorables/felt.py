@@ -51,7 +51,7 @@ EXPLORABLE = Explorable(
         ),
         Choice(
             "paper", "the paper's equation",
-            "Set λ to 0 and raise α from 1 to 64. Then do it with λ = 1. How does the force on x go?",
+            "Set λ to 0 and raise α from 1 to 64. Then with λ = 1. How does the force on x go?",
             _SLIDERS,
         ),
     ),
