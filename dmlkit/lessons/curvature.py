@@ -329,7 +329,8 @@ def answer(
     for x, (name, row) in zip((0.26, 0.26), controls.items(), strict=True):
         grid[1, 0].plot([x, x], [row["low"], row["high"]], color="0.5", lw=3, alpha=0.6)
         grid[1, 0].plot(x, row["mean"], "D", color=CONTROL, mfc="white", ms=4.5)
-        grid[1, 0].annotate(name, (x, row["mean"]), (6, 8 * (row["mean"] < 9) - 4), color=CONTROL,
+        told = {"random": "random links"}.get(name, name)
+        grid[1, 0].annotate(told, (x, row["mean"]), (6, 8 * (row["mean"] < 9) - 4), color=CONTROL,
                             textcoords="offset points", fontsize=8.5)  # fmt: skip
     for axes in grid[0]:
         axes.set(ylim=(0, 108))
