@@ -81,9 +81,10 @@ def findings(lesson: str, file: Path = FILE) -> list[Finding]:
 
 def here(
     of: str, label: str, values: ArrayLike, unit: str = Finding.unit, each: str = "repetition",
-    overlap: float = 0.0,
+    overlap: float = 0.0, run: str = LIVE,
 ) -> Finding:  # fmt: skip
-    """What a lesson itself found: differences (n,), one for ``each`` repetition, or product.
+    """What a lesson itself found in a ``run``: differences (n,), one for ``each`` repetition, or
+    product.
 
     Those of products, of which there are many, are summed up alone.
 
@@ -93,4 +94,4 @@ def here(
     mean, low, high, n = statistics.interval(np.asarray(values, float), overlap=overlap)
     seeds = tuple(np.asarray(values, float).tolist()) if each == "repetition" else ()
     said = f"{n:.0f} {each}" + "s" * (n > 1)
-    return Finding(of, "live", label, mean, low, high, said, LIVE, unit=unit, values=seeds)
+    return Finding(of, "live", label, mean, low, high, said, run, unit=unit, values=seeds)

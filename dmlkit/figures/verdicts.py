@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from dmlkit.figures.drawing import WIDTH, sample
-from dmlkit.figures.finding import COLORS, FALLS, FILE, UNTRAINED, Finding, findings, here
+from dmlkit.figures.finding import COLORS, FALLS, FILE, LIVE, UNTRAINED, Finding, findings, here
 
 _INK = "0.25"
 #: How a row is called on the picture where its key is longer, or of the workshop.
@@ -38,12 +38,14 @@ def verdict(
     file: Path = FILE,
     each: str = "repetition",
     overlap: float = 0.0,
+    run: str = LIVE,
 ) -> tuple[Figure, dict[str, Any], str, str]:
     """The verdict of a lesson: figure, numbers, alt text and caption, for ``figures.save``.
 
     ``live`` holds what the lesson itself found: {heading: {label: differences (n,)}}, in the
     ``unit``, one for ``each`` repetition, or product. Its rows stand below those of the studies
-    that have the same heading. An ``overlap`` widens their intervals, see ``statistics.interval``.
+    that have the same heading. An ``overlap`` widens their intervals, see ``statistics.interval``;
+    ``run`` is what they are called, "recorded" where another run of the page made them.
 
     Raises ValueError where there is nothing to show, or rows are of several units.
 
@@ -53,7 +55,9 @@ def verdict(
     """
     rows = findings(lesson, file)
     for of, mine in (live or {}).items():
-        rows += [here(of, label, values, unit, each, overlap) for label, values in mine.items()]
+        rows += [
+            here(of, label, values, unit, each, overlap, run) for label, values in mine.items()
+        ]
     if not rows:
         raise ValueError(f"nothing is known for {lesson!r}: give what it trained as live")
     if len(units := sorted({row.unit for row in rows})) > 1:

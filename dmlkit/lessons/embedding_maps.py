@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, Rectangle
 from matplotlib.patheffects import withStroke
-from matplotlib.text import Text
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -245,13 +244,6 @@ def answer(
     shown = {name: each for name, each in effects.items() if "neighbors" in name}
     figures.gains(most, shown, "points, weights − start")
     return fig
-
-
-def as_recorded(fig: Figure) -> None:
-    """Rows of a verdict that another run made say so."""
-    for text in fig.findobj(Text):
-        if isinstance(text, Text) and text.get_text() == "this page's run":
-            text.set_text("recorded")
 
 
 def blind(views: Mapping[str, Floats], of: Floats) -> Figure:
