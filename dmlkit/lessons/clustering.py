@@ -17,17 +17,17 @@ from dmlkit.losses.mining import semihard_negatives
 
 CLASSES = ("#0072b2", "#d55e00", "#009e73")
 INK, TRIPLETS = "#a50f5e", "0.25"
-#: Of the two panels over the margin: what is seen, and what is measured.
-TITLES = ("no margin reaches the triplets", "no margin moves many pairs")
-MEASURED = ("Recall@1, unseen characters (%)", "pairs moved in a step, of 2,016")
 #: Of the margins in the search, from small to large, and its rates.
 SHADES = ("#e69f00", "#d55e00", "#a50f5e", "#3b0f70")
 RATES = (0.00125, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08)
 #: Of the explorable's links and arrows: what pushes, and what pulls.
 PUSH, PULL = "#c05000", "#0072b2"
-RIVAL = "semi-hard triplets"
-#: Semi-hard triplets of a third of the positive pairs, drawn anew at each step.
-THINNED = "a third of the triplets"
+#: Semi-hard triplets of a share of the positive pairs, drawn anew at each step.
+SHARES = {
+    "semi-hard triplets": 1.0,
+    "a third of the triplets": 1 / 3,
+    "a ninth of the triplets": 1 / 9,
+}
 FILE = dmlkit.ROOT / "data" / "evidence" / "07_clustering.csv"
 #: A network is tested on a twelfth of the new characters, and shares a part of those it learns.
 OVERLAP = 1 / 12
@@ -108,41 +108,78 @@ def links(x: np.ndarray, nearest: Mapping[float, Sequence[int]], own: Sequence[i
     return fig
 
 
+def as_many(kept: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    """Recall@1 of triplets that move as many pairs as a setting, network by network: (n,).
+
+    On straight lines over the logarithm of the pairs, between the shares of the triplets.
+
+    >>> places = zip(SHARES, (60, 50, 30), (400, 100, 25), strict=True)
+    >>> of = {name: np.array([[recall, 0, pairs]]) for name, recall, pairs in places}
+    >>> as_many(of | {"γ = 5": np.array([[0, 0, 50]])}, "γ = 5").round(6)
+    array([40.])
+    """
+    line = np.array([kept[share] for share in SHARES][::-1])  # (3, n, ...), from few pairs to many
+    at = np.log(kept[name][:, 2])
+    return np.array([
+        np.interp(here, np.log(line[:, k, 2]), line[:, k, 0]) for k, here in enumerate(at)
+    ])  # fmt: skip
+
+
+def _over_pairs(
+    axes: Axes, kept: Mapping[str, np.ndarray], mine: Mapping[str, np.ndarray], names: Sequence[str]
+) -> None:
+    """Networks, means and names of the margins, or of the triplets with a line."""
+    margins = names[0].startswith("γ")
+    ink, line, side = (INK, 0, 10) if margins else (TRIPLETS, 2, -10)
+    for name in names:
+        axes.plot(*kept[name][:, [2, 0]].T, "o", ms=4, mew=0, alpha=0.3, color=ink, zorder=2)
+        axes.plot(*mine[name][:, [2, 0]].T, "x", ms=5, color=ink, zorder=2)
+    means = np.array([kept[name].mean(axis=0)[[2, 0]] for name in names])
+    axes.plot(*means.T, "o-", ms=9, lw=line, color=ink, mec="w", zorder=3)
+    for name, place in zip(names, means, strict=True):
+        axes.annotate(name.removesuffix(" of the triplets"), place, (side, -3), color=ink,
+                      ha="left" if margins else "right", textcoords="offset points",
+                      weight="bold", fontsize=9, zorder=4)  # fmt: skip
+
+
 def answer(
     kept: Mapping[str, np.ndarray], mine: Mapping[str, np.ndarray], ground: Mapping[str, float]
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 and pairs moved over the margin, beside the triplets, and the differences.
+    """Recall@1 over the pairs that a step moves, of both losses, and the differences.
 
-    ``kept`` has the recorded run by setting, Recall@1, pairs and distance of each network (n, 3);
-    ``mine`` likewise that of this page, ``ground`` Recall@1 of what needs no training.
+    ``kept`` has the recorded run by setting: Recall@1, NMI, pairs and distance of each network
+    (n, 4); ``mine`` likewise that of this page, ``ground`` Recall@1 of what needs no training.
     """
-    fig = plt.figure(figsize=(7.4, 5.4), layout="constrained")
-    halves: Any = fig.subfigures(2, 1, height_ratios=(1.8, 1))
+    fig, (axes, below) = plt.subplots(
+        2, figsize=(6.5, 6), height_ratios=(2, 1), layout="constrained"
+    )
     margins = [name for name in kept if name.startswith("γ")]
-    for place, axes in enumerate(halves[0].subplots(1, 2)):
-        floor, unit = (dict(ground), " %") if place == 0 else ({}, "")
-        values = {name.removeprefix("γ = "): kept[name][:, place] for name in margins}
-        figures.sweep(axes, values, floor, INK, unit)
-        for at, name in enumerate(margins):
-            axes.plot([at + 0.3] * len(mine[name]), mine[name][:, place], "x", color="k", ms=5)
-        for name, ls, said in ((RIVAL, "-", "triplets"), (THINNED, "--", "a third")):
-            mean = kept[name][:, place].mean()
-            axes.axhline(mean, color=TRIPLETS, ls=ls, lw=1.8, zorder=0)
-            axes.text(len(margins) - 0.42, mean, f"{said}\n{mean:.0f}{unit}", va="center",
-                      fontsize=9, color=TRIPLETS, weight="bold")  # fmt: skip
-        axes.set(xlabel="margin γ of structured clustering", ylabel=MEASURED[place], ylim=(0, None))
-        axes.set_title(TITLES[place], loc="left", weight="bold", fontsize=10)
-    recall = {name: each[:, 0] for name, each in kept.items()}
-    best, few, all_of_them = recall["γ = 5"], recall[THINNED], recall[RIVAL]
-    rows = {"γ = 5 − all triplets": best - all_of_them,
-            "a third − all triplets": few - all_of_them, "γ = 5 − a third": best - few}  # fmt: skip
-    gain = figures.gains(halves[1].subplots(), rows, overlap=OVERLAP)
-    others = {name: figures.summary(recall[name] - all_of_them, OVERLAP) for name in margins}
-    drawn = {"gain": gain, "each margin − all triplets": others, "ground": figures.example(ground),
-             "shortfall": figures.summary(all_of_them - best, OVERLAP)}  # fmt: skip
-    for place, what in enumerate(("recall", "pairs", "distance")):
-        of = {name: figures.summary(each[:, place], OVERLAP) for name, each in kept.items()}
-        drawn[what] = of
+    for names in ([*SHARES], margins):
+        _over_pairs(axes, kept, mine, names)
+    for name, level in ground.items():
+        axes.axhline(level, color="0.5", ls=":", lw=1.5, zorder=0)
+        axes.text(0.995, level, name, transform=axes.get_yaxis_transform(), ha="right", va="bottom",
+                  color="0.35", fontsize=9)  # fmt: skip
+    axes.set(xscale="log", xlabel="pairs moved in a step, of 2,016", ylim=(0, None),
+             ylabel="Recall@1, unseen characters (%)")  # fmt: skip
+    axes.set_xticks([25, 50, 100, 200], ["25", "50", "100", "200"])
+    axes.minorticks_off()
+    axes.set_title("triplets: the more pairs move, the more is found", loc="left", weight="bold")
+    best, rivals = kept["γ = 5"], kept["semi-hard triplets"]
+    rows = {"γ = 5 − all triplets": best[:, 0] - rivals[:, 0],
+            "γ = 5 − triplets of\nas many pairs": best[:, 0] - as_many(kept, "γ = 5"),
+            "γ = 5 − all triplets,\nby NMI": best[:, 1] - rivals[:, 1]}  # fmt: skip
+    drawn: dict[str, Any] = {"gain": figures.gains(below, rows, "points", OVERLAP)}
+    for name in margins:
+        for what, of in (("all triplets", rivals[:, 0]), ("as many pairs", as_many(kept, name))):
+            of_margin = drawn.setdefault(f"each margin − {what}", {})
+            of_margin[name] = figures.summary(kept[name][:, 0] - of, OVERLAP)
+    for place, what in enumerate(("recall", "NMI", "pairs", "distance")):
+        drawn[what] = {
+            name: figures.summary(each[:, place], OVERLAP) for name, each in kept.items()
+        }
+    drawn["ground"] = figures.example(ground)
+    drawn["shortfall"] = figures.summary(-rows["γ = 5 − all triplets"], OVERLAP)
     drawn["kept"] = {name: figures.sample(each) for name, each in kept.items()}
     return fig, drawn
 
@@ -151,10 +188,10 @@ def search() -> tuple[Figure, dict[str, Any]]:
     """Recall@1 on validation characters by setting and rate, in percent."""
     table = pd.read_csv(FILE)
     found = 100 * table.pivot_table(index="loss", columns="lr", values="Recall@1")
-    rows = [*(f"γ = {margin}, with swaps" for margin in (1, 5, 25, 125)), RIVAL, THINNED]
+    rows = [*(f"γ = {margin}, with swaps" for margin in (1, 5, 25, 125)), *SHARES]
     best = {name: float(found.loc[name].idxmax()) for name in rows}
     fig, axes = plt.subplots(figsize=(6.5, 3.1), layout="constrained")
-    for name, ink, ls in zip(rows, (*SHADES, TRIPLETS, "0.55"), (*4 * "-", "-", "--"), strict=True):
+    for name, ink, ls in zip(rows, (*SHADES, *3 * [TRIPLETS]), (*5 * "-", "--", ":"), strict=True):
         line = found.loc[name].dropna()
         axes.plot(range(len(RATES)), found.loc[name, list(RATES)], "o", ls=ls, color=ink, ms=4)
         axes.plot(RATES.index(best[name]), line.max(), "o", ms=11, mfc="none", mec=ink, mew=1.5)
