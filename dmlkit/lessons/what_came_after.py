@@ -1,9 +1,9 @@
 """What lesson 25 draws, and the small shops that its networks learn from."""
 
-import json
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -12,18 +12,26 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MultipleLocator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import dmlkit
 from dmlkit import backbones, data, figures
-from dmlkit.data.pictures import color_histogram, mirror, recolor
+from dmlkit.data.pictures import mirror, recolor
+from dmlkit.lessons.kinds import by_kinds
 from dmlkit.statistics import interval
 
 NETWORK = "tf_efficientnet_lite0"
+#: What a shop learns from, and is searched for.
+KINDS = "cartons", "fruit"
+INKS = {"cartons": "#b35c00", "fruit": "#007a5e"}
 BLUE, ORANGE = figures.RIGHT, "#d55e00"
+#: Pairs of shops that the rule is about, and the one that trains in the notebook.
+JUDGED, LIVE = range(12, 20), 20
+#: Recall@1 (%) of each product.
+Scores = dict[str, float]
 
 
 class _Pixels(nn.Module):
@@ -64,77 +72,77 @@ def views(u: Tensor, generator: torch.Generator, pixels: int = 64) -> Tensor:
     return recolor(mirror(x, generator), generator, 0.2)
 
 
+@cache
+def products() -> tuple[dict[str, str], dict[str, str]]:
+    """Of each product whether it is a carton or fruit (here with vegetables), and its sort."""
+    every = data.load("grocery64", "test", fold=None)
+    cartons = every.class_names[28:59]  # as the authors list them
+    kind = {name: KINDS[name not in cartons] for name in every.class_names}
+    names = np.array(every.class_names)[every.labels]
+    return kind, dict(zip(names.tolist(), every.groups.tolist(), strict=True))
+
+
 Rows = NDArray[np.int64]
 
 
-def rows_of(
-    fold: int, C: int, n: int, draw: int = 0, split: str = "test", cartons: bool = False
-) -> tuple[Rows, Rows, Rows, list[str]]:
-    """Rows of all groceries: n photographs of C products of a fold's training part on one visit,
-    the same products on another visit, and the fold's products on both; and the C products.
-
-    Those that are searched have ten photographs a product and visit at most.
-    """
-    half = split == "val"
-    every = data.load("grocery64", "test", fold=None)
-    train, test = (data.load("grocery64", part, fold=fold, validation=half).class_names
-                   for part in ("train", split))  # fmt: skip
+def rows_of(number: int, kind: str) -> tuple[Rows, Rows, list[str]]:
+    """Rows of all groceries: ten photographs of each of five products of a kind, on one visit; and
+    of a fold's new products ten on each visit, the same for both kinds; and the five products."""
+    every, fold = data.load("grocery64", "test", fold=None), number % 4
+    train, test = (data.load("grocery64", p, fold=fold).class_names for p in ("train", "test"))
     assert every.queries is not None
     names, queries = np.array(every.class_names)[every.labels], every.queries
-    rng = np.random.default_rng(fold + 4 * draw)
 
-    def some(products: Sequence[str], asked: bool, most: int) -> Rows:
-        own = [np.flatnonzero((names == each) & (queries == asked)) for each in products]
-        return np.concatenate([rng.permutation(rows)[:most] for rows in own])
+    def ten(rng: np.random.Generator, name: str, asked: bool) -> Rows:
+        return rng.permutation(np.flatnonzero((names == name) & (queries == asked)))[:10]
 
-    some_of = [name for name in train if not cartons or name in every.class_names[28:59]]
-    few = rng.permutation(some_of)[:C].tolist()
-    learn, held = some(few, False, n), some(few, True, 10)
-    return learn, held, np.concatenate([some(test, asked, 10) for asked in (True, False)]), few
+    rng = np.random.default_rng([number, KINDS.index(kind)])
+    five = rng.permutation([name for name in train if products()[0][name] == kind])[:5].tolist()
+    few = np.concatenate([ten(rng, name, False) for name in five])
+    rng = np.random.default_rng([number, len(KINDS)])
+    new = np.concatenate([ten(rng, name, asked) for asked in (True, False) for name in test])
+    return few, new, five
 
 
 @dataclass
 class Shop:
-    """A shop that trains in the notebook, at 128 pixels: five cartons, ten photographs of each.
+    """Five products to learn from and the new ones that are searched, at 128 pixels.
 
-    ``x`` (50, 3, 182, 182) are to be cropped. ``views`` are the same photographs as a search sees
-    them, those of the same five on another visit, and of new products, with what the untouched
-    network makes of them (``z``), their names, and which of them are queries.
+    ``x`` (50, 3, 182, 182) are to be cropped, ``views`` are what a search sees, ``z`` what the
+    untouched network makes of it; their names, and which of them are queries.
     """
 
     x: Tensor
     y: Tensor
-    products: list[str]
-    views: dict[str, Tensor]
-    z: dict[str, Tensor]
-    names: dict[str, NDArray[np.str_]]
-    asked: dict[str, NDArray[np.bool_]]
+    five: list[str]
+    views: Tensor
+    z: Tensor
+    names: NDArray[np.str_]
+    asked: NDArray[np.bool_]
 
 
-def shop(number: int) -> Shop | None:
-    """One of those of ``studies.fifty cartons``; None without photographs or network."""
+def there() -> bool:
+    """Whether photographs and network are here."""
     if not installed():
-        return None
+        return False
     try:
-        large = data.load("grocery", "test", fold=None, crop=182, resize=182).images
-        plain = data.load("grocery", "test", fold=None, crop=128, resize=144).images
+        data.load("grocery", "test", fold=None, crop=128, resize=144)
     except OSError:
-        return None
+        return False
+    return True
+
+
+def shop(number: int, kind: str) -> Shop:
+    """A shop that learns from one kind; both of a number search the very same new products."""
+    few, new, five = rows_of(number, kind)
+    large, plain = (data.load("grocery", "test", fold=None, crop=crop, resize=resize).images
+                    for crop, resize in ((182, 182), (128, 144)))  # fmt: skip
     every = data.load("grocery", "test", fold=None, features=f"{NETWORK}@128")
-    few, held, new, products = rows_of(number % 4, 5, 10, number // 4, cartons=True)
     names, queries = np.array(every.class_names)[every.labels], every.queries
     assert queries is not None
-    rows = {"same": np.concatenate([few, held]), "new": new}
-    y = torch.tensor([products.index(each) for each in names[few]])
-    return Shop(
-        large[few],
-        y,
-        products,
-        {which: plain[its] for which, its in rows.items()},
-        {which: every.images[its].flatten(1) for which, its in rows.items()},
-        {which: names[its] for which, its in rows.items()},
-        {"same": np.arange(len(rows["same"])) >= len(few), "new": queries[new]},
-    )
+    y = torch.tensor([five.index(each) for each in names[few]])
+    z = every.images[new].flatten(1)
+    return Shop(large[few], y, five, plain[new], z, names[new], queries[new])
 
 
 def crops(own: Shop, seed: int, steps: int) -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -143,7 +151,7 @@ def crops(own: Shop, seed: int, steps: int) -> list[tuple[Tensor, Tensor, Tensor
     network, fresh, found = pretrained(), torch.Generator().manual_seed(seed), []
     for _ in range(steps):
         rows = [torch.multinomial((own.y == k).float(), 4, generator=fresh)
-                for k in range(len(own.products))]  # fmt: skip
+                for k in range(len(own.five))]  # fmt: skip
         i = torch.cat(rows)
         x = views(own.x[i], fresh, 128)
         with torch.no_grad():
@@ -151,215 +159,175 @@ def crops(own: Shop, seed: int, steps: int) -> list[tuple[Tensor, Tensor, Tensor
     return found
 
 
-def by_product(right: Any, names: Any) -> pd.Series:
-    """Share (%) that is right, by product."""
-    return 100 * pd.Series(np.asarray(right)).groupby(np.asarray(names)).mean()
-
-
-def scores(own: Shop, embed: Mapping[str, Tensor]) -> dict[str, pd.Series]:
-    """Recall@1 (%) of each product, from embeddings of all that is searched."""
-    found = {}
-    for which, raw in embed.items():
-        z, asked, names = F.normalize(raw), own.asked[which], own.names[which]
-        hit = names[~asked][(z[asked] @ z[~asked].T).argmax(dim=1).numpy()]
-        found[which] = by_product(hit == names[asked], names[asked])
+def scores(own: Shop, z: Tensor) -> Scores:
+    """Recall@1 (%) of each new product: is the nearest photograph of another visit of it?"""
+    z, asked = F.normalize(z), own.asked
+    hit = own.names[~asked][(z[asked] @ z[~asked].T).argmax(dim=1).numpy()] == own.names[asked]
+    found: Scores = (100 * pd.Series(hit).groupby(own.names[asked]).mean()).to_dict()
     return found
 
 
-def answers(own: Shop, outputs: Tensor) -> pd.Series:
-    """How often (%) the largest output names the right one of the same five, by product."""
-    right = own.names["same"][own.asked["same"]]
-    return by_product(np.array(own.products)[outputs.argmax(dim=1).numpy()] == right, right)
-
-
-def embedded(
-    network: nn.Module, own: Shop, parts: Sequence[str] = ("same", "new")
-) -> dict[str, Tensor]:
-    """What a network makes of what is searched."""
-    with torch.no_grad():
-        return {which: torch.cat([network(x.float() / 255) for x in own.views[which].split(50)])
-                for which in parts}  # fmt: skip
-
-
+@torch.no_grad()
 def watch(
-    own: Shop, film: dict[int, float], step: int, network: nn.Module | None, head: nn.Module
+    own: Shop, found: dict[int, Scores], step: int, network: nn.Module | None, head: nn.Module
 ) -> None:
-    """Keep Recall@1 (%) of new products at every tenth step; no network: it is untouched yet."""
-    if step % 10 == 0:
-        z = own.z["new"] if network is None else embedded(network, own, ["new"])["new"]
-        with torch.no_grad():
-            film[step] = float(scores(own, {"new": head(z)})["new"].mean())
+    """Keep the scores of the new products at a step; no network: it is untouched yet."""
+    z = own.z
+    if network is not None:
+        z = torch.cat([network(x.float() / 255) for x in own.views.split(50)])
+    found[step] = scores(own, head(z))
 
 
-def histogram(own: Shop) -> float:
-    """Recall@1 (%) of new products by their color histograms."""
-    z = color_histogram(own.views["new"][:].float() / 255)
-    return float(scores(own, {"new": z})["new"].mean())
+def tasks(pair: Mapping[str, Shop]) -> Figure:
+    """What two shops learn from, and what both search: five photographs a row, with names."""
+    first = pair[KINDS[0]]
+    names = list(dict.fromkeys(first.names))
+    new = [name for k in KINDS for name in names if products()[0][name] == k][::4][:5]
 
+    def shown(its: Shop, name: str, asked: bool) -> Any:
+        return its.views[int(np.flatnonzero((its.names == name) & (its.asked == asked))[0])]
 
-def film(found: Mapping[str, Mapping[int, float]], floors: Mapping[str, float]) -> Figure:
-    """New products that one shop finds, by the steps of its training: {way: {step: %}}."""
-    fig, axes = plt.subplots(figsize=(6.5, 3.0), layout="constrained")
-    for (way, by_step), ink in zip(found.items(), (BLUE, ORANGE), strict=True):
-        axes.plot([*by_step], [*by_step.values()], "o-", color=ink, lw=2.2, ms=6)
-        last = max(by_step)
-        axes.annotate(way, (last, by_step[last]), (8, 0), textcoords="offset points", color=ink,
-                      va="center", fontweight="bold")  # fmt: skip
-    for name, value in floors.items():
-        axes.axhline(value, color="0.5", lw=1.2, ls=":", zorder=0)
-        axes.text(0, value - 0.6, name, color="0.35", fontsize=9, va="top")
-    axes.set(xlabel="steps", ylabel="new products found\n(Recall@1, %)", xlim=(-1, last * 1.25))
-    axes.set_xticks([*by_step])
-    axes.set_ylim(bottom=min(floors.values()) - 4)
-    axes.yaxis.set_major_locator(MultipleLocator(5))
-    axes.grid(False)
-    axes.set_title("one shop: all layers rise further", loc="left", fontweight="bold")
-    return fig
-
-
-def committed(name: str) -> dict[str, dict[str, list[pd.Series]]]:
-    """Scores of shops of 64 pixels, by way."""
-    record = recorded(name.removeprefix("25_"))
-    return {
-        way: {
-            which: [pd.Series(v["values"], v["products"]) for v in each]
-            for which, each in its.items()
-        }
-        for way, its in record.items()
-    }
-
-
-#: The first of the shops of cartons whose rule was written before; four came earlier.
-FIRST = 4
-#: What is compared in the notebook's own run.
-WAYS = "untouched", "classifier", "head", "all layers"
-
-
-def tasks(own: Shop) -> Figure:
-    """What is learned, and the two tasks: five photographs a row, with their names."""
-    new = sorted(set(own.names["new"]))[::4][:5]
-    rows = (
-        ("learn from", "same", False, own.products),
-        ("name: which\nof these five?", "same", True, own.products),
-        ("new products,\none visit", "new", True, new),
-        ("find: the nearest\non another visit", "new", False, new),
-    )
-    fig, panels = plt.subplots(4, 5, figsize=(5.2, 4.8), layout="constrained")
-    for line, (k, (head, which, asked, products)) in zip(panels, enumerate(rows), strict=True):
-        for axes, name in zip(line, products, strict=True):
-            there = np.flatnonzero((own.names[which] == name) & (own.asked[which] == asked))
-            axes.imshow(own.views[which][int(there[0])].permute(1, 2, 0).numpy())
+    rows: list[tuple[str, list[Any], list[str]]] = [
+        (f"one shop learns\nfrom {said}", [its.x[10 * k] for k in range(5)], its.five)
+        for its, said in zip(pair.values(), ("cartons", "fruit or\nvegetables"), strict=True)
+    ]
+    rows.append(("both search:\na new product …", [shown(first, n, True) for n in new], new))
+    rows.append(("… the same, on\nanother visit", [shown(first, n, False) for n in new], []))
+    fig, panels = plt.subplots(4, 5, figsize=(5.6, 4.9), layout="constrained")
+    for line, (head, pictures, under) in zip(panels, rows, strict=True):
+        for axes, picture in zip(line, pictures, strict=True):
+            axes.imshow(picture.permute(1, 2, 0).numpy())
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(False)
             axes.grid(False)
-            said = textwrap.fill(name.replace("-", " "), 12) if k % 2 == 0 else ""
-            axes.set_xlabel(said, fontsize=7.5, labelpad=2)
+        for axes, name in zip(line, under, strict=False):
+            axes.set_xlabel(textwrap.fill(name.replace("-", " "), 13), fontsize=8, labelpad=2)
         line[0].set_ylabel(head, rotation=0, ha="right", va="center", labelpad=8, fontsize=9.5)
     return fig
 
 
-def of_record(shops: int) -> dict[str, dict[str, list[pd.Series]]]:
-    """What the notebook's own run finds, of the record: where it cannot train."""
-    found: dict[str, dict[str, list[pd.Series]]] = {}
-    ways = ("untouched",) * 2, ("classifier", "classifier, 0.0001"), ("head", "head, 0.0003")
-    for way, kept in (*ways, ("all layers",) * 2):
-        its = [recorded("cartons")[str(FIRST + k)][kept] for k in range(shops)]
-        names = {"same": "same", "new": "new", "by proxies": "answer"}
-        if way == "classifier":
-            names = {"same": "answer"}
-        found[way] = {to: [pd.Series(each[of]) for each in its if of in each]
-                      for of, to in names.items()}  # fmt: skip
-    return found
+#: Photographs in a plane, four cartons and four kinds of fruit: what is printed on the product, and
+#: its shape. The first eight are queries, the others the same products on another visit.
+TOY = (
+    (-0.76, -0.18), (-0.29, -0.31), (0.28, -0.77), (0.73, -0.2),
+    (0.44, -0.5), (0.84, 0.09), (-0.21, 0.58), (0.93, 0.95),
+    (-0.72, -0.32), (-0.31, -0.63), (0.26, -0.25), (0.81, -0.66),
+    (0.59, -0.55), (0.5, 0.04), (0.85, 0.46), (-0.06, 1.04),
+)  # fmt: skip
 
 
-def table(live: Mapping[str, Mapping[str, Sequence[pd.Series]]]) -> str:
-    """Means in percent, a line for each way."""
-    heads = {"answer": "names the five", "same": "finds the five", "new": "finds new ones"}
-    lines = [" " * 16 + "".join(f"{said:>17}" for said in heads.values())]
-    for way in WAYS:
-        each = [live[way].get(which, ()) for which in heads]
-        means = [f"{pd.concat([*its]).mean():.1f} %" if len(its) else "" for its in each]
-        lines.append(f"{way:<16}" + "".join(f"{mean:>17}" for mean in means))
-    return "\n".join(lines)
+def stretched(degrees: Tensor, a: Tensor) -> dict[str, Tensor]:
+    """TOY after the head I + (a − 1) u uᵀ, u at an angle; how many (%) queries find their product.
 
-
-def recorded(name: str) -> dict[str, Any]:
-    """A record of ``studies.fifty``: by shop, then by way."""
-    path = dmlkit.ROOT / "data" / "evidence" / f"25_{name}.json"
-    found: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    return found
-
-
-def fifty(name: str = "fifty") -> dict[str, dict[str, list[pd.Series]]]:
-    """Scores of a record, shop by shop, of each way with the setting that is chosen for it.
-
-    "answer" is how often its own largest output names the right one of the same five. The head's
-    rate: for new products by the other products of the training part; for the same five, as the
-    classifier's penalty, by the same five of the other shops.
+    >>> found = stretched(torch.tensor(0.0), torch.tensor(3.0))
+    >>> found["cartons"].item(), found["fruit"].item()
+    (100.0, 25.0)
     """
-    shops = [*recorded(name).values()]
-    ways: dict[str, dict[str, list[pd.Series]]] = {
-        way: {which: [pd.Series(shop[way][which]) for shop in shops] for which in ("same", "new")}
-        for way in ("untouched", "all layers")
-    }
-    ways["all layers"]["answer"] = [pd.Series(shop["all layers"]["by proxies"]) for shop in shops]
-
-    def best(of: str, which: str, others: Sequence[dict[str, Any]]) -> str:
-        tried = [way for way in shops[0] if way.startswith(f"{of}, ")]
-        return max(tried, key=lambda w: np.mean([np.mean([*o[w][which].values()]) for o in others]))
-
-    ways["head"] = {"same": [], "new": []}
-    ways["classifier"] = {"answer": []}
-    for k, shop in enumerate(shops):
-        rest = shops[:k] + shops[k + 1 :]
-        for of, which, to, chosen in (
-            ("head", "same", "same", best("head", "same", rest)),
-            ("head", "new", "new", best("head", "other", [shop])),
-            ("classifier", "same", "answer", best("classifier", "same", rest)),
-        ):
-            ways[of][to].append(pd.Series(shop[chosen][which]))
-    return ways
+    z = torch.tensor(TOY, dtype=a.dtype)
+    u = torch.stack([degrees.deg2rad().cos(), degrees.deg2rad().sin()])
+    z = z + (a - 1) * (z @ u)[:, None] * u
+    nearest = (z[:8, None] - z[8:]).square().sum(dim=-1).argmin(dim=1)
+    right = 100 * (nearest == torch.arange(8)).to(a.dtype)
+    return {"at": z, "nearest": nearest, "right": right, "cartons": right[:4].mean(),
+            "fruit": right[4:].mean()}  # fmt: skip
 
 
-def halfway() -> dict[str, Any]:
-    """What 60 steps at 224 pixels brought, by product (mean of three draws of photographs)."""
-    study = pd.read_csv(dmlkit.ROOT / "data" / "evidence" / "25_thinned.csv")
-
-    def of(measure: str, share: str, draws: int = 3) -> pd.Series:
-        arms = [f"whole network, 5 × 10, 224 pixels, draw {d}, {share}" for d in range(draws)]
-        rows = study[study["arm"].isin(arms) & (study["measure"] == measure)]
-        each = pd.concat([pd.Series(json.loads(text)) for text in rows["by_class"]])
-        return 100 * each.groupby(each.index).mean()
-
-    before, middle, after = (of("recall_at_1", *a) for a in (("0", 1), ("0.5",), ("1",)))
-    coarse = {"before": of("coarse_at_1", "0", 1), "after": of("coarse_at_1", "1")}
-    return {
-        "gain": figures.sample((after - before).tolist()),
-        "halfway minus all the way": figures.sample((middle - after).tolist()),
-        "halfway minus before": figures.sample((middle - before).tolist()),
-        "coarse": figures.example({key: float(its.mean()) for key, its in coarse.items()}),
-        "coarse, after minus before": figures.sample((coarse["after"] - coarse["before"]).tolist()),
-    }
-
-
-def maps(gains: Mapping[str, Mapping[str, Any]], titles: Mapping[str, str], each: Sequence[int],
-         classes: Sequence[int]) -> Figure:  # fmt: skip
-    """What two ways gain, by products and photographs of each."""
-    fig, panels = plt.subplots(1, 2, figsize=(6.5, 3.4), sharey=True, layout="constrained")
-    for axes, (kind, its) in zip(panels, gains.items(), strict=True):
-        mean, low, high = (np.array(its[key]) for key in ("mean", "low", "high"))
-        axes.imshow(mean, cmap="RdBu", vmin=-12, vmax=12, origin="lower")
-        for (r, c), value in np.ndenumerate(mean):
-            weight = "bold" if low[r, c] > 0 or high[r, c] < 0 else "normal"
-            said = f"{value:+.1f}".replace("-", "−")
-            axes.text(c, r, said, ha="center", va="center", fontsize=8, fontweight=weight)
-        axes.set_xticks(range(len(each)), map(str, each))
-        axes.set_yticks(range(len(classes)), map(str, classes))
-        axes.set_title(titles[kind], fontweight="bold", loc="left", fontsize=10)
+def stretches() -> tuple[Figure, dict[str, Any]]:
+    """The plane untouched, and after a head that stretches what is printed three times."""
+    fig, panels = plt.subplots(1, 2, figsize=(6.5, 3.6), layout="constrained", sharey=True)
+    drawn = {}
+    for axes, (title, a) in zip(panels, {"untouched": 1.0, "print × 3": 3.0}.items(), strict=True):
+        found = stretched(torch.tensor(0.0), torch.tensor(a))
+        z, to, right = (found[key].numpy() for key in ("at", "nearest", "right"))
+        for i in range(8):
+            kind = KINDS[i >= 4]
+            axes.plot(*z[[i, 8 + to[i]]].T, "-" if right[i] else ":", color=INKS[kind], lw=1.6)
+            for k, face in ((i, "white"), (i + 8, INKS[kind])):
+                axes.plot(*z[k], "os"[i >= 4], ms=7, color=INKS[kind], mfc=face, mew=1.6)
+        shares = {kind: float(found[kind]) for kind in KINDS}
+        drawn[title] = shares
+        said = ", ".join(f"{kind} {share:.0f} %" for kind, share in shares.items())
+        axes.set_title(f"{title}\nfound: {said}", loc="left", fontsize=9.5, fontweight="bold")
+        axes.set(xlabel="what is printed", aspect="equal", adjustable="datalim")
+        axes.set(xticks=[], yticks=[])
         axes.grid(False)
-    panels[0].set_ylabel("products")
-    fig.supxlabel("photographs of each product", fontsize=9)
-    return fig
+    panels[0].set_ylabel("shape")
+    for kind, mark in zip(KINDS, "os", strict=True):
+        panels[0].plot([], [], mark, color=INKS[kind], label=kind)
+    panels[0].plot([], [], "o", color="0.3", mfc="white", label="query")
+    panels[0].plot([], [], "-", color="0.3", label="nearest: right")
+    panels[0].plot([], [], ":", color="0.3", label="nearest: wrong")
+    fig.legend(loc="outside lower center", ncols=5, fontsize=8.5)
+    return fig, drawn
+
+
+def mean_of(found: Scores, kind: str) -> float:
+    """Recall@1 (%) of the new products of a kind."""
+    return float(np.mean([score for name, score in found.items() if products()[0][name] == kind]))
+
+
+#: By what is learned and by way, one a shop: the scores by step.
+Films = Mapping[str, Mapping[str, Sequence[Mapping[int, Scores]]]]
+#: The same at the end.
+Kept = Mapping[str, Mapping[str, Sequence[Scores]]]
+
+
+def ends(found: Films) -> Kept:
+    """Scores after the last step, and untouched: those of a head before its first."""
+    last = {kind: {way: [its[max(its)] for its in each] for way, each in ways.items()}
+            for kind, ways in found.items()}  # fmt: skip
+    return {kind: {"untouched": [its[0] for its in ways["head"]], **last[kind]}
+            for kind, ways in found.items() if ways}  # fmt: skip
+
+
+def film(found: Films) -> tuple[Figure, dict[str, Any]]:
+    """New products that the first two shops find, by the steps of their training."""
+    fig, panels = plt.subplots(1, 2, figsize=(6.5, 3.4), sharey=True, layout="constrained")
+    drawn: dict[str, Any] = {}
+    for axes, (learned, ways) in zip(panels, found.items(), strict=True):
+        for way, shops in ways.items():
+            for kind in KINDS:
+                curve = {step: mean_of(each, kind) for step, each in shops[0].items()}
+                drawn.setdefault(learned, {})[f"{way}: {kind}"] = curve
+                style = {"ls": "-", "lw": 2.4} if way == "all layers" else {"ls": "--", "lw": 1.4}
+                axes.plot([*curve], [*curve.values()], "o", color=INKS[kind], ms=5, **style)
+        axes.set_title(f"learned: five {_said(learned)}", loc="left", fontsize=9.5, weight="bold")
+        axes.set(xlabel="steps", xticks=[*curve])
+        axes.grid(False, axis="x")
+    panels[0].set_ylabel("new products found\n(Recall@1, %)")
+    for kind in KINDS:
+        panels[0].plot([], [], "s", color=INKS[kind], label=f"new {_said(kind)}")
+    for way, ls in (("all layers", "-"), ("head", "--")):
+        panels[0].plot([], [], ls, color="0.3", label=way)
+    fig.legend(loc="outside lower center", ncols=4, fontsize=8.5)
+    return fig, drawn
+
+
+def _said(kind: str) -> str:
+    return "fruit, vegetables" if kind == "fruit" else kind
+
+
+def gains(of: Kept, learned: str, searched: str, plus: str = "all layers",
+          minus: str = "head") -> list[Scores]:  # fmt: skip
+    """What one way finds more than another, shop by shop, of new products of a kind."""
+    return [
+        {name: a[name] - b[name] for name in a if products()[0][name] == searched}
+        for a, b in zip(of[learned][plus], of[learned][minus], strict=True)
+    ]
+
+
+def less(more: Sequence[Scores], other: Sequence[Scores]) -> list[Scores]:
+    """Differences of the two shops of each pair, product by product."""
+    return [{n: a[n] - b[n] for n in a} for a, b in zip(more, other, strict=True)]
+
+
+def row(each: Sequence[Scores]) -> dict[str, Any]:
+    """Mean, and the wider 95 % interval of sorts of product, or of shops, drawn anew."""
+    by_product = pd.DataFrame([*each]).mean()
+    its = {"kinds": by_kinds(by_product, products()[1]),
+           "dots": [float(np.mean([*one.values()])) for one in each]}  # fmt: skip
+    mean, low, high = wider(its)
+    return {"mean": mean, "low": low, "high": high, "values": its["dots"]}
 
 
 def wider(values: Mapping[str, Sequence[float]]) -> tuple[float, float, float]:
@@ -373,22 +341,53 @@ def wider(values: Mapping[str, Sequence[float]]) -> tuple[float, float, float]:
     return float(ends[0]["mean"]), float(wide["low"]), float(wide["high"])
 
 
-def answer(rows: Mapping[str, Mapping[str, Sequence[float]]], live: Mapping[str, float]) -> Figure:
-    """Differences with the wider interval of kinds and shops, {label: {"kinds", "dots"}}; live: one
-    of the reader's own shop, by row."""
-    fig, axes = plt.subplots(figsize=(6.5, 4.4), layout="constrained")
-    each = {}
-    for label, its in rows.items():
-        mean, low, high = wider(its)
-        each[label] = {"mean": mean, "low": low, "high": high, "values": its["dots"]}
-    figures.spans(axes, each, "points, all layers − head or classifier")
-    for place, label in enumerate(rows):
-        if label in live:
-            axes.plot(live[label], place - 0.27, "D", color="#009e73", ms=7, zorder=4)
-    axes.plot([], [], "D", color="#009e73", ms=7, label="this run")
-    axes.plot([], [], ".", color="0.5", label="a recorded shop")
-    fig.legend(loc="outside lower center", ncols=2, fontsize=8.5)
+def answer(cells: Mapping[str, Mapping[str, Any]], live: Mapping[str, float]) -> Figure:
+    """A panel for each kind that is searched, {"learned → searched, way": row}: all layers minus
+    head, and lighter head minus untouched; live: the reader's own all layers minus head."""
+    fig, panels = plt.subplots(1, 2, figsize=(6.5, 4.2), sharey=True, layout="constrained")
+    for axes, searched in zip(panels, KINDS, strict=True):
+        axes.axhline(0, color="0.3", lw=1)
+        for x, learned in enumerate(KINDS):
+            own = f"{learned} → {searched}"
+            _mark(axes, x - 0.22, cells[f"{own}, head"], "0.6", 2.5, 5, "^")
+            ink = BLUE if learned == searched else "0.25"
+            its = cells[own]
+            _mark(axes, x + 0.05, its, ink, 6, 9, "o")
+            said = f"{its['mean']:+.1f}\n[{its['low']:.1f}, {its['high']:.1f}]".replace("-", "−")
+            style: dict[str, Any] = {"fontsize": 9, "va": "center", "weight": "bold"}
+            axes.text(x + 0.14, its["mean"], said, color=ink, **style)
+            if own in live:
+                axes.plot(x - 0.07, live[own], "D", color="#009e73", ms=6, zorder=4)
+        axes.set_xticks(range(2), [f"learned:\n{_said(each).replace(', ', ',' + chr(10))}"
+                                   for each in KINDS])  # fmt: skip
+        axes.set(xlim=(-0.5, 1.75))
+        axes.grid(False, axis="x")
+    panels[0].set_ylabel("points of Recall@1")
+    panels[0].plot([], [], "o-", color="0.25", lw=4, ms=8, label="all layers − head")
+    panels[0].plot([], [], "^-", color="0.6", lw=2.5, ms=5, label="head − untouched")
+    panels[0].plot([], [], "D", color="#009e73", ms=6, label="this run")
+    panels[0].plot([], [], ".", color="0.5", label="a shop")
+    fig.legend(loc="outside lower center", ncols=4, fontsize=8.5)
     return fig
+
+
+def _mark(axes: Axes, x: float, its: Mapping[str, Any], ink: str, lw: float, ms: float,
+          mark: str) -> None:  # fmt: skip
+    axes.plot([x, x], [its["low"], its["high"]], color=ink, lw=lw, alpha=0.45, zorder=2)
+    axes.plot(x, its["mean"], mark, color=ink, ms=ms, zorder=3)
+    axes.plot(x + np.linspace(-0.05, 0.05, len(its["values"])), its["values"], ".", color=ink, ms=4,
+              alpha=0.5, mew=0)  # fmt: skip
+
+
+def table(of: Kept) -> str:
+    """Means in percent of new products, a line for each way and kind that is learned."""
+    lines = [" " * 32 + "".join(f"{'new ' + kind:>14}" for kind in KINDS)]
+    for learned, ways in of.items():
+        for way, each in ways.items():
+            means = [np.mean([mean_of(one, kind) for one in each]) for kind in KINDS]
+            said = "".join(f"{mean:>12.1f} %" for mean in means)
+            lines.append(f"{'learned ' + learned + ', ' + way:<32}{said}")
+    return "\n".join(lines)
 
 
 #: Frozen networks that the picture of places names.
