@@ -5,60 +5,42 @@ from typing import Any, cast
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy import stats
 from torch import Tensor
 
-from dmlkit import ROOT, figures, retrieval
+from dmlkit import figures, retrieval
 from dmlkit.data import ImageSet
-from dmlkit.data.pictures import color_histogram
+from dmlkit.lessons.kinds import wider
 
-#: Products in a gallery.
-SIZES = (5, 10, 15, 20)
-SCORES = ("Recall@1", "R-precision", "MAP@R")
-GALLERIES = ("another visit", "near copies, too")
+#: Photographs of the queries' own visit that join the gallery, of each product; the last is all.
+COPIES = (0, 1, 2, 4, 8, 16, 999)
+NAMES = ("0", "1", "2", "4", "8", "16", "all")
+SCORES = ("Recall@1", "MAP@R")
+INKS = {"Recall@1": "#9440a6", "MAP@R": "#00735a"}
+#: Products share networks, and networks share classes: a correlation, from validation products.
+OVERLAP = 0.015
 
 
-def two_queries(large: ImageSet) -> tuple[Figure, dict[str, Any]]:
-    """Two queries whose first result is right, one with a full list and one without."""
-    images = cast(Tensor, large.images)
-    assert large.queries is not None, "one visit asks"
-    sets = large.retrieval_sets(color_histogram(images).numpy())
-    each = retrieval.by_query(**sets, metric="cosine").reset_index()
-    R = np.array([(sets["gallery_labels"] == label).sum() for label in sets["labels"]])
-    hit = each[(each["recall_at_1"] == 1) & (R >= 30)]["map_at_r"]
-    two = [(hit - wanted).abs().idxmin() for wanted in (0.8, 0.1)]
-    fig = plt.figure(figsize=(7.2, 2.5))
-    grid = fig.add_gridspec(2, 7, width_ratios=[1] * 6 + [3.4], wspace=0.06, hspace=0.05)
-    drawn: dict[str, Any] = {"MAP@R": hit[two].tolist(), "R": R[two].tolist(), "hits": []}
-    for row, query in enumerate(two):
-        n = int(R[query])
-        q = sets["embeddings"][[query]]
-        order = retrieval.nearest_neighbors(q, n, sets["gallery"], metric="cosine")[0][0]
-        right = sets["gallery_labels"][order] == sets["labels"][query]
-        drawn["hits"].append(int(right.sum()))
-        shown = [images[large.queries][query], *images[~large.queries][order[:5]]]
-        for k, picture in enumerate(shown):
-            axes = fig.add_subplot(grid[row, k])
-            axes.imshow(picture.permute(1, 2, 0).numpy())
-            figures.bare(axes)
-            axes.grid(False)
-            ink = "0.2" if not k else figures.RIGHT if right[k - 1] else figures.WRONG
-            axes.spines[:].set(visible=bool(k), color=ink, lw=2.5)
-            mark = "query" if not k else f"{k}: right" if right[k - 1] else f"{k}: wrong"
-            axes.set_title(mark, fontsize=8, color=ink, pad=4)
-        strip = fig.add_subplot(grid[row, 6])
-        for good, ink, top in ((True, figures.RIGHT, 1.0), (False, figures.WRONG, 0.45)):
-            strip.vlines(1 + np.flatnonzero(right == good), 0, top, color=ink, lw=2)
-        strip.set(xlim=(-1, 46), ylim=(0, 2.2), xticks=[1, n], yticks=[])
-        strip.grid(False)
-        strip.spines[["left", "bottom"]].set_visible(False)
-        strip.tick_params(length=0, labelsize=8)
-        said = f"first R = {n} places: {right.sum()} right\nMAP@R {hit[query]:.2f}"
-        strip.text(0.02, 0.95, said, transform=strip.transAxes, fontsize=8.5, va="top")
-    return fig, drawn
+def visits(images: ImageSet, products: Sequence[int]) -> Figure:
+    """A query of each product, four photographs of its own visit, and four of another one."""
+    assert images.queries is not None, "one visit asks"
+    rng, rows = np.random.default_rng(0), []
+    for product in products:
+        own, other = (
+            rng.permutation(np.flatnonzero((images.labels == product) & flag))
+            for flag in (images.queries, ~images.queries)
+        )
+        rows.append(np.concatenate([own[:5], other[:4]]))
+    pixels = torch.stack([cast(Tensor, images.images)[row] for row in rows])
+    names = [images.class_names[product].replace("-", " ").lower() for product in products]
+    fig, axes = figures.contact_sheet(pixels, names, ["query"])
+    side = pixels.shape[-1] + 3  # of a picture, and the gap behind it
+    for first, name in ((1, "the same visit"), (5, "another visit")):
+        axes.text((first + 2) * side, -7, name, ha="center", fontsize=10)
+        axes.axvline(first * side - 2, color="black", lw=2.5)
+    return fig
 
 
 def toys(
@@ -81,181 +63,125 @@ def toys(
     return fig
 
 
-def galleries(quarters: Sequence[ImageSet]) -> np.ndarray:
-    """Recall@1 (%) of the histogram for five products among `SIZES`, by random choice: (n, 4)."""
-    curves: list[list[float]] = []
-    for unseen in quarters:
-        sets = unseen.retrieval_sets(color_histogram(cast(Tensor, unseen.images)).numpy())
-        for choice in range(10):
-            order = np.random.default_rng(choice).permutation(unseen.num_classes)
-            asks = np.isin(sets["labels"], order[:5])
-            curves.append([])
-            for size in SIZES:
-                there = np.isin(sets["gallery_labels"], order[:size])
-                few = {
-                    k: v[asks if k in ("embeddings", "labels") else there] for k, v in sets.items()
-                }
-                found = retrieval.recall_at_k(**few, ks=[1], metric="cosine")[1]
-                curves[-1].append(100 * found)
-    return np.array(curves)
-
-
-def gallery(curves: np.ndarray) -> Figure:
-    """What more products in the gallery cost."""
-    fig, axes = plt.subplots(figsize=(5.0, 2.8))
-    axes.plot(range(4), curves.T, color="0.6", lw=0.5, alpha=0.6)
-    fall = curves[:, 0] - curves[:, -1]
-    for choice in (int(fall.argmin()), int(fall.argmax())):
-        axes.plot(range(4), curves[choice], color="0.15", lw=1.8, zorder=4)
-        axes.text(3.3, curves[choice, -1], f"falls by {fall[choice]:.0f}", va="center", fontsize=9)
-    figures.sweep(axes, dict(zip(SIZES, curves.T, strict=True)), {}, figures.RIGHT)
-    axes.set(
-        xlabel="products in the gallery",
-        ylabel="Recall@1 of five (%)",
-        ylim=(0, 116),
-        xlim=(-0.5, 4.1),
-    )
-    axes.set_title("a larger gallery", fontweight="bold", loc="left")
-    return fig
-
-
-def with_r_of(x: np.ndarray, images: ImageSet) -> np.ndarray:
-    """MAP@R (%) of each product with near copies in the gallery, cut at the R without: (C,)."""
+def all_but_four(images: ImageSet, seed: int) -> np.ndarray:
+    """Another visit's photographs, but for four of each product: (N,) bool."""
     assert images.queries is not None, "one visit asks"
-    x = x / np.linalg.norm(x, axis=1, keepdims=True)
-    asks, labels = np.flatnonzero(images.queries), images.labels
-    near = x[asks] @ x.T
-    near[np.arange(len(asks)), asks] = -2  # nobody is their own neighbor
-    right = labels[(-near).argsort(axis=1, kind="stable")] == labels[asks, None]
-    kept = right * right.cumsum(axis=1) / np.arange(1, len(x) + 1)
-    R = (labels[~images.queries] == labels[asks, None]).sum(axis=1)
-    each = np.array([row[:n].sum() / n for row, n in zip(kept, R, strict=True)])
-    return np.array([100 * each[labels[asks] == c].mean() for c in np.unique(labels[asks])])
+    gone, rng = ~images.queries, np.random.default_rng(seed)
+    for product in range(images.num_classes):
+        gone[rng.permutation(np.flatnonzero(gone & (images.labels == product)))[:4]] = False
+    return gone
 
 
-#: The three networks are tested on a fourth of the products each, and share most of the others.
-OVERLAP = 1 / 4
+def law(level: np.ndarray, others: np.ndarray) -> tuple[float, np.ndarray]:
+    """q of the first photograph, and the Recall@1 (%) that it predicts: (K,), (C,) -> (K,)."""
+    miss = 1 - level / 100
+    q = float(1 - miss[1] / miss[0])
+    joined = np.minimum(np.array(COPIES)[:, None], others)  # (K, C)
+    return q, 100 * (1 - miss[0] * ((1 - q) ** joined).mean(axis=1))
 
 
-def by_network(products: np.ndarray) -> np.ndarray:
-    """Means of the three networks, each over its own 20 products: (60,) -> (3,)."""
-    return np.asarray(products.reshape(3, -1).mean(axis=1))
+def left(leads: np.ndarray, kinds: Sequence[str]) -> list[dict[str, Any]]:
+    """What is left of the first lead, in percent, with its interval: (K, C) -> K − 1 of them.
 
-
-def _of(leads: np.ndarray) -> dict[str, Any]:
-    """Of each gallery and score: three networks' means and their interval; (2, 60, 3)."""
-    return {
-        name: {
-            score: figures.summary(by_network(leads[g, :, k]), OVERLAP)
-            for k, score in enumerate(SCORES)
-        }
-        for g, name in enumerate(GALLERIES)
-    }
+    The mean over products of a linearized ratio (Cochran 1977, chapter 6), products or kinds drawn
+    anew, whichever is wider.
+    """
+    first, found = leads[0], []
+    for each in leads[1:]:
+        share = each.mean() / first.mean()
+        values = 100 * (share + (each - share * first) / first.mean())
+        found.append(figures.summary(wider(values, kinds), OVERLAP))
+    return found
 
 
 def answer(
-    scores: Mapping[Any, np.ndarray], fixed: Mapping[Any, np.ndarray], kept: int
+    scores: Mapping[str, np.ndarray],
+    few: Mapping[str, np.ndarray],
+    kinds: Sequence[str],
+    others: np.ndarray,
 ) -> tuple[Figure, dict[str, Any]]:
-    """Two scores of 44 losses, and of two searches in two galleries.
+    """Levels of the searches by two scores, and what is left of the network's lead.
 
-    ``scores`` are of each search, (galleries, products, scores) in percent; ``fixed`` has MAP@R
-    with near copies, cut at the R of the other visit; ``kept`` is what the rule asks about.
+    ``scores`` are (seeds, K, 2, C) in percent, by search; ``few`` the same at 0, 16 and all, with
+    four photographs of another visit; ``others`` (C,) are those of a query's own visit.
     """
-    sizes = [name for name in scores if isinstance(name, int)]
-    plain, full = scores["color histogram"], scores[sizes[-1]]
-    drawn = _of(scores[kept] - plain)
-    drawn["all numbers"] = _of(full - plain)
-    drawn["by numbers"] = {str(size): _of(scores[size] - plain) for size in sizes}
-    drawn["levels"] = {"network": _of(full), "histogram": _of(plain)}
-    drawn["R of another visit"] = {
-        name: figures.summary(by_network(fixed[size] - fixed["color histogram"]), OVERLAP)
-        for name, size in (("all numbers", sizes[-1]), (str(kept), kept))
-    }
-    fig, (cloud, *slopes) = plt.subplots(
-        1, 3, figsize=(8.4, 3.5), width_ratios=(1.25, 1, 1), layout="constrained"
+    fig, grid = plt.subplot_mosaic(
+        [[*SCORES], ["left", "left"]],
+        figsize=(6.5, 5.9),
+        height_ratios=(1.15, 1),
+        layout="constrained",
     )
-    drawn["losses"] = _losses(cloud)
-    for axes, k in zip(slopes, (0, 2), strict=True):
-        for name, each, ink in (("network", full, figures.RIGHT), ("histogram", plain, "0.35")):
-            three = np.array([by_network(each[g, :, k]) for g in (0, 1)])  # (2, networks)
-            axes.plot([0, 1], three, color=ink, lw=0.8, alpha=0.5)
-            axes.plot([0, 1], three.mean(axis=1), "o-", color=ink, lw=2.5, ms=7)
-            above = name == "network"
-            for x, level in enumerate(three.mean(axis=1)):
-                axes.annotate(f"{level:.0f}", (x, level), (0, 9 if above else -9), ha="center",
-                              va="center", textcoords="offset points", color=ink, fontsize=9,
-                              fontweight="bold")  # fmt: skip
-            spot = (0.5, three.mean() + 6) if above else (0.72, three[0].mean() - 7)
-            axes.text(*spot, name, color=ink, fontsize=9, ha="center")
-        axes.set(xlim=(-0.3, 1.3), ylim=(0, 108))
-        axes.set_xticks([0, 1], ["another\nvisit", "near copies,\ntoo"])
-        axes.grid(False, axis="x")
-        axes.set_title(f"two searches, {SCORES[k]}", loc="left", fontweight="bold", fontsize=9.5)
-    slopes[0].set_ylabel("Recall@1 (%)")
-    slopes[1].set_ylabel("MAP@R (%)")
-    return fig, drawn
-
-
-def cut(scores: Mapping[Any, np.ndarray], kept: int) -> tuple[Figure, dict[str, Any]]:
-    """With near copies, the network's lead by how many numbers are kept, by both scores."""
-    sizes = [name for name in scores if isinstance(name, int)]
-    gains = {size: scores[size] - scores["color histogram"] for size in sizes}
-    fig, axes = plt.subplots(figsize=(5.6, 3.2), layout="constrained")
-    drawn: dict[str, Any] = {}
-    for k, ink in ((0, "0.15"), (2, "#9440a6")):
-        three = np.array([by_network(gains[size][1, :, k]) for size in sizes])  # (sizes, 3)
-        axes.plot(range(len(sizes)), three, color=ink, lw=0.8, alpha=0.6)
-        axes.plot(range(len(sizes)), three.mean(axis=1), "o-", color=ink, lw=2.2, ms=4)
-        axes.text(len(sizes) - 0.75, three[-1].mean(), f"by {SCORES[k]}", color=ink, va="center",
-                  fontsize=9)  # fmt: skip
-        drawn[SCORES[k]] = {
-            str(size): figures.summary(row, OVERLAP) for size, row in zip(sizes, three, strict=True)
+    means = {name: each.mean(axis=0) for name, each in scores.items()}  # (K, 2, C)
+    leads = means["network"] - means["histogram"]
+    drawn: dict[str, Any] = {"levels": {}, "lead": {}, "left": {}, "few": {}, "law": {}}
+    for name, each in means.items():
+        levels = each.mean(axis=2).T
+        drawn["levels"][name] = {
+            score: figures.example(dict(zip(NAMES, row.tolist(), strict=True)))
+            for score, row in zip(SCORES, levels, strict=True)
         }
-    axes.axhline(0, color="0.3", lw=1, zorder=0)
-    axes.axvline(sizes.index(kept), color="0.6", lw=1, ls=":", zorder=0)
-    axes.text(len(sizes) - 1, -5, "histogram ahead", va="top", ha="right", fontsize=8, color="0.35")
-    axes.set_xticks(range(len(sizes)), [str(size) for size in sizes[:-1]] + ["all"])
-    axes.set(xlim=(-0.4, len(sizes) + 1.4), xlabel="numbers of the network that are kept")
-    axes.set_ylabel("its lead, with near copies (points)")
-    axes.grid(False, axis="x")
+        if name != "raw pixels":
+            q, curve = law(levels[0], others)
+            drawn["law"][name] = figures.example({"q": q} | dict(zip(NAMES, curve, strict=True)))
+            grid["Recall@1"].plot(curve, ":", color="0.5", lw=1.6, zorder=1)
+    thin = few["network"].mean(axis=0) - few["histogram"].mean(axis=0)  # (3, 2, C)
+    for j, score in enumerate(SCORES):
+        _levels(grid[score], {name: each[:, j].mean(axis=1) for name, each in means.items()})
+        drawn["lead"][score] = {
+            k: figures.summary(wider(row, kinds), OVERLAP)
+            for k, row in zip(NAMES, leads[:, j], strict=True)
+        }
+        drawn["left"][score] = dict(zip(NAMES[1:], left(leads[:, j], kinds), strict=True))
+        drawn["few"][score] = dict(zip(("16", "all"), left(thin[:, j], kinds), strict=True))
+        grid[score].set_title(f"{TITLES[score]}", color=INKS[score], loc="left", weight="bold")
+    each = (scores["network"] - scores["histogram"]).mean(axis=3)  # (seeds, K, 2)
+    share = 100 * each / each[:, :1]
+    drawn["by seed"] = {score: figures.sample(share[:, 5, j]) for j, score in enumerate(SCORES)}
+    grid["Recall@1"].set_ylabel("score (%)")
+    _left(grid["left"], drawn)
     return fig, drawn
 
 
-def _of_losses(study: str) -> dict[str, pd.DataFrame]:
-    """Scores of 44 losses in percent, means of four sets of products: (losses, 4) by measure."""
-    table = pd.read_csv(ROOT / "data" / "evidence" / f"{study}.csv", index_col=0)
-    table = table[~table.index.str.contains("[+, ]")].set_index("repetition", append=True)
-    names = {"Recall@1": "recall_at_1", "MAP@R": "map_at_r"}
-    wide = {name: 100 * table[column].unstack() for name, column in names.items()}
-    return {name: each.T.groupby(lambda r: r % 4).mean().T for name, each in wide.items()}
+#: What each upper panel says.
+TITLES = {"Recall@1": "Recall@1: the gap closes", "MAP@R": "MAP@R: the gap stays"}
 
 
-def _decided(scores: Mapping[str, pd.DataFrame]) -> dict[str, int]:
-    """Of all pairs of losses: how many do both scores decide, one alone, or against each other?"""
-    i, j = np.triu_indices(len(scores["MAP@R"]), 1)
-    signs = []
-    for table in scores.values():
-        d = table.to_numpy()[i] - table.to_numpy()[j]  # (pairs, sets)
-        half = stats.t.ppf(0.975, d.shape[1] - 1) * stats.sem(d, axis=1)
-        signs.append(np.sign(d.mean(axis=1)) * (abs(d.mean(axis=1)) > half))
-    both = (one := signs[0]) * (two := signs[1])
-    alone = {f"by {name}": int(np.sum(d != 0)) for name, d in zip(scores, signs, strict=True)}
-    return {"pairs": len(i), **alone, "one alone": int(np.sum((one != 0) ^ (two != 0))),
-            "both": int(np.sum(both != 0)), "contradict": int(np.sum(both < 0))}  # fmt: skip
+def _levels(axes: Axes, lines: Mapping[str, np.ndarray]) -> None:
+    """Levels by the photographs of the own visit, and the network's lead where it is named."""
+    looks = {"network": (figures.RIGHT, 2.4), "histogram": ("0.25", 2.4), "raw pixels": ("0.6", 1)}
+    for name, level in lines.items():
+        ink, width = looks[name]
+        axes.plot(level, "o-", color=ink, lw=width, ms=3 + width)
+        axes.annotate(name, (1.55, level[1]), (0, 5 if name == "network" else -12), color=ink,
+                      textcoords="offset points", fontsize=9, weight="bold")  # fmt: skip
+    for k in (0, 5, 6):
+        low, high = lines["histogram"][k], lines["network"][k]
+        axes.annotate("", (k, low), (k, high), arrowprops={"arrowstyle": "<->", "lw": 1.1})
+        axes.annotate(f"{high - low:.0f}", (k, (low + high) / 2), (4, 0), va="center",
+                      textcoords="offset points", fontsize=10, weight="bold")  # fmt: skip
+    axes.set(xlim=(-0.3, 6.6), ylim=(0, 106), xlabel="photographs of the own visit")
+    axes.set_xticks(range(7), NAMES)
+    axes.grid(False, axis="x")
 
 
-def _losses(axes: Axes) -> dict[str, Any]:
-    """Two scores of the 44 losses of the study on photographs."""
-    photos = _of_losses("photos")
-    means = pd.DataFrame({name: table.mean(axis=1) for name, table in photos.items()})
-    first = [means[name].idxmax() for name in means]  # the best by each score
-    axes.plot(means["Recall@1"], means["MAP@R"], "o", color=figures.RIGHT, alpha=0.5, ms=5, mew=0)
-    rank = float(stats.spearmanr(*means.to_numpy().T)[0])
-    drawn: dict[str, Any] = {**_decided(photos), "Spearman": rank}
-    for name, table in photos.items():
-        drawn[f"first by Recall@1 minus first by MAP@R, {name}"] = figures.sample(
-            (table.loc[first[0]] - table.loc[first[1]]).to_numpy()
-        )
-    axes.set(xlabel="Recall@1 of a loss (%)", ylabel="MAP@R (%)", xlim=(85.7, 90), ylim=(54, 65))
-    axes.set_title("44 losses: much the same order", fontweight="bold", loc="left", fontsize=9.5)
-    return drawn
+def _left(axes: Axes, drawn: Mapping[str, Any]) -> None:
+    """What is left of the lead, by both scores, with intervals, and half of it as a line."""
+    axes.axhline(50, color="0.3", lw=1.2, ls="--", zorder=0)
+    axes.text(-0.2, 47, "half of the lead", fontsize=9, color="0.3", va="top")
+    for score, ink in INKS.items():
+        rows = list(drawn["left"][score].values())
+        mean, low, high = ([row[end] for row in rows] for end in ("mean", "low", "high"))
+        axes.plot([100, *mean], "o-", color=ink, lw=2.4, ms=6)
+        axes.vlines(range(1, 7), low, high, color=ink, lw=5, alpha=0.35)
+        axes.annotate(score, (6, mean[-1]), (10, 0), color=ink, va="center", weight="bold",
+                      textcoords="offset points")  # fmt: skip
+        few = [drawn["few"][score][k]["mean"] for k in ("16", "all")]
+        axes.plot([5, 6], few, "x", color=ink, ms=8, mew=2)
+    axes.plot([], [], "x", color="0.3", ms=8, mew=2, ls="",
+              label="only four photographs of another visit")  # fmt: skip
+    axes.legend(loc="lower left", frameon=False, fontsize=9)
+    axes.set(xlim=(-0.3, 7.0), ylim=(0, 118), ylabel="lead that is left (%)")
+    axes.set_xlabel("photographs of the queries' own visit, of each product, in the gallery")
+    axes.set_xticks(range(7), NAMES)
+    axes.grid(False, axis="x")
+    axes.set_title("What is left of the network's lead", loc="left", weight="bold")
