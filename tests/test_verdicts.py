@@ -60,7 +60,7 @@ def test_the_footer_and_the_caption_say_only_what_is_drawn(table):
     assert "beside what papers print" in caption
     assert "this page" not in caption + footer(fig)
     fig, *_, caption = figures.verdict("09_new", {"Turns": {"this": [1.0, 2.0]}}, file=table)
-    marks = "Lines: 95 % intervals. Small dots: trainings of this page."
+    marks = "Lines: 95 % intervals. Small dots: single repetitions."
     assert footer(fig) == f"Gain in {POINTS}. {marks}"
     assert caption == "This page's run."
 

@@ -196,7 +196,7 @@ def _footer(rows: Sequence[Finding]) -> list[str]:
         "Lines: 95 % intervals": any(math.isfinite(row.low) for row in rows),
         "Shaded: too small to matter": any(row.margin > 0 for row in rows),
         "Diamonds: printed sizes": any(row.kind == "printed" for row in rows),
-        "Small dots: trainings of this page": any(row.values for row in rows),
+        "Small dots: single repetitions": any(row.values for row in rows),
         "Hollow circles: exploratory, not planned": not all(row.planned for row in studies),
         "Colored words stand in the correction for many tests": any(
             row.decides and row.stands for row in studies
