@@ -2,13 +2,14 @@
 import { arrow, bar, node, on, plane, short, widget } from "./stage.js";
 
 const UNIT = 62, RATE = 0.05, SEEN = 14, SIDE = "var(--push)", ALONG = "var(--pull)";
-const TARGET = { fixed: 2.5, l2: 0 };
 const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
+// The norm that a constraint leaves alone.
+const aim = (choice, norms) => (choice === "l2" ? 0 : choice === "relative" ? mean(norms.map((n) => n * n)) / mean(norms) : mean(norms));
 
 export function compute({ choice, numbers: [eta = 0], points }) {
-  const norms = points.map((f) => Math.hypot(...f)), mu = mean(norms), target = TARGET[choice] ?? mu;
-  const value = eta * mean(norms.map((n) => (n - target) ** 2));
-  const pulls = norms.map((n) => (-RATE * 2 * eta * (n - target)) / norms.length);
+  const norms = points.map((f) => Math.hypot(...f)), mu = mean(norms), target = aim(choice, norms), from = choice === "l2" ? 0 : mu;
+  const weight = choice === "relative" ? eta / mu ** 2 : eta, value = weight * mean(norms.map((n) => (n - from) ** 2));
+  const pulls = norms.map((n) => (-RATE * 2 * weight * (n - target)) / norms.length);
   const sideways = points.map(([x], i) => (RATE * x) / norms[i] ** 2); // of −sin: cos/n, counterclockwise
   const steps = points.map(([x, y], i) => [(pulls[i] * x - sideways[i] * y) / norms[i], (pulls[i] * y + sideways[i] * x) / norms[i]]);
   return {
@@ -24,8 +25,8 @@ const drawing = (settings) => {
   const label = (x, y, text) => node("text", { x, y }, text);
   return {
     below, box: "-24 -290 330 318", move: plane({ unit: UNIT, low: 0, high: 4.5, step: 0.05 }),
-    draw({ norms, mean: mu, pulls, turns }, { choice, points }) {
-      const target = TARGET[choice] ?? (choice === "sec" ? mu : 0), r = UNIT * target;
+    draw({ norms, pulls, turns }, { choice, points }) {
+      const r = choice === "none" ? 0 : UNIT * aim(choice, norms);
       lines.replaceChildren(
         node("path", { class: "axis", d: `M0 0H290M0 0V${-4.4 * UNIT}`, "stroke-dasharray": "3 4" }), label(18, -4.45 * UNIT, "goal, 90°"),
         ...(r > 0 ? [node("path", { class: "axis", d: `M${r} 0A${r} ${r} 0 0 0 0 ${-r}`, style: `stroke: ${ALONG}`, "stroke-dasharray": "6 4" })] : []),

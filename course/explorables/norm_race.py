@@ -8,7 +8,7 @@ from course.explorables import Choice, Explorable, Slider
 from dmlkit.losses.spherical import SphericalConstraint
 
 #: The target of each constraint: a norm, or the mean of the batch.
-TARGETS: dict[str, str | float] = {"none": "mean", "sec": "mean", "fixed": 2.5, "l2": 0.0}
+TARGETS: dict[str, str | float] = {"l2": 0.0}
 RATE = 0.05  # of a step of SGD, as in the lesson
 
 
@@ -18,7 +18,9 @@ def race(choice: Choice, numbers: Tensor, points: Tensor) -> dict[str, Tensor]:
     The angular loss of each embedding is −sin of its angle, as in the lesson.
     """
     constraint = SphericalConstraint(
-        float(numbers[0]) if len(numbers) else 0.0, TARGETS[choice.name]
+        float(numbers[0]) if len(numbers) else 0.0,
+        TARGETS.get(choice.name, "mean"),
+        relative=choice.name == "relative",
     )
     f = points.detach().requires_grad_()
     with torch.enable_grad():
@@ -45,6 +47,7 @@ EXPLORABLE = Explorable(
     "constraint adds.",
     discover="SEC pulls each embedding to the mean norm and leaves the mean where it is, so the "
     "short ones turn less than before and the long ones more: turning becomes equal, not faster. "
+    "Its value falls to a quarter if all norms are halved; that of relative SEC does not change. "
     "The L2 penalty pulls all to 0, and the race gets faster for another reason: a larger turn in "
     "each step, as from a larger learning rate.",
     choices=(
@@ -59,8 +62,8 @@ EXPLORABLE = Explorable(
             (_WEIGHT,),
         ),
         Choice(
-            "fixed", "fixed norm 2.5",
-            "Drag all four inside norm 2. How does this differ from SEC?",
+            "relative", "relative SEC: without a scale",
+            "Drag all four to half their norms. What becomes of the constraint, and of SEC?",
             (_WEIGHT,),
         ),
         Choice(
