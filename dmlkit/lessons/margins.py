@@ -14,10 +14,8 @@ from torch import Tensor
 
 from dmlkit import figures
 
-NONE, MARGIN = "0.15", figures.RIGHT
-REMOVED = figures.WRONG  # no margin, at the settings of the margin
-INKS = {"none": NONE, "margin": MARGIN}
-SHADES = {0.0: NONE, 0.1: "#56a0d3", 0.5: MARGIN}
+INKS = {"none": "0.15", "margin": figures.RIGHT}
+EXPECTED = figures.WRONG  # the loss without a margin, at a larger rate
 BLUE, ORANGE, GRAY = "#9ecae1", "#fdd0a2", "#dedede"
 
 
@@ -116,152 +114,80 @@ def pull(
     lead: Tensor, settings: Mapping[tuple[float, float], Tensor]
 ) -> tuple[Figure, dict[str, Any]]:
     """How hard an image is pulled, by its lead (N,): curves (N,) by margin and scale."""
-    titles = {4: "α = 4: nearly a factor", 8: "α = 8", 64: "α = 64: a cliff"}
-    fig, panels = plt.subplots(1, 3, figsize=(6.5, 2.5), sharey=True, layout="constrained")
+    titles = {8: "α = 8: twice the rate comes near", 64: "α = 64: no rate moves the cliff"}
+    fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.9), sharey=True, layout="constrained")
+    drawn: dict[str, Any] = {}
     for axes, (scale, title) in zip(panels, titles.items(), strict=True):
-        for m, ink in SHADES.items():
-            axes.plot(lead, settings[m, scale], color=ink, lw=2.2)
-        axes.set_title(title, weight="bold", loc="left")
-        axes.set(xlabel="lead (degrees)", ylim=(-0.04, 1.12), xlim=(-10.5, 61))
-    for (m, ink), y in zip(SHADES.items(), (0.64, 0.86, 1.05), strict=True):
-        said = f"{m:g} rad" if m else "no margin"
-        panels[0].text(60, y, said, color=ink, ha="right", va="center", weight="bold", fontsize=9)
+        none, margin = settings[0.0, scale], settings[0.5, scale]
+        for values, ink, style in (
+            (none, INKS["none"], "-"),
+            (margin, INKS["margin"], "-"),
+            (2 * none, EXPECTED, "--"),
+        ):
+            axes.plot(lead, values, style, color=ink, lw=2.2)
+        axes.set_title(title, weight="bold", loc="left", fontsize=10.5)
+        axes.set(xlabel="lead (degrees)", ylim=(-0.06, 1.72), xlim=(-10.5, 61))
+        for name, values in (("none", none), ("margin", margin), ("factor", margin / none)):
+            at = {f"{d}": values[lead == d].item() + 0.0 for d in (0, 30, 60)}
+            drawn.setdefault(name, {})[f"{scale}"] = at
+    word: dict[str, Any] = {"weight": "bold", "fontsize": 9.5, "va": "center"}
+    panels[0].text(59, 0.27, "no margin", color=INKS["none"], ha="right", **word)
+    panels[0].text(59, 1.1, "margin, 0.5 rad", color=INKS["margin"], ha="right", **word)
+    panels[0].text(0, 1.5, "no margin, twice the rate", color=EXPECTED, **word)
     panels[0].set_ylabel(r"pull, $\partial L / \partial \theta_y$ over α")
-    at = {
-        f"{m:g} at {alpha}": {f"{d}": values[lead == d].item() + 0.0 for d in (0, 30, 60)}
-        for (m, alpha), values in settings.items()
-    }
-    return fig, {"pull": at}
+    return fig, drawn
 
 
 def answer(
-    found: Mapping[str, np.ndarray], steps: Sequence[int], live: Sequence[float], raw: float
+    found: Mapping[str, Any], live: Mapping[str, Any], best: Mapping[str, float], shift: float
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 by the steps of a training, with a margin and without; below, the difference.
+    """Recall@1 over the learning rate at two scales; below, the differences at the best rates.
 
-    ``found`` has Recall@1 by loss (networks, 2, steps), of "removed", the margin's settings without
-    it, at the first length; ``live`` what the reader's own trainings gain at the first lengths.
-    The placebo, run minus run, is scaled to the scatter of a mean of two.
+    ``found`` and the reader's ``live`` have "rates" by scale and "recall", (runs, networks, rates)
+    by loss and scale, and of the start (runs, networks); ``best`` is the rate of each, by
+    validation characters. Drawn in: the loss without a margin, its rates divided by ``shift``.
     """
-    fig, (top, low) = plt.subplots(
-        2, 1, figsize=(6.5, 5.4), height_ratios=(1, 1.15), sharex=True, layout="constrained"
-    )
-    mean = {name: each.mean(axis=1) for name, each in found.items()}
-    _levels(top, {name: each.mean(axis=0) for name, each in mean.items()}, raw)
-    gain = mean["margin"] - mean["none"]
-    change = {
-        "gain": gain,
-        "placebo": np.diff(found["none"], axis=1)[:, 0] / math.sqrt(2),
-        "shared": mean["margin, shared"] - mean["none, shared"],
-        "removed": mean["margin"][:, :1] - mean["removed"],
-        "rate": mean["removed"] - mean["none"][:, :1],
-        "own − shared": mean["none"][:, : len(live)] - mean["none, shared"],
-    }
-    drawn: dict[str, Any] = {"level": {}, "first − last": figures.summary(gain[:, 0] - gain[:, -1])}
-    for kept, group in ((drawn, change), (drawn["level"], mean)):
-        for name, each in group.items():
-            rows = zip(steps, each.T, strict=False)
-            kept[name] = {f"{n}": figures.summary(row) for n, row in rows}
-    low.axhline(0, color="0.3", lw=1, zorder=1)
-    for name, shift, ink, lw, mark, ms in (
-        ("placebo", 0.13, "0.75", 6, "_", 1),
-        ("removed", 0.25, REMOVED, 2.4, "D", 6),
-        ("gain", 0, MARGIN, 2.4, "o", 8),
-    ):
-        for place, row in enumerate(drawn[name].values()):
-            ends = [row["low"], row["high"]]
-            low.plot([place + shift] * 2, ends, color=ink, lw=lw, solid_capstyle="butt")
-            low.plot(place + shift, row["mean"], mark, color=ink, ms=ms)
-    _words(low, drawn["gain"], live)
-    low.set_xticks(range(len(steps)), [*map(str, steps[:-1]), f"{steps[-1]}\n(settings of 400)"])
-    low.set(xlabel="steps of the training", xlim=(-0.6, len(steps) - 0.35))
-    return fig, drawn
-
-
-def _words(axes: Axes, gain: Mapping[str, Mapping[str, Any]], live: Sequence[float]) -> None:
-    """What the marks of the differences are, their numbers, and the reader's own."""
-    for place, row in enumerate(gain.values()):
-        at = [round(row[end], 1) + 0.0 for end in ("mean", "low", "high")]  # no −0
-        said = f"{at[0]:+.1f}\n[{at[1]:.1f}, {at[2]:.1f}]".replace("-", "−")
-        style: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": 9}
-        axes.text(place - 0.09, row["mean"], said, color=MARGIN, **style)
-    axes.plot(range(len(live)), live, "x", ms=8, color="black", mew=1.6)
-    axes.text(-0.09, live[0], "your run", color="black", **style)
-    style |= {"ha": "left", "weight": "bold"}
-    axes.text(0.31, -1.5, "both at the\nmargin's\nsettings", color=REMOVED, **style)
-    axes.text(len(gain) - 0.81, 1.9, "none\n− none", color="0.45", **style)
-    axes.set_title("Margin minus none: early, a gain", loc="left", weight="bold")
-    axes.set_ylabel("points of Recall@1")
-
-
-def _levels(axes: Axes, mean: Mapping[str, np.ndarray], raw: float) -> None:
-    """Curves of Recall@1 by place, and the loss without a margin at the margin's settings."""
-    for name, ink in INKS.items():
-        axes.plot(range(len(mean[name])), mean[name], "o-", color=ink, lw=2.2, ms=7)
-    words: dict[str, Any] = {"textcoords": "offset points", "weight": "bold", "va": "center"}
-    last, above = len(mean["none"]) - 1, mean["margin"][-1] > mean["none"][-1]
-    for name, y in (("margin", 6 if above else -7), ("none", -7 if above else 6)):
-        axes.annotate(name, (last, mean[name][-1]), (9, y), color=INKS[name], **words)
-    (same,) = mean["removed"]
-    axes.plot(0.09, same, "D", color=REMOVED, ms=6, zorder=3)
-    said = "none, at the margin's settings"
-    axes.annotate(said, (0.09, same), (26, -4), color=REMOVED, fontsize=9, **words)
-    axes.axhline(raw, color="0.6", lw=1.4, ls=":", zorder=0)
-    axes.text(last + 0.6, raw, "raw pixels", color="0.35", va="bottom", ha="right", fontsize=9)
-    axes.set_title(
-        "New characters: both losses find most after 400 steps", loc="left", weight="bold"
-    )
-    axes.set_ylabel("Recall@1 (%)")
-
-
-def tight(found: Mapping[str, np.ndarray], steps: Sequence[int]) -> tuple[Figure, dict[str, Any]]:
-    """Medians of training images by the steps of a training: their lead and their own angle.
-
-    ``found`` has both in degrees by loss: (networks, steps, 2).
-    """
-    fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.8), layout="constrained")
-    drawn: dict[str, Any] = {}
-    names = {"lead": "The lead grows past that of none", "own angle": "The own angle stays smaller"}
-    for place, (axes, (what, said)) in enumerate(zip(panels, names.items(), strict=True)):
-        for name, label in (("none", "no margin"), ("margin", "margin")):
-            values = found[name][:, :, place]
-            figures.curve(axes, range(len(steps)), values, label, color=INKS[name], lw=2.2)
-            rows = {f"{n}": figures.summary(values[:, k]) for k, n in enumerate(steps)}
-            drawn.setdefault(what, {})[name] = rows
-        change = found["margin"][:, :, place] - found["none"][:, :, place]
-        for sign, title in ((1, f"{what}, margin − none"), (-1, f"none − margin, {what}")):
-            drawn[title] = {
-                f"{n}": figures.summary(sign * change[:, k]) for k, n in enumerate(steps)
-            }
-        axes.set_xticks(range(len(steps)), [f"{n}" for n in steps])
-        axes.set_title(said, loc="left", weight="bold")
-        axes.set_xlabel("steps of the training")
-    panels[0].set_ylabel("degrees")
-    panels[0].legend(frameon=False, loc="lower right")
-    return fig, drawn
-
-
-def search(tried: Sequence[Sequence[float]]) -> tuple[Figure, dict[str, Any]]:
-    """Validation Recall@1 by learning rate: rows of steps, margin, scale, rate, network, score."""
-    fig, panels = plt.subplots(1, 3, figsize=(6.5, 2.8), sharey=True, layout="constrained")
-    inks = {0.0: NONE, 0.1: "#9ecae1", 0.3: "#56a0d3", 0.5: MARGIN}
-    drawn: dict[str, Any] = {}
-    for axes, steps in zip(panels, (100, 200, 400), strict=True):
-        for m, ink in inks.items():
-            scores: dict[float, dict[float, list[float]]] = {}
-            for n, margin, scale, rate, _, score in tried:
-                if (n, margin) == (steps, m):
-                    scores.setdefault(rate, {}).setdefault(scale, []).append(score)
-            best = {r: max(np.mean(v) for v in scores[r].values()) for r in sorted(scores)}
-            label = f"{m:g} rad" if m else "no margin"
-            axes.plot([*best], [*best.values()], "o-", color=ink, lw=2, ms=5, label=label)
-            drawn[f"{m:g} rad, {steps} steps"] = {f"{r:g}": float(v) for r, v in best.items()}
+    fig = plt.figure(figsize=(6.5, 5.6), layout="constrained")
+    grid = fig.add_gridspec(2, 2, height_ratios=(1.5, 1))
+    left = fig.add_subplot(grid[0, 0])
+    panels = {"8": left, "64": fig.add_subplot(grid[0, 1], sharey=left)}
+    level = {name: each.mean(axis=0) for name, each in found["recall"].items()}  # over runs
+    drawn: dict[str, Any] = {"level": {}}
+    top = {}
+    for scale, axes in panels.items():
+        rates = found["rates"][scale]
+        for name, ink in INKS.items():
+            each = f"{name} at {scale}"
+            axes.plot(rates, level[each].mean(axis=0), "o-", color=ink, lw=2.4, ms=6)
+            axes.plot(rates, live["recall"][each].mean(axis=(0, 1)), "x", color=ink, ms=7)
+            top[each] = level[each][:, [*rates].index(best[each])]
+            drawn["level"][each] = figures.summary(top[each])
+        none = level[f"none at {scale}"].mean(axis=0)
+        axes.plot(np.divide(rates, shift), none, "--", color=EXPECTED, lw=1.6)
+        axes.axhline(level["start"].mean(), color="0.55", ls=":", lw=1.3)
         axes.set_xscale("log")
-        axes.set_xticks([0.0025, 0.01, 0.04], ["0.0025", "0.01", "0.04"])
-        axes.set_xlim(0.0009, 0.12)
+        axes.set_xticks(rates, [f"{r:g}" for r in rates])
         axes.minorticks_off()
-        axes.set_title(f"{steps} steps", loc="left", weight="bold")
         axes.set_xlabel("learning rate")
-    panels[0].set_ylabel("Recall@1 (%)")
-    panels[2].legend(frameon=False, loc="lower right", fontsize=8.5)
+    drawn["start"] = figures.summary(level["start"])
+    _words(panels["8"], panels["64"], level)
+    low = fig.add_subplot(grid[1, :])
+    drawn["gain"] = figures.gains(
+        low,
+        {
+            "α = 64:\nmargin − none": top["margin at 64"] - top["none at 64"],
+            "α = 8:\nmargin − none": top["margin at 8"] - top["none at 8"],
+            "none at 8 −\nmargin at 64": top["none at 8"] - top["margin at 64"],
+        },
+    )
+    low.axvspan(-2, 2, color="0.9", zorder=0, lw=0)
+    low.set_title("At the best rates", loc="left", weight="bold")
     return fig, drawn
+
+
+def _words(left: Axes, right: Axes, level: Mapping[str, np.ndarray]) -> None:
+    """Titles, and what the curves are."""
+    left.set_title("α = 8: the same top", loc="left", weight="bold")
+    right.set_title("α = 64: a higher top", loc="left", weight="bold")
+    left.set_ylabel("Recall@1 (%)")
+    right.tick_params(labelleft=False)
