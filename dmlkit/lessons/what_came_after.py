@@ -234,7 +234,9 @@ def stretched(degrees: Tensor, a: Tensor) -> dict[str, Tensor]:
 
 def stretches() -> tuple[Figure, dict[str, Any]]:
     """The plane untouched, and after a head that stretches what is printed three times."""
-    fig, panels = plt.subplots(1, 2, figsize=(6.5, 3.6), layout="constrained", sharey=True)
+    fig, panels = plt.subplots(
+        1, 2, figsize=(6.5, 3.0), layout="constrained", width_ratios=(2.3, 5.4)
+    )
     drawn = {}
     for axes, (title, a) in zip(panels, {"untouched": 1.0, "print × 3": 3.0}.items(), strict=True):
         found = stretched(torch.tensor(0.0), torch.tensor(a))
@@ -247,9 +249,9 @@ def stretches() -> tuple[Figure, dict[str, Any]]:
         shares = {kind: float(found[kind]) for kind in KINDS}
         drawn[title] = shares
         said = ", ".join(f"{kind} {share:.0f} %" for kind, share in shares.items())
-        axes.set_title(f"{title}\nfound: {said}", loc="left", fontsize=9.5, fontweight="bold")
-        axes.set(xlabel="what is printed", aspect="equal", adjustable="datalim")
-        axes.set(xticks=[], yticks=[])
+        axes.set_title(f"{title}:\n{said}", loc="left", fontsize=9.5, fontweight="bold")
+        axes.set(xlabel="what is printed", aspect="equal", xticks=[], yticks=[])
+        axes.set(xlim=(-1.15, 1.15) if a == 1 else (-2.5, 2.9), ylim=(-0.95, 1.2))
         axes.grid(False)
     panels[0].set_ylabel("shape")
     for kind, mark in zip(KINDS, "os", strict=True):
@@ -321,6 +323,17 @@ def less(more: Sequence[Scores], other: Sequence[Scores]) -> list[Scores]:
     return [{n: a[n] - b[n] for n in a} for a, b in zip(more, other, strict=True)]
 
 
+def levels(of: Kept) -> dict[str, Any]:
+    """Recall@1 (%) of new products by what is learned and searched, of each way."""
+    return {
+        f"level, {learned} → {kind}": {
+            way: float(np.mean([mean_of(one, kind) for one in each])) for way, each in ways.items()
+        }
+        for learned, ways in of.items()
+        for kind in KINDS
+    }
+
+
 def row(each: Sequence[Scores]) -> dict[str, Any]:
     """Mean, and the wider 95 % interval of sorts of product, or of shops, drawn anew."""
     by_product = pd.DataFrame([*each]).mean()
@@ -382,10 +395,10 @@ def _mark(axes: Axes, x: float, its: Mapping[str, Any], ink: str, lw: float, ms:
 def table(of: Kept) -> str:
     """Means in percent of new products, a line for each way and kind that is learned."""
     lines = [" " * 32 + "".join(f"{'new ' + kind:>14}" for kind in KINDS)]
+    found = levels(of)
     for learned, ways in of.items():
-        for way, each in ways.items():
-            means = [np.mean([mean_of(one, kind) for one in each]) for kind in KINDS]
-            said = "".join(f"{mean:>12.1f} %" for mean in means)
+        for way in ways:
+            said = "".join(f"{found[f'level, {learned} → {k}'][way]:>12.1f} %" for k in KINDS)
             lines.append(f"{'learned ' + learned + ', ' + way:<32}{said}")
     return "\n".join(lines)
 
