@@ -1,17 +1,19 @@
 """What lesson 01 draws."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+import torch.nn.functional as F
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from dmlkit import figures, retrieval
+from dmlkit import data, figures, retrieval
 from dmlkit.data import ImageSet
+from dmlkit.data.pictures import color_histogram
 from dmlkit.lessons.kinds import wider
 
 #: Photographs of the queries' own visit that join the gallery, of each product; the last is all.
@@ -35,11 +37,11 @@ def visits(images: ImageSet, products: Sequence[int]) -> Figure:
         rows.append(np.concatenate([own[:5], other[:4]]))
     pixels = torch.stack([cast(Tensor, images.images)[row] for row in rows])
     names = [images.class_names[product].replace("-", " ").lower() for product in products]
-    fig, axes = figures.contact_sheet(pixels, names, ["query"])
+    fig, axes = figures.contact_sheet(pixels, names)
     side = pixels.shape[-1] + 3  # of a picture, and the gap behind it
-    for first, name in ((1, "the same visit"), (5, "another visit")):
-        axes.text((first + 2) * side, -7, name, ha="center", fontsize=10)
-        axes.axvline(first * side - 2, color="black", lw=2.5)
+    for first, last, name in ((0, 1, "query"), (1, 5, "the same visit"), (5, 9, "another visit")):
+        axes.text((first + last) / 2 * side, -7, name, ha="center", fontsize=10, weight="bold")
+        axes.axvline(first * side - 2, color="white", lw=4)
     return fig
 
 
@@ -61,6 +63,48 @@ def toys(
         axes.set(title=title, xticks=[], yticks=[], xlabel=said)
         axes.margins(0.2)
     return fig
+
+
+class Products(NamedTuple):
+    """Photographs of products to search for, and what the searches know of them."""
+
+    images: ImageSet
+    colors: np.ndarray  # (N, 216), their histograms
+    pixels: np.ndarray  # (N, 192)
+    x: Tensor  # (M, 1280), features of other products, of length 1
+    labels: Tensor  # (M,)
+    z: Tensor  # (N, 1280), features of these
+
+
+def products(fold: int) -> Products:
+    """The 20 products of a fold, and all the others, which a network may learn."""
+    images = data.load("grocery64", "test", fold=fold)
+    pixels = cast(Tensor, images.images)
+    seen, new = (
+        data.load("grocery", part, fold=fold, features="tf_efficientnet_lite0@224")
+        for part in ("train", "test")
+    )
+    x, z = (F.normalize(cast(Tensor, each.images).flatten(1).float()) for each in (seen, new))
+    small = F.adaptive_avg_pool2d(pixels.float(), 8).flatten(1).numpy()
+    colors = color_histogram(pixels).double().numpy()
+    return Products(images, colors, small, x, torch.from_numpy(seen.labels), z)
+
+
+def joins(images: ImageSet, seed: int) -> np.ndarray:
+    """The k from which on a photograph is in a query's gallery; 0: another visit: (Q, N).
+
+    Those of its own visit join in a random order, k of each product.
+    """
+    assert images.queries is not None, "one visit asks"
+    asks, labels = np.flatnonzero(images.queries), images.labels
+    place, rng = np.zeros(len(labels)), np.random.default_rng(seed)
+    for product in np.unique(labels):
+        own = asks[labels[asks] == product]
+        place[own] = 1 + rng.permutation(len(own))
+    same = labels[asks][:, None] == labels
+    k: np.ndarray = place - (same & (place > place[asks][:, None]))  # the query takes no place
+    k[np.arange(len(asks)), asks] = np.inf
+    return k
 
 
 def all_but_four(images: ImageSet, seed: int) -> np.ndarray:
@@ -107,8 +151,8 @@ def answer(
     """
     fig, grid = plt.subplot_mosaic(
         [[*SCORES], ["left", "left"]],
-        figsize=(6.5, 5.9),
-        height_ratios=(1.15, 1),
+        figsize=(6.5, 6.1),
+        height_ratios=(1.2, 1),
         layout="constrained",
     )
     means = {name: each.mean(axis=0) for name, each in scores.items()}  # (K, 2, C)
@@ -123,7 +167,8 @@ def answer(
         if name != "raw pixels":
             q, curve = law(levels[0], others)
             drawn["law"][name] = figures.example({"q": q} | dict(zip(NAMES, curve, strict=True)))
-            grid["Recall@1"].plot(curve, ":", color="0.5", lw=1.6, zorder=1)
+            said = "formula" if name == "network" else ""
+            grid["Recall@1"].plot(curve, ":", color="0.45", lw=1.6, zorder=1, label=said)
     thin = few["network"].mean(axis=0) - few["histogram"].mean(axis=0)  # (3, 2, C)
     for j, score in enumerate(SCORES):
         _levels(grid[score], {name: each[:, j].mean(axis=1) for name, each in means.items()})
@@ -152,14 +197,20 @@ def _levels(axes: Axes, lines: Mapping[str, np.ndarray]) -> None:
     for name, level in lines.items():
         ink, width = looks[name]
         axes.plot(level, "o-", color=ink, lw=width, ms=3 + width)
-        axes.annotate(name, (1.55, level[1]), (0, 5 if name == "network" else -12), color=ink,
+        spot = (0.12, level[0]) if name == "network" else (1.2, level[1])
+        above = level[1] < 20  # a line at the bottom
+        axes.annotate(name, spot, (0, 6 if above else -15), color=ink,
                       textcoords="offset points", fontsize=9, weight="bold")  # fmt: skip
     for k in (0, 5, 6):
         low, high = lines["histogram"][k], lines["network"][k]
-        axes.annotate("", (k, low), (k, high), arrowprops={"arrowstyle": "<->", "lw": 1.1})
-        axes.annotate(f"{high - low:.0f}", (k, (low + high) / 2), (4, 0), va="center",
+        wide = high - low > 12
+        axes.plot([k, k], [low, high], "-", color="black", lw=1.2, zorder=0)
+        axes.annotate(f"{high - low:.0f}", (k, (low + high) / 2 if wide else low),
+                      (5, 0) if wide else (0, -13), va="center", ha="left" if wide else "center",
                       textcoords="offset points", fontsize=10, weight="bold")  # fmt: skip
-    axes.set(xlim=(-0.3, 6.6), ylim=(0, 106), xlabel="photographs of the own visit")
+    if any(line.get_label() == "formula" for line in axes.lines):
+        axes.legend(loc="lower right", frameon=False, fontsize=9)
+    axes.set(xlim=(-0.3, 6.8), ylim=(0, 106), xlabel="photographs of the own visit")
     axes.set_xticks(range(7), NAMES)
     axes.grid(False, axis="x")
 
@@ -184,4 +235,6 @@ def _left(axes: Axes, drawn: Mapping[str, Any]) -> None:
     axes.set_xlabel("photographs of the queries' own visit, of each product, in the gallery")
     axes.set_xticks(range(7), NAMES)
     axes.grid(False, axis="x")
-    axes.set_title("What is left of the network's lead", loc="left", weight="bold")
+    axes.set_title(
+        "Recall@1 keeps little of the network's lead, MAP@R most", loc="left", weight="bold"
+    )
