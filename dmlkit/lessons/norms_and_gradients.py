@@ -1,7 +1,7 @@
 """What lesson 13 draws and prepares."""
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Arc
-from torch import Tensor
+from torch import Tensor, nn
 
-from dmlkit import ROOT, data, figures
+from dmlkit import ROOT, data, figures, models
 
 BOLD: dict[str, Any] = {"loc": "left", "fontweight": "bold", "fontsize": 10}
 BLUE, GREEN, ORANGE, PURPLE = "#0072b2", "#009e73", "#d55e00", "#7a3e9d"
@@ -100,214 +100,124 @@ def gradient(loss: Any, f: Tensor) -> Tensor:
     return torch.autograd.grad(loss(f), f)[0]
 
 
-def one_step(
-    turns: Mapping[str, Mapping[str, Mapping[float, Sequence[float]]]],
-) -> tuple[Figure, dict[str, Any]]:
-    """Turns of one step by how long embeddings were made, {part: {way: {factor: turns}}}."""
-    fig, panels = plt.subplots(1, 2, figsize=(6.8, 2.9), sharey=True)
-    looks = {"W larger": (BLUE, "o-", 2.4), "h longer": (GREEN, "s--", 1.8)}
-    for axes, (part, ways) in zip(panels, turns.items(), strict=True):
-        for way, each in ways.items():
-            ink, style, width = looks[way]
-            told = np.array([each[k] for k in each])  # (factors, draws)
-            axes.plot([*each], told, color=ink, lw=0.5, alpha=0.4)
-            axes.plot([*each], told.mean(axis=1), style, color=ink, lw=width, ms=6)
-        axes.set(xscale="log", yscale="log", xlabel="times as long")
-        factors = [*next(iter(ways.values()))]
-        axes.set_xticks(factors, [f"{k:g}" for k in factors])
-        axes.minorticks_off()
-        axes.set_title(f"a step of {part}", **BOLD)
-    panels[0].set_ylabel("turn of embeddings (°)")
-    panels[0].set_yticks([0.001, 0.01, 0.1, 1], ["0.001", "0.01", "0.1", "1"])
-    low, high = panels[0].get_ylim()
-    for way, (ink, *_) in looks.items():
-        spot = turns["the last layer"][way]
-        k = max(spot)
-        at = (k, float(np.mean(spot[k])))
-        words: dict[str, Any] = {"color": ink, "fontweight": "bold", "ha": "right"}
-        shift = (-12, -4) if way == "W larger" else (0, 8)
-        panels[0].annotate(way, at, shift, textcoords="offset points", **words)
-    panels[1].text(1, 0.03, "no difference", color="0.3", fontweight="bold", ha="center")
-    panels[0].set_ylim(low / 1.3, high * 1.6)
-    numbers = {
-        part: {way: {f"{k:g}": figures.sample(v) for k, v in each.items()}
-               for way, each in ways.items()} for part, ways in turns.items()
-    }  # fmt: skip
-    return fig, {"turns": numbers}
-
-
-def free_race(
-    seed: int, spread: float, lr: float, steps: int, changed: Callable[[Tensor, Tensor], Tensor]
-) -> list[float]:
-    """Losses of SGD on 200 free embeddings of norms from 1/spread to spread, and 60 proxies.
-
-    ``changed`` makes the gradients that a step takes, of gradients (200, 64) and norms (200, 1).
-    """
+def begin(seed: int, classes: int, table: int = 0) -> tuple[nn.Module, nn.Parameter]:
+    """A network, or a table of so many embeddings of length 1, and the proxies of its classes."""
     torch.manual_seed(seed)
-    x, proxies = (F.normalize(torch.randn(rows, 64)) for rows in (200, 60))
-    f = x * spread ** (2 * torch.rand(200, 1) - 1)
-    labels, told = torch.arange(200) % 60, []
-    for _ in range(steps):
-        f, proxies = f.detach().requires_grad_(), proxies.detach().requires_grad_()
-        loss = F.cross_entropy(8 * F.normalize(f) @ F.normalize(proxies).T, labels)
-        g, of_proxies = torch.autograd.grad(loss, (f, proxies))
-        f = f - len(f) * lr * changed(g, f.detach().norm(dim=1, keepdim=True))
-        proxies = proxies - 10 * lr * of_proxies
-        told.append(loss.item())
-    return told
+    net: nn.Module
+    if table:
+        net = nn.Embedding.from_pretrained(F.normalize(torch.randn(table, 64)), freeze=False)
+    else:
+        net = models.ConvNet(dim=64, channels=3).to(memory_format=torch.channels_last)
+    return net, nn.Parameter(torch.randn(classes, 64))
 
 
-def averaged(told: Mapping[str, Mapping[float, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
-    """Means over each training, {way: {p: (starts,)}}, without the loss before the first step."""
-    return {
-        way: {f"{p:g}": each[:, 1:].mean(axis=1) for p, each in of_p.items()}
-        for way, of_p in told.items()
-    }
+def factors(count: int, ratio: int, seed: int) -> Tensor:
+    """Lengths (count, 1), each 1, 2, 4, … or ``ratio`` by chance, over the root of the ratio."""
+    choice = torch.Generator().manual_seed(seed)
+    doublings = torch.randint(ratio.bit_length(), (count, 1), generator=choice)
+    return 2.0**doublings / ratio**0.5
 
 
-def trainings(told: Mapping[str, Mapping[float, np.ndarray]]) -> tuple[Figure, dict[str, Any]]:
-    """Losses by step of {way: {p: losses (starts, steps)}}, free embeddings left, networks right.
+def steps_needed(told: Sequence[float], level: float) -> int:
+    """The step at which the mean of ten batches' losses first is no higher than ``level``."""
+    means = np.convolve(told, np.full(10, 0.1), mode="valid")
+    there = np.flatnonzero(means <= level * (1 + 1e-9))
+    return int(there[0]) + 10 if len(there) else len(told)
 
-    The numbers are the means over each training.
+
+def per_hundred(
+    told: Sequence[Sequence[float]], equal: Sequence[Sequence[float]], goal: int
+) -> np.ndarray:
+    """Steps to the loss that ``equal`` has after ``goal`` steps, for each 100 that it takes itself.
+
+    Losses by step, a row each start -> (starts,).
     """
-    fig, panels = plt.subplots(1, 2, figsize=(6.8, 3.0))
-    inks: dict[float, str] = {-1: "#9a6a00", 0: "black", 1: BLUE, 2: PURPLE, 3: "0.6"}
-    titles = {"free": "free: least on average at p = 2", "own": "networks: least as they come"}
-    for axes, (way, title) in zip(panels, titles.items(), strict=True):
-        for p in sorted(told[way]):
-            mean, ink = told[way][p].mean(axis=0), inks[p]
-            line = np.convolve(mean, np.full(5, 0.2), mode="valid")  # means of five steps
-            look: dict[str, Any] = {"color": ink, "lw": 2, "ls": "-" if p else "--"}
-            axes.plot(range(4, len(line) + 2), line[2:], label=f"p = {p}".replace("-", "−"), **look)
-        axes.set_title(title, **BOLD)
-        axes.set_xlabel("step")
-    panels[0].set_ylabel("loss")
-    panels[0].legend(loc="upper right")
-    loss = {way: {p: figures.sample(each) for p, each in of_p.items()}
-            for way, of_p in averaged(told).items()}  # fmt: skip
-    free = {p: each.mean(axis=0)[1:] for p, each in told["free"].items()}
-    gain = {f"{p}": free[p] - free[0] for p in (1, 2)}
-    early = {p: 100 * float(each[:5].sum() / each.sum()) for p, each in gain.items()}
-    most = {p: float(each.max()) for p, each in gain.items()}
-    last = {f"{p}": float(each[-1]) for p, each in free.items()}
-    shown = {"gained in steps 2 to 6": early, "most above p = 0": most, "last": last}
-    return fig, {"loss": loss, "free": figures.example(shown)}
+    pairs = zip(told, equal, strict=True)
+    levels = [(each, one, float(np.mean(one[goal - 10 : goal]))) for each, one in pairs]
+    return np.array(
+        [100 * steps_needed(t, level) / steps_needed(one, level) for t, one, level in levels]
+    )
 
 
-def in_parts(net: Sequence[Any], photographs: Tensor, labels: Tensor, loss: Any) -> dict[str, Any]:
-    """Of a batch in a trained network: n, its factors, turns in a small step, and those if free.
+def reweighted(g: Tensor, n: Tensor, shift: int = 0) -> Tensor:
+    """Gradients times norms, as long on average as before: (B, d), (B, 1) -> (B, d).
 
-    ``net`` is the layers below, the last layer and the proxies.
+    So a gradient no longer has the factor 1/n; with a ``shift``, each gets another image's norm.
     """
-    below, last, proxies = net
-    h = below(photographs)
-    f = last(h)
-    f.retain_grad()
-    loss(F.normalize(f), proxies, labels).backward()
-    n, of_h = f.detach().norm(dim=1), h.detach().norm(dim=1)
+    new = g * n.roll(shift, 0)
+    return new * g.norm(dim=1).mean() / new.norm(dim=1).mean()
+
+
+def turn_of_last(seed: int, images: Tensor, labels: Tensor, loss: Any, **size: float) -> float:
+    """Mean turn (°) of embeddings by a small step of SGD of a new network's last layer.
+
+    ``layer`` times as large is that layer, and ``factor`` times as long each output.
+    """
+    net, proxies = begin(seed, int(labels.max()) + 1)
+    last = [*net.modules()][-1]
     with torch.no_grad():
-        for weight in (*below.parameters(), *last.parameters()):
-            weight -= 1e-3 * weight.grad
-        turns = turned(f, last(below(photographs)))
-    alone = f.grad.norm(dim=1) / n  # what the same gradients would turn free embeddings by
-    both = {"h": of_h, "W": n / of_h, "turn": turns, "free": alone}
-    return {"n": n.cpu().numpy()} | {name: each.cpu().numpy() for name, each in both.items()}
-
-
-def split(batches: Sequence[Mapping[str, np.ndarray]]) -> tuple[Figure, dict[str, Any]]:
-    """Who makes the length, and who turns: factors of n, and turns, against n, of ``in_parts``."""
-    logs = [{name: np.log10(v / np.median(v)) for name, v in each.items()} for each in batches]
-
-    def slope(of: str) -> list[float]:
-        return [float(np.polyfit(each["n"], each[of], 1)[0]) for each in logs]
-
-    fig, panels = plt.subplots(1, 2, figsize=(6.8, 3.1), sharex=True)
-    pairs = {
-        "‖h‖ makes most of the length": {"h": ("‖h‖", GREEN), "W": ("‖Wĥ‖", BLUE)},
-        "in a network, turns fall far less": {
-            "free": ("if it were free", ORANGE), "turn": ("in the network", "black"),
-        },
-    }  # fmt: skip
-    first = logs[0]
-    for axes, (title, clouds) in zip(panels, pairs.items(), strict=True):
-        for of, (label, ink) in clouds.items():
-            axes.plot(10 ** first["n"], 10 ** first[of], ".", color=ink, ms=4, alpha=0.35, mew=0)
-            ends = np.quantile(first["n"], [0.02, 0.98])
-            fitted = np.polyval(np.polyfit(first["n"], first[of], 1), ends)
-            axes.plot(10**ends, 10**fitted, color=ink, lw=2.4, label=label)
-        axes.set(xscale="log", yscale="log", xlabel="norm of the embedding (median 1)")
-        axes.set_title(title, **BOLD)
-        axes.set_xticks([0.3, 1, 3], ["0.3", "1", "3"])
-        axes.set_yticks([0.1, 0.3, 1, 3, 10], ["0.1", "0.3", "1", "3", "10"])
-        axes.minorticks_off()
-        axes.legend(loc="upper right" if axes is panels[1] else "upper left", framealpha=0.9)
-    panels[0].set(ylabel="factor (median 1)", ylim=(0.3, 5))
-    panels[1].set_ylabel("turn (median 1)")
-    names = {
-        "h": "share of h",
-        "W": "share of W",
-        "turn": "slope in networks",
-        "free": "slope if free",
-    }
-    drawn: dict[str, Any] = {name: figures.summary(slope(of)) for of, name in names.items()}
-    return fig, drawn | {
-        "spread of log n": figures.summary([each["n"].std() * np.log(10) for each in logs])
-    }
+        for weight in last.parameters():
+            weight.mul_(size.get("layer", 1.0))
+    f = size.get("factor", 1.0) * net(images)
+    loss(F.normalize(f), proxies, labels).backward()
+    torch.optim.SGD(last.parameters(), lr=1e-4).step()
+    return turned(f, size.get("factor", 1.0) * net(images)).rad2deg().mean().item()
 
 
 def answer(
-    loss: Mapping[str, Mapping[str, np.ndarray]], live: Mapping[str, Mapping[str, np.ndarray]]
+    steps: Mapping[str, Mapping[str, np.ndarray]],
+    live: Mapping[str, Mapping[str, np.ndarray]],
+    law: Mapping[str, float],
 ) -> tuple[Figure, dict[str, Any]]:
-    """How much more loss (%) than at p = 0, by p, {way: {p: means over a training (starts,)}}.
+    """Steps for each 100 at equal lengths, {way: {ratio: (starts,)}}, and the formula's.
 
-    Curves are of ``loss``, hollow dots the means of the page's own trainings, ``live``.
+    Lines are of ``steps``, hollow dots the means of the page's own trainings, ``live``.
     """
-
-    def more(of: Mapping[str, Mapping[str, np.ndarray]], way: str) -> dict[int, np.ndarray]:
-        plain = of["own" if way == "shuffled" else way]["0"]
-        found = {int(p): 100 * (np.asarray(each) / plain - 1) for p, each in of[way].items()}
-        return dict(sorted((found | {0: 0 * np.asarray(plain)}).items()))
-
     fig, (top, low) = plt.subplots(
-        2, 1, figsize=(6.9, 6.4), height_ratios=(1.9, 1.15), layout="constrained"
+        2, 1, figsize=(6.9, 6.6), height_ratios=(2.1, 1), layout="constrained"
     )
+    ratios = [int(ratio) for ratio in law]
+    top.plot(ratios, [*law.values()], ":", color="0.35", lw=2)
+    words: dict[str, Any] = {"va": "center", "fontsize": 9, "fontweight": "bold"}
+    beside: dict[str, Any] = words | {"textcoords": "offset points", "xytext": (10, 0)}
+    top.annotate("formula,\nevery row\nalone", (ratios[-1], law["16"]), color="0.35", **beside)
     looks = {
-        "own": ("networks", figures.RIGHT, "-", 2.8),
-        "free": ("free, as unequal", ORANGE, "-", 2.4),
-        "shuffled": ("networks,\nshuffled", "0.45", "--", 1.8),
-        "far more unequal": ("free, far\nmore unequal", ORANGE, ":", 1.8),
-    }  # fmt: skip
-    percent = {way: more(loss, way) for way in looks}
-    top.axhline(0, color="0.3", lw=1)
+        "equal rate": ("table, SGD, rate\nof equal lengths", ORANGE, "--", 1.6),
+        "table": ("table, SGD,\nits best rates", ORANGE, "-", 2.8),
+        "Adam": ("table, Adam,\nits best rates", PURPLE, "-", 1.8),
+        "network": ("network: not a\nweight differs", figures.RIGHT, "-", 2.8),
+    }
     for way, (label, ink, style, width) in looks.items():
-        found = {p: figures.summary(each) for p, each in percent[way].items()}
-        mean = [each["mean"] for each in found.values()]
-        ends = [
-            [abs(each["mean"] - each[end]) for each in found.values()] for end in ("low", "high")
-        ]
-        top.errorbar([*found], mean, ends, color=ink, ls=style, lw=width, elinewidth=2)
-        best = int(np.argmin(mean))
-        top.plot([*found][best], mean[best], "o", color=ink, ms=9)
-        here = more(live, way)
-        top.plot([*here], [each.mean() for each in here.values()], "o", mfc="none", mec=ink, ms=6)
-        words: dict[str, Any] = {"color": ink, "fontweight": "bold", "va": "center", "fontsize": 9}
-        top.annotate(label, (max(found), mean[-1]), (8, 0), textcoords="offset points", **words)
-    top.set(xlabel="p: gradients are multiplied by $n^p$", ylabel="percent more loss than at p = 0")
-    top.set(xticks=range(-1, 4), xlim=(-1.15, 3.9))
-    top.set_title("Without the length: free embeddings have less loss, networks more", **BOLD)
+        x = [int(ratio) for ratio in steps[way]]
+        found = [figures.summary(each) for each in steps[way].values()]
+        mean = [each["mean"] for each in found]
+        ends = [[abs(each["mean"] - each[end]) for each in found] for end in ("low", "high")]
+        top.errorbar(x, mean, ends, color=ink, ls=style, lw=width, elinewidth=2, marker="o", ms=4)
+        here = [each.mean() for each in live[way].values()]
+        top.plot([int(ratio) for ratio in live[way]], here, "o", mfc="none", mec=ink, ms=8)
+        top.annotate(label, (x[-1], mean[-1]), color=ink, **beside)
+    top.set(xscale="log", xlim=(0.92, 62), ylim=(0, None), xlabel="longest over shortest")
+    top.set_xticks(ratios, [f"{ratio}" for ratio in ratios])
+    top.minorticks_off()
+    top.set_ylabel("steps for each 100 at equal lengths")
+    top.set_title("Unequal lengths slow a table of embeddings, not a network", **BOLD)
     top.grid(False, axis="x")
     rows = {
-        "networks,\np = 1": percent["own"][1],
-        "the same,\nown − shuffled": percent["own"][1] - percent["shuffled"][1],
-        "free, as unequal,\np = 1": percent["free"][1],
-        "the same,\np = 2": percent["free"][2],
-    }  # fmt: skip
-    drawn: dict[str, Any] = {"more": figures.gains(low, rows, "percent more loss than at p = 0")}
-    by_p = {
-        way: {f"{p}": figures.summary(v) for p, v in of_p.items() if p or way == "own"}
-        for way, of_p in percent.items()
+        "table, SGD, 1 to 16": steps["table"]["16"],
+        "network, 1 to 16": steps["network"]["16"],
+        "network, its own\nlengths taken out": steps["own"]["1"],
+        "the same, lengths\nof other images": steps["shuffled"]["1"],
     }
-    return fig, drawn | {"by p": by_p}
+    more = {name: np.asarray(each) - 100 for name, each in rows.items()}
+    drawn: dict[str, Any] = {"more": figures.gains(low, more, "steps more for each 100")}
+    drawn["own minus shuffled"] = figures.summary(more[[*rows][2]] - more[[*rows][3]])
+    return fig, drawn | {
+        "law": figures.example(dict(law)),
+        "steps": {
+            way: {ratio: figures.summary(each) for ratio, each in of_way.items()}
+            for way, of_way in steps.items()
+        },
+    }
 
 
 def under_sgd() -> Path:
