@@ -128,7 +128,7 @@ def pull(
         axes.set_title(title, weight="bold", loc="left", fontsize=10.5)
         axes.set(xlabel="lead (degrees)", ylim=(-0.06, 1.72), xlim=(-10.5, 61))
         for name, values in (("none", none), ("margin", margin), ("factor", margin / none)):
-            at = {f"{d}": values[lead == d].item() + 0.0 for d in (0, 30, 60)}
+            at = {f"{d}": values[lead == d].item() + 0.0 for d in (0, 30)}
             drawn.setdefault(name, {})[f"{scale}"] = at
     word: dict[str, Any] = {"weight": "bold", "fontsize": 9.5, "va": "center"}
     panels[0].text(59, 0.27, "no margin", color=INKS["none"], ha="right", **word)
@@ -162,15 +162,13 @@ def answer(
             axes.plot(rates, live["recall"][each].mean(axis=(0, 1)), "x", color=ink, ms=7)
             top[each] = level[each][:, [*rates].index(best[each])]
             drawn["level"][each] = figures.summary(top[each])
-        none = level[f"none at {scale}"].mean(axis=0)
-        axes.plot(np.divide(rates, shift), none, "--", color=EXPECTED, lw=1.6)
-        axes.axhline(level["start"].mean(), color="0.55", ls=":", lw=1.3)
         axes.set_xscale("log")
         axes.set_xticks(rates, [f"{r:g}" for r in rates])
         axes.minorticks_off()
         axes.set_xlabel("learning rate")
     drawn["start"] = figures.summary(level["start"])
-    _words(panels["8"], panels["64"], level)
+    drawn["small rate"] = figures.summary((level["margin at 8"] - level["none at 8"])[:, 0])
+    _expected(panels, found["rates"], level, shift)
     low = fig.add_subplot(grid[1, :])
     drawn["gain"] = figures.gains(
         low,
@@ -181,13 +179,39 @@ def answer(
         },
     )
     low.axvspan(-2, 2, color="0.9", zorder=0, lw=0)
-    low.set_title("At the best rates", loc="left", weight="bold")
+    low.text(1, -0.5, "only a rate", ha="center", va="top", fontsize=9, color="0.35")
+    low.set_title("Differences at the best rates", loc="left", weight="bold")
     return fig, drawn
 
 
-def _words(left: Axes, right: Axes, level: Mapping[str, np.ndarray]) -> None:
-    """Titles, and what the curves are."""
-    left.set_title("α = 8: the same top", loc="left", weight="bold")
-    right.set_title("α = 64: a higher top", loc="left", weight="bold")
-    left.set_ylabel("Recall@1 (%)")
+def _expected(
+    panels: Mapping[str, Axes],
+    rates: Mapping[str, Sequence[float]],
+    level: Mapping[str, np.ndarray],
+    shift: float,
+) -> None:
+    """What is expected of a margin that is only a rate; titles, and what the curves are."""
+    left, right = panels.values()
+    none = level["none at 8"].mean(axis=0)
+    left.plot(np.divide(rates["8"], shift), none, "--", color=EXPECTED, lw=1.8, zorder=1)
+    top = level["none at 64"].mean(axis=0).max()
+    right.axhline(top, color=EXPECTED, ls="--", lw=1.8, zorder=1)
+    for axes, title in ((left, "α = 8: no higher top"), (right, "α = 64: a higher top")):
+        start = level["start"].mean()
+        axes.axhline(start, color="0.55", ls=":", lw=1.3, zorder=0)
+        axes.text(0.98, start - 0.3, "start", transform=axes.get_yaxis_transform(), fontsize=9,
+                  color="0.4", ha="right", va="top")  # fmt: skip
+        axes.set_title(title, loc="left", weight="bold")
+    word: dict[str, Any] = {"weight": "bold", "fontsize": 9.5}
+    said = "expected, if only a rate:\nnone, moved left by 2"
+    left.text(0.97, start + 3, said, transform=left.get_yaxis_transform(), ha="right",
+              color=EXPECTED, **word)  # fmt: skip
+    left.set(ylabel="Recall@1 (%)", ylim=(start - 3.5, level["none at 8"].mean(0).max() + 2.5))
     right.tick_params(labelleft=False)
+    said = "dashed: the most that\nany rate finds with none"
+    right.text(0.97, start + 1.6, said, transform=right.get_yaxis_transform(), ha="right",
+               color=EXPECTED, **word)  # fmt: skip
+    margin = level["margin at 64"].mean(axis=0)
+    right.text(rates["64"][2], margin[2] + 1.2, "margin", color=INKS["margin"], ha="center", **word)
+    none = level["none at 64"].mean(axis=0)
+    right.text(rates["64"][1], none[1] - 2.6, "none", color=INKS["none"], ha="left", **word)
