@@ -64,7 +64,7 @@ def rings(images: Tensor, steps: int) -> tuple[Figure, dict[str, Any]]:
         axes.add_patch(Annulus((0, 0), 1 + spread, 2 * spread, **band))
         axes.plot(0, 0, "+", color="0.5", ms=8, zorder=0)
         axes.scatter(*f.T, s=9, alpha=0.8, c=list(colors), lw=0, zorder=2)
-        axes.set(aspect="equal", xlim=(-2.2, 2.2), ylim=(-2.0, 2.0))
+        axes.set(aspect="equal", xlim=(-2.2, 2.2), ylim=(-1.6, 1.7))
         axes.set_axis_off()
         said = f"{SAID.get(way, f'{way}, η = {weight:g}')}: norms spread by {100 * spread:.0f} %"
         axes.set_title(said, color=INKS[way], fontweight="bold", fontsize=10)
@@ -106,7 +106,7 @@ def race() -> tuple[Figure, dict[str, Any]]:
         chart.text(1.75, y, way, color=INKS[way], ha="right" if y > 1 else "left", weight="bold")
         drawn[way] = figures.example({f"{c:g}": penalty(c * norms).item() for c in (1, 2, 3)})
     chart.set(xlim=(0, 3.05), ylim=(0, 12), xticks=range(4))
-    chart.set(xlabel="all four embeddings, times", ylabel="penalty, weight 1")
+    chart.set(xlabel="scale of all four embeddings", ylabel="penalty of weight 1")
     chart.set_title("SEC grows with the scale", color=INKS["SEC"], loc="left", fontweight="bold")
     return fig, drawn
 
@@ -147,13 +147,13 @@ def frontier(search: Told) -> tuple[Figure, dict[str, Any]]:
             mean = np.array([search[way, rate, w].mean(axis=0) for w in weights])
             axes.plot(mean[:, 2], mean[:, 0], "o-", color=ink, lw=2, ms=5)
             for (score, _, spread, _), w in zip(mean, weights, strict=True):
-                place, ha = ((7, -6), "left") if way == "SEC" else ((0, 7), "center")
+                place, ha = ((7, -10), "left") if way == "SEC" else ((0, 7), "center")
                 look: Any = {"textcoords": "offset points", "ha": ha, "fontsize": 8.5}
                 axes.annotate(f"{w:g}" if w else "none", (spread, score), place, color=ink, **look)
         axes.set(xlim=(0, 29), ylim=(0, 100), xlabel="spread of norms (%)")
         figures.letter(axes, f"learning rate {rate:g}")
     panels[0].set_ylabel("Recall@1, validation (%)")
-    panels[0].text(10.5, 44, "SEC, by η", color=INKS["SEC"], weight="bold")
+    panels[0].text(9.5, 36, "SEC, by η", color=INKS["SEC"], weight="bold")
     panels[0].text(1, 92, "relative SEC, by κ", color=INKS["relative SEC"], weight="bold")
     return fig, {name: _samples(search, k) for k, name in enumerate(TOLD)}
 
@@ -215,7 +215,7 @@ def answer(
         left.axhline(value, color="0.5", ls=":", lw=1.3, zorder=0)
         left.text(low, value + 1, name, color="0.35", fontsize=8, va="bottom")
     left.set(ylim=(0, 100), ylabel="Recall@1, unseen characters (%)")
-    figures.letter(left, "relative SEC allows large rates")
+    figures.letter(left, "with SEC, large rates fail")
     pairs = {
         "relative SEC\n− SEC": ("relative SEC", "SEC"),
         "SEC\n− none": ("SEC", "none"),
@@ -226,13 +226,13 @@ def answer(
         for rate in (large, high)
     }
     drawn: dict[str, Any] = {
-        "gain": figures.gains(right, gain[large], "points of Recall@1", overlap=OVERLAP),
+        "gain": figures.gains(right, gain[large], f"points, rate {large:g}", overlap=OVERLAP),
         "top": {
             said.replace("\n", " "): figures.summary(each, OVERLAP)
             for said, each in gain[high].items()
         },
     }
-    figures.letter(right, f"at the rate {large:g}")
+    figures.letter(right, "the scale makes the difference")
     norm.plot([*formula], [*formula.values()], color="0.6", ls="--", lw=1.5, zorder=0)
     norm.text(high * 1.15, formula[high] * 0.8, "formula", color="0.45", va="center")
     _lines(norm, found, 1, {})
