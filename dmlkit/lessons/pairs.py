@@ -1,7 +1,6 @@
 """What lesson 02 draws."""
 
 from collections.abc import Mapping, Sequence
-from itertools import product
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -124,9 +123,9 @@ def best(found: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[float, floa
 
 #: What the verdict compares: two scales, by what, after how many steps.
 COMPARED = (
-    ("16 → 64,\n240 steps", 16, 64, "share", 240), ("16 → 64,\n960 steps", 16, 64, "share", 960),
-    ("16 → 64,\nformula", 16, 64, "formula", 240),
-    ("4 → 16,\n240 steps", 4, 16, "share", 240), ("4 → 16,\n960 steps", 4, 16, "share", 960),
+    ("16 → 64", 16, 64, "share", 960), ("formula alone,\n16 → 64", 16, 64, "formula", 960),
+    ("unseen,\n16 → 64", 16, 64, "unseen", 960), ("240 steps,\n16 → 64", 16, 64, "share", 240),
+    ("4 → 16", 4, 16, "share", 960),
 )  # fmt: skip
 _INKS = {240: figures.RIGHT, 960: figures.WRONG}  # of each length of training
 Found = Mapping[str, Mapping[str, Sequence[float]]]
@@ -135,51 +134,61 @@ Found = Mapping[str, Mapping[str, Sequence[float]]]
 def answer(kept: Found, mine: Found, steps: int, raw: float) -> tuple[Figure, dict[str, Any]]:
     """The share of the nearest, its lead and Recall@1 over α, and what changes of α bring.
 
-    ``kept`` and ``mine``, the reader's own after ``steps``, have for "what, steps" the repetitions
+    ``kept`` and ``mine``, the reader's own of ``steps``, have for "what, steps" the repetitions
     of each scale; ``raw`` is the Recall@1 of raw pixels.
     """
-    fig, panels = plt.subplots(2, 2, figsize=(figures.WIDTH, 6.0), width_ratios=(1.35, 1))
+    fig, panels = plt.subplots(2, 2, figsize=(figures.WIDTH, 6.0), width_ratios=(1.25, 1))
     (share, lead), (gain, recall) = panels
     drawn: dict[str, Any] = {"raw pixels": raw}
-    _over(share, kept["formula, 240"], color="0.4", ls="--", marker="")
-    titles = {"share": "share of the nearest (%)", "lead": "its lead (cosine)"}
-    titles |= {"recall": "Recall@1, unseen (%)"}
-    for axes, (what, title) in zip((share, lead, recall), titles.items(), strict=True):
+    titles = {"share": ("The share rises with α", "share of the nearest (%)")}
+    titles |= {"lead": ("Blue: 1/α beyond 16", "lead of the nearest (cosine)")}
+    titles |= {"recall": ("Low at small α", "Recall@1, unseen (%)")}
+    for axes, (what, (title, unit)) in zip((share, lead, recall), titles.items(), strict=True):
         for n, color in _INKS.items():
             drawn[f"{what}, {n}"] = _over(axes, kept[f"{what}, {n}"], color=color)
-        for a, values in mine.get(f"{what}, {steps}", {}).items():
-            axes.plot(float(a), np.mean(values), "x", color="0.1", ms=5, zorder=4)
+            for a, values in mine.get(f"{what}, {n * steps // 240}", {}).items():
+                axes.plot(float(a), np.mean(values), "x", color="0.1", ms=5, zorder=4)
         figures.letter(axes, title)
+        axes.set_ylabel(unit)
+    for n, color in _INKS.items():
+        _over(share, kept[f"formula, {n}"], color=color, ls=":", marker="", lw=1.3)
     middle, law = np.mean(kept["lead, 240"]["16"]), np.array([4.0, 64.0])
     lead.plot(law, middle * 16 / law, color="0.4", ls=":", lw=1.4, zorder=0)
     lead.set(yscale="log", yticks=(0.02, 0.05, 0.1, 0.2))
     lead.set(yticklabels=("0.02", "0.05", "0.1", "0.2"), ylim=(0.015, 0.4))
     lead.minorticks_off()
-    lead.text(5, middle * 16 / 5, "∝ 1/α", color="0.3", fontsize=9, ha="left", va="bottom")
+    lead.text(5, middle * 16 / 5, " ∝ 1/α", color="0.3", fontsize=9, ha="left", va="bottom")
     share.set(ylim=(0, 100))
     for name, at, y, color in (
-        ("only the formula", 14, 74, "0.35"),
-        ("trained 960 steps", 30, 70, _INKS[960]),
-        ("trained 240 steps", 62, 52, _INKS[240]),
+        ("dotted: the\nformula alone", 13, 82, "0.35"),
+        ("960 steps", 34, 22, _INKS[960]),
+        ("240 steps", 7, 44, _INKS[240]),
     ):
         share.text(at, y, name, color=color, fontsize=9, ha="right", va="center")
     recall.axhline(raw, color="0.5", ls=":", lw=1.2)
-    recall.text(64, raw, "raw pixels", color="0.35", fontsize=8, ha="right", va="bottom")
-    rows = {
-        name: np.subtract(kept[f"{what}, {n}"][f"{b}"], kept[f"{what}, {n}"][f"{a}"])
-        for name, a, b, what, n in COMPARED
-    }
-    gain.axvline(10, color="0.5", ls=":", lw=1.2, zorder=0)
-    gains = figures.gains(gain, rows, "points of the share")
-    named = zip(COMPARED, gains.values(), strict=True)
-    drawn["gain"] = {f"{what}, {n}, {a} to {b}": of for (_, a, b, what, n), of in named}
-    for of, n in product(("formula", "unseen", "recall"), _INKS):
-        each = kept[f"{of}, {n}"]
-        change = figures.summary(np.subtract(each["64"], each["16"]))
-        drawn["gain"].setdefault(f"{of}, {n}, 16 to 64", change)
-        if of != "recall":
-            drawn[f"{of}, {n}"] = {a: figures.sample(values) for a, values in each.items()}
+    recall.text(64, raw - 0.5, "raw pixels", color="0.35", fontsize=8, ha="right", va="top")
+    drawn["gain"] = _compared(gain, kept)
+    for n in _INKS:
+        formula = kept[f"formula, {n}"].items()
+        drawn[f"formula, {n}"] = {a: figures.sample(values) for a, values in formula}
     return fig, drawn
+
+
+def _compared(axes: Axes, kept: Found) -> dict[str, Any]:
+    """What two scales differ by, and the rule's ten points."""
+
+    def change(a: int, b: int, what: str, n: int) -> np.ndarray:
+        return np.subtract(kept[f"{what}, {n}"][f"{b}"], kept[f"{what}, {n}"][f"{a}"])
+
+    axes.axvline(10, color="0.5", ls=":", lw=1.2, zorder=0)
+    rows = {name: change(a, b, what, n) for name, a, b, what, n in COMPARED}
+    found = figures.gains(axes, rows, "points of the share").values()
+    figures.letter(axes, "What a four times larger α adds")
+    named = zip(COMPARED, found, strict=True)
+    drawn = {f"{what}, {n}, {a} to {b}": of for (_, a, b, what, n), of in named}
+    for what, n, a, b in (("share", 240, 4, 16), ("unseen", 240, 16, 64), ("recall", 960, 16, 64)):
+        drawn[f"{what}, {n}, {a} to {b}"] = figures.summary(change(a, b, what, n))
+    return drawn
 
 
 def _over(axes: Axes, rows: Mapping[str, Sequence[float]], **style: Any) -> dict[str, Any]:
