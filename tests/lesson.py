@@ -14,8 +14,9 @@ LIVED = (
     "05_batches", "06_prototypes", "07_clustering", "08_proxies", "09_margins", "10_memory",
     "11_ensembles", "12_curvature", "13_norms_and_gradients", "14_spherical_constraint",
     "15_norms_and_groups", "16_expansion_geometry", "17_expansion_training",
-    "22_embedding_maps", "24_photographs", "25_what_came_after", "26_search_and_deploy",
-    "27_contrast_without_labels", "28_pictures_and_words", "30_after_the_first_ten",
+    "22_embedding_maps", "23_failures_and_hubs", "24_photographs", "25_what_came_after",
+    "26_search_and_deploy", "27_contrast_without_labels", "28_pictures_and_words",
+    "30_after_the_first_ten",
 )  # fmt: skip
 #: Most words of the one bold sentence that answers the title, and of the whole verdict.
 BOLD, VERDICT = 25, 250
