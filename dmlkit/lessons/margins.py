@@ -208,7 +208,7 @@ def _expected(
               color=EXPECTED, **word)  # fmt: skip
     left.set(ylabel="Recall@1 (%)", ylim=(start - 3.5, level["none at 8"].mean(0).max() + 2.5))
     right.tick_params(labelleft=False)
-    said = "dashed: the most that\nany rate finds with none"
+    said = "dashed: none\nat its best rate"
     right.text(0.97, start + 1.6, said, transform=right.get_yaxis_transform(), ha="right",
                color=EXPECTED, **word)  # fmt: skip
     margin = level["margin at 64"].mean(axis=0)
