@@ -283,7 +283,7 @@ def answer(
     for axes in (left, right):
         axes.axvspan(faded, 1.12 * scales[-1], color="0.92", lw=0, zorder=-1)
     said = {"ha": "right", "va": "top", "color": "0.4", "fontsize": 8.5}
-    left.text(1.08 * scales[-1], 89, "less than half\nof the pull\nis left (20°)", **said)
+    left.text(1.08 * scales[-1], 89, "less than\nhalf of\nthe pull\nis left", **said)
     gain = differences(scores, tuned, scales[-1], own)
     return fig, {
         "scores": _named(scores, figures.sample), "level": _named(level), "more": _named(added),
