@@ -192,7 +192,7 @@ def margins() -> NotebookNode:
     "expected, old, new",
     [
         ("words in the core", "## Recap", "word " * 1600 + "\n\n## Recap"),
-        ("visible lines of code", "def train_once(", "x = 1\n" * 90 + "def train_once("),
+        ("visible lines of code", "def train(", "x = 1\n" * 90 + "def train("),
         ("minutes to read and to do", "(10 minutes)", "(10 minutes) (30 minutes)"),
         ("not those counted", "*Read ", "*Read 1"),
         ("the claim is not in the first cell", "**The claim.**", "The claim."),
