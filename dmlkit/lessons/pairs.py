@@ -140,8 +140,8 @@ def answer(kept: Found, mine: Found, steps: int, raw: float) -> tuple[Figure, di
     fig, panels = plt.subplots(2, 2, figsize=(figures.WIDTH, 6.0), width_ratios=(1.25, 1))
     (share, lead), (gain, recall) = panels
     drawn: dict[str, Any] = {"raw pixels": raw}
-    titles = {"share": ("The share rises with α", "share of the nearest (%)")}
-    titles |= {"lead": ("Blue: 1/α beyond 16", "lead of the nearest (cosine)")}
+    titles = {"share": ("Trained long, α decides", "share of the nearest (%)")}
+    titles |= {"lead": ("240 steps: nearly 1/α", "lead of the nearest (cosine)")}
     titles |= {"recall": ("Low at small α", "Recall@1, unseen (%)")}
     for axes, (what, (title, unit)) in zip((share, lead, recall), titles.items(), strict=True):
         for n, color in _INKS.items():
