@@ -355,10 +355,8 @@ def sweep(
 
 
 def summary(by_price: Mapping[float, np.ndarray]) -> dict[str, Any]:
-    """Savings by price, over the groups, and at how many of the nine prices it pays or does not."""
-    nine = np.array([interval(by_price[p]) for p in NINE])
-    found: dict[str, Any] = {"price": {f"{p:g}": figures.sample(by_price[p]) for p in NINE}}
-    return found | {"pays": int((nine[:, 1] > 2).sum()), "not": int((nine[:, 2] < 2).sum())}
+    """Savings by price, over the groups."""
+    return {"price": {f"{p:g}": figures.sample(by_price[p]) for p in NINE}}
 
 
 def _ink(name: str, untouched: str) -> str:
@@ -378,39 +376,43 @@ def _label(name: str, panel: int) -> str:
 
 def by_size(
     saved: Mapping[str, Mapping[int, np.ndarray]],
-    right: Mapping[int, float],
+    equal: Mapping[str, Mapping[int, float]],
     prices: Mapping[int, Sequence[float]],
     shop: Shop,
 ) -> tuple[Figure, dict[str, Any]]:
-    """What a threshold saves by the products of a catalog, of each product: {score: {size: (P,)}};
-    and by the nine prices, {size: means}, of the untouched cosine.
+    """What a threshold saves by the products of a catalog, of each product: {score: {size: (P,)}},
+    at its ``equal`` price; and by the nine prices, {size: means}, of the untouched cosine.
 
-    ``right`` has the known queries whose first match is right (%), untouched. Intervals are over
-    products or over their kinds, whichever are wider.
+    Intervals are over products or over their kinds, whichever are wider.
     """
     kinds = pd.Series(shop.small.groups[shop.where]).groupby(shop.product).first()
-    fig, (axes, chart) = plt.subplots(1, 2, figsize=(7.2, 3.7), width_ratios=(1.2, 1))
+    fig, (axes, chart) = plt.subplots(1, 2, figsize=(7.2, 3.7), width_ratios=(1.35, 1))
     drawn: dict[str, Any] = {}
+    price = equal["untouched: cosine"]
     for name, of in saved.items():
         drawn[name] = {f"{n}": figures.summary(wider(each, kinds)) for n, each in of.items()}
-        _curve(axes, name, drawn[name], [*of], [*right][-1])
-    every = [*right]
+        _curve(axes, name, drawn[name], [*of], [*price][-1])
+    every = [*price]
     axes.set(
         xscale="log",
-        xlabel="products of the catalog;\nbelow, right first matches, untouched",
+        xlabel="products of the catalog;\nbelow, the equal price (untouched)",
         ylabel="wrong answers saved, of 100 customers",
         xlim=(every[0] * 0.9, every[-1] * 1.1),
-        ylim=(-4, 20),
+        ylim=(-2, 20),
         yticks=range(0, 21, 5),
     )
-    axes.set_xticks(every, [f"{n}\n{right[n]:.0f} %" for n in every])
+    axes.set_xticks(every, [f"{n}\n{price[n]:.2f}" for n in every])
     axes.minorticks_off()
     axes.axhline(0, color="0.3", lw=1)
     axes.axhline(2, color="0.3", lw=1, ls=":")
     axes.text(every[0], 1.8, "2: a threshold pays", color="0.3", fontsize=8, va="top")
-    axes.set_title("saved at a price of 0.5", loc="left", fontweight="bold", fontsize=10)
-    _map(chart, prices, right)
-    drawn["right"] = {f"{n}": figures.example(share) for n, share in right.items()}
+    axes.set_title("the more products, the less a\nthreshold saves (equal price)", loc="left",
+                   fontweight="bold", fontsize=10)  # fmt: skip
+    _map(chart, prices, price)
+    drawn["equal price"] = {
+        name: {f"{n}": figures.example(p) for n, p in of.items()} for name, of in equal.items()
+    }
+    drawn["right"] = {f"{n}": figures.example(100 * (1.25 - p)) for n, p in price.items()}
     drawn["by price"] = {f"{n}": figures.sample(of) for n, of in prices.items()}
     return fig, drawn
 
@@ -419,12 +421,14 @@ def _curve(
     axes: Axes, name: str, found: Mapping[str, Any], sizes: Sequence[int], most: int
 ) -> None:
     """One score: means, bands, and filled dots where a threshold pays."""
+    first = name == "untouched: cosine"
     ink = {"untouched: cosine": figures.WRONG, "untouched: gap": figures.RIGHT}.get(name, "black")
     ends = pd.DataFrame(found).T[["mean", "low", "high"]].astype(float)
-    axes.fill_between(sizes, ends["low"], ends["high"], color=ink, alpha=0.16, lw=0)
-    axes.plot(sizes, ends["mean"], color=ink, lw=1.8)
+    shade = 0.2 if first else 0.1
+    axes.fill_between(sizes, ends["low"], ends["high"], color=ink, alpha=shade, lw=0)
+    axes.plot(sizes, ends["mean"], color=ink, lw=2.6 if first else 1.3, ls="-" if first else "--")
     for n, (mean, low, _) in zip(sizes, ends.to_numpy(), strict=True):
-        axes.plot(n, mean, "o", color=ink, mfc=ink if low > 2 else "white", ms=6)
+        axes.plot(n, mean, "o", color=ink, mfc=ink if low > 2 else "white", ms=7 if first else 5)
     last = -1 if sizes[-1] == most else 0
     said, up = name.replace(": ", ":\n"), -8 if "cosine" in name else 8
     axes.annotate(name if last == 0 else said, (sizes[last], ends["mean"].iloc[last]),
@@ -433,20 +437,20 @@ def _curve(
                   annotation_clip=False)  # fmt: skip
 
 
-def _map(axes: Axes, prices: Mapping[int, Sequence[float]], right: Mapping[int, float]) -> None:
+def _map(axes: Axes, prices: Mapping[int, Sequence[float]], equal: Mapping[int, float]) -> None:
     """Savings by size and price, and the price at which always and never cost alike."""
     values = np.array([*prices.values()])  # (sizes, 9)
     axes.imshow(values, cmap="RdBu", vmin=-18, vmax=18, origin="lower", aspect="auto")
     for (row, column), value in np.ndenumerate(values):
         axes.text(column, row, f"{value:.0f}".replace("-0", "0").replace("-", "−"), ha="center",
                   va="center", fontsize=8, fontweight="bold", zorder=4)  # fmt: skip
-    tie = [10 * (0.25 + 1 - share / 100) - 1 for share in right.values()]
-    axes.plot(tie, range(len(tie)), "--", color="black", lw=1.5, alpha=0.7)
+    axes.plot([10 * p - 1 for p in equal.values()], range(len(equal)), "--", color="black", lw=1.5,
+              alpha=0.7)  # fmt: skip
     axes.set_xticks(range(0, 9, 2), [f"{p:g}" for p in NINE[::2]])
     axes.set_yticks(range(len(values)), [f"{n}" for n in prices])
     axes.set(xlabel="price of a refusal", ylabel="products")
     axes.grid(False)
-    axes.set_title("untouched cosine; dashed:\nalways costs as much as never", loc="left",
+    axes.set_title("cosine, at all prices;\ndashed: the equal price", loc="left",
                    fontweight="bold", fontsize=10)  # fmt: skip
 
 
@@ -477,13 +481,6 @@ def by_price(
         axes.grid(False)
     panels[0, 0].set_ylabel("wrong answers saved per 100 customers")
     return fig
-
-
-def change(
-    new: Mapping[float, np.ndarray], old: Mapping[float, np.ndarray]
-) -> dict[str, dict[str, Any]]:
-    """Savings of one setting minus those of another, over the groups, by price."""
-    return {f"{p:g}": figures.sample(value - old[p]) for p, value in new.items()}
 
 
 def check_same(
