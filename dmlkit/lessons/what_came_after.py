@@ -293,20 +293,16 @@ def film(found: Films) -> tuple[Figure, dict[str, Any]]:
                 drawn.setdefault(learned, {})[f"{way}: {kind}"] = curve
                 style = {"ls": "-", "lw": 2.4} if way == "all layers" else {"ls": "--", "lw": 1.4}
                 axes.plot([*curve], [*curve.values()], "o", color=INKS[kind], ms=5, **style)
-        axes.set_title(f"learned: five {_said(learned)}", loc="left", fontsize=9.5, weight="bold")
+        axes.set_title(f"learned from {learned}", loc="left", fontsize=9.5, weight="bold")
         axes.set(xlabel="steps", xticks=[*curve])
         axes.grid(False, axis="x")
     panels[0].set_ylabel("new products found\n(Recall@1, %)")
     for kind in KINDS:
-        panels[0].plot([], [], "s", color=INKS[kind], label=f"new {_said(kind)}")
+        panels[0].plot([], [], "s", color=INKS[kind], label=f"new {kind}")
     for way, ls in (("all layers", "-"), ("head", "--")):
         panels[0].plot([], [], ls, color="0.3", label=way)
     fig.legend(loc="outside lower center", ncols=4, fontsize=8.5)
     return fig, drawn
-
-
-def _said(kind: str) -> str:
-    return "fruit, vegetables" if kind == "fruit" else kind
 
 
 def gains(of: Kept, learned: str, searched: str, plus: str = "all layers",
@@ -335,61 +331,60 @@ def levels(of: Kept) -> dict[str, Any]:
 
 
 def row(each: Sequence[Scores]) -> dict[str, Any]:
-    """Mean, and the wider 95 % interval of sorts of product, or of shops, drawn anew."""
-    by_product = pd.DataFrame([*each]).mean()
-    its = {"kinds": by_kinds(by_product, products()[1]),
-           "dots": [float(np.mean([*one.values()])) for one in each]}  # fmt: skip
-    mean, low, high = wider(its)
-    return {"mean": mean, "low": low, "high": high, "values": its["dots"]}
+    """Mean and 95 % interval over sorts of product or over shops, whichever is wider, and what it
+    is over; and the mean of each shop.
 
-
-def wider(values: Mapping[str, Sequence[float]]) -> tuple[float, float, float]:
-    """Mean over kinds of product, and the wider interval: kinds, or shops, drawn anew.
-
-    >>> [round(end, 1) for end in wider({"kinds": [1.0, 2.0, 3.0], "dots": [-8.0, 2.0, 12.0]})]
-    [2.0, -22.8, 26.8]
+    >>> kind, sort = products()
+    >>> found = row([dict.fromkeys(kind, 1.0), dict.fromkeys(kind, 3.0)])
+    >>> round(found["mean"], 3), round(found["high"], 1)
+    (2.0, 14.7)
     """
-    ends = [interval(values[unit]) for unit in ("kinds", "dots")]
-    wide = max(ends, key=lambda each: each["high"] - each["low"])
-    return float(ends[0]["mean"]), float(wide["low"]), float(wide["high"])
+    shops = [float(np.mean([*one.values()])) for one in each]
+    units = [by_kinds(pd.DataFrame([*each]).mean(), products()[1]), shops]
+    ends = [interval(values) for values in units]
+    wide = int(np.argmax([found["high"] - found["low"] for found in ends]))
+    kept = {end: float(ends[wide][end]) for end in ("mean", "low", "high")}
+    return kept | {"decides": units[wide], "values": shops}
 
 
 def answer(cells: Mapping[str, Mapping[str, Any]], live: Mapping[str, float]) -> Figure:
-    """A panel for each kind that is searched, {"learned → searched, way": row}: all layers minus
-    head, and lighter head minus untouched; live: the reader's own all layers minus head."""
-    fig, panels = plt.subplots(1, 2, figsize=(6.5, 4.2), sharey=True, layout="constrained")
-    for axes, searched in zip(panels, KINDS, strict=True):
+    """A panel for each kind that is searched: all layers minus head, and lighter the same with
+    shuffled labels, and the head minus untouched; live: the reader's own all layers minus head."""
+    fig, panels = plt.subplots(1, 2, figsize=(6.5, 4.4), sharey=True, layout="constrained")
+    titles = "all layers gain, after either kind", "no gain is seen"
+    for axes, searched, title in zip(panels, KINDS, titles, strict=True):
         axes.axhline(0, color="0.3", lw=1)
-        for x, learned in enumerate(KINDS):
+        for x, learned in zip((0.0, 1.25), KINDS, strict=True):
             own = f"{learned} → {searched}"
-            _mark(axes, x - 0.22, cells[f"{own}, head"], "0.6", 2.5, 5, "^")
-            ink = BLUE if learned == searched else "0.25"
-            its = cells[own]
-            _mark(axes, x + 0.05, its, ink, 6, 9, "o")
+            _mark(axes, x - 0.34, cells[f"{own}, head"], "0.6", 2.5, "^")
+            _mark(axes, x - 0.2, cells[f"{own}, shuffled"], ORANGE, 2.5, "s")
+            its, ink = cells[own], BLUE if learned == searched else "0.2"
+            _mark(axes, x, its, ink, 6, "o")
             said = f"{its['mean']:+.1f}\n[{its['low']:.1f}, {its['high']:.1f}]".replace("-", "−")
-            style: dict[str, Any] = {"fontsize": 9, "va": "center", "weight": "bold"}
-            axes.text(x + 0.14, its["mean"], said, color=ink, **style)
+            style: dict[str, Any] = {"fontsize": 8.5, "va": "center", "weight": "bold"}
+            axes.text(x + 0.08, its["mean"], said, color=ink, **style)
             if own in live:
-                axes.plot(x - 0.07, live[own], "D", color="#009e73", ms=6, zorder=4)
-        axes.set_xticks(range(2), [f"learned:\n{_said(each).replace(', ', ',' + chr(10))}"
-                                   for each in KINDS])  # fmt: skip
-        axes.set(xlim=(-0.5, 1.75))
+                axes.plot(x - 0.1, live[own], "D", color="#009e73", ms=6, zorder=4)
+        axes.set_xticks((0, 1.25), [f"learned\n{each}" for each in KINDS])
+        axes.set(xlim=(-0.5, 2.0))
+        axes.set_title(f"new {searched}:\n{title}", loc="left", fontsize=9.5, weight="bold")
         axes.grid(False, axis="x")
     panels[0].set_ylabel("points of Recall@1")
-    panels[0].plot([], [], "o-", color="0.25", lw=4, ms=8, label="all layers − head")
+    panels[0].plot([], [], "o-", color="0.2", lw=4, ms=8, label="all layers − head")
+    panels[0].plot([], [], "s-", color=ORANGE, lw=2.5, ms=5, label="shuffled labels − head")
     panels[0].plot([], [], "^-", color="0.6", lw=2.5, ms=5, label="head − untouched")
     panels[0].plot([], [], "D", color="#009e73", ms=6, label="this run")
     panels[0].plot([], [], ".", color="0.5", label="a shop")
-    fig.legend(loc="outside lower center", ncols=4, fontsize=8.5)
+    fig.legend(loc="outside lower center", ncols=3, fontsize=8.5)
     return fig
 
 
-def _mark(axes: Axes, x: float, its: Mapping[str, Any], ink: str, lw: float, ms: float,
-          mark: str) -> None:  # fmt: skip
+def _mark(axes: Axes, x: float, its: Mapping[str, Any], ink: str, lw: float, shape: str) -> None:
     axes.plot([x, x], [its["low"], its["high"]], color=ink, lw=lw, alpha=0.45, zorder=2)
-    axes.plot(x, its["mean"], mark, color=ink, ms=ms, zorder=3)
-    axes.plot(x + np.linspace(-0.05, 0.05, len(its["values"])), its["values"], ".", color=ink, ms=4,
-              alpha=0.5, mew=0)  # fmt: skip
+    axes.plot(x, its["mean"], shape, color=ink, ms=3 + lw, zorder=3)
+    if shape == "o":
+        across = x + np.linspace(-0.05, 0.05, len(its["values"]))
+        axes.plot(across, its["values"], ".", color=ink, ms=4, alpha=0.5, mew=0)
 
 
 def table(of: Kept) -> str:
