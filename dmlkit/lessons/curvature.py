@@ -21,6 +21,11 @@ from dmlkit.losses import hyperbolic
 FEATURES = "tf_efficientnet_lite0@128"
 COLORS = {"Fruit": "#d55e00", "Vegetables": "#009e73", "Packages": "#0072b2"}
 INK, CONTROL = "#0072b2", "0.35"
+#: Of each material the color, the line, and where its name stands.
+LINES: dict[str, tuple[str, str, int, tuple[int, int]]] = {
+    "trees": (INK, "-", 1, (-14, 12)), "twins": ("#009e73", "--", 1, (14, 0)),
+    "random": ("0.35", "-", 0, (-16, 14)), "photographs": ("#d55e00", "-", 0, (-10, -24)),
+}  # fmt: skip
 #: Products that the picture of the tree names.
 NAMED = (
     ("Fruit", "Apple", "Pink-Lady"), ("Fruit", "Apple", "Red-Delicious"),
@@ -32,19 +37,20 @@ Setting = tuple[float, float, float, float]
 #: What the search tries, equally many on both sides: (c, clip, temperature), and rates. The clips
 #: of 6/√c only keep numbers finite; the others are those of Guo et al., with more and less.
 SPACES = {
-    ("trees", "curved"): ((0.1, 19, 1), (0.3, 11, 1), (1, 6, 1), (3, 3.5, 1)),
+    ("trees", "curved"): ((0.01, 60, 1), (0.1, 19, 1), (0.3, 11, 1), (1, 6, 1), (3, 3.5, 1)),
     ("trees", "flat"): ((0, math.inf, 0.3), (0, math.inf, 1), (0, math.inf, 3)),
     ("photographs", "curved"): (
-        (0.01, 60, 1), (0.01, 60, 3), (0.1, 19, 1), (0.1, 19, 3),
+        (0.001, 190, 1), (0.001, 190, 3), (0.01, 60, 1), (0.01, 60, 3), (0.1, 19, 1), (0.1, 19, 3),
         (1, 0.5, 0.3), (1, 1, 0.3), (1, 2, 0.3), (1, 2, 1),
     ),
     ("photographs", "flat"): (
-        (0, math.inf, 0.3), (0, math.inf, 1), (0, math.inf, 3), (0, math.inf, 10),
+        (0, math.inf, 0.1), (0, math.inf, 0.3), (0, math.inf, 1), (0, math.inf, 3),
+        (0, math.inf, 10), (0, math.inf, 30),
         (0, 0.5, 0.3), (0, 1, 0.3), (0, 2, 0.3), (0, 2, 1),
     ),
 }  # fmt: skip
 RATES = {
-    ("trees", "curved"): (0.03, 0.1, 0.3), ("trees", "flat"): (0.1, 0.3, 1, 3),
+    ("trees", "curved"): (0.03, 0.1, 0.3), ("trees", "flat"): (0.1, 0.3, 1, 3, 10),
     ("photographs", "curved"): (1e-3, 3e-3, 1e-2), ("photographs", "flat"): (1e-3, 3e-3, 1e-2),
 }  # fmt: skip
 
@@ -101,6 +107,13 @@ def ancestors(parents: Sequence[int]) -> Tensor:
         above[k] = above[parent]
         above[k, parent] = True
     return above
+
+
+def upward(above: Tensor, most: int) -> list[tuple[int, int]]:
+    """Each node and its parent, on the levels 1 to most: ancestors (N, N)."""
+    level = above.sum(1)
+    rows = [k for k in range(len(above)) if 0 < level[k] <= most]
+    return [(k, int(torch.where(above[k], level, -1).argmax())) for k in rows]
 
 
 def random_tree(seed: int, depth: int = 6) -> Tensor:
@@ -289,95 +302,97 @@ def answer(
     untrained: Mapping[str, Sequence[float]],
     raw: float,
     overlap: Mapping[str, float],
-    controls: Mapping[str, Mapping[str, Any]],
 ) -> tuple[Figure, dict[str, Any]]:
-    """Precision (%) by dimensions, {material: {space: {d: (R,)}}}, and curved minus flat.
+    """Curved minus flat by dimensions; below, precision: {material: {space: {d: (R,)}}} (%).
 
-    ``untrained`` has a mean for each d, ``raw`` is that of untouched features, on photographs;
-    ``controls`` are differences of the first d beside the trees'.
+    ``untrained`` has a mean for each d, ``raw`` is that of untouched features, on photographs.
     """
-    fig, grid = plt.subplots(
-        2, 2, figsize=(6.9, 5.2), sharex=True, height_ratios=(1.5, 1), layout="constrained"
-    )
+    fig, grid = plt.subplot_mosaic(
+        [["all"] * len(found), [*found]], figsize=(6.9, 5.6), height_ratios=(1.75, 1),
+        layout="constrained",
+    )  # fmt: skip
     drawn: dict[str, Any] = {"difference": {}, "plane": {}, "precision": {}}
-    for (material, of), (axes, low) in zip(found.items(), grid.T, strict=True):
-        places = np.arange(len(of["flat"]))
-        axes.plot(places, untrained[material], ":", color="0.5", lw=1.4)
-        for space, ink in (("flat", CONTROL), ("curved", INK)):
-            each = np.array([*of[space].values()])  # (D, R)
-            axes.plot(places, each.mean(1), color=ink, lw=2.2)
-            axes.plot(places, each, "o", color=ink, ms=3.5, alpha=0.4, mew=0)
+    for k, (material, of) in enumerate(found.items()):
+        shared = overlap.get(material, 0.0)
         rows = {
-            d: figures.summary(np.subtract(of["curved"][d], of["flat"][d]), overlap[material])
-            for d in of["flat"]
+            f"{d}": figures.summary(np.subtract(of["curved"][d], each), shared)
+            for d, each in of["flat"].items()
         }
-        _differences(low, rows)
-        more = [d for d, row in rows.items() if row["low"] > 0]
-        where = f"at d = {', '.join(map(str, more))}" if more else "at no d"
-        axes.set_title(f"{material}: curved leads {where}", loc="left", weight="bold", fontsize=9)
-        low.set_xticks(places, [f"{d}" for d in of["flat"]])
-        low.set_xlabel("dimensions d")
-        drawn["difference"][material] = {f"{d}": row for d, row in rows.items()}
+        _difference(grid["all"], material, rows, 0.07 * (k - 1.5))
+        _levels(grid[material], material, of, untrained.get(material))
         first = next(iter(of["curved"].values()))  # the curved plane, minus more and more flat
+        drawn["difference"][material] = rows
         drawn["plane"][material] = {
-            f"{d}": figures.summary(np.subtract(first, each), overlap[material])
+            f"{d}": figures.summary(np.subtract(first, each), shared)
             for d, each in of["flat"].items()
         }
         drawn["precision"][material] = {
             space: {f"{d}": figures.sample(each) for d, each in of[space].items()} for space in of
         }
-    for x, (name, row) in zip((0.26, 0.26), controls.items(), strict=True):
-        grid[1, 0].plot([x, x], [row["low"], row["high"]], color="0.5", lw=3, alpha=0.6)
-        grid[1, 0].plot(x, row["mean"], "D", color=CONTROL, mfc="white", ms=4.5)
-        told = {"random": "random links"}.get(name, name)
-        grid[1, 0].annotate(told, (x, row["mean"]), (6, 8 * (row["mean"] < 9) - 4), color=CONTROL,
-                            textcoords="offset points", fontsize=8.5)  # fmt: skip
-    for axes in grid[0]:
-        axes.set(ylim=(0, 108))
-    grid[0, 0].set_ylabel("mean average precision (%)")
-    grid[1, 0].set(ylabel="curved − flat (points)", ylim=(-12, 66))
-    grid[1, 1].set(ylim=(-10, 10))
-    grid[1, 1].set_title("note the finer axis", loc="right", fontsize=8.5, color="0.3")
-    _named(grid[0], found, untrained, raw)
+    large, (left, *_, right) = grid["all"], [grid[material] for material in found]
+    large.axhspan(-5, 5, color="0.93", zorder=0)
+    large.axhline(0, color="0.3", lw=1, zorder=1)
+    large.text(2.45, 5.6, "less than 5 points", color="0.3", fontsize=8.5, ha="left")
+    large.set_xticks(range(len(rows)), [*rows])
+    large.set(xlabel="dimensions d, of both spaces", xlim=(-0.45, len(rows) - 0.3))
+    large.set_ylabel("curved − flat (points)")
+    large.set_title("what curvature adds", loc="left", weight="bold", fontsize=10)
+    left.set_ylabel("precision (%)")
+    right.axhline(raw, color="0.5", lw=1.2, ls="--", zorder=0)
+    right.text(-0.2, raw + 3, f"untouched: {raw:.0f}", color="0.4", fontsize=8)
     drawn["floor"] = figures.example({"untouched features": raw, "untrained": dict(untrained)})
     return fig, drawn
 
 
-def _differences(axes: Axes, rows: Mapping[int, Mapping[str, Any]]) -> None:
-    """Curved minus flat by dimensions, with intervals."""
-    axes.axhline(0, color="0.3", lw=1, zorder=1)
-    for x, row in enumerate(rows.values()):
-        axes.plot([x, x], [row["low"], row["high"]], color=INK, lw=5, alpha=0.45)
-        axes.plot(x, row["mean"], "o", color=INK, ms=6)
-        said = f"{round(row['mean'], 1) + 0.0:+.1f}".replace("-", "−")
-        axes.annotate(said, (x, row["high"]), (0, 5), textcoords="offset points",
-                      ha="center", fontsize=8.5, color=INK)  # fmt: skip
-
-
-def _named(
-    panels: Sequence[Axes],
-    found: Mapping[str, Mapping[str, Mapping[int, Sequence[float]]]],
-    untrained: Mapping[str, Sequence[float]],
-    raw: float,
+def _difference(
+    axes: Axes, material: str, rows: Mapping[str, Mapping[str, Any]], shift: float
 ) -> None:
-    """Names beside the lines of the answer."""
-    trees, photographs = panels
-    level = [float(np.mean(each)) for each in found["trees"]["flat"].values()]
-    trees.text(1.15, 78, "curved", color=INK, weight="bold", fontsize=10)
-    trees.text(2.1, level[2] - 9, "flat", color=CONTROL, weight="bold", fontsize=10)
-    photographs.axhline(raw, color="0.5", lw=1.4, ls="--", zorder=0)
-    photographs.text(0, raw + 2, f"untouched features: {raw:.0f}", color="0.4", fontsize=8.5)
-    for axes, name in zip(panels, found, strict=True):
-        axes.text(0, untrained[name][1] + 2.5, "untrained", color="0.4", fontsize=8.5)
-        axes.set_xlim(-0.5, len(untrained[name]) - 0.5)
+    """Curved minus flat of one material by dimensions, with intervals and its name."""
+    ink, style, at, away = LINES[material]
+    x = np.arange(len(rows)) + shift
+    axes.plot(x, [row["mean"] for row in rows.values()], style, color=ink, lw=2.2, zorder=3)
+    for place, row in zip(x, rows.values(), strict=True):
+        axes.plot([place] * 2, [row["low"], row["high"]], color=ink, lw=5, alpha=0.4)
+        axes.plot(place, row["mean"], "o", color=ink, ms=5.5, zorder=4)
+    row = [*rows.values()][at]
+    name = {"random": "random links"}.get(material, material)
+    axes.annotate(f"{name} {row['mean']:+.0f}".replace("-", "−"), (x[at], row["mean"]), away,
+                  textcoords="offset points", color=ink, weight="bold", fontsize=9)  # fmt: skip
+
+
+def _levels(
+    axes: Axes,
+    material: str,
+    of: Mapping[str, Mapping[int, Sequence[float]]],
+    untrained: Sequence[float] | None,
+) -> None:
+    """Precision of both spaces by dimensions, a dot for each repetition."""
+    places = range(len(of["flat"]))
+    for space, ink in (("flat", CONTROL), ("curved", LINES[material][0])):
+        each = np.array([*of[space].values()])  # (D, R)
+        style = "--" if space == "flat" else "-"
+        axes.plot(places, each.mean(1), style, color=ink, lw=2)
+        axes.plot(places, each, "o", color=ink, ms=2.5, alpha=0.35, mew=0)
+    if untrained is not None:
+        axes.plot(places, untrained, ":", color="0.5", lw=1.4)
+    if material == "trees":
+        axes.text(0.2, 88, "curved", color=INK, weight="bold", fontsize=8.5)
+        axes.text(1.3, 47, "flat", color=CONTROL, weight="bold", fontsize=8.5)
+        axes.text(1, 11, "untrained", color="0.4", fontsize=8)
+    axes.set_xticks(places, [f"{d}" for d in of["flat"]])
+    axes.set(ylim=(0, 108), yticks=(0, 50, 100), xlim=(-0.3, len(places) - 0.7))
+    name = {"random": "random links"}.get(material, material)
+    axes.set_title(name, loc="left", weight="bold", fontsize=9)
 
 
 def discs(
-    views: Mapping[str, tuple[Tensor, float, Sequence[int]]], ring: float = 3.0
+    views: Mapping[str, tuple[Tensor, float, Sequence[int]]],
+    edges: Mapping[str, Sequence[tuple[int, int]]],
+    ring: float = 3.0,
 ) -> tuple[Figure, dict[str, Any]]:
     """Trained places in the disc, {name: (places (N, 2), c, group of each)}; -1 is no group.
 
-    ``ring`` is a radius in units of curvature, drawn as a circle.
+    ``edges`` are pairs of nodes; ``ring`` is a radius in units of curvature, drawn as a circle.
     """
     fig, grid = plt.subplots(1, len(views), figsize=(6.9, 2.75), layout="constrained")
     numbers, most = {}, max(max(group) for _, _, group in views.values())
@@ -387,6 +402,9 @@ def discs(
         axes.add_patch(Circle((0, 0), 1, fill=False, color="0.4", lw=1))
         axes.add_patch(Circle((0, 0), math.tanh(ring / 2), fill=False, color="0.4", lw=1, ls=":"))
         axes.scatter(*x[of < 0].T, s=4, color="0.8", lw=0)
+        for pair in edges.get(name, ()):
+            way = _geodesic(*(complex(*x[node]) for node in pair), 1)
+            axes.plot(way.real, way.imag, color="0.6", lw=0.6, zorder=2)
         for k in sorted({*of} - {-1}, reverse=True):  # the largest nodes lie below
             size = 11 if -1 in of else 8 + 9 * k
             color = f"C{k}" if -1 in of else plt.get_cmap("viridis")(0.92 * k / most)
