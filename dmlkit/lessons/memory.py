@@ -79,36 +79,39 @@ def search(
 
 
 def answer(
-    curve: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray], raw: float,
-    gain: Mapping[str, np.ndarray],
-) -> tuple[Figure, dict[str, Any]]:  # fmt: skip
-    """Recall@1 over the places of the memory above its floors; right, the differences.
+    found: Mapping[str, np.ndarray], gain: Mapping[str, np.ndarray]
+) -> tuple[Figure, dict[str, Any]]:
+    """What old and fresh entries gain over today's batch, by places; right, the differences.
 
-    ``curve`` is by places, ``found`` and ``gain`` by name, all (networks,), the rule's difference
-    first; ``raw`` is the mean of raw pixels.
+    ``found`` is Recall@1 (networks,) of "old 32", "old 64", …, "fresh 64", …; ``gain`` by name,
+    the rule's difference first.
     """
-    fig, (left, right) = plt.subplots(1, 2, figsize=(7.4, 3.9), width_ratios=(1.3, 1),
+    fig, (left, right) = plt.subplots(1, 2, figsize=(7.4, 3.6), width_ratios=(1.3, 1),
                                       layout="constrained")  # fmt: skip
-    fig.set_layout_engine("constrained", wspace=0.14)
-    order = sorted(curve, key=int)
-    floor = {"raw\n pixels": raw, "no\n memory": float(found["none"].mean())}
-    swept = figures.sweep(left, {name: curve[name] for name in order}, floor, unit="", digits=1)
-    means = [float(curve[name].mean()) for name in order]
-    left.plot(range(len(order)), means, color=figures.RIGHT, lw=1.6, zorder=1)
-    for text, (place, mean) in zip(left.texts[: len(order)], enumerate(means), strict=True):
-        text.remove()  # above the highest dot it would be read as that dot's
-        left.text(place, 0.015, f"{mean:.1f}", transform=left.get_xaxis_transform(), fontsize=8.5,
-                  color=figures.RIGHT, weight="bold", ha="center")  # fmt: skip
-    fresh = float(found["fresh"].mean())
-    left.plot(order.index("256"), fresh, "D", ms=7, mfc="white", mec="0.3", mew=1.5, zorder=5)
-    left.annotate("fresh", (order.index("256"), fresh), (8, -16), textcoords="offset points",
-                  fontsize=8.5, color="0.3")  # fmt: skip
-    left.set_xticks(range(len(order)), [f"{int(name):,}" for name in order])
-    left.set_xlabel("places of the memory (today's batch takes 32)")
-    left.set_title("Recall@1 (%)", loc="left", fontsize=9, weight="bold")
+    fig.set_layout_engine("constrained", wspace=0.12)
+    kinds: dict[str, dict[str, np.ndarray]] = {"old": {}, "fresh": {}}
+    for name, each in found.items():
+        kind, _, size = name.partition(" ")
+        if size and size != "32":
+            kinds[kind][size] = each - found["old 32"]
+    swept = figures.sweep(left, kinds["old"], {"today's\n batch": 0.0}, unit="", digits=1)
+    order = [*kinds["old"]]
+    left.plot(range(len(order)), [each.mean() for each in kinds["old"].values()],
+              color=figures.RIGHT, lw=1.6, zorder=1)  # fmt: skip
+    places = [order.index(size) for size in kinds["fresh"]]
+    left.plot(places, [each.mean() for each in kinds["fresh"].values()], "D--", ms=7, mfc="white",
+              color="0.3", mew=1.5, lw=1.2, zorder=5)  # fmt: skip
+    left.annotate("fresh", (places[-1], kinds["fresh"][order[places[-1]]].mean()), (9, -12),
+                  textcoords="offset points", fontsize=8.5, color="0.3")  # fmt: skip
+    partners = [(int(size) / 32 - 1) / 2 for size in order]  # half a partner in an older batch
+    left.set_xticks(range(len(order)), [f"{size}\n({each:.1f})" for size, each in
+                                        zip(order, partners, strict=True)])  # fmt: skip
+    left.set_xlabel("places of the memory (older partners of an image)")
+    left.set_title("points above today's batch alone", loc="left", fontsize=9, weight="bold")
     rows = figures.gains(right, gain)
     right.set_title("difference (points)", loc="left", fontsize=9, weight="bold")
-    return fig, {"gain": rows, "curve": swept}
+    fresh = {size: figures.sample(each) for size, each in kinds["fresh"].items()}
+    return fig, {"gain": rows, "curve": swept["scores"], "fresh": fresh}
 
 
 def push(ring: Any, batches: Sequence[int], each: int) -> Figure:
