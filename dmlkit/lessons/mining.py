@@ -101,17 +101,13 @@ OVERLAP = 1 / 8
 #: Of each form: name below its column, ink.
 COLUMNS = {
     "semi-hard": ("semi-hard", figures.RIGHT),
-    "hard": ("hard:\nfades", PAYS),
-    "hard ÷ √c": ("hard ÷ √c:\ndoes not", PAYS),
-    "relative · c": ("relative · c:\nfades", PAYS_NOT),
-    "relative": ("relative:\ndoes not", PAYS_NOT),
-    "resized": ("resized", PAYS),
-    "relative · √c": ("relative\n· √c", PAYS_NOT),
-    "all positives": ("all\npositives", "#7a3e9d"),
-    "hard, plain D": ("plain D", "#b8860b"),
+    "hard": ("hard\nfades", PAYS),
+    "hard ÷ √c": ("hard\n÷ √c\nstays", PAYS),
+    "relative · c": ("relative\n· c\nfades", PAYS_NOT),
+    "relative · √c": ("relative\n· √c\nstays", PAYS_NOT),
 }
 #: Name of each line on the right, and where it stands, in points above the line's end.
-_LINES = {"semi-hard": 0, "hard": 0, "hard ÷ √c": 0, "relative · c": 4, "relative": -5}
+_LINES = {"semi-hard": 0, "hard": 0, "hard ÷ √c": 0, "relative · c": -3, "relative · √c": 3}
 
 
 def shrink(t: np.ndarray, curves: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
@@ -170,17 +166,20 @@ def answer(
     for start, end, ink, said in ((1, 2, PAYS, "shrinking pays"), (3, 4, PAYS_NOT, "pays nothing")):
         left.plot([start - 0.35, end + 0.35], [78, 78], color=ink, lw=1.5)
         left.text((start + end) / 2, 80, said, color=ink, ha="center", fontsize=9.5, weight="bold")
-    left.set_xlabel("form: its gradient in a small cloud", fontsize=9.5)
+    left.set_xlabel("loss, and its gradient in a small cloud", fontsize=9.5)
     steps = len(next(iter(spread.values()))[0])
     right.set(yscale="log", ylim=(0.01, 2), xlim=(-2, 1.75 * steps), xlabel="step")
     right.set_xticks([0, steps // 2, steps])
     right.set_yticks([0.01, 0.1, 1], ["0.01", "0.1", "1"])
-    left.set_title("found", weight="bold", loc="left")
+    left.set_title("The hardest teach where shrinking pays nothing", weight="bold", loc="left")
     right.set_title("mean distance", weight="bold", loc="left")
     gains = {
-        "steady minus hard": ("hard ÷ √c", "hard"),
-        "relative, faded minus hard": ("relative · c", "hard"),
-        "relative minus semi-hard": ("relative", "semi-hard"),
+        "pays nothing, fades": ("relative · c", "hard"),
+        "pays nothing, stays": ("relative · √c", "hard ÷ √c"),
+        "stays, pays": ("hard ÷ √c", "hard"),
+        "stays, pays nothing": ("relative · √c", "relative · c"),
+        "relative minus semi-hard": ("relative · √c", "semi-hard"),
+        "faded minus semi-hard": ("relative · c", "semi-hard"),
         "semi-hard minus hard": ("semi-hard", "hard"),
     }
     drawn["gain"] = {name: _gain(found, *pair) for name, pair in gains.items()}
@@ -188,27 +187,16 @@ def answer(
     return fig, drawn
 
 
-def others(
-    found: Mapping[str, Sequence[float]],
-    spread: Mapping[str, np.ndarray],
-    floor: Mapping[str, float],
-) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 of the four forms of More, and their differences to those of the core."""
-    size: dict[str, Any] = {"figsize": (7.4, 3.5), "width_ratios": (1, 1)}
-    fig, (left, right) = plt.subplots(1, 2, layout="constrained", **size)
-    names = [*COLUMNS][5:]
-    drawn = _columns(left, {form: found[form] for form in names}, floor)
-    gains = {
-        "plain minus hard": ("hard, plain D", "hard"),
-        "resized minus hard": ("resized", "hard"),
-        "all positives minus relative": ("all positives", "relative"),
-        "all positives minus relative · √c": ("all positives", "relative · √c"),
-        "all positives minus semi-hard": ("all positives", "semi-hard"),
+def others(found: Mapping[str, Sequence[float]]) -> tuple[Figure, dict[str, Any]]:
+    """Differences of the forms of More to those of the core."""
+    fig, axes = plt.subplots(figsize=(5.6, 2.4), layout="constrained")
+    pairs = {
+        "plain D − hard": ("hard, plain D", "hard"),
+        "relative · √c − relative · c": ("relative · √c", "relative · c"),
+        "relative − relative · √c": ("relative", "relative · √c"),
     }
-    drawn["gain"] = {name: _gain(found, *pair) for name, pair in gains.items()}
-    rows = {name.replace(" minus ", "\n− "): each for name, each in drawn["gain"].items()}
-    figures.spans(right, rows, "points of Recall@1")
-    right.set_title("differences", weight="bold", loc="left")
-    drawn["spread"] = {form: figures.summary(spread[form][:, -1]) for form in names}
-    drawn["floor"] = figures.example(dict(floor))
+    gains = {name: np.subtract(found[plus], found[minus]) for name, (plus, minus) in pairs.items()}
+    rows = {name.replace(" − ", "\n− "): each for name, each in gains.items()}
+    drawn = {"gain": figures.gains(axes, rows, overlap=OVERLAP)}
+    drawn["scores"] = {form: figures.sample(found[form]) for form in ("hard, plain D", "relative")}
     return fig, drawn
