@@ -33,6 +33,7 @@ POINT = globes.place(THETA, 345)  # nearer to the second of the others than to t
 CIRCLE = globes.place(THETA, np.linspace(0, 360, 200))
 #: The color of a way.
 INKS = {"random": "0.45", "far": figures.RIGHT}
+_NUMBERS = {2: "two", 3: "three", 7: "seven"}
 
 
 def _globe(axes: Axes, view: Array, title: str, up: float = 0.16) -> None:
@@ -219,6 +220,72 @@ def noises(found: Mapping[Way, Array]) -> tuple[Figure, dict[str, Any]]:
     return fig, {"noise": drawn}
 
 
+def _against_noise(
+    noise: Mapping[Way, Array], values: Mapping[str, Array], weight: float
+) -> dict[str, dict[str, Any]]:
+    """Of each way, the noise that it removes, and its gain; ``noise`` is that at ``weight``.
+
+    Ways far apart and corners are compared with as many random places, random places with one.
+    """
+    drawn: dict[str, dict[str, Any]] = {}
+    for name, found in values.items():
+        *other, way, n = name.split()
+        base = 1 if way == "random" else int(n)
+        minus = " ".join([*other, "random", str(base)])
+        if way == "none" or minus not in values or minus == name:
+            continue
+        less = float(np.mean(noise["random", base]) - np.mean(noise[way, int(n)]))
+        lam = float(other[0]) if other else weight  # noise is in proportion to it
+        kept: dict[str, Any] = {"removed": less * lam / weight, "said": _NUMBERS[int(n)]}
+        if other:
+            kept["said"] += f", λ = {lam:g}"
+        drawn[name] = figures.summary(found - values[minus], OVERLAP) | kept
+    return drawn
+
+
+def explained(
+    noise: Mapping[Way, Array], values: Mapping[str, Array], weight: float
+) -> tuple[Figure, dict[str, Any]]:
+    """Gains in Recall@1 against the noise removed, for all weights and numbers of points."""
+    fig, axes = plt.subplots(figsize=(6.5, 3.9))
+    drawn = _against_noise(noise, values, weight)
+    at = {name: (each["removed"], each["mean"]) for name, each in drawn.items()}
+    x, y = np.array([dot for name, dot in at.items() if "far" in name]).T
+    slope, end = float(x @ y / (x @ x)), 1.3 * float(x.max())
+    axes.plot([0, end], [0, slope * end], color=INKS["far"], lw=1.3, ls=":", zorder=1)
+    axes.axhline(0, color="0.3", lw=1, zorder=1)
+    looks: dict[str, dict[str, Any]] = {
+        "far": {"marker": "o", "color": INKS["far"], "ms": 8, "mec": "white"},
+        "random": {"marker": "o", "color": INKS["random"], "ms": 7, "mfc": "white"},
+        "corners": {"marker": "^", "color": figures.WRONG, "ms": 8, "mec": "white"},
+    }
+    for name, each in drawn.items():
+        way = name.split()[-2]
+        axes.plot(*at[name], **looks[way], zorder=4)
+        if way == "far":
+            axes.plot([at[name][0]] * 2, [each["low"], each["high"]], color=INKS["far"], lw=3.5,
+                      alpha=0.35)  # fmt: skip
+            axes.annotate(each["said"], at[name], (9, -11), textcoords="offset points",
+                          va="center", color=INKS["far"], fontsize=10)  # fmt: skip
+    for name, said, dx, dy, ha in (
+        ("random 7", "random places:\n2, 3, 7 − one", -28, 0.2, "center"),
+        ("4 corners 7", "SEE's seven corners, λ = 4", 7, 0.1, "left"),
+    ):
+        ink = looks[name.split()[-2]]["color"]
+        where = at[name][0] + dx, at[name][1] + dy
+        axes.text(*where, said, ha=ha, fontsize=10, color=ink)
+    axes.set(xlim=(0, end), ylim=(-0.5, 4.4), xlabel="noise removed (noise of batches: 100)")
+    axes.set_ylabel("gain, points of Recall@1")
+    r = float(np.corrcoef(x, y)[0, 1])
+    axes.set_title(f"more noise removed, more gained: r = {r:.2f}", fontweight="bold", loc="left")
+    rest = float(np.corrcoef(np.delete([x, y], x.argmax(), axis=1))[0, 1])
+    found = {"r": r, "points per 100": 100 * slope, "r without the farthest": rest}
+    for each in drawn.values():
+        each["removed"] = figures.example(each["removed"])
+        del each["said"]
+    return fig, {"gain": drawn} | {name: figures.example(each) for name, each in found.items()}
+
+
 def _curve(found: Mapping[Way, Array], way: str) -> tuple[list[int], Array]:
     """Numbers of points, and what a way found with each; one point is random: (P,), (P, R)."""
     at = [1, *sorted(n for of, n in found if of == way and n > 1)]
@@ -262,7 +329,7 @@ def answer(
     kept_gains = figures.gains(right, gains, "points of Recall@1", OVERLAP)
     right.axvline(1, color="0.4", lw=1.2, ls=":", zorder=0)
     right.tick_params(axis="y", length=0, labelsize=9)
-    right.set_title("far apart − random", fontweight="bold", loc="left")
+    right.set_title("distance gains, points cost", fontweight="bold", loc="left")
     level = {f"{way} {n}": figures.summary(each, OVERLAP) for (way, n), each in score.items()}
     return fig, {"minus none": drawn | {"corners 7": own}, "gain": kept_gains, "level": level}
 
