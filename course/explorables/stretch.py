@@ -30,7 +30,7 @@ EXPLORABLE = Explorable(
             "stretch", "stretch",
             "Find the direction in which all cartons are found. What happens to the fruit there? "
             "Is there a direction that helps both?",
-            (Slider("stretch a", 1.0, 4.0, 1.0, step=0.1),),
+            (Slider("stretch a", 1.0, 4.0, 2.0, step=0.1),),
         ),
     ),
     points=lambda: [{"name": "direction", "label": ""}],
