@@ -103,10 +103,10 @@ def answer(
               color="0.3", mew=1.5, lw=1.2, zorder=5)  # fmt: skip
     left.annotate("fresh", (places[-1], kinds["fresh"][order[places[-1]]].mean()), (9, -12),
                   textcoords="offset points", fontsize=8.5, color="0.3")  # fmt: skip
-    partners = [(int(size) / 32 - 1) / 2 for size in order]  # half a partner in an older batch
+    older = [(int(size) / 32 - 1) / 2 for size in order]  # half an image in an earlier batch
     left.set_xticks(range(len(order)), [f"{size}\n({each:.1f})" for size, each in
-                                        zip(order, partners, strict=True)])  # fmt: skip
-    left.set_xlabel("places of the memory (older partners of an image)")
+                                        zip(order, older, strict=True)])  # fmt: skip
+    left.set_xlabel("places of the memory (older images of the same character)")
     left.set_title("points above today's batch alone", loc="left", fontsize=9, weight="bold")
     rows = figures.gains(right, gain)
     right.set_title("difference (points)", loc="left", fontsize=9, weight="bold")
