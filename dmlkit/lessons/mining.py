@@ -171,7 +171,7 @@ def answer(
     right.set(yscale="log", ylim=(0.01, 2), xlim=(-2, 1.75 * steps), xlabel="step")
     right.set_xticks([0, steps // 2, steps])
     right.set_yticks([0.01, 0.1, 1], ["0.01", "0.1", "1"])
-    left.set_title("The hardest teach where shrinking pays nothing", weight="bold", loc="left")
+    left.set_title("Where shrinking pays, hard fails", weight="bold", loc="left")
     right.set_title("mean distance", weight="bold", loc="left")
     gains = {
         "pays nothing, fades": ("relative · c", "hard"),
