@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
@@ -169,32 +170,28 @@ def orders(two: Mapping[str, Mapping[str, NDArray[Any]]], columns: int = 4) -> F
 # The counts and the answer
 
 
-def histograms(counted: Counted, carton: NDArray[np.bool_]) -> tuple[Figure, dict[str, Any]]:
-    """How many matches that agree right and wrong results have."""
-    fig, panels = plt.subplots(1, 2, figsize=(6.8, 2.7), sharex=True)
+def curves(counted: Counted, carton: NDArray[np.bool_]) -> tuple[Figure, dict[str, Any]]:
+    """How many of the right and of the wrong results have so many matches that agree, or more."""
+    fig, panels = plt.subplots(1, 2, figsize=(6.8, 2.8), sharex=True, sharey=True)
     drawn: dict[str, Any] = {"gallery": len(counted.gallery), "queries": int((~counted.new).sum())}
-    styles: dict[bool, dict[str, Any]] = {
-        True: {"color": figures.RIGHT, "alpha": 0.45},
-        False: {"color": figures.WRONG, "histtype": "step", "lw": 1.8},
-    }
     sorts = {"cartons": carton & ~counted.new, "fruit, vegetables": ~carton & ~counted.new}
-    for axes, (kind, rows) in zip(panels, sorts.items(), strict=True):
+    titles = "cartons: right ones match more", "fruit, vegetables: equal medians"
+    styles = {"right": (True, figures.RIGHT, "-"), "wrong": (False, figures.WRONG, "--")}
+    for axes, (kind, rows), title in zip(panels, sorts.items(), titles, strict=True):
         m, hit, own = counted.agree[rows], counted.right[rows], {}
-        for state, name in ((True, "right"), (False, "wrong")):
+        for name, (state, ink, line) in styles.items():
             some = m[hit == state]
             own[name] = float(np.median(some))
-            axes.hist(some.clip(max=149), np.arange(0, 151, 5),
-                      weights=np.full(len(some), 100 / len(some)), **styles[state])  # fmt: skip
+            share = [100 * float((some >= k).mean()) for k in range(151)]
+            axes.plot(share, color=ink, ls=line, lw=2)
+            axes.plot(own[name], 50, "o", color=ink, ms=6)
         drawn[f"matches, {kind}"] = figures.example(own)
-        axes.set(xlabel="matches that agree")
-        axes.set(ylabel="results (%)")
-        axes.set_title(kind, loc="left", fontweight="bold")
-    for name, ink, y in (
-        ("right: filled", figures.RIGHT, 0.9),
-        ("wrong: line", figures.WRONG, 0.77),
-    ):
-        panels[1].text(0.97, y, name, transform=panels[1].transAxes, ha="right", color=ink,
-                       fontsize=9.5)  # fmt: skip
+        axes.set(xlabel="matches that agree, or more", xlim=(0, 150), ylim=(0, 103))
+        axes.set_title(title, loc="left", fontweight="bold", fontsize=10.5)
+    panels[0].set_ylabel("results (%)")
+    panels[0].text(77, 46, "right", color=figures.RIGHT, fontsize=10, fontweight="bold")
+    panels[0].text(30, 19, "wrong", color=figures.WRONG, fontsize=10, fontweight="bold")
+    panels[1].text(28, 46, "right and wrong", color="0.3", fontsize=10, fontweight="bold")
     return fig, drawn
 
 
@@ -261,7 +258,7 @@ def answer(
     sorts: Mapping[str, NDArray[Any]], kinds: pd.Series,
 ) -> tuple[Figure, dict[str, Any]]:  # fmt: skip
     """Recall@1 of the kinds of cartons, and what a second look adds to the cosine's."""
-    fig, (left, right) = plt.subplots(
+    fig, (above, below) = plt.subplots(
         2, 1, figsize=(6.5, 6.6), height_ratios=(5, 4), layout="constrained"
     )
     before, agree, every = (recalls[name] for name in ("cosine", "agree", "all"))
@@ -278,27 +275,8 @@ def answer(
             "agree": intervals(each["agree"] - each["cosine"], kinds)
         }
     own = sorts["cartons"]
-    levels = pd.DataFrame({way: recalls[way][own] for way in ("cosine", "agree", "among ten")})
-    by_kind = levels.groupby(kinds[own]).mean()
-    by_kind["n"] = kinds[own].value_counts()
-    by_kind = by_kind.iloc[np.argsort(by_kind["cosine"] - by_kind["agree"], kind="stable")]
-    drawn["cartons by kind"] = figures.example(
-        {str(kind): row.to_dict() for kind, row in by_kind.iterrows()}
-    )
-    all_of = pd.concat([pd.DataFrame({"all": levels.mean()}).T.assign(n=len(own)), by_kind])
-    for place, (kind, row) in enumerate(all_of.iterrows()):
-        ink = figures.RIGHT if kind == "all" else "0.35"
-        left.plot([row["cosine"], row["agree"]], [place] * 2, color=ink, lw=2, alpha=0.6)
-        left.plot(row["cosine"], place, "o", color=ink, mfc="white", ms=7, mew=1.6)
-        left.plot(row["agree"], place, "o", color=ink, ms=7)
-        left.plot(row["among ten"], place, "|", color="0.6", ms=10, mew=2)
-    names = [f"{str(kind).replace('-', ' ').lower()} ({row['n']:.0f})"
-             for kind, row in all_of.iterrows()]  # fmt: skip
-    names[0] = f"all cartons ({len(own)})"
-    left.set_yticks(range(len(all_of)), names, fontsize=9.5)
-    left.get_yticklabels()[0].set_weight("bold")
-    left.set(xlim=(0, 104), ylim=(len(all_of) - 0.5, -0.6), xlabel="Recall@1 (%)")
-    left.grid(False, axis="y")
+    ways = {way: recalls[way][own] for way in ("cosine", "agree", "among ten")}
+    drawn["cartons by kind"] = _by_kind(above, pd.DataFrame(ways), kinds[own])
     rows = {
         "matches that agree\n− cosine": drawn["cartons"]["agree"],
         "matches that agree\n− all matches": drawn["cartons"]["agree minus all"],
@@ -306,8 +284,37 @@ def answer(
         "among 20, fine-tuned:\nagree − cosine": drawn["among 20, fine-tuned"]["agree"],
     }
     named = {label: kept["example"]["wider"] for label, kept in rows.items()}
-    figures.spans(right, named, "points of Recall@1 (cartons)")
+    figures.spans(below, named, "points of Recall@1 (cartons)")
     return fig, drawn
+
+
+def _by_kind(axes: Axes, levels: pd.DataFrame, kinds: pd.Series) -> dict[str, Any]:
+    """Recall@1 (%) before and after a second look, and its ceiling: of all cartons, then of each
+    kind, those that gain most first."""
+    by_kind = levels.groupby(kinds).mean()
+    by_kind["n"] = kinds.value_counts()
+    by_kind = by_kind.iloc[np.argsort(by_kind["cosine"] - by_kind["agree"], kind="stable")]
+    every = pd.DataFrame({"all cartons": levels.mean()}).T.assign(n=len(levels))
+    rows = pd.concat([every, by_kind])
+    for place, (kind, row) in enumerate(rows.iterrows()):
+        ink = figures.RIGHT if kind == "all cartons" else "0.35"
+        axes.plot([row["cosine"], row["agree"]], [place] * 2, color=ink, lw=2, alpha=0.6)
+        axes.plot(row["cosine"], place, "o", color=ink, mfc="white", ms=7, mew=1.6)
+        axes.plot(row["agree"], place, "o", color=ink, ms=7)
+        axes.plot(row["among ten"], place, "|", color="0.6", ms=10, mew=2)
+    for column, said, side in (
+        ("cosine", "cosine", "right"), ("agree", "second look", "left"),
+        ("among ten", "one of ten is right", "center"),
+    ):  # fmt: skip
+        axes.annotate(said, (rows[column].iloc[0], 0), (0, 9), textcoords="offset points",
+                      ha=side, color="0.3", fontsize=9)  # fmt: skip
+    names = [f"{str(kind).replace('-', ' ').lower()} ({row['n']:.0f})"
+             for kind, row in rows.iterrows()]  # fmt: skip
+    axes.set_yticks(range(len(rows)), names, fontsize=9.5)
+    axes.get_yticklabels()[0].set_fontweight("bold")
+    axes.set(xlim=(0, 104), ylim=(len(rows) - 0.5, -0.9), xlabel="Recall@1 (%)")
+    axes.grid(False, axis="y")
+    return figures.example({str(kind): row.to_dict() for kind, row in by_kind.iterrows()})
 
 
 # Other second looks
@@ -358,70 +365,92 @@ class Measured(NamedTuple):
     ten: dict[str, pd.Series]
 
 
-def measure(counted: Counted, kept: Kept) -> Measured:
-    """Each way on the known queries, one setting for all products, chosen by the other groups."""
-    table = pd.read_csv(ROOT / "data" / "evidence" / "30_matches.csv")
-    known = ~counted.new
-    queries, right, product = counted.queries[known], counted.right[known], counted.product[known]
-    assert (table["query"] == queries).all(), "other queries"
-    labels = torch.from_numpy(counted.images.labels)[torch.from_numpy(counted.gallery)]
-    q, g = counted.x[torch.from_numpy(queries)], counted.x[torch.from_numpy(counted.gallery)]
-    relevant = labels == torch.from_numpy(product)[:, None]
-    at = np.arange(len(queries))
+class Known(NamedTuple):
+    """The known queries: which of the gallery is right for each, in the order of any scores."""
 
-    def mean(values: NDArray[Any]) -> pd.Series:
-        return 100 * pd.Series(values * 1.0).groupby(product).mean()
+    product: NDArray[np.int64]  # (Q,)
+    right: NDArray[np.bool_]  # (Q, 10), by cosine
+    relevant: Tensor  # (Q, G)
 
-    def in_order(scores: Tensor) -> NDArray[Any]:
-        return relevant.gather(1, scores.sort(dim=1, descending=True, stable=True)[1]).numpy()
+    def mean(self, values: NDArray[Any]) -> pd.Series:
+        """Of each product, in percent: (Q,) -> (81,)."""
+        return 100 * pd.Series(values * 1.0).groupby(self.product).mean()
 
-    def precision(rights: NDArray[Any]) -> NDArray[Any]:
+    def in_order(self, scores: Tensor) -> NDArray[Any]:
+        """Is the first, the second, ... right? (Q, G) -> (Q, G)."""
+        order = scores.sort(dim=1, descending=True, stable=True)[1]
+        return self.relevant.gather(1, order).numpy()
+
+    def scored(self, rights: NDArray[Any]) -> tuple[pd.Series, pd.Series]:
+        """Recall@1 and mAP of each product: (Q, G)."""
         share = rights.cumsum(axis=1) / np.arange(1, rights.shape[1] + 1)
-        return np.asarray((share * rights).sum(axis=1) / rights.sum(axis=1))
+        precision = np.asarray((share * rights).sum(axis=1) / rights.sum(axis=1))
+        return self.mean(rights[:, 0]), self.mean(precision)
 
-    def others_choose(hits: NDArray[Any]) -> NDArray[np.intp]:
-        recalls = pd.DataFrame(hits.T * 1.0).groupby(product).mean()
-        setting = np.zeros(len(product), int)
+    def chosen(self, hits: NDArray[Any]) -> NDArray[np.intp]:
+        """The best setting of the other groups' products, for each query: (settings, Q) -> (Q,)."""
+        recalls = pd.DataFrame(hits.T * 1.0).groupby(self.product).mean()
+        setting = np.zeros(len(self.product), int)
         for group in grocery.FOLDS:
-            best = (
-                recalls.loc[np.setdiff1d(recalls.index, group)].mean().round(9).to_numpy().argmax()
-            )
-            setting[np.isin(product, group)] = best
+            others = recalls.loc[np.setdiff1d(recalls.index, group)].mean().round(9)
+            setting[np.isin(self.product, group)] = others.to_numpy().argmax()
         return setting
 
-    by_cosine = in_order(q @ g.T)
-    assert (by_cosine[:, :10] == right).all(), "the table has other first results"
-    found = Measured({"cosine": mean(right[:, 0])}, {"cosine": mean(precision(by_cosine))}, {}, {},
-                     mean(np.asarray(right.any(axis=1))), {})  # fmt: skip
 
-    def reordered(scores: NDArray[Any]) -> NDArray[Any]:
-        anew = np.take_along_axis(right, np.argsort(-scores, axis=1, kind="stable"), axis=1)
-        return np.hstack([anew, by_cosine[:, 10:]])
+def measure(counted: Counted, kept: Kept) -> Measured:
+    """Each way on the known queries, one setting for all products, chosen by the other groups."""
+    own = ~counted.new
+    labels = torch.from_numpy(counted.images.labels)[torch.from_numpy(counted.gallery)]
+    q, g = counted.x[torch.from_numpy(counted.queries[own])], counted.x[counted.gallery]
+    relevant = labels == torch.from_numpy(counted.product[own])[:, None]
+    known = Known(counted.product[own], counted.right[own], relevant)
+    by_cosine = known.in_order(q @ g.T)
+    assert (by_cosine[:, :10] == known.right).all(), "the table has other first results"
+    found = Measured({}, {}, {}, {}, known.mean(np.asarray(known.right.any(axis=1))), {})
+    found.recalls["cosine"], found.precisions["cosine"] = known.scored(by_cosine)
+    best = np.hstack(
+        [np.sort(known.right)[:, ::-1], by_cosine[:, 10:]]
+    )  # the right ones of ten first
+    found.precisions["most"] = known.scored(best)[1]
+    _by_matches(found, known, counted, kept, by_cosine[:, 10:])
+    _by_neighbors(found, known, q, g)
+    return found
 
-    found.precisions["most"] = mean(precision(reordered(right * 1.0)))
+
+def _by_matches(
+    found: Measured, known: Known, counted: Counted, kept: Kept, rest: NDArray[Any]
+) -> None:
+    """Add the ways that reorder the first ten; the ``rest`` stays (Q, G - 10)."""
+    table = pd.read_csv(ROOT / "data" / "evidence" / "30_matches.csv")
+    own, at = ~counted.new, np.arange(len(known.product))
+    assert (table["query"] == counted.queries[own]).all(), "other queries"
     rules = [rerank.Rule(*pair) for pair in itertools.product(rerank.WEIGHTS, rerank.TRUSTS)]
     for way, (net, pair) in zip(ARMS, kept.costs, strict=True):
         counts = np.array([[int(one) for one in row.split()] for row in table[way]])
-        tried = np.array([rule.scores(counted.cosines[known], counts) for rule in rules])
-        setting = others_choose(right[at, tried.argmax(axis=2)])
-        rights = reordered(tried[setting, at])
-        found.recalls[way], found.precisions[way] = mean(rights[:, 0]), mean(precision(rights))
+        tried = np.array([rule.scores(counted.cosines[own], counts) for rule in rules])
+        setting = known.chosen(known.right[at, tried.argmax(axis=2)])
+        order = np.argsort(-tried[setting, at], axis=1, kind="stable")
+        rights = np.hstack([np.take_along_axis(known.right, order, axis=1), rest])
+        found.recalls[way], found.precisions[way] = known.scored(rights)
         found.chosen[way] = [list(rules[i]) for i in pd.unique(setting)]
         found.costs[way] = net + 10 * pair  # the gallery's points are there
+
+
+def _by_neighbors(found: Measured, known: Known, q: Tensor, g: Tensor) -> None:
+    """Add the ways that order the whole gallery anew, by what was found."""
     ways: dict[str, Callable[[Tensor, Tensor, int], Tensor]]
     ways = {"query expansion": expanded, "k-reciprocal": reciprocal}
     for way, of_all in ways.items():
         start = time.process_time()
-        each = [in_order(of_all(q, g, size)) for size in SIZES[way]]
+        each = [known.in_order(of_all(q, g, size)) for size in SIZES[way]]
         found.costs[way] = 1000 * (time.process_time() - start) / len(q) / len(each)
-        setting = others_choose(np.array([rights[:, 0] for rights in each]))
-        rights = np.array(each)[setting, at]
-        found.recalls[way], found.precisions[way] = mean(rights[:, 0]), mean(precision(rights))
+        setting = known.chosen(np.array([rights[:, 0] for rights in each]))
+        rights = np.array(each)[setting, np.arange(len(q))]
+        found.recalls[way], found.precisions[way] = known.scored(rights)
         found.chosen[way] = [SIZES[way][i] for i in pd.unique(setting)]
         if way == "query expansion":
-            by_ten = each[SIZES[way].index(10)]
-            found.ten.update({"Recall@1": mean(by_ten[:, 0]), "mAP": mean(precision(by_ten))})
-    return found
+            ten = known.scored(each[SIZES[way].index(10)])
+            found.ten.update(zip(("Recall@1", "mAP"), ten, strict=True))
 
 
 def methods(
@@ -429,7 +458,7 @@ def methods(
 ) -> tuple[Figure, dict[str, Any]]:
     """Recall@1 and mAP of each way over the cosine, both of the same run."""
     ways = list(found.costs)
-    fig, panels = plt.subplots(2, 2, figsize=(6.5, 5.4), sharey=True, sharex="row")
+    fig, panels = plt.subplots(2, 2, figsize=(6.5, 5.4), sharey=True, sharex=True)
     drawn: dict[str, Any] = {kind: {} for kind in sorts}
     measures = {"Recall@1": found.recalls, "mAP": found.precisions}
     for row, (of, each) in zip(panels, measures.items(), strict=True):
