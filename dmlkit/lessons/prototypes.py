@@ -1,6 +1,5 @@
 """What lesson 06 draws."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,6 @@ import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from torch import Tensor
 
 import dmlkit
@@ -21,59 +19,47 @@ OVERLAP = 1 / 8
 #: Of the classes of an episode.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
 
-#: Where the query of the first picture stands, and five images of each of three classes: no image
-#: lies on the way to another.
-PLACE = (0.0, 0.0)
-PLACES = tuple(
-    (r * math.cos(math.radians(turn + each)), r * math.sin(math.radians(turn + each)))
-    for turn, sizes in (
-        (180, (1.1, 0.66, 1.15, 0.74, 1.0)),
-        (60, (1.0, 0.72, 1.12, 0.66, 1.06)),
-        (-60, (1.06, 0.68, 1.12, 0.72, 0.98)),
-    )
-    for each, r in zip((-48, -24, 0, 24, 48), sizes, strict=True)
-)
 
+def episode_of(images: Tensor, query: Tensor) -> tuple[Figure, dict[str, Any]]:
+    """A query, five images of each of three characters and their mean, all as they are.
 
-def episode_of(images: Tensor, query: Tensor) -> Figure:
-    """A query among five images of each of three characters, by the mean and as neighbors.
-
-    Images (3, 5, 32, 32) and a query (32, 32); their places are made up.
+    Images (3, 5, 32, 32) and a query (32, 32), from 0 to 1. Under each stands the squared distance
+    of its pixels to the query's.
     """
-    f, support = torch.tensor(PLACE), torch.tensor(PLACES).view(3, 5, 2)
-    fig, panels = plt.subplots(1, 2, figsize=(7.4, 3.4), layout="constrained")
-    for axes, way in zip(panels, ("mean: 3 distances", "neighbors: 15 distances"), strict=True):
-        for k, color in enumerate(COLORS[:3]):
-            c = support[k].mean(dim=0)
-            for j, place in enumerate(support[k]):
-                if way.startswith("mean"):
-                    axes.plot(*torch.stack([c, place]).T, color=color, lw=1, alpha=0.5, zorder=1)
-                else:
-                    axes.plot(*torch.stack([f, place]).T, color="0.25", lw=1.1, ls=":", zorder=1)
-                _stamp(axes, images[k, j], place, color)
-            if way.startswith("mean"):
-                axes.plot(*torch.stack([f, c]).T, color="0.25", lw=1.6, ls=":", zorder=3)
-                axes.plot(*c, "*", color=color, ms=19, mec="black", mew=0.8, zorder=9)
-        _stamp(axes, query, f, "black", 2.6)
-        axes.set(xlim=(-1.35, 1.35), ylim=(-1.2, 1.2), aspect="equal")
-        axes.set_axis_off()
-        axes.set_title(way, weight="bold", fontsize=11)
-    return fig
+    shown = torch.cat([images, images.mean(dim=1, keepdim=True)], dim=1)  # (3, 6, 32, 32)
+    squares = (shown - query).square().sum(dim=(2, 3))  # (3, 6)
+    fig = plt.figure(figsize=(6.5, 3.3))
+    grid = fig.add_gridspec(
+        3, 9, width_ratios=[1.25, 0.45, 1, 1, 1, 1, 1, 0.5, 1],
+        left=0.01, right=0.97, top=0.89, bottom=0.07, wspace=0.1, hspace=0.32,
+    )  # fmt: skip
+    _photo(fig.add_subplot(grid[1, 0]), query, "black", "query")
+    for k, color in enumerate(COLORS[:3]):
+        for j in range(6):
+            axes = fig.add_subplot(grid[k, 2 + j + (j == 5)])
+            _photo(axes, shown[k, j], color, f"{squares[k, j]:.0f}", bold=j == 5)
+            if k == 0 and j in (2, 5):
+                title = "five known images of each character" if j == 2 else "mean"
+                axes.set_title(title, fontsize=10, weight="bold", pad=5)
+        arrow = fig.add_subplot(grid[k, 7])
+        arrow.set_axis_off()
+        arrow.text(0.5, 0.5, "→", ha="center", va="center", fontsize=15, color=color)
+    table = {
+        "nearest image": squares[:, :5].min().item(), "nearest mean": squares[:, 5].min().item(),
+        "probability, T = 10": (-squares[:, 5] / 10).softmax(dim=0)[0].item(),
+        "score, T = 10": {f"{k}": -one.item() / 10 for k, one in enumerate(squares[:, 5])},
+    }  # fmt: skip
+    return fig, {"raw pixels": figures.example(table)}
 
 
-def _stamp(axes: Axes, image: Tensor, at: Tensor, color: str, width: float = 1.6) -> None:
-    """A small picture at its point, in a frame of its class."""
-    box = OffsetImage(1 - image.numpy(), zoom=0.72, cmap="gray")
-    frame = {"edgecolor": color, "linewidth": width}
-    axes.add_artist(
-        AnnotationBbox(
-            box,
-            (float(at[0]), float(at[1])),
-            pad=0.08,
-            bboxprops=frame,
-            zorder=5 + (color == "black"),
-        )
-    )
+def _photo(axes: Axes, image: Tensor, color: str, words: str, bold: bool = False) -> None:
+    """A picture in a frame of its class, and what stands under it."""
+    axes.imshow(1 - image.numpy(), cmap="gray", vmin=0, vmax=1)
+    axes.set(xticks=[], yticks=[])
+    axes.grid(False)
+    axes.set_xlabel(words, fontsize=9, labelpad=2, color=color, weight="bold" if bold else None)
+    for edge in axes.spines.values():
+        edge.set(visible=True, edgecolor=color, linewidth=3 if bold else 1.8)
 
 
 def force(s: Tensor, f: Tensor, felt: Mapping[str, Sequence[Tensor]]) -> Figure:
