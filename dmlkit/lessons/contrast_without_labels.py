@@ -89,14 +89,51 @@ def free(part: Part) -> dict[str, Tensor]:
     return {"color histogram": F.normalize(color_histogram(x))} | centered
 
 
-def toy_loss(weights: Tensor, change: float) -> Tensor:
-    """NT-Xent of the network of two weights, τ = 0.5: (N, 2) -> (N,)."""
+def toy(weights: Tensor, change: float) -> tuple[Tensor, Tensor]:
+    """Angles of the eight views that a network of two weights makes, and their NT-Xent, τ = 0.5.
+
+    (N, 2) -> (N, 8) and (N, 8); views i and i + 4 are of one image.
+    """
     color = torch.cat([COLOR + change * FIRST, COLOR - change * FIRST])  # (8,)
     shape = torch.cat([SHAPE + 0.3 * SECOND, SHAPE - 0.3 * SECOND])
     angle = weights @ torch.stack([color, shape])  # (N, 8)
     s = (angle[:, :, None] - angle[:, None, :]).cos() / 0.5  # (N, 8, 8)
     s = s.masked_fill(torch.eye(8, dtype=torch.bool), -torch.inf)
-    return -s.log_softmax(dim=2)[:, torch.arange(8), torch.arange(8).roll(4)].mean(dim=1)
+    return angle, -s.log_softmax(dim=2)[:, torch.arange(8), torch.arange(8).roll(4)]
+
+
+def toy_loss(weights: Tensor, change: float) -> Tensor:
+    """The mean NT-Xent of the toy's eight views: (N, 2) -> (N,)."""
+    return toy(weights, change)[1].mean(dim=1)
+
+
+#: Weights and change of color of the toy's printed pairs.
+PAIRS = {
+    "color alone, kept": ((1.0, 0.0), 0.0), "color alone, changed": ((1.0, 0.0), 0.6),
+    "shape alone": ((0.0, 1.0), 0.6),
+}  # fmt: skip
+
+
+def four_pairs() -> tuple[str, dict[str, float]]:
+    """The angles of both views of each of the toy's images with their loss; and mean losses."""
+    columns, means = [], {}
+    for name, (weights, change) in PAIRS.items():
+        angle, loss = (each.view(2, 4).T for each in toy(torch.tensor([weights]), change))
+        means[name] = loss.mean().item()
+        lines = [
+            f"{a:5.0f}° {b:5.0f}°  loss {c:.2f}"
+            for (a, b), c in zip(angle.rad2deg().tolist(), loss.mean(dim=1), strict=True)
+        ]
+        columns.append([f"{name:>24}", *lines, f"mean {means[name]:.2f}"])  # fmt: skip
+    first = [
+        "color, shape",
+        *(f"{c:4.1f}, {s:4.1f}" for c, s in zip(COLOR, SHAPE, strict=True)),
+        "",
+    ]
+    rows = zip(first, *columns, strict=True)
+    return "\n".join(
+        f"{a:12}" + "".join(f"{each:>26}" for each in rest) for a, *rest in rows
+    ), means
 
 
 def views(part: Part, photographs: Part, kinds: Mapping[str, Callable[[Tensor], Tensor]]) -> Figure:

@@ -222,7 +222,7 @@ def answer(
     left.set(xlim=(1.5, 90), ylim=(0, 80), xlabel="scale α", ylabel="Recall@1 (%)")
     left.legend(loc="lower right", bbox_to_anchor=(1, 0.12), frameon=False, fontsize=8)
     left.grid(False, axis="x")
-    shown = [f"{pair}{when}" for pair in ("8 − 2", "18 − 8", "18 − 2") for when in ("", LATE)]
+    shown = [f"{pair}{when}" for pair in ("8 − 2", "18 − 8", "18 − 2") for when in (LATE, "")]
     figures.gains(right, {f"α = {name}".replace(", ", ",\n"): gain[name] for name in shown})
     rows = {name: figures.summary(values) for name, values in gain.items()}
     kept = {f"{alpha}": figures.sample(each) for alpha, each in found.items()}
