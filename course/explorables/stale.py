@@ -46,8 +46,8 @@ EXPLORABLE = Explorable(
     figure="10_drift",
     alt="A memory drawn as a ring of batches, at one step of a training: where the next batch "
     "enters, how old each batch is, and how far its entries have moved.",
-    discover="The newest batch takes the place of the oldest. In the first ten steps, and at step "
-    "47, some entries have moved by more than two images of one character differ; at the end, "
+    discover="The newest batch takes the place of the oldest. In the first ten steps, and at steps "
+    "47 and 48, some entries have moved by more than two images of a character differ; at the end, "
     "while the learning rate falls, even the oldest have hardly moved.",
     choices=(
         Choice(

@@ -79,39 +79,46 @@ def search(
 
 
 def answer(
-    found: Mapping[str, np.ndarray], gain: Mapping[str, np.ndarray]
-) -> tuple[Figure, dict[str, Any]]:
+    found: Mapping[str, np.ndarray], mine: Mapping[str, np.ndarray],
+    gain: Mapping[str, np.ndarray], overlap: float,
+) -> tuple[Figure, dict[str, Any]]:  # fmt: skip
     """What old and fresh entries gain over today's batch, by places; right, the differences.
 
-    ``found`` is Recall@1 (networks,) of "old 32", "old 64", …, "fresh 64", …; ``gain`` by name,
-    the rule's difference first.
+    ``found`` is Recall@1 (networks,) of "old 32", "old 64", …, "fresh 64", …, and ``mine`` that of
+    the reader's networks; ``gain`` is by name, the rule's difference first.
     """
-    fig, (left, right) = plt.subplots(1, 2, figsize=(7.4, 3.6), width_ratios=(1.3, 1),
+    fig, (left, right) = plt.subplots(1, 2, figsize=(7.4, 3.7), width_ratios=(1.3, 1),
                                       layout="constrained")  # fmt: skip
     fig.set_layout_engine("constrained", wspace=0.12)
-    kinds: dict[str, dict[str, np.ndarray]] = {"old": {}, "fresh": {}}
-    for name, each in found.items():
-        kind, _, size = name.partition(" ")
-        if size and size != "32":
-            kinds[kind][size] = each - found["old 32"]
-    swept = figures.sweep(left, kinds["old"], {"today's\n batch": 0.0}, unit="", digits=1)
-    order = [*kinds["old"]]
-    left.plot(range(len(order)), [each.mean() for each in kinds["old"].values()],
-              color=figures.RIGHT, lw=1.6, zorder=1)  # fmt: skip
-    places = [order.index(size) for size in kinds["fresh"]]
-    left.plot(places, [each.mean() for each in kinds["fresh"].values()], "D--", ms=7, mfc="white",
-              color="0.3", mew=1.5, lw=1.2, zorder=5)  # fmt: skip
-    left.annotate("fresh", (places[-1], kinds["fresh"][order[places[-1]]].mean()), (9, -12),
-                  textcoords="offset points", fontsize=8.5, color="0.3")  # fmt: skip
+    old, fresh = (
+        {name.split()[1]: each - found["old 32"] for name, each in found.items()
+         if name.startswith(kind) and name != "old 32"} for kind in ("old", "fresh")
+    )  # fmt: skip
+    swept = figures.sweep(left, old, {"today's\n batch": 0.0}, unit="", digits=1)
+    order, means = [*old], [float(each.mean()) for each in old.values()]
+    for text, (place, mean) in zip(left.texts[: len(order)], enumerate(means), strict=True):
+        text.remove()  # above the highest dot it would be read as that dot's
+        said = f"{mean:+.1f}".replace("-", "−")
+        left.text(place, 0.02, said, transform=left.get_xaxis_transform(), fontsize=9,
+                  color=figures.RIGHT, weight="bold", ha="center")  # fmt: skip
+    left.plot(range(len(order)), means, color=figures.RIGHT, lw=1.6, zorder=1, label="old")
+    left.plot([order.index(size) for size in fresh], [each.mean() for each in fresh.values()],
+              "D--", ms=7, mfc="white", color="0.3", mew=1.5, lw=1.2, label="fresh")  # fmt: skip
+    yours = [(mine[f"old {size}"] - mine["old 32"]).mean() for size in order]
+    left.plot(range(len(order)), yours, "x", color=figures.WRONG, ms=7, mew=2, label="your old")
+    left.legend(loc="upper left", ncols=3, frameon=False, fontsize=8, handlelength=1.4,
+                columnspacing=1)  # fmt: skip
+    low, high = left.get_ylim()
+    left.set_ylim(low - 0.1 * (high - low), high + 0.12 * (high - low))
     older = [(int(size) / 32 - 1) / 2 for size in order]  # half an image in an earlier batch
     left.set_xticks(range(len(order)), [f"{size}\n({each:.1f})" for size, each in
                                         zip(order, older, strict=True)])  # fmt: skip
-    left.set_xlabel("places of the memory (older images of the same character)")
+    left.set_xlabel("places of the memory\n(older images of the same character)")
     left.set_title("points above today's batch alone", loc="left", fontsize=9, weight="bold")
-    rows = figures.gains(right, gain)
+    rows = figures.gains(right, gain, overlap=overlap)
     right.set_title("difference (points)", loc="left", fontsize=9, weight="bold")
-    fresh = {size: figures.sample(each) for size, each in kinds["fresh"].items()}
-    return fig, {"gain": rows, "curve": swept["scores"], "fresh": fresh}
+    swept["fresh"] = {size: figures.sample(each) for size, each in fresh.items()}
+    return fig, {"gain": rows, "curve": swept}
 
 
 def push(ring: Any, batches: Sequence[int], each: int) -> Figure:
