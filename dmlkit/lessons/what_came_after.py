@@ -1,5 +1,6 @@
 """What lesson 25 draws, and the small shops that its networks learn from."""
 
+import json
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -408,6 +409,69 @@ SHOWN = {
 }
 
 
+#: Frozen networks that studies/networks.py measured on groceries.
+FROZEN = ("mobilenet_v2", "tf_efficientnet_lite0", "tf_efficientnet_lite2")
+#: Heads of the earlier study that thinned products and photographs, and what their maps say.
+HEADS = {"head from principal axes": "begins at principal axes", "head": "begins at random"}
+CLASSES, EACH = (5, 10, 20, 40, 60), (2, 5, 10, 20, 40)
+THINNED = dmlkit.ROOT / "data" / "evidence" / "25_thinned.csv"
+
+
+def halfway() -> dict[str, Any]:
+    """What 60 steps at 224 pixels brought, by product (mean of three draws of photographs)."""
+    study = pd.read_csv(THINNED)
+
+    def of(measure: str, share: str, draws: int = 3) -> pd.Series:
+        arms = [f"whole network, 5 × 10, 224 pixels, draw {d}, {share}" for d in range(draws)]
+        rows = study[study["arm"].isin(arms) & (study["measure"] == measure)]
+        each = pd.concat([pd.Series(json.loads(text)) for text in rows["by_class"]])
+        return 100 * each.groupby(each.index).mean()
+
+    before, middle, after = (of("recall_at_1", *a) for a in (("0", 1), ("0.5",), ("1",)))
+    coarse = {"before": of("coarse_at_1", "0", 1), "after": of("coarse_at_1", "1")}
+    return {
+        "gain": figures.sample((after - before).tolist()),
+        "halfway minus all the way": figures.sample((middle - after).tolist()),
+        "halfway minus before": figures.sample((middle - before).tolist()),
+        "coarse": figures.example({key: float(its.mean()) for key, its in coarse.items()}),
+        "coarse, after minus before": figures.sample((coarse["after"] - coarse["before"]).tolist()),
+    }
+
+
+def thinned() -> tuple[Figure, dict[str, Any]]:
+    """What two narrow heads gain on untouched features, by products and photographs of each."""
+    study = pd.read_csv(THINNED)
+    study = study[study["measure"] == "recall_at_1"]
+    every = data.load("grocery64", "test", fold=None)
+    kind_of = dict(zip(np.array(every.class_names)[every.labels], every.groups, strict=True))
+
+    def of(way: str) -> pd.Series:
+        return 100 * pd.concat([pd.Series(json.loads(p)) for p in study[study.arm == way].by_class])
+
+    gains: dict[str, Any] = {}
+    for way in HEADS:
+        ways = [[f"{way}, {C} × {n}" for n in EACH] for C in CLASSES]
+        cells = [[interval(by_kinds(of(name) - of("untouched"), kind_of))[:3] for name in row]
+                 for row in ways]  # fmt: skip
+        gains[way] = dict(zip(("mean", "low", "high"), np.moveaxis(np.array(cells), 2, 0), strict=True))
+    fig, panels = plt.subplots(1, 2, figsize=(6.5, 3.4), sharey=True, layout="constrained")
+    for axes, (kind, its) in zip(panels, gains.items(), strict=True):
+        mean, low, high = (np.array(its[key]) for key in ("mean", "low", "high"))
+        axes.imshow(mean, cmap="RdBu", vmin=-12, vmax=12, origin="lower")
+        for (r, c), value in np.ndenumerate(mean):
+            weight = "bold" if low[r, c] > 0 or high[r, c] < 0 else "normal"
+            said = f"{value:+.1f}".replace("-", "−")
+            axes.text(c, r, said, ha="center", va="center", fontsize=8, fontweight=weight)
+        axes.set_xticks(range(len(EACH)), map(str, EACH))
+        axes.set_yticks(range(len(CLASSES)), map(str, CLASSES))
+        axes.set_title(HEADS[kind], fontweight="bold", loc="left", fontsize=10)
+        axes.grid(False)
+    panels[0].set_ylabel("products")
+    fig.supxlabel("photographs of each product", fontsize=9)
+    kept = {way: {end: cells.tolist() for end, cells in its.items()} for way, its in gains.items()}
+    return fig, {"gains": kept, "halfway": halfway()}
+
+
 def places() -> tuple[Figure, dict[str, Any]]:
     """Places of 48 frozen networks on four published sets, as others measured them."""
     table = pd.read_csv(dmlkit.ROOT / "data" / "reported" / "mieb_i2i.csv")
@@ -426,9 +490,11 @@ def places() -> tuple[Figure, dict[str, Any]]:
     axes.set_yticks([1, 12, 24, 36, 48])
     axes.grid(False)
     agree = hits.corr("spearman").to_numpy()[np.triu_indices(4, k=1)]
+    own = pd.read_csv(dmlkit.ROOT / "data" / "evidence" / "25_networks.csv", index_col="class")
     first = place.eq(1).any(axis=1) & place.eq(1).all(axis=1)
     return fig, {
         "networks": len(hits),
+        "groceries": {name: figures.summary(100 * own[f"{name}@224"]) for name in FROZEN},
         "agree": [float(agree.min()), float(agree.max())],
         "first everywhere": int(first.sum()),
         "best of worst places": float(place.max(axis=1).min()),
