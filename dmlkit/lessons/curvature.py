@@ -332,14 +332,16 @@ def answer(
     large, (left, *_, right) = grid["all"], [grid[material] for material in found]
     large.axhspan(-5, 5, color="0.93", zorder=0)
     large.axhline(0, color="0.3", lw=1, zorder=1)
-    large.text(2.45, 5.6, "less than 5 points", color="0.3", fontsize=8.5, ha="left")
+    large.text(2.1, -8, "gray: less than 5 points", color="0.3", fontsize=8.5)
     large.set_xticks(range(len(rows)), [*rows])
-    large.set(xlabel="dimensions d, of both spaces", xlim=(-0.45, len(rows) - 0.3))
+    large.set(xlabel="dimensions d, of both spaces", xlim=(-0.45, len(rows) - 0.6), ylim=(-10, 52))
     large.set_ylabel("curved − flat (points)")
-    large.set_title("what curvature adds", loc="left", weight="bold", fontsize=10)
+    led = [name for name, rows in drawn["difference"].items() if rows["2"]["low"] > 5]
+    said = f"with few dimensions curved leads on {' and '.join(led) or 'none'}"
+    large.set_title(said, loc="left", weight="bold", fontsize=10)
     left.set_ylabel("precision (%)")
     right.axhline(raw, color="0.5", lw=1.2, ls="--", zorder=0)
-    right.text(-0.2, raw + 3, f"untouched: {raw:.0f}", color="0.4", fontsize=8)
+    right.text(-0.2, raw + 14, f"untouched: {raw:.0f}", color="0.4", fontsize=8)
     drawn["floor"] = figures.example({"untouched features": raw, "untrained": dict(untrained)})
     return fig, drawn
 
@@ -356,7 +358,8 @@ def _difference(
         axes.plot(place, row["mean"], "o", color=ink, ms=5.5, zorder=4)
     row = [*rows.values()][at]
     name = {"random": "random links"}.get(material, material)
-    axes.annotate(f"{name} {row['mean']:+.0f}".replace("-", "−"), (x[at], row["mean"]), away,
+    number = f" {row['mean']:+.0f}" if row["low"] > 5 else ""
+    axes.annotate(name + number, (x[at], row["mean"]), away,
                   textcoords="offset points", color=ink, weight="bold", fontsize=9)  # fmt: skip
 
 
@@ -376,11 +379,11 @@ def _levels(
     if untrained is not None:
         axes.plot(places, untrained, ":", color="0.5", lw=1.4)
     if material == "trees":
-        axes.text(0.2, 88, "curved", color=INK, weight="bold", fontsize=8.5)
+        axes.text(0.9, 105, "curved", color=INK, weight="bold", fontsize=8.5)
         axes.text(1.3, 47, "flat", color=CONTROL, weight="bold", fontsize=8.5)
         axes.text(1, 11, "untrained", color="0.4", fontsize=8)
     axes.set_xticks(places, [f"{d}" for d in of["flat"]])
-    axes.set(ylim=(0, 108), yticks=(0, 50, 100), xlim=(-0.3, len(places) - 0.7))
+    axes.set(ylim=(0, 120), yticks=(0, 50, 100), xlim=(-0.3, len(places) - 0.7))
     name = {"random": "random links"}.get(material, material)
     axes.set_title(name, loc="left", weight="bold", fontsize=9)
 
@@ -402,8 +405,9 @@ def discs(
         axes.add_patch(Circle((0, 0), 1, fill=False, color="0.4", lw=1))
         axes.add_patch(Circle((0, 0), math.tanh(ring / 2), fill=False, color="0.4", lw=1, ls=":"))
         axes.scatter(*x[of < 0].T, s=4, color="0.8", lw=0)
-        for pair in edges.get(name, ()):
-            way = _geodesic(*(complex(*x[node]) for node in pair), 1)
+        z = x @ (1, 1j)
+        for child, parent in edges.get(name, ()):
+            way = _geodesic(complex(z[child]), complex(z[parent]), 1)
             axes.plot(way.real, way.imag, color="0.6", lw=0.6, zorder=2)
         for k in sorted({*of} - {-1}, reverse=True):  # the largest nodes lie below
             size = 11 if -1 in of else 8 + 9 * k

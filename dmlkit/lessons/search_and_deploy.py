@@ -406,7 +406,7 @@ def by_size(
     axes.axhline(0, color="0.3", lw=1)
     axes.axhline(2, color="0.3", lw=1, ls=":")
     axes.text(every[0], 1.8, "2: a threshold pays", color="0.3", fontsize=8, va="top")
-    axes.set_title("the more products, the less a\nthreshold saves (equal price)", loc="left",
+    axes.set_title("the more products, the less\nthe cosine saves (equal price)", loc="left",
                    fontweight="bold", fontsize=10)  # fmt: skip
     _map(chart, prices, price)
     drawn["equal price"] = {
