@@ -91,46 +91,93 @@ def trap(
 
 
 #: What is dealt, as the verdict names it.
-_ROWS = {"length, untrained": "lengths,\nrandom weights", "length, trained": "lengths,\ntrained",
-         "length, SEC": "lengths,\nwith SEC", "found, trained": "Recall@1,\ntrained",
-         "found, SEC": "Recall@1,\nwith SEC"}  # fmt: skip
-_SPANS = {"size/length, trained": "lengths, trained,\nminus chance",
-          "size/length, untrained": "the same,\nrandom weights",
-          "training adds": "lengths: change\nby training",
-          "SEC adds to length": "lengths: change\nby SEC",
-          "SEC adds to found": "Recall@1: change\nby SEC"}  # fmt: skip
+_ROWS = {"length, trained": "lengths,\ntrained", "length, untrained": "lengths,\nrandom weights",
+         "found, trained": "Recall@1,\ntrained"}  # fmt: skip
 
 
 def answer(
-    luck: Mapping[str, Array], results: Mapping[str, Any], numbers: Mapping[str, Any]
+    luck: Mapping[str, Array],
+    numbers: Mapping[str, Any],
+    length: Array,
+    found: Array,
+    groups: Array,
+    names: Sequence[str],
 ) -> Figure:
-    """The kind's share beside those of random deals; and differences, with their intervals."""
-    fig, (left, right) = plt.subplots(
-        1, 2, figsize=(6.9, 4.3), width_ratios=(1.2, 1), layout="constrained"
-    )
-    bins = np.linspace(0, 8, 41)
-    for row, what in enumerate(_ROWS):
-        high, _ = np.histogram(luck[what], bins)
-        left.stairs(row + 0.3 - 0.6 * high / high.max(), bins, baseline=row + 0.3, fill=True,
-                    color=LUCK)  # fmt: skip
-        ink = TRAINED if what == "length, trained" else "0.35"
-        share = results[what]["share"]
-        left.plot([share] * 2, [row - 0.3, row + 0.3], color=ink, lw=4, solid_capstyle="butt")
-        left.text(share + 0.8, row, f"{share:.0f} %", color=ink, fontweight="bold", va="center")
-    left.text(4.6, -0.52, "by chance", color="0.4", fontsize=9, va="center")
-    left.set_yticks(range(len(_ROWS)), [*_ROWS.values()])
-    left.set(xlim=(0, 31), ylim=(len(_ROWS) - 0.5, -0.75),
-             xlabel="share that the kind explains (%)")  # fmt: skip
-    left.set_title("share of the kind, and of deals", loc="left", fontsize=9, fontweight="bold")
+    """The kind's share minus chance, above what deals give; and length by Recall@1, by kind."""
+    fig, (top, low) = plt.subplots(2, 1, figsize=(6.5, 6.6), height_ratios=(1, 1.75))
     rows = {}
-    for key, said in _SPANS.items():
-        of, _, what = key.partition("/")
-        ends = numbers[of][what] if what else numbers[of]
+    for row, (what, said) in enumerate(_ROWS.items()):
+        dealt = luck[what] - luck[what].mean()
+        high, bins = np.histogram(dealt, 24)
+        top.stairs(row + 0.4 - 0.75 * high / high.max(), bins, baseline=row + 0.4, fill=True,
+                   color=LUCK, zorder=0)  # fmt: skip
+        ends = numbers["size"][what]
         rows[said] = {"mean": ends["value"], "low": ends["low"], "high": ends["high"]}
-    figures.spans(right, rows, "points of share")
-    right.set_title("beyond chance, and changes", loc="left", fontsize=9, fontweight="bold")
-    left.grid(False, axis="y")
+    figures.spans(top, rows, "points of the variance, minus the mean of the deals")
+    top.text(-3.4, 1.1, "random\ndeals", color="0.4", fontsize=9, ha="right", va="center")
+    top.set_xlim(-9, 34)
+    top.set_title("the kind explains more than deals do", loc="left", fontweight="bold")
+    x, y = (_means(values, groups, len(names)) for values in (100 * length, found))
+    ends = np.array([x.min() - 5, x.max() + 4])
+    low.plot(ends, np.poly1d(np.polyfit(x, y, 1))(ends), color="0.5", lw=1.2, ls=":", zorder=1)
+    low.axvline(100, color="0.7", lw=1, zorder=0)
+    for across, up, name in zip(x, y, names, strict=True):
+        worst = name in ("latin-accented", "math")
+        ink = TRAINED if worst else "0.35"
+        low.plot(across, up, "o", color=ink, ms=9 if worst else 6, mec="white", zorder=3)
+        left = name in _LEFT
+        low.annotate(name, (across, up), (-7 if left else 7, _LIFT.get(name, 0)), va="center",
+                     textcoords="offset points", ha="right" if left else "left", color=ink,
+                     fontsize=10, fontweight="bold" if worst else "normal")  # fmt: skip
+    low.set(xlim=ends, xlabel="mean length of the kind, in % of all", ylabel="Recall@1 (%)")
+    r = numbers["r"]["trained"]["value"]
+    low.set_title(f"longer kinds are found more: r = {r:.2f}", loc="left", fontweight="bold")
     return fig
+
+
+#: Kinds whose names stand left of their dots, or higher or lower, so that none overlap.
+_LEFT = ("arrows", "symbols", "georgian", "cyrillic", "numbers")
+_LIFT = {"cyrillic": 4, "latin-accented": -3, "georgian": -7}
+
+
+def _means(values: Array, groups: Array, count: int) -> Array:
+    """The mean of each group: (N,), (N,) -> (count,)."""
+    return np.bincount(groups, values, count) / np.bincount(groups, minlength=count)
+
+
+def length_and_recall(
+    length: Mapping[str, Array],
+    found: Mapping[str, Array],
+    groups: Array,
+    names: Sequence[str],
+    family: Array,
+) -> dict[str, Any]:
+    """How lengths and Recall@1 of the kinds go together: means, and r with its interval."""
+    count, everyone = len(names), np.arange(len(groups))
+
+    def means(way: str, some: Array) -> tuple[Array, Array]:
+        return (_means(length[way][some], groups[some], count),
+                _means(found[way][some], groups[some], count))  # fmt: skip
+
+    def r(one: Array, other: Array) -> float:
+        return float(np.corrcoef(one, other)[0, 1])
+
+    long, often = means("trained", everyone)
+    alone = np.flatnonzero(np.bincount(family)[family] == 1)
+    rest = np.array([name != "math" for name in names])
+    kept = {way: r(*means(way, everyone)) for way in length if way != "trained"} | {
+        "within kinds": r(length["trained"] - long[groups], found["trained"] - often[groups]),
+        "without math": r(long[rest], often[rest]),
+        "alone in a family": r(*means("trained", alone)),
+    }
+    return {
+        "by kind": {
+            name: {"length": float(100 * a), "found": float(b)}
+            for name, a, b in zip(names, long, often, strict=True)
+        },
+        "r": {"trained": _jackknife(lambda some: r(*means("trained", some)), family)} | kept,
+        "alone": len(alone),
+    }
 
 
 def says_yes(
