@@ -45,7 +45,7 @@ def islands(
     axes: Axes, y: Floats, of: Floats, size: float = 3.5, alpha: float = 1.0, numbers: float = 0
 ) -> None:
     """A map with a color and a mark for each class, and maybe its number: (N, 2), (N,)."""
-    places = turned(y)
+    places, marks = turned(y), []
     for i, c in enumerate(np.unique(of)):
         mark = MARKS[i // len(INK)]
         wide: dict[str, Any] = (
@@ -53,16 +53,25 @@ def islands(
         )
         ink = INK[i % len(INK)]
         axes.plot(*places[of == c].T, mark, color=ink, alpha=alpha, **wide)
-        if numbers:
-            x, y_ = np.median(places[of == c], axis=0).tolist()
-            tight = int(np.ptp(places[of == c], axis=0).max() < 0.2)  # the number would hide it
-            side = 1 if x < -0.85 else -1  # within the frame
-            axes.text(x + 0.09 * side * tight, y_, f"{i + 1}", fontsize=numbers, zorder=7,
-                      ha={0: "center", -1: "right", 1: "left"}[side * tight], va="center",
-                      fontweight="bold",
-                      path_effects=[withStroke(linewidth=2.5, foreground="white")])  # fmt: skip
+        middle = np.median(places[of == c], axis=0)
+        tight = np.ptp(places[of == c], axis=0).max() < 0.2  # the number would hide it
+        side = 1 if middle[0] < -0.8 else -1  # within the frame
+        marks.append([middle[0] + 0.17 * tight * side, middle[1]])
+    for i, (x, y_) in enumerate(_spaced(np.array(marks)) if numbers else ()):
+        axes.text(x, y_, f"{i + 1}", fontsize=numbers, zorder=7, ha="center", va="center",
+                  fontweight="bold",
+                  path_effects=[withStroke(linewidth=2.5, foreground="white")])  # fmt: skip
     axes.set(xlim=(-1.1, 1.1), ylim=(-1.1, 1.1), aspect="equal")
     figures.bare(axes)
+
+
+def _spaced(at: Floats, gap: float = 0.24) -> Floats:
+    """Places of numbers, moved until none hides another: (C, 2)."""
+    for _ in range(100):
+        away = at[:, None] - at  # (C, C, 2)
+        far = np.linalg.norm(away, axis=2)[..., None] + 1e-9
+        at = at + (0.25 * away / far * np.maximum(gap - far, 0)).sum(axis=1)
+    return at
 
 
 def paper(image: Tensor) -> Floats:
@@ -198,8 +207,13 @@ def moving(shown: Mapping[str, Floats], of: Floats) -> Figure:
     return fig
 
 
-#: How a map that knows one thing alone is drawn.
-_PAINT = {"weights alone": figures.RIGHT, "start alone": figures.WRONG}
+#: How each of the four maps is drawn: by what it knows.
+_PAINT = {
+    "neither": "0.5",
+    "start alone": figures.WRONG,
+    "weights alone": figures.RIGHT,
+    "both": "0.1",
+}
 
 
 def answer(
@@ -209,40 +223,37 @@ def answer(
     joining: Mapping[str, Floats],
     effects: Mapping[str, Floats],
 ) -> Figure:
-    """Maps of one group by what they know and the neighbors, {"weights alone, 4": …}; and levels.
+    """Maps of one group by what they know, {"both, 15": (places, % right)}; and levels, by k.
 
     ``right`` and ``joining`` have a value for each network, as ``effects`` do.
     """
     ks = [int(name) for name in joining]
-    fig = plt.figure(figsize=(6.9, 7.0))
-    parts: Any = fig.subfigures(2, 1, height_ratios=(1.25, 1))
-    for line, (way, ink) in zip(parts[0].subplots(2, len(ks)), _PAINT.items(), strict=True):
-        for axes, n in zip(line, ks, strict=True):
-            y, share = views[f"{way}, {n}"]
-            islands(axes, y, of, size=4, numbers=7.5)
-            axes.set_title(f"{n} neighbors", fontsize=9.5)
-            axes.set_xlabel(f"{share:.0f} % right", fontsize=9.5)
-        line[0].set_ylabel(way, fontweight="bold", fontsize=10, color=ink)
-    left, most = parts[1].subplots(1, 2, width_ratios=(1.2, 1))
-    for (way, ink), side in zip(_PAINT.items(), (1, -1), strict=True):
+    fig = plt.figure(figsize=(6.9, 5.6))
+    parts: Any = fig.subfigures(2, 1, height_ratios=(1, 1.75))
+    for axes, (way, ink) in zip(parts[0].subplots(1, 4), _PAINT.items(), strict=True):
+        y, share = views[f"{way}, 15"]
+        islands(axes, y, of, size=4, numbers=8)
+        axes.set_title(way, fontweight="bold", fontsize=10, color=ink)
+        axes.set_xlabel(f"{share:.0f} % right", fontsize=9.5)
+    left, most = parts[1].subplots(1, 2, width_ratios=(1.15, 1))
+    below = {"neither": 3, "start alone": -5.5, "weights alone": -5.5, "both": 2.5}
+    for way, ink in _PAINT.items():
         found = np.stack([right[f"{way}, {n}"] for n in ks])  # (ks, networks)
         ends = [statistics.interval(each) for each in found]
         left.fill_between(ks, *([e[end] for e in ends] for end in ("low", "high")),
                           color=ink, alpha=0.2, lw=0)  # fmt: skip
-        left.plot(ks, found, ".", color=ink, ms=3, alpha=0.5)
-        left.plot(ks, found.mean(axis=1), "o-", color=ink, ms=6, lw=2)
-        left.text(ks[0], 83 if side > 0 else 62, way, color=ink, fontweight="bold")
-    for name, value in {"PCA": right["PCA"].mean(), "chance": 50}.items():
-        left.axhline(value, color="0.5", lw=1.2, ls=":", zorder=0)
-        left.text(ks[-1], value + 0.8, name, fontsize=9, ha="right", color="0.3")
-    left.set(xscale="log", ylim=(44, 90), ylabel="right about the farther pair (%)")
+        left.plot(ks, found.mean(axis=1), "o-", color=ink, ms=5, lw=2)
+        left.plot(ks, [views[f"{way}, {n}"][1] for n in ks], "x", color=ink, ms=5, mew=1.2)
+        left.text(ks[-1], found.mean(axis=1)[-1] + below[way], way, color=ink, ha="right",
+                  va="center", fontweight="bold")  # fmt: skip
+    left.set(xscale="log", ylim=(42, 92), ylabel="right about the farther pair (%)")
     left.set_xticks(
         ks, [f"{n}\n{share.mean():.0f} %" for n, share in zip(ks, joining.values(), strict=True)]
     )
     left.minorticks_off()
     left.set_xlabel("neighbors; share of the weights\nthat joins classes")
-    shown = {name: each for name, each in effects.items() if "neighbors" in name}
-    figures.gains(most, shown, "points, weights − start")
+    shown = {name: each for name, each in effects.items() if "add" in name}
+    figures.gains(most, shown, "points added")
     return fig
 
 
