@@ -137,7 +137,7 @@ def answer(
 
 #: Kinds whose names stand left of their dots, or higher or lower, so that none overlap.
 _LEFT = ("arrows", "symbols", "cyrillic", "numbers")
-_LIFT = {"cyrillic": 4, "latin-accented": -3, "georgian": -3}
+_LIFT = {"cyrillic": 4, "latin-accented": -3, "georgian": -9}
 
 
 def _means(values: Array, groups: Array, count: int) -> Array:
