@@ -308,15 +308,20 @@ def _by_character(axes: Axes, before: np.ndarray, after: np.ndarray, test: Image
         axes.plot(before[own], after[own], "o", color=ink, alpha=0.6, ms=5, mew=0)
     axes.plot([0, 100], [0, 100], color="0.4", lw=1, zorder=0)
     order, names = np.argsort(after - before), np.unique(test.labels)
+    taken = np.stack([before, after], axis=1)  # places of dots, then of drawings, too
+    ways = 11 * np.exp(2j * np.pi * np.arange(12) / 12)
     for character in (*order[:3], *order[-3:]):
         one = np.flatnonzero(test.labels == names[character])[0]
         dark = (cast(Tensor, test.images)[one, 0].numpy() / 100 - 0.6).clip(0, 1)
-        picture = OffsetImage(np.dstack([*np.zeros((3, 32, 32)), dark]), zoom=0.7)
-        left = after[character] > before[character] and before[character] > 14
-        aside = (-21 if left else 21, 0)
+        picture = OffsetImage(np.dstack([*np.zeros((3, 32, 32)), dark]), zoom=0.6)
         spot = before[character], after[character]
+        around = spot + np.stack([ways.real, ways.imag], axis=1)
+        free = cdist(around, taken).min(axis=1) * (abs(around - 50) < 45).all(axis=1)
+        place = around[free.argmax()]
+        taken = np.vstack([taken, place])
         axes.add_artist(AnnotationBbox(
-            picture, spot, xybox=aside, boxcoords="offset points", frameon=False))  # fmt: skip
+            picture, spot, xybox=place, frameon=False,
+            arrowprops={"arrowstyle": "-", "color": "0.5", "lw": 0.8}))  # fmt: skip
     for text, x, y, ink in (
         (f"{(~worse).sum()} characters:\nas often, or more", 3, 97, figures.RIGHT),
         (f"{worse.sum()}: less often", 97, 3, figures.WRONG),
