@@ -23,6 +23,8 @@ from studies.filling import Row, fill, missing
 PATH = dmlkit.ROOT / "data" / "evidence" / "07_clustering.csv"
 STEPS, REPEATS = 150, 2
 MARGINS, RATES = (1, 5, 25, 125), (0.0025, 0.005, 0.01, 0.02, 0.04, 0.08)
+#: Rates at which other margins of the triplets are tried.
+BESIDE = (0.0025, 0.005, 0.01)
 #: With the paper's swaps: rates by margin.
 SWAPPED = {1: (0.005, 0.01, 0.02), 5: (0.005, 0.01, 0.02), 25: (0.0025, 0.005, 0.01),
            125: (0.00125, 0.0025, 0.005, 0.01, 0.02)}  # fmt: skip
@@ -35,8 +37,10 @@ def loss_of(name: str) -> Callable[[Tensor, Tensor], Tensor]:
     >>> loss_of("γ = 5").gamma, loss_of("γ = 5, with swaps").pam_steps
     (5.0, 5)
     """
-    if name in SHARES:
-        return lambda x, y: triplets(geometry.distances(geometry.normalize(x)), y, SHARES[name])
+    share, _, m = name.partition(", margin ")
+    if share in SHARES:
+        of = SHARES[share], float(m or 0.2)
+        return lambda x, y: triplets(geometry.distances(geometry.normalize(x)), y, *of)
     margin, _, swaps = name.removeprefix("γ = ").partition(", ")
     return losses.StructuredClusteringLoss(gamma=float(margin), pam_steps=5 if swaps else 0)
 
@@ -68,6 +72,8 @@ def waiting(table: pd.DataFrame) -> list[Row]:
     settings = [(f"γ = {each}", lr) for each in MARGINS for lr in RATES]
     settings += [(each, lr) for each in SHARES for lr in RATES]
     settings += [(each, 0.00125) for each in ("γ = 125", *list(SHARES)[1:])]  # below their edge
+    others = [f"{share}, margin {m}" for share in [*SHARES][:2] for m in (0.1, 0.4)]
+    settings += [(each, lr) for each in others for lr in BESIDE]  # asked after the lesson's run
     settings += [(f"γ = {each}, with swaps", lr) for each in SWAPPED for lr in SWAPPED[each]]
     asked = [
         dict(zip(KEYS, (*each, seed), strict=True)) for each in settings for seed in range(REPEATS)
