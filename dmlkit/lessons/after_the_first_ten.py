@@ -304,7 +304,7 @@ def _by_kind(axes: Axes, levels: pd.DataFrame, kinds: pd.Series) -> dict[str, An
         axes.plot(row["among ten"], place, "|", color="0.6", ms=10, mew=2)
     for column, said, side in (
         ("cosine", "cosine", "right"), ("agree", "second look", "left"),
-        ("among ten", "one of ten is right", "center"),
+        ("among ten", "ceiling", "center"),
     ):  # fmt: skip
         axes.annotate(said, (rows[column].iloc[0], 0), (0, 9), textcoords="offset points",
                       ha=side, color="0.3", fontsize=9)  # fmt: skip
