@@ -204,7 +204,9 @@ def answer(
         top.plot([int(ratio) for ratio in live[way]], here, "o", mfc="none", mec=ink, ms=8)
         shift = {"xytext": (10, -9)} if way == "network" else {}
         top.annotate(label, (x[-1], mean[-1]), color=ink, **(beside | shift))
-    top.set(xscale="log", xlim=(0.92, 62), ylim=(0, 480), xlabel="longest over shortest")
+    top.set(xscale="log", yscale="log", xlim=(0.92, 62), ylim=(85, 500))
+    top.set_xlabel("longest over shortest")
+    top.set_yticks([100, 200, 400], ["100", "200", "400"])
     top.set_xticks(ratios, [f"{ratio}" for ratio in ratios])
     top.minorticks_off()
     top.set_ylabel("steps for each 100 at equal lengths")
@@ -212,7 +214,7 @@ def answer(
     top.grid(False, axis="x")
     rows = {
         "table, SGD, 1 to 16": steps["table"]["16"],
-        "network, factors 1 to 16": steps["network"]["16"],
+        "table, Adam, 1 to 16": steps["Adam"]["16"],
         "network, its own\n1/n taken out": steps["own"]["1"],
         "the control: n of\nother photographs": steps["shuffled"]["1"],
     }

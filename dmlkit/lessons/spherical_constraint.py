@@ -223,16 +223,17 @@ def answer(
     }
     gain = {
         rate: {said: found[a, rate][:, 0] - found[b, rate][:, 0] for said, (a, b) in pairs.items()}
-        for rate in (large, high)
+        for rate in (low, large, high)
     }
     drawn: dict[str, Any] = {
         "gain": figures.gains(right, gain[large], f"points, rate {large:g}", overlap=OVERLAP),
-        "top": {
-            said.replace("\n", " "): figures.summary(each, OVERLAP)
-            for said, each in gain[high].items()
-        },
     }
-    figures.letter(right, "the scale makes the difference")
+    for name, rate in (("low", low), ("top", high)):
+        drawn[name] = {
+            said.replace("\n", " "): figures.summary(each, OVERLAP)
+            for said, each in gain[rate].items()
+        }
+    figures.letter(right, "strength and shortening together")
     norm.plot([*formula], [*formula.values()], color="0.6", ls="--", lw=1.5, zorder=0)
     norm.text(high * 1.15, formula[high] * 0.8, "formula", color="0.45", va="center")
     _lines(norm, found, 1, {})
