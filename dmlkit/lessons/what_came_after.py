@@ -453,7 +453,8 @@ def thinned() -> tuple[Figure, dict[str, Any]]:
         ways = [[f"{way}, {C} × {n}" for n in EACH] for C in CLASSES]
         cells = [[interval(by_kinds(of(name) - of("untouched"), kind_of))[:3] for name in row]
                  for row in ways]  # fmt: skip
-        gains[way] = dict(zip(("mean", "low", "high"), np.moveaxis(np.array(cells), 2, 0), strict=True))
+        ends = np.moveaxis(np.array(cells), 2, 0)
+        gains[way] = dict(zip(("mean", "low", "high"), ends, strict=True))
     fig, panels = plt.subplots(1, 2, figsize=(6.5, 3.4), sharey=True, layout="constrained")
     for axes, (kind, its) in zip(panels, gains.items(), strict=True):
         mean, low, high = (np.array(its[key]) for key in ("mean", "low", "high"))
