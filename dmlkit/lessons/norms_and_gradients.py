@@ -171,18 +171,13 @@ def turn_of_last(seed: int, images: Tensor, labels: Tensor, loss: Any, **size: f
     return turned(f, size.get("factor", 1.0) * net(images)).rad2deg().mean().item()
 
 
-def answer(
+def _lines(
+    top: Axes,
     steps: Mapping[str, Mapping[str, np.ndarray]],
     live: Mapping[str, Mapping[str, np.ndarray]],
     law: Mapping[str, float],
-) -> tuple[Figure, dict[str, Any]]:
-    """Steps for each 100 at equal lengths, {way: {ratio: (starts,)}}, and the formula's.
-
-    Lines are of ``steps``, hollow dots the means of the page's own trainings, ``live``.
-    """
-    fig, (top, low) = plt.subplots(
-        2, 1, figsize=(6.9, 6.6), height_ratios=(2.1, 1), layout="constrained"
-    )
+) -> None:
+    """Steps by the ratio of lengths, as ``answer`` has them."""
     ratios = [int(ratio) for ratio in law]
     top.plot(ratios, [*law.values()], ":", color="0.35", lw=2)
     words: dict[str, Any] = {"va": "center", "fontsize": 9, "fontweight": "bold"}
@@ -212,6 +207,21 @@ def answer(
     top.set_ylabel("steps for each 100 at equal lengths")
     top.set_title("A table is slowed; in a network, factors cancel", **BOLD)
     top.grid(False, axis="x")
+
+
+def answer(
+    steps: Mapping[str, Mapping[str, np.ndarray]],
+    live: Mapping[str, Mapping[str, np.ndarray]],
+    law: Mapping[str, float],
+) -> tuple[Figure, dict[str, Any]]:
+    """Steps for each 100 at equal lengths, {way: {ratio: (starts,)}}, and the formula's.
+
+    Lines are of ``steps``, hollow dots the means of the page's own trainings, ``live``.
+    """
+    fig, (top, low) = plt.subplots(
+        2, 1, figsize=(6.9, 6.6), height_ratios=(2.1, 1), layout="constrained"
+    )
+    _lines(top, steps, live, law)
     rows = {
         "table, SGD, 1 to 16": steps["table"]["16"],
         "table, Adam, 1 to 16": steps["Adam"]["16"],

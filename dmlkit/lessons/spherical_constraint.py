@@ -196,6 +196,28 @@ def _lines(
     axes.set(xlabel="learning rate")
 
 
+def _norms(
+    norm: Axes,
+    even: Axes,
+    found: Mapping[tuple[str, float], np.ndarray],
+    formula: Mapping[float, float],
+    xlim: tuple[float, float],
+) -> None:
+    """Mean norms, beside the formula, and their spread by learning rate."""
+    norm.plot([*formula], [*formula.values()], color="0.6", ls="--", lw=1.5, zorder=0)
+    norm.text(
+        max(formula) * 1.15, formula[max(formula)] * 0.8, "formula", color="0.45", va="center"
+    )
+    _lines(norm, found, 1, {})
+    norm.set(yscale="log", ylim=(1, 500), ylabel="mean norm at the end", xlim=xlim)
+    norm.set_yticks([1, 10, 100], ["1", "10", "100"])
+    norm.minorticks_off()
+    figures.letter(norm, "only SEC keeps norms short")
+    _lines(even, found, 2, {})
+    even.set(ylim=(0, 32), ylabel="spread of norms (%)")
+    figures.letter(even, "both make norms even")
+
+
 def answer(
     found: Mapping[tuple[str, float], np.ndarray],
     floors: Mapping[str, float],
@@ -234,16 +256,7 @@ def answer(
             for said, each in gain[rate].items()
         }
     figures.letter(right, "strength and shortening together")
-    norm.plot([*formula], [*formula.values()], color="0.6", ls="--", lw=1.5, zorder=0)
-    norm.text(high * 1.15, formula[high] * 0.8, "formula", color="0.45", va="center")
-    _lines(norm, found, 1, {})
-    norm.set(yscale="log", ylim=(1, 500), ylabel="mean norm at the end", xlim=left.get_xlim())
-    norm.set_yticks([1, 10, 100], ["1", "10", "100"])
-    norm.minorticks_off()
-    figures.letter(norm, "only SEC keeps norms short")
-    _lines(even, found, 2, {})
-    even.set(ylim=(0, 32), ylabel="spread of norms (%)")
-    figures.letter(even, "both make norms even")
+    _norms(norm, even, found, formula, left.get_xlim())
     for k, name in enumerate(TOLD):
         rows = drawn.setdefault(name, {})
         for (way, rate), each in found.items():

@@ -77,21 +77,26 @@ def grown(
     right = [100 * float(np.mean(test.labels[rows[n]] == test.labels[rows])) for n in near]
     flat = cast(Tensor, test.images)[rows].flatten(1).float().numpy()
     by_pixels = retrieval.nearest_neighbors(flat, 1, metric="cosine")[0][:, 0]
-    places: list[np.ndarray] = []
-    for f in frames:  # each map begins with the one before, so that drawings move little
-        tsne = TSNE(
-            2, perplexity=15, metric="cosine", random_state=0,
-            init=1e-4 * places[-1] / places[-1].std() if places else "pca",
-        )  # fmt: skip
-        places.append(tsne.fit_transform(f))
     return {
         "steps": stops.tolist(),
-        "places": np.round([100 * p / np.abs(p).max() for p in places], 1).tolist(),
+        "places": np.round([100 * p / np.abs(p).max() for p in _maps(frames)], 1).tolist(),
         "nearest": np.array(near).tolist(),
         "right": right,
         "pixels": 100 * float(np.mean(test.labels[rows[by_pixels]] == test.labels[rows])),
         "class": kind.tolist(),
     }, {"rows": few.tolist(), "nearest": [of[:, 0].tolist() for of in ends]}
+
+
+def _maps(frames: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """A map of each frame; it begins with the one before, so that drawings move little."""
+    places: list[np.ndarray] = []
+    for f in frames:
+        tsne = TSNE(
+            2, perplexity=15, metric="cosine", random_state=0,
+            init=1e-4 * places[-1] / places[-1].std() if places else "pca",
+        )  # fmt: skip
+        places.append(tsne.fit_transform(f))
+    return places
 
 
 def _cells(spots: np.ndarray) -> np.ndarray:
@@ -278,6 +283,16 @@ def answer(
         "pixels\nalone": right["raw pixels"] & ~right["trained"],
         "neither": ~right["raw pixels"] & ~right["trained"],
     }
+    _results(gallery, test, near, kinds)
+    drawn["first results"] = {kind.replace("\n", " "): own.mean() for kind, own in kinds.items()}
+    return fig, drawn
+
+
+def _results(
+    gallery: Axes, test: ImageSet, near: Mapping[str, np.ndarray], kinds: Mapping[str, np.ndarray]
+) -> None:
+    """A query of each of the ``kinds`` and its first results, {embedding: (2000,)}."""
+    labels = test.labels
     draw = np.random.default_rng(0)
     for x, (kind, own) in enumerate(kinds.items()):
         gallery.text(x, -0.52, f"{kind}\n{100 * own.mean():.0f} %", ha="center",
@@ -295,10 +310,8 @@ def answer(
                 gallery.add_patch(frame)
     for y, name in enumerate(("query", *near)):
         gallery.text(-0.6, y, name, ha="right", va="center", fontsize=9, fontweight="bold")
-    drawn["first results"] = {kind.replace("\n", " "): own.mean() for kind, own in kinds.items()}
     gallery.set(xlim=(-0.55, 3.5), ylim=(2.5, -0.5), aspect="equal")
     gallery.axis("off")
-    return fig, drawn
 
 
 def _by_character(axes: Axes, before: np.ndarray, after: np.ndarray, test: ImageSet) -> None:

@@ -249,7 +249,7 @@ def stretches() -> tuple[Figure, dict[str, Any]]:
                 axes.plot(*z[k], "os"[i >= 4], ms=7, color=INKS[kind], mfc=face, mew=1.6)
         shares = {kind: float(found[kind]) for kind in KINDS}
         drawn[title] = shares
-        said = ", ".join(f"{kind} {share:.0f} %" for kind, share in shares.items())
+        said = "\n".join(f"{kind} {share:.0f} %" for kind, share in shares.items())
         axes.set_title(f"{title}:\n{said}", loc="left", fontsize=9.5, fontweight="bold")
         axes.set(xlabel="what is printed", aspect="equal", xticks=[], yticks=[])
         axes.set(xlim=(-1.15, 1.15) if a == 1 else (-2.5, 2.9), ylim=(-0.95, 1.2))
