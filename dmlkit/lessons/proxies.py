@@ -1,5 +1,6 @@
 """What lesson 08 draws."""
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,7 +13,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
-from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from dmlkit import figures, losses, models
@@ -21,8 +21,8 @@ from dmlkit import figures, losses, models
 INKS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#4d4d4d")
 #: Of the scales 1, 4 and 64.
 SCALES = ("#0072b2", "#e69f00", "#d55e00")
-#: What the names of the longer trainings' differences end with.
-LATE = ", 600 steps"
+#: Lengths of training, in steps, with their colors: the one that the title asks about first.
+LENGTHS = {"600": figures.RIGHT, "150": "0.4"}
 
 
 def _circle(images: Tensor, y: Tensor, steps: int, alpha: float) -> tuple[Tensor, Tensor]:
@@ -136,126 +136,120 @@ def forces(
     return fig, {"share": share}
 
 
-def ceilings(ceiling: Callable[[Any, int], Any]) -> tuple[Figure, dict[str, Any]]:
-    """The largest possible probability of the own class, over the scale, for numbers of classes."""
-    fig, axes = plt.subplots(figsize=(6.5, 2.7))
-    alpha, at = np.geomspace(1, 64, 400), (1, 2, 4, 8, 18, 64)
-    drawn = {}
-    for C, ink, side, x, y in (
-        (3, "0.45", "left", 1.35, 0.7),
-        (100, figures.RIGHT, "right", 4.7, 0.63),
-        (10_000, "0.45", "left", 10, 0.4),
-    ):
-        axes.plot(alpha, ceiling(alpha, C), color=ink, lw=2.4 if C == 100 else 1.6)
-        drawn[f"{C}"] = {f"{each}": float(ceiling(each, C)) for each in at}
-        axes.text(x, y, f"{C:,} classes", color=ink, ha=side, fontsize=9, weight="bold")
-    for each in (2, 4, 8, 18):
-        top = drawn["100"][f"{each}"]
-        axes.plot(each, top, "o", ms=7, color=figures.RIGHT)
-        axes.annotate(f"{top:.2f}", (each, top), (-3, 6), textcoords="offset points", ha="right",
-                      color=figures.RIGHT, fontsize=9)  # fmt: skip
-    axes.set_xscale("log")
-    axes.set_xticks(at, [f"{each}" for each in at])
-    axes.minorticks_off()
-    axes.set(xlim=(1, 64), ylim=(0, 1.17), yticks=(0, 0.5, 1), xlabel="scale α")
-    axes.set_ylabel("largest possible $P_y$")
-    axes.grid(False, axis="x")
-    axes.set_title("More classes need a larger scale", loc="left", fontsize=10, weight="bold")
-    return fig, {"ceiling": figures.example(drawn)}
+def best(tried: Mapping[str, Mapping[str, float]]) -> dict[int, float]:
+    """The learning rate with the highest Recall@1 on validation characters, for each scale."""
+    return {int(alpha): float(max(row, key=row.__getitem__)) for alpha, row in tried.items()}
 
 
-def search(
-    tried: Mapping[str, Sequence[float]], rates: Sequence[float]
-) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 on validation characters by scale, (scales, rates), as a heat map."""
-    table = np.array([*tried.values()])
-    fig, axes = plt.subplots(figsize=(5.5, 0.7 + 0.3 * len(tried)))
-    axes.imshow(table, cmap="Blues", vmin=25, vmax=75, aspect="auto")
-    for place, line in enumerate(table):
-        for column, value in enumerate(line):
-            top = column == line.argmax()
-            axes.text(column, place, f"{value:.0f}", ha="center", va="center", fontsize=9,
-                      weight="bold" if top else "normal")  # fmt: skip
-            if top:
-                box: Any = {"fill": False, "ec": figures.WRONG, "lw": 2}
-                axes.add_patch(Rectangle((column - 0.47, place - 0.44), 0.94, 0.88, **box))
-    axes.set_xticks(range(len(rates)), [f"{lr:g}" for lr in rates])
-    axes.set_yticks(range(len(tried)), [f"α = {name}" for name in tried])
-    axes.set(xlabel="learning rate")
-    axes.grid(False)
-    for edge in axes.spines.values():
-        edge.set_visible(False)
-    axes.set_title("Recall@1 on validation characters (%)", loc="left", fontsize=10, weight="bold",
-                   pad=8)  # fmt: skip
-    return fig, {"validation": figures.example({name: max(line) for name, line in tried.items()})}
+def chosen(tried: Mapping[str, Mapping[str, float]]) -> int:
+    """The scale that finds most on validation characters, each scale at its best rate."""
+    return int(max(tried, key=lambda alpha: max(tried[alpha].values())))
+
+
+def search(tried: Mapping[str, Mapping[str, Mapping[str, float]]]) -> tuple[Figure, dict[str, Any]]:
+    """Recall@1 on validation characters over the learning rate: {steps: {scale: {rate: score}}}."""
+    fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.9), sharey=True, layout="constrained")
+    inks = plt.get_cmap("viridis_r")(np.linspace(0.12, 1, len(tried["150"])))
+    rates = sorted({float(rate) for at in tried.values() for row in at.values() for rate in row})
+    for axes, length in zip(panels, ("150", "600"), strict=True):
+        for (alpha, row), ink in zip(tried[length].items(), inks, strict=True):
+            axes.plot([*map(float, row)], [*row.values()], "o-", ms=3.5, lw=1.3, color=ink,
+                      label=f"α = {alpha}")  # fmt: skip
+            top = max(row, key=row.__getitem__)
+            axes.plot(float(top), row[top], "o", ms=8, mew=1.6, mfc="none", mec=ink)
+        axes.set_xscale("log")
+        axes.set_xticks(rates, [f"{rate:g}" for rate in rates], fontsize=8)
+        axes.minorticks_off()
+        axes.set(xlabel="learning rate")
+        axes.set_title(f"{length} steps", loc="left", fontsize=10, weight="bold")
+    panels[0].set(ylabel="Recall@1, validation (%)")
+    fig.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", frameon=False)
+    tops = {at: {alpha: max(row.values()) for alpha, row in rows.items()}
+            for at, rows in tried.items()}  # fmt: skip
+    return fig, {"validation": figures.example(tops)}
 
 
 def answer(
-    found: Mapping[int, np.ndarray],
-    late: Mapping[int, np.ndarray],
-    floors: Mapping[str, np.ndarray],
-    gain: Mapping[str, np.ndarray],
+    kept: Mapping[str, Mapping[str, np.ndarray]],
+    pixels: np.ndarray,
+    mine: Mapping[int, np.ndarray],
+    law: Callable[[float], float],
+    top: int,
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 over the scale, and differences with 95 % intervals.
+    """Recall@1 over the scale after both lengths above the law, and the differences that answer.
 
-    ``found`` has Recall@1 by scale, ``late`` that after more steps, ``floors`` that of what needs
-    no training, ``gain`` differences by name; all (networks,).
+    ``kept`` has Recall@1 by steps and scale, (networks, trainings), ``pixels`` that of raw pixels,
+    ``mine`` this page's by scale; ``law`` is the ceiling, ``top`` the scale of validation.
     """
-    fig, (left, right) = plt.subplots(
-        1, 2, figsize=(6.8, 3.6), width_ratios=(1, 1.25), layout="constrained"
-    )
-    ink = figures.RIGHT
-    for by, color, style, said in (
-        (late, "0.45", "--", "600 steps"),
-        (found, ink, "-", "150 steps"),
-    ):
-        for alpha, values in by.items():
-            left.plot([alpha] * len(values), values, "o", color=color, alpha=0.3, ms=4, mew=0)
-        means = [values.mean() for values in by.values()]
-        left.plot([*by], means, "o", ls=style, color=color, lw=2, ms=6, label=said)
-    for name, each in floors.items():
-        left.axhline(each.mean(), color="0.6", lw=1.4, ls=":", zorder=0)
-        left.text(1.6, each.mean() + 0.8, name, color="0.35", va="bottom", fontsize=8)
-    left.set_xscale("log")
-    left.set_xticks([*found], [f"{alpha}" for alpha in found])
-    left.minorticks_off()
-    left.set(xlim=(1.5, 90), ylim=(0, 80), xlabel="scale α", ylabel="Recall@1 (%)")
-    left.legend(loc="lower right", bbox_to_anchor=(1, 0.12), frameon=False, fontsize=8)
-    left.grid(False, axis="x")
-    shown = [f"{pair}{when}" for pair in ("8 − 2", "18 − 8", "18 − 2") for when in (LATE, "")]
-    figures.gains(right, {f"α = {name}".replace(", ", ",\n"): gain[name] for name in shown})
-    rows = {name: figures.summary(values) for name, values in gain.items()}
-    kept = {f"{alpha}": figures.sample(each) for alpha, each in found.items()}
-    after = {f"{alpha}": figures.sample(each) for alpha, each in late.items()}
-    floor = {name: float(each.mean()) for name, each in floors.items()}
-    return fig, {"gain": rows, "found": kept, "late": after, "floor": figures.example(floor)}
-
-
-def shares(watched: Mapping[int, Sequence[np.ndarray]]) -> tuple[Figure, dict[str, Any]]:
-    """The images on the wrong side and their share of the force, by training step.
-
-    ``watched`` has, in percent, the share of the force and that of the images, for each scale and
-    network: (steps, 2).
-    """
-    fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.6), sharex=True, layout="constrained")
-    inks = dict(
-        zip(watched, ("0.65", "0.35", "#8fbbda", figures.RIGHT, figures.WRONG), strict=True)
-    )
-    curves = {alpha: np.mean([*each], axis=0) for alpha, each in watched.items()}  # (steps, 2)
-    steps = len(next(iter(curves.values())))
-    width = min(10, steps)
-    at = np.arange(steps // width) * width + width / 2
-    titles = {1: "images on the wrong side (%)", 0: "their share of all force (%)"}
-    for axes, (place, title) in zip(panels, titles.items(), strict=True):
-        for alpha, curve in curves.items():
-            mean = curve[: steps // width * width, place].reshape(-1, width).mean(axis=1)
-            axes.plot(at, mean, color=inks[alpha], lw=2, label=f"α = {alpha}")
-        axes.set(xlabel="step", ylim=(0, 103), xlim=(0, steps))
-        axes.set_title(title, weight="bold", loc="left", fontsize=10)
-    fig.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", frameon=False)
-    last = {alpha: np.array([w[-steps // 3 :].mean(axis=0) for w in each])
-            for alpha, each in watched.items()}  # fmt: skip
-    return fig, {
-        "force": {f"{alpha}": figures.sample(each[:, 0]) for alpha, each in last.items()},
-        "wrong": {f"{alpha}": figures.sample(each[:, 1]) for alpha, each in last.items()},
+    found = {at: {int(alpha): each.mean(axis=1) for alpha, each in rows.items()}
+             for at, rows in kept.items()}  # fmt: skip
+    fig = plt.figure(figsize=(6.8, 4.4), layout="constrained")
+    grid = fig.add_gridspec(2, 2, width_ratios=(1.25, 1), height_ratios=(2.4, 1))
+    levels, right = fig.add_subplot(grid[0, 0]), fig.add_subplot(grid[:, 1])
+    _levels(levels, found, pixels, mine)
+    _law(below := fig.add_subplot(grid[1, 0], sharex=levels), [*found["150"]], law)
+    for axes, each in itertools.product((levels, below), (2, 18)):
+        axes.grid(False, axis="x")
+        axes.axvline(each, color="0.8", lw=1, zorder=0)
+    gain = {
+        "18 − 2, 600 steps": found["600"][18] - found["600"][2],
+        f"{top} − 2, 600 steps": found["600"][top] - found["600"][2],
+        "18 − 2, 150 steps": found["150"][18] - found["150"][2],
     }
+    figures.gains(right, {name.replace(", ", ",\n"): each for name, each in gain.items()})
+    right.set_title("Differences of scales", loc="left", fontsize=10, weight="bold")
+    gain |= {
+        "longer": gain["18 − 2, 600 steps"] - gain["18 − 2, 150 steps"],
+        "18 − 8, 600 steps": found["600"][18] - found["600"][8],
+        "2 − 1, 600 steps": found["600"][2] - found["600"][1],
+        "2 − raw pixels, 600 steps": found["600"][2] - pixels,
+    }
+    level = {at: {f"{a}": figures.summary(each) for a, each in rows.items()}
+             for at, rows in found.items()}  # fmt: skip
+    return fig, {
+        "gain": {name: figures.summary(each) for name, each in gain.items()},
+        "level": level,
+        "here": figures.example(float((mine[18] - mine[2]).mean())),
+        "ceiling": figures.example({f"{alpha}": law(alpha) for alpha in found["150"]}),
+        "pull": figures.example({f"{alpha}": alpha * (1 - law(alpha)) for alpha in found["150"]}),
+        "pixels": figures.sample(pixels),
+    }
+
+
+def _levels(
+    axes: Axes,
+    found: Mapping[str, Mapping[int, np.ndarray]],
+    pixels: np.ndarray,
+    mine: Mapping[int, np.ndarray],
+) -> None:
+    """Recall@1 over the scale, a curve for each length of training, and this page's trainings."""
+    for (at, ink), shift in zip(LENGTHS.items(), (1.03, 1 / 1.03), strict=True):
+        rows = {alpha * shift: figures.summary(each) for alpha, each in found[at].items()}
+        means = np.array([row["mean"] for row in rows.values()])
+        ends = np.array([[row["low"], row["high"]] for row in rows.values()]).T
+        axes.errorbar([*rows], means, abs(ends - means), color=ink, marker="o", ms=5, lw=2,
+                      elinewidth=1.2)  # fmt: skip
+        axes.annotate(f"{at} steps", ([*rows][-1], means[-1]), (9, 0), color=ink, fontsize=9,
+                      weight="bold", textcoords="offset points", va="center")  # fmt: skip
+    here = [each.mean() for each in mine.values()]
+    axes.plot([*mine], here, "x", color=figures.WRONG, ms=7, mew=2, zorder=4)
+    axes.axhline(pixels.mean(), color="0.5", ls=":", lw=1.4)
+    axes.text(34, pixels.mean(), "raw pixels", fontsize=8, color="0.35", va="bottom", ha="right")
+    axes.set(ylabel="Recall@1 (%)")
+    axes.set_title("Recall@1", loc="left", fontsize=10, weight="bold")
+    axes.tick_params(labelbottom=False)
+
+
+def _law(axes: Axes, scales: Sequence[int], law: Callable[[float], float]) -> None:
+    """The largest probability of the own class over the scale; the claim's scales are marked."""
+    alpha = np.geomspace(min(scales), max(scales), 200)
+    axes.plot(alpha, [law(each) for each in alpha], color="0.4", lw=1.6)
+    axes.plot(scales, [law(each) for each in scales], "o", color="0.4", ms=4)
+    for each, side, up in ((2, "right", 4), (8, "right", -2)):
+        axes.annotate(f"{law(each):.2f}", (each, law(each)), (-5, up), fontsize=8, ha=side,
+                      textcoords="offset points", color="0.3")  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_xticks(scales, [f"{each}" for each in scales])
+    axes.minorticks_off()
+    axes.set(xlim=(0.9, 60), ylim=(-0.05, 1.1), yticks=(0, 1), xlabel="scale α")
+    axes.set_ylabel("largest $P_y$")
