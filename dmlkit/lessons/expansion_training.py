@@ -19,10 +19,10 @@ from dmlkit import data, figures, losses, models, retrieval
 from dmlkit.losses import spherical
 
 Array = NDArray[np.float64]
-#: Recall@1 of networks by form and scale; network k searches part k modulo 6.
+#: Recall@1 of networks by form and scale; network k searches part k modulo 8.
 Scores = Mapping[str, Mapping[float, Sequence[float]]]
-#: What widens an interval: five sixths of the characters are learned, one sixth is searched.
-OVERLAP = 1 / 6
+#: What widens an interval: seven eighths of the characters are learned, one eighth is searched.
+OVERLAP = 1 / 8
 LOOKS: dict[str, tuple[str, dict[str, Any]]] = {
     "none": ("no points", {"color": "black", "marker": "o"}),
     "points": ("synthetic points", {"color": figures.RIGHT, "marker": "s"}),
@@ -71,23 +71,36 @@ def begin(
     """
     torch.manual_seed(k)
     head, proxies = nn.Linear(X.shape[2], d), nn.Parameter(torch.randn(len(X), d))
+    return head, proxies, *adam(head, proxies, rate, steps, fused=False)
+
+
+def adam(
+    network: nn.Module, proxies: nn.Parameter, rate: float, steps: int, fused: bool = True
+) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+    """Adam, proxies at ten times the rate; both rates fall to 0 in the last 30 % of the steps."""
     groups: list[dict[str, Any]] = [
-        {"params": head.parameters()},
+        {"params": network.parameters()},
         {"params": [proxies], "lr": 10 * rate},
     ]
-    optimizer = torch.optim.Adam(groups, lr=rate)
+    optimizer = torch.optim.Adam(groups, lr=rate, fused=fused)
     decay = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min(1, (1 - s / steps) / 0.3))
-    return head, proxies, optimizer, decay
+    return optimizer, decay
 
 
 def drawings() -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-    """Drawn characters (242, 20, 1, 32, 32), 42 of them for validation, the rest in six parts."""
+    """Drawn characters (242, 20, 1, 32, 32), 42 of them for validation, the rest in eight parts."""
     both = [
         torch.as_tensor(data.load("omniglot", part).images[:]).float() / 255
         for part in ("train", "test")
     ]
     mixed = torch.from_numpy(np.random.default_rng(17).permutation(242))
-    return torch.cat(both).unflatten(0, (-1, 20)), mixed[:42], mixed[42:].tensor_split(6)
+    parts = tuple(mixed[42 + i :: 8] for i in range(8))  # new ones: earlier pages had six in a row
+    return torch.cat(both).unflatten(0, (-1, 20)), mixed[:42], parts
+
+
+def angle(x: Tensor, own: Tensor) -> float:
+    """Mean angle between samples and their proxies in degrees: unit (B, d), (B, d)."""
+    return math.degrees((x * own).sum(dim=1).clamp(-1, 1).arccos().mean().item())
 
 
 @torch.no_grad()
@@ -123,15 +136,15 @@ def felt(
         axes.add_patch(Circle((0, 0), 1, fill=False, color="0.6"))
         places = [*zip(turn.tolist(), "o**", inks, names, strict=True)]
         places += [(180 - float(turn[0]), "^", figures.WRONG, "$z$")]
-        places += [(90.0, "*", "black", r"$\hat p$")]
+        places += [(90.0, "*", "black", r"$\hat q_y$")]
         for degrees, marker, ink, name in places:
             a, b = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
             axes.plot(a, b, marker, color=ink, ms=14 if marker == "*" else 9, mec="white")
             axes.text(1.18 * a, 1.18 * b, name, ha="center", va="center", fontsize=12)
-        for r, part, ink in ((0.86, by_sample, figures.RIGHT), (0.7, by_point, figures.WRONG)):
+        for r, part, ink in ((0.86, by_sample, figures.RIGHT), (0.6, by_point, figures.WRONG)):
             for at, force in zip(turn.tolist(), part.tolist(), strict=False):
                 if abs(force) > 2:
-                    way = at + 4.5 * force  # degrees
+                    way = at + 2.7 * force  # degrees: the longest ends before the own proxy
                     start, end = (
                         (r * math.cos(math.radians(to)), r * math.sin(math.radians(to)))
                         for to in (at, way)
@@ -142,6 +155,9 @@ def felt(
                             "arrowstyle": "-|>,head_length=0.45,head_width=0.22", "color": ink,
                             "lw": 2.4, "mutation_scale": 9, "shrinkA": 0, "shrinkB": 0,
                             "connectionstyle": bend})  # fmt: skip
+                    middle, inner = math.radians((at + way) / 2), r - 0.11
+                    said = inner * math.cos(middle), inner * math.sin(middle), f"{abs(force):.0f}"
+                    axes.text(*said, color=ink, ha="center", va="center", fontweight="bold")
         axes.set(xlim=(-1.25, 1.25), ylim=(0, 1.3), aspect="equal")
         axes.set_axis_off()
         axes.set_title(title, fontweight="bold")
@@ -183,114 +199,159 @@ def setting(
     return max(means, key=lambda each: means[each])
 
 
-def tuned_scale(searched: Mapping[str, Any], forms: Sequence[str]) -> float:
-    """The scale at which the forms, each at its best rate, find most in the mean."""
-
-    def found(alpha: str) -> float:
-        each = [max(map(np.mean, searched[form][alpha].values())) for form in forms]
-        return float(np.mean(each))
-
-    return float(max(searched[forms[0]], key=found))
-
-
 def by_part(scores: Sequence[float]) -> Array:
-    """Means of the networks that search the same part: (n,) -> (parts,), six of whole rounds."""
+    """Means of the networks that search the same part: (n,) -> (8,), where rounds are whole."""
     each = np.asarray(scores, dtype=float)
-    return each.reshape(-1, 6).mean(axis=0) if len(each) % 6 == 0 else each
+    return each.reshape(-1, 8).mean(axis=0) if len(each) % 8 == 0 else each
 
 
-def differences(
-    scores: Scores, tuned: float, large: float, own: Mapping[str, float]
-) -> dict[str, Array]:
-    """The differences of the rule by part, at the tuned scale and at the large one; and others."""
-    at = {
-        alpha: {form: by_part(by_scale[alpha]) for form, by_scale in scores.items()}
-        for alpha in (tuned, large)
-    }
+def differences(scores: Scores, own: Mapping[str, float]) -> dict[str, Array]:
+    """What synthetic points find more, each form at its own scale; both at 32; by part."""
+    best = {form: by_part(by_scale[own[form]]) for form, by_scale in scores.items()}
+    large = {form: by_part(by_scale[32.0]) for form, by_scale in scores.items()}
     found = {
-        f"points − {form}, scale {alpha:g}": each["points"] - each[form]
-        for form in ("duplicates", "none")
-        for alpha, each in at.items()
+        f"points − {form}, {name}": each["points"] - each[form]
+        for name, each in (("own", best), ("32", large))
+        for form in scores
+        if form != "points"
     }
-    for form in ("duplicates", "none"):
-        small, big = (found[f"points − {form}, scale {a:g}"] for a in (tuned, large))
-        found[f"points − {form}, tuned − large"] = small - big
-    found["none, tuned − large"] = at[tuned]["none"] - at[large]["none"]
-    best = {form: by_part(scores[form][own[form]]) for form in scores}
-    return found | {"points − none, own scales": best["points"] - best["none"]}
+    found["none, own − 32"] = best["none"] - large["none"]
+    return found | {"shrinks": found["points − none, own"] - found["points − none, 32"]}
 
 
-def _lines(
-    axes: Axes, found: Mapping[str, Mapping[float, Any]], names: Mapping[str, str], gap: float
-) -> None:
-    """Means by scale, {form: {scale: summary}}, with names at the last, at least a gap apart."""
-    place, scales = -np.inf, [*next(iter(found.values()))]
-    for form, by_scale in sorted(found.items(), key=lambda item: item[1][scales[-1]]["mean"]):
-        means, (_, look) = [each["mean"] for each in by_scale.values()], LOOKS[form]
-        axes.plot(scales, means, lw=2, ms=7, mec="white", zorder=5, **look)
-        place, color = max(place + gap, means[-1]), look["color"]
-        at = (1.18 * scales[-1], place)
-        axes.text(*at, names[form], color=color, va="center", fontsize=9, fontweight="bold")
-    axes.set(xscale="log", xlim=(0.8 * scales[0], 1.12 * scales[-1]), xlabel="scale α")
+def kept(name: str) -> tuple[Any, Any]:
+    """Scores of a record, and 1 - p and the angle at the end, by form and scale."""
+    record, _ = figures.recorded(name)
+    scores, ends = (
+        {form: {float(a): each for a, each in by.items()} for form, by in record[key].items()}
+        for key in ("scores", "end")
+    )
+    return scores, ends
+
+
+def reader(live: Scores, recorded: Scores, own: Mapping[str, float]) -> str:
+    """The contrast of the title on this machine, beside the recorded one."""
+    yours = differences(live, own)["points − none, own"]
+    kept = figures.summary(differences(recorded, own)["points − none, own"], OVERLAP)
+    said = (
+        f"synthetic points minus none, each at its own best: your {len(yours)} networks "
+        f"{yours.mean():+.1f}; the {len(recorded['points'][own['points']])} recorded "
+        f"{kept['mean']:+.1f} [{kept['low']:.1f}, {kept['high']:.1f}]"
+    )
+    return said.replace("-", "−")
+
+
+def _scales(axes: Axes, scales: Sequence[float]) -> None:
+    """A logarithmic axis of the swept scales."""
+    axes.set(xscale="log", xlim=(0.8 * scales[0], 1.25 * scales[-1]), xlabel="scale α")
     axes.set_xticks(scales, [f"{a:g}" for a in scales])
     axes.minorticks_off()
     axes.grid(False, axis="x")
 
 
-def _summaries(scores: Scores, minus: Scores | None = None) -> dict[str, dict[float, Any]]:
-    """Of each form and scale over the parts; of what synthetic points have more, with minus."""
-    return {
-        form: {
-            a: figures.summary(by_part(minus["points"][a]) - by_part(v) if minus else by_part(v),
-                               OVERLAP)
-            for a, v in by.items()
+def _levels(axes: Axes, level: Any, live: Scores, floor: Mapping[str, float], own: Any) -> None:
+    """Recall@1 by scale; a ring where validation characters put a form."""
+    scales = [*level["none"]]
+    _scales(axes, scales)
+    for place, (form, by) in zip((22, 36, 29), level.items(), strict=True):
+        (name, look), means = LOOKS[form], [each["mean"] for each in by.values()]
+        axes.plot(scales, means, lw=2, ms=6, mec="white", zorder=5, **look)
+        ring: dict[str, Any] = {
+            "ms": 13,
+            "mfc": "none",
+            "mec": look["color"],
+            "mew": 1.5,
+            "zorder": 6,
         }
-        for form, by in scores.items() if not minus or form != "points"
-    }  # fmt: skip
+        axes.plot(own[form], by[own[form]]["mean"], "o", **ring)
+        axes.text(0.9 * scales[0], place, name, color=look["color"], fontweight="bold")
+    for shift, (form, by_scale) in enumerate(live.items()):
+        for alpha, values in by_scale.items():  # forms beside each other
+            at, ink = [alpha * 1.15 ** (shift - 0.5)] * len(values), LOOKS[form][1]["color"]
+            axes.plot(at, values, ".", color=ink, alpha=0.4, ms=5, mew=0)
+    for name, value in floor.items():
+        axes.axhline(value, color="0.5", lw=1.2, ls=":", zorder=0)
+        axes.text(0.85 * scales[0], value - 0.8, name, color="0.4", fontsize=8.5, va="top")
+    axes.set(ylim=(0, 90), ylabel="Recall@1, unseen characters (%)")
+
+
+def _more(axes: Axes, added: Any, gain: Mapping[str, Any]) -> None:
+    """What synthetic points find more: each form at its own scale, and all at each scale."""
+    scales = [*added["none"]]
+    best, shift = scales[0] / 4.5, {"none": 0.93, "duplicates": 1.07}
+    for form, by in added.items():
+        rows = [gain[f"points − {form}, own"], *by.values()]
+        at = [a * shift[form] for a in (best, *scales)]
+        mean, low, high = (np.array([row[key] for row in rows]) for key in ("mean", "low", "high"))
+        first = {"elinewidth": 3, "ms": 10} if form == "none" else {"elinewidth": 1.6, "ms": 6}
+        for some, look in ((slice(0, 1), first), (slice(1, None), {"elinewidth": 1.6, "ms": 6})):
+            ends = [(mean - low)[some], (high - mean)[some]]
+            style: dict[str, Any] = {"lw": 1, "mec": "white", "zorder": 5, **look, **LOOKS[form][1]}
+            axes.errorbar(at[some], mean[some], ends, **style)
+    axes.axhline(0, color="black", lw=1)
+    axes.axvline(scales[0] / 1.9, color="0.7", lw=1)
+    _scales(axes, scales)
+    axes.set(xlim=(best / 1.8, 1.5 * scales[-1]), xlabel="")
+    axes.set_xticks([best, *scales], ["each at\nits best", *(f"{a:g}" for a in scales)])
+    axes.set_ylabel("synthetic points find more\n(percentage points)")
+    for place, form in ((0.93, "none"), (0.83, "duplicates")):
+        name, look = LOOKS[form]
+        said: dict[str, Any] = {"transform": axes.transAxes, "va": "center", "fontweight": "bold"}
+        axes.text(0.24, place, f"than {name}", color=look["color"], **said)
+
+
+def _pull(axes: Axes, pull: Any, angles: Any, law: Mapping[str, Mapping[float, float]]) -> None:
+    """The share of the softmax's pull that is left: in trained networks, and by the formula."""
+    scales = [*pull["none"]]
+    _scales(axes, scales)
+    axes.plot([*law["20°"]], [*law["20°"].values()], "--", color="0.4", lw=1.5)
+    style: dict[str, Any] = {"ms": 11, "mfc": "none", "mec": "0.4", "mew": 1.2, "zorder": 4}
+    axes.plot([*law["own"]], [*law["own"].values()], "D", **style)
+    means = [each["mean"] for each in pull["none"].values()]
+    axes.plot(scales, means, lw=1.5, ms=5, mec="white", zorder=5, **LOOKS["none"][1])
+    for alpha, each in angles["none"].items():
+        axes.text(alpha, 126, f"{each['mean']:.0f}°", fontsize=9, ha="center", va="center")
+    axes.text(7, 22, "formula,\nat 20°", color="0.4", ha="right", va="center", fontsize=8.5)
+    said: dict[str, Any] = {"fontsize": 8.5, "va": "center"}
+    for place, text in ((126, "angle θ"), (97, "measured"), (70, "◇ formula, at this angle")):
+        axes.text(scales[0] / 7.5, place, text, **said)
+    axes.set(ylim=(0, 140), ylabel="pull left (%)", xlim=(scales[0] / 8.1, 1.5 * scales[-1]))
+    axes.set_yticks((0, 50, 100))
 
 
 def answer(
-    scores: Scores,
-    live: Scores,
-    floor: Mapping[str, float],
-    tuned: float,
-    own: Mapping[str, float],
-    faded: float,
-) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 by scale of each form, and what synthetic points have more than the others.
+    scores: Scores, end: Mapping[str, Mapping[float, Any]], live: Scores,
+    law: Mapping[str, Mapping[float, float]], floor: Mapping[str, float], own: Mapping[str, float],
+) -> tuple[Figure, dict[str, Any]]:  # fmt: skip
+    """Recall@1 by scale of each form, what synthetic points find more, and what pull is left.
 
-    Above the scale ``faded``, less than half of the softmax's pull is left.
+    ``end`` has 1 - p and the angle to the own proxy of each network, by form and scale: (n, 2).
     """
-    level, added, scales = _summaries(scores), _summaries(scores, scores), [*scores["none"]]
-    fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 3.9))
-    _lines(left, level, {form: name for form, (name, _) in LOOKS.items()}, 5.5)
-    for place, (form, by_scale) in enumerate(live.items()):
-        for alpha, values in by_scale.items():  # forms beside each other
-            at, ink = [alpha * 1.1 ** (place - 1)] * len(values), LOOKS[form][1]["color"]
-            left.plot(at, values, ".", color=ink, alpha=0.4, ms=5, mew=0)
-    for name, value in floor.items():
-        left.axhline(value, color="0.5", lw=1.2, ls=":", zorder=0)
-        left.text(0.85 * scales[0], value - 0.8, name, color="0.4", fontsize=8.5, va="top")
-    left.set(ylim=(0, 90), ylabel="Recall@1, unseen characters (%)")
-    figures.letter(left, "all are best at 1 and 3")
-    right.axhline(0, color="black", lw=1)
-    _lines(right, added, {"none": "than no\npoints", "duplicates": "than\nduplicates"}, 1.6)
-    for form, by in added.items():
-        ends = [[each[end] for each in by.values()] for end in ("low", "high")]
-        right.fill_between(scales, *ends, color=LOOKS[form][1]["color"], alpha=0.15, lw=0)
-    right.set(ylabel="synthetic points find more (percentage points)")
-    figures.letter(right, "a gain is seen only at 32")
-    for axes in (left, right):
-        axes.axvspan(faded, 1.12 * scales[-1], color="0.92", lw=0, zorder=-1)
-    said = {"ha": "right", "va": "top", "color": "0.4", "fontsize": 8.5}
-    left.text(1.08 * scales[-1], 89, "less than\nhalf of\nthe pull\nis left", **said)
-    gain = differences(scores, tuned, scales[-1], own)
-    return fig, {
-        "scores": _named(scores, figures.sample), "level": _named(level), "more": _named(added),
-        "gain": {name: figures.summary(each, OVERLAP) for name, each in gain.items()},
-        "floor": figures.example(dict(floor)), "tuned": figures.example(tuned),
-        "own": figures.example(dict(own)), "faded": figures.example(float(faded)),
+    level = {form: {a: _of(v) for a, v in by.items()} for form, by in scores.items()}
+    added = {
+        form: {a: _of(by_part(scores["points"][a]) - by_part(v)) for a, v in by.items()}
+        for form, by in scores.items() if form != "points"
     }  # fmt: skip
+    gain = {name: _of(each) for name, each in differences(scores, own).items()}
+    pull, angles = (
+        {f: {a: _of(m * np.asarray(v)[:, i]) for a, v in by.items()} for f, by in end.items()}
+        for i, m in enumerate((100, 1))
+    )
+    fig = plt.figure(figsize=(6.5, 4.6))
+    panels = fig.subplot_mosaic([["level", "more"], ["level", "pull"]], height_ratios=(2, 1))
+    _levels(panels["level"], level, live, floor, own)
+    _more(panels["more"], added, gain)
+    _pull(panels["pull"], pull, angles, law)
+    return fig, {
+        "scores": _named(scores, figures.sample), "end": _named(end, figures.sample),
+        "level": _named(level), "more": _named(added), "gain": gain, "left": _named(pull),
+        "angle": _named(angles), "floor": figures.example(dict(floor)),
+        "own": figures.example(dict(own)),
+    }  # fmt: skip
+
+
+def _of(values: Any) -> dict[str, Any]:
+    return figures.summary(by_part(values), OVERLAP)
 
 
 def _named(found: Mapping[str, Mapping[float, Any]], made: Callable[[Any], Any] = dict) -> Any:
