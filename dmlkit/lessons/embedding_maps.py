@@ -5,11 +5,9 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Circle, Rectangle
+from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 from torch import Tensor
@@ -17,11 +15,11 @@ from torch import Tensor
 from dmlkit import figures, retrieval, statistics
 
 Floats = NDArray[Any]
-#: Six colors that color-blind readers tell apart, and a mark for each half of twelve classes.
+#: Six colors that color-blind readers tell apart, and a mark for each six of sixteen classes.
 INK = ("#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9")
-MARKS = "ox"
-#: And for each of three balls.
-BALLS = ("#0072b2", "#d55e00", "#009e73")
+MARKS = "ox^"
+#: How the ways to draw a map look in the plane of both scores.
+PAINT = {"UMAP": figures.RIGHT, "t-SNE": figures.WRONG}
 
 
 def framed(y: Floats) -> Floats:
@@ -49,7 +47,7 @@ def islands(
     for i, c in enumerate(np.unique(of)):
         mark = MARKS[i // len(INK)]
         wide: dict[str, Any] = (
-            {"ms": 0.62 * size, "mew": 0.7} if mark == "x" else {"ms": 0.55 * size, "mew": 0}
+            {"ms": 0.62 * size, "mew": 0.7} if mark == "x" else {"ms": 0.6 * size, "mew": 0}
         )
         ink = INK[i % len(INK)]
         axes.plot(*places[of == c].T, mark, color=ink, alpha=alpha, **wide)
@@ -120,169 +118,87 @@ def three_maps(
     return fig, kept
 
 
-def shares(counted: Mapping[str, pd.DataFrame], k: int) -> Figure:
-    """The neighbors on each map by whether the embedding has them, and by class."""
-    fig, left = plt.subplots(figsize=(6.5, 2.4))
-    colors = ("#0072b2", "#9ccbe8", "#d55e00", "#f5c09a")
-    paints = dict(zip(counted["UMAP"], colors, strict=True))
-    for row, table in enumerate(counted.values()):
-        begin = 0.0
-        for part, ink in paints.items():
-            width = 100 * table[part].mean()
-            left.barh(row, width, left=begin, color=ink, height=0.7)
-            if width > 4:
-                shade = "white" if str(part).startswith("kept") else "black"
-                left.text(begin + width / 2, row, f"{width:.0f}", ha="center", va="center",
-                          color=shade, fontsize=8.5)  # fmt: skip
-            begin += width
-    left.set_yticks(range(4), list(counted))
-    left.set(ylim=(3.5, -0.5), xlim=(0, 100), xlabel=f"of the {k} nearest on the map (%)")
-    left.grid(False, axis="y")
-    left.set_title("UMAP and t-SNE look cleaner than the embedding", loc="left", fontweight="bold")
-    handles = [Rectangle((0, 0), 1, 1, color=ink) for ink in paints.values()]
-    fig.legend(handles, [str(part) for part in paints], loc="outside lower center", ncols=4,
-               columnspacing=1, handlelength=1)  # fmt: skip
+def swept(maps: Mapping[str, Floats], scores: Mapping[str, Sequence[float]], of: Floats) -> Figure:
+    """Maps from few and from many neighbors, with both scores: {"UMAP, 4": (N, 2)}."""
+    fig, grid = plt.subplots(2, len(maps) // 2, figsize=(6.5, 5.2))
+    for axes, (name, places) in zip(grid.flat, maps.items(), strict=True):
+        islands(axes, places, of, size=4)
+        kept, right = scores[name]
+        ink = PAINT[name.partition(",")[0]]
+        axes.set_title(name, fontweight="bold", fontsize=10, color=ink)
+        axes.set_xlabel(f"keeps {kept:.1f} %\n{right:.1f} % right", fontsize=9.5)
     return fig
 
 
-def balls(
-    shown: Mapping[str, Mapping[str, Floats]],
-    measured: Mapping[str, Mapping[str, Sequence[float]]],
-    luck: Sequence[float],
-) -> Figure:
-    """Three balls as they are and on UMAP's map; and what maps make of a truth of four times."""
-    fig = plt.figure(figsize=(6.9, 3.6))
-    grid = fig.add_gridspec(2, 4, height_ratios=(1.25, 1))
-    for column, (name, world) in enumerate(shown.items()):
-        for row, (tool, v) in enumerate((("truth", world["truth"]), ("UMAP", world["UMAP"]))):
-            axes, ball = fig.add_subplot(grid[0, 2 * column + row]), world["ball"]
-            v = v[:, :2] / 100 if tool == "truth" else framed(v)
-            _three(axes, v, ball, tool == "truth", 4 if "wide" in name else 1)
-            low = -0.6 if tool == "truth" else -1.4
-            high = (4.9 if "far" in name else 1.9) if tool == "truth" else 1.4
-            axes.set(xlim=(low, high), ylim=(low, high), aspect="equal")
-            figures.bare(axes)
-            axes.set_title(f"{name}:\n{tool}", fontsize=9.5, fontweight="bold")
-    axes = fig.add_subplot(grid[1, :])
-    axes.axvline(4, color=BALLS[1], lw=5, alpha=0.5, zorder=0)
-    axes.plot([min(luck), max(luck)], [1.28] * 2, color="0.6", lw=6, solid_capstyle="butt")
-    axes.text(max(luck) + 0.12, 1.28, "rounding alone", fontsize=8.5, va="center", color="0.35")
-    for tool, lift, face in (("UMAP", -0.12, "black"), ("t-SNE", 0.06, "white")):
-        for row, found in enumerate(measured[tool].values()):
-            axes.plot(found, [row + lift] * len(found), "o", color="black", mfc=face, ms=6)
-    axes.text(3.85, 0.5, "truth", color=BALLS[1], ha="right", va="center", fontweight="bold")
-    axes.set_yticks((0, 1), ("width of C", "distance of C"))
-    axes.set(xlim=(0, 4.4), ylim=(1.6, -0.5), xticks=range(5), xlabel="times that of A (or of B)")
-    axes.set_title("on the map", loc="left", fontweight="bold", fontsize=10.5)
-    axes.grid(False, axis="y")
-    dots: Any = [
-        Line2D([], [], marker="o", ls="", color="black", mfc=c) for c in ("black", "white")
-    ]
-    axes.legend(dots, ["UMAP", "t-SNE"], loc="upper right", bbox_to_anchor=(0.72, 1.0), fontsize=9)
-    return fig
-
-
-def _three(axes: Axes, v: Floats, ball: Floats, truth: bool, wide: float) -> None:
-    """Balls A, B and C with their letters: as discs of their true radius, or as points."""
-    for b, ink in enumerate(BALLS):
-        own = v[ball == b]
-        at = own.mean(axis=0)
-        r = 0.08 * (wide if b == 2 else 1) if truth else 1.1 * np.abs(own - at).max()
-        if truth:
-            axes.add_patch(Circle(at, r, color=ink, alpha=0.7, lw=0))
-        else:
-            axes.plot(*own.T, "o^s"[b], ms=2, mew=0, alpha=0.6, color=ink)
-        side = -1 if not truth and at[0] + r > 0.75 else 1
-        axes.annotate("ABC"[b], (at[0] + side * r, at[1]), (3 * side, 0), color=ink,
-                      textcoords="offset points", ha="left" if side > 0 else "right",
-                      va="center", fontsize=9, fontweight="bold")  # fmt: skip
-
-
-def moving(shown: Mapping[str, Floats], of: Floats) -> Figure:
-    """Points as they move: a map for each moment."""
-    fig, panels = plt.subplots(1, len(shown), figsize=(6.5, 1.9))
-    for axes, (name, y) in zip(panels, shown.items(), strict=True):
-        islands(axes, y, of, size=3)
-        axes.set_title(name, fontweight="bold", fontsize=10)
-    return fig
-
-
-#: How each of the four maps is drawn: by what it knows.
-_PAINT = {
-    "neither": "0.5",
-    "start alone": figures.WRONG,
-    "weights alone": figures.RIGHT,
-    "both": "0.1",
+#: Rows of the verdict: what a map has more of than another, and by which score.
+ROWS = {
+    "far": ("farther pair right:\\nUMAP − PCA's plane", "right", "UMAP, 15", "PCA's plane"),
+    "near": ("neighbors kept:\\nUMAP − PCA's plane", "kept", "UMAP, 15", "PCA's plane"),
+    "claim": ("farther pair right:\\nUMAP − t-SNE", "right", "UMAP, 15", "t-SNE, 30"),
 }
+Scores = Mapping[str, Mapping[str, Floats]]
 
 
-def answer(
-    views: Mapping[str, tuple[Floats, float]],
-    of: Floats,
-    right: Mapping[str, Floats],
-    joining: Mapping[str, Floats],
-    effects: Mapping[str, Floats],
-) -> Figure:
-    """Maps of one group by what they know, {"both, 15": (places, % right)}; and levels, by k.
+def effects(scores: Scores) -> dict[str, Floats]:
+    """The differences of the verdict's rows, in points: {"far": (networks,)}."""
+    return {row: scores[score][one] - scores[score][other]
+            for row, (_, score, one, other) in ROWS.items()}  # fmt: skip
 
-    ``right`` and ``joining`` have a value for each network, as ``effects`` do.
+
+def answer(kept: Scores, mine: Scores) -> tuple[Figure, dict[str, Any]]:
+    """The plane of both scores with all maps, and the differences that the rule asks about.
+
+    ``kept`` and ``mine``, the reader's own, are {"kept": {"UMAP, 15": (networks,)}, "right": …} in
+    percent.
     """
-    ks = [int(name) for name in joining]
-    fig = plt.figure(figsize=(6.9, 5.6))
-    parts: Any = fig.subfigures(2, 1, height_ratios=(1, 1.75))
-    for axes, (way, ink) in zip(parts[0].subplots(1, 4), _PAINT.items(), strict=True):
-        y, share = views[f"{way}, 15"]
-        islands(axes, y, of, size=4, numbers=8)
-        axes.set_title(way, fontweight="bold", fontsize=10, color=ink)
-        axes.set_xlabel(f"{share:.0f} % right", fontsize=9.5)
-    left, most = parts[1].subplots(1, 2, width_ratios=(1.15, 1))
-    below = {"neither": 3, "start alone": -5.5, "weights alone": -5.5, "both": 2.5}
-    for way, ink in _PAINT.items():
-        found = np.stack([right[f"{way}, {n}"] for n in ks])  # (ks, networks)
-        ends = [statistics.interval(each) for each in found]
-        left.fill_between(ks, *([e[end] for e in ends] for end in ("low", "high")),
-                          color=ink, alpha=0.2, lw=0)  # fmt: skip
-        left.plot(ks, found.mean(axis=1), "o-", color=ink, ms=5, lw=2)
-        left.plot(ks, [views[f"{way}, {n}"][1] for n in ks], "x", color=ink, ms=5, mew=1.2)
-        left.text(ks[-1], found.mean(axis=1)[-1] + below[way], way, color=ink, ha="right",
-                  va="center", fontweight="bold")  # fmt: skip
-    left.set(xscale="log", ylim=(42, 92), ylabel="right about the farther pair (%)")
-    left.set_xticks(
-        ks, [f"{n}\n{share.mean():.0f} %" for n, share in zip(ks, joining.values(), strict=True)]
-    )
-    left.minorticks_off()
-    left.set_xlabel("neighbors; share of the weights\nthat joins classes")
-    shown = {name: each for name, each in effects.items() if "add" in name}
-    figures.gains(most, shown, "points added")
-    return fig
+    fig, (top, low) = plt.subplots(2, 1, figsize=(6.5, 6.4), height_ratios=(2.1, 1))
+    levels = {score: {name: figures.summary(each) for name, each in those.items()}
+              for score, those in kept.items()}  # fmt: skip
+    _plane(top, levels)
+    for name in ("PCA's plane", "MDS", "UMAP, 15", "t-SNE, 30", "random plane"):
+        at = (mine["kept"][name].mean(), mine["right"][name].mean())
+        top.plot(*at, "x", color=PAINT.get(name.partition(",")[0], "0.3"), ms=7, mew=1.6, zorder=6)
+    differences = effects(kept)
+    drawn = figures.gains(low, {ROWS[row][0]: each for row, each in differences.items()}, "points")
+    gain = dict(zip(differences, drawn.values(), strict=True))
+    low.axvline(-5, color="0.5", ls=":", lw=1.2)
+    more = {
+        "many": kept["right"]["UMAP, 120"] - kept["right"]["UMAP, 4"],
+        "MDS": kept["right"]["UMAP, 15"] - kept["right"]["MDS"],
+        "images, MDS": kept["images"]["UMAP, 15"] - kept["images"]["MDS"],
+        "images, PCA": kept["images"]["UMAP, 15"] - kept["images"]["PCA's plane"],
+        "random plane": kept["right"]["UMAP, 15"] - kept["right"]["random plane"],
+        "start": kept["right"]["UMAP, 15"] - kept["right"]["UMAP, random start"],
+    }
+    gain |= {name: figures.summary(each) for name, each in more.items()}
+    own = {row: figures.sample(each) for row, each in effects(mine).items()}
+    return fig, {"gain": gain, "level": levels, "mine": own}
 
 
-def blind(views: Mapping[str, Floats], of: Floats) -> Figure:
-    """Five maps with letters only."""
-    fig, panels = plt.subplots(1, 5, figsize=(7.5, 1.85))
-    for axes, (letter, place) in zip(panels, views.items(), strict=True):
-        islands(axes, place, of)
-        axes.set_title(letter, fontweight="bold", fontsize=11)
-    return fig
-
-
-def noise(
-    views: Mapping[tuple[str, str], Floats], share: Mapping[tuple[str, str], Sequence[float]]
-) -> Figure:
-    """An embedding and noise under three settings, without colors."""
-    fig, panels = plt.subplots(2, 3, figsize=(6.5, 4.6))
-    titles = {
-        "embedding": ("3 neighbors: small islands", "15 (default): islands",
-                      "min_dist 0.8: islands melt"),
-        "noise": ("3 neighbors: clumps", "15: one cloud", "0.8: one cloud"),
-    }  # fmt: skip
-    settings = [name for source, name in views if source == "noise"]
-    for line, (source, said) in zip(panels, titles.items(), strict=True):
-        for axes, name, title in zip(line, settings, said, strict=True):
-            figures.bare(axes)
-            axes.plot(*turned(views[source, name]).T, ".", ms=2.5, mew=0, color="black")
-            axes.set(xlim=(-1.1, 1.1), ylim=(-1.1, 1.1), aspect="equal")
-            axes.set_xlabel(f"keeps {100 * np.mean(share[source, name]):.0f} %", fontsize=9.5)
-            axes.set_title(title, fontweight="bold", fontsize=9.5)
-        line[0].set_ylabel(source, fontweight="bold")
-    return fig
+def _plane(axes: Axes, levels: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
+    """Neighbors kept against how often right about the farther pair, in percent."""
+    near, far = levels["kept"], levels["right"]
+    note: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9, "va": "center"}
+    for tool, ink in PAINT.items():
+        many = [name for name in near if name.startswith(f"{tool}, ") and name[-1].isdigit()]
+        x, y = ([score[name]["mean"] for name in many] for score in (near, far))
+        axes.plot(x, y, "o-", color=ink, ms=3.5, lw=1.5)
+    points = {"PCA's plane": ("0.1", (0, 11)), "MDS": ("0.1", (10, 9)),
+              "random plane": ("0.5", (9, 0)),
+              "UMAP, 15": (PAINT["UMAP"], (0, 0)), "t-SNE, 30": (PAINT["t-SNE"], (0, 0))}  # fmt: skip
+    for name, (ink, by) in points.items():
+        at = near[name]["mean"], far[name]["mean"]
+        for score, place in ((near, 0), (far, 1)):
+            ends = [[v, v] for v in at]
+            ends[place] = [score[name].get(end, at[place]) for end in ("low", "high")]
+            axes.plot(*ends, color=ink, lw=2, alpha=0.6)
+        axes.plot(*at, "o", color=ink, ms=8, zorder=4)
+        if any(by):
+            ha = "center" if by[0] == 0 else "left"
+            axes.annotate(name, at, by, color=ink, fontweight="bold", ha=ha, **note)
+    guess = far["by the formula"]["mean"]
+    for height, ls, said in ((guess, "--", "random plane, predicted"), (50, ":", "chance")):
+        axes.axhline(height, color="0.55", ls=ls, lw=1.3, zorder=0)
+        axes.text(64, height + 0.5, said, color="0.35", fontsize=9, ha="right", va="bottom")
+    axes.set(xlim=(0, 65), ylim=(47, 86), xlabel="neighbors kept, of an image's 10 nearest (%)",
+             ylabel="right about the farther pair (%)")  # fmt: skip
