@@ -21,18 +21,23 @@ EIGHT = (
     *("#8f6bb3", "#c0304a", "0.45", "#8a8a2b"),
 )  # fmt: skip
 #: Ways to train, as they are written, and their colors.
-INKS = {"none": "0.35", "SEC": "#d55e00", "relative SEC": figures.RIGHT}
-SAID = {"none": "no constraint"}
-#: What widens an interval: five sixths of the characters are learned, one sixth is searched.
-OVERLAP = 1 / 6
-#: How SEC's repository writes semi-hard triplets.
-PRINTED = "Semihard"
+INKS = {
+    "none": "0.35",
+    "SEC": "#d55e00",
+    "relative SEC": figures.RIGHT,
+    "SEC, η = 0.01": "#9a7400",
+}
+SAID = {"none": "no constraint", "SEC": "SEC, η = 0.1"}
+#: What widens an interval: seven eighths of the characters are learned, one eighth is searched.
+OVERLAP = 1 / 8
+#: How SEC's repository writes the multi-similarity loss.
+PRINTED = "MS"
 
 
 def _flat(images: Tensor, eta: float, steps: int) -> np.ndarray:
     """A network takes the drawings of eight characters into the plane: -> (160, 2)."""
     torch.manual_seed(0)
-    constraint, loss = SphericalConstraint(eta), losses.build("triplet_semihard")
+    constraint, loss = SphericalConstraint(eta), losses.build("multi_similarity")
     model = models.ConvNet(2, widths=(8, 16, 32)).to(memory_format=torch.channels_last)
     update = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
     labels = torch.arange(8).repeat_interleave(6)
@@ -111,156 +116,146 @@ def race() -> tuple[Figure, dict[str, Any]]:
     return fig, drawn
 
 
-#: What a training tells, by column; the last is μ² in its first ten steps.
-TOLD = "Recall@1", "norm at the end", "spread of norms", "early square"
-#: (way, rate, weight) -> what trainings tell (R, 4).
-Told = Mapping[tuple[str, float, float], np.ndarray]
+#: How many points below the plain loss's best a tolerated rate may cost.
+LOST = 5.0
+#: What a training tells, by column.
+TOLD = "Recall@1", "norm at the end", "spread of norms"
+#: (way, rate) -> what trainings tell (R, 3).
+Found = Mapping[tuple[str, float], np.ndarray]
 
 
-def recorded() -> Told:
-    """What validation characters said of weights, in a run with ``profile = "full"``."""
-    kept, _ = figures.recorded("14_sweep")
-    return {
-        (way, float(rate), float(weight)): np.stack([kept[k][way][rate][weight] for k in TOLD], 1)
-        for way, rows in kept[TOLD[0]].items()
-        for rate, row in rows.items()
-        for weight in row
-    }
-
-
-def _samples(found: Told, k: int) -> dict[str, Any]:
-    """A column of ``found`` as samples, by way, rate and weight."""
-    rows: dict[str, Any] = {}
-    for (way, rate, weight), each in found.items():
-        of = rows.setdefault(way, {}).setdefault(f"{rate:g}", {})
-        of[f"{weight:g}"] = figures.sample(each[:, k])
+def samples(found: Found) -> dict[str, Any]:
+    """What trainings told, as samples by column, way and rate."""
+    rows: dict[str, Any] = {name: {} for name in TOLD}
+    for (way, rate), each in found.items():
+        for k, name in enumerate(TOLD):
+            rows[name].setdefault(way, {})[f"{rate:g}"] = figures.sample(each[:, k])
     return rows
 
 
-def frontier(search: Told) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 of validation characters by the spread of norms, at two rates."""
-    rates = sorted({rate for _, rate, _ in search})
-    fig, panels = plt.subplots(1, len(rates), figsize=(6.8, 3.1), sharey=True)
-    for axes, rate in zip(panels, rates, strict=True):
-        for way, ink in INKS.items():
-            weights = sorted(w for which, r, w in search if (which, r) == (way, rate))
-            mean = np.array([search[way, rate, w].mean(axis=0) for w in weights])
-            axes.plot(mean[:, 2], mean[:, 0], "o-", color=ink, lw=2, ms=5)
-            for (score, _, spread, _), w in zip(mean, weights, strict=True):
-                place, ha = ((7, -10), "left") if way == "SEC" else ((0, 7), "center")
-                look: Any = {"textcoords": "offset points", "ha": ha, "fontsize": 8.5}
-                axes.annotate(f"{w:g}" if w else "none", (spread, score), place, color=ink, **look)
-        axes.set(xlim=(0, 29), ylim=(0, 100), xlabel="spread of norms (%)")
-        figures.letter(axes, f"learning rate {rate:g}")
-    panels[0].set_ylabel("Recall@1, validation (%)")
-    panels[0].text(9.5, 36, "SEC, by η", color=INKS["SEC"], weight="bold")
-    panels[0].text(1, 92, "relative SEC, by κ", color=INKS["relative SEC"], weight="bold")
-    return fig, {name: _samples(search, k) for k, name in enumerate(TOLD)}
+def recorded() -> Found:
+    """What trainings told in a run with ``profile = "full"``; at the rate 0: before training."""
+    kept, _ = figures.recorded("14_answer")
+    return {
+        (way, float(rate)): np.stack([kept[name][way][rate] for name in TOLD], 1)
+        for way, row in kept[TOLD[0]].items()
+        for rate in row
+    }
 
 
 def printed() -> float:
-    """What SEC's repository prints that SEC gains with semi-hard triplets, of four data sets."""
+    """What SEC's repository prints that SEC gains with its loss, the mean of four data sets."""
     table = pd.read_csv(ROOT / "data" / "reported" / "extra_sec_repo_results.csv")
     value = table[table.metric == "R@1"].groupby("method").value.mean()
     return float(value[f"{PRINTED}+SEC"] - value[PRINTED])
 
 
-#: The size of a weight before training: 1/√(3 · 512) in a layer of 512 inputs.
-START = (3 * 512) ** -0.5
+#: The size of a weight of the last layer before training: 1/√(3 · 384), of 384 inputs.
+START = (3 * 384) ** -0.5
 
 
 def grown(rate: float, steps: int) -> float:
     """By how much steps of Adam of unrelated directions make a weight grow.
 
-    >>> round(grown(0.03, 100), 1)
-    11.8
+    >>> round(grown(0.05, 100), 1)
+    17.0
     """
     return float(np.sqrt(START**2 + steps * rate**2) / START)
 
 
-def _lines(
-    axes: Axes, found: Mapping[tuple[str, float], np.ndarray], k: int, ends: Mapping[str, float]
-) -> None:
-    """A column of ``found`` by learning rate, a line for each way, with its name at its end."""
-    for way, ink in INKS.items():
-        rates = sorted(rate for which, rate in found if which == way)
-        each = np.stack([found[way, rate][:, k] for rate in rates])  # (rates, networks)
-        axes.plot(rates, each, ".", color=ink, ms=4, alpha=0.35, mew=0)
-        axes.plot(rates, each.mean(axis=1), "o-", color=ink, ms=5, lw=2)
+def _curves(found: Found, k: int) -> dict[str, tuple[list[float], np.ndarray]]:
+    """A column of ``found``: way -> its rates, and the values (rates, R)."""
+    curves = {}
+    for way in INKS:
+        rates = sorted(rate for which, rate in found if which == way and rate > 0)
+        if rates:
+            curves[way] = rates, np.stack([found[way, rate][:, k] for rate in rates])
+    return curves
+
+
+def _lines(axes: Axes, found: Found, k: int, ends: Mapping[str, float]) -> None:
+    """Means and networks by rate, a line for each way; its name stands at the height ``ends``."""
+    for way, (rates, each) in _curves(found, k).items():
+        ink = INKS[way]
+        axes.plot(rates, each, ".", color=ink, ms=4, alpha=0.3, mew=0)
+        axes.plot(rates, each.mean(axis=1), "o-", color=ink, ms=4.5, lw=2)
         if way in ends:
             style: Any = {"color": ink, "va": "center", "fontweight": "bold"}
-            axes.text(rates[-1] * 1.15, ends[way], SAID.get(way, way), **style)
-    axes.set(xscale="log", xlim=(rates[0] * 0.8, rates[-1] * (7 if ends else 1.3)))
-    axes.set_xticks(rates, [f"{rate:g}" for rate in rates])
+            axes.text(rates[-1] * 1.2, ends[way], SAID.get(way, way), **style)
+    axes.set(xscale="log", xlabel="learning rate", xlim=(rates[0] * 0.8, rates[-1] * 11))
+    axes.set_xticks(rates, [f"{rate:g}" for rate in rates], fontsize=8)
     axes.minorticks_off()
-    axes.set(xlabel="learning rate")
 
 
-def _norms(
-    norm: Axes,
-    even: Axes,
-    found: Mapping[tuple[str, float], np.ndarray],
-    formula: Mapping[float, float],
-    xlim: tuple[float, float],
-) -> None:
-    """Mean norms, beside the formula, and their spread by learning rate."""
-    norm.plot([*formula], [*formula.values()], color="0.6", ls="--", lw=1.5, zorder=0)
-    norm.text(
-        max(formula) * 1.15, formula[max(formula)] * 0.8, "formula", color="0.45", va="center"
-    )
-    _lines(norm, found, 1, {})
-    norm.set(yscale="log", ylim=(1, 500), ylabel="mean norm at the end", xlim=xlim)
-    norm.set_yticks([1, 10, 100], ["1", "10", "100"])
-    norm.minorticks_off()
-    figures.letter(norm, "only SEC keeps norms short")
-    _lines(even, found, 2, {})
-    even.set(ylim=(0, 32), ylabel="spread of norms (%)")
-    figures.letter(even, "both make norms even")
+def brake(found: Found, steps: int) -> tuple[Figure, dict[str, Any]]:
+    """Mean norms at the end of training by learning rate, beside the formula."""
+    fig, axes = plt.subplots(figsize=(6.4, 3.0))
+    before = float(found["none", 0.0][:, 1].mean())
+    rates = _curves(found, 1)["none"][0]
+    formula = {rate: before * grown(rate, steps) for rate in rates}
+    axes.plot([*formula], [*formula.values()], color="0.3", ls="--", lw=1.6, zorder=4)
+    ends = {"none": 135.0, "relative SEC": 230.0, "SEC": 3.8, "SEC, η = 0.01": 7.5}
+    _lines(axes, found, 1, ends)
+    axes.text(rates[-1] * 1.2, 78, "formula (dashed)", color="0.3", va="center")
+    axes.set(yscale="log", ylim=(1, 500), ylabel="mean norm at the end")
+    axes.set_yticks([1, 10, 100], ["1", "10", "100"])
+    axes.minorticks_off()
+    figures.letter(axes, "a larger rate makes embeddings longer")
+    return fig, {"formula": figures.example({f"{rate:g}": n for rate, n in formula.items()})}
+
+
+def _moved(axes: Axes, found: Found) -> None:
+    """SEC's curve, √10 to the right: what the formula says of a tenth of its weight."""
+    rates, each = _curves(found, 0)["SEC"]
+    x = np.array(rates) * np.sqrt(10)
+    inside = x < 1.5 * rates[-1]
+    style: Any = {"ls": "--", "lw": 1.6, "zorder": 4}
+    axes.plot(x[inside], each.mean(axis=1)[inside], color=INKS["SEC, η = 0.01"], **style)
+
+
+def _ratios(axes: Axes, logs: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Tolerated rates over those without a constraint: -> by log10, and as factors."""
+    rows = {
+        f"{SAID.get(way, way)}\n: none": logs[way] - logs["none"] for way in logs if way != "none"
+    }
+    drawn = figures.gains(axes, rows, "tolerated rate, as a multiple of none's", overlap=OVERLAP)
+    factors = {}
+    for text, (name, row) in zip(list(axes.texts), drawn.items(), strict=True):
+        mean, low, high = (10 ** row[k] for k in ("mean", "low", "high"))
+        text.set_text(f"× {mean:.2f}\n[{low:.2f}, {high:.2f}]")
+        factors[name] = {"mean": mean, "low": low, "high": high}
+    axes.set_xticks(np.log10([0.25, 0.5, 1, 2]), ["¼", "½", "1", "2"])
+    return drawn, factors
 
 
 def answer(
-    found: Mapping[tuple[str, float], np.ndarray],
-    floors: Mapping[str, float],
-    large: float,
-    formula: Mapping[float, float],
+    found: Found, mine: Found, logs: Mapping[str, np.ndarray], large: float
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1, norms and their spread by learning rate, and differences; found[…] is (R, 4)."""
-    fig, ((left, right), (norm, even)) = plt.subplots(
-        2, 2, figsize=(7.4, 6.3), width_ratios=(1.1, 1), layout="constrained"
+    """Recall@1 by rate beside the page's own trainings ``mine``, and ratios of tolerated rates."""
+    fig, (left, right) = plt.subplots(
+        1, 2, figsize=(7.6, 3.9), width_ratios=(1.45, 1), layout="constrained"
     )
-    low, high = min(formula), max(formula)
-    ends = {way: float(found[way, high][:, 0].mean()) for way in INKS}
-    upper, top = sorted(ends, key=ends.__getitem__)[1:]
-    apart = max(8 - ends[top] + ends[upper], 0) / 2  # their names would meet
-    _lines(left, found, 0, ends | {upper: ends[upper] - apart, top: ends[top] + apart})
-    for name, value in floors.items():
-        left.axhline(value, color="0.5", ls=":", lw=1.3, zorder=0)
-        left.text(low, value + 1, name, color="0.35", fontsize=8, va="bottom")
+    ends = {way: float(each[-1].mean()) for way, (_, each) in _curves(found, 0).items()}
+    _lines(left, found, 0, ends)
+    _moved(left, found)
+    for way, (rates, each) in _curves(mine, 0).items():
+        left.plot(rates, each.mean(axis=1), "x", color=INKS[way], ms=7, mew=1.5, zorder=5)
+    level = float(_curves(found, 0)["none"][1].max(axis=0).mean()) - LOST
+    left.axhline(level, color="0.3", lw=1.2, ls=":")
+    for way, each in logs.items():
+        style: Any = {"ms": 10, "mec": "white", "mew": 1.2, "zorder": 6}
+        left.plot(10 ** each.mean(), level, "D", color=INKS[way], **style)
     left.set(ylim=(0, 100), ylabel="Recall@1, unseen characters (%)")
-    figures.letter(left, "with SEC, large rates fail")
-    pairs = {
-        "relative SEC\n− SEC": ("relative SEC", "SEC"),
-        "SEC\n− none": ("SEC", "none"),
-        "relative SEC\n− none": ("relative SEC", "none"),
+    figures.letter(left, "SEC falls first")
+    drawn = samples(found)
+    drawn["log ratio"], factors = _ratios(right, logs)
+    drawn["ratio"] = figures.example(factors)
+    drawn["tolerated"] = figures.example({way: 10 ** float(x.mean()) for way, x in logs.items()})
+    figures.letter(right, "tolerated rates")
+    drawn["gain"] = {
+        way: figures.summary(found[way, large][:, 0] - found["none", large][:, 0], OVERLAP)
+        for way in logs
+        if way != "none"
     }
-    gain = {
-        rate: {said: found[a, rate][:, 0] - found[b, rate][:, 0] for said, (a, b) in pairs.items()}
-        for rate in (low, large, high)
-    }
-    drawn: dict[str, Any] = {
-        "gain": figures.gains(right, gain[large], f"points, rate {large:g}", overlap=OVERLAP),
-    }
-    for name, rate in (("low", low), ("top", high)):
-        drawn[name] = {
-            said.replace("\n", " "): figures.summary(each, OVERLAP)
-            for said, each in gain[rate].items()
-        }
-    figures.letter(right, "strength and shortening together")
-    _norms(norm, even, found, formula, left.get_xlim())
-    for k, name in enumerate(TOLD):
-        rows = drawn.setdefault(name, {})
-        for (way, rate), each in found.items():
-            rows.setdefault(way, {})[f"{rate:g}"] = figures.sample(each[:, k])
-    drawn["floor"], drawn["printed"] = figures.example(dict(floors)), printed()
-    drawn["formula"] = figures.example({f"{rate:g}": n for rate, n in formula.items()})
+    drawn["printed"] = printed()
     return fig, drawn
