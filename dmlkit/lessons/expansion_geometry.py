@@ -67,6 +67,24 @@ def characters(every: Tensor, k: int, classes: int) -> tuple[Tensor, Tensor, Ten
     return (X - mean) / scale, (Z - mean) / scale, torch.arange(BLOCK).repeat_interleave(20)
 
 
+def begin(
+    seed: int, X: Tensor, rate: float, optimizer: str, steps: int
+) -> tuple[nn.Module, nn.Parameter, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+    """A head to 8 dimensions, a proxy for each class of X (C, m, f), Adam or SGD, a falling rate.
+
+    Proxies learn at ten times the rate of the head, with SGD at a hundred times.
+    """
+    torch.manual_seed(seed)
+    head, proxies = nn.Linear(X.shape[2], 8), nn.Parameter(torch.randn(len(X), 8))
+    groups: list[dict[str, Any]] = [{"params": head.parameters()}]
+    groups += [{"params": [proxies], "lr": rate * {"adam": 10, "sgd": 100}[optimizer]}]
+    step: torch.optim.Optimizer = torch.optim.Adam(groups, lr=rate)
+    if optimizer == "sgd":
+        step = torch.optim.SGD(groups, lr=rate, momentum=0.9)
+    decay = torch.optim.lr_scheduler.LambdaLR(step, lambda s: min(1, (1 - s / steps) / 0.3))
+    return head, proxies, step, decay
+
+
 def recall(x: Tensor, labels: Tensor) -> float:
     """Recall@1 in percent: (N, d), (N,)."""
     found = retrieval.recall_at_k(x.detach(), labels.numpy(), ks=(1,), metric="cosine")
@@ -140,7 +158,8 @@ def pulls(placed: Placing, draws: int) -> tuple[Figure, dict[str, Any]]:
     x, p = (torch.as_tensor(each)[None] for each in (SAMPLE, PROXY))
     radius, turn = float(np.sin(np.radians(THETA))), np.linspace(0, 2 * np.pi, 200)
     found: dict[str, Any] = {}
-    torch.manual_seed(6)
+    sides = {"random": ", to any side", "corners": ", away from $x$", "spread": ""}
+    torch.manual_seed(11)
     for axes, way in zip(panels, ("random", "corners", "spread"), strict=True):
         # Samples of a batch share the turn of a simplex, so each is a batch of its own.
         z = torch.cat([placed(x, p, 2, way) for _ in range(draws)])[..., :2] / radius
@@ -148,18 +167,18 @@ def pulls(placed: Placing, draws: int) -> tuple[Figure, dict[str, Any]]:
         length = pull.square().sum(dim=1).mean().sqrt().item()
         found[way] = {"length": 100 * length, "mean": 100 * pull.mean(dim=0).norm().item()}
         axes.plot(np.cos(turn), np.sin(turn), color="0.6", lw=1)
-        axes.plot(*pull.T, ".", color="0.35", ms=5.5, alpha=0.45, mew=0)
+        axes.plot(*pull[:400].T, ".", color="0.35", ms=5.5, alpha=0.45, mew=0)
         for place in z[0]:
             style = {"arrowstyle": "-|>", "color": figures.WRONG, "lw": 1.8, "shrinkA": 0}
             axes.annotate("", place.tolist(), (0, 0), arrowprops=style | {"shrinkB": 3})
             axes.plot(*place, **globes.POINT)
-        axes.plot(0, 1, **globes.SAMPLE)
-        axes.text(0.17, 1.12, "$x$", fontsize=12)
+        axes.plot(0, 1, "o", **globes.SAMPLE)
+        axes.text(0.15, 1.07, "$x$", fontsize=12)
         axes.plot(0, 0, "*", color="black", ms=13, mec="white", zorder=3)
-        axes.plot(*pull[0], "o", color="black", ms=8, mec="white", zorder=5)
+        axes.plot(*pull[0], "o", color="white", ms=8, mec="black", mew=2, zorder=5)
         axes.set(xlim=(-1.3, 1.3), ylim=(-1.2, 1.35), aspect="equal")
         axes.set_axis_off()
-        axes.set_title(f"{LOOKS[way][2]}:\nlength {length:.2f}", fontweight="bold")
+        axes.set_title(f"{LOOKS[way][2]}:\n{length:.2f}{sides[way]}", fontweight="bold")
     return fig, found
 
 
@@ -206,34 +225,45 @@ def answer(
     drawn["gain"] = figures.gains(axes["gain"], asked, "points of Recall@1", OVERLAP)
     axes["gain"].axvspan(-1, 1, color="0.9", zorder=0)
     axes["gain"].set_title("SEE's corners − random", fontweight="bold", loc="left")
+    for a, b in (("corners", "random"), ("corners", "spread"), ("random", "spread")):
+        drawn[f"{a} − {b}"] = {
+            f"{lam:g}": figures.summary(recall[f"adam {a} {lam:g}"] - recall[f"adam {b} {lam:g}"],
+                                        OVERLAP) for lam in lams
+        }  # fmt: skip
     level = {name: figures.summary(each, OVERLAP) for name, each in recall.items()}
     return fig, drawn | {"level": level}
 
 
 def _weights(axes: Axes, lams: list[float], points: int) -> None:
     """The axis of weights, with the weight at which the corners cancel their sample's pull."""
-    axes.set_xscale("log")
+    axes.set(xscale="log", xlim=(0.85 * lams[0], 1.25 * lams[-1]))
     axes.set_xticks(lams, [f"{lam:g}" for lam in lams])
     axes.minorticks_off()
     axes.axvline(points, color="0.4", lw=1, ls=":", zorder=0)
+    axes.axhline(0, color="0.3", lw=1.2, zorder=1)
 
 
 def _law(axes: Axes, points: int, lams: list[float]) -> None:
     """What the formulas say of the pull towards the sample."""
-    fine = np.geomspace(lams[0], lams[-1], 200)
-    axes.plot(fine, 1 - fine / points, "--", color=LOOKS["corners"][0], lw=1.5, zorder=0)
-    axes.axhline(0, color="0.3", lw=1, zorder=0)
+    fine, ink = np.geomspace(lams[0], lams[-1], 200), LOOKS["corners"][0]
+    axes.plot(fine, 1 - fine / points, "--", color=ink, lw=1.5, zorder=0)
     axes.plot(fine, 0 * fine + 1, "--", color="0.4", lw=1.5, zorder=0)
-    axes.text(lams[0], -1.6, f"dashed: 1 and 1 − λ/{points}", fontsize=9, color="0.3")
-    axes.set(xlabel="weight λ of the points", ylabel="pull left, as a share")
+    axes.text(lams[0], -0.75, f"1 − λ/{points}, measured and\nby the formula (dashed)", fontsize=9,
+              color=ink, va="center")  # fmt: skip
+    axes.text(0.94 * points, -1.7, f"λ = {points}", fontsize=9, color="0.3", ha="right")
+    axes.set(xlabel="weight λ of the points", ylabel="sample's pull left")
+    axes.set_title("the corners undo the sample's pull", fontweight="bold", loc="left")
     _weights(axes, lams, points)
 
 
 def _label(axes: Axes, none: float, lams: list[float], points: int) -> None:
     """Names of the curves of Recall@1."""
-    axes.axhline(0, color="0.3", lw=1.2)
-    axes.text(lams[-1], 0.5, f"no points: {none:.0f} %", ha="right", fontsize=9, color="0.3")
-    axes.set_ylabel("Recall@1 minus no points")
+    axes.text(0.3, 0.6, f"no points: {none:.0f} %", fontsize=9, color="0.3")
+    for way, x, y in (("corners", 6.5, -17), ("random", 4.5, -10), ("spread", 23, -2.1)):
+        ink, _, said = LOOKS[way]
+        axes.text(x, y, said, color=ink, fontsize=10, fontweight="bold", ha="right")
+    axes.set(ylabel="Recall@1 minus no points", ylim=(None, 2.6))
+    axes.set_title("does not matter at 0.2, matters at 20", fontweight="bold", loc="left")
     _weights(axes, lams, points)
 
 
