@@ -1,40 +1,35 @@
-// One photograph in the plane: which queries it takes, and what they are answered once it is deleted.
-import { node, on, plane, short, widget } from "./stage.js";
+// Photographs of noise by their distance to the mean: how many queries each is nearest to, and one that is moved.
+import { along, node, on, short, widget } from "./stage.js";
 
-const UNIT = 100, at = ([x, y]) => [UNIT * x, -UNIT * y];
-const nearest = ([x, y], photographs) => photographs.reduce(([best, least], [a, b], j) => {
-  const far = (x - a) ** 2 + (y - b) ** 2;
-  return far < least ? [j, far] : [best, least];
-}, [0, Infinity])[0];
+const LEFT = -130, WIDE = 260, BASE = 90, HIGH = 180, MOST = 2.2;
+const x = (r) => LEFT + (WIDE * r) / MOST, y = (count) => BASE - (HIGH * count) / 100;
 
-export function compute({ points }, { data: { queries, own, other } }) {
-  const fixed = [...own, ...other], first = queries.map((q) => nearest(q, [...fixed, points[0]])), after = queries.map((q) => nearest(q, fixed));
-  const count = (test) => first.filter((_, i) => test(first[i], after[i])).length;
-  return {
-    failures: count((a) => a >= own.length), taken: count((a) => a === fixed.length),
-    repaired: count((a, b) => a === fixed.length && b < own.length), left: count((_, b) => b >= own.length), first, after,
-  };
+export function compute({ choice, points: [[r]] }, { data }) {
+  const { square, along: place, best, first } = data[choice], D = square.map((s, i) => s - 2 * r * place[i] + r ** 2);
+  const others = Array(100).fill(0);
+  D.forEach((far, i) => { if (far >= best[i]) others[first[i]] += 1; });
+  return { taken: D.filter((far, i) => far < best[i]).length, mean: D.reduce((a, b) => a + b, 0) / 100, most: Math.max(...others), others };
 }
 
-const square = (place, ink) => { const [x, y] = at(place); return node("rect", { x: x - 7, y: y - 7, width: 14, height: 14, style: `fill: ${ink}` }); };
-
-const drawing = ({ data: { queries, own, other } }) => {
-  const fixed = [...own, ...other], lines = node("g");
-  const below = node("g", { "aria-hidden": "true" }, lines, ...own.map((p) => square(p, "var(--pull)")), ...other.map((p) => square(p, "var(--push)")),
-    ...queries.map((q) => { const [cx, cy] = at(q); return node("circle", { cx, cy, r: 5, style: "fill: var(--panel); stroke: var(--pull)", "stroke-width": 2.5 }); }));
+const drawing = ({ data }) => {
+  const dots = node("g"), bar = node("path", { "stroke-width": 4, style: "stroke: var(--push)" });
+  const top = node("rect", { width: 12, height: 12, style: "fill: var(--push)" });
+  const below = node("g", { "aria-hidden": "true" }, node("path", { class: "axis", d: `M${LEFT} ${BASE}h${WIDE}` }), dots, bar, top,
+    ...[0, 1, 2].map((r) => node("text", { x: x(r), y: BASE + 26 }, `${r}`)), ...[50, 100].map((count) => node("text", { x: LEFT - 16, y: y(count) + 5 }, `${count}`)),
+    node("text", { x: 0, y: BASE + 46 }, "distance to the mean, over √d"), node("text", { x: LEFT + 50, y: y(100) - 14 }, "queries it is nearest to"));
   return {
-    below, box: "-136 -100 272 200", move: plane({ unit: UNIT, low: -1.2, high: 1.2 }),
-    draw({ first, after }, { points: [handle] }) {
-      const line = (i, to, dotted) => {
-        const [[x1, y1], [x2, y2]] = [at(queries[i]), at(to === fixed.length ? handle : fixed[to])], right = to < own.length;
-        return node("line", { x1, y1, x2, y2, "stroke-width": dotted ? 1.6 : 2.2, style: `stroke: var(${right ? "--pull" : "--push"})${dotted ? "; stroke-dasharray: 2 5" : ""}` });
-      };
-      lines.replaceChildren(...first.flatMap((to, i) => [line(i, to, false), ...(to === fixed.length ? [line(i, after[i], true)] : [])]));
+    below, box: "-162 -124 322 266",
+    move: along({ from: [x(0), BASE], to: [x(MOST), BASE], low: 0, high: MOST, step: 0.02 }),
+    draw({ taken, others }, { choice, points: [[r]] }) {
+      dots.replaceChildren(...others.map((count, j) => node("circle", { cx: x(data[choice].far[j]), cy: y(count), r: 4, style: "fill: var(--ink); fill-opacity: 0.4" })));
+      bar.setAttribute("d", `M${x(r)} ${BASE}V${y(taken)}`);
+      top.setAttribute("x", x(r) - 6);
+      top.setAttribute("y", y(taken) - 6);
     },
-    said: ({ failures, taken, repaired, left }) => `${short(failures)} of 8 queries fail. The photograph took ${short(taken)}. If it is deleted, ${short(repaired)} of these find their product, and ${short(left)} queries still fail.`,
+    said: ({ taken, most }) => `The moved photograph is nearest to ${short(taken)} of 100 queries. No other is nearest to more than ${short(most)}.`,
     about: ({ taken }) => `takes ${short(taken)} queries`,
-    tables: () => [["Queries", ["", "of 8"], [["fail", ["failures"]], ["taken by the photograph", ["taken"]], ["repaired if it is deleted", ["repaired"]], ["fail still", ["left"]]]]],
-    key: ["Circles: queries of the blue product. Squares: photographs, orange of another product. A line leads to the answer; dotted, to the answer after deletion."],
+    tables: () => [["Queries", ["", "of 100"], [["nearest to the moved photograph", ["taken"]], ["most of any other", ["most"]]]], ["Distance", ["", "over d"], [["mean squared distance to the queries", ["mean"]]]]],
+    key: ["Dots: 100 photographs of noise. The bar: one more, which you move. All else stays where it is."],
   };
 };
 

@@ -1,49 +1,56 @@
-"""Lesson 23: which queries a photograph takes, and which of them its deletion repairs."""
+"""Lesson 23: how many queries a photograph of noise takes, by its distance to their mean."""
+
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from course.explorables import Choice, Explorable
+from dmlkit.lessons.failures_and_hubs import cloud
 
-#: Eight queries of one product, its three photographs, and three of another product, in the plane.
-QUERIES = [(-0.8, 0.4), (-0.55, -0.4), (-0.5, 0.55), (-0.1, -0.3),
-           (0.2, 0.5), (0.3, 0.05), (0.1, -0.5), (0.2, -0.25)]  # fmt: skip
-OWN = [(-1.05, 0.55), (-0.95, -0.65), (-0.6, -0.15)]
-OTHER = [(1.05, 0.6), (0.85, -0.65), (0.7, -0.05)]
+DIMS = (2, 8, 32, 128)
 
 
-def answers(_choice: Choice, _numbers: Tensor, points: Tensor) -> dict[str, Tensor]:
-    """The nearest photograph of each query, with the dragged one (the last) and without it."""
-    q, fixed = (torch.tensor(each, dtype=points.dtype) for each in (QUERIES, OWN + OTHER))
-    far = (q[:, None] - torch.cat([fixed, points[:1]])).square().sum(dim=2)  # (8, 7)
-    first, after = far.argmin(dim=1), far[:, :-1].argmin(dim=1)
-    taken, wrong = first == len(fixed), first >= len(OWN)
-    repaired = taken & (after < len(OWN))
-    counts = {"failures": wrong, "taken": taken, "repaired": repaired, "left": after >= len(OWN)}
-    return {name: each.sum().double() for name, each in counts.items()} | {
-        "first": first.double(), "after": after.double()
+@cache
+def data() -> dict[str, Any]:
+    """The clouds of noise by the names of the choices."""
+    return {f"d{d}": cloud(d) for d in DIMS}
+
+
+def answers(choice: Choice, _numbers: Tensor, points: Tensor) -> dict[str, Tensor]:
+    """How many queries the moved photograph is nearest to, and each of the others (100,)."""
+    world = {name: points.new_tensor(each) for name, each in data()[choice.name].items()}
+    r = points[0, 0]
+    D = world["square"] - 2 * r * world["along"] + r**2  # (100,)
+    taken = world["best"] > D
+    others = torch.bincount(world["first"][~taken].long(), minlength=100)
+    return {
+        "taken": taken.sum().double(), "mean": D.mean(), "most": others.max().double(),
+        "others": others.double(),
     }  # fmt: skip
 
 
 EXPLORABLE = Explorable(
     figure="23_hub",
-    alt="Eight queries of one product, three photographs of it and three of another product. You "
-    "drag one more photograph of the other product; lines lead from each query to its answer, and "
-    "dotted ones to the answer that it gets if the dragged photograph is deleted.",
-    discover="Near the product's own photographs it takes queries that would be right without it: "
-    "deleting it repairs them. Between photographs of the other product it takes even more, "
-    "and each of them gets another wrong answer.",
-    choices=(
+    alt="A hundred photographs of noise as dots: to the right their distance to the mean, upward "
+    "how many of a hundred queries they are nearest to. You move one more photograph to the left "
+    "and to the right; a bar shows how many queries it takes.",
+    discover="In many dimensions all photographs are about equally far from the mean, and one that "
+    "comes nearer is nearest to nearly every query. In the plane there is always somebody nearer.",
+    choices=tuple(
         Choice(
-            "hub", "one photograph",
-            "Drag the hub to where its deletion repairs every query that it takes, at least two. "
-            "Then to where it takes four queries and its deletion repairs none.",
-        ),
+            f"d{d}", f"{d}",
+            "Move the photograph to the mean, at 2 and at 128 dimensions. How many queries does "
+            "it take? Then find, at 128, where it takes half of them.",
+        )
+        for d in DIMS
     ),
-    points=lambda: [{"name": "photograph of the other product", "label": "", "kind": "c1"}],
-    start=((0.1, 0.0),),
-    data=lambda: {"queries": QUERIES, "own": OWN, "other": OTHER},
+    points=lambda: [{"name": "the moved photograph", "label": "", "kind": "c1"}],
+    start=((1.0,),),
+    menu="Dimensions",
+    data=data,
     formula=answers,
-    readouts={"failures": "Failures", "taken": "Taken by the photograph",
-              "repaired": "Repaired by deleting it"},
+    readouts={"taken": "Queries it takes, of 100", "mean": "Its mean squared distance, over d",
+              "most": "Most that another takes"},
 )  # fmt: skip

@@ -1,8 +1,6 @@
 """What lesson 23 draws."""
 
-import textwrap
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -15,133 +13,140 @@ from dmlkit.figures import RIGHT, WRONG
 
 Numbers = NDArray[Any]
 
+#: Of the 20 products that a gallery shows: so many are in a gallery of another deal, too.
+OVERLAP = 1 / 3
+#: How the worlds of the sweep are drawn: name, color, line, and how far their name is moved up.
+WORLDS = {
+    "law": ("the formula", "0.55", "--", 0.0),
+    "noise": ("noise", "0.2", "-", 0.0),
+    "equally wide": ("untouched, all\nequally wide", WRONG, "-", 0.0),
+    "heads": ("trained heads", RIGHT, "-", 0.0),
+    "untouched": ("untouched", "#009e73", "-", 0.0),
+}
 
-def ten(pictures: Any, names: Sequence[str], hubs: Numbers, took: Sequence[Numbers]) -> Figure:
-    """The photographs with most wrong answers: product, and of what products the queries were."""
-    fig, panels = plt.subplots(2, 5, figsize=(6.5, 4.5))
-    for hub, who, axes in zip(hubs, took, panels.ravel(), strict=True):
-        axes.imshow(pictures[np.array([hub])][0].permute(1, 2, 0).numpy())
-        axes.set(xticks=[], yticks=[])
+
+def strip(pictures: Any, names: Sequence[str], uses: Sequence[int], right: Numbers) -> Figure:
+    """Photographs side by side: product, number of queries, and share of these that are right."""
+    fig, panels = plt.subplots(1, len(names), figsize=(6.5, 2.15))
+    for picture, name, used, good, axes in zip(pictures, names, uses, right, panels, strict=True):
+        axes.imshow(picture.permute(1, 2, 0).numpy())
+        figures.drawing.bare(axes)
         axes.grid(False)
         axes.spines[:].set_visible(False)
-        axes.set_title(textwrap.fill(names[hub], 16), fontsize=9, fontweight="bold")
-        (asked, _), *others = Counter(names[i] for i in who).most_common()
-        more = "\N{NO-BREAK SPACE}…" if others else ""  # not alone in a line
-        said = textwrap.fill(f"took {len(who)}: {asked}{more}", 16)
-        axes.set_xlabel(said, fontsize=8.5, labelpad=3, color=WRONG)
+        axes.set_title(name.replace(" ", "\n", 1), fontsize=9)
+        axes.set_xlabel(f"N = {used}\n{100 * good:.0f} % right", fontsize=9)
     return fig
 
 
-def hub(
-    queries: Sequence[tuple[float, float]],
-    own: Sequence[tuple[float, float]],
-    other: Sequence[tuple[float, float]],
-    place: tuple[float, float],
-) -> tuple[Figure, dict[str, Any]]:
-    """One photograph in the plane: the answers with it, and once it is deleted; and the counts."""
-    q, fixed = np.array(queries), np.array([*own, *other])
-    fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.5))
+def cloud(d: int) -> dict[str, list[float]]:
+    """100 queries and 100 photographs of noise in d dimensions, as one more photograph meets them.
+
+    In units of √d: squared lengths of the queries, their places along the line on which it moves,
+    squared distances to their nearest photographs, and which these are; and how far photographs
+    are from the mean.
+    """
+    q, x = np.random.default_rng([23, d]).normal(size=(2, 100, d)) / np.sqrt(d)
+    D = ((q[:, None] - x) ** 2).sum(axis=2)  # (100, 100)
+    found = {"square": (q**2).sum(axis=1), "along": q[:, 0], "best": D.min(axis=1),
+             "first": D.argmin(axis=1), "far": np.linalg.norm(x, axis=1)}  # fmt: skip
+    return {name: each.round(4).tolist() for name, each in found.items()}
+
+
+def hub(place: float, dims: Sequence[int]) -> tuple[Figure, dict[str, Any]]:
+    """Noise in a few and in many dimensions: how often each photograph is nearest, and one more."""
+    fig, panels = plt.subplots(1, len(dims), figsize=(6.5, 2.7), sharey=True)
     counts = {}
-    for axes, name, there in zip(
-        panels, ("with the hub", "the hub deleted"), ([*fixed, place], fixed), strict=True
-    ):
-        photographs = np.array(there)
-        first = ((q[:, None] - photographs) ** 2).sum(axis=2).argmin(axis=1)
-        wrong = first >= len(own)
-        for i, j in enumerate(first):
-            ink = WRONG if wrong[i] else RIGHT
-            axes.plot(*np.transpose([q[i], photographs[j]]), color=ink, lw=1.5, zorder=1)
-        axes.plot(*fixed[: len(own)].T, "s", color=RIGHT, ms=9)
-        axes.plot(*fixed[len(own) :].T, "s", color=WRONG, ms=9)
-        axes.plot(*q.T, "o", mfc="white", mec=RIGHT, mew=1.8, ms=7)
-        if len(photographs) > len(fixed):
-            axes.plot(*place, "s", mfc=WRONG, mec="black", mew=1.8, ms=12)
-            counts["taken"] = int((first == len(fixed)).sum())
-        counts[name] = int(wrong.sum())
-        axes.set_title(f"{name}: {counts[name]} of {len(q)} fail", loc="left", fontsize=10)
-        axes.set(xlim=(-1.3, 1.2), ylim=(-0.8, 0.9), xticks=[], yticks=[], aspect="equal")
-        axes.grid(False)
+    for d, axes in zip(dims, panels, strict=True):
+        world = {name: np.array(each) for name, each in cloud(d).items()}
+        taken = world["square"] - 2 * place * world["along"] + place**2 < world["best"]
+        others = np.bincount(world["first"][~taken].astype(int), minlength=100)
+        axes.plot(world["far"], others, "o", color="0.4", ms=5, alpha=0.6, mew=0)
+        axes.plot([place, place], [0, taken.sum()], color=WRONG, lw=2)
+        axes.plot(place, taken.sum(), "s", mfc=WRONG, mec="black", mew=1.5, ms=10, clip_on=False)
+        counts[f"{d}"] = int(taken.sum())
+        figures.letter(axes, f"{d} dimensions: it takes {taken.sum()} of 100")
+        axes.set(xlabel="distance to the mean, over √d", xlim=(-0.1, 2.3), ylim=(-4, 104))
+    panels[0].set_ylabel("queries it is nearest to")
     return fig, counts
 
 
-def blamed(first: Numbers, right: Numbers, n: int) -> tuple[list[int], int, float]:
-    """The ten most blamed of n photographs; how many queries they took; how many by chance.
+def own_mean(x: Numbers, labels: Numbers, uses: Numbers) -> tuple[float, float]:
+    """Rank correlations of a photograph's uses with its distance to its product's mean, and to all.
 
-    Chance is what ten would take if any answer were wrong equally often.
+    Of embeddings (G, d), labels (G,) and uses (G,).
     """
-    blame, draws = np.bincount(first[~right], minlength=n), np.random.default_rng(0)
-    drawn = [draws.choice(first, (~right).sum(), replace=False) for _ in range(1000)]
-    taken = [np.sort(np.bincount(each, minlength=n))[-10:].sum() for each in drawn]
-    order = np.argsort(-blame, kind="stable")[:10]
-    return order.tolist(), int(blame[order].sum()), float(np.mean(taken))
+
+    means = np.stack([x[labels == each].mean(axis=0) for each in labels])
+    near = [np.linalg.norm(x - mean, axis=1) for mean in (means, x.mean(axis=0))]
+    own, every = (float(np.corrcoef(_ranks(far), _ranks(uses))[0, 1]) for far in near)
+    return own, every
 
 
-def takes(near: Numbers, y_q: Numbers, y_g: Numbers) -> tuple[Numbers, float]:
-    """How many queries each of the 40 most blamed takes wrongly; the share of queries that fail."""
-    wrong = y_g[near[:, 0]] != y_q
-    return np.sort(np.bincount(near[wrong, 0], minlength=40))[-40:], float(wrong.mean())
-
-
-def share(near: Numbers, y_q: Numbers, y_g: Numbers) -> list[float]:
-    """What the ten most used photographs answer, in % of the queries; and if by chance."""
-    draws, n = np.random.default_rng(0), len(y_g)
-    drawn = [draws.integers(n, size=len(y_q)) for _ in range(100)]
-    most = [np.sort(np.bincount(each, minlength=n))[-10:].sum() for each in (near[:, 0], *drawn)]
-    return [100 * most[0] / len(y_q), 100 * float(np.mean(most[1:])) / len(y_q)]
-
-
-def points(labels: Numbers, asked: Numbers, before: Numbers, after: Numbers) -> float:
-    """Points of Recall@1, the mean of products, from one answer (Q,) to another."""
-    gained = (labels[after] == asked) * 100.0 - (labels[before] == asked) * 100.0
-    return float(np.mean([gained[asked == c].mean() for c in np.unique(asked)]))
+def _ranks(values: Numbers) -> Numbers:
+    """Ranks (n,) of values (n,), equal ones sharing their mean rank."""
+    _, which, many = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Numbers = (np.cumsum(many) - (many - 1) / 2)[which]
+    return ranks
 
 
 def answer(
-    planted: Sequence[int],
-    gains: Numbers,
-    galleries: Numbers,
-    fit: Numbers,
-    worth: dict[str, float],
+    found: Mapping[str, Mapping[int, Sequence[float]]], most: int, top: float = 24
 ) -> tuple[Figure, dict[str, Any]]:
-    """The line of planted wrong labels, and where our own gain cuts it.
+    """The ten's share over dimensions in each world; and by how much it grows from 2 to ``most``.
 
-    ``gains`` are (2, W, 81), of ours and of noise by product, ``galleries`` (2, W, n); ``fit`` is
-    slope and start of the line in noise.
+    ``found`` holds shares, {world: {dimensions: one of each gallery}}.
     """
-    fig, axes = plt.subplots(figsize=(6.5, 4.6))
-    ours, cloud = gains.mean(axis=2)
-    level, x = figures.summary(gains[0, 0]), np.array([-23.0, 21.0])
-    axes.axhspan(level["low"], level["high"], color=RIGHT, alpha=0.13, lw=0)
-    axes.plot(x, fit[0] * x + fit[1], color="0.35", lw=2)
-    for dots, mean, ink, mark, shift in (
-        (galleries[1], cloud, "0.35", "o", -0.7), (galleries[0], ours, RIGHT, "s", 0.7)
-    ):  # fmt: skip
-        for at, each in zip(planted, dots, strict=True):
-            axes.plot([at + shift] * len(each), each, ".", color=ink, ms=4, alpha=0.3, mew=0)
-        axes.plot(planted[:-1], mean[:-1], mark, color=ink, ms=8, mec="white", zorder=4)
-        axes.plot(planted[-1] + 2 * shift, mean[-1], mark, color=ink, ms=7, mfc="white", zorder=4)
-    axes.plot(planted[:-1], ours[:-1], color=RIGHT, lw=1.5)
-    cut, floor = worth["mean"], -1.3
-    axes.plot([cut, planted[0]], [level["mean"]] * 2, color=RIGHT, lw=1.2, ls="--")
-    axes.annotate("", (cut, floor + 0.2), (cut, level["mean"]),
-                  arrowprops={"arrowstyle": "->", "color": RIGHT, "lw": 1.5})  # fmt: skip
-    axes.plot([worth["low"], worth["high"]], [floor] * 2, color=RIGHT, lw=8, alpha=0.45)
-    axes.plot(cut, floor, "o", color=RIGHT, ms=9)
-    said = "{mean:.1f} [{low:.1f}, {high:.1f}]".format(**worth).replace("-", "−")
-    bold: dict[str, Any] = {"va": "center", "fontweight": "bold", "fontsize": 10}
-    axes.text(11.5, floor, f"w* = {said} labels", color=RIGHT, **bold)
-    axes.plot([10, 10], [floor - 0.5, floor + 0.5], color="0.2", lw=1.5)
-    axes.text(10, floor + 0.6, "a quarter of 40", fontsize=9, color="0.2", ha="center")
-    axes.text(41.5, level["mean"], "our 40 most blamed,\nnothing planted", color=RIGHT,
-              fontsize=9, va="center", ha="right")  # fmt: skip
-    axes.text(-21, 5.4, "● noise, w labels wrong,\nand its line", color="0.35", **bold)
-    axes.text(-21, 4.5, "■ ours, w more labels wrong", color=RIGHT, **bold)
-    side = "below" if worth["high"] < 10 else "above" if worth["low"] > 10 else "around"
-    figures.letter(axes, f"Our gain cuts the line {side} a quarter of the 40")
-    axes.set(xlabel="w, wrong labels planted", ylabel="gain of deleting 40 (points)",
-             xlim=(-23, 42.5), ylim=(-1.9, 7.9), xticks=(-20, -10, *planted))  # fmt: skip
-    return fig, {
-        "worth": worth, "ours": level, "noise": figures.summary(gains[1, 0]),
-        "ours − noise": figures.summary(gains[0, 0] - gains[1, 0]),
-        "curves": {"ours": ours.tolist(), "noise": cloud.tolist()},
+    fig, (axes, below) = plt.subplots(2, 1, figsize=(6.5, 5.6), height_ratios=(3, 1.1))
+    level: dict[str, dict[str, Any]] = {}
+    for world, (name, ink, line, up) in WORLDS.items():
+        means = {d: float(np.mean(each)) for d, each in found[world].items()}
+        level[world] = {f"{d}": {"mean": mean} for d, mean in means.items()}
+        x, y = np.array([*means]), np.array([*means.values()])
+        style: dict[str, Any] = {"color": ink, "ls": line, "lw": 2.4 if world == "heads" else 1.7}
+        axes.plot(np.log2(x), y, marker="" if world == "law" else "o", ms=4, **style)
+        axes.text(np.log2(x[-1]) + 0.15, min(y[-1] + up, top), name, color=ink, va="center",
+                  fontsize=9, fontweight="bold" if world == "heads" else "normal")  # fmt: skip
+    ticks = [*found["noise"]]
+    axes.set(xlabel="dimensions", ylabel="places held by the ten most used (%)", ylim=(0, top),
+             xlim=(0.7, 12.4), xticks=np.log2(ticks), xticklabels=ticks)  # fmt: skip
+    growth = {
+        world: np.subtract(found[world][most], found[world][2])
+        for world in ("heads", "untouched", "noise")
+    }
+    gains = figures.gains(
+        below, {"trained heads": growth["heads"], "untouched": growth["untouched"],
+                "noise": growth["noise"]}, f"points from 2 to {most} dimensions", OVERLAP
+    )  # fmt: skip
+    half = figures.summary(growth["heads"] - growth["noise"] / 2, OVERLAP)
+    return fig, {"level": level, "growth": gains, "half": half}
+
+
+def beside(
+    there: Numbers, heads: Numbers, wide: Numbers, is_query: Numbers, labels: Numbers,
+    recall: Callable[..., float], csls: Callable[..., Numbers], share: Callable[..., float],
+) -> dict[str, float]:  # fmt: skip
+    """What the text says of one gallery beside the rule: of heads, and of features equally wide."""
+    asked, shown = there & is_query, there & ~is_query
+    said = labels[asked], labels[shown]
+
+    def far(x: Numbers) -> Numbers:
+        q, g = x[asked].astype(float), x[shown].astype(float)
+        D: Numbers = (q**2).sum(axis=1)[:, None] - 2 * q @ g.T + (g**2).sum(axis=1)
+        return D
+
+    D, stretched = far(heads), far(wide)
+    one = far(wide / np.linalg.norm(wide, axis=1, keepdims=True))
+    near = np.argpartition(D, 9, axis=1)[:, :10]
+    used = np.bincount(near.ravel(), minlength=D.shape[1])
+    ten = np.isin(near, np.argsort(-used, kind="stable")[:10])
+    hit = said[1][near] == said[0][:, None]
+    own, every = own_mean(heads[shown], said[1], used)
+    squares = np.linalg.eigvalsh(np.cov(heads[shown].T)).clip(min=0)
+    return {
+        "heads": recall(D, *said), "heads, csls share": share(csls(D)),
+        "wide": recall(stretched, *said), "wide, csls": recall(csls(stretched), *said),
+        "wide, length 1": recall(one, *said), "wide, length 1, share": share(one),
+        "wide, csls share": share(csls(stretched)),
+        "right": 100 * hit[ten].mean(), "right, all": 100 * hit.mean(),
+        "own": own, "every": every, "effective": squares.sum() ** 2 / (squares**2).sum(),
     }  # fmt: skip
