@@ -1,63 +1,29 @@
-"""What lesson 07 draws, and the triplets that it compares with."""
+"""What lesson 07 draws."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from torch import Tensor
 
-import dmlkit
 from dmlkit import figures
-from dmlkit.losses.mining import semihard_negatives
 
 #: Of the twelve points, whose classes are shapes; colors are forces.
 CLASSES = ("0.1", "0.4", "0.6")
-INK, TRIPLETS = "#a50f5e", "0.25"
-#: Of the margins in the search, from small to large, and its rates.
-SHADES = ("#e69f00", "#d55e00", "#a50f5e", "#3b0f70")
-RATES = (0.00125, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08)
-#: Where names stand beside their means, in points; the margins lie close together.
-BESIDE = {"γ = 5": (-9, 3), "γ = 1": (-9, -9), "γ = 25": (2, 13), "γ = 125": (9, -12),
-          "a third": (9, -11)}  # fmt: skip
 #: Of the explorable's links and arrows: what pushes, and what pulls.
 PUSH, PULL = "#c05000", "#0072b2"
-#: Semi-hard triplets of a share of the positive pairs, drawn anew at each step.
-SHARES = {
-    "semi-hard triplets": 1.0,
-    "a third of the triplets": 1 / 3,
-    "a ninth of the triplets": 1 / 9,
+#: The lines of the answer: their names, inks and marks.
+LINES = {
+    "triplets": ("semi-hard triplets", "0.25", "s"),
+    "clustering": ("structured clustering", "#a50f5e", "o"),
+    "start": ("before either", "#7a7a7a", "^"),
 }
-FILE = dmlkit.ROOT / "data" / "evidence" / "07_clustering.csv"
-#: A network is tested on a twelfth of the new characters, and shares a part of those it learns.
+#: Where the names stand: at which start, and how far from it, in points.
+BESIDE = {"triplets": (1, (-70, 14)), "clustering": (1, (40, -8)), "start": (1, (12, -12))}
+#: A network is tested on a twelfth of the characters, and shares a part of those it learns.
 OVERLAP = 1 / 12
-
-
-def triplets(D: Tensor, y: Tensor, share: float = 1.0, margin: float = 0.2) -> Tensor:
-    """Semi-hard triplets of a random share of the positive pairs: (B, B), (B,) -> scalar.
-
-    >>> y = torch.tensor([0, 0, 1])
-    >>> triplets(torch.tensor([[0.0, 1.0, 2.0], [1.0, 0.0, 1.0], [2.0, 1.0, 0.0]]), y)
-    tensor(0.1000)
-    """
-    same, D2 = y[:, None] == y, D.square()
-    n = semihard_negatives(D2.detach(), ~same)
-    positive = same & ~torch.eye(len(y), dtype=torch.bool) & (torch.rand(D.shape) < share)
-    hinge = (D2 - D2.gather(1, n) + margin).relu()[positive]
-    return hinge.sum() / max(len(hinge), 1)
-
-
-def pairs(slope: Tensor) -> int:
-    """How many pairs of images a loss moves, from its derivative by their distances (B, B).
-
-    >>> pairs(torch.tensor([[0.0, 1.0, 1.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]))
-    1
-    """
-    return int(((slope + slope.T).triu(1) != 0).sum())
 
 
 def _dozen(number: int, height: float) -> tuple[Figure, Sequence[Axes]]:
@@ -112,108 +78,71 @@ def links(x: np.ndarray, nearest: Mapping[float, Sequence[int]], own: Sequence[i
     return fig
 
 
-def as_many(kept: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    """Recall@1 of triplets that move as many pairs as a setting, network by network: (n,).
-
-    On straight lines over the logarithm of the pairs, between the shares of the triplets.
-
-    >>> places = zip(SHARES, (60, 50, 30), (400, 100, 25), strict=True)
-    >>> of = {name: np.array([[recall, 0, pairs]]) for name, recall, pairs in places}
-    >>> as_many(of | {"γ = 5": np.array([[0, 0, 50]])}, "γ = 5").round(6)
-    array([40.])
-    """
-    line = np.array([kept[share] for share in SHARES][::-1])  # (3, n, ...), from few pairs to many
-    at = np.log(kept[name][:, 2])
-    return np.array([
-        np.interp(here, np.log(line[:, k, 2]), line[:, k, 0]) for k, here in enumerate(at)
-    ])  # fmt: skip
+def _by(steps: Sequence[int], values: np.ndarray) -> dict[str, dict[str, Any]]:
+    """By steps of pretraining: mean and interval of values (n, P)."""
+    return {
+        str(step): figures.summary(each, OVERLAP)
+        for step, each in zip(steps, values.T, strict=True)
+    }
 
 
-def _over_pairs(
-    axes: Axes, kept: Mapping[str, np.ndarray], mine: Mapping[str, np.ndarray], names: Sequence[str]
+def _levels(
+    axes: Axes, kept: Mapping[str, np.ndarray], mine: Mapping[str, np.ndarray], floor: float
 ) -> None:
-    """Networks, means and names of the margins, or of the triplets with a line."""
-    ink, line = (INK, 0) if names[0].startswith("γ") else (TRIPLETS, 2)
-    for name in names:
-        axes.plot(*kept[name][:, [2, 0]].T, "o", ms=4, mew=0, alpha=0.3, color=ink, zorder=2)
-        axes.plot(*mine[name][:, [2, 0]].T, "x", ms=5, color=ink, zorder=2)
-    means = np.array([kept[name].mean(axis=0)[[2, 0]] for name in names])
-    axes.plot(*means.T, "o-", ms=9, lw=line, color=ink, mec="w", zorder=3)
-    for name, place in zip(names, means, strict=True):
-        short = {"semi-hard triplets": "all"}.get(name, name.removesuffix(" of the triplets"))
-        right, up = BESIDE.get(short, (9, -3))
-        axes.annotate(short, place, (right, up), color=ink, ha="left" if right > 0 else "right",
-                      textcoords="offset points", weight="bold", fontsize=9, zorder=4)  # fmt: skip
+    """Recall@1 of ``LINES`` over the steps of pretraining."""
+    last = int(kept["steps"][-1])
+    for name, (said, ink, mark) in LINES.items():
+        mean = kept[name].mean(axis=0)
+        dash = "--" if name == "start" else "-"
+        axes.plot(kept["steps"], mean, mark, ls=dash, color=ink, ms=7, mec="w", lw=2)
+        for each in mine[name]:
+            axes.plot(mine["steps"], each, "x", color=ink, ms=5, mew=1.3, zorder=3)
+        place, offset = BESIDE[name]
+        axes.annotate(said, (kept["steps"][place], mean[place]), offset, color=ink, weight="bold",
+                      textcoords="offset points", fontsize=9)  # fmt: skip
+    axes.axhline(floor, color="0.5", ls=":", lw=1.5, zorder=0)
+    axes.text(last, floor, "raw pixels", ha="right", va="bottom", fontsize=9, color="0.35")
+    axes.set_ylabel("Recall@1, new characters (%)")
 
 
 def answer(
-    kept: Mapping[str, np.ndarray], mine: Mapping[str, np.ndarray], ground: Mapping[str, float]
+    kept: Mapping[str, Any], mine: Mapping[str, Any], floor: float, titles: tuple[str, str]
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 over the pairs that a step moves, of both losses, and the differences.
+    """Recall@1 over the steps of pretraining; below, structured clustering minus triplets.
 
-    ``kept`` has the recorded run by setting: Recall@1, NMI, pairs and distance of each network
-    (n, 4); ``mine`` likewise that of this page, ``ground`` Recall@1 of what needs no training.
+    ``kept`` has the recorded run: Recall@1 (n, P) by the names of ``LINES``, "pairs" that a step
+    moves by loss, and "steps" (P,); ``mine`` likewise this page's, ``floor`` what raw pixels find.
     """
-    fig, (axes, below) = plt.subplots(
-        2, figsize=(6.5, 6), height_ratios=(2, 1), layout="constrained"
+    steps, ink = [int(each) for each in kept["steps"]], LINES["clustering"][1]
+    gap = kept["clustering"] - kept["triplets"]
+    fig, panels = plt.subplots(
+        2, sharex=True, figsize=(6.5, 6.2), height_ratios=(3, 2), layout="constrained"
     )
-    margins = [name for name in kept if name.startswith("γ")]
-    for names in ([*SHARES], margins):
-        _over_pairs(axes, kept, mine, names)
-    axes.axhline(ground["raw pixels"], color="0.5", ls=":", lw=1.5, zorder=0)
-    axes.text(0.995, ground["raw pixels"], "raw pixels", ha="right", va="bottom", fontsize=9,
-              color="0.35", transform=axes.get_yaxis_transform())  # fmt: skip
-    axes.set(xscale="log", xlabel="pairs moved in a step, of 2,016", xlim=(32, 280), ylim=(22, 74),
-             ylabel="Recall@1, unseen characters (%)")  # fmt: skip
-    axes.text(34, 71, "structured clustering", color=INK, weight="bold")
-    axes.text(34, 68, "semi-hard triplets, all and a share", color=TRIPLETS, weight="bold")
-    axes.set_xticks([50, 100, 200], ["50", "100", "200"])
-    axes.minorticks_off()
-    axes.set_title("clustering moves few pairs, and lies above triplets of as few", loc="left",
-                   weight="bold", fontsize=10)  # fmt: skip
-    best, rivals = kept["γ = 5"], kept["semi-hard triplets"]
-    third = best[:, 0] - kept["a third of the triplets"][:, 0]
-    rows = {"γ = 5 − all triplets": best[:, 0] - rivals[:, 0],
-            "γ = 5 − triplets of\nas many pairs": best[:, 0] - as_many(kept, "γ = 5"),
-            "γ = 5 − all triplets,\nby NMI": best[:, 1] - rivals[:, 1]}  # fmt: skip
-    drawn: dict[str, Any] = {"gain": figures.gains(below, rows, "points", OVERLAP)}
-    for name in margins:
-        for what, of in (("all triplets", rivals[:, 0]), ("as many pairs", as_many(kept, name))):
-            of_margin = drawn.setdefault(f"each margin − {what}", {})
-            of_margin[name] = figures.summary(kept[name][:, 0] - of, OVERLAP)
-    for place, what in enumerate(("recall", "NMI", "pairs", "distance")):
-        drawn[what] = {
-            name: figures.summary(each[:, place], OVERLAP) for name, each in kept.items()
-        }
-    drawn["γ = 5 − a third"] = figures.summary(third, OVERLAP)
-    drawn["ground"] = figures.example(ground)
-    drawn["shortfall"] = figures.summary(-rows["γ = 5 − all triplets"], OVERLAP)
-    drawn["kept"] = {name: figures.sample(each) for name, each in kept.items()}
-    return fig, drawn
-
-
-def search() -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 on validation characters by setting and rate, in percent."""
-    table = pd.read_csv(FILE)
-    found = 100 * table.pivot_table(index="loss", columns="lr", values="Recall@1")
-    rows = [*(f"γ = {margin}, with swaps" for margin in (1, 5, 25, 125)), *SHARES]
-    best = {name: float(found.loc[name].idxmax()) for name in rows}
-    fig, axes = plt.subplots(figsize=(6.5, 3.1), layout="constrained")
-    for name, ink, ls in zip(rows, (*SHADES, *3 * [TRIPLETS]), (*5 * "-", "--", ":"), strict=True):
-        line = found.loc[name].dropna()
-        axes.plot(range(len(RATES)), found.loc[name, list(RATES)], "o", ls=ls, color=ink, ms=4)
-        axes.plot(RATES.index(best[name]), line.max(), "o", ms=11, mfc="none", mec=ink, mew=1.5)
-        last = RATES.index(line.index[-1])
-        axes.text(last + 0.2, line.iloc[-1], name.removesuffix(", with swaps"), color=ink,
-                  va="center", fontsize=9, weight="bold",
-                  bbox={"fc": "white", "ec": "none", "pad": 1})  # fmt: skip
-    axes.set_xticks(range(len(RATES)), [f"{rate:g}" for rate in RATES])
-    axes.set(xlabel="learning rate", xlim=(-0.3, len(RATES) + 0.6))
-    axes.set_title("Recall@1 on validation characters (%)", loc="left", weight="bold", fontsize=10)
-    axes.grid(False, axis="x")
-    kept = {name: {f"{lr:g}": round(v, 2) for lr, v in found.loc[name].dropna().items()}
-            for name in rows}  # fmt: skip
-    other = {share: {m: float(found.loc[f"{share}, margin {m}"].max()) for m in ("0.1", "0.4")}
-             for share in [*SHARES][:2]}  # fmt: skip
-    return fig, {"recall": figures.example(kept), "best rate": figures.example(best),
-                 "other margins": figures.example(other)}  # fmt: skip
+    for axes, title in zip(panels, titles, strict=True):
+        axes.set_title(title, loc="left", weight="bold", fontsize=10)
+    _levels(panels[0], kept, mine, floor)
+    below, rows = panels[1], _by(steps, gap)
+    below.axhline(0, color="0.3", lw=1, zorder=1)
+    for at, row, each in zip(steps, rows.values(), gap.T, strict=True):
+        shift = at - np.linspace(12, 36, len(each))
+        below.plot(shift, each, ".", color=ink, ms=4, alpha=0.5, mew=0)
+        below.plot([at, at], [row["low"], row["high"]], color=ink, lw=6, alpha=0.4)
+        below.plot(at, row["mean"], "o", color=ink, ms=8)
+        said = f"{row['mean']:+.1f}\n[{row['low']:.1f}, {row['high']:.1f}]".replace("-", "−")
+        below.text(at + 14, row["mean"], said, color=ink, va="center", fontsize=9)
+    below.set(xlabel="steps of pretraining on other characters", xticks=steps, xlim=(-60, 1240),
+              ylabel="points of Recall@1")  # fmt: skip
+    drawn: dict[str, Any] = {
+        "gap": rows,
+        "change": figures.summary(gap[:, -1] - gap[:, 0], OVERLAP),
+    }
+    drawn["shortfall"] = figures.summary(-gap[:, -1], OVERLAP)
+    for name in LINES:
+        drawn[name] = _by(steps, kept[name])
+    for name, counts in kept["pairs"].items():
+        drawn[f"{name} − start"] = _by(steps, kept[name] - kept["start"])
+        drawn[f"{name}, pairs"] = _by(steps, counts)
+    records = {name: figures.sample(kept[name]) for name in LINES}
+    pairs = {name: figures.sample(counts) for name, counts in kept["pairs"].items()}
+    drawn["kept"] = records | {"pairs": pairs, "steps": figures.example(steps)}
+    return fig, drawn | {"raw pixels": figures.example(floor)}
