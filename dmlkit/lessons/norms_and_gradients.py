@@ -19,6 +19,8 @@ from dmlkit import ROOT, data, figures, models
 
 BOLD: dict[str, Any] = {"loc": "left", "fontweight": "bold", "fontsize": 10}
 BLUE, GREEN, ORANGE, PURPLE = "#0072b2", "#009e73", "#d55e00", "#7a3e9d"
+#: Steps that are needed: {way: {ratio: (n,)}}.
+Steps = Mapping[str, Mapping[str, np.ndarray]]
 
 
 def lengths(test: data.ImageSet, n: Tensor) -> tuple[Figure, dict[str, Any]]:
@@ -100,14 +102,35 @@ def gradient(loss: Any, f: Tensor) -> Tensor:
     return torch.autograd.grad(loss(f), f)[0]
 
 
-def begin(seed: int, classes: int, table: int = 0) -> tuple[nn.Module, nn.Parameter]:
-    """A network, or a table of so many embeddings of length 1, and the proxies of its classes."""
+def characters(parts: int = 15) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Drawn characters in parts: images, at 16 pixels, and labels of 50 to learn, of 24 to find."""
+    both: dict[str, Any] = {"train_classes": 1018, "per_class": 20}
+    old, _, new = (data.load("glyphs", part, **both) for part in data.SPLITS)
+    kinds = np.hstack([old.labels, 1018 + new.labels])
+    pixels = torch.cat([old.images, new.images]).float() / 255
+    images = F.avg_pool2d(pixels, 2).contiguous(memory_format=torch.channels_last)
+    told = []
+    for part in np.array_split(np.random.default_rng(13).permutation(1118), parts):
+        rows = [np.isin(kinds, chosen) for chosen in (part[:50], part[50:])]
+        labels = [np.unique(kinds[some], return_inverse=True)[1] for some in rows]
+        (x, z), (y, zy) = (images[some] for some in rows), map(torch.from_numpy, labels)
+        told.append((x, y, z, zy))
+    return told
+
+
+@torch.no_grad()
+def recall(net: nn.Module, images: Tensor, labels: Tensor) -> float:
+    """Recall@1 in percent; each image is a query of all the others."""
+    x = F.normalize(net.eval()(images))
+    net.train()
+    nearest = (x @ x.T).fill_diagonal_(-2).argmax(dim=1)
+    return 100 * (labels[nearest] == labels).double().mean().item()
+
+
+def begin(seed: int, classes: int = 50) -> tuple[nn.Module, nn.Parameter]:
+    """A small network for images of 16 pixels, and the proxies of its classes."""
     torch.manual_seed(seed)
-    net: nn.Module
-    if table:
-        net = nn.Embedding.from_pretrained(F.normalize(torch.randn(table, 64)), freeze=False)
-    else:
-        net = models.ConvNet(dim=64, channels=3).to(memory_format=torch.channels_last)
+    net = models.ConvNet(64, [16, 32, 96], size=16).to(memory_format=torch.channels_last)
     return net, nn.Parameter(torch.randn(classes, 64))
 
 
@@ -118,128 +141,95 @@ def factors(count: int, ratio: int, seed: int) -> Tensor:
     return 2.0**doublings / ratio**0.5
 
 
-def steps_needed(told: Sequence[float], level: float) -> int:
-    """The step at which the mean of ten batches' losses first is no higher than ``level``."""
-    means = np.convolve(told, np.full(10, 0.1), mode="valid")
-    there = np.flatnonzero(means <= level * (1 + 1e-9))
-    return int(there[0]) + 10 if len(there) else len(told)
+def steps_to(told: Sequence[float], level: float, every: int = 1) -> float:
+    """Steps until the scores, one after each ``every`` steps, first reach a level: a straight line
+    joins two scores. Their number where none does.
 
-
-def per_hundred(
-    told: Sequence[Sequence[float]], equal: Sequence[Sequence[float]], goal: int
-) -> np.ndarray:
-    """Steps to the loss that ``equal`` has after ``goal`` steps, for each 100 that it takes itself.
-
-    Losses by step, a row each start -> (starts,).
+    >>> steps_to([10, 30, 50], 40, every=5)
+    12.5
     """
-    pairs = zip(told, equal, strict=True)
-    levels = [(each, one, float(np.mean(one[goal - 10 : goal]))) for each, one in pairs]
-    return np.array(
-        [100 * steps_needed(t, level) / steps_needed(one, level) for t, one, level in levels]
-    )
+    scores = np.array([0.0, *told])
+    there = np.flatnonzero(scores >= level)
+    if not len(there):
+        return every * len(told)
+    k = int(there[0])
+    return float(every * (k - 1 + (level - scores[k - 1]) / (scores[k] - scores[k - 1])))
 
 
-def grown(weights: Sequence[Tensor], starts: Sequence[int]) -> dict[str, float]:
-    """Mean length of a table's 240 rows after training, by their length at the start, R = 16."""
-    rows = torch.cat([each[: 240 * 64].view(240, 64).norm(dim=1) for each in weights])
-    begun = torch.cat([factors(240, 16, seed)[:, 0] for seed in starts])
-    return {f"{n:g}": rows[begun == n].mean().item() for n in begun.unique().tolist()}
+#: Of each panel: title, lines and their label, ink and style.
+_PANELS = {
+    "table": ("a table is slowed by its lengths", {
+        "as it is": ("SGD", figures.RIGHT, "-"),
+        "evened": ("SGD without 1/n", ORANGE, "-"),
+        "Adam": ("Adam", PURPLE, "--"),
+    }),
+    "network": ("a network is not", {
+        "as it is": ("SGD", figures.RIGHT, "-"),
+        "evened": ("SGD without 1/n", ORANGE, "-"),
+        "control": ("another image's n", "0.35", ""),
+    }),
+}  # fmt: skip
 
 
-def reweighted(g: Tensor, n: Tensor, shift: int = 0) -> Tensor:
-    """Gradients times norms, as long on average as before: (B, d), (B, 1) -> (B, d).
-
-    So a gradient no longer has the factor 1/n; with a ``shift``, each gets another image's norm.
-    """
-    new = g * n.roll(shift, 0)
-    return new * g.norm(dim=1).mean() / new.norm(dim=1).mean()
-
-
-def turn_of_last(seed: int, images: Tensor, labels: Tensor, loss: Any, **size: float) -> float:
-    """Mean turn (°) of embeddings by a small step of SGD of a new network's last layer.
-
-    ``layer`` times as large is that layer, and ``factor`` times as long each output.
-    """
-    net, proxies = begin(seed, int(labels.max()) + 1)
-    last = [*net.modules()][-1]
-    with torch.no_grad():
-        for weight in last.parameters():
-            weight.mul_(size.get("layer", 1.0))
-    f = size.get("factor", 1.0) * net(images)
-    loss(F.normalize(f), proxies, labels).backward()
-    torch.optim.SGD(last.parameters(), lr=1e-4).step()
-    return turned(f, size.get("factor", 1.0) * net(images)).rad2deg().mean().item()
-
-
-def _lines(
-    top: Axes,
-    steps: Mapping[str, Mapping[str, np.ndarray]],
-    live: Mapping[str, Mapping[str, np.ndarray]],
-    law: Mapping[str, float],
-) -> None:
-    """Steps by the ratio of lengths, as ``answer`` has them."""
-    ratios = [int(ratio) for ratio in law]
-    top.plot(ratios, [*law.values()], ":", color="0.35", lw=2)
-    words: dict[str, Any] = {"va": "center", "fontsize": 9, "fontweight": "bold"}
-    beside: dict[str, Any] = words | {"textcoords": "offset points", "xytext": (10, 0)}
-    top.annotate("formula", (ratios[-1], law["16"]), color="0.35", **beside)
-    looks = {
-        "equal rate": ("table, SGD, rates\nof equal lengths", figures.RIGHT, "--", 1.6),
-        "table": ("table, SGD", figures.RIGHT, "-", 2.8),
-        "Adam": ("table, Adam", PURPLE, "-", 1.8),
-        "network": ("network: not a\nweight differs", GREEN, "-", 2.8),
-    }
-    for way, (label, ink, style, width) in looks.items():
+def _lines(axes: Axes, steps: Steps, live: Steps, law: Mapping[str, Mapping[str, float]]) -> None:
+    """Steps by the ratio of lengths of one panel."""
+    for way, (_, ink, style) in _PANELS[axes.get_label()][1].items():
         x = [int(ratio) for ratio in steps[way]]
         found = [figures.summary(each) for each in steps[way].values()]
         mean = [each["mean"] for each in found]
         ends = [[abs(each["mean"] - each[end]) for each in found] for end in ("low", "high")]
-        top.errorbar(x, mean, ends, color=ink, ls=style, lw=width, elinewidth=2, marker="o", ms=4)
-        here = [each.mean() for each in live[way].values()]
-        top.plot([int(ratio) for ratio in live[way]], here, "o", mfc="none", mec=ink, ms=8)
-        shift = {"xytext": (10, -9)} if way == "network" else {}
-        top.annotate(label, (x[-1], mean[-1]), color=ink, **(beside | shift))
-    top.set(xscale="log", yscale="log", xlim=(0.92, 62), ylim=(85, 500))
-    top.set_xlabel("longest over shortest")
-    top.set_yticks([100, 200, 400], ["100", "200", "400"])
-    top.set_xticks(ratios, [f"{ratio}" for ratio in ratios])
-    top.minorticks_off()
-    top.set_ylabel("steps for each 100 at equal lengths")
-    top.set_title("A table is slowed; in a network, factors cancel", **BOLD)
-    top.grid(False, axis="x")
+        kind = {"ls": style, "marker": "o" if style else "s", "ms": 5, "lw": 2.2}
+        axes.errorbar(x, mean, ends, color=ink, elinewidth=2, **kind)
+        if way in law:
+            axes.plot(x, [*law[way].values()], ":", color="black", lw=2, zorder=4)
+        here = {int(ratio): np.mean(each) for ratio, each in live.get(way, {}).items()}
+        axes.plot([*here], [*here.values()], "o", mfc="none", mec=ink, ms=10, mew=1.3)
+    ratios = [1, 2, 4, 8, 16]
+    axes.set(xscale="log", xlim=(0.85, 19), ylim=(80, 200), xlabel="longest over shortest, planted")
+    axes.set_xticks(ratios, [f"{ratio}" for ratio in ratios])
+    axes.minorticks_off()
+    axes.grid(False, axis="x")
+    axes.set_title(_PANELS[axes.get_label()][0], **BOLD)
 
 
 def answer(
-    steps: Mapping[str, Mapping[str, np.ndarray]],
-    live: Mapping[str, Mapping[str, np.ndarray]],
-    law: Mapping[str, float],
+    steps: Mapping[str, Steps],
+    live: Mapping[str, Steps],
+    law: Mapping[str, Mapping[str, float]],
+    change: Mapping[str, np.ndarray],
 ) -> tuple[Figure, dict[str, Any]]:
-    """Steps for each 100 at equal lengths, {way: {ratio: (starts,)}}, and the formula's.
+    """Steps for each 100 at a ratio of 1, {"network": {way: {ratio: (n,)}}, "table": …}, and the
+    law's for the table; how much the gradient's norm changes in a step, in percent, {way: (n,)}.
 
     Lines are of ``steps``, hollow dots the means of the page's own trainings, ``live``.
     """
-    fig, (top, low) = plt.subplots(
-        2, 1, figsize=(6.9, 6.6), height_ratios=(2.1, 1), layout="constrained"
-    )
-    _lines(top, steps, live, law)
-    rows = {
-        "table, SGD, 1 to 16": steps["table"]["16"],
-        "table, Adam, 1 to 16": steps["Adam"]["16"],
-        "network, its own\n1/n taken out": steps["own"]["1"],
-        "the control: n of\nother photographs": steps["shuffled"]["1"],
+    fig, panels = plt.subplot_mosaic(
+        [["network", "table"], ["saved", "saved"], ["change", "change"]],
+        figsize=(6.9, 7.4), height_ratios=(3, 1.5, 0.6), layout="constrained",
+    )  # fmt: skip
+    for name in _PANELS:
+        panels[name].set_label(name)
+        _lines(panels[name], steps[name], live[name], law if name == "table" else {})
+    net, rows = steps["network"], steps["table"]
+    saved = {
+        "network,\nown lengths": net["as it is"]["1"] - net["evened"]["1"],
+        "the same, against\nanother image's n": net["control"]["1"] - net["evened"]["1"],
+        "table,\n1 to 16": rows["as it is"]["16"] - rows["evened"]["16"],
     }
-    more = {name: np.asarray(each) - 100 for name, each in rows.items()}
     drawn: dict[str, Any] = {
-        "more": figures.gains(low, more, "steps more for each 100 at equal lengths")
+        "saved": figures.gains(panels["saved"], saved, "steps of 100 that evening 1/n saves")
     }
-    drawn["own minus shuffled"] = figures.summary(more[[*rows][2]] - more[[*rows][3]])
-    return fig, drawn | {
-        "law": figures.example(dict(law)),
-        "steps": {
+    less = change["as it is"] - change["evened"]
+    unit = "points of the gradient's change in a step: as it is − evened"
+    drawn["change"] = figures.gains(panels["change"], {"network": less}, unit)
+    for name, of_panel in steps.items():
+        drawn[name] = {
             way: {ratio: figures.summary(each) for ratio, each in of_way.items()}
-            for way, of_way in steps.items()
-        },
-    }
+            for way, of_way in of_panel.items()
+        }
+    drawn["table saves at 4"] = figures.summary(rows["as it is"]["4"] - rows["evened"]["4"])
+    drawn["in a step"] = {way: figures.summary(each) for way, each in change.items()}
+    return fig, drawn | {"law": figures.example({way: dict(each) for way, each in law.items()})}
 
 
 def under_sgd() -> Path:
