@@ -319,5 +319,5 @@ def test_more_groups_than_there_are_classes_for_are_refused(name: str) -> None:
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     (start,) = (cell.source for cell in notebook.cells if cell.id == "start")
     (line,) = re.findall(r"^check_\w+\(.*\)$", start, re.MULTILINE)
-    with pytest.raises(ValueError, match="seeds must be a number from 1 to 5, but is 6"):
+    with pytest.raises(ValueError, match="seeds must be a number from 1 to 3, but is 6"):
         exec(line, vars(checks) | {"seeds": 6})
