@@ -158,9 +158,9 @@ def search(tried: Mapping[str, Mapping[str, Mapping[str, float]]]) -> tuple[Figu
             top = max(row, key=row.__getitem__)
             axes.plot(float(top), row[top], "o", ms=8, mew=1.6, mfc="none", mec=ink)
         axes.set_xscale("log")
-        axes.set_xticks(rates, [f"{rate:g}" for rate in rates], fontsize=8)
+        axes.set_xticks(rates, [f"{1000 * rate:g}" for rate in rates])
         axes.minorticks_off()
-        axes.set(xlabel="learning rate")
+        axes.set(xlabel="learning rate × 1,000")
         axes.set_title(f"{length} steps", loc="left", fontsize=10, weight="bold")
     panels[0].set(ylabel="Recall@1, validation (%)")
     fig.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", frameon=False)
@@ -170,19 +170,19 @@ def search(tried: Mapping[str, Mapping[str, Mapping[str, float]]]) -> tuple[Figu
 
 
 def answer(
-    kept: Mapping[str, Mapping[str, np.ndarray]],
-    pixels: np.ndarray,
+    kept: Mapping[str, Any],
     mine: Mapping[int, np.ndarray],
     law: Callable[[float], float],
     top: int,
 ) -> tuple[Figure, dict[str, Any]]:
     """Recall@1 over the scale after both lengths above the law, and the differences that answer.
 
-    ``kept`` has Recall@1 by steps and scale, (networks, trainings), ``pixels`` that of raw pixels,
+    ``kept`` has Recall@1 by steps and scale, (networks, trainings), and that of raw ``pixels``,
     ``mine`` this page's by scale; ``law`` is the ceiling, ``top`` the scale of validation.
     """
-    found = {at: {int(alpha): each.mean(axis=1) for alpha, each in rows.items()}
-             for at, rows in kept.items()}  # fmt: skip
+    pixels = kept["pixels"]
+    found = {at: {int(alpha): each.mean(axis=1) for alpha, each in kept[at].items()}
+             for at in LENGTHS}  # fmt: skip
     fig = plt.figure(figsize=(6.8, 4.4), layout="constrained")
     grid = fig.add_gridspec(2, 2, width_ratios=(1.25, 1), height_ratios=(2.4, 1))
     levels, right = fig.add_subplot(grid[0, 0]), fig.add_subplot(grid[:, 1])
@@ -190,20 +190,17 @@ def answer(
     _law(below := fig.add_subplot(grid[1, 0], sharex=levels), [*found["150"]], law)
     for axes, each in itertools.product((levels, below), (2, 18)):
         axes.grid(False, axis="x")
-        axes.axvline(each, color="0.8", lw=1, zorder=0)
+        axes.axvline(each, color="0.5", ls="--", lw=1.1, zorder=0)
     gain = {
         "18 − 2, 600 steps": found["600"][18] - found["600"][2],
         f"{top} − 2, 600 steps": found["600"][top] - found["600"][2],
         "18 − 2, 150 steps": found["150"][18] - found["150"][2],
     }
     figures.gains(right, {name.replace(", ", ",\n"): each for name, each in gain.items()})
-    right.set_title("Differences of scales", loc="left", fontsize=10, weight="bold")
-    gain |= {
-        "longer": gain["18 − 2, 600 steps"] - gain["18 − 2, 150 steps"],
-        "18 − 8, 600 steps": found["600"][18] - found["600"][8],
-        "2 − 1, 600 steps": found["600"][2] - found["600"][1],
-        "2 − raw pixels, 600 steps": found["600"][2] - pixels,
-    }
+    right.set_title("600 steps: 18 finds more than 2", loc="left", fontsize=10, weight="bold")
+    gain["longer"] = gain["18 − 2, 600 steps"] - gain["18 − 2, 150 steps"]
+    for at, a, b in ((150, 8, 2), (150, 18, 8), (600, 18, 8), (600, 8, 4), (600, 2, 1)):
+        gain[f"{a} − {b}, {at} steps"] = found[f"{at}"][a] - found[f"{at}"][b]
     level = {at: {f"{a}": figures.summary(each) for a, each in rows.items()}
              for at, rows in found.items()}  # fmt: skip
     return fig, {
@@ -233,10 +230,12 @@ def _levels(
                       weight="bold", textcoords="offset points", va="center")  # fmt: skip
     here = [each.mean() for each in mine.values()]
     axes.plot([*mine], here, "x", color=figures.WRONG, ms=7, mew=2, zorder=4)
+    axes.annotate("this page", (max(mine), here[-1]), (9, 0), color=figures.WRONG, fontsize=9,
+                  textcoords="offset points", va="center")  # fmt: skip
     axes.axhline(pixels.mean(), color="0.5", ls=":", lw=1.4)
     axes.text(34, pixels.mean(), "raw pixels", fontsize=8, color="0.35", va="bottom", ha="right")
     axes.set(ylabel="Recall@1 (%)")
-    axes.set_title("Recall@1", loc="left", fontsize=10, weight="bold")
+    axes.set_title("A large scale needs longer", loc="left", fontsize=10, weight="bold")
     axes.tick_params(labelbottom=False)
 
 
@@ -245,11 +244,11 @@ def _law(axes: Axes, scales: Sequence[int], law: Callable[[float], float]) -> No
     alpha = np.geomspace(min(scales), max(scales), 200)
     axes.plot(alpha, [law(each) for each in alpha], color="0.4", lw=1.6)
     axes.plot(scales, [law(each) for each in scales], "o", color="0.4", ms=4)
-    for each, side, up in ((2, "right", 4), (8, "right", -2)):
-        axes.annotate(f"{law(each):.2f}", (each, law(each)), (-5, up), fontsize=8, ha=side,
+    for each, right, up in ((2, -4, 5), (8, -6, -3), (18, -3, -13)):
+        axes.annotate(f"{law(each):.2f}", (each, law(each)), (right, up), fontsize=8, ha="right",
                       textcoords="offset points", color="0.3")  # fmt: skip
     axes.set_xscale("log")
     axes.set_xticks(scales, [f"{each}" for each in scales])
     axes.minorticks_off()
-    axes.set(xlim=(0.9, 60), ylim=(-0.05, 1.1), yticks=(0, 1), xlabel="scale α")
-    axes.set_ylabel("largest $P_y$")
+    axes.set(xlim=(0.85, 38), ylim=(-0.05, 1.1), yticks=(0, 1), xlabel="scale α")
+    axes.set_ylabel("ceiling of $P_y$")
