@@ -1,6 +1,7 @@
 """What lesson 14 measures of its networks, and what it draws."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -27,6 +28,7 @@ INKS = {
     "relative SEC": figures.RIGHT,
     "SEC, η = 0.01": "#9a7400",
 }
+WAYS = tuple(INKS)[1:]
 SAID = {"none": "no constraint", "SEC": "SEC, η = 0.1"}
 #: What widens an interval: seven eighths of the characters are learned, one eighth is searched.
 OVERLAP = 1 / 8
@@ -37,7 +39,7 @@ PRINTED = "MS"
 def _flat(images: Tensor, eta: float, steps: int) -> np.ndarray:
     """A network takes the drawings of eight characters into the plane: -> (160, 2)."""
     torch.manual_seed(0)
-    constraint, loss = SphericalConstraint(eta), losses.build("multi_similarity")
+    constraint, loss = SphericalConstraint(eta), losses.build("triplet_semihard")
     model = models.ConvNet(2, widths=(8, 16, 32)).to(memory_format=torch.channels_last)
     update = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
     labels = torch.arange(8).repeat_interleave(6)
@@ -143,6 +145,41 @@ def recorded() -> Found:
     }
 
 
+#: Colors of SEC's weights from random weights of the network.
+BY_WEIGHT = {0.0: "0.35", 1e-4: "#56b4e9", 1e-3: "#009e73", 0.01: "#9a7400", 0.1: "#d55e00"}
+
+
+def weights() -> tuple[Figure, dict[str, Any]]:
+    """Recall@1 of validation characters by rate, from random weights, for five weights of SEC."""
+    scores: dict[float, dict[float, list[float]]] = {}
+    for start, loss, by, way, weight, rate, _, score, *_ in _tried():
+        if (start, by, loss[:4]) == ("random", "adam", "semi") and way in ("none", "SEC"):
+            scores.setdefault(weight, {}).setdefault(rate, []).append(score)
+    fig, axes = plt.subplots(figsize=(6.4, 3.0))
+    for weight, ink in BY_WEIGHT.items():
+        row = {rate: float(np.mean(each)) for rate, each in sorted(scores[weight].items())}
+        axes.plot([*row], [*row.values()], "o-", color=ink, ms=4.5, lw=2)
+        x, y = {0.1: (0.045, 8), 0.01: (1.2, 9), 1e-3: (1.2, 19), 1e-4: (1.2, 29)}.get(
+            weight, (3.5, row[max(row)])
+        )
+        said = f"η = {weight:g}" if weight else "no constraint"
+        axes.text(x, y, said, color=ink, va="center", fontweight="bold")
+    axes.set(xscale="log", xlim=(0.0025, 30), ylim=(0, 100), xlabel="learning rate")
+    axes.set_xticks([0.01, 0.1, 1], ["0.01", "0.1", "1"])
+    axes.minorticks_off()
+    axes.set_ylabel("Recall@1, validation (%)")
+    figures.letter(axes, "each tenth of η moves the fall to larger rates")
+    return fig, {
+        f"{weight:g}": {f"{k:g}": x for k, x in row.items()} for weight, row in scores.items()
+    }
+
+
+def _tried() -> list[Any]:
+    """The search on validation characters, a row for each training."""
+    tried: list[Any] = figures.recorded("14_search")[0]["tried"]
+    return tried
+
+
 def printed() -> float:
     """What SEC's repository prints that SEC gains with its loss, the mean of four data sets."""
     table = pd.read_csv(ROOT / "data" / "reported" / "extra_sec_repo_results.csv")
@@ -183,7 +220,8 @@ def _lines(axes: Axes, found: Found, k: int, ends: Mapping[str, float]) -> None:
             style: Any = {"color": ink, "va": "center", "fontweight": "bold"}
             axes.text(rates[-1] * 1.2, ends[way], SAID.get(way, way), **style)
     axes.set(xscale="log", xlabel="learning rate", xlim=(rates[0] * 0.8, rates[-1] * 11))
-    axes.set_xticks(rates, [f"{rate:g}" for rate in rates], fontsize=8)
+    decades = [rate if np.isclose(np.log10(rate) % 1, [0, 1]).any() else None for rate in rates]
+    axes.set_xticks(rates, ["" if rate is None else f"{rate:g}" for rate in decades])
     axes.minorticks_off()
 
 
@@ -194,7 +232,7 @@ def brake(found: Found, steps: int) -> tuple[Figure, dict[str, Any]]:
     rates = _curves(found, 1)["none"][0]
     formula = {rate: before * grown(rate, steps) for rate in rates}
     axes.plot([*formula], [*formula.values()], color="0.3", ls="--", lw=1.6, zorder=4)
-    ends = {"none": 135.0, "relative SEC": 230.0, "SEC": 3.8, "SEC, η = 0.01": 7.5}
+    ends = {"none": 135.0, "relative SEC": 230.0, "SEC": 9.0, "SEC, η = 0.01": 5.2}
     _lines(axes, found, 1, ends)
     axes.text(rates[-1] * 1.2, 78, "formula (dashed)", color="0.3", va="center")
     axes.set(yscale="log", ylim=(1, 500), ylabel="mean norm at the end")
@@ -204,28 +242,39 @@ def brake(found: Found, steps: int) -> tuple[Figure, dict[str, Any]]:
     return fig, {"formula": figures.example({f"{rate:g}": n for rate, n in formula.items()})}
 
 
-def _moved(axes: Axes, found: Found) -> None:
+def _apart(found: Found, gap: float) -> dict[str, float]:
+    """Heights of the ways' names: their right ends of Recall@1, at least ``gap`` apart."""
+    ends = {way: float(each[-1].mean()) for way, (_, each) in _curves(found, 0).items()}
+    order = sorted(ends, key=ends.__getitem__)
+    for lower, upper in pairwise(order):
+        ends[upper] = max(ends[upper], ends[lower] + gap)
+    return ends
+
+
+def _moved(axes: Axes, found: Found) -> dict[str, float]:
     """SEC's curve, √10 to the right: what the formula says of a tenth of its weight."""
     rates, each = _curves(found, 0)["SEC"]
-    x = np.array(rates) * np.sqrt(10)
-    inside = x < 1.5 * rates[-1]
-    style: Any = {"ls": "--", "lw": 1.6, "zorder": 4}
-    axes.plot(x[inside], each.mean(axis=1)[inside], color=INKS["SEC, η = 0.01"], **style)
+    x = np.array([rate for rate in rates if rate >= rates[0] * np.sqrt(10)])
+    y = np.interp(np.log10(x) - 0.5, np.log10(rates), each.mean(axis=1))
+    axes.plot(x, y, color=INKS["SEC, η = 0.01"], ls="--", lw=1.8, zorder=4)
+    return {f"{rate:g}": float(value) for rate, value in zip(x, y, strict=True)}
 
 
-def _ratios(axes: Axes, logs: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Tolerated rates over those without a constraint: -> by log10, and as factors."""
-    rows = {
-        f"{SAID.get(way, way)}\n: none": logs[way] - logs["none"] for way in logs if way != "none"
-    }
+def factor(logs: Mapping[str, np.ndarray], way: str) -> dict[str, float]:
+    """Tolerated rates of a way over those without a constraint: mean, low and high."""
+    row = figures.summary(logs[way] - logs["none"], OVERLAP)
+    return {k: float(10 ** row[k]) for k in ("mean", "low", "high")}
+
+
+def _ratios(axes: Axes, logs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Draw tolerated rates over those without a constraint, on a logarithmic axis."""
+    rows = {f"{SAID.get(way, way)}\n: none": logs[way] - logs["none"] for way in WAYS}
     drawn = figures.gains(axes, rows, "tolerated rate, as a multiple of none's", overlap=OVERLAP)
-    factors = {}
-    for text, (name, row) in zip(list(axes.texts), drawn.items(), strict=True):
-        mean, low, high = (10 ** row[k] for k in ("mean", "low", "high"))
+    for text, way in zip(list(axes.texts), WAYS, strict=True):
+        mean, low, high = factor(logs, way).values()
         text.set_text(f"× {mean:.2f}\n[{low:.2f}, {high:.2f}]")
-        factors[name] = {"mean": mean, "low": low, "high": high}
-    axes.set_xticks(np.log10([0.25, 0.5, 1, 2]), ["¼", "½", "1", "2"])
-    return drawn, factors
+    axes.set_xticks(np.log10([0.125, 0.25, 0.5, 1, 2]), ["⅛", "¼", "½", "1", "2"])
+    return drawn
 
 
 def answer(
@@ -235,27 +284,30 @@ def answer(
     fig, (left, right) = plt.subplots(
         1, 2, figsize=(7.6, 3.9), width_ratios=(1.45, 1), layout="constrained"
     )
-    ends = {way: float(each[-1].mean()) for way, (_, each) in _curves(found, 0).items()}
-    _lines(left, found, 0, ends)
-    _moved(left, found)
+    _lines(left, found, 0, _apart(found, 7))
+    moved = _moved(left, found)
     for way, (rates, each) in _curves(mine, 0).items():
         left.plot(rates, each.mean(axis=1), "x", color=INKS[way], ms=7, mew=1.5, zorder=5)
     level = float(_curves(found, 0)["none"][1].max(axis=0).mean()) - LOST
-    left.axhline(level, color="0.3", lw=1.2, ls=":")
-    for way, each in logs.items():
-        style: Any = {"ms": 10, "mec": "white", "mew": 1.2, "zorder": 6}
-        left.plot(10 ** each.mean(), level, "D", color=INKS[way], **style)
-    left.set(ylim=(0, 100), ylabel="Recall@1, unseen characters (%)")
-    figures.letter(left, "SEC falls first")
-    drawn = samples(found)
-    drawn["log ratio"], factors = _ratios(right, logs)
-    drawn["ratio"] = figures.example(factors)
+    left.plot([0.0008, 0.105], [level, level], color="0.3", lw=1.2, ls=":")
+    small, plain = (float(10 ** logs[way].mean()) for way in ("SEC", "none"))
+    for x, way in ((small, "SEC"), (plain, "none")):
+        left.plot([x, x], [level, 31], color=INKS[way], lw=1.2, ls=":")
+        left.plot(x, level, "D", color=INKS[way], ms=9, mec="white", mew=1.2, zorder=6)
+    arrow: Any = {"arrowstyle": "-|>", "color": INKS["SEC"], "lw": 2, "shrinkA": 0, "shrinkB": 0}
+    left.annotate("", (small, 34), (plain, 34), arrowprops=arrow)
+    said: Any = {"color": INKS["SEC"], "ha": "center", "va": "bottom", "fontweight": "bold"}
+    left.text((small * plain) ** 0.5, 35.5, f"× {small / plain:.2f}", **said)
+    left.set(ylim=(28, 100), ylabel="Recall@1, unseen characters (%)")
+    figures.letter(left, "with SEC, Recall@1 falls at smaller rates")
+    drawn = samples(found) | {"moved": moved}
+    drawn["log ratio"] = _ratios(right, logs)
+    drawn["ratio"] = {way: factor(logs, way) for way in WAYS}
     drawn["tolerated"] = figures.example({way: 10 ** float(x.mean()) for way, x in logs.items()})
-    figures.letter(right, "tolerated rates")
+    figures.letter(right, "the largest tolerated rate")
     drawn["gain"] = {
         way: figures.summary(found[way, large][:, 0] - found["none", large][:, 0], OVERLAP)
-        for way in logs
-        if way != "none"
+        for way in WAYS
     }
     drawn["printed"] = printed()
     return fig, drawn
