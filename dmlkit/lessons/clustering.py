@@ -18,10 +18,10 @@ PUSH, PULL = "#c05000", "#0072b2"
 LINES = {
     "triplets": ("semi-hard triplets", "0.25", "s"),
     "clustering": ("structured clustering", "#a50f5e", "o"),
-    "start": ("before either", "#7a7a7a", "^"),
+    "start": ("before either loss", "#7a7a7a", "^"),
 }
-#: Where the names stand: at which start, and how far from it, in points.
-BESIDE = {"triplets": (1, (-70, 14)), "clustering": (1, (40, -8)), "start": (1, (12, -12))}
+#: How far the names stand from the right ends of the lines, in points.
+BESIDE = {"triplets": 5, "clustering": -4, "start": -12}
 #: A network is tested on a twelfth of the characters, and shares a part of those it learns.
 OVERLAP = 1 / 12
 
@@ -97,8 +97,7 @@ def _levels(
         axes.plot(kept["steps"], mean, mark, ls=dash, color=ink, ms=7, mec="w", lw=2)
         for each in mine[name]:
             axes.plot(mine["steps"], each, "x", color=ink, ms=5, mew=1.3, zorder=3)
-        place, offset = BESIDE[name]
-        axes.annotate(said, (kept["steps"][place], mean[place]), offset, color=ink, weight="bold",
+        axes.annotate(said, (last, mean[-1]), (9, BESIDE[name]), color=ink, weight="bold",
                       textcoords="offset points", fontsize=9)  # fmt: skip
     axes.axhline(floor, color="0.5", ls=":", lw=1.5, zorder=0)
     axes.text(last, floor, "raw pixels", ha="right", va="bottom", fontsize=9, color="0.35")
@@ -129,9 +128,12 @@ def answer(
         below.plot([at, at], [row["low"], row["high"]], color=ink, lw=6, alpha=0.4)
         below.plot(at, row["mean"], "o", color=ink, ms=8)
         said = f"{row['mean']:+.1f}\n[{row['low']:.1f}, {row['high']:.1f}]".replace("-", "−")
-        below.text(at + 14, row["mean"], said, color=ink, va="center", fontsize=9)
-    below.set(xlabel="steps of pretraining on other characters", xticks=steps, xlim=(-60, 1240),
-              ylabel="points of Recall@1")  # fmt: skip
+        below.text(at + 22, row["mean"], said, color=ink, va="center", fontsize=9)
+    for each in mine["clustering"] - mine["triplets"]:
+        below.plot(mine["steps"], each, "x", color="0.1", ms=5, mew=1.3, zorder=3)
+    below.set_xticks(steps, [f"{step:,}" for step in steps])
+    below.set(xlabel="steps of pretraining on other characters", xlim=(-60, 1450))
+    below.set_ylabel("points of Recall@1")
     drawn: dict[str, Any] = {
         "gap": rows,
         "change": figures.summary(gap[:, -1] - gap[:, 0], OVERLAP),
