@@ -126,7 +126,7 @@ def felt(
     turn: Tensor, forces: Callable[[Tensor, str], tuple[Tensor, Tensor]]
 ) -> tuple[Figure, dict[str, Any]]:
     """Who feels a point, detached and attached, on a circle; the own proxy is held."""
-    fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.9))
+    fig, panels = plt.subplots(1, 2, figsize=(6.5, 2.45))
     names, drawn = ("$x$", r"$\hat q_1$", r"$\hat q_2$"), {}
     titles = "detached: only proxies feel it", "attached: its sample, too"
     inks = (figures.RIGHT, "0.35", "0.35")
@@ -272,6 +272,7 @@ def _levels(axes: Axes, level: Any, live: Scores, floor: Mapping[str, float], ow
     for name, value in floor.items():
         axes.axhline(value, color="0.5", lw=1.2, ls=":", zorder=0)
         axes.text(0.85 * scales[0], value - 0.8, name, color="0.4", fontsize=8.5, va="top")
+    figures.letter(axes, "all find most at 1 and 3")
     axes.set(ylim=(0, 90), ylabel="Recall@1, unseen characters (%)")
 
 
@@ -291,10 +292,13 @@ def _more(axes: Axes, added: Any, gain: Mapping[str, Any]) -> None:
     axes.axhline(0, color="black", lw=1)
     axes.axvline(scales[0] / 1.9, color="0.7", lw=1)
     _scales(axes, scales)
-    axes.set(xlim=(best / 1.8, 1.5 * scales[-1]), xlabel="")
+    axes.set(
+        xlim=(best / 1.8, 1.5 * scales[-1]), xlabel="", ylim=(-7.5, 12.5), yticks=(-5, 0, 5, 10)
+    )
     axes.set_xticks([best, *scales], ["each at\nits best", *(f"{a:g}" for a in scales)])
+    figures.letter(axes, "no gain seen, each at its best")
     axes.set_ylabel("synthetic points find more\n(percentage points)")
-    for place, form in ((0.93, "none"), (0.83, "duplicates")):
+    for place, form in ((0.93, "none"), (0.84, "duplicates")):
         name, look = LOOKS[form]
         said: dict[str, Any] = {"transform": axes.transAxes, "va": "center", "fontweight": "bold"}
         axes.text(0.24, place, f"than {name}", color=look["color"], **said)
@@ -317,6 +321,7 @@ def _pull(axes: Axes, pull: Any, angles: Any, law: Mapping[str, Mapping[float, f
         axes.text(scales[0] / 7.5, place, text, **said)
     axes.set(ylim=(0, 140), ylabel="pull left (%)", xlim=(scales[0] / 8.1, 1.5 * scales[-1]))
     axes.set_yticks((0, 50, 100))
+    figures.letter(axes, "the pull does not fade")
 
 
 def answer(
