@@ -1,4 +1,4 @@
-"""Lesson 22: maps of one set of embeddings, from 4 to 120 neighbors, with what each of them keeps."""
+"""Lesson 22: maps of one set of embeddings, from 4 to 120 neighbors, and what each keeps."""
 
 import json
 from functools import cache
@@ -29,8 +29,8 @@ _ROW = (Slider("setting", 1.0, 6.0, 3.0, step=1.0),)
 
 EXPLORABLE = Explorable(
     figure="22_sweep",
-    alt="Left a map of sixteen classes. Right the plane of both scores, neighbors kept and how often "
-    "a map is right about the farther pair, with a dot for each setting and for PCA's plane.",
+    alt="Left a map of sixteen classes. Right the plane of both scores, neighbors kept and how "
+    "often a map is right about the farther pair, with a dot for each setting and for PCA's plane.",
     discover="Both curves are nearly level: more neighbors change how many neighbors a map keeps, "
     "and hardly how often it is right about the farther pair.",
     menu="Map",

@@ -12,7 +12,7 @@ from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dmlkit import figures, retrieval, statistics
+from dmlkit import figures, retrieval
 
 Floats = NDArray[Any]
 #: Six colors that color-blind readers tell apart, and a mark for each six of sixteen classes.
@@ -125,17 +125,19 @@ def swept(maps: Mapping[str, Floats], scores: Mapping[str, Sequence[float]], of:
         islands(axes, places, of, size=4)
         kept, right = scores[name]
         ink = PAINT[name.partition(",")[0]]
-        axes.set_title(name, fontweight="bold", fontsize=10, color=ink)
+        said = name.replace("E, ", "E, perplexity ").replace("P, ", "P, neighbors ")
+        axes.set_title(said, fontweight="bold", fontsize=10, color=ink)
         axes.set_xlabel(f"keeps {kept:.1f} %\n{right:.1f} % right", fontsize=9.5)
     return fig
 
 
 #: Rows of the verdict: what a map has more of than another, and by which score.
 ROWS = {
-    "far": ("farther pair right:\\nUMAP − PCA's plane", "right", "UMAP, 15", "PCA's plane"),
-    "near": ("neighbors kept:\\nUMAP − PCA's plane", "kept", "UMAP, 15", "PCA's plane"),
-    "claim": ("farther pair right:\\nUMAP − t-SNE", "right", "UMAP, 15", "t-SNE, 30"),
+    "far": ("farther pair right:\nUMAP − PCA's plane", "right", "UMAP, 15", "PCA's plane"),
+    "near": ("neighbors kept:\nUMAP − PCA's plane", "kept", "UMAP, 15", "PCA's plane"),
+    "claim": ("farther pair right:\nUMAP − t-SNE", "right", "UMAP, 15", "t-SNE, 30"),
 }
+TITLE = "Far more neighbors kept, and less than 5 points lost"
 Scores = Mapping[str, Mapping[str, Floats]]
 
 
@@ -151,7 +153,9 @@ def answer(kept: Scores, mine: Scores) -> tuple[Figure, dict[str, Any]]:
     ``kept`` and ``mine``, the reader's own, are {"kept": {"UMAP, 15": (networks,)}, "right": …} in
     percent.
     """
-    fig, (top, low) = plt.subplots(2, 1, figsize=(6.5, 6.4), height_ratios=(2.1, 1))
+    fig = plt.figure(figsize=(6.5, 6.6))
+    parts: Any = fig.subfigures(2, 1, height_ratios=(1.9, 1))
+    top, low = parts[0].subplots(), parts[1].subplots()
     levels = {score: {name: figures.summary(each) for name, each in those.items()}
               for score, those in kept.items()}  # fmt: skip
     _plane(top, levels)
@@ -161,11 +165,11 @@ def answer(kept: Scores, mine: Scores) -> tuple[Figure, dict[str, Any]]:
     differences = effects(kept)
     drawn = figures.gains(low, {ROWS[row][0]: each for row, each in differences.items()}, "points")
     gain = dict(zip(differences, drawn.values(), strict=True))
-    low.axvline(-5, color="0.5", ls=":", lw=1.2)
+    low.axvline(-5, color="0.4", ls=":", lw=1.4)
+    low.set_xlim(left=-7)
     more = {
         "many": kept["right"]["UMAP, 120"] - kept["right"]["UMAP, 4"],
-        "MDS": kept["right"]["UMAP, 15"] - kept["right"]["MDS"],
-        "images, MDS": kept["images"]["UMAP, 15"] - kept["images"]["MDS"],
+        "images, MDS": kept["images"]["MDS"] - kept["images"]["UMAP, 15"],
         "images, PCA": kept["images"]["UMAP, 15"] - kept["images"]["PCA's plane"],
         "random plane": kept["right"]["UMAP, 15"] - kept["right"]["random plane"],
         "start": kept["right"]["UMAP, 15"] - kept["right"]["UMAP, random start"],
@@ -179,26 +183,33 @@ def _plane(axes: Axes, levels: Mapping[str, Mapping[str, Mapping[str, Any]]]) ->
     """Neighbors kept against how often right about the farther pair, in percent."""
     near, far = levels["kept"], levels["right"]
     note: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9, "va": "center"}
-    for tool, ink in PAINT.items():
-        many = [name for name in near if name.startswith(f"{tool}, ") and name[-1].isdigit()]
-        x, y = ([score[name]["mean"] for name in many] for score in (near, far))
+    above = {"UMAP": 85, "t-SNE": 75}
+    for (tool, ink), many in zip(PAINT.items(), ("neighbors", "perplexity"), strict=True):
+        names = [name for name in near if name.startswith(f"{tool}, ") and name[-1].isdigit()]
+        x, y = ([score[name]["mean"] for name in names] for score in (near, far))
         axes.plot(x, y, "o-", color=ink, ms=3.5, lw=1.5)
-    points = {"PCA's plane": ("0.1", (0, 11)), "MDS": ("0.1", (10, 9)),
-              "random plane": ("0.5", (9, 0)),
-              "UMAP, 15": (PAINT["UMAP"], (0, 0)), "t-SNE, 30": (PAINT["t-SNE"], (0, 0))}  # fmt: skip
-    for name, (ink, by) in points.items():
+        axes.text(46, above[tool], f"{tool}, {many} 4 to 120", color=ink, fontsize=9.5,
+                  fontweight="bold", ha="center", va="center")  # fmt: skip
+        side = (-6, 7 if tool == "UMAP" else -7)
+        axes.annotate("120", (x[-1], y[-1]), side, color=ink, ha="right", **note)
+    inks = {"PCA's plane": "0.1", "MDS": "0.1", "random plane": "0.45",
+            "UMAP, 15": PAINT["UMAP"], "t-SNE, 30": PAINT["t-SNE"]}  # fmt: skip
+    for name, ink in inks.items():
         at = near[name]["mean"], far[name]["mean"]
-        for score, place in ((near, 0), (far, 1)):
+        for place, score in enumerate((near, far)):
             ends = [[v, v] for v in at]
             ends[place] = [score[name].get(end, at[place]) for end in ("low", "high")]
-            axes.plot(*ends, color=ink, lw=2, alpha=0.6)
+            axes.plot(*ends, color=ink, lw=2.5, alpha=0.6)
         axes.plot(*at, "o", color=ink, ms=8, zorder=4)
-        if any(by):
-            ha = "center" if by[0] == 0 else "left"
-            axes.annotate(name, at, by, color=ink, fontweight="bold", ha=ha, **note)
+        if ", " not in name:
+            side = {"PCA's plane": (-9, 0, "right"), "MDS": (9, 0, "left")}.get(
+                name, (9, 12, "left")
+            )
+            axes.annotate(name, at, side[:2], color=ink, fontweight="bold", ha=side[2], **note)
     guess = far["by the formula"]["mean"]
-    for height, ls, said in ((guess, "--", "random plane, predicted"), (50, ":", "chance")):
+    for height, ls, said in ((guess, "--", "random plane, by the formula"), (50, ":", "chance")):
         axes.axhline(height, color="0.55", ls=ls, lw=1.3, zorder=0)
-        axes.text(64, height + 0.5, said, color="0.35", fontsize=9, ha="right", va="bottom")
-    axes.set(xlim=(0, 65), ylim=(47, 86), xlabel="neighbors kept, of an image's 10 nearest (%)",
+        axes.text(64.5, height + 0.5, said, color="0.35", fontsize=9, ha="right", va="bottom")
+    axes.set(xlim=(0, 65), ylim=(47, 88), xlabel="neighbors kept, of an image's 10 nearest (%)",
              ylabel="right about the farther pair (%)")  # fmt: skip
+    axes.set_title(TITLE, loc="left", fontweight="bold")
