@@ -1,4 +1,4 @@
-"""What lesson 17 prepares, checks and draws; lesson 16 takes its features and heads from here."""
+"""What lesson 17 prepares, checks and draws."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -28,63 +28,12 @@ LOOKS: dict[str, tuple[str, dict[str, Any]]] = {
     "points": ("synthetic points", {"color": figures.RIGHT, "marker": "s"}),
     "duplicates": ("duplicates", {"color": figures.WRONG, "marker": "^"}),
 }
-#: Features of characters to train on, of others, labels of these, Recall@1 of what is untrained.
-Bed = tuple[Tensor, Tensor, NDArray[np.int64], dict[str, float]]
 
 
 def recall(x: Tensor, labels: NDArray[np.int64]) -> float:
     """Recall@1 in percent: (N, d), (N,)."""
     found = retrieval.recall_at_k(x.detach().cpu(), labels, ks=(1,), metric="cosine")
     return 100 * float(found[1])
-
-
-def characters(k: int, classes: int, shown: int = 20) -> Bed:
-    """Features of what repetition k learns (C, m, 384) and searches (N, 384), labels, and floors.
-
-    The features are of a network that learned 300 other characters; ten blocks of 76 characters
-    share none. The floors are Recall@1 of raw pixels and of the features' 8 principal components.
-    """
-    part: dict[str, Any] = {"part": "evaluate", "val_classes": 0, "class_split": k}
-    part |= {"train_classes": classes, "per_class": shown, "test_classes": 76}
-    train, test = (data.load("glyphs", which, **part) for which in ("train", "test"))
-    network = models.ConvNet(64, pretrained=True)
-    rest = nn.Sequential(*list(network)[:-1], nn.Flatten()).eval()
-    images, unseen = (torch.as_tensor(each.images[:]).float() / 255 for each in (train, test))
-    with torch.no_grad():
-        X, Z = (torch.cat([rest(some) for some in each.split(1000)]) for each in (images, unseen))
-    X, Z = (X - X.mean(dim=0)) / X.std(), (Z - X.mean(dim=0)) / X.std()
-    axes = torch.linalg.eigh(X.T @ X).eigenvectors[:, -8:]
-    floors = {
-        "raw pixels": recall(unseen.flatten(1), test.labels),
-        "principal axes (8)": recall(Z @ axes, test.labels),
-        "all features (384)": recall(Z, test.labels),
-    }
-    return X.view(classes, shown, -1), Z, test.labels, floors
-
-
-def begin(
-    k: int, X: Tensor, d: int, rate: float, steps: int
-) -> tuple[nn.Module, nn.Parameter, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
-    """A head (384 -> d), a proxy for each class of X (C, m, 384), Adam, and a rate that falls.
-
-    Proxies learn at ten times the rate of the head; both fall to 0 in the last 30 % of the steps.
-    """
-    torch.manual_seed(k)
-    head, proxies = nn.Linear(X.shape[2], d), nn.Parameter(torch.randn(len(X), d))
-    return head, proxies, *adam(head, proxies, rate, steps, fused=False)
-
-
-def adam(
-    network: nn.Module, proxies: nn.Parameter, rate: float, steps: int, fused: bool = True
-) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
-    """Adam, proxies at ten times the rate; both rates fall to 0 in the last 30 % of the steps."""
-    groups: list[dict[str, Any]] = [
-        {"params": network.parameters()},
-        {"params": [proxies], "lr": 10 * rate},
-    ]
-    optimizer = torch.optim.Adam(groups, lr=rate, fused=fused)
-    decay = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min(1, (1 - s / steps) / 0.3))
-    return optimizer, decay
 
 
 def drawings() -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
