@@ -1,7 +1,7 @@
 // Photographs of noise by their distance to the mean: how many queries each is nearest to, and one that is moved.
 import { along, node, on, short, widget } from "./stage.js";
 
-const LEFT = -130, WIDE = 260, BASE = 90, HIGH = 180, MOST = 2.2;
+const LEFT = -130, WIDE = 260, BASE = 40, HIGH = 120, MOST = 2.2;
 const x = (r) => LEFT + (WIDE * r) / MOST, y = (count) => BASE - (HIGH * count) / 100;
 
 export function compute({ choice, points: [[r]] }, { data }) {
@@ -18,7 +18,7 @@ const drawing = ({ data }) => {
     ...[0, 1, 2].map((r) => node("text", { x: x(r), y: BASE + 26 }, `${r}`)), ...[50, 100].map((count) => node("text", { x: LEFT - 16, y: y(count) + 5 }, `${count}`)),
     node("text", { x: 0, y: BASE + 46 }, "distance to the mean, over √d"), node("text", { x: LEFT + 50, y: y(100) - 14 }, "queries it is nearest to"));
   return {
-    below, box: "-162 -124 322 266",
+    below, box: "-162 -108 322 200",
     move: along({ from: [x(0), BASE], to: [x(MOST), BASE], low: 0, high: MOST, step: 0.02 }),
     draw({ taken, others }, { choice, points: [[r]] }) {
       dots.replaceChildren(...others.map((count, j) => node("circle", { cx: x(data[choice].far[j]), cy: y(count), r: 4, style: "fill: var(--ink); fill-opacity: 0.4" })));
