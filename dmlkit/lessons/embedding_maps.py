@@ -190,8 +190,8 @@ def _plane(axes: Axes, levels: Mapping[str, Mapping[str, Mapping[str, Any]]]) ->
         axes.plot(x, y, "o-", color=ink, ms=3.5, lw=1.5)
         axes.text(46, above[tool], f"{tool}, {many} 4 to 120", color=ink, fontsize=9.5,
                   fontweight="bold", ha="center", va="center")  # fmt: skip
-        side = (-6, 7 if tool == "UMAP" else -7)
-        axes.annotate("120", (x[-1], y[-1]), side, color=ink, ha="right", **note)
+        shift = (-6, 7 if tool == "UMAP" else -7)
+        axes.annotate("120", (x[-1], y[-1]), shift, color=ink, ha="right", **note)
     inks = {"PCA's plane": "0.1", "MDS": "0.1", "random plane": "0.45",
             "UMAP, 15": PAINT["UMAP"], "t-SNE, 30": PAINT["t-SNE"]}  # fmt: skip
     for name, ink in inks.items():
