@@ -222,8 +222,8 @@ def answer(
     )  # fmt: skip
     _lines(panels["network"], "network", steps["network"], live["network"], {})
     _lines(panels["table"], "table", steps["table"], live["table"], law)
-    panels["network"].set_title("network: evening costs", **BOLD)
-    panels["table"].set_title("table: evening saves", **BOLD)
+    panels["network"].set_title("network: slower if evened", **BOLD)
+    panels["table"].set_title("table: faster if evened", **BOLD)
     panels["network"].set_ylabel("steps for each 100")
     panels["table"].tick_params(labelleft=False)
     panels["table"].text(0.95, 190, "dotted: formula", va="center", fontsize=9)
@@ -234,7 +234,7 @@ def answer(
         "table,\n1 to 16": rows["as it is"]["16"] - rows["evened"]["16"],
     }
     drawn: dict[str, Any] = {
-        "saved": figures.gains(panels["saved"], saved, "steps of 100 that evening 1/n saves")
+        "saved": figures.gains(panels["saved"], saved, "steps of 100 that evened 1/n saves")
     }
     less = change["as it is"] - change["evened"]
     unit = "points of the gradient's change in a step: as it is − evened"
