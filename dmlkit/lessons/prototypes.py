@@ -112,109 +112,41 @@ def force(s: Tensor, f: Tensor, felt: Mapping[str, Sequence[Tensor]]) -> Figure:
     return fig
 
 
-Right = Mapping[str, Mapping[str, Mapping[int, np.ndarray]]]
+Gains = Mapping[str, Mapping[int, np.ndarray]]
 
 
-def answer(
-    right: Right, floors: Mapping[str, float], rows: Mapping[str, np.ndarray]
-) -> tuple[Figure, dict[str, Any]]:
-    """Right answers with five images, trained and tested in both ways; and the differences.
+def answer(gain: Gains, law: Mapping[int, float]) -> tuple[Figure, dict[str, Any]]:
+    """What the mean gains over neighbors by the number of images, and what round clouds foretell.
 
-    ``right`` has, by training, test and number of images, percent by network and character;
-    ``rows`` the differences by network, the one that is asked for first.
+    ``gain`` has points, {line: {n: (repetitions,)}}: two lines of drawn characters, by network, and
+    two of photographs, by product. The first of each is the one that is asked for.
     """
-    fig, (left, side) = plt.subplots(
-        1, 2, figsize=(7.4, 3.7), width_ratios=(1, 1.2), layout="constrained"
-    )
-    hue = figures.look("prototypical").color
-    table: dict[str, Any] = {}
-    for trained, color in (("mean", hue), ("neighbors", figures.WRONG)):
-        each = np.stack([right[trained][test][5].mean(axis=1) for test in ("mean", "neighbors")])
-        left.plot(range(2), each, color=color, lw=0.8, alpha=0.25)
-        left.plot(range(2), each.mean(axis=1), "o-", color=color, ms=8, lw=2.6)
-        for x, mean in enumerate(each.mean(axis=1)):
-            look: dict[str, Any] = {"ha": ("right", "left")[x], "va": "center", "color": color}
-            look |= {"textcoords": "offset points", "weight": "bold"}
-            left.annotate(f"{mean:.1f}", (x, mean), (-9 + 18 * x, 0), **look)
-        table |= {f"{trained}, {test}": figures.sample(of)
-                  for test, of in zip(("mean", "neighbors"), each, strict=True)}  # fmt: skip
-    for y, (trained, color) in zip((0.93, 0.86), (("by the mean", hue),
-                                   ("as neighbors", figures.WRONG)), strict=True):  # fmt: skip
-        left.text(0.04, y, f"trained {trained}", transform=left.transAxes, color=color,
-                  weight="bold", fontsize=9)  # fmt: skip
-    said = "below: " + ", ".join(f"{name} {value:.0f}" for name, value in floors.items())
-    left.text(0.04, 0.03, said, transform=left.transAxes, fontsize=8, color="0.35")
-    left.set_xticks(range(2), ["tested\nby the mean", "tested\nas neighbors"])
-    left.set(xlim=(-0.6, 1.6), ylim=(48, 72), ylabel="right (%), five images of a character")
-    left.grid(False)
-    drawn = {"gain": figures.gains(side, rows, "points of right answers", OVERLAP)}
-    side.set_title("five images: mean − neighbors", loc="left", weight="bold", fontsize=10)
-    return fig, drawn | {"table": table, "floor": figures.example(dict(floors))}
+    fig, panels = plt.subplots(1, 2, figsize=(7.4, 3.7), sharey=True, layout="constrained")
+    drawn: dict[str, Any] = {name: {} for name in gain}
+    for place, (name, each) in enumerate(gain.items()):
+        first, axes = place % 2 == 0, panels[place // 2]
+        ink = (figures.look("prototypical").color, figures.WRONG, figures.RIGHT, "0.45")[place]
+        rows = [figures.summary(x, OVERLAP * (place < 2)) for x in each.values()]
+        drawn[name] = {f"{n}": row for n, row in zip(each, rows, strict=True)}
+        ends = ("mean", "low", "high")
+        mean, low, high = np.array([[row.get(end, row["mean"]) for row in rows] for end in ends]).T.T
+        at = np.array([*each]) * (1 if first else 1.06)
+        style: dict[str, Any] = {"color": ink, "lw": 2.6 if first else 1.6, "zorder": 4 - place % 2}
+        axes.plot([1, *at], [0, *mean], **style)
+        axes.errorbar(at, mean, (mean - low, high - mean), marker="o", ls="", **style)
+        for y in np.flatnonzero(np.array([*each]) == 5)[: int(first)]:
+            axes.plot(5, mean[y], "o", ms=12, color=ink, zorder=5)
+            said = f"+{mean[y]:.1f}".replace("+-", "−")
+            look: dict[str, Any] = {"textcoords": "offset points", "color": ink, "weight": "bold"}
+            axes.annotate(said, (5, mean[y]), (9, 7), **look)
+    panels[0].plot([1, *law], [0, *law.values()], "--", color="0.35", lw=1.4, zorder=5)
+    drawn = {"gain": drawn, "round clouds": figures.example({f"{n}": v for n, v in law.items()})}
+    return fig, drawn | _named(panels)
 
 
-def by_number(gains: Mapping[str, Mapping[int, np.ndarray]]) -> tuple[Figure, dict[str, Any]]:
-    """What the mean gains over neighbors by the number of images, {training: {n: (networks,)}}."""
-    fig, axes = plt.subplots(figsize=(5.6, 2.7), layout="constrained")
-    drawn: dict[str, Any] = {}
-    inks = dict(zip(gains, (figures.look("prototypical").color, figures.WRONG), strict=True))
-    for shift, (name, ink) in zip((0.98, 1.02), inks.items(), strict=True):
-        drawn[name] = {f"{n}": figures.summary(each, OVERLAP) for n, each in gains[name].items()}
-        mean, low, high = np.array(
-            [[one.get(end, one["mean"]) for one in drawn[name].values()]
-             for end in ("mean", "low", "high")]
-        )  # fmt: skip
-        at = shift * np.array([*gains[name]])
-        axes.errorbar(at, mean, (mean - low, high - mean), color=ink, marker="o", ms=6, lw=2)
-        axes.plot([1, at[0]], [0, mean[0]], color=ink, lw=1.2, ls=":")
-        axes.text(11, 0.7 if shift < 1 else -0.9, name, color=ink, fontsize=9, weight="bold")
-    axes.plot(1, 0, "o", ms=8, mfc="white", mec="0.3", mew=1.5, zorder=5)
-    axes.text(1.06, -1.25, "one image:\nthe same test", color="0.35", fontsize=8.5)
-    axes.axhline(0, color="0.3", lw=1, zorder=0)
-    axes.set_xscale("log")
-    axes.set_xticks([1, 2, 5, 10], ["1", "2", "5", "10"])
-    axes.minorticks_off()
-    axes.set(xlim=(0.9, 31), ylim=(-2.2, 4), xlabel="images of each class", ylabel="points")
-    axes.grid(False, axis="x")
-    axes.set_title("What the mean gains over neighbors", loc="left", weight="bold")
-    first = next(iter(gains.values()))
-    fall = first[min(first)] - first[max(first)]
-    return fig, {"gain": drawn, "fall": figures.summary(fall, OVERLAP)}
-
-
-def fifths(d: np.ndarray, by: np.ndarray) -> np.ndarray:
-    """Means of (S, classes) over fifths of the classes, from small to large ``by``: (S, 5).
-
-    >>> fifths(np.arange(5.0)[None], by=-np.arange(5.0)[None]).tolist()
-    [[4.0, 3.0, 2.0, 1.0, 0.0]]
-    """
-    order = np.argsort(by, axis=1)
-    parts = np.array_split(np.take_along_axis(d, order, axis=1), 5, axis=1)
-    return np.stack([part.mean(axis=1) for part in parts], axis=1)
-
-
-def why(gains: Mapping[str, np.ndarray], scatter: np.ndarray) -> tuple[Figure, dict[str, Any]]:
-    """What the mean gains in classes of small and of large scatter, (networks, classes) each."""
-    fig, axes = plt.subplots(figsize=(5.6, 2.9), layout="constrained")
-    drawn: dict[str, Any] = {}
-    looks = {"over neighbors, best T": figures.RIGHT, "over the mean distance": "0.45"}
-    for shift, (name, color) in zip((-0.06, 0.06), looks.items(), strict=True):
-        each = fifths(gains[name], scatter)
-        fifth = [figures.summary(column, OVERLAP) for column in each.T]
-        mean, low, high = np.array(
-            [[one.get(end, one["mean"]) for one in fifth] for end in ("mean", "low", "high")]
-        )
-        at = np.arange(5) + shift
-        axes.errorbar(at, mean, (mean - low, high - mean), color=color, marker="o", ms=6, lw=2)
-        axes.text(4.25, mean[-1], name.replace(", ", ",\n").replace(" the ", " the\n"),
-                  color=color, va="center", fontsize=9, weight="bold")  # fmt: skip
-        drawn[name] = {f"fifth {k + 1}": one for k, one in enumerate(fifth)}
-        drawn[name]["widest minus narrowest"] = figures.summary(each[:, -1] - each[:, 0], OVERLAP)
-    axes.axhline(0, color="0.3", lw=1)
-    axes.set_xticks(range(5), ["narrowest\nfifth", "2nd", "3rd", "4th", "widest\nfifth"])
-    axes.set(xlim=(-0.4, 6.0), xlabel="characters by their scatter", ylabel="points")
-    axes.grid(False, axis="x")
-    axes.set_title("What the mean gains, five images", loc="left", weight="bold")
-    return fig, drawn
+def _named(panels: Sequence[Axes]) -> dict[str, Any]:
+    """Write what the lines of ``answer`` are."""
+    return {}
 
 
 def rates() -> tuple[Figure, dict[str, Any]]:
