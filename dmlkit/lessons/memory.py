@@ -6,6 +6,8 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle, Wedge
 
@@ -38,87 +40,101 @@ def aging(aged: np.ndarray, same: np.ndarray, start: int) -> Figure:
 
 
 def search(
-    tried: Mapping[str, Sequence[float]], rates: Sequence[float], taken: tuple[float, float]
+    tried: Mapping[str, Mapping[str, float]], rates: Sequence[float], taken: Mapping[str, float]
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 on validation characters by setting and rate, as a heat map; a box around the best.
+    """Recall@1 on validation characters by setting and rate, as a heat map; boxes: what is taken.
 
-    A setting is of a kind, its first word: none, old or fresh. Cells without a number are empty.
-    Dashed: the weight and rate that the lesson takes.
+    ``tried`` is {setting: {rate: Recall@1}}; cells that were not tried are empty.
     """
-    table = np.array([*tried.values()], dtype=float)
-    kinds = np.array([name.partition(",")[0] for name in tried])
+    table = np.array([[each.get(f"{rate:g}", np.nan) for rate in rates]
+                      for each in tried.values()])  # fmt: skip
     fig, axes = plt.subplots(figsize=(6.5, 0.9 + 0.28 * len(tried)))
     axes.imshow(table, cmap="Blues", vmin=np.nanmin(table) - 5, vmax=np.nanmax(table) + 15,
                 aspect="auto")  # fmt: skip
-    tops, used = {}, {}
-    for kind in dict.fromkeys(kinds):
-        rows = np.flatnonzero(kinds == kind)
-        row, column = np.unravel_index(np.nanargmax(table[rows]), table[rows].shape)
-        tops[str(kind)] = float(table[rows][row, column])
-        box: Any = {"fill": False, "ec": figures.WRONG, "lw": 2, "zorder": 4}
-        axes.add_patch(Rectangle((column - 0.47, rows[row] - 0.44), 0.94, 0.88, **box))
-        if rows[0]:
-            axes.axhline(rows[0] - 0.5, color="white", lw=4)
-        name = kind if kind == "none" else f"{kind}, w = {taken[0]:g}"
-        if name in tried and taken[1] in rates:
-            y, x = [*tried].index(name), [*rates].index(taken[1])
-            used[str(kind)] = float(table[y, x])
-            box |= {"ec": "0.15", "lw": 1.6, "ls": "--"}
-            axes.add_patch(Rectangle((x - 0.47, y - 0.44), 0.94, 0.88, **box))
     for (row, column), value in np.ndenumerate(table):
         if np.isfinite(value):
             axes.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=9)
-    axes.set_xticks(range(len(rates)), [f"{lr:g}" for lr in rates])
-    axes.set_yticks(range(len(tried)), [*tried])
+        if taken.get([*tried][row]) == rates[column]:
+            axes.add_patch(Rectangle((column - 0.47, row - 0.44), 0.94, 0.88, fill=False,
+                                     ec=figures.WRONG, lw=2, zorder=4))  # fmt: skip
+    names = {"none": "none", "memory": "with a memory"}
+    said = [(size, names[kind]) for kind, size in map(str.split, tried)]
+    axes.set_xticks(range(len(rates)), [f"{rate:g}" for rate in rates])
+    axes.set_yticks(range(len(tried)), [f"{size}, {name}" for size, name in said])
     axes.set_xlabel("learning rate")
     axes.grid(False)
-    for edge in axes.spines.values():
-        edge.set_visible(False)
+    axes.spines[:].set_visible(False)
     axes.set_title("Recall@1 on validation characters (%)", loc="left", fontsize=10, weight="bold")
-    return fig, {"best": figures.example(tops), "taken": figures.example(used)}
+    return fig, {"validation": {name: dict(each) for name, each in tried.items()}}
 
 
 def answer(
     found: Mapping[str, np.ndarray], mine: Mapping[str, np.ndarray],
-    gain: Mapping[str, np.ndarray], overlap: float,
+    gain: Mapping[str, np.ndarray], images: int, overlap: float,
 ) -> tuple[Figure, dict[str, Any]]:  # fmt: skip
-    """What old and fresh entries gain over today's batch, by places; right, the differences.
+    """Recall@1 by batch, with and without a memory; right, the differences.
 
-    ``found`` is Recall@1 (networks,) of "old 32", "old 64", …, "fresh 64", …, and ``mine`` that of
-    the reader's networks; ``gain`` is by name, the rule's difference first.
+    ``found`` is Recall@1 (networks,) of "none 8", "memory 8", …, and ``mine`` that of the reader's
+    networks; ``gain`` is by name, the rule's difference first; each training saw ``images``.
     """
-    fig, (left, right) = plt.subplots(1, 2, figsize=(7.4, 3.7), width_ratios=(1.3, 1),
+    fig, (left, right) = plt.subplots(1, 2, figsize=(7.4, 3.7), width_ratios=(1.35, 1),
                                       layout="constrained")  # fmt: skip
-    fig.set_layout_engine("constrained", wspace=0.12)
-    old, fresh = (
-        {name.split()[1]: each - found["old 32"] for name, each in found.items()
-         if name.startswith(kind) and name != "old 32"} for kind in ("old", "fresh")
-    )  # fmt: skip
-    swept = figures.sweep(left, old, {"today's\n batch": 0.0}, unit="", digits=1)
-    order, means = [*old], [float(each.mean()) for each in old.values()]
-    for text, (place, mean) in zip(left.texts[: len(order)], enumerate(means), strict=True):
-        text.remove()  # above the highest dot it would be read as that dot's
-        said = f"{mean:+.1f}".replace("-", "−")
-        left.text(place, 0.02, said, transform=left.get_xaxis_transform(), fontsize=9,
-                  color=figures.RIGHT, weight="bold", ha="center")  # fmt: skip
-    left.plot(range(len(order)), means, color=figures.RIGHT, lw=1.6, zorder=1, label="old")
-    left.plot([order.index(size) for size in fresh], [each.mean() for each in fresh.values()],
-              "D--", ms=7, mfc="white", color="0.3", mew=1.5, lw=1.2, label="fresh")  # fmt: skip
-    yours = [(mine[f"old {size}"] - mine["old 32"]).mean() for size in order]
-    left.plot(range(len(order)), yours, "x", color=figures.WRONG, ms=7, mew=2, label="your old")
-    left.legend(loc="upper left", ncols=3, frameon=False, fontsize=8, handlelength=1.4,
-                columnspacing=1)  # fmt: skip
-    low, high = left.get_ylim()
-    left.set_ylim(low - 0.1 * (high - low), high + 0.12 * (high - low))
-    older = [(int(size) / 32 - 1) / 2 for size in order]  # half an image in an earlier batch
-    left.set_xticks(range(len(order)), [f"{size}\n({each:.1f})" for size, each in
-                                        zip(order, older, strict=True)])  # fmt: skip
-    left.set_xlabel("places of the memory\n(older images of the same character)")
-    left.set_title("points above today's batch alone", loc="left", fontsize=9, weight="bold")
+    fig.set_layout_engine("constrained", wspace=0.1)
+    sizes = [int(name.split()[1]) for name in found if name.startswith("none")]
+    level = {name: figures.summary(each, overlap) for name, each in found.items()}
+    for kind, ink, shift in (("none", "0.35", 0.04), ("memory", figures.RIGHT, -0.04)):
+        each = [level[f"{kind} {B}"] for B in sizes]
+        place, means = np.arange(len(sizes)) + shift, [row["mean"] for row in each]
+        ends = [[row["mean"] - row["low"] for row in each],
+                [row["high"] - row["mean"] for row in each]]  # fmt: skip
+        left.errorbar(place, means, ends, fmt="o-", color=ink, ms=6, lw=1.8, elinewidth=3,
+                      ecolor=(*to_rgb(ink), 0.35))  # fmt: skip
+        yours = [mine[f"{kind} {B}"].mean() for B in sizes]
+        left.plot(place, yours, "x", color=ink, ms=6, mew=1.6, zorder=4)
+    like = _arrow(left, level, sizes)
+    left.set_xticks(range(len(sizes)), [f"{B}\n{images // B:,}" for B in sizes])
+    left.set_xlabel("batch, and its steps")
+    left.set_title("Recall@1 of unseen characters (%)", loc="left", fontsize=9, weight="bold")
+    left.grid(False, axis="x")
     rows = figures.gains(right, gain, overlap=overlap)
     right.set_title("difference (points)", loc="left", fontsize=9, weight="bold")
-    swept["fresh"] = {size: figures.sample(each) for size, each in fresh.items()}
-    return fig, {"gain": rows, "curve": swept}
+    return fig, {"gain": rows, "level": level, "like": like}
+
+
+def _arrow(axes: Axes, level: Mapping[str, Mapping[str, Any]], sizes: Sequence[int]) -> float:
+    """Which batch without a memory finds as much as the smallest with one; words on the curves."""
+    none, memory = ([level[f"{kind} {B}"]["mean"] for B in sizes] for kind in ("none", "memory"))
+    place = float(np.interp(memory[0], none, range(len(sizes))))
+    like = sizes[0] * 2**place
+    look: dict[str, Any] = {"arrowstyle": "->", "color": figures.WRONG, "lw": 1.6}
+    axes.annotate("", (place, memory[0]), (0, memory[0]), arrowprops=look)
+    axes.annotate(
+        f"finds what {like:.0f} find without",
+        (place, memory[0]),
+        (8, -9),
+        textcoords="offset points",
+        color=figures.WRONG,
+        fontsize=8.5,
+        va="top",
+    )
+    axes.axhline(none[-1], color="0.5", ls=":", lw=1.2, zorder=0)
+    axes.text(
+        0,
+        none[-1],
+        "expected with a memory: above this",
+        fontsize=8,
+        color="0.35",
+        va="bottom",
+        ha="left",
+    )
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + 0.12 * (high - low))
+    axes.plot([], [], "o-", color=figures.RIGHT, label="with a memory")
+    axes.plot([], [], "o-", color="0.35", label="without")
+    axes.plot([], [], "x", color="0.35", label="yours")
+    axes.legend(loc="upper left", ncols=3, frameon=False, fontsize=8, handlelength=1.4,
+                columnspacing=1)  # fmt: skip
+    return like
 
 
 def push(ring: Any, batches: Sequence[int], each: int) -> Figure:
