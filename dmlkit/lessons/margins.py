@@ -1,7 +1,7 @@
 """What lesson 09 draws."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -139,22 +139,23 @@ def pull(
 
 
 def answer(
-    found: Mapping[str, Any], live: Mapping[str, Any], best: Mapping[str, float], shift: float
+    found: Mapping[str, Any],
+    live: Mapping[str, Any],
+    best: Mapping[str, float],
+    longer: Mapping[str, Any],
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 over the learning rate at two scales; below, the differences at the best rates.
+    """Recall@1 over the learning rate at two scales; below, over the steps, at the best rates.
 
     ``found`` and the reader's ``live`` have "rates" by scale and "recall", (runs, networks, rates)
     by loss and scale, and of the start (runs, networks); ``best`` is the rate of each, by
-    validation characters. Drawn in: the loss without a margin, its rates divided by ``shift``.
+    validation characters. ``longer`` has "steps" and at scale 64 "recall" by loss, (networks,
+    steps).
     """
-    fig = plt.figure(figsize=(6.5, 5.6), layout="constrained")
-    grid = fig.add_gridspec(2, 2, height_ratios=(1.5, 1))
-    left = fig.add_subplot(grid[0, 0])
-    panels = {"8": left, "64": fig.add_subplot(grid[0, 1], sharey=left)}
+    fig, panels = plt.subplots(2, 2, figsize=(6.5, 5.8), layout="constrained")
     level = {name: each.mean(axis=0) for name, each in found["recall"].items()}  # over runs
     drawn: dict[str, Any] = {"level": {}}
     top = {}
-    for scale, axes in panels.items():
+    for scale, axes in zip(("8", "64"), panels[0], strict=True):
         rates = found["rates"][scale]
         for name, ink in INKS.items():
             each = f"{name} at {scale}"
@@ -162,56 +163,66 @@ def answer(
             axes.plot(rates, live["recall"][each].mean(axis=(0, 1)), "x", color=ink, ms=7)
             top[each] = level[each][:, [*rates].index(best[each])]
             drawn["level"][each] = figures.summary(top[each])
-        axes.set_xscale("log")
+        axes.axhline(top[f"none at {scale}"].mean(), color=EXPECTED, ls="--", lw=1.8, zorder=1)
+        axes.set(xscale="log", xlabel="learning rate")
         axes.set_xticks(rates, [f"{r:g}" for r in rates])
         axes.minorticks_off()
-        axes.set_xlabel("learning rate")
+    drawn["earlier"] = {
+        scale: figures.summary(top[f"margin at {scale}"] - top[f"none at {scale}"])
+        for scale in ("8", "64")
+    }
+    drawn["none at 8 − margin at 64"] = figures.summary(top["none at 8"] - top["margin at 64"])
     drawn["start"] = figures.summary(level["start"])
-    drawn["small rate"] = figures.summary((level["margin at 8"] - level["none at 8"])[:, 0])
-    _expected(panels, found["rates"], level, shift)
-    low = fig.add_subplot(grid[1, :])
-    drawn["gain"] = figures.gains(
-        low,
-        {
-            "α = 64:\nmargin − none": top["margin at 64"] - top["none at 64"],
-            "α = 8:\nmargin − none": top["margin at 8"] - top["none at 8"],
-            "none at 8 −\nmargin at 64": top["none at 8"] - top["margin at 64"],
-        },
-    )
-    low.axvspan(-2, 2, color="0.9", zorder=0, lw=0)
-    low.text(1, -0.5, "only a rate", ha="center", va="top", fontsize=9, color="0.35")
-    low.set_title("Differences at the best rates", loc="left", weight="bold")
+    _words(panels[0], level)
+    drawn |= _longer(panels[1], longer)
     return fig, drawn
 
 
-def _expected(
-    panels: Mapping[str, Axes],
-    rates: Mapping[str, Sequence[float]],
-    level: Mapping[str, np.ndarray],
-    shift: float,
-) -> None:
-    """What is expected of a margin that is only a rate; titles, and what the curves are."""
-    left, right = panels.values()
-    none = level["none at 8"].mean(axis=0)
-    left.plot(np.divide(rates["8"], shift), none, "--", color=EXPECTED, lw=1.8, zorder=1)
-    top = level["none at 64"].mean(axis=0).max()
-    right.axhline(top, color=EXPECTED, ls="--", lw=1.8, zorder=1)
-    for axes, title in ((left, "α = 8: no higher top"), (right, "α = 64: a higher top")):
-        start = level["start"].mean()
+def _words(panels: np.ndarray, level: Mapping[str, np.ndarray]) -> None:
+    """Titles of the sweeps over the rate, and what their lines are."""
+    start = level["start"].mean()
+    for axes, title in zip(panels, ("α = 8: no higher top", "α = 64: a higher top"), strict=True):
         axes.axhline(start, color="0.55", ls=":", lw=1.3, zorder=0)
         axes.text(0.98, start - 0.3, "start", transform=axes.get_yaxis_transform(), fontsize=9,
                   color="0.4", ha="right", va="top")  # fmt: skip
+        axes.set(ylim=(start - 3.5, level["none at 8"].mean(0).max() + 2.5))
         axes.set_title(title, loc="left", weight="bold")
-    word: dict[str, Any] = {"weight": "bold", "fontsize": 9.5}
-    said = "expected, if only a rate:\nnone, moved left by 2"
-    left.text(0.97, start + 3, said, transform=left.get_yaxis_transform(), ha="right",
-              color=EXPECTED, **word)  # fmt: skip
-    left.set(ylabel="Recall@1 (%)", ylim=(start - 3.5, level["none at 8"].mean(0).max() + 2.5))
+    left, right = panels
+    left.set_ylabel("Recall@1 (%)")
     right.tick_params(labelleft=False)
-    said = "dashed: none\nat its best rate"
-    right.text(0.97, start + 1.6, said, transform=right.get_yaxis_transform(), ha="right",
-               color=EXPECTED, **word)  # fmt: skip
-    margin = level["margin at 64"].mean(axis=0)
-    right.text(rates["64"][2], margin[2] + 1.2, "margin", color=INKS["margin"], ha="center", **word)
-    none = level["none at 64"].mean(axis=0)
-    right.text(rates["64"][1], none[1] - 2.6, "none", color=INKS["none"], ha="left", **word)
+    word: dict[str, Any] = {"weight": "bold", "fontsize": 9.5}
+    said = "expected, if only a rate:\nno point above the dashes"
+    left.text(0.97, start + 2.5, said, transform=left.get_yaxis_transform(), ha="right",
+              color=EXPECTED, **word)  # fmt: skip
+    right.text(0.56, 62.6, "margin", color=INKS["margin"], ha="right",
+               transform=right.get_yaxis_transform(), **word)  # fmt: skip
+    right.text(0.34, 47.2, "none", color=INKS["none"], ha="left",
+               transform=right.get_yaxis_transform(), **word)  # fmt: skip
+
+
+def _longer(panels: np.ndarray, longer: Mapping[str, Any]) -> dict[str, Any]:
+    """Levels over the steps at scale 64, and the lead of the margin; each at its best rate."""
+    left, right = panels
+    steps = [f"{each:,}" for each in longer["steps"]]
+    places = np.arange(len(steps))
+    drawn: dict[str, Any] = {"longer": {}, "gain": {}}
+    for name, ink in INKS.items():
+        left.plot(places, longer["recall"][name].mean(axis=0), "o-", color=ink, lw=2.4, ms=6)
+        levels = zip(longer["steps"], longer["recall"][name].T, strict=True)
+        drawn["longer"][name] = {f"{n}": figures.summary(each) for n, each in levels}
+    lead = longer["recall"]["margin"] - longer["recall"]["none"]  # (networks, steps)
+    for place, (n, each) in enumerate(zip(longer["steps"], lead.T, strict=True)):
+        drawn["gain"][f"{n}"] = row = figures.summary(each)
+        right.plot([place, place], [row["low"], row["high"]], color=INKS["margin"], lw=6, alpha=0.4)
+        right.plot(place + np.linspace(0.14, 0.3, len(each)), each, ".", color="0.5", ms=4)
+        right.text(place + 0.14, row["high"], f"{row['mean']:+.1f}", color=INKS["margin"],
+                   weight="bold", va="bottom", ha="center", fontsize=9.5)  # fmt: skip
+    right.plot(places, lead.mean(axis=0), "o-", color=INKS["margin"], ms=7, lw=1.5)
+    right.axhline(0, color="0.3", lw=1, zorder=1)
+    for axes, title in ((left, "α = 64, by length"), (right, "α = 64: margin − none")):
+        axes.set_title(title, loc="left", weight="bold")
+        axes.set_xticks(places, steps)
+        axes.set(xlim=(-0.4, len(steps) - 0.5), xlabel="steps, each loss at its best rate")
+    left.set_ylabel("Recall@1 (%)")
+    right.set_ylabel("points")
+    return drawn
