@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
@@ -17,7 +18,6 @@ from torch import Tensor
 from dmlkit import ROOT, data, figures
 from dmlkit.lessons import thumbnails
 from dmlkit.lessons.kinds import intervals
-from dmlkit.statistics import interval
 
 #: Photographs as features (N, d), their labels (N,), and the captions of the classes.
 Known = tuple[Tensor, NDArray[np.int64], list[str]]
@@ -229,117 +229,106 @@ def searched(
     return fig
 
 
-def grown(found: Mapping[str, Mapping[int, Sequence[float]]]) -> tuple[Figure, dict[str, Any]]:
-    """What is found by the number of products with a caption: {way: {number: draws}}."""
-    fig, axes = plt.subplots(figsize=(6.2, 3.3))
-    for (way, each), (ink, mark) in zip(found.items(), LOOKS.values(), strict=False):
-        means = [float(np.mean(values)) for values in each.values()]
-        axes.plot(list(each), means, mark, color=ink, ms=6, lw=1.8)
-        axes.annotate(f"{NAMED[way]}, {means[-1]:.0f} %", (max(each), means[-1]), (8, -4),
-                      textcoords="offset points", color=ink, fontsize=9)  # fmt: skip
-    drawn = {way: {str(n): figures.example(list(values)) for n, values in each.items()}
-             for way, each in found.items()}  # fmt: skip
-    axes.set_xscale("log")
-    ticks = list(next(iter(found.values())))
-    axes.set_xticks(ticks, [f"{n}" for n in ticks])
-    axes.minorticks_off()
-    axes.set(ylim=(0, 70), xlim=(4.5, 190), xlabel="known products, with caption and photographs",
-             ylabel="found by captions (%)")  # fmt: skip
-    return fig, drawn
-
-
-NAMED = {"ridge": "ridge regression", "mean": "word means", "looked up": "weighted look-up"}
-#: Ink and mark of each way.
+#: What is drawn of each way: its name, ink and mark.
 LOOKS = {
-    "ridge": (figures.RIGHT, "o-"), "mean": ("#b35c00", "D--"), "looked up": ("0.35", "s:")
+    "ridge": ("ridge regression", figures.RIGHT, "o-"),
+    "classified": ("classifier", "#b35c00", "D--"),
+    "look-up": ("look-up", "0.35", "s:"),
 }  # fmt: skip
+#: R-precision (%) of each new product, by way and number of captioned products.
+Found = Mapping[str, Any]
 
 
-def grid(
-    scores: NDArray[np.float64], temperatures: Sequence[float], rates: Sequence[float]
-) -> tuple[Figure, dict[str, Any]]:
-    """What products set aside say of each temperature and rate: (temperatures, rates), in %."""
-    fig, axes = plt.subplots(figsize=(1.2 + 0.75 * len(temperatures), 0.9 + 0.5 * len(rates)))
-    axes.imshow(
-        scores.T, cmap="Blues", vmin=scores.min() - 3, vmax=scores.max() + 12, aspect="auto"
+def minus(found: Found, more: str, less: str, n: int | str) -> NDArray[np.float64]:
+    """The difference of two ways on each new product."""
+    each: NDArray[np.float64] = np.subtract(found[more][str(n)], found[less][str(n)])
+    return each
+
+
+def first(leads: Mapping[str, Mapping[str, Any]]) -> int:
+    """The number from which on all intervals of a lead lie above 0; 0 where none does."""
+    enough = 0
+    for n, each in reversed([*leads.items()]):
+        if not each["example"]["wider"]["low"] > 0:
+            break
+        enough = int(n)
+    return enough
+
+
+def answer(kept: Found, mine: Found, kinds: Sequence[str]) -> tuple[Figure, dict[str, Any]]:
+    """What each way finds by the number of captioned products, and ridge regression's leads."""
+    fig, (top, low) = plt.subplots(
+        2, 1, figsize=(6.5, 6.4), height_ratios=(5, 4), sharex=True, layout="constrained"
     )
-    best = divmod(int(scores.argmax()), len(rates))
-    for (i, j), value in np.ndenumerate(scores):
-        axes.text(i, j, f"{value:.0f}", ha="center", va="center",
-                  weight="bold" if (i, j) == best else "normal")  # fmt: skip
-    axes.set_xticks(range(len(temperatures)), [f"{e:g}" for e in temperatures])
-    axes.set_yticks(range(len(rates)), [f"{e:g}" for e in rates])
-    axes.set(xlabel="temperature τ", ylabel="learning rate")
-    axes.grid(False)
-    chosen = {"temperature": temperatures[best[0]], "rate": rates[best[1]]}
-    return fig, {"scores": figures.example(scores.tolist()), "best": figures.example(chosen)}
-
-
-#: The differences of the verdict: label, what is compared with what, and by which words.
-MINUS = {
-    "ridge minus nearest": ("ridge − nearest\nlook-up, captions", "ridge", "nearest", "captions"),
-    "ridge minus nearest, names": ("the same, names", "ridge", "nearest", "names"),
-    "ridge minus classified": ("ridge − product\nclassifier, captions", "ridge", "classified",
-                               "captions"),
-    "ridge minus classified, names": ("the same, names", "ridge", "classified", "names"),
-    "photograph minus ridge": ("one photograph −\nridge, captions", "photograph", "ridge",
-                               "captions"),
-}  # fmt: skip
-#: More of them, kept and not drawn.
-BESIDE = {
-    "ridge minus looked up": ("ridge", "looked up", "captions"),
-    "ridge minus looked up, names": ("ridge", "looked up", "names"),
-    "looked up minus mean": ("looked up", "mean", "captions"),
-    "nearest minus mean": ("nearest", "mean", "captions"),
-    "ridge minus mean": ("ridge", "mean", "captions"),
-    "contrastive minus ridge": ("contrastive", "ridge", "captions"),
-    "classified minus nearest": ("classified", "nearest", "captions"),
-    "classified minus nearest, names": ("classified", "nearest", "names"),
-}
-#: Rows of what each way finds.
-WAYS = {"ridge": "ridge regression", "classified": "product classifier",
-        "contrastive": "contrastive loss", "looked up": "weighted look-up",
-        "nearest": "nearest look-up", "mean": "word means"}  # fmt: skip
-
-
-def answer(
-    found: Mapping[tuple[str, str], NDArray[np.float64]], kinds: Sequence[str]
-) -> tuple[Figure, dict[str, Any]]:
-    """What each way finds, and the differences that the rule asks for."""
-    fig, (left, right) = plt.subplots(
-        2, 1, figsize=(6.5, 5.6), height_ratios=(5, 4.6), layout="constrained"
+    numbers = [*kept["ridge"]]
+    drawn: dict[str, Any] = {way: {n: intervals(kept[way][n], kinds) for n in numbers}
+                             for way in LOOKS}  # fmt: skip
+    drawn |= {way: intervals(kept[way], kinds) for way in ("photograph", *NAMES)}
+    drawn |= {"chance": kept["chance"], "known words": figures.example(kept["known words"])}
+    for less in ("look-up", "classified"):
+        drawn[f"ridge minus {less}"] = {
+            n: intervals(minus(kept, "ridge", less, n), kinds) for n in numbers
+        }
+    drawn |= beside(kept, kinds) | {"enough": first(drawn["ridge minus look-up"])}
+    for (way, (name, ink, mark)), shift in zip(LOOKS.items(), (1, 1.025, 0.975), strict=True):
+        curve(top, drawn[way], ink, mark, name, " %", shift)
+    for way in ("ridge", "look-up"):
+        found = [np.mean(mine[way][n]) for n in mine[way]]
+        top.plot([int(n) for n in mine[way]], found, "x", color="black", ms=5, mew=1.1, zorder=4)
+    for said, level in (
+        ("one photograph", np.mean(kept["photograph"])),
+        ("chance", kept["chance"]),
+    ):
+        top.axhline(level, color="0.55", lw=1.2, ls="--", zorder=0)
+        top.text(2.8, level + 1, f"{said}, {level:.0f} %", color="0.3", fontsize=9, va="bottom")
+    top.set(ylim=(0, 75), ylabel="R-precision (%)")
+    low.axhline(0, color="0.3", lw=1)
+    for (way, (name, ink, mark)), shift in zip(list(LOOKS.items())[:0:-1], (1, 1.025), strict=True):
+        ink, mark = (figures.RIGHT, "o-") if way == "look-up" else (ink, mark)
+        curve(low, drawn[f"ridge minus {way}"], ink, mark, f"ridge −\n{name}", "", shift)
+    low.set(xscale="log", xlim=(2.7, 64), ylabel="lead of ridge regression\n(points)",
+            xlabel="captioned products; below: words of new captions that they have")  # fmt: skip
+    low.set_xticks(
+        [int(n) for n in numbers], [f"{n}\n{kept['known words'][n]:.0f} %" for n in numbers]
     )
-    drawn: dict[str, Any] = {}
-    for (way, words), each in found.items():
-        key = way if words == "captions" else f"{way}, {words}"
-        drawn[key] = figures.example(interval(each.mean(axis=0)).to_dict())
-    pairs = {key: each[1:] for key, each in MINUS.items()} | BESIDE
-    for key, (more, less, words) in pairs.items():
-        minus = found[more, words].mean(axis=0) - found[less, words].mean(axis=0)
-        drawn[key] = intervals(minus, kinds)
-    minus = found["photograph", "captions"].mean(axis=0) - found["ridge", "names"].mean(axis=0)
-    drawn["photograph minus ridge, names"] = intervals(minus, kinds)
-    for place, way in enumerate(WAYS):
-        for words, fill, up in (("captions", figures.RIGHT, 0.1), ("names", "white", -0.1)):
-            style = {"ms": 9, "color": figures.RIGHT, "mfc": fill, "mew": 1.8, "zorder": 3}
-            left.plot(found[way, words].mean(), place + up, "o", **style)
-    for way, said in (("shuffled", "captions of\nwrong products"),
-                      ("photograph", "one\nphotograph")):  # fmt: skip
-        at = found[way, "captions"].mean()
-        left.axvline(at, color="0.55", lw=1, ls="--")
-        left.text(at, -0.62, said, ha="center", va="bottom", fontsize=8.5, color="0.35")
-    top = found["ridge", "names"].mean(), found["ridge", "captions"].mean()
-    for at, words in zip(top, ("names", "captions"), strict=True):
-        left.text(at, -0.3, words, ha="center", va="bottom", fontsize=9, color=figures.RIGHT)
-    left.set_yticks(range(len(WAYS)), WAYS.values())
-    left.set(xlim=(0, 72), ylim=(len(WAYS) - 0.5, -0.6), xlabel="R-precision (%)")
-    left.grid(False)
-    rows = {  # a label may stand twice
-        label + "\u200b" * k: drawn[key]["example"]["wider"]
-        for k, (key, (label, *_)) in enumerate(MINUS.items())
-    }
-    figures.spans(right, rows, "difference (points of R-precision)")
+    low.minorticks_off()
     return fig, drawn
+
+
+def beside(kept: Found, kinds: Sequence[str]) -> dict[str, Any]:
+    """Differences with all captions that are not drawn."""
+    last, before = [*kept["ridge"]][-1], [*kept["ridge"]][-2:][0]
+    ridge, look_up = (np.array(kept[way][last]) for way in ("ridge", "look-up"))
+    named, looked = (np.array(kept[way]) for way in NAMES[:2])
+    found = {
+        "photograph minus ridge": kept["photograph"] - ridge,
+        "ridge minus look-up, names": named - looked,
+        "ridge minus nearest": ridge - kept["nearest"],
+        "classified minus look-up": kept["classified"][last] - look_up,
+        "last minus before": ridge - kept["ridge"][before],
+    }
+    return {name: intervals(each, kinds) for name, each in found.items()}
+
+
+def curve(
+    axes: Axes, rows: Mapping[str, Mapping[str, Any]], ink: str, mark: str, name: str, unit: str,
+    shift: float,
+) -> None:  # fmt: skip
+    """Means with their wider intervals over the number of captioned products."""
+    found = [each["example"]["wider"] for each in rows.values()]
+    at = shift * np.array([int(n) for n in rows])
+    axes.plot(at, [e["mean"] for e in found], mark, color=ink, ms=6, lw=1.8, zorder=3)
+    axes.vlines(at, [e["low"] for e in found], [e["high"] for e in found], color=ink, lw=3.5,
+                alpha=0.4)  # fmt: skip
+    last = f"{found[-1]['mean']:.0f}{unit}" if unit else f"{found[-1]['mean']:+.1f}"
+    up = {"ridge regression": 4, "classifier": -4}.get(name, 0)  # their words would meet
+    axes.annotate(f"{name}, " + last.replace("-", "−"), (1, found[-1]["mean"]), (4, up),
+                  xycoords=("axes fraction", "data"), textcoords="offset points", color=ink,
+                  fontsize=9, va="center", annotation_clip=False)  # fmt: skip
+
+
+#: Searches by the shop's own names, and by captions of all products with the nearest look-up.
+NAMES = ("ridge, names", "look-up, names", "nearest")
 
 
 def chances(scores: Tensor, words: list[str], y: NDArray[np.int64], new: list[str]) -> list[float]:
@@ -368,8 +357,11 @@ def fit(
     })  # fmt: skip
 
 
-def unknown(folds: Sequence[Fold]) -> float:
-    """How many words of new captions no training caption has (%)."""
-    missing = [word not in vocabulary(fold.known)
-               for fold in folds for told in fold.new[2] for word in said(told)]  # fmt: skip
-    return 100 * float(np.mean(missing))
+def shared(told: Sequence[str], new: Sequence[str]) -> list[bool]:
+    """Of each word of new captions, whether told ones have it.
+
+    >>> shared(["red apples"], ["red and green peppers"])
+    [True, False, False]
+    """
+    there = {word for each in told for word in said(each)}
+    return [word in there for each in new for word in said(each)]
