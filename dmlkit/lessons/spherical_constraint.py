@@ -1,7 +1,6 @@
 """What lesson 14 measures of its networks, and what it draws."""
 
-from collections.abc import Mapping
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -25,10 +24,12 @@ EIGHT = (
 INKS = {
     "none": "0.35",
     "SEC": "#d55e00",
+    "fixed size": "#9a7400",
     "relative SEC": figures.RIGHT,
-    "SEC, η = 0.01": "#9a7400",
 }
 WAYS = tuple(INKS)[1:]
+#: SEC of a tenth of the weight, recorded alone.
+TENTH = "SEC, η = 0.01"
 SAID = {"none": "no constraint", "SEC": "SEC, η = 0.1"}
 #: What widens an interval: seven eighths of the characters are learned, one eighth is searched.
 OVERLAP = 1 / 8
@@ -136,7 +137,7 @@ def samples(found: Found) -> dict[str, Any]:
 
 
 def recorded() -> Found:
-    """What trainings told in a run with ``profile = "full"``; at the rate 0: before training."""
+    """What trainings told in a run with ``profile = "full"``."""
     kept, _ = figures.recorded("14_answer")
     return {
         (way, float(rate)): np.stack([kept[name][way][rate] for name in TOLD], 1)
@@ -191,13 +192,19 @@ def printed() -> float:
 START = (3 * 384) ** -0.5
 
 
-def grown(rate: float, steps: int) -> float:
-    """By how much steps of Adam of unrelated directions make a weight grow.
+def size(rate: float, steps: int) -> float:
+    """A weight of the last layer after steps of Adam of unrelated directions.
 
-    >>> round(grown(0.05, 100), 1)
-    17.0
+    >>> round(size(0.02, 60), 2), round(size(0.1, 60), 2)
+    (0.16, 0.78)
     """
-    return float(np.sqrt(START**2 + steps * rate**2) / START)
+    return float(np.sqrt(START**2 + steps * rate**2))
+
+
+def reach(found: Found, way: str) -> np.ndarray:
+    """Rate over the mean norm at the end, by rate."""
+    rates, norms = _curves(found, 1)[way]
+    return np.array(rates) / norms.mean(axis=1)
 
 
 def _curves(found: Found, k: int) -> dict[str, tuple[list[float], np.ndarray]]:
@@ -210,104 +217,111 @@ def _curves(found: Found, k: int) -> dict[str, tuple[list[float], np.ndarray]]:
     return curves
 
 
-def _lines(axes: Axes, found: Found, k: int, ends: Mapping[str, float]) -> None:
-    """Means and networks by rate, a line for each way; its name stands at the height ``ends``."""
-    for way, (rates, each) in _curves(found, k).items():
-        ink = INKS[way]
-        axes.plot(rates, each, ".", color=ink, ms=4, alpha=0.3, mew=0)
-        axes.plot(rates, each.mean(axis=1), "o-", color=ink, ms=4.5, lw=2)
-        if way in ends:
-            style: Any = {"color": ink, "va": "center", "fontweight": "bold"}
-            axes.text(rates[-1] * 1.2, ends[way], SAID.get(way, way), **style)
-    axes.set(xscale="log", xlabel="learning rate", xlim=(rates[0] * 0.8, rates[-1] * 11))
-    decades = [rate if np.isclose(np.log10(rate) % 1, [0, 1]).any() else None for rate in rates]
-    axes.set_xticks(rates, ["" if rate is None else f"{rate:g}" for rate in decades])
+def _decades(axes: Axes, rates: Sequence[float]) -> None:
+    """A logarithmic axis of learning rates, with room for names at its right."""
+    axes.set(xscale="log", xlabel="learning rate", xlim=(rates[0] * 0.75, rates[-1] * 1.3))
+    axes.set_xticks([0.001, 0.01, 0.1], ["0.001", "0.01", "0.1"])
     axes.minorticks_off()
+
+
+def _names(axes: Axes, places: Mapping[str, tuple[float, float]]) -> None:
+    """Write the name of each way at its place."""
+    for way, (x, y) in places.items():
+        axes.text(x, y, SAID.get(way, way), color=INKS[way], va="center", fontweight="bold")
 
 
 def brake(found: Found, steps: int) -> tuple[Figure, dict[str, Any]]:
-    """Mean norms at the end of training by learning rate, beside the formula."""
-    fig, axes = plt.subplots(figsize=(6.4, 3.0))
+    """Norms at the end and rate/norm by learning rate, beside the formula."""
+    fig, (left, right) = plt.subplots(1, 2, figsize=(7.4, 3.2), layout="constrained")
+    for way, (rates, each) in _curves(found, 1).items():
+        look: Any = {"color": INKS[way], "ms": 4.5, "lw": 2}
+        left.plot(rates, each.mean(axis=1), "o-", **look)
+        right.plot(rates, reach(found, way), "o-", **look)
     before = float(found["none", 0.0][:, 1].mean())
-    rates = _curves(found, 1)["none"][0]
-    formula = {rate: before * grown(rate, steps) for rate in rates}
-    axes.plot([*formula], [*formula.values()], color="0.3", ls="--", lw=1.6, zorder=4)
-    ends = {"none": 135.0, "relative SEC": 230.0, "SEC": 9.0, "SEC, η = 0.01": 5.2}
-    _lines(axes, found, 1, ends)
-    axes.text(rates[-1] * 1.2, 78, "formula (dashed)", color="0.3", va="center")
-    axes.set(yscale="log", ylim=(1, 500), ylabel="mean norm at the end")
-    axes.set_yticks([1, 10, 100], ["1", "10", "100"])
-    axes.minorticks_off()
-    figures.letter(axes, "a larger rate makes embeddings longer")
-    return fig, {"formula": figures.example({f"{rate:g}": n for rate, n in formula.items()})}
+    formula = {rate: before * size(rate, steps) / START for rate in rates}
+    left.plot([*formula], [*formula.values()], color="0.2", ls="--", lw=1.4, zorder=4)
+    right.plot([*formula], [x / y for x, y in formula.items()], color="0.2", ls="--", zorder=4)
+    for axes in (left, right):
+        _decades(axes, rates)
+        axes.set_yscale("log")
+    left.set(ylim=(1, 400), ylabel="mean norm at the end")
+    left.set_yticks([1, 10, 100], ["1", "10", "100"])
+    right.set(ylim=(2e-4, 0.1), ylabel="rate / norm")
+    right.set_yticks([0.001, 0.01, 0.1], ["0.001", "0.01", "0.1"])
+    for axes in (left, right):
+        axes.minorticks_off()
+    figures.letter(left, "embeddings grow with the rate")
+    figures.letter(right, "without growth, steps reach further")
+    return fig, {
+        "formula": figures.example({f"{rate:g}": n for rate, n in formula.items()}),
+        "reach": {
+            way: figures.example(
+                dict(zip(map("{:g}".format, rates), reach(found, way), strict=True))
+            )
+            for way in INKS
+        },
+    }
 
 
-def _apart(found: Found, gap: float) -> dict[str, float]:
-    """Heights of the ways' names: their right ends of Recall@1, at least ``gap`` apart."""
-    ends = {way: float(each[-1].mean()) for way, (_, each) in _curves(found, 0).items()}
-    order = sorted(ends, key=ends.__getitem__)
-    for lower, upper in pairwise(order):
-        ends[upper] = max(ends[upper], ends[lower] + gap)
-    return ends
-
-
-def _moved(axes: Axes, found: Found) -> dict[str, float]:
-    """SEC's curve, √10 to the right: what the formula says of a tenth of its weight."""
-    rates, each = _curves(found, 0)["SEC"]
-    x = np.array([rate for rate in rates if rate >= rates[0] * np.sqrt(10)])
-    y = np.interp(np.log10(x) - 0.5, np.log10(rates), each.mean(axis=1))
-    axes.plot(x, y, color=INKS["SEC, η = 0.01"], ls="--", lw=1.8, zorder=4)
-    return {f"{rate:g}": float(value) for rate, value in zip(x, y, strict=True)}
-
-
-def factor(logs: Mapping[str, np.ndarray], way: str) -> dict[str, float]:
-    """Tolerated rates of a way over those without a constraint: mean, low and high."""
-    row = figures.summary(logs[way] - logs["none"], OVERLAP)
+def factor(logs: Mapping[str, np.ndarray], way: str, over: str = "none") -> dict[str, float]:
+    """Tolerated rates of a way over those of another: mean, low and high."""
+    row = figures.summary(logs[way] - logs[over], OVERLAP)
     return {k: float(10 ** row[k]) for k in ("mean", "low", "high")}
 
 
 def _ratios(axes: Axes, logs: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Draw tolerated rates over those without a constraint, on a logarithmic axis."""
-    rows = {f"{SAID.get(way, way)}\n: none": logs[way] - logs["none"] for way in WAYS}
-    drawn = figures.gains(axes, rows, "tolerated rate, as a multiple of none's", overlap=OVERLAP)
-    for text, way in zip(list(axes.texts), WAYS, strict=True):
-        mean, low, high = factor(logs, way).values()
-        text.set_text(f"× {mean:.2f}\n[{low:.2f}, {high:.2f}]")
-    axes.set_xticks(np.log10([0.125, 0.25, 0.5, 1, 2]), ["⅛", "¼", "½", "1", "2"])
+    rows = {SAID.get(way, way): logs[way] - logs["none"] for way in WAYS}
+    drawn = figures.gains(axes, rows, "largest tolerated rate / the plain loss's", OVERLAP)
+    for k, (text, way) in enumerate(zip(list(axes.texts), WAYS, strict=True)):
+        text.set_text("{mean:.2f} [{low:.2f}, {high:.2f}]".format(**factor(logs, way)))
+        inked: list[Any] = [text, *axes.lines[1 + 3 * k : 4 + 3 * k]]
+        plt.setp(inked, color=INKS[way])
+    axes.set_xticks(np.log10([0.125, 0.25, 0.5, 1, 2]), ["1/8", "1/4", "1/2", "1", "2"])
     return drawn
 
 
+def apart(found: Found, way: str, other: str) -> dict[str, float]:
+    """Mean Recall@1 of a way minus that of another at the same rate/norm, by rate, if it has it."""
+    x, y = (np.log(reach(found, each)) for each in (other, way))
+    (_, level), (rates, each) = _curves(found, 0)[other], _curves(found, 0)[way]
+    order = np.argsort(x)
+    same = np.interp(y, x[order], level.mean(axis=1)[order])
+    gap = dict(zip(map("{:g}".format, rates), each.mean(axis=1) - same, strict=True))
+    return {rate: float(v) for (rate, v), at in zip(gap.items(), y, strict=True) if at <= x.max()}
+
+
 def answer(
-    found: Found, mine: Found, logs: Mapping[str, np.ndarray], large: float
+    found: Found, mine: Found, logs: Mapping[str, np.ndarray]
 ) -> tuple[Figure, dict[str, Any]]:
-    """Recall@1 by rate beside the page's own trainings ``mine``, and ratios of tolerated rates."""
-    fig, (left, right) = plt.subplots(
-        1, 2, figsize=(7.6, 3.9), width_ratios=(1.45, 1), layout="constrained"
-    )
-    _lines(left, found, 0, _apart(found, 7))
-    moved = _moved(left, found)
-    for way, (rates, each) in _curves(mine, 0).items():
-        left.plot(rates, each.mean(axis=1), "x", color=INKS[way], ms=7, mew=1.5, zorder=5)
+    """Recall@1 by rate and by rate/norm, beside the page's own trainings, and tolerated rates."""
+    fig = plt.figure(figsize=(7.4, 6.2), layout="constrained")
+    grid = fig.add_gridspec(2, 2, height_ratios=(1.6, 1))
+    left, right = fig.add_subplot(grid[0, 0]), fig.add_subplot(grid[0, 1])
+    below = fig.add_subplot(grid[1, :])
+    for way, (rates, each) in _curves(found, 0).items():
+        look: Any = {"color": INKS[way], "ms": 4.5, "lw": 2}
+        left.plot(rates, each.mean(axis=1), "o-", **look)
+        right.plot(reach(found, way), each.mean(axis=1), "o-", **look)
+    for way, (own, each) in _curves(mine, 0).items():
+        cross: Any = {"color": INKS[way], "ms": 6, "mew": 1.4, "zorder": 5}
+        left.plot(own, each.mean(axis=1), "x", **cross)
+        right.plot(reach(mine, way), each.mean(axis=1), "x", **cross)
     level = float(_curves(found, 0)["none"][1].max(axis=0).mean()) - LOST
-    left.plot([0.0008, 0.105], [level, level], color="0.3", lw=1.2, ls=":")
-    small, plain = (float(10 ** logs[way].mean()) for way in ("SEC", "none"))
-    for x, way in ((small, "SEC"), (plain, "none")):
-        left.plot([x, x], [level, 31], color=INKS[way], lw=1.2, ls=":")
-        left.plot(x, level, "D", color=INKS[way], ms=9, mec="white", mew=1.2, zorder=6)
-    arrow: Any = {"arrowstyle": "-|>", "color": INKS["SEC"], "lw": 2, "shrinkA": 0, "shrinkB": 0}
-    left.annotate("", (small, 34), (plain, 34), arrowprops=arrow)
-    said: Any = {"color": INKS["SEC"], "ha": "center", "va": "bottom", "fontweight": "bold"}
-    left.text((small * plain) ** 0.5, 35.5, f"× {small / plain:.2f}", **said)
-    left.set(ylim=(28, 100), ylabel="Recall@1, unseen characters (%)")
-    figures.letter(left, "with SEC, Recall@1 falls at smaller rates")
-    drawn = samples(found) | {"moved": moved}
-    drawn["log ratio"] = _ratios(right, logs)
+    for axes in (left, right):
+        axes.axhline(level, color="0.3", lw=1.2, ls=":", zorder=1)
+        axes.set(ylim=(50, 100))
+    _decades(left, rates)
+    left.set(ylabel="Recall@1, unseen characters (%)")
+    right.set(xscale="log", xlabel="rate / norm")
+    right.set_xticks([0.001, 0.01], ["0.001", "0.01"])
+    right.minorticks_off()
+    figures.letter(left, "by learning rate")
+    figures.letter(right, "by rate / norm")
+    drawn = samples(found)
+    drawn["log ratio"] = _ratios(below, logs)
     drawn["ratio"] = {way: factor(logs, way) for way in WAYS}
-    drawn["tolerated"] = figures.example({way: 10 ** float(x.mean()) for way, x in logs.items()})
-    figures.letter(right, "the largest tolerated rate")
-    drawn["gain"] = {
-        way: figures.summary(found[way, large][:, 0] - found["none", large][:, 0], OVERLAP)
-        for way in WAYS
-    }
-    drawn["printed"] = printed()
-    return fig, drawn
+    drawn["SEC over fixed size"] = factor(logs, "SEC", "fixed size")
+    drawn["at one reach"] = apart(found, "SEC", "fixed size")
+    figures.letter(below, "with SEC, a smaller rate is tolerated")
+    return fig, drawn | {"printed": printed()}
