@@ -184,7 +184,8 @@ def answer(
         spoiled = each[:, 0, 1].mean(axis=1)
         q, curve = law(spoiled, own)
         drawn["spoiled"][name] = _swept(spoiled)
-        drawn["law"][name] = _swept(curve) | figures.example({"q": q})
+        drawn["law"][name] = _swept(curve)
+        drawn["law"][name]["example"]["q"] = q
         drawn["levels"][name] = {
             score: _swept(each[:, j, 0].mean(axis=1)) for j, score in enumerate(SCORES)
         }
@@ -216,6 +217,10 @@ def _swept(values: np.ndarray) -> dict[str, Any]:
     return figures.example(dict(zip(NAMES, values.tolist(), strict=True)))
 
 
+#: What each upper panel says.
+TITLES = {"Recall@1": "Recall@1: mostly near copies", "MAP@R": "MAP@R: mostly another visit"}
+
+
 def _ticks(axes: Axes, title: str, **style: Any) -> None:
     """The sweep below a panel, and its message above."""
     axes.set(xlabel="near copies of each product", **style)
@@ -233,7 +238,7 @@ def _bands(axes: Axes, score: str, found: np.ndarray) -> None:
     style: dict[str, Any] = {"fontsize": 9, "weight": "bold"}
     axes.text(5.9, copies[5] * 0.3, "near copies", ha="right", **style)
     axes.text(0.1, whole[0] * 0.7, "another visit", **style)
-    _ticks(axes, f"{score} of the network", xlim=(0, 6), ylim=(0, 100), ylabel="score (%)")
+    _ticks(axes, TITLES[score], xlim=(0, 6), ylim=(0, 100), ylabel="score of the network (%)")
 
 
 def _earned(axes: Axes, rows: Mapping[str, Any], share: np.ndarray) -> None:
@@ -248,15 +253,15 @@ def _earned(axes: Axes, rows: Mapping[str, Any], share: np.ndarray) -> None:
             x = np.arange(7) + shift
             axes.plot(x, [0, *mean], mark, color=ink, lw=width, ms=2.5 + width)
             axes.vlines(x[1:], low, high, color=ink, lw=3.5, alpha=0.35)
-    for score, spot in (("Recall@1", (1.9, 68)), ("MAP@R", (2.5, 22))):
+    for score, spot in (("Recall@1", (1.9, 68)), ("MAP@R", (3.7, 25))):
         axes.text(*spot, score, color=INKS[score], fontsize=9, weight="bold", ha="right")
-    axes.text(6.2, 2, "near copies among\nthe right results", fontsize=8.5, ha="right")
+    axes.text(6.2, 2, "their share of the\nright photographs", fontsize=8.5, ha="right")
     keys = [
         Line2D([], [], color="0.3", ls=m[1:], marker=m[0], label=n) for n, (m, *_) in looks.items()
     ]
     axes.legend(handles=keys, loc="upper left", frameon=False, fontsize=9)
-    _ticks(axes, "What near copies earn of a score", xlim=(-0.3, 6.3), ylim=(0, 103))
-    axes.set_ylabel("part of the score (%)")
+    _ticks(axes, "Recall@1: far above their share", xlim=(-0.3, 6.3), ylim=(0, 103))
+    axes.set_ylabel("earned by near copies (%)")
 
 
 def _misses(axes: Axes, lines: Mapping[str, np.ndarray], ratio: np.ndarray) -> None:
