@@ -5,6 +5,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -57,25 +58,36 @@ def clusterings(x: np.ndarray, to: Mapping[str, Sequence[int]]) -> Figure:
 
 
 def links(x: np.ndarray, nearest: Mapping[float, Sequence[int]], own: Sequence[int]) -> Figure:
-    """What is left of both clusterings: links that differ, and forces, by margin."""
-    fig, panels = _dozen(3, 2.2)
-    props = {"arrowstyle": "-|>", "shrinkA": 3, "shrinkB": 0, "mutation_scale": 11, "color": "k"}
+    """Links to the chosen and the own medoids (ringed), and the sum of each point's forces."""
+    fig, panels = _dozen(3, 2.6)
+    edge = [patheffects.withStroke(linewidth=4, foreground="w")]
     for axes, (gamma, chosen) in zip(panels, nearest.items(), strict=True):
         force = np.zeros_like(x)
-        for i, (n, o) in enumerate(zip(chosen, own, strict=True)):
-            if n == o:
-                axes.plot(*x[[i, n]].T, color="0.7", lw=1.2, ls=":", zorder=1)
-                continue
-            for color, j, sign in ((PUSH, n, 1), (PULL, o, -1)):
-                axes.plot(*x[[i, j]].T, color=color, lw=1.8, alpha=0.75, zorder=1)
+        ends: list[set[frozenset[int]]] = [set(), set()]
+        for color, far, sign, of in ((PUSH, 17, 1, chosen), (PULL, 13, -1, own)):
+            axes.plot(*x[[*set(of)]].T, "o", ms=far, mfc="none", mec=color, mew=1.5, zorder=2)
+            for i, j in enumerate(of):
+                ends[sign < 0].add(frozenset((i, j)))
                 way = sign * (x[i] - x[j]) / max(float(np.linalg.norm(x[i] - x[j])), 1e-12)
-                force[i] += way
-                force[j] -= way
+                force[[i, j]] += [way, -way]
+        for color, pairs in zip(("0.6", PUSH, PULL), _kinds(*ends), strict=True):
+            look = {"lw": 1.2, "ls": ":"} if color == "0.6" else {"lw": 1.8, "alpha": 0.6}
+            for pair in pairs:
+                axes.plot(*x[[*pair]].T, color=color, zorder=1, **look)
         moving = np.linalg.norm(force, axis=1) > 1e-9
         for at, way in zip(x[moving], force[moving], strict=True):
-            axes.annotate("", at + 0.26 * way, at, arrowprops=props | {"lw": 1.6}, zorder=4)
-        _points(axes, x, f"γ = {gamma:g}: {moving.sum()} of 12 move")
+            unit = way / np.linalg.norm(way)
+            props = {"arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 0, "mutation_scale": 11,
+                     "color": "k", "lw": 1.6, "path_effects": edge}  # fmt: skip
+            axes.annotate("", at + (0.1 + 0.28 * np.linalg.norm(way)) * unit, at + 0.1 * unit,
+                          arrowprops=props, zorder=4, annotation_clip=False)  # fmt: skip
+        _points(axes, x, f"γ = {gamma:g}: {moving.sum()} of 12 feel a force")
     return fig
+
+
+def _kinds(push: set[frozenset[int]], pull: set[frozenset[int]]) -> tuple[set[frozenset[int]], ...]:
+    """Links of both clusterings, which cancel; of the chosen one alone; of the true one alone."""
+    return push & pull, push - pull, pull - push
 
 
 def _by(steps: Sequence[int], values: np.ndarray) -> dict[str, dict[str, Any]]:
@@ -95,8 +107,8 @@ def _levels(
         mean = kept[name].mean(axis=0)
         dash = "--" if name == "start" else "-"
         axes.plot(kept["steps"], mean, mark, ls=dash, color=ink, ms=7, mec="w", lw=2)
-        for each in mine[name]:
-            axes.plot(mine["steps"], each, "x", color=ink, ms=5, mew=1.3, zorder=3)
+        for each in mine[name]:  # beside the means
+            axes.plot(np.array(mine["steps"]) - 25, each, "x", color=ink, ms=5, mew=1.3, zorder=3)
         axes.annotate(said, (last, mean[-1]), (9, BESIDE[name]), color=ink, weight="bold",
                       textcoords="offset points", fontsize=9)  # fmt: skip
     axes.axhline(floor, color="0.5", ls=":", lw=1.5, zorder=0)
@@ -115,7 +127,7 @@ def answer(
     steps, ink = [int(each) for each in kept["steps"]], LINES["clustering"][1]
     gap = kept["clustering"] - kept["triplets"]
     fig, panels = plt.subplots(
-        2, sharex=True, figsize=(6.5, 6.2), height_ratios=(3, 2), layout="constrained"
+        2, sharex=True, figsize=(6.5, 6.2), height_ratios=(2, 3), layout="constrained"
     )
     for axes, title in zip(panels, titles, strict=True):
         axes.set_title(title, loc="left", weight="bold", fontsize=10)

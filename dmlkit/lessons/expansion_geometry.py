@@ -248,11 +248,11 @@ def _law(axes: Axes, points: int, lams: list[float]) -> None:
     fine, ink = np.geomspace(lams[0], lams[-1], 200), LOOKS["corners"][0]
     axes.plot(fine, 1 - fine / points, "--", color=ink, lw=1.5, zorder=0)
     axes.plot(fine, 0 * fine + 1, "--", color="0.4", lw=1.5, zorder=0)
-    axes.text(lams[0], -0.75, f"1 − λ/{points}, measured and\nby the formula (dashed)", fontsize=9,
+    axes.text(lams[0], -0.75, f"dashed: the formula,\n1 − λ/{points}", fontsize=9,
               color=ink, va="center")  # fmt: skip
     axes.text(0.94 * points, -1.7, f"λ = {points}", fontsize=9, color="0.3", ha="right")
-    axes.set(xlabel="weight λ of the points", ylabel="sample's pull left")
-    axes.set_title("the corners undo the sample's pull", fontweight="bold", loc="left")
+    axes.set(xlabel="weight λ of the points", ylabel="samples' pull left")
+    axes.set_title("the corners undo the samples' pull", fontweight="bold", loc="left")
     _weights(axes, lams, points)
 
 
