@@ -1,5 +1,6 @@
 """What lesson 25 draws, and the small shops that its networks learn from."""
 
+import itertools
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,6 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -29,8 +29,10 @@ NETWORK = "tf_efficientnet_lite0"
 KINDS = "cartons", "fruit"
 INKS = {"cartons": "#b35c00", "fruit": "#007a5e"}
 BLUE, ORANGE = figures.RIGHT, "#d55e00"
-#: Pairs of shops that the rule is about, and the one that trains in the notebook.
+#: Pairs of shops that the rule is about, two for each of four sets of new products; the one that
+#: trains in the notebook; and the ways to learn.
 JUDGED, LIVE = range(12, 20), 20
+WAYS = "untouched", "trained head", "whitening", "all layers"
 #: Recall@1 (%) of each product.
 Scores = dict[str, float]
 
@@ -194,8 +196,9 @@ def tasks(pair: Mapping[str, Shop]) -> Figure:
     ]
     rows.append(("both search:\na new product …", [shown(first, n, True) for n in new], new))
     rows.append(("… the same, on\nanother visit", [shown(first, n, False) for n in new], []))
-    fig, panels = plt.subplots(4, 5, figsize=(5.6, 4.9), layout="constrained")
-    for line, (head, pictures, under) in zip(panels, rows, strict=True):
+    fig, panels = plt.subplots(4, 5, figsize=(6.5, 5.6), layout="constrained")
+    inks = [*INKS.values(), "0.2", "0.2"]
+    for line, ink, (head, pictures, under) in zip(panels, inks, rows, strict=True):
         for axes, picture in zip(line, pictures, strict=True):
             axes.imshow(picture.permute(1, 2, 0).numpy())
             axes.set(xticks=[], yticks=[])
@@ -203,7 +206,8 @@ def tasks(pair: Mapping[str, Shop]) -> Figure:
             axes.grid(False)
         for axes, name in zip(line, under, strict=False):
             axes.set_xlabel(textwrap.fill(name.replace("-", " "), 13), fontsize=8, labelpad=2)
-        line[0].set_ylabel(head, rotation=0, ha="right", va="center", labelpad=8, fontsize=9.5)
+        line[0].set_ylabel(head, rotation=0, ha="right", va="center", labelpad=8, fontsize=9.5,
+                           color=ink, weight="bold")  # fmt: skip
     return fig
 
 
@@ -277,124 +281,99 @@ Kept = Mapping[str, Mapping[str, Sequence[Scores]]]
 
 def ends(found: Films) -> Kept:
     """Scores after the last step, and untouched: those of a head before its first."""
-    last = {kind: {way: [its[max(its)] for its in each] for way, each in ways.items()}
-            for kind, ways in found.items()}  # fmt: skip
-    return {kind: {"untouched": [its[0] for its in ways["head"]], **last[kind]}
-            for kind, ways in found.items() if ways}  # fmt: skip
+    return {
+        kind: {"untouched": [its[0] for its in ways["trained head"]]}
+        | {way: [its[max(its)] for its in each] for way, each in ways.items()}
+        for kind, ways in found.items() if ways
+    }  # fmt: skip
 
 
 def film(found: Films) -> tuple[Figure, dict[str, Any]]:
     """New products that the first two shops find, by the steps of their training."""
     fig, panels = plt.subplots(1, 2, figsize=(6.5, 3.4), sharey=True, layout="constrained")
     drawn: dict[str, Any] = {}
+    styles: dict[str, Any] = {
+        "all layers": {"ls": "-", "lw": 2.4, "marker": "o"},
+        "trained head": {"ls": "--", "lw": 1.4, "marker": "o"},
+        "whitening": {"ls": ":", "lw": 2},
+    }
     for axes, (learned, ways) in zip(panels, found.items(), strict=True):
-        for way, shops in ways.items():
-            for kind in KINDS:
-                curve = {step: mean_of(each, kind) for step, each in shops[0].items()}
-                drawn.setdefault(learned, {})[f"{way}: {kind}"] = curve
-                style = {"ls": "-", "lw": 2.4} if way == "all layers" else {"ls": "--", "lw": 1.4}
-                axes.plot([*curve], [*curve.values()], "o", color=INKS[kind], ms=5, **style)
+        for (way, style), kind in itertools.product(styles.items(), KINDS):
+            curve = {step: mean_of(each, kind) for step, each in ways[way][0].items()}
+            if way == "whitening":  # it takes no steps
+                curve = dict.fromkeys(ways["all layers"][0], *curve.values())
+            drawn.setdefault(learned, {})[f"{way}: {kind}"] = curve
+            axes.plot([*curve], [*curve.values()], color=INKS[kind], ms=5, **style)
         axes.set_title(f"learned from {learned}", loc="left", fontsize=9.5, weight="bold")
-        axes.set(xlabel="steps", xticks=[*curve])
+        axes.set(xlabel="steps", xticks=[*ways["all layers"][0]])
         axes.grid(False, axis="x")
     panels[0].set_ylabel("new products found\n(Recall@1, %)")
     for kind in KINDS:
         panels[0].plot([], [], "s", color=INKS[kind], label=f"new {kind}")
-    for way, ls in (("all layers", "-"), ("head", "--")):
-        panels[0].plot([], [], ls, color="0.3", label=way)
-    fig.legend(loc="outside lower center", ncols=4, fontsize=8.5)
+    for way, style in styles.items():
+        panels[0].plot([], [], color="0.3", label=way, **style | {"marker": ""})
+    fig.legend(loc="outside lower center", ncols=5, fontsize=8.5)
     return fig, drawn
 
 
-def gains(of: Kept, learned: str, searched: str, plus: str = "all layers",
-          minus: str = "head") -> list[Scores]:  # fmt: skip
-    """What one way finds more than another, shop by shop, of new products of a kind."""
-    return [
-        {name: a[name] - b[name] for name in a if products()[0][name] == searched}
-        for a, b in zip(of[learned][plus], of[learned][minus], strict=True)
-    ]
+def by_shop(of: Kept, learned: Sequence[str], searched: str, plus: str,
+            minus: str = "") -> NDArray[np.float64]:  # fmt: skip
+    """Recall@1 (%) of new products of a kind by a way, or what it finds more than another; the mean
+    over the kinds that were learned, by pair of shops."""
+
+    def found(way: str) -> NDArray[np.float64]:
+        return np.array([[mean_of(one, searched) for one in of[k][way]] for k in learned])
+
+    gain = found(plus) - found(minus) if minus else found(plus)
+    mean: NDArray[np.float64] = gain.mean(axis=0)
+    return mean
 
 
-def less(more: Sequence[Scores], other: Sequence[Scores]) -> list[Scores]:
-    """Differences of the two shops of each pair, product by product."""
-    return [{n: a[n] - b[n] for n in a} for a, b in zip(more, other, strict=True)]
+def by_set(*asked: Any) -> dict[str, Any]:
+    """The same as the mean of each of the four sets of new products, and the 95 % interval if sets
+    were drawn anew.
 
-
-def levels(of: Kept) -> dict[str, Any]:
-    """Recall@1 (%) of new products by what is learned and searched, of each way."""
-    return {
-        f"level, {learned} → {kind}": {
-            way: float(np.mean([mean_of(one, kind) for one in each])) for way, each in ways.items()
-        }
-        for learned, ways in of.items()
-        for kind in KINDS
-    }
-
-
-def row(each: Sequence[Scores]) -> dict[str, Any]:
-    """Mean and 95 % interval over sorts of product or over shops, whichever is wider, and what it
-    is over; and the mean of each shop.
-
-    >>> kind, sort = products()
-    >>> found = row([dict.fromkeys(kind, 1.0), dict.fromkeys(kind, 3.0)])
-    >>> round(found["mean"], 3), round(found["high"], 1)
-    (2.0, 14.7)
+    >>> names = [name for name, kind in products()[0].items() if kind == "fruit"]
+    >>> eight = [dict.fromkeys(names, float(k)) for k in range(8)]
+    >>> by_set({"cartons": {"head": eight}}, ["cartons"], "fruit", "head")["values"].tolist()
+    [2.0, 3.0, 4.0, 5.0]
     """
-    shops = [float(np.mean([*one.values()])) for one in each]
-    units = [by_kinds(pd.DataFrame([*each]).mean(), products()[1]), shops]
-    ends = [interval(values) for values in units]
-    wide = int(np.argmax([found["high"] - found["low"] for found in ends]))
-    kept = {end: float(ends[wide][end]) for end in ("mean", "low", "high")}
-    return kept | {"decides": units[wide], "values": shops}
+    return figures.summary(by_shop(*asked).reshape(-1, 4).mean(axis=0))
 
 
-def answer(cells: Mapping[str, Mapping[str, Any]], live: Mapping[str, float]) -> Figure:
-    """A panel for each kind that is searched: all layers minus head, and lighter the same with
-    shuffled labels, and the head minus untouched; live: the reader's own all layers minus head."""
-    fig, panels = plt.subplots(1, 2, figsize=(6.5, 4.4), sharey=True, layout="constrained")
-    titles = "all layers gain, after either kind", "no gain is seen"
-    for axes, searched, title in zip(panels, KINDS, titles, strict=True):
-        axes.axhline(0, color="0.3", lw=1)
-        for x, learned in zip((0.0, 1.25), KINDS, strict=True):
-            own = f"{learned} → {searched}"
-            _mark(axes, x - 0.34, cells[f"{own}, head"], "0.6", 2.5, "^")
-            _mark(axes, x - 0.2, cells[f"{own}, shuffled"], ORANGE, 2.5, "s")
-            its, ink = cells[own], BLUE if learned == searched else "0.2"
-            _mark(axes, x, its, ink, 6, "o")
-            said = f"{its['mean']:+.1f}\n[{its['low']:.1f}, {its['high']:.1f}]".replace("-", "−")
-            style: dict[str, Any] = {"fontsize": 8.5, "va": "center", "weight": "bold"}
-            axes.text(x + 0.08, its["mean"], said, color=ink, **style)
-            if own in live:
-                axes.plot(x - 0.1, live[own], "D", color="#009e73", ms=6, zorder=4)
-        axes.set_xticks((0, 1.25), [f"learned\n{each}" for each in KINDS])
-        axes.set(xlim=(-0.5, 2.0))
-        axes.set_title(f"new {searched}:\n{title}", loc="left", fontsize=9.5, weight="bold")
-        axes.grid(False, axis="x")
-    panels[0].set_ylabel("points of Recall@1")
-    panels[0].plot([], [], "o-", color="0.2", lw=4, ms=8, label="all layers − head")
-    panels[0].plot([], [], "s-", color=ORANGE, lw=2.5, ms=5, label="shuffled labels − head")
-    panels[0].plot([], [], "^-", color="0.6", lw=2.5, ms=5, label="head − untouched")
-    panels[0].plot([], [], "D", color="#009e73", ms=6, label="this run")
-    panels[0].plot([], [], ".", color="0.5", label="a shop")
-    fig.legend(loc="outside lower center", ncols=3, fontsize=8.5)
+def answer(
+    cells: Mapping[str, Mapping[str, Any]], rows: Mapping[str, Any], rival: str,
+    live: Sequence[float],
+) -> Figure:  # fmt: skip
+    """Left, new cartons that each way finds, by what was learned; right, what all layers find more;
+    live: the reader's own of the first rows."""
+    fig, (left, right) = plt.subplots(
+        1, 2, figsize=(6.5, 4.2), layout="constrained", width_ratios=(1.15, 1)
+    )
+    for learned, ls in zip(KINDS, ("-", "--"), strict=True):
+        found = [cells[f"{learned} → cartons, {way}: level"] for way in WAYS]
+        ink = INKS[learned]
+        left.plot([its["mean"] for its in found], "o", ls=ls, color=ink, ms=7, lw=2.2)
+        for x, its in enumerate(found):
+            left.plot([x] * len(its["values"]), its["values"], ".", color=ink, ms=4, alpha=0.5)
+        left.plot([], [], "o", ls=ls, color=ink, label=f"learned from {learned}")
+    left.set_xticks(range(len(WAYS)), [way.replace(" ", "\n") for way in WAYS])
+    left.set(ylabel="new cartons found (Recall@1, %)", xlim=(-0.3, len(WAYS) - 0.7))
+    left.legend(loc="upper left", fontsize=8.5)
+    left.grid(False, axis="x")
+    figures.spans(right, rows, f"points of Recall@1\nmore than {rival}")
+    right.plot(live, np.arange(len(live)) - 0.2, "D", color="#009e73", ms=6, zorder=4)
+    right.tick_params(axis="y", labelsize=8.5)
     return fig
-
-
-def _mark(axes: Axes, x: float, its: Mapping[str, Any], ink: str, lw: float, shape: str) -> None:
-    axes.plot([x, x], [its["low"], its["high"]], color=ink, lw=lw, alpha=0.45, zorder=2)
-    axes.plot(x, its["mean"], shape, color=ink, ms=3 + lw, zorder=3)
-    if shape == "o":
-        across = x + np.linspace(-0.05, 0.05, len(its["values"]))
-        axes.plot(across, its["values"], ".", color=ink, ms=4, alpha=0.5, mew=0)
 
 
 def table(of: Kept) -> str:
     """Means in percent of new products, a line for each way and kind that is learned."""
     lines = [" " * 32 + "".join(f"{'new ' + kind:>14}" for kind in KINDS)]
-    found = levels(of)
     for learned, ways in of.items():
-        for way in ways:
-            said = "".join(f"{found[f'level, {learned} → {k}'][way]:>12.1f} %" for k in KINDS)
+        for way in WAYS:
+            found = (np.mean([mean_of(one, kind) for one in ways[way]]) for kind in KINDS)
+            said = "".join(f"{each:>12.1f} %" for each in found)
             lines.append(f"{'learned ' + learned + ', ' + way:<32}{said}")
     return "\n".join(lines)
 
