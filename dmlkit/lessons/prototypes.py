@@ -129,24 +129,46 @@ def answer(gain: Gains, law: Mapping[int, float]) -> tuple[Figure, dict[str, Any
         rows = [figures.summary(x, OVERLAP * (place < 2)) for x in each.values()]
         drawn[name] = {f"{n}": row for n, row in zip(each, rows, strict=True)}
         ends = ("mean", "low", "high")
-        mean, low, high = np.array([[row.get(end, row["mean"]) for row in rows] for end in ends]).T.T
+        mean, low, high = np.array([[row.get(end, row["mean"]) for row in rows] for end in ends])
         at = np.array([*each]) * (1 if first else 1.06)
         style: dict[str, Any] = {"color": ink, "lw": 2.6 if first else 1.6, "zorder": 4 - place % 2}
         axes.plot([1, *at], [0, *mean], **style)
         axes.errorbar(at, mean, (mean - low, high - mean), marker="o", ls="", **style)
         for y in np.flatnonzero(np.array([*each]) == 5)[: int(first)]:
             axes.plot(5, mean[y], "o", ms=12, color=ink, zorder=5)
-            said = f"+{mean[y]:.1f}".replace("+-", "−")
+            said = f"{mean[y]:+.1f}".replace("-", "−")
             look: dict[str, Any] = {"textcoords": "offset points", "color": ink, "weight": "bold"}
-            axes.annotate(said, (5, mean[y]), (9, 7), **look)
+            axes.annotate(said, (5, high[y]), (0, 4), ha="center", **look)
     panels[0].plot([1, *law], [0, *law.values()], "--", color="0.35", lw=1.4, zorder=5)
     drawn = {"gain": drawn, "round clouds": figures.example({f"{n}": v for n, v in law.items()})}
-    return fig, drawn | _named(panels)
+    three, most = gain["trained mean"][3], gain["trained mean"][20]
+    drawn["fall"] = figures.summary(three - most, OVERLAP)
+    _named(panels)
+    return fig, drawn
 
 
-def _named(panels: Sequence[Axes]) -> dict[str, Any]:
-    """Write what the lines of ``answer`` are."""
-    return {}
+def _named(panels: Sequence[Axes]) -> None:
+    """Write what the lines of ``answer`` are, and its axes."""
+    inks = (figures.look("prototypical").color, figures.WRONG, figures.RIGHT, "0.4")
+    words: tuple[tuple[int, float, float, str, str], ...] = (
+        (0, 1.05, 4.1, "trained by\nthe mean", inks[0]),
+        (0, 1.05, -3.0, "trained as\nneighbors", inks[1]),
+        (0, 7.6, 2.5, "predicted by\nround clouds", "0.35"),
+        (1, 1.05, 4.1, "queries of\nanother visit", inks[2]),
+        (1, 1.05, -3.0, "queries of\nthe same visit", inks[3]),
+    )
+    for place, x, y, text, ink in words:
+        panels[place].text(x, y, text, color=ink, fontsize=9.5, weight="bold")
+    titles = "Drawings: a gain at 2 to 5, a loss at 20", "Photographs: a gain on another visit"
+    for axes, title in zip(panels, titles, strict=True):
+        axes.axhline(0, color="0.3", lw=1, zorder=1)
+        axes.set_xscale("log")
+        axes.set_xticks([1, 2, 3, 5, 10, 20], ["1", "2", "3", "5", "10", "20"])
+        axes.minorticks_off()
+        axes.set(xlim=(0.92, 24), ylim=(-6, 6), xlabel="known images of each class")
+        axes.grid(False, axis="x")
+        axes.set_title(title, loc="left", weight="bold", fontsize=10)
+    panels[0].set_ylabel("mean − neighbors, points right")
 
 
 def rates() -> tuple[Figure, dict[str, Any]]:
