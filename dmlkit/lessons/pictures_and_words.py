@@ -264,12 +264,16 @@ def answer(kept: Found, mine: Found, kinds: Sequence[str]) -> tuple[Figure, dict
     drawn: dict[str, Any] = {way: {n: intervals(kept[way][n], kinds) for n in numbers}
                              for way in LOOKS}  # fmt: skip
     drawn |= {way: intervals(kept[way], kinds) for way in ("photograph", *NAMES)}
-    drawn |= {"chance": kept["chance"], "known words": figures.example(kept["known words"])}
+    heard = kept["known words"]
+    drawn |= {"chance": kept["chance"], "known words": figures.example(heard)}
+    drawn["unknown"] = 100 - heard[numbers[-1]]
     for less in ("look-up", "classified"):
         drawn[f"ridge minus {less}"] = {
             n: intervals(minus(kept, "ridge", less, n), kinds) for n in numbers
         }
     drawn |= beside(kept, kinds) | {"enough": first(drawn["ridge minus look-up"])}
+    leads = [minus(kept, way, "look-up", numbers[-1]).mean() for way in ("classified", "ridge")]
+    drawn["share"] = leads[0] / leads[1]
     for (way, (name, ink, mark)), shift in zip(LOOKS.items(), (1, 1.025, 0.975), strict=True):
         curve(top, drawn[way], ink, mark, name, " %", shift)
     for way in ("ridge", "look-up"):
@@ -282,17 +286,30 @@ def answer(kept: Found, mine: Found, kinds: Sequence[str]) -> tuple[Figure, dict
         top.axhline(level, color="0.55", lw=1.2, ls="--", zorder=0)
         top.text(2.8, level + 1, f"{said}, {level:.0f} %", color="0.3", fontsize=9, va="bottom")
     top.set(ylim=(0, 75), ylabel="R-precision (%)")
+    top.set_title("No search by words finds as much as one photograph", loc="left")
     low.axhline(0, color="0.3", lw=1)
+    low.set_title("From 10 captions on, ridge regression leads the look-up", loc="left")
     for (way, (name, ink, mark)), shift in zip(list(LOOKS.items())[:0:-1], (1, 1.025), strict=True):
         ink, mark = (figures.RIGHT, "o-") if way == "look-up" else (ink, mark)
         curve(low, drawn[f"ridge minus {way}"], ink, mark, f"ridge −\n{name}", "", shift)
     low.set(xscale="log", xlim=(2.7, 64), ylabel="lead of ridge regression\n(points)",
             xlabel="captioned products; below: words of new captions that they have")  # fmt: skip
-    low.set_xticks(
-        [int(n) for n in numbers], [f"{n}\n{kept['known words'][n]:.0f} %" for n in numbers]
-    )
+    low.set_xticks([int(n) for n in numbers], [f"{n}\n{heard[n]:.0f} %" for n in numbers])
     low.minorticks_off()
     return fig, drawn
+
+
+def record(
+    mine: Found, draws: Mapping[str, list[float]], settings: Mapping[tuple[Any, ...], Any]
+) -> dict[str, Any]:
+    """What a long run keeps: each product's mean over draws, each draw's mean, and settings."""
+    found = {
+        way: {n: np.round(v, 3).tolist() for n, v in each.items()}
+        if isinstance(each, Mapping) else np.round(each, 3).tolist() for way, each in mine.items()
+    }  # fmt: skip
+    chosen = {f"{key}": f"{value}" for key, value in settings.items()}
+    kept = {"found": found, "draws": dict(draws), "settings": chosen}
+    return {name: figures.example(each) for name, each in kept.items()}
 
 
 def beside(kept: Found, kinds: Sequence[str]) -> dict[str, Any]:
