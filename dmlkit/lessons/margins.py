@@ -143,13 +143,14 @@ def answer(
     live: Mapping[str, Any],
     best: Mapping[str, float],
     longer: Mapping[str, Any],
+    lengths: Mapping[str, int],
 ) -> tuple[Figure, dict[str, Any]]:
     """Recall@1 over the learning rate at two scales; below, over the steps, at the best rates.
 
     ``found`` and the reader's ``live`` have "rates" by scale and "recall", (runs, networks, rates)
     by loss and scale, and of the start (runs, networks); ``best`` is the rate of each, by
     validation characters. ``longer`` has "steps" and at scale 64 "recall" by loss, (networks,
-    steps).
+    steps); ``lengths`` is the best of each loss.
     """
     fig, panels = plt.subplots(2, 2, figsize=(6.5, 5.8), layout="constrained")
     level = {name: each.mean(axis=0) for name, each in found["recall"].items()}  # over runs
@@ -174,7 +175,7 @@ def answer(
     drawn["none at 8 − margin at 64"] = figures.summary(top["none at 8"] - top["margin at 64"])
     drawn["start"] = figures.summary(level["start"])
     _words(panels[0], level)
-    drawn |= _longer(panels[1], longer)
+    drawn |= _longer(panels[1], longer, lengths)
     return fig, drawn
 
 
@@ -200,29 +201,39 @@ def _words(panels: np.ndarray, level: Mapping[str, np.ndarray]) -> None:
                transform=right.get_yaxis_transform(), **word)  # fmt: skip
 
 
-def _longer(panels: np.ndarray, longer: Mapping[str, Any]) -> dict[str, Any]:
-    """Levels over the steps at scale 64, and the lead of the margin; each at its best rate."""
+def _longer(
+    panels: np.ndarray, longer: Mapping[str, Any], lengths: Mapping[str, int]
+) -> dict[str, Any]:
+    """Levels over the steps at scale 64, and the margin's lead; each loss at its best rate.
+
+    The last lead is that of each loss at its own length.
+    """
     left, right = panels
-    steps = [f"{each:,}" for each in longer["steps"]]
-    places = np.arange(len(steps))
+    steps, recall = longer["steps"], longer["recall"]
+    ticks = [f"{n:,}" for n in steps]
+    own = {name: recall[name][:, steps.index(n)] for name, n in lengths.items()}
+    lead = dict(zip(ticks, (recall["margin"] - recall["none"]).T, strict=True))
+    lead["best of\neach"] = own["margin"] - own["none"]
     drawn: dict[str, Any] = {"longer": {}, "gain": {}}
     for name, ink in INKS.items():
-        left.plot(places, longer["recall"][name].mean(axis=0), "o-", color=ink, lw=2.4, ms=6)
-        levels = zip(longer["steps"], longer["recall"][name].T, strict=True)
+        left.plot(ticks, recall[name].mean(axis=0), "o-", color=ink, lw=2.4, ms=6)
+        levels = zip(steps, recall[name].T, strict=True)
         drawn["longer"][name] = {f"{n}": figures.summary(each) for n, each in levels}
-    lead = longer["recall"]["margin"] - longer["recall"]["none"]  # (networks, steps)
-    for place, (n, each) in enumerate(zip(longer["steps"], lead.T, strict=True)):
-        drawn["gain"][f"{n}"] = row = figures.summary(each)
-        right.plot([place, place], [row["low"], row["high"]], color=INKS["margin"], lw=6, alpha=0.4)
-        right.plot(place + np.linspace(0.14, 0.3, len(each)), each, ".", color="0.5", ms=4)
-        right.text(place + 0.14, row["high"], f"{row['mean']:+.1f}", color=INKS["margin"],
-                   weight="bold", va="bottom", ha="center", fontsize=9.5)  # fmt: skip
-    right.plot(places, lead.mean(axis=0), "o-", color=INKS["margin"], ms=7, lw=1.5)
+    for place, (label, each) in enumerate(lead.items()):
+        row = figures.summary(each)
+        drawn["gain"][label.replace("\n", " ").replace(",", "")] = row
+        ink = "0.35" if place == len(steps) else INKS["margin"]
+        right.plot([place] * 2, [row["low"], row["high"]], color=ink, lw=6, alpha=0.4)
+        right.plot([place] * len(each), each, ".", color=ink, ms=4, alpha=0.6, mew=0)
+        right.plot(place, row["mean"], "o", color=ink, ms=8)
+        said = f"{row['mean']:+.1f}".replace("-", "−")
+        right.text(place + 0.14, row["mean"], said, ha="left", va="center", color=ink,
+                   weight="bold", fontsize=9.5)  # fmt: skip
     right.axhline(0, color="0.3", lw=1, zorder=1)
-    for axes, title in ((left, "α = 64, by length"), (right, "α = 64: margin − none")):
-        axes.set_title(title, loc="left", weight="bold")
-        axes.set_xticks(places, steps)
-        axes.set(xlim=(-0.4, len(steps) - 0.5), xlabel="steps, each loss at its best rate")
-    left.set_ylabel("Recall@1 (%)")
-    right.set_ylabel("points")
+    right.set_xticks(range(len(lead)), [*lead])
+    right.set_yticks(range(-8, 9, 4))
+    right.set(xlim=(-0.4, len(steps) + 0.85), ylabel="margin − none (points)", xlabel="steps")
+    left.set(xlabel="steps", ylabel="Recall@1 (%)")
+    left.set_title("α = 64: the margin falls back", loc="left", weight="bold")
+    right.set_title("α = 64: ahead early, then open", loc="left", weight="bold")
     return drawn
