@@ -108,27 +108,13 @@ def _arrow(axes: Axes, level: Mapping[str, Mapping[str, Any]], sizes: Sequence[i
     like = sizes[0] * 2**place
     look: dict[str, Any] = {"arrowstyle": "->", "color": figures.WRONG, "lw": 1.6}
     axes.annotate("", (place, memory[0]), (0, memory[0]), arrowprops=look)
-    axes.annotate(
-        f"finds what {like:.0f} find without",
-        (place, memory[0]),
-        (8, -9),
-        textcoords="offset points",
-        color=figures.WRONG,
-        fontsize=8.5,
-        va="top",
-    )
+    axes.annotate(f"what {like:.0f} find\nwithout", (place, memory[0]), (26, -8), va="top",
+                  textcoords="offset points", color=figures.WRONG, fontsize=8.5)  # fmt: skip
     axes.axhline(none[-1], color="0.5", ls=":", lw=1.2, zorder=0)
-    axes.text(
-        0,
-        none[-1],
-        "expected with a memory: above this",
-        fontsize=8,
-        color="0.35",
-        va="bottom",
-        ha="left",
-    )
+    said = "if only comparisons\ncounted: at least here"
+    axes.text(-0.42, none[-1], said, fontsize=8, color="0.35", va="bottom", zorder=0)
     low, high = axes.get_ylim()
-    axes.set_ylim(low, high + 0.12 * (high - low))
+    axes.set(xlim=(-0.45, len(sizes) - 0.7), ylim=(low, high + 0.12 * (high - low)))
     axes.plot([], [], "o-", color=figures.RIGHT, label="with a memory")
     axes.plot([], [], "o-", color="0.35", label="without")
     axes.plot([], [], "x", color="0.35", label="yours")
