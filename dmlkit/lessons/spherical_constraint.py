@@ -218,16 +218,16 @@ def _curves(found: Found, k: int) -> dict[str, tuple[list[float], np.ndarray]]:
 
 
 def _decades(axes: Axes, rates: Sequence[float]) -> None:
-    """A logarithmic axis of learning rates, with room for names at its right."""
-    axes.set(xscale="log", xlabel="learning rate", xlim=(rates[0] * 0.75, rates[-1] * 1.3))
+    """A logarithmic axis of learning rates, with plain decades."""
+    axes.set(xscale="log", xlabel="learning rate", xlim=(rates[0] * 0.75, rates[-1] * 2.7))
     axes.set_xticks([0.001, 0.01, 0.1], ["0.001", "0.01", "0.1"])
     axes.minorticks_off()
 
 
-def _names(axes: Axes, places: Mapping[str, tuple[float, float]]) -> None:
-    """Write the name of each way at its place."""
-    for way, (x, y) in places.items():
-        axes.text(x, y, SAID.get(way, way), color=INKS[way], va="center", fontweight="bold")
+def _names(axes: Axes, x: float, heights: Sequence[float]) -> None:
+    """Write the names of the ways, one below the other, each in its color."""
+    for (way, ink), y in zip(INKS.items(), heights, strict=True):
+        axes.text(x, y, SAID.get(way, way), color=ink, va="center", fontweight="bold")
 
 
 def brake(found: Found, steps: int) -> tuple[Figure, dict[str, Any]]:
@@ -250,17 +250,16 @@ def brake(found: Found, steps: int) -> tuple[Figure, dict[str, Any]]:
     right.set_yticks([0.001, 0.01, 0.1], ["0.001", "0.01", "0.1"])
     for axes in (left, right):
         axes.minorticks_off()
-    figures.letter(left, "embeddings grow with the rate")
-    figures.letter(right, "without growth, steps reach further")
-    return fig, {
-        "formula": figures.example({f"{rate:g}": n for rate, n in formula.items()}),
-        "reach": {
-            way: figures.example(
-                dict(zip(map("{:g}".format, rates), reach(found, way), strict=True))
-            )
-            for way in INKS
-        },
+    _names(left, 9e-4, (240, 140, 82, 48))
+    right.text(0.011, 1.25e-3, "formula (dashed)", color="0.2", va="center")
+    figures.letter(left, "SEC holds embeddings short")
+    figures.letter(right, "so its steps reach further")
+    drawn: dict[str, Any] = {"0": before} | {f"{rate:g}": n for rate, n in formula.items()}
+    reached = {
+        way: {f"{rate:g}": float(x) for rate, x in zip(swept, reach(found, way), strict=True)}
+        for way, (swept, _) in _curves(found, 1).items()
     }
+    return fig, {"formula": figures.example(drawn), "reach": figures.example(reached)}
 
 
 def factor(logs: Mapping[str, np.ndarray], way: str, over: str = "none") -> dict[str, float]:
@@ -316,11 +315,12 @@ def answer(
     right.set(xscale="log", xlabel="rate / norm")
     right.set_xticks([0.001, 0.01], ["0.001", "0.01"])
     right.minorticks_off()
-    figures.letter(left, "by learning rate")
-    figures.letter(right, "by rate / norm")
+    _names(left, 9e-4, (72, 67, 62, 57))
+    figures.letter(left, "SEC falls at smaller rates")
+    figures.letter(right, "by rate / norm: alike above 85 %")
     drawn = samples(found)
     drawn["log ratio"] = _ratios(below, logs)
-    drawn["ratio"] = {way: factor(logs, way) for way in WAYS}
+    drawn["ratio"] = {way: factor(logs, way) for way in logs if way != "none"}
     drawn["SEC over fixed size"] = factor(logs, "SEC", "fixed size")
     drawn["at one reach"] = apart(found, "SEC", "fixed size")
     figures.letter(below, "with SEC, a smaller rate is tolerated")
