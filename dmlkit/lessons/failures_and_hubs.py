@@ -32,13 +32,13 @@ WORLDS: dict[str, tuple[str, str, str]] = {
 
 def hubs(rows: Sequence[Sequence[tuple[Any, str, str]]]) -> Figure:
     """Rows of photographs, each a picture, its product and what stands below: a hub, queries."""
-    fig, panels = plt.subplots(len(rows), len(rows[0]), figsize=(6.5, 2.15 * len(rows)))
+    fig, panels = plt.subplots(len(rows), len(rows[0]), figsize=(6.5, 2.0 * len(rows)))
     for row, line in zip(rows, panels, strict=True):
         for place, ((picture, name, said), axes) in enumerate(zip(row, line, strict=True)):
             axes.imshow(picture.permute(1, 2, 0).numpy())
             figures.drawing.bare(axes)
             axes.grid(False)
-            axes.spines[:].set(color=WRONG if place else "0.2", lw=2, ls="--" if place else "-")
+            axes.spines[:].set(visible=True, color=WRONG if place else "0.2", lw=2)
             axes.set_title(textwrap.fill(name, 16), fontsize=8)
             axes.set_xlabel(said, fontsize=8, color=WRONG if place else "0.2")
     return fig
