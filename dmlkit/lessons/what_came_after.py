@@ -335,7 +335,7 @@ def by_set(*asked: Any) -> dict[str, Any]:
 
     >>> names = [name for name, kind in products()[0].items() if kind == "fruit"]
     >>> eight = [dict.fromkeys(names, float(k)) for k in range(8)]
-    >>> by_set({"cartons": {"head": eight}}, ["cartons"], "fruit", "head")["values"].tolist()
+    >>> by_set({"cartons": {"head": eight}}, ["cartons"], "fruit", "head")["values"]
     [2.0, 3.0, 4.0, 5.0]
     """
     return figures.summary(by_shop(*asked).reshape(-1, 4).mean(axis=0))
