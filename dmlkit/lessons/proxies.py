@@ -119,7 +119,7 @@ def forces(
     rad = angle.deg2rad()[:, None] - torch.tensor([0.0, 120, 240]).double().deg2rad()
     own = torch.tensor([1.0, 0, 0]).double()
     share = {}
-    for alpha, ink in zip((1, 4, 64), SCALES, strict=True):
+    for alpha, ink in zip((1, 2, 18), SCALES, strict=True):
         force, share[f"{alpha}"] = pull(alpha)
         wanted = own - (alpha * rad.cos()).softmax(dim=1)
         axes.plot(angle, (wanted * rad.sin()).sum(dim=1).abs(), color=ink, lw=1.5)
@@ -230,8 +230,8 @@ def _levels(
                       weight="bold", textcoords="offset points", va="center")  # fmt: skip
     here = [each.mean() for each in mine.values()]
     axes.plot([*mine], here, "x", color=figures.WRONG, ms=7, mew=2, zorder=4)
-    axes.annotate("this page", (max(mine), here[-1]), (9, 0), color=figures.WRONG, fontsize=9,
-                  textcoords="offset points", va="center")  # fmt: skip
+    axes.annotate("this page", (min(mine), here[0]), (-7, 3), color=figures.WRONG, fontsize=9,
+                  textcoords="offset points", va="bottom", ha="right")  # fmt: skip
     axes.axhline(pixels.mean(), color="0.5", ls=":", lw=1.4)
     axes.text(34, pixels.mean(), "raw pixels", fontsize=8, color="0.35", va="bottom", ha="right")
     axes.set(ylabel="Recall@1 (%)")
