@@ -25,8 +25,8 @@ Scores = Mapping[str, Mapping[float, Sequence[float]]]
 OVERLAP = 1 / 8
 LOOKS: dict[str, tuple[str, dict[str, Any]]] = {
     "none": ("no points", {"color": "black", "marker": "o"}),
-    "points": ("synthetic points", {"color": figures.RIGHT, "marker": "s"}),
-    "duplicates": ("duplicates", {"color": figures.WRONG, "marker": "^"}),
+    "points": ("synthetic points", {"color": figures.WRONG, "marker": "s"}),
+    "duplicates": ("duplicates", {"color": figures.RIGHT, "marker": "^"}),
 }
 
 
@@ -182,9 +182,14 @@ def reader(live: Scores, recorded: Scores, own: Mapping[str, float]) -> str:
     """The contrast of the title on this machine, beside the recorded one."""
     yours = differences(live, own)["points − none, own"]
     kept = figures.summary(differences(recorded, own)["points − none, own"], OVERLAP)
+    none, points = (live[form] for form in ("none", "points"))
+    tuned = np.mean(none[own["none"]]) - np.mean(none[32.0])
+    there = np.mean(points[32.0]) - np.mean(none[32.0])
     said = (
-        f"synthetic points minus none, each at its own best: your {len(yours)} networks "
-        f"{yours.mean():+.1f}; the {len(recorded['points'][own['points']])} recorded "
+        f"your {len(yours)} networks: no points, scale {own['none']:g} minus 32: {tuned:+.1f}\n"
+        f"synthetic points minus none, both at 32: {there:+.1f}"
+        f"\nthe same, each at its own best: {yours.mean():+.1f}; "
+        f"the {len(recorded['points'][own['points']])} recorded "
         f"{kept['mean']:+.1f} [{kept['low']:.1f}, {kept['high']:.1f}]"
     )
     return said.replace("-", "−")
@@ -220,8 +225,8 @@ def _levels(axes: Axes, level: Any, live: Scores, floor: Mapping[str, float], ow
             axes.plot(at, values, ".", color=ink, alpha=0.4, ms=5, mew=0)
     raw, blank = (floor[name] for name in ("raw pixels", "untrained"))
     axes.axhline(raw, color="0.5", lw=1.2, ls=":", zorder=0)
-    for at, said in ((raw - 0.4, "raw pixels"), (48, f"untrained: {blank:.0f} %")):
-        axes.text(0.85 * scales[0], at, said, color="0.4", fontsize=8.5, va="top")
+    for top, said in ((raw - 0.4, "raw pixels"), (48, f"untrained: {blank:.0f} %")):
+        axes.text(0.85 * scales[0], top, said, color="0.4", fontsize=8.5, va="top")
     figures.letter(axes, "all find most at 1 and 3")
     axes.set(ylim=(45, 82), ylabel="Recall@1, unseen characters (%)")
 
@@ -268,8 +273,8 @@ def _pull(axes: Axes, pull: Any, angles: Any, law: Mapping[str, Mapping[float, f
     axes.text(7, 22, "formula,\nat 20°", color="0.4", ha="right", va="center", fontsize=8.5)
     said: dict[str, Any] = {"fontsize": 8.5, "va": "center"}
     for place, text in ((126, "angle θ"), (97, "measured"), (70, "◇ formula, at this angle")):
-        axes.text(scales[0] / 7.5, place, text, **said)
-    axes.set(ylim=(0, 140), ylabel="pull left (%)", xlim=(scales[0] / 8.1, 1.5 * scales[-1]))
+        axes.text(scales[0] / 10, place, text, **said)
+    axes.set(ylim=(0, 140), ylabel="pull left (%)", xlim=(scales[0] / 11, 1.5 * scales[-1]))
     axes.set_yticks((0, 50, 100))
     figures.letter(axes, "the pull does not fade")
 
