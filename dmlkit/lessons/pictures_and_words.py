@@ -284,11 +284,13 @@ def answer(kept: Found, mine: Found, kinds: Sequence[str]) -> tuple[Figure, dict
         ("chance", kept["chance"]),
     ):
         top.axhline(level, color="0.55", lw=1.2, ls="--", zorder=0)
-        top.text(2.8, level + 1, f"{said}, {level:.0f} %", color="0.3", fontsize=9, va="bottom")
+        up = level > 30  # above its line, or below it
+        top.text(2.8, level + (1 if up else -1), f"{said}, {level:.0f} %", color="0.3", fontsize=9,
+                 va="bottom" if up else "top")  # fmt: skip
     top.set(ylim=(0, 75), ylabel="R-precision (%)")
-    top.set_title("No search by words finds as much as one photograph", loc="left")
+    top.set_title("One photograph finds more than words", loc="left", fontweight="bold")
     low.axhline(0, color="0.3", lw=1)
-    low.set_title("From 10 captions on, ridge regression leads the look-up", loc="left")
+    low.set_title("Ridge regression leads from 10 captions on", loc="left", fontweight="bold")
     for (way, (name, ink, mark)), shift in zip(list(LOOKS.items())[:0:-1], (1, 1.025), strict=True):
         ink, mark = (figures.RIGHT, "o-") if way == "look-up" else (ink, mark)
         curve(low, drawn[f"ridge minus {way}"], ink, mark, f"ridge −\n{name}", "", shift)
