@@ -360,6 +360,8 @@ def answer(
     left.set_xticks(range(len(WAYS)), [way.replace(" ", "\n") for way in WAYS])
     left.set(ylabel="new cartons found (Recall@1, %)", xlim=(-0.3, len(WAYS) - 0.7))
     left.legend(loc="upper left", fontsize=8.5)
+    left.set_title("all layers find most", loc="left", fontweight="bold")
+    right.set_title("cartons gain, fruit is open", loc="left", fontweight="bold")
     left.grid(False, axis="x")
     figures.spans(right, rows, f"points of Recall@1\nmore than {rival}")
     right.plot(live, np.arange(len(live)) - 0.2, "D", color="#009e73", ms=6, zorder=4)
