@@ -41,6 +41,14 @@ def test_numbers_in_prose_are_those_of_the_figures(name: str, records: dict[str,
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
+def test_the_ends_of_an_interval_are_in_order(name: str) -> None:
+    text = "\n".join(c.source for c in NOTEBOOKS[name].cells if c.cell_type == "markdown")
+    plain = re.sub("<!--.*?-->", "", text).replace("−", "-")
+    ends = re.findall(r"\[(-?\d+(?:\.\d+)?), (-?\d+(?:\.\d+)?)\]", plain)
+    assert [(low, high) for low, high in ends if float(low) > float(high)] == []
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
 def test_what_a_run_makes_right_holds_in_the_figures(name: str, records: dict[str, Any]) -> None:
     said = [each for item in quiz.items(name).values() for each in item.holds]
     assert [fault for each in said for fault in findings.broken(each, records)] == []
